@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+# gpushare: `make demo` and `make test` do everything; `make help` lists the rest.
+
+VERSION  ?= 0.1.0
+PREFIX   ?= /usr/local
+SANITIZE ?=
+B        := build$(if $(SANITIZE),/$(SANITIZE))
+Q        := $(if $(V),,@)
+say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
+
+# The house: each folder of src/ becomes an archive; it may use the folders named here.
+FOLDERS        := base wire domain placement kube core extender sim
+USES_base      :=
+USES_wire      := base
+USES_domain    := base
+USES_placement := domain base
+USES_kube      := wire domain base
+USES_core      := placement domain base
+USES_extender  := core placement kube wire domain base
+USES_sim       := wire base
+PKGS_wire      := libcurl libmicrohttpd yaml-0.1
+PKGS_kube      := jansson
+PKGS_extender  := jansson
+PKGS_sim       := jansson
+
+# The programs, and the folder whose archive each one needs (with what that uses).
+PROGRAMS                := gpushare-extender kube-sim
+FOLDER_gpushare-extender := extender
+FOLDER_kube-sim          := sim
+
+CC       := gcc
+WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+            -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wno-format-truncation -Werror
+HARDEN   := -D_FORTIFY_SOURCE=2 -fstack-protector-strong
+SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+SAN_thread  := -fsanitize=thread
+SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE is address or thread)))
+OPTIM    := -O2 -g -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN))
+CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -MMD -MP
+CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
+LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
+
+all_of  = $(1) $(USES_$(1))
+archives = $(patsubst %,$(B)/lib/%.a,$(call all_of,$(1)))
+pkgs     = $(foreach f,$(call all_of,$(1)),$(PKGS_$(f)))
+# Evaluated only in recipes: on a fresh machine pkg-config comes with the dependencies.
+libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1))))) -pthread
+
+BINARIES := $(PROGRAMS:%=$(B)/%)
+UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
+SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
+FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
+SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
+
+.PHONY: all deps test check simulate demo install clean help format
+.DEFAULT_GOAL := all
+all: $(BINARIES)
+
+define folder_rules
+OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(wildcard src/$(1)/*.c))
+$(B)/lib/$(1).a: $$(OBJS_$(1))
+	$$(call say,AR,$$@)
+	$(Q)mkdir -p $$(@D) && rm -f $$@ && gcc-ar rcs $$@ $$^
+$(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(SUPPORT) $(call archives,$(1))
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $(call libs,$(1)) $$$$(pkg-config --libs check)
+endef
+$(foreach f,$(FOLDERS),$(eval $(call folder_rules,$(f))))
+
+define program_rule
+$(B)/$(1): $(B)/src/cmd/$(1).o $(call archives,$(FOLDER_$(1)))
+	$$(call say,LD,$$@)
+	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $(call libs,$(FOLDER_$(1)))
+endef
+$(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+
+# Suites start the built programs; the simulator and the fuzzers link what they test.
+$(B)/test/integration/%: $(B)/test/integration/%.o $(SUPPORT) $(call archives,sim)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
+$(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \
+               $(B)/lib/sim.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
+		$(call libs,extender)
+$(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/driver.o $(call archives,extender)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,extender)
+
+$(B)/%.o: %.c
+	$(call say,CC,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(if $(filter test/%,$<),-Itest) $(CFLAGS) -c -o $@ $<
+.SECONDARY:
+-include $(shell find $(B)/src $(B)/test -name '*.d' 2>/dev/null)
+
+deps:
+	$(Q)scripts/install-deps.sh
+
+# Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
+test: deps
+	$(Q)$(MAKE) --no-print-directory check
+check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+
+# make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
+simulate: $(B)/simulate
+	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
+
+demo: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)BUILD=$(B) KEEP=$(KEEP) scripts/demo
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gpushare
+	install -m 755 $(BINARIES) $(DESTDIR)$(PREFIX)/bin
+	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare
+
+format:
+	$(Q)clang-format-14 -i $$(git ls-files '*.c' '*.h')
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make            build the programs into build/'
+	@echo 'make demo       install what is missing, build, and show the extender at work'
+	@echo '                KEEP=1 leaves it running and prints lines to try'
+	@echo 'make test       install what is missing, build, and run every test'
+	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
+	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
+	@echo 'make install    PREFIX=/usr/local DESTDIR='
+	@echo 'make clean      remove build/'
+	@echo 'V=1 shows the commands'

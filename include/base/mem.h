@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Memory, released by scope.
+ *
+ * Running out of memory ends the process: no caller checks for NULL. Sizes are checked
+ * for overflow. `cleanup_free` releases a pointer when its scope ends; `steal` hands it
+ * out of that scope.
+ */
+
+/* Each returns new memory, never NULL. xcalloc's is zeroed. */
+void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull, warn_unused_result));
+void *xcalloc(size_t count, size_t size)
+    __attribute__((malloc, returns_nonnull, warn_unused_result));
+void *xreallocarray(void *p, size_t count, size_t size)
+    __attribute__((returns_nonnull, warn_unused_result));
+char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull, warn_unused_result));
+/* A copy of n bytes with a NUL behind them. */
+char *xmemdup0(const void *p, size_t n)
+    __attribute__((malloc, returns_nonnull, warn_unused_result));
+char *xasprintf(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2), malloc, returns_nonnull, warn_unused_result));
+
+/* Makes room for at least `want` elements of `size` bytes in the array `*items`, whose
+ * capacity in elements is `*cap`. Grows by half at least, so that appending one by one
+ * costs constant time each. */
+void mem_grow(void **items, size_t *cap, size_t want, size_t size);
+#define MEM_GROW(items, cap, want)                                                       \
+    mem_grow((void **)&(items), &(cap), (want), sizeof *(items))
+
+void mem_cleanup_free(void *pp);
+#define cleanup_free __attribute__((cleanup(mem_cleanup_free)))
+
+/* Takes the pointer out of *pp and leaves NULL behind. */
+#define steal(pp)                                                                        \
+    __extension__({                                                                      \
+        __auto_type steal_p_ = (pp);                                                     \
+        __auto_type steal_v_ = *steal_p_;                                                \
+        *steal_p_ = NULL;                                                                \
+        steal_v_;                                                                        \
+    })
+
+/* Closes a descriptor (if not -1) when its scope ends. */
+void mem_cleanup_close(int *fd);
+#define cleanup_close __attribute__((cleanup(mem_cleanup_close)))
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

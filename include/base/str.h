@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/*
+ * Bytes: borrowed (span), growing (buf), and living as long as one request (arena).
+ */
+
+/* Bytes that belong to somebody else. Not NUL-terminated. {NULL, 0} is "absent". */
+struct span {
+    const char *p;
+    size_t n;
+};
+
+#define SPAN(literal) ((struct span){"" literal, sizeof(literal) - 1})
+/* For printf: "%.*s", SPAN_ARG(s). */
+#define SPAN_ARG(s) (int)(s).n, (s).p
+
+struct span span_of(const char *s); /* borrowed; NULL gives {NULL, 0} */
+
+static inline bool span_eq(struct span a, struct span b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+
+/* Equal when ASCII letters are compared without regard to case. */
+bool span_eq_nocase(struct span a, struct span b);
+bool span_starts(struct span s, struct span prefix);
+int span_cmp(struct span a, struct span b); /* byte order, like strcmp */
+struct span span_trim(struct span s);       /* without white space at both ends */
+/* Cuts *rest at the first `sep`: returns what stood before it and leaves what stands
+ * behind it; without a `sep`, returns all and leaves {NULL, 0}. */
+struct span span_cut(struct span *rest, char sep);
+/* The decimal integer that s is, all of it, with an optional '-'. False when it is
+ * something else or does not fit. */
+bool span_i64(struct span s, int64_t *value);
+
+/* A growing byte string. {0} is a valid, empty one; buf_fini releases it. */
+struct buf {
+    char *p; /* NUL-terminated once anything was added */
+    size_t n;
+    size_t cap;
+};
+
+void buf_fini(struct buf *b);
+void buf_reserve(struct buf *b, size_t more); /* room for `more` bytes and a NUL */
+void buf_add(struct buf *b, const void *p, size_t n);
+void buf_addc(struct buf *b, char c);
+void buf_adds(struct buf *b, const char *s);
+void buf_add_span(struct buf *b, struct span s);
+void buf_add_i64(struct buf *b, int64_t v); /* decimal, without printf */
+void buf_printf(struct buf *b, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
+/* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+void buf_add_json(struct buf *b, struct span s);
+char *buf_take(struct buf *b); /* new string, never NULL; b is empty after */
+
+static inline void buf_clear(struct buf *b)
+{
+    b->n = 0;
+    if (b->p)
+        b->p[0] = '\0';
+}
+
+static inline struct span buf_span(const struct buf *b)
+{
+    return (struct span){b->p, b->n};
+}
+
+#define cleanup_buf __attribute__((cleanup(buf_fini)))
+
+/* Memory that is given back all at once. Addresses stay valid until arena_reset; blocks
+ * are kept for the next round, so that a steady load allocates nothing. {0} is valid. */
+struct arena {
+    struct arena_block *first, *current;
+};
+
+void *arena_alloc(struct arena *a, size_t n); /* aligned for any type; not zeroed */
+void *arena_zalloc(struct arena *a, size_t n);
+struct span arena_copy(struct arena *a, struct span s); /* with a NUL behind it */
+void arena_reset(struct arena *a);
+void arena_fini(struct arena *a);
+#define cleanup_arena __attribute__((cleanup(arena_fini)))

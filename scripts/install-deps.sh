@@ -1,0 +1,48 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Installs what the build and the tests need, and nothing when it is all there.
+# Debian and its relatives: with apt, through sudo when not root. Elsewhere it prints the names.
+#
+#   scripts/install-deps.sh          all that `make demo` and `make test` need
+set -eu
+
+packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
+libcurl4-openssl-dev libyaml-dev check curl ca-certificates openssl"
+
+missing=
+if command -v dpkg-query >/dev/null 2>&1; then
+    for p in $packages; do
+        status=$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)
+        [ "$status" = installed ] || missing="$missing $p"
+    done
+    [ -n "$missing" ] || exit 0
+fi
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    # Not Debian: see whether the build would work, and say what is wanted if not.
+    if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
+        pkg-config --exists libmicrohttpd jansson libcurl yaml-0.1 check; then
+        exit 0
+    fi
+    echo "install-deps: this is not a Debian system. Please install, with headers:" >&2
+    echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75, jansson >= 2.13," >&2
+    echo "  libcurl >= 7.85 (OpenSSL flavour), libyaml, Check (the unit test framework)" >&2
+    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel jansson-devel libcurl-devel libyaml-devel check-devel openssl" >&2
+    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev jansson-dev curl-dev yaml-dev check-dev openssl curl" >&2
+    exit 1
+fi
+
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+        echo "install-deps: not root and no sudo. Please install as root:$missing" >&2
+        exit 1
+    fi
+    sudo=sudo
+fi
+echo "install-deps: installing$missing"
+# shellcheck disable=SC2086
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || {
+    $sudo apt-get update
+    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
+}

@@ -1,0 +1,646 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/json.h"
+
+#include <string.h>
+
+#include "base/utf8.h"
+
+/*
+ * One position moves through the bytes. The only memory is a bit per level that says
+ * whether the level is an object. Strings, which are most of what Kubernetes sends, are
+ * passed eight bytes at a time.
+ */
+
+static void fail(struct json *j, const char *why)
+{
+    if (j->state == JSON_OK) {
+        j->state = JSON_BAD;
+        j->why = why;
+    }
+}
+
+/* The input ended inside a value. */
+static void cut(struct json *j)
+{
+    if (j->state != JSON_OK)
+        return;
+    j->pos = j->n;
+    if (j->part)
+        j->state = JSON_CUT;
+    else
+        fail(j, "the input ends too early");
+}
+
+void json_init(struct json *j, const char *data, size_t n)
+{
+    *j = (struct json){.data = data, .n = n};
+}
+
+void json_init_part(struct json *j, const char *data, size_t n)
+{
+    *j = (struct json){.data = data, .n = n, .part = true};
+}
+
+void json_more(struct json *j, const char *data, size_t n, bool last)
+{
+    j->data = data;
+    j->n = n;
+    j->part = !last;
+}
+
+void json_fail(struct json *j, const char *where, const char *why)
+{
+    if (j->state == JSON_OK)
+        j->where = where;
+    fail(j, why);
+}
+
+static void skip_space(struct json *j)
+{
+    while (j->pos < j->n) {
+        char c = j->data[j->pos];
+        if (c != ' ' && c != '\n' && c != '\r' && c != '\t')
+            return;
+        j->pos++;
+    }
+}
+
+/* The next byte that is not space, or -1 (with the state set). */
+static int next(struct json *j)
+{
+    if (j->state != JSON_OK)
+        return -1;
+    if (j->pos < j->n && (unsigned char)j->data[j->pos] > ' ')
+        return (unsigned char)j->data[j->pos];
+    skip_space(j);
+    if (j->pos < j->n)
+        return (unsigned char)j->data[j->pos];
+    cut(j);
+    return -1;
+}
+
+/* Has a byte of v one of: '"', '\\', below 0x20, 0x80 and up? */
+static bool has_special(uint64_t v)
+{
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t quote = v ^ (ones * '"'), slash = v ^ (ones * '\\');
+    uint64_t special = (v - ones * 0x20) | (quote - ones) | (slash - ones) | v;
+    return (special & tops) != 0; /* may be a false alarm, never a miss */
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return -1;
+}
+
+/* The four hex digits at p as a number, or -1. */
+static int hex4(const char *p)
+{
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = hex_digit(p[i]);
+        if (d < 0)
+            return -1;
+        v = v << 4 | d;
+    }
+    return v;
+}
+
+static bool is_high(int u)
+{
+    return u >= 0xd800 && u <= 0xdbff;
+}
+
+static bool is_low(int u)
+{
+    return u >= 0xdc00 && u <= 0xdfff;
+}
+
+/* pos is at a backslash. Passes the escape; false when the state was set. */
+static bool pass_escape(struct json *j)
+{
+    const char *p = j->data + j->pos;
+    size_t left = j->n - j->pos;
+    if (left < 2) {
+        cut(j);
+        return false;
+    }
+    if (p[1] != 'u') {
+        if (!p[1] || !strchr("\"\\/bfnrt", p[1])) {
+            fail(j, "unknown escape in a string");
+            return false;
+        }
+        j->pos += 2;
+        return true;
+    }
+    for (size_t i = 2; i < 6 && i < left; i++) {
+        if (hex_digit(p[i]) < 0) {
+            fail(j, "\\u without four hex digits");
+            return false;
+        }
+    }
+    if (left < 6) {
+        cut(j);
+        return false;
+    }
+    int u = hex4(p + 2);
+    if (!is_high(u) && !is_low(u)) {
+        j->pos += 6;
+        return true;
+    }
+    if (left < 12 && is_high(u) && j->part) {
+        cut(j);
+        return false;
+    }
+    if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8))) {
+        fail(j, "half of a surrogate pair");
+        return false;
+    }
+    j->pos += 12;
+    return true;
+}
+
+/* pos is at a byte of 0x80 or above. */
+static bool pass_utf8(struct json *j)
+{
+    size_t left = j->n - j->pos;
+    size_t n = utf8_len((const unsigned char *)j->data + j->pos, left);
+    if (n) {
+        j->pos += n;
+        return true;
+    }
+    if (left < 4 && j->part)
+        cut(j);
+    else
+        fail(j, "a string is not UTF-8");
+    return false;
+}
+
+/* pos is at the opening quote. Passes the string. */
+static bool pass_string(struct json *j, struct json_str *out)
+{
+    size_t start = ++j->pos;
+    bool escaped = false;
+    for (;;) {
+        while (j->n - j->pos >= 8) {
+            uint64_t v;
+            memcpy(&v, j->data + j->pos, 8);
+            if (has_special(v))
+                break;
+            j->pos += 8;
+        }
+        /* One byte of these eight needs a look, or fewer than eight are left. */
+        size_t end = j->n - j->pos < 8 ? j->n : j->pos + 8;
+        while (j->pos < end) {
+            unsigned char c = (unsigned char)j->data[j->pos];
+            if (c == '"') {
+                *out = (struct json_str){j->data + start, j->pos - start, escaped};
+                j->pos++;
+                return true;
+            }
+            if (c == '\\') {
+                escaped = true;
+                if (!pass_escape(j))
+                    return false;
+            } else if (c >= 0x80) {
+                if (!pass_utf8(j))
+                    return false;
+            } else if (c < 0x20) {
+                fail(j, "a control character in a string");
+                return false;
+            } else {
+                j->pos++;
+            }
+        }
+        if (j->pos == j->n) {
+            cut(j);
+            return false;
+        }
+    }
+}
+
+static bool pass_digits(struct json *j)
+{
+    size_t start = j->pos;
+    while (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9')
+        j->pos++;
+    if (j->pos > start)
+        return true;
+    if (j->pos == j->n)
+        cut(j);
+    else
+        fail(j, "not a number");
+    return false;
+}
+
+static bool at(const struct json *j, char c)
+{
+    return j->pos < j->n && j->data[j->pos] == c;
+}
+
+/* pos is at '-' or a digit. */
+static bool pass_number(struct json *j, struct span *out)
+{
+    size_t start = j->pos;
+    if (at(j, '-'))
+        j->pos++;
+    if (at(j, '0')) {
+        j->pos++;
+        if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9') {
+            fail(j, "a number with a zero in front");
+            return false;
+        }
+    } else if (!pass_digits(j)) {
+        return false;
+    }
+    if (at(j, '.')) {
+        j->pos++;
+        if (!pass_digits(j))
+            return false;
+    }
+    if (at(j, 'e') || at(j, 'E')) {
+        j->pos++;
+        if (at(j, '+') || at(j, '-'))
+            j->pos++;
+        if (!pass_digits(j))
+            return false;
+    }
+    if (j->pos == j->n && j->part) { /* its next digit may follow */
+        cut(j);
+        return false;
+    }
+    *out = (struct span){j->data + start, j->pos - start};
+    return true;
+}
+
+static bool pass_word(struct json *j, struct span word)
+{
+    size_t left = j->n - j->pos;
+    size_t n = left < word.n ? left : word.n;
+    if (memcmp(j->data + j->pos, word.p, n)) {
+        fail(j, "not a JSON value");
+        return false;
+    }
+    if (n < word.n) {
+        cut(j);
+        return false;
+    }
+    j->pos += n;
+    return true;
+}
+
+static bool push(struct json *j, bool object)
+{
+    if (j->depth == JSON_MAX_DEPTH) {
+        fail(j, "nested too deeply");
+        return false;
+    }
+    uint64_t bit = (uint64_t)1 << (j->depth % 64), *word = &j->objects[j->depth / 64];
+    *word = object ? *word | bit : *word & ~bit;
+    j->depth++;
+    j->pos++;
+    j->fresh = true;
+    return true;
+}
+
+static bool in_object(const struct json *j)
+{
+    unsigned d = (unsigned)j->depth - 1;
+    return j->objects[d / 64] >> (d % 64) & 1;
+}
+
+static void pop(struct json *j)
+{
+    j->depth--;
+    j->pos++;
+    j->fresh = false;
+}
+
+enum json_type json_peek(struct json *j)
+{
+    switch (next(j)) {
+    case -1:
+        return JSON_NONE;
+    case '{':
+        return JSON_OBJECT;
+    case '[':
+        return JSON_ARRAY;
+    case '"':
+        return JSON_STRING;
+    case 't':
+    case 'f':
+        return JSON_BOOL;
+    case 'n':
+        return JSON_NULL;
+    case '-':
+    case '0' ... '9':
+        return JSON_NUMBER;
+    default:
+        fail(j, "not a JSON value");
+        return JSON_NONE;
+    }
+}
+
+static const char *expected(enum json_type type)
+{
+    switch (type) {
+    case JSON_BOOL:
+        return "expected true or false";
+    case JSON_NUMBER:
+        return "expected a number";
+    case JSON_STRING:
+        return "expected a string";
+    case JSON_ARRAY:
+        return "expected an array";
+    default:
+        return "expected an object";
+    }
+}
+
+/* Is a value of this type next? null is read and answered with false. */
+static bool want(struct json *j, enum json_type type, const char *where)
+{
+    enum json_type got = json_peek(j);
+    if (got == type)
+        return true;
+    if (got == JSON_NULL)
+        pass_word(j, SPAN("null"));
+    else if (got != JSON_NONE)
+        json_fail(j, where, expected(type));
+    return false;
+}
+
+void json_object(struct json *j, const char *where)
+{
+    if (want(j, JSON_OBJECT, where))
+        push(j, true);
+    else
+        j->hollow = true;
+}
+
+void json_array(struct json *j, const char *where)
+{
+    if (want(j, JSON_ARRAY, where))
+        push(j, false);
+    else
+        j->hollow = true;
+}
+
+/* Is there another member or item? Passes the comma or the closing bracket. */
+static bool advance(struct json *j, bool object)
+{
+    if (j->hollow) {
+        j->hollow = false;
+        return false;
+    }
+    int c = next(j);
+    if (c < 0 || j->depth == 0 || in_object(j) != object)
+        return false;
+    if (c == (object ? '}' : ']')) {
+        pop(j);
+        return false;
+    }
+    if (j->fresh) {
+        j->fresh = false;
+        return true;
+    }
+    if (c != ',') {
+        fail(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        return false;
+    }
+    j->pos++;
+    c = next(j);
+    return c >= 0;
+}
+
+static bool pass_key(struct json *j, struct json_str *key)
+{
+    int c = next(j);
+    if (c < 0)
+        return false;
+    if (c != '"') {
+        fail(j, "expected a key in quotes");
+        return false;
+    }
+    if (!pass_string(j, key))
+        return false;
+    c = next(j);
+    if (c < 0)
+        return false;
+    if (c != ':') {
+        fail(j, "expected ':'");
+        return false;
+    }
+    j->pos++;
+    return true;
+}
+
+bool json_member(struct json *j, struct json_str *key)
+{
+    return advance(j, true) && pass_key(j, key);
+}
+
+bool json_item(struct json *j)
+{
+    return advance(j, false);
+}
+
+bool json_string(struct json *j, const char *where, struct json_str *out)
+{
+    return want(j, JSON_STRING, where) && pass_string(j, out);
+}
+
+bool json_bool(struct json *j, const char *where, bool *out)
+{
+    if (!want(j, JSON_BOOL, where))
+        return false;
+    bool value = at(j, 't');
+    if (!pass_word(j, value ? SPAN("true") : SPAN("false")))
+        return false;
+    *out = value;
+    return true;
+}
+
+bool json_i64(struct json *j, const char *where, int64_t *out)
+{
+    struct span digits;
+    if (!want(j, JSON_NUMBER, where) || !pass_number(j, &digits))
+        return false;
+    if (span_i64(digits, out))
+        return true;
+    json_fail(j, where, "expected an integer that fits in 64 bits");
+    return false;
+}
+
+bool json_text(struct json *j, const char *where, struct arena *a, struct span *out)
+{
+    struct json_str s;
+    if (!json_string(j, where, &s))
+        return false;
+    *out = json_span(s, a);
+    return true;
+}
+
+/* One value that is neither array nor object. */
+static bool pass_scalar(struct json *j, int c)
+{
+    struct json_str s;
+    struct span digits;
+    switch (c) {
+    case '"':
+        return pass_string(j, &s);
+    case 't':
+        return pass_word(j, SPAN("true"));
+    case 'f':
+        return pass_word(j, SPAN("false"));
+    case 'n':
+        return pass_word(j, SPAN("null"));
+    case '-':
+    case '0' ... '9':
+        return pass_number(j, &digits);
+    default:
+        fail(j, "not a JSON value");
+        return false;
+    }
+}
+
+bool json_skip(struct json *j)
+{
+    unsigned base = j->depth;
+    struct json_str key;
+    for (;;) {
+        /* A value stands here. */
+        int c = next(j);
+        if (c < 0)
+            return false;
+        if (c == '{' || c == '[') {
+            if (!push(j, c == '{'))
+                return false;
+        } else if (!pass_scalar(j, c)) {
+            return false;
+        }
+        /* Go on to the next value, leaving what ends here. */
+        for (;;) {
+            if (j->depth == base)
+                return true;
+            if (in_object(j) ? json_member(j, &key) : json_item(j))
+                break;
+            if (j->state != JSON_OK)
+                return false;
+        }
+    }
+}
+
+bool json_raw(struct json *j, struct span *raw)
+{
+    if (next(j) < 0)
+        return false;
+    size_t start = j->pos;
+    if (!json_skip(j))
+        return false;
+    *raw = (struct span){j->data + start, j->pos - start};
+    return true;
+}
+
+/* Decodes the escape at s[0] == '\\' to out; sets *used to its length in the input. */
+static size_t decode_escape(const char *s, size_t *used, char out[4])
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (s[1] != 'u') {
+        *used = 2;
+        out[0] = to[strchr(from, s[1]) - from];
+        return 1;
+    }
+    unsigned u = (unsigned)hex4(s + 2);
+    *used = 6;
+    if (is_high((int)u)) {
+        u = 0x10000 + ((u - 0xd800) << 10) + ((unsigned)hex4(s + 8) - 0xdc00);
+        *used = 12;
+    }
+    return utf8_put(u, out);
+}
+
+size_t json_decode(struct json_str s, char *out)
+{
+    size_t n = 0, i = 0;
+    while (i < s.n) {
+        if (s.p[i] != '\\') {
+            out[n++] = s.p[i++];
+            continue;
+        }
+        char utf8[4];
+        size_t used, len = decode_escape(s.p + i, &used, utf8);
+        memcpy(out + n, utf8, len);
+        n += len;
+        i += used;
+    }
+    return n;
+}
+
+struct span json_span(struct json_str s, struct arena *a)
+{
+    if (!s.escaped)
+        return (struct span){s.p, s.n};
+    char *out = arena_alloc(a, s.n);
+    return (struct span){out, json_decode(s, out)};
+}
+
+static bool str_eq(struct json_str s, struct span lit, bool (*eq)(struct span, struct span))
+{
+    if (!s.escaped)
+        return eq((struct span){s.p, s.n}, lit);
+    if (s.n > 12 * lit.n) /* no escape is longer for one byte */
+        return false;
+    size_t i = 0, done = 0;
+    while (i < s.n) {
+        char utf8[4];
+        size_t used = 1, len = 1;
+        utf8[0] = s.p[i];
+        if (s.p[i] == '\\')
+            len = decode_escape(s.p + i, &used, utf8);
+        if (lit.n - done < len ||
+            !eq((struct span){utf8, len}, (struct span){lit.p + done, len}))
+            return false;
+        done += len;
+        i += used;
+    }
+    return done == lit.n;
+}
+
+bool json_str_eq(struct json_str s, struct span literal)
+{
+    return str_eq(s, literal, span_eq);
+}
+
+bool json_str_eq_nocase(struct json_str s, struct span literal)
+{
+    return str_eq(s, literal, span_eq_nocase);
+}
+
+int json_check(const struct json *j, struct err *err)
+{
+    if (j->state == JSON_OK)
+        return 0;
+    const char *why = j->state == JSON_CUT ? "the input ends too early" : j->why;
+    if (j->where)
+        return err_set(err, ERR_INVALID, "%s: %s, at byte %zu", j->where, why, j->pos);
+    return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos, why);
+}
+
+int json_finish(struct json *j, struct err *err)
+{
+    if (j->state == JSON_OK && j->depth) {
+        fail(j, "an array or object is not closed");
+    } else if (j->state == JSON_OK) {
+        skip_space(j);
+        if (j->pos < j->n)
+            fail(j, "something follows the value");
+    }
+    return json_check(j, err);
+}

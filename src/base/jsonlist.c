@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/jsonlist.h"
+
+#include <string.h>
+
+void jsonlist_init(struct jsonlist *l, enum jsonlist_shape shape, size_t max_item,
+                   const struct jsonlist_handler *handler, void *ctx)
+{
+    *l = (struct jsonlist){
+        .shape = shape, .handler = handler, .ctx = ctx, .max_item = max_item};
+    json_init_part(&l->j, NULL, 0);
+}
+
+void jsonlist_fini(struct jsonlist *l)
+{
+    buf_fini(&l->tail);
+}
+
+static bool skip_space(struct json *j)
+{
+    while (j->pos < j->n && memchr(" \n\r\t", j->data[j->pos], 4))
+        j->pos++;
+    return j->pos < j->n;
+}
+
+/* Reads the next thing of the stream. False when there is none yet. */
+static bool step(struct jsonlist *l)
+{
+    struct json *j = &l->j;
+    struct json_str key;
+
+    if (l->shape == JSONLIST_WATCH) {
+        if (!skip_space(j))
+            return false;
+        l->handler->item(l->ctx, j);
+        return true;
+    }
+    switch (l->state) {
+    case JSONLIST_START:
+        if (json_peek(j) == JSON_NULL)
+            json_fail(j, NULL, "expected a list");
+        json_object(j, "list");
+        l->state = JSONLIST_MEMBERS;
+        return true;
+    case JSONLIST_MEMBERS:
+        if (!json_member(j, &key)) {
+            l->state = JSONLIST_END;
+        } else if (json_key_is(key, "items")) {
+            json_array(j, "items");
+            l->state = JSONLIST_ITEMS;
+        } else if (l->handler->member) {
+            l->handler->member(l->ctx, key, j);
+        } else {
+            json_skip(j);
+        }
+        return true;
+    case JSONLIST_ITEMS:
+        if (json_item(j))
+            l->handler->item(l->ctx, j);
+        else
+            l->state = JSONLIST_MEMBERS;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Reads all that is complete in the bytes that j stands on. */
+static int read_all(struct jsonlist *l, struct err *err)
+{
+    for (;;) {
+        struct json before = l->j;
+        int state = l->state;
+        bool more = step(l);
+        if (l->j.state == JSON_CUT) {
+            l->j = before;
+            l->state = state;
+            return 0;
+        }
+        if (json_check(&l->j, err))
+            return -1;
+        if (!more)
+            return 0;
+    }
+}
+
+/* Keeps the bytes from j's position on in the tail, and j standing at their start. */
+static void carry(struct jsonlist *l, const char *data, size_t n)
+{
+    size_t pos = l->j.pos, left = n - pos;
+    if (l->tail.n) {
+        memmove(l->tail.p, l->tail.p + pos, left);
+        l->tail.n = left;
+    } else {
+        buf_add(&l->tail, data + pos, left);
+    }
+    l->j.pos = 0;
+    /* A cut item is read again from its start, so wait until it has grown by a part of
+     * its size: the work stays linear however small the pieces are. */
+    l->retry_at = left + left / 8 + 1;
+}
+
+int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *err)
+{
+    if (n == 0)
+        return 0;
+    if (l->tail.n) {
+        /* The API server ends each event of a watch with a newline: it must not wait. */
+        bool try_now = l->shape == JSONLIST_WATCH && memchr(data, '\n', n);
+        buf_add(&l->tail, data, n);
+        if (l->tail.n < l->retry_at && !try_now)
+            return 0;
+        data = l->tail.p;
+        n = l->tail.n;
+    }
+    json_more(&l->j, data, n, false);
+    if (read_all(l, err))
+        return -1;
+    carry(l, data, n);
+    if (l->tail.n > l->max_item)
+        return err_set(err, ERR_TOO_LARGE, "an item is larger than %zu bytes",
+                       l->max_item);
+    return 0;
+}
+
+int jsonlist_end(struct jsonlist *l, struct err *err)
+{
+    json_more(&l->j, l->tail.p, l->tail.n, true);
+    if (read_all(l, err))
+        return -1;
+    if (l->shape == JSONLIST_LIST && l->state != JSONLIST_END)
+        return err_set(err, ERR_INVALID, "the list ends too early");
+    return json_finish(&l->j, err);
+}

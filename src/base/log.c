@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+/* Process-wide on purpose: every module logs, and none should carry the level around. */
+static _Atomic int current_level = LOG_INFO;
+
+void log_set_level(enum log_level level)
+{
+    atomic_store_explicit(&current_level, (int)level, memory_order_relaxed);
+}
+
+bool log_enabled(enum log_level level)
+{
+    return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
+}
+
+int log_level_parse(struct span s, enum log_level *level, struct err *err)
+{
+    for (int i = LOG_ERROR; i <= LOG_DEBUG; i++) {
+        if (span_eq_nocase(s, span_of(level_names[i]))) {
+            *level = (enum log_level)i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID, "\"%.*s\" is none of error, warn, info, debug",
+                   SPAN_ARG(s));
+}
+
+static bool plain(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        if (c <= ' ' || c == '"' || c == '=' || c == '\\' || c >= 0x7f)
+            return false;
+    }
+    return s.n > 0;
+}
+
+static void add_value(struct buf *out, struct span s)
+{
+    if (plain(s))
+        buf_add_span(out, s);
+    else
+        buf_add_json(out, s);
+}
+
+void log_format(struct buf *out, int64_t time_ms, enum log_level level,
+                const char *module, const char *msg, const struct log_field *fields)
+{
+    buf_adds(out, "time=");
+    clock_format_ms(out, time_ms);
+    buf_printf(out, " level=%s module=%s msg=", level_names[level], module);
+    add_value(out, span_of(msg));
+    for (const struct log_field *f = fields; f->key; f++) {
+        buf_addc(out, ' ');
+        buf_adds(out, f->key);
+        buf_addc(out, '=');
+        if (f->is_number)
+            buf_add_i64(out, f->number);
+        else
+            add_value(out, f->text);
+    }
+}
+
+void log_write(enum log_level level, const char *module, const char *msg,
+               const struct log_field *fields)
+{
+    cleanup_buf struct buf line = {0};
+    log_format(&line, clock_wall_ns() / 1000000, level, module, msg, fields);
+    buf_addc(&line, '\n');
+    ssize_t n = write(STDERR_FILENO, line.p, line.n);
+    (void)n; /* there is nowhere left to complain */
+}

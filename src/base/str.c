@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/str.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/utf8.h"
+
+struct span span_of(const char *s)
+{
+    return (struct span){s, s ? strlen(s) : 0};
+}
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c + ('a' - 'A')) : c;
+}
+
+bool span_eq_nocase(struct span a, struct span b)
+{
+    if (a.n != b.n)
+        return false;
+    for (size_t i = 0; i < a.n; i++)
+        if (lower(a.p[i]) != lower(b.p[i]))
+            return false;
+    return true;
+}
+
+bool span_starts(struct span s, struct span prefix)
+{
+    return s.n >= prefix.n && span_eq((struct span){s.p, prefix.n}, prefix);
+}
+
+int span_cmp(struct span a, struct span b)
+{
+    size_t n = a.n < b.n ? a.n : b.n;
+    int c = n ? memcmp(a.p, b.p, n) : 0;
+    if (c)
+        return c;
+    return (a.n > b.n) - (a.n < b.n);
+}
+
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+struct span span_trim(struct span s)
+{
+    while (s.n && is_space(s.p[0])) {
+        s.p++;
+        s.n--;
+    }
+    while (s.n && is_space(s.p[s.n - 1]))
+        s.n--;
+    return s;
+}
+
+struct span span_cut(struct span *rest, char sep)
+{
+    const char *at = rest->n ? memchr(rest->p, sep, rest->n) : NULL;
+    struct span head = *rest;
+    if (!at) {
+        *rest = (struct span){NULL, 0};
+        return head;
+    }
+    head.n = (size_t)(at - head.p);
+    rest->p += head.n + 1;
+    rest->n -= head.n + 1;
+    return head;
+}
+
+bool span_i64(struct span s, int64_t *value)
+{
+    bool neg = s.n && s.p[0] == '-';
+    size_t i = neg;
+    if (i == s.n)
+        return false;
+    int64_t v = 0;
+    for (; i < s.n; i++) {
+        int digit = s.p[i] - '0';
+        if (digit < 0 || digit > 9)
+            return false;
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_sub_overflow(v, digit, &v)) /* negative holds one more */
+            return false;
+    }
+    if (!neg && v == INT64_MIN)
+        return false;
+    *value = neg ? v : -v;
+    return true;
+}
+
+void buf_fini(struct buf *b)
+{
+    free(b->p);
+    *b = (struct buf){0};
+}
+
+void buf_reserve(struct buf *b, size_t more)
+{
+    size_t want;
+    if (__builtin_add_overflow(b->n, more, &want) || want == SIZE_MAX)
+        abort();
+    MEM_GROW(b->p, b->cap, want + 1);
+}
+
+void buf_add(struct buf *b, const void *p, size_t n)
+{
+    buf_reserve(b, n);
+    if (n)
+        memcpy(b->p + b->n, p, n);
+    b->n += n;
+    b->p[b->n] = '\0';
+}
+
+void buf_addc(struct buf *b, char c)
+{
+    buf_reserve(b, 1);
+    b->p[b->n++] = c;
+    b->p[b->n] = '\0';
+}
+
+void buf_adds(struct buf *b, const char *s)
+{
+    buf_add(b, s, strlen(s));
+}
+
+void buf_add_span(struct buf *b, struct span s)
+{
+    buf_add(b, s.p, s.n);
+}
+
+void buf_add_i64(struct buf *b, int64_t v)
+{
+    char digits[24];
+    char *end = digits + sizeof digits, *p = end;
+    uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
+    do {
+        *--p = (char)('0' + u % 10);
+        u /= 10;
+    } while (u);
+    if (v < 0)
+        *--p = '-';
+    buf_add(b, p, (size_t)(end - p));
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    assert(n >= 0);
+    buf_reserve(b, (size_t)n);
+    vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+    va_end(again);
+    b->n += (size_t)n;
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(b, fmt, ap);
+    va_end(ap);
+}
+
+void buf_add_json(struct buf *b, struct span s)
+{
+    static const char hex[] = "0123456789abcdef";
+    const unsigned char *p = (const unsigned char *)s.p;
+    size_t i = 0;
+    buf_addc(b, '"');
+    while (i < s.n) {
+        size_t plain = i;
+        while (plain < s.n && p[plain] >= 0x20 && p[plain] < 0x80 && p[plain] != '"' &&
+               p[plain] != '\\')
+            plain++;
+        buf_add(b, s.p + i, plain - i);
+        i = plain;
+        if (i == s.n)
+            break;
+        unsigned char c = p[i];
+        if (c == '"' || c == '\\') {
+            buf_addc(b, '\\');
+            buf_addc(b, (char)c);
+            i++;
+        } else if (c == '\n') {
+            buf_adds(b, "\\n");
+            i++;
+        } else if (c < 0x20) {
+            buf_adds(b, "\\u00");
+            buf_addc(b, hex[c >> 4]);
+            buf_addc(b, hex[c & 15]);
+            i++;
+        } else {
+            size_t n = utf8_len(p + i, s.n - i);
+            if (n)
+                buf_add(b, s.p + i, n);
+            else
+                buf_adds(b, "\xef\xbf\xbd");
+            i += n ? n : 1;
+        }
+    }
+    buf_addc(b, '"');
+}
+
+char *buf_take(struct buf *b)
+{
+    buf_reserve(b, 0);
+    b->p[b->n] = '\0';
+    char *p = b->p;
+    *b = (struct buf){0};
+    return p;
+}
+
+struct arena_block {
+    struct arena_block *next;
+    size_t used, size;
+    _Alignas(max_align_t) char bytes[];
+};
+
+enum { ARENA_BLOCK = 16 * 1024 };
+
+static struct arena_block *arena_block_new(size_t n)
+{
+    size_t size = n > ARENA_BLOCK ? n : ARENA_BLOCK;
+    struct arena_block *block = xmalloc(sizeof *block + size);
+    *block = (struct arena_block){.size = size};
+    return block;
+}
+
+void *arena_alloc(struct arena *a, size_t n)
+{
+    enum { ALIGN = _Alignof(max_align_t) };
+    assert(n < SIZE_MAX / 2);
+    n = (n + ALIGN - 1) / ALIGN * ALIGN;
+    if (!a->first)
+        a->first = a->current = arena_block_new(n);
+    while (a->current->size - a->current->used < n) {
+        if (!a->current->next)
+            a->current->next = arena_block_new(n);
+        a->current = a->current->next;
+        a->current->used = 0;
+    }
+    void *p = a->current->bytes + a->current->used;
+    a->current->used += n;
+    return p;
+}
+
+void *arena_zalloc(struct arena *a, size_t n)
+{
+    void *p = arena_alloc(a, n);
+    memset(p, 0, n);
+    return p;
+}
+
+struct span arena_copy(struct arena *a, struct span s)
+{
+    char *p = arena_alloc(a, s.n + 1);
+    if (s.n)
+        memcpy(p, s.p, s.n);
+    p[s.n] = '\0';
+    return (struct span){p, s.n};
+}
+
+void arena_reset(struct arena *a)
+{
+    a->current = a->first;
+    if (a->first)
+        a->first->used = 0;
+}
+
+void arena_fini(struct arena *a)
+{
+    struct arena_block *next;
+    for (struct arena_block *block = a->first; block; block = next) {
+        next = block->next;
+        free(block);
+    }
+    *a = (struct arena){0};
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/jsonlist.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+
+struct seen {
+    struct buf items; /* the items, one per line */
+    char version[32];
+    unsigned tries;
+};
+
+static void on_item(void *ctx, struct json *j)
+{
+    struct seen *seen = ctx;
+    struct span raw;
+    seen->tries++;
+    if (!json_raw(j, &raw))
+        return;
+    buf_add_span(&seen->items, raw);
+    buf_addc(&seen->items, '\n');
+}
+
+static void on_member(void *ctx, struct json_str key, struct json *j)
+{
+    struct seen *seen = ctx;
+    struct json_str inner, version = {0};
+    if (!json_key_is(key, "metadata")) {
+        json_skip(j);
+        return;
+    }
+    json_object(j, "metadata");
+    while (json_member(j, &inner)) {
+        if (json_key_is(inner, "resourceVersion"))
+            json_string(j, "metadata.resourceVersion", &version);
+        else
+            json_skip(j);
+    }
+    if (json_check(j, NULL) == 0)
+        snprintf(seen->version, sizeof seen->version, "%.*s", (int)version.n, version.p);
+}
+
+static const struct jsonlist_handler handler = {on_item, on_member};
+
+static int feed_in_pieces(struct jsonlist *l, const char *text, size_t piece,
+                          struct err *err)
+{
+    size_t n = strlen(text);
+    for (size_t at = 0; at < n; at += piece) {
+        size_t len = n - at < piece ? n - at : piece;
+        cleanup_free char *copy = xmalloc(len);
+        memcpy(copy, text + at, len);
+        if (jsonlist_feed(l, copy, len, err))
+            return -1;
+    }
+    return jsonlist_end(l, err);
+}
+
+static const char list_text[] =
+    "{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"42\",\"remaining\":[1]},"
+    "\"items\":[ {\"a\":1}, \"two\\u00e9\", 3 ,{\"n\":[[],{}]}] , \"after\":true} \n";
+
+START_TEST(a_list_comes_out_the_same_however_it_is_cut)
+{
+    for (size_t piece = 1; piece <= sizeof list_text; piece++) {
+        struct seen seen = {0};
+        struct jsonlist l;
+        struct err err = {0};
+        jsonlist_init(&l, JSONLIST_LIST, 1 << 20, &handler, &seen);
+        ck_assert_done(feed_in_pieces(&l, list_text, piece, &err), err);
+        ck_assert_str_eq(seen.items.p, "{\"a\":1}\n\"two\\u00e9\"\n3\n{\"n\":[[],{}]}\n");
+        ck_assert_str_eq(seen.version, "42");
+        jsonlist_fini(&l);
+        buf_fini(&seen.items);
+    }
+}
+END_TEST
+
+START_TEST(a_watch_comes_out_the_same_however_it_is_cut)
+{
+    const char *text = "{\"type\":\"ADDED\"}\n{\"type\":\"DELETED\"}{\"x\":[1]} \n\n";
+    for (size_t piece = 1; piece <= strlen(text); piece++) {
+        struct seen seen = {0};
+        struct jsonlist l;
+        struct err err = {0};
+        jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
+        ck_assert_done(feed_in_pieces(&l, text, piece, &err), err);
+        ck_assert_str_eq(seen.items.p,
+                         "{\"type\":\"ADDED\"}\n{\"type\":\"DELETED\"}\n{\"x\":[1]}\n");
+        jsonlist_fini(&l);
+        buf_fini(&seen.items);
+    }
+}
+END_TEST
+
+START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
+{
+    struct seen seen = {0};
+    struct jsonlist l;
+    struct err err = {0};
+    jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
+    const char *text = "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
+    ck_assert_done(jsonlist_feed(&l, text, strlen(text) - 1, &err), err);
+    ck_assert_uint_eq(seen.items.n, 0);
+    ck_assert_done(jsonlist_feed(&l, "}\n", 2, &err), err);
+    ck_assert_uint_gt(seen.items.n, 0);
+    jsonlist_fini(&l);
+    buf_fini(&seen.items);
+}
+END_TEST
+
+START_TEST(tiny_pieces_of_a_large_item_are_not_quadratic)
+{
+    struct seen seen = {0};
+    struct jsonlist l;
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    buf_adds(&text, "{\"items\":[\"");
+    for (int i = 0; i < 100000; i++)
+        buf_addc(&text, 'x');
+    buf_adds(&text, "\"]}");
+    jsonlist_init(&l, JSONLIST_LIST, 1 << 20, &handler, &seen);
+    ck_assert_done(feed_in_pieces(&l, text.p, 1, &err), err);
+    ck_assert_uint_eq(seen.items.n, 100003);
+    ck_assert_uint_lt(seen.tries, 150);
+    jsonlist_fini(&l);
+    buf_fini(&seen.items);
+}
+END_TEST
+
+START_TEST(broken_streams_are_refused)
+{
+    static const struct {
+        enum jsonlist_shape shape;
+        const char *text;
+    } cases[] = {
+        {JSONLIST_LIST, "[]"},
+        {JSONLIST_LIST, "null"},
+        {JSONLIST_LIST, "{\"items\":[1,2"},
+        {JSONLIST_LIST, "{\"items\":[1,2]"},
+        {JSONLIST_LIST, "{\"items\":[1 2]}"},
+        {JSONLIST_LIST, "{\"items\":{}}"},
+        {JSONLIST_LIST, "{\"items\":[]}x"},
+        {JSONLIST_LIST, ""},
+        {JSONLIST_WATCH, "{\"type\":"},
+        {JSONLIST_WATCH, "{} ]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        for (size_t piece = 1; piece <= 16; piece++) {
+            struct seen seen = {0};
+            struct jsonlist l;
+            jsonlist_init(&l, cases[i].shape, 1 << 20, &handler, &seen);
+            ck_assert_msg(feed_in_pieces(&l, cases[i].text, piece, NULL) == -1,
+                          "accepted: %s", cases[i].text);
+            jsonlist_fini(&l);
+            buf_fini(&seen.items);
+        }
+    }
+}
+END_TEST
+
+START_TEST(an_item_over_the_limit_is_an_error)
+{
+    struct seen seen = {0};
+    struct jsonlist l;
+    struct err err = {0};
+    jsonlist_init(&l, JSONLIST_WATCH, 100, &handler, &seen);
+    char piece[64];
+    memset(piece, ' ', sizeof piece);
+    piece[0] = '"';
+    ck_assert_done(jsonlist_feed(&l, piece, sizeof piece, &err), err);
+    memset(piece, 'x', sizeof piece);
+    ck_assert_int_eq(jsonlist_feed(&l, piece, sizeof piece, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    jsonlist_fini(&l);
+    buf_fini(&seen.items);
+}
+END_TEST
+
+UNIT_MAIN("jsonlist", a_list_comes_out_the_same_however_it_is_cut,
+          a_watch_comes_out_the_same_however_it_is_cut,
+          an_event_is_handed_out_as_soon_as_its_newline_is_there,
+          tiny_pieces_of_a_large_item_are_not_quadratic, broken_streams_are_refused,
+          an_item_over_the_limit_is_an_error)

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/opt.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+
+struct config {
+    char *listen;
+    int64_t port, wait_ms, body;
+    bool bind_any;
+    struct opt_list loads;
+    int64_t unit;
+};
+
+static int parse_unit(struct span text, void *field, struct err *err)
+{
+    int64_t *unit = field;
+    if (!span_eq(text, SPAN("GiB")))
+        return err_set(err, ERR_INVALID, "\"%.*s\" is no unit", SPAN_ARG(text));
+    *unit = 1024;
+    return 0;
+}
+
+#define AT(f) offsetof(struct config, f)
+static const struct opt table[] = {
+    {"listen", NULL, "ADDRESS", "127.0.0.1", "Where to listen.", OPT_STRING, AT(listen),
+     0, 0, NULL},
+    {"port", "PORT", "N", "12345", "Port.\n0 takes a free one.", OPT_INT, AT(port), 0,
+     65535, NULL},
+    {"wait", NULL, "TIME", "10s", "How long.", OPT_DURATION, AT(wait_ms), 0, 0, NULL},
+    {"body", NULL, "SIZE", "64Mi", "How much.", OPT_SIZE, AT(body), 0, 0, NULL},
+    {"bind-any", NULL, NULL, NULL, "Bind.", OPT_BOOL, AT(bind_any), 0, 0, NULL},
+    {"load", NULL, "FILE", NULL, "Load.", OPT_LIST, AT(loads), 0, 0, NULL},
+    {"unit", NULL, "UNIT", "GiB", "Unit.", OPT_CUSTOM, AT(unit), 0, 0, parse_unit},
+    {0},
+};
+static const struct opt_program program = {"prog", "does things", "1.2", table};
+
+static int read_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
+{
+    if (strcmp(path, "good.yaml") == 0)
+        return pair(ctx, "port", "1", 1, err) || pair(ctx, "listen", "file", 2, err);
+    return pair(ctx, "prot", "1", 7, err);
+}
+
+static enum opt_result load(struct config *c, char *const *env, struct err *err,
+                            const char *first, const char *second, const char *third)
+{
+    const char *argv[] = {"prog", first, second, third};
+    int argc = 1 + (first != NULL) + (second != NULL) + (third != NULL);
+    *c = (struct config){0};
+    FILE *out = fopen("/dev/null", "w");
+    enum opt_result r = opt_load(&program, c, argc, (char *const *)argv, env, read_file,
+                                 out, err);
+    fclose(out);
+    return r;
+}
+
+START_TEST(defaults_then_file_then_environment_then_flags)
+{
+    struct config c;
+    struct err err = {0};
+    char port[] = "PORT=2", *env[] = {port, NULL};
+    ck_assert_int_eq(load(&c, NULL, &err, NULL, NULL, NULL), OPT_RUN);
+    ck_assert_str_eq(c.listen, "127.0.0.1");
+    ck_assert_int_eq(c.port, 12345);
+    ck_assert_int_eq(c.wait_ms, 10000);
+    ck_assert_int_eq(c.body, 64 << 20);
+    ck_assert_int_eq(c.unit, 1024);
+    ck_assert(!c.bind_any);
+    opt_free(&program, &c);
+
+    ck_assert_int_eq(load(&c, NULL, &err, "--config=good.yaml", NULL, NULL), OPT_RUN);
+    ck_assert_int_eq(c.port, 1);
+    ck_assert_str_eq(c.listen, "file");
+    opt_free(&program, &c);
+
+    ck_assert_int_eq(load(&c, env, &err, "--config", "good.yaml", NULL), OPT_RUN);
+    ck_assert_int_eq(c.port, 2);
+    opt_free(&program, &c);
+
+    ck_assert_int_eq(load(&c, env, &err, "--config=good.yaml", "--port", "3"), OPT_RUN);
+    ck_assert_int_eq(c.port, 3);
+    ck_assert_str_eq(c.listen, "file");
+    opt_free(&program, &c);
+}
+END_TEST
+
+START_TEST(booleans_and_lists)
+{
+    struct config c;
+    struct err err = {0};
+    ck_assert_int_eq(load(&c, NULL, &err, "--bind-any", "--load=a", "--load=b"), OPT_RUN);
+    ck_assert(c.bind_any);
+    ck_assert_uint_eq(c.loads.n, 2);
+    ck_assert_str_eq(c.loads.items[1], "b");
+    opt_free(&program, &c);
+    ck_assert_int_eq(load(&c, NULL, &err, "--bind-any=off", NULL, NULL), OPT_RUN);
+    ck_assert(!c.bind_any);
+    opt_free(&program, &c);
+}
+END_TEST
+
+START_TEST(an_error_names_the_option_and_its_source)
+{
+    static const struct {
+        const char *first, *second, *env, *want;
+    } cases[] = {
+        {"--prot", NULL, NULL, "unknown option --prot (try --help)"},
+        {"--port", NULL, NULL, "--port needs a value"},
+        {"--port=x", NULL, NULL, "--port: \"x\" is not a whole number"},
+        {"--port=65536", NULL, NULL, "--port: \"65536\" is not within 0..65535"},
+        {"--wait=10", NULL, NULL, "--wait: \"10\" is not of the form 500ms, 10s, 2m or 1h"},
+        {"--wait=99999999999999999h", NULL, NULL,
+         "--wait: \"99999999999999999h\" is not of the form 500ms, 10s, 2m or 1h"},
+        {"--unit=TB", NULL, NULL, "--unit: \"TB\" is no unit"},
+        {"--bind-any=maybe", NULL, NULL,
+         "--bind-any: \"maybe\" is neither true nor false"},
+        {"port", NULL, NULL, "unexpected argument \"port\""},
+        {NULL, NULL, "PORT=abc",
+         "environment variable PORT: \"abc\" is not a whole number"},
+        {"--config", "bad.yaml", NULL, "bad.yaml:7: unknown option \"prot\""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct config c;
+        struct err err = {0};
+        char *env[] = {(char *)cases[i].env, NULL};
+        ck_assert_int_eq(load(&c, env, &err, cases[i].first, cases[i].second, NULL),
+                         OPT_FAILED);
+        ck_assert_str_eq(err.msg, cases[i].want);
+        opt_free(&program, &c);
+    }
+}
+END_TEST
+
+START_TEST(help_lists_every_option)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    opt_help(&program, out);
+    fclose(out);
+    for (const struct opt *o = table; o->name; o++)
+        ck_assert_ptr_nonnull(strstr(text, o->name));
+    ck_assert_ptr_nonnull(strstr(text, "--port N  (environment: PORT)  [default: 12345]\n"
+                                       "        Port.\n        0 takes a free one.\n"));
+    free(text);
+}
+END_TEST
+
+UNIT_MAIN("opt", defaults_then_file_then_environment_then_flags, booleans_and_lists,
+          an_error_names_the_option_and_its_source, help_lists_every_option)

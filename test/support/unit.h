@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * The main function of a unit test program: a list of tests made with START_TEST.
+ * Each runs in a process of its own, with a time limit, unless CK_FORK=no.
+ */
+int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
+
+#define UNIT_MAIN_SECONDS(name, seconds, ...)                                            \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return unit_run(name, tests, sizeof tests / sizeof *tests, seconds);             \
+    }
+#define UNIT_MAIN(name, ...) UNIT_MAIN_SECONDS(name, 60, __VA_ARGS__)
+
+/* Is the span equal to the C string? */
+#define ck_assert_span_eq(s, str)                                                        \
+    do {                                                                                 \
+        struct span ck_s_ = (s);                                                         \
+        const char *ck_want_ = (str);                                                    \
+        ck_assert_msg(span_eq(ck_s_, span_of(ck_want_)), "%s is \"%.*s\", not \"%s\"",   \
+                      #s, SPAN_ARG(ck_s_), ck_want_);                                    \
+    } while (0)
+
+/* Did the fallible call succeed? `err` is the struct err it was given. */
+#define ck_assert_done(call, err)                                                        \
+    do {                                                                                 \
+        int ck_rc_ = (call);                                                             \
+        ck_assert_msg(ck_rc_ == 0, "%s: %s", #call, (err).msg);                          \
+    } while (0)
