@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * An HTTP/1.1 server on libmicrohttpd: several listeners, each with its own mode, routes,
+ * limits and TLS.
+ *
+ * Handlers get a complete request (the body is read, counted and bounded before) and fill
+ * a reply. A path that no route has is 404, a path with another method is 405 with Allow.
+ * The limits that protect the process are kept here: connections, body size, bytes of all
+ * bodies together, time until a connection's first request is complete, idle time.
+ */
+
+struct httpd;
+
+enum httpd_mode {
+    HTTPD_THREADS, /* a thread per connection; a handler may block */
+    HTTPD_EVENTS,  /* few threads on epoll; a handler must not block; streams sleep */
+};
+
+struct httpd_request {
+    const char *method;   /* "GET" */
+    const char *path;     /* without the query; percent-escapes decoded */
+    const char *query;    /* the raw query string behind '?', "" if none */
+    struct span body;     /* valid until the handler returns */
+    struct httpd_peer *peer; /* for httpd_param and httpd_header */
+};
+
+/* The value of a query parameter (decoded) or header; borrowed until the handler returns;
+ * NULL if absent, "" if it has no value. Header names compare without case. */
+const char *httpd_param(const struct httpd_request *req, const char *name);
+const char *httpd_header(const struct httpd_request *req, const char *name);
+
+/* A body that is produced bit by bit, such as a watch. */
+enum httpd_more {
+    HTTPD_AGAIN, /* something was appended; ask again when it has been sent */
+    HTTPD_SLEEP, /* nothing there; ask again after httpd_wake, at latest after a second */
+    HTTPD_END,   /* the body ends here, after what was appended */
+    HTTPD_CUT,   /* break the connection off, as a failing server would */
+};
+
+struct httpd_waker; /* wakes one sleeping stream; valid from `open` until `close` */
+
+struct httpd_stream {
+    /* Called once before the first fill. `waker` is borrowed. */
+    void (*open)(void *ctx, struct httpd_waker *waker);
+    enum httpd_more (*fill)(void *ctx, struct buf *out);
+    /* Called exactly once, when the stream is over for any reason. Frees ctx. */
+    void (*close)(void *ctx);
+};
+
+/* May be called from any thread, also when the stream is not asleep (then the next sleep
+ * ends at once). Never blocks. Must not be called during or after `close`. */
+void httpd_wake(struct httpd_waker *waker);
+
+struct httpd_reply {
+    unsigned status;          /* preset to 200 */
+    const char *content_type; /* static; preset to "application/json" */
+    struct buf body;          /* preset empty; taken over by the server */
+    const struct httpd_stream *stream; /* NULL, or what follows the body (chunked) */
+    void *stream_ctx;
+    const char *header[4][2]; /* further headers, static strings; ends with a NULL name */
+    bool gzip;                /* body is gzip already: adds Content-Encoding */
+    bool cut;                 /* break the connection off instead of answering */
+};
+
+/* Replies with a JSON object {"error": message}. */
+void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+typedef void (*httpd_handler_fn)(void *ctx, const struct httpd_request *req,
+                                 struct httpd_reply *reply);
+
+struct httpd_route {
+    const char *method; /* NULL: any method, and no 405 */
+    const char *path;   /* exact; with a '*' at its end, a prefix */
+    httpd_handler_fn handler;
+};
+
+struct httpd_limits {
+    size_t max_bodies;        /* bytes of all request bodies together; above: 503 */
+    int64_t first_request_ms; /* until a connection's first request is complete */
+    int64_t idle_ms;          /* keep-alive between requests */
+};
+
+struct httpd_listener {
+    const char *name;       /* for logs: "verbs" */
+    const char *address;    /* IP address, v4 or v6 */
+    unsigned port;          /* 0: a free one */
+    enum httpd_mode mode;
+    unsigned threads;       /* HTTPD_EVENTS: size of the pool */
+    unsigned connections;   /* at most; more wait in the backlog */
+    size_t max_body;        /* larger: 413 */
+    const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
+    const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
+    void *ctx;                        /* borrowed; for the handlers */
+};
+
+/* New. `limits` is copied. */
+struct httpd *httpd_new(const struct httpd_limits *limits);
+/* Starts to listen; *port (may be NULL) gets the port. */
+int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
+                 struct err *err);
+/* Graceful end, first half: no new connections; every reply closes its connection;
+ * streams are ended. Waits until no request is in flight, at most `timeout_ms`. Returns
+ * whether all had ended. */
+bool httpd_drain(struct httpd *d, int64_t timeout_ms);
+/* Second half: stops the threads, cutting what still runs. NULL is accepted. */
+void httpd_free(struct httpd *d);
+
+struct httpd_stats {
+    unsigned connections, in_flight; /* now */
+    uint64_t body_bytes;             /* held now, all bodies */
+};
+void httpd_stats(struct httpd *d, struct httpd_stats *stats);
