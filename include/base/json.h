@@ -16,7 +16,7 @@
  * numbers, and a depth limit. Nothing is allocated and nothing is copied: strings come
  * back as spans of the input.
  *
- * Errors are sticky. After the first one every call answers "no more" or "nothing", so a
+ * Errors in the JSON are sticky. After the first one every call answers "no more" or "nothing", so a
  * reader is written without a check behind each call, and asks json_finish once:
  *
  *     struct json j;
@@ -31,9 +31,11 @@
  *     if (json_finish(&j, err))
  *         return -1;
  *
- * Where a value of the wrong type stands, that is an error too, and `where`, the path that
- * the caller gave, is in its message. `null` is accepted for every type, as by Go's
- * decoder, and leaves the target untouched. A key that comes twice is delivered twice.
+ * A value of the wrong type is a fault of the object, not of the JSON: it is skipped, the
+ * reader goes on, and the first such fault, with the path that the caller gave, is reported
+ * at the end. In a list, json_fault reports and forgets it, so that one bad object does not
+ * stop the others. `null` is accepted for every type, as by Go's decoder, and leaves the
+ * target untouched. A key that comes twice is delivered twice.
  *
  * Input that comes in pieces: json_init_part says that more bytes may follow. A value that
  * is cut off at the end of the bytes then sets JSON_CUT instead of JSON_BAD. `struct json`
@@ -67,7 +69,9 @@ struct json {
     size_t n;
     size_t pos;
     uint64_t objects[JSON_MAX_DEPTH / 64]; /* bit d: level d is an object */
-    const char *why, *where;               /* the error, in static words */
+    const char *why;                       /* JSON_BAD: the error, in static words */
+    const char *fault, *where;             /* the first fault of the object, and its path */
+    size_t fault_pos;
     uint16_t depth;
     uint8_t state; /* enum json_state */
     bool part;     /* more bytes may follow */
@@ -120,12 +124,13 @@ bool json_str_eq(struct json_str s, struct span literal);
 bool json_str_eq_nocase(struct json_str s, struct span literal);
 #define json_key_is(key, literal) json_str_eq((key), SPAN(literal))
 
-/* Marks what was just read as wrong for a reason of the caller's. `why` and `where` are
- * static strings. */
+/* Reports a fault of the object found by the caller. Both are static strings. */
 void json_fail(struct json *j, const char *where, const char *why);
+/* 0 when the object had no fault. Otherwise -1 and a message; the fault is forgotten. */
+int json_fault(struct json *j, struct err *err);
 
-/* 0 when all went well and nothing but white space is left; otherwise -1 and a message
- * with the path and the byte offset. */
-int json_finish(struct json *j, struct err *err);
-/* The same without asking that the input is at its end. */
+/* 0 while the JSON is good and complete so far. */
 int json_check(const struct json *j, struct err *err);
+/* 0 when the JSON is good, nothing but white space is left, and the object had no fault.
+ * Otherwise -1 and a message with the path and the byte offset. */
+int json_finish(struct json *j, struct err *err);

@@ -17,7 +17,8 @@ enum jsonlist_shape { JSONLIST_LIST, JSONLIST_WATCH };
 struct jsonlist_handler {
     /* Reads exactly one value from j. When json_check(j, NULL) fails afterwards, the item
      * was cut off or bad: the handler forgets what it read and returns; a cut item is
-     * handed out again, from its start, when more bytes are there. */
+     * handed out again, from its start, when more bytes are there. A fault of the item that
+     * the handler does not take with json_fault ends the stream. */
     void (*item)(void *ctx, struct json *j);
     /* The same for a member of the list's envelope other than "items". NULL: skipped. */
     void (*member)(void *ctx, struct json_str key, struct json *j);

@@ -50,9 +50,11 @@ void json_more(struct json *j, const char *data, size_t n, bool last)
 
 void json_fail(struct json *j, const char *where, const char *why)
 {
-    if (j->state == JSON_OK)
-        j->where = where;
-    fail(j, why);
+    if (j->state != JSON_OK || j->fault)
+        return;
+    j->fault = why;
+    j->where = where;
+    j->fault_pos = j->pos;
 }
 
 static void skip_space(struct json *j)
@@ -369,10 +371,12 @@ static bool want(struct json *j, enum json_type type, const char *where)
     enum json_type got = json_peek(j);
     if (got == type)
         return true;
-    if (got == JSON_NULL)
+    if (got == JSON_NULL) {
         pass_word(j, SPAN("null"));
-    else if (got != JSON_NONE)
+    } else if (got != JSON_NONE) {
         json_fail(j, where, expected(type));
+        json_skip(j);
+    }
     return false;
 }
 
@@ -627,10 +631,17 @@ int json_check(const struct json *j, struct err *err)
 {
     if (j->state == JSON_OK)
         return 0;
-    const char *why = j->state == JSON_CUT ? "the input ends too early" : j->why;
-    if (j->where)
-        return err_set(err, ERR_INVALID, "%s: %s, at byte %zu", j->where, why, j->pos);
-    return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos, why);
+    return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos,
+                   j->state == JSON_CUT ? "the input ends too early" : j->why);
+}
+
+int json_fault(struct json *j, struct err *err)
+{
+    if (!j->fault)
+        return 0;
+    err_set(err, ERR_INVALID, "%s: %s, at byte %zu", j->where, j->fault, j->fault_pos);
+    j->fault = j->where = NULL;
+    return -1;
 }
 
 int json_finish(struct json *j, struct err *err)
@@ -642,5 +653,5 @@ int json_finish(struct json *j, struct err *err)
         if (j->pos < j->n)
             fail(j, "something follows the value");
     }
-    return json_check(j, err);
+    return json_check(j, err) || json_fault(j, err) ? -1 : 0;
 }

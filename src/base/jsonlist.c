@@ -38,7 +38,7 @@ static bool step(struct jsonlist *l)
     switch (l->state) {
     case JSONLIST_START:
         if (json_peek(j) == JSON_NULL)
-            json_fail(j, NULL, "expected a list");
+            json_fail(j, "list", "expected an object");
         json_object(j, "list");
         l->state = JSONLIST_MEMBERS;
         return true;
@@ -77,7 +77,7 @@ static int read_all(struct jsonlist *l, struct err *err)
             l->state = state;
             return 0;
         }
-        if (json_check(&l->j, err))
+        if (json_check(&l->j, err) || json_fault(&l->j, err))
             return -1;
         if (!more)
             return 0;

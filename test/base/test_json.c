@@ -168,6 +168,39 @@ START_TEST(a_wrong_type_is_an_error_with_its_path)
 }
 END_TEST
 
+START_TEST(a_faulty_object_does_not_stop_the_list)
+{
+    const char *text = "[{\"n\":\"x\",\"o\":[1]},{\"n\":7,\"o\":{}}]";
+    struct json j;
+    struct json_str key;
+    struct err err = {0};
+    int64_t n = 0;
+    int faults = 0;
+    json_init(&j, text, strlen(text));
+    json_array(&j, "list");
+    while (json_item(&j)) {
+        json_object(&j, "item");
+        while (json_member(&j, &key)) {
+            if (json_key_is(key, "n")) {
+                json_i64(&j, "item.n", &n);
+            } else {
+                struct json_str inner;
+                json_object(&j, "item.o");
+                while (json_member(&j, &inner))
+                    json_skip(&j);
+            }
+        }
+        if (json_fault(&j, &err)) {
+            faults++;
+            ck_assert_str_eq(err.msg, "item.n: expected a number, at byte 6");
+        }
+    }
+    ck_assert_done(json_finish(&j, &err), err);
+    ck_assert_int_eq(faults, 1);
+    ck_assert_int_eq(n, 7);
+}
+END_TEST
+
 START_TEST(integers_must_be_whole_and_fit)
 {
     static const struct {
@@ -255,6 +288,7 @@ UNIT_MAIN("json", valid_values_pass, invalid_values_are_refused,
           a_nul_byte_is_no_space_and_no_escape, a_prefix_of_a_valid_value_is_cut_not_bad,
           depth_is_limited, an_object_is_read_member_by_member,
           null_counts_as_empty_and_the_parent_goes_on,
-          a_wrong_type_is_an_error_with_its_path, integers_must_be_whole_and_fit,
+          a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
+          integers_must_be_whole_and_fit,
           raw_gives_the_bytes_of_a_value, keys_compare_decoded, every_escape_is_decoded,
           an_unclosed_object_is_not_finished)
