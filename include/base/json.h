@@ -16,8 +16,9 @@
  * numbers, and a depth limit. Nothing is allocated and nothing is copied: strings come
  * back as spans of the input.
  *
- * Errors in the JSON are sticky. After the first one every call answers "no more" or "nothing", so a
- * reader is written without a check behind each call, and asks json_finish once:
+ * Errors in the JSON are sticky. After the first one every call answers "no more" or
+ * "nothing", so a reader is written without a check behind each call, and asks
+ * json_finish once:
  *
  *     struct json j;
  *     json_init(&j, bytes, n);
@@ -32,16 +33,16 @@
  *         return -1;
  *
  * A value of the wrong type is a fault of the object, not of the JSON: it is skipped, the
- * reader goes on, and the first such fault, with the path that the caller gave, is reported
- * at the end. In a list, json_fault reports and forgets it, so that one bad object does not
- * stop the others. `null` is accepted for every type, as by Go's decoder, and leaves the
- * target untouched. A key that comes twice is delivered twice.
+ * reader goes on, and the first such fault, with the path that the caller gave, is
+ * reported at the end. In a list, json_fault reports and forgets it, so that one bad
+ * object does not stop the others. `null` is accepted for every type, as by Go's decoder,
+ * and leaves the target untouched. A key that comes twice is delivered twice.
  *
- * Input that comes in pieces: json_init_part says that more bytes may follow. A value that
- * is cut off at the end of the bytes then sets JSON_CUT instead of JSON_BAD. `struct json`
- * is plain data: keep a copy of it from before the value, append bytes to the buffer
- * (which may move), call json_more on the copy, and read the value again. One item of a
- * list at a time need be in memory that way; see base/jsonlist.h.
+ * Input that comes in pieces: json_init_part says that more bytes may follow. A value
+ * that is cut off at the end of the bytes then sets JSON_CUT instead of JSON_BAD. `struct
+ * json` is plain data: keep a copy of it from before the value, append bytes to the
+ * buffer (which may move), call json_more on the copy, and read the value again. One item
+ * of a list at a time need be in memory that way; see base/jsonlist.h.
  */
 
 enum {
@@ -70,7 +71,7 @@ struct json {
     size_t pos;
     uint64_t objects[JSON_MAX_DEPTH / 64]; /* bit d: level d is an object */
     const char *why;                       /* JSON_BAD: the error, in static words */
-    const char *fault, *where;             /* the first fault of the object, and its path */
+    const char *fault, *where; /* the first fault of the object, and its path */
     size_t fault_pos;
     uint16_t depth;
     uint8_t state; /* enum json_state */

@@ -595,7 +595,8 @@ struct span json_span(struct json_str s, struct arena *a)
     return (struct span){out, json_decode(s, out)};
 }
 
-static bool str_eq(struct json_str s, struct span lit, bool (*eq)(struct span, struct span))
+static bool str_eq(struct json_str s, struct span lit,
+                   bool (*eq)(struct span, struct span))
 {
     if (!s.escaped)
         return eq((struct span){s.p, s.n}, lit);

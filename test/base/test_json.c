@@ -15,19 +15,76 @@ static bool valid(const char *text, size_t n)
 }
 
 static const char *const good[] = {
-    "{}", "[]", "null", "true", "false", "0", "-0", "12", "-1.5e+10", "1E3", "\"\"",
-    "[1,2,[3,{\"a\":null}]]", " { \"a\" : [ ] , \"b\" : { } } \n",
-    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\uDE00\"", "\"\xc3\xa9\xf0\x9f\x98\x80\"",
-    "{\"a\":1,\"a\":2}", "\"0123456701234567\\n01234567\"", "[\"12345678\",\"1234567\"]",
+    "{}",
+    "[]",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "12",
+    "-1.5e+10",
+    "1E3",
+    "\"\"",
+    "[1,2,[3,{\"a\":null}]]",
+    " { \"a\" : [ ] , \"b\" : { } } \n",
+    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\uDE00\"",
+    "\"\xc3\xa9\xf0\x9f\x98\x80\"",
+    "{\"a\":1,\"a\":2}",
+    "\"0123456701234567\\n01234567\"",
+    "[\"12345678\",\"1234567\"]",
 };
 
 static const char *const bad[] = {
-    "", " ", "{", "[", "}", "]", "[}", "{]", "[1,]", "[,1]", "[1 2]", "{\"a\"}",
-    "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\" 1}", "{1:2}", "01", "-", "+1", "1.", ".5",
-    "1e", "1e+", "nul", "nulll", "True", "\"", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"",
-    "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"\n\"", "\"\t\"", "\"\x80\"",
-    "\"\xc0\x80\"", "\"\xed\xa0\x80\"", "\"\xf4\x90\x80\x80\"", "\"\xe2\x82\"",
-    "1 2", "[] []", "{}x", "\"a\" \"b\"", "'a'", "NaN", "[1]]", "\"\\",
+    "",
+    " ",
+    "{",
+    "[",
+    "}",
+    "]",
+    "[}",
+    "{]",
+    "[1,]",
+    "[,1]",
+    "[1 2]",
+    "{\"a\"}",
+    "{\"a\":}",
+    "{\"a\":1,}",
+    "{a:1}",
+    "{\"a\" 1}",
+    "{1:2}",
+    "01",
+    "-",
+    "+1",
+    "1.",
+    ".5",
+    "1e",
+    "1e+",
+    "nul",
+    "nulll",
+    "True",
+    "\"",
+    "\"\\x\"",
+    "\"\\u12\"",
+    "\"\\u12g4\"",
+    "\"\\ud800\"",
+    "\"\\udc00\"",
+    "\"\\ud800\\u0041\"",
+    "\"\n\"",
+    "\"\t\"",
+    "\"\x80\"",
+    "\"\xc0\x80\"",
+    "\"\xed\xa0\x80\"",
+    "\"\xf4\x90\x80\x80\"",
+    "\"\xe2\x82\"",
+    "1 2",
+    "[] []",
+    "{}x",
+    "\"a\" \"b\"",
+    "'a'",
+    "NaN",
+    "[1]]",
+    "\"\\",
 };
 
 START_TEST(valid_values_pass)
@@ -88,8 +145,9 @@ END_TEST
 
 START_TEST(an_object_is_read_member_by_member)
 {
-    const char *text = "{\"n\":-42,\"s\":\"a\\u00e9\",\"skip\":[{\"x\":[1,2]}],\"b\":true,"
-                       "\"list\":[\"p\",\"q\"],\"none\":null}";
+    const char *text =
+        "{\"n\":-42,\"s\":\"a\\u00e9\",\"skip\":[{\"x\":[1,2]}],\"b\":true,"
+        "\"list\":[\"p\",\"q\"],\"none\":null}";
     struct json j;
     struct json_str key;
     struct err err = {0};
@@ -289,6 +347,6 @@ UNIT_MAIN("json", valid_values_pass, invalid_values_are_refused,
           depth_is_limited, an_object_is_read_member_by_member,
           null_counts_as_empty_and_the_parent_goes_on,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
-          integers_must_be_whole_and_fit,
-          raw_gives_the_bytes_of_a_value, keys_compare_decoded, every_escape_is_decoded,
+          integers_must_be_whole_and_fit, raw_gives_the_bytes_of_a_value,
+          keys_compare_decoded, every_escape_is_decoded,
           an_unclosed_object_is_not_finished)

@@ -99,7 +99,8 @@ START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
     struct jsonlist l;
     struct err err = {0};
     jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
-    const char *text = "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
+    const char *text =
+        "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
     ck_assert_done(jsonlist_feed(&l, text, strlen(text) - 1, &err), err);
     ck_assert_uint_eq(seen.items.n, 0);
     ck_assert_done(jsonlist_feed(&l, "}\n", 2, &err), err);
