@@ -114,14 +114,20 @@ struct ledger_pod {
     struct ledger_share *shares;
     uint32_t n_shares; /* 0 with a node: bound by somebody without a card */
 
-    uint64_t seen; /* for the owner: the list in which it was seen last */
-    void *owner;   /* for the owner (core): its own record of the promise */
+    uint64_t seen;   /* for the owner: the list in which it was seen last */
+    int64_t sure_ms; /* for the owner: when it was last certain to exist */
 
     struct ledger_pod *next, *prev; /* on node, or among the waiting */
     struct ledger_node *nominated_node;
     struct ledger_pod *next_nominated, *prev_nominated;
     struct ledger_pod *next_all, *prev_all;
     char *strings;
+};
+
+/* Waiting pods that ask for the same. */
+struct ledger_class {
+    struct request request; /* without parts */
+    size_t pods;
 };
 
 struct ledger;
@@ -169,6 +175,8 @@ uint32_t ledger_node_slots(const struct ledger *l);
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
 size_t ledger_waiting(const struct ledger *l); /* how many pods wait */
 struct ledger_pod *ledger_first_waiting(const struct ledger *l);
+/* What the waiting pods ask for, each different request once. `n` gets how many. */
+const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* Does the card have no promise and nothing withheld, and is it healthy? */
 bool card_is_free(const struct card *card);

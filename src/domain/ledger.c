@@ -62,6 +62,7 @@ void ledger_free(struct ledger *l)
     map_fini(&l->pods_by_uid);
     free(l->nodes);
     free(l->free_slots);
+    free(l->classes);
     free(l);
 }
 

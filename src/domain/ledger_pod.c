@@ -27,6 +27,47 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
     return map_get(&l->pods_by_uid, uid);
 }
 
+const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
+{
+    *n = l->n_classes;
+    return l->classes;
+}
+
+static bool same_request(const struct request *a, const struct request *b)
+{
+    return a->kind == b->kind && a->cards == b->cards && a->units == b->units &&
+           a->placement == b->placement;
+}
+
+/* Counts the pod in or out among the waiting. */
+static void class_add(struct ledger *l, const struct ledger_pod *pod)
+{
+    const struct request *r = &pod->request;
+    if (r->kind == REQUEST_NONE)
+        return;
+    size_t i = 0;
+    while (i < l->n_classes && !same_request(&l->classes[i].request, r))
+        i++;
+    if (i == l->n_classes) {
+        MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
+        l->classes[l->n_classes++] = (struct ledger_class){.request = *r};
+        l->classes[i].request.parts = NULL;
+        l->classes[i].request.n_parts = 0;
+    }
+    l->classes[i].pods++;
+}
+
+static void class_remove(struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->request.kind == REQUEST_NONE)
+        return;
+    size_t i = 0;
+    while (!same_request(&l->classes[i].request, &pod->request))
+        i++;
+    if (--l->classes[i].pods == 0)
+        l->classes[i] = l->classes[--l->n_classes];
+}
+
 size_t ledger_waiting(const struct ledger *l)
 {
     return l->n_waiting;
@@ -106,6 +147,13 @@ static void set_request(struct ledger_pod *pod, const struct request *request,
         pod->why_not = (struct span){xstrdup(why_not), strlen(why_not)};
 }
 
+static void start_waiting(struct ledger *l, struct ledger_pod *pod)
+{
+    list_push(&l->waiting, pod);
+    l->n_waiting++;
+    class_add(l, pod);
+}
+
 static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *meta)
 {
     struct ledger_pod *pod = xcalloc(1, sizeof *pod);
@@ -125,8 +173,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     if (l->pods)
         l->pods->prev_all = pod;
     l->pods = pod;
-    list_push(&l->waiting, pod);
-    l->n_waiting++;
+    start_waiting(l, pod);
     return pod;
 }
 
@@ -140,10 +187,11 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (p->node)
         return p;
     p->priority = pod->priority;
-    if (!known || p->request.kind != request->kind || p->why_not.p || why_not ||
-        p->request.units != request->units || p->request.cards != request->cards ||
-        p->request.placement != request->placement)
+    if (!known || !same_request(&p->request, request) || p->why_not.p || why_not) {
+        class_remove(l, p);
         set_request(p, request, why_not);
+        class_add(l, p);
+    }
     nominate(l, p, pod->nominated_node);
     return p;
 }
@@ -171,7 +219,10 @@ static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
     list_remove(node ? &node->pods : &l->waiting, pod);
-    l->n_waiting -= !node;
+    if (!node) {
+        l->n_waiting--;
+        class_remove(l, pod);
+    }
     pod->node = NULL;
     return node;
 }
@@ -234,8 +285,7 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     free(pod->shares);
     pod->shares = NULL;
     pod->n_shares = 0;
-    list_push(&l->waiting, pod);
-    l->n_waiting++;
+    start_waiting(l, pod);
     left(l, node);
 }
 

@@ -44,6 +44,8 @@ struct ledger {
     struct ledger_pod *pods;    /* all, newest first */
     struct ledger_pod *waiting; /* newest first */
     size_t n_waiting;
+    struct ledger_class *classes; /* of the waiting pods */
+    size_t n_classes, classes_cap;
     uint64_t generation;
 };
 
