@@ -18,4 +18,4 @@ struct unhealthy_cards {
 };
 
 /* Reads a ConfigMap. */
-void unhealthy_cards_read(struct json *j, struct arena *a, struct unhealthy_cards *u);
+void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u);

@@ -17,7 +17,7 @@ struct lease {
     int64_t transitions;
 };
 
-void lease_read(struct json *j, struct arena *a, struct lease *lease);
+void lease_read(struct jread *j, struct arena *a, struct lease *lease);
 
 /* Appends a Lease object as JSON. An empty `meta.version` makes a create or an
  * unconditional update of it, else the update fails when the object has moved on. */

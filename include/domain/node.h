@@ -26,4 +26,4 @@ struct node {
     struct node_resources capacity, allocatable;
 };
 
-void node_read(struct json *j, struct arena *a, struct node *node);
+void node_read(struct jread *j, struct arena *a, struct node *node);

@@ -41,7 +41,7 @@ struct pod {
 };
 
 /* Reads a Pod. */
-void pod_read(struct json *j, struct arena *a, struct pod *pod);
+void pod_read(struct jread *j, struct arena *a, struct pod *pod);
 
 /* Has the pod ended: will none of its containers ever run again? */
 bool pod_is_over(const struct pod *pod);

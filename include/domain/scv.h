@@ -33,7 +33,7 @@ struct scv {
 
 /* Reads an Scv. More than SCV_MAX_CARDS cards, an id that comes twice, and a size that is
  * negative or above 2^40 MiB are faults. */
-void scv_read(struct json *j, struct arena *a, struct scv *scv);
+void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 
 /* What is in use on the card by anybody, without the driver's reserve where that is
  * known. */

@@ -24,31 +24,31 @@ static void read_list(struct arena *a, struct span text, struct unhealthy_cards 
     }
 }
 
-static void read_data(struct json *j, struct arena *a, struct span *gpus)
+static void read_data(struct jread *j, struct arena *a, struct span *gpus)
 {
-    struct json_str key;
-    json_object(j, "data");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, KEY_UNHEALTHY_DATA))
-            json_text(j, "data.gpus", a, gpus);
+    struct jread_str key;
+    jread_object(j, "data");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, KEY_UNHEALTHY_DATA))
+            jread_text(j, "data.gpus", a, gpus);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
-void unhealthy_cards_read(struct json *j, struct arena *a, struct unhealthy_cards *u)
+void unhealthy_cards_read(struct jread *j, struct arena *a, struct unhealthy_cards *u)
 {
-    struct json_str key;
+    struct jread_str key;
     struct span gpus = {0}, prefix = SPAN(KEY_UNHEALTHY_PREFIX);
     *u = (struct unhealthy_cards){0};
-    json_object(j, "configmap");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "metadata"))
+    jread_object(j, "configmap");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
             object_meta_read(j, a, &u->meta, NULL, 0);
-        else if (json_key_is(key, "data"))
+        else if (jread_key_is(key, "data"))
             read_data(j, a, &gpus);
         else
-            json_skip(j);
+            jread_skip(j);
     }
     object_meta_check(j, &u->meta);
     if (!span_starts(u->meta.name, prefix))

@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/lease.h"
 
-static void read_spec(struct json *j, struct arena *a, struct lease *lease)
+static void read_spec(struct jread *j, struct arena *a, struct lease *lease)
 {
-    struct json_str key;
-    json_object(j, "spec");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "holderIdentity"))
-            json_text(j, "spec.holderIdentity", a, &lease->holder);
-        else if (json_key_is(key, "leaseDurationSeconds"))
-            json_i64(j, "spec.leaseDurationSeconds", &lease->duration_s);
-        else if (json_key_is(key, "renewTime"))
-            json_text(j, "spec.renewTime", a, &lease->renew_time);
-        else if (json_key_is(key, "acquireTime"))
-            json_text(j, "spec.acquireTime", a, &lease->acquire_time);
-        else if (json_key_is(key, "leaseTransitions"))
-            json_i64(j, "spec.leaseTransitions", &lease->transitions);
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "holderIdentity"))
+            jread_text(j, "spec.holderIdentity", a, &lease->holder);
+        else if (jread_key_is(key, "leaseDurationSeconds"))
+            jread_i64(j, "spec.leaseDurationSeconds", &lease->duration_s);
+        else if (jread_key_is(key, "renewTime"))
+            jread_text(j, "spec.renewTime", a, &lease->renew_time);
+        else if (jread_key_is(key, "acquireTime"))
+            jread_text(j, "spec.acquireTime", a, &lease->acquire_time);
+        else if (jread_key_is(key, "leaseTransitions"))
+            jread_i64(j, "spec.leaseTransitions", &lease->transitions);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
-void lease_read(struct json *j, struct arena *a, struct lease *lease)
+void lease_read(struct jread *j, struct arena *a, struct lease *lease)
 {
-    struct json_str key;
+    struct jread_str key;
     *lease = (struct lease){0};
-    json_object(j, "lease");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "metadata"))
+    jread_object(j, "lease");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
             object_meta_read(j, a, &lease->meta, NULL, 0);
-        else if (json_key_is(key, "spec"))
+        else if (jread_key_is(key, "spec"))
             read_spec(j, a, lease);
         else
-            json_skip(j);
+            jread_skip(j);
     }
     object_meta_check(j, &lease->meta);
 }

@@ -4,44 +4,44 @@
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
-static void read_quantity(struct json *j, struct arena *a, const char *where,
+static void read_quantity(struct jread *j, struct arena *a, const char *where,
                           int64_t *out)
 {
     struct span text = {0};
-    if (json_peek(j) == JSON_NUMBER)
-        json_raw(j, &text);
+    if (jread_peek(j) == JREAD_NUMBER)
+        jread_raw(j, &text);
     else
-        json_text(j, where, a, &text);
+        jread_text(j, where, a, &text);
     if (text.p && quantity_read(text, out, NULL))
-        json_fail(j, where, "a quantity is not a whole number");
+        jread_fail(j, where, "a quantity is not a whole number");
 }
 
-static void read_resources(struct json *j, struct arena *a, const char *where,
+static void read_resources(struct jread *j, struct arena *a, const char *where,
                            struct node_resources *out)
 {
-    struct json_str key;
-    json_object(j, where);
-    while (json_member(j, &key)) {
-        if (json_key_is(key, KEY_GPU_MEM))
+    struct jread_str key;
+    jread_object(j, where);
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, KEY_GPU_MEM))
             read_quantity(j, a, where, &out->mem);
-        else if (json_key_is(key, KEY_GPU_COUNT))
+        else if (jread_key_is(key, KEY_GPU_COUNT))
             read_quantity(j, a, where, &out->cards);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
-static void read_status(struct json *j, struct arena *a, struct node *node)
+static void read_status(struct jread *j, struct arena *a, struct node *node)
 {
-    struct json_str key;
-    json_object(j, "status");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "capacity"))
+    struct jread_str key;
+    jread_object(j, "status");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "capacity"))
             read_resources(j, a, "status.capacity", &node->capacity);
-        else if (json_key_is(key, "allocatable"))
+        else if (jread_key_is(key, "allocatable"))
             read_resources(j, a, "status.allocatable", &node->allocatable);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
@@ -56,20 +56,20 @@ static enum node_mode mode_of(struct span label)
     return NODE_MODE_WRONG;
 }
 
-void node_read(struct json *j, struct arena *a, struct node *node)
+void node_read(struct jread *j, struct arena *a, struct node *node)
 {
     struct span mode = {0};
     const struct object_field fields[] = {{OBJECT_LABEL, SPAN(KEY_MODE), &mode}};
-    struct json_str key;
+    struct jread_str key;
     *node = (struct node){.capacity = {-1, -1}, .allocatable = {-1, -1}};
-    json_object(j, "node");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "metadata"))
+    jread_object(j, "node");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
             object_meta_read(j, a, &node->meta, fields, 1);
-        else if (json_key_is(key, "status"))
+        else if (jread_key_is(key, "status"))
             read_status(j, a, node);
         else
-            json_skip(j);
+            jread_skip(j);
     }
     node->mode = mode_of(mode);
     object_meta_check(j, &node->meta);

@@ -13,34 +13,34 @@ struct reading {
 };
 
 /* A quantity: a string, or a bare number as people write it in manifests. */
-static void read_quantity(struct json *j, struct arena *a, struct span *out)
+static void read_quantity(struct jread *j, struct arena *a, struct span *out)
 {
     struct span raw;
-    if (json_peek(j) == JSON_NUMBER) {
-        if (json_raw(j, &raw))
+    if (jread_peek(j) == JREAD_NUMBER) {
+        if (jread_raw(j, &raw))
             *out = raw;
     } else {
-        json_text(j, "resources.limits", a, out);
+        jread_text(j, "resources.limits", a, out);
     }
 }
 
-static void read_resources(struct json *j, struct arena *a, struct pod_container *c)
+static void read_resources(struct jread *j, struct arena *a, struct pod_container *c)
 {
-    struct json_str key;
-    json_object(j, "resources");
-    while (json_member(j, &key)) {
-        if (!json_key_is(key, "limits")) {
-            json_skip(j);
+    struct jread_str key;
+    jread_object(j, "resources");
+    while (jread_member(j, &key)) {
+        if (!jread_key_is(key, "limits")) {
+            jread_skip(j);
             continue;
         }
-        json_object(j, "resources.limits");
-        while (json_member(j, &key)) {
-            if (json_key_is(key, KEY_GPU_MEM))
+        jread_object(j, "resources.limits");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, KEY_GPU_MEM))
                 read_quantity(j, a, &c->mem);
-            else if (json_key_is(key, KEY_GPU_COUNT))
+            else if (jread_key_is(key, KEY_GPU_COUNT))
                 read_quantity(j, a, &c->cards);
             else
-                json_skip(j);
+                jread_skip(j);
         }
     }
 }
@@ -61,19 +61,20 @@ static void add_container(struct reading *r, const struct pod_container *c)
     pod->containers[pod->n_containers++] = *c;
 }
 
-static void read_container(struct json *j, struct reading *r, bool init)
+static void read_container(struct jread *j, struct reading *r, bool init)
 {
-    struct json_str key, policy;
+    struct jread_str key, policy;
     struct pod_container c = {.role = init ? CONTAINER_INIT : CONTAINER_APP};
-    json_object(j, "container");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "resources")) {
+    jread_object(j, "container");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "resources")) {
             read_resources(j, r->a, &c);
-        } else if (init && json_key_is(key, "restartPolicy")) {
-            if (json_string(j, "restartPolicy", &policy) && json_key_is(policy, "Always"))
+        } else if (init && jread_key_is(key, "restartPolicy")) {
+            if (jread_string(j, "restartPolicy", &policy) &&
+                jread_key_is(policy, "Always"))
                 c.role = CONTAINER_SIDECAR;
         } else {
-            json_skip(j);
+            jread_skip(j);
         }
     }
     c.order = init ? r->inits++ : r->apps;
@@ -83,33 +84,33 @@ static void read_container(struct json *j, struct reading *r, bool init)
     add_container(r, &c);
 }
 
-static void read_containers(struct json *j, struct reading *r, bool init)
+static void read_containers(struct jread *j, struct reading *r, bool init)
 {
-    json_array(j, init ? "spec.initContainers" : "spec.containers");
-    while (json_item(j))
+    jread_array(j, init ? "spec.initContainers" : "spec.containers");
+    while (jread_item(j))
         read_container(j, r, init);
 }
 
-static void read_spec(struct json *j, struct reading *r)
+static void read_spec(struct jread *j, struct reading *r)
 {
     struct pod *pod = r->pod;
-    struct json_str key;
-    json_object(j, "spec");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "nodeName"))
-            json_text(j, "spec.nodeName", r->a, &pod->node);
-        else if (json_key_is(key, "priority"))
-            json_i64(j, "spec.priority", &pod->priority);
-        else if (json_key_is(key, "containers"))
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "nodeName"))
+            jread_text(j, "spec.nodeName", r->a, &pod->node);
+        else if (jread_key_is(key, "priority"))
+            jread_i64(j, "spec.priority", &pod->priority);
+        else if (jread_key_is(key, "containers"))
             read_containers(j, r, false);
-        else if (json_key_is(key, "initContainers"))
+        else if (jread_key_is(key, "initContainers"))
             read_containers(j, r, true);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
-static void read_phase(struct json *j, enum pod_phase *phase)
+static void read_phase(struct jread *j, enum pod_phase *phase)
 {
     static const struct {
         struct span name;
@@ -119,29 +120,29 @@ static void read_phase(struct json *j, enum pod_phase *phase)
         {{"Succeeded", 9}, POD_SUCCEEDED}, {{"Failed", 6}, POD_FAILED},
         {{"Unknown", 7}, POD_UNKNOWN},
     };
-    struct json_str s;
-    if (!json_string(j, "status.phase", &s))
+    struct jread_str s;
+    if (!jread_string(j, "status.phase", &s))
         return;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (json_str_eq(s, names[i].name))
+        if (jread_str_eq(s, names[i].name))
             *phase = names[i].phase;
 }
 
-static void read_status(struct json *j, struct arena *a, struct pod *pod)
+static void read_status(struct jread *j, struct arena *a, struct pod *pod)
 {
-    struct json_str key;
-    json_object(j, "status");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "phase"))
+    struct jread_str key;
+    jread_object(j, "status");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "phase"))
             read_phase(j, &pod->phase);
-        else if (json_key_is(key, "nominatedNodeName"))
-            json_text(j, "status.nominatedNodeName", a, &pod->nominated_node);
+        else if (jread_key_is(key, "nominatedNodeName"))
+            jread_text(j, "status.nominatedNodeName", a, &pod->nominated_node);
         else
-            json_skip(j);
+            jread_skip(j);
     }
 }
 
-static void read_meta(struct json *j, struct arena *a, struct pod *pod)
+static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
 {
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
@@ -158,21 +159,21 @@ static void read_meta(struct json *j, struct arena *a, struct pod *pod)
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
 }
 
-void pod_read(struct json *j, struct arena *a, struct pod *pod)
+void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
-    struct json_str key;
+    struct jread_str key;
     struct reading r = {.pod = pod, .a = a};
     *pod = (struct pod){0};
-    json_object(j, "pod");
-    while (json_member(j, &key)) {
-        if (json_key_is(key, "metadata"))
+    jread_object(j, "pod");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
             read_meta(j, a, pod);
-        else if (json_key_is(key, "spec"))
+        else if (jread_key_is(key, "spec"))
             read_spec(j, &r);
-        else if (json_key_is(key, "status"))
+        else if (jread_key_is(key, "status"))
             read_status(j, a, pod);
         else
-            json_skip(j);
+            jread_skip(j);
     }
     for (size_t i = 0; i < pod->n_containers; i++)
         if (pod->containers[i].role == CONTAINER_SIDECAR)

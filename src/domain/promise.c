@@ -24,15 +24,15 @@ static struct promise_share *share_of(struct promise *p, int64_t card)
  */
 static bool read_allocation(struct span text, struct promise *p)
 {
-    struct json j;
-    struct json_str container, card;
-    json_init(&j, text.p, text.n);
-    json_object(&j, "allocation");
-    while (json_member(&j, &container)) {
-        json_object(&j, "container");
-        while (json_member(&j, &card)) {
+    struct jread j;
+    struct jread_str container, card;
+    jread_init(&j, text.p, text.n);
+    jread_object(&j, "allocation");
+    while (jread_member(&j, &container)) {
+        jread_object(&j, "container");
+        while (jread_member(&j, &card)) {
             int64_t index = -1, units = -1;
-            json_i64(&j, "units", &units);
+            jread_i64(&j, "units", &units);
             if (!span_i64((struct span){card.p, card.n}, &index) || index < 0 ||
                 index > INDEX_MAX || units < 0 || units > UNITS_MAX)
                 return false;
@@ -42,7 +42,7 @@ static bool read_allocation(struct span text, struct promise *p)
             share->units = (share->units < 0 ? 0 : share->units) + units;
         }
     }
-    return json_finish(&j, NULL) == 0;
+    return jread_finish(&j, NULL) == 0;
 }
 
 /* "1" or "0,2": the cards in order. False when damaged. */

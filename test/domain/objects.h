@@ -38,11 +38,11 @@ static inline struct span quoted(struct arena *a, const char *fmt, ...)
     static inline struct type object_##type(struct arena *a, struct span json)           \
     {                                                                                    \
         struct type object;                                                              \
-        struct json j;                                                                   \
+        struct jread j;                                                                  \
         struct err err = {0};                                                            \
-        json_init(&j, json.p, json.n);                                                   \
+        jread_init(&j, json.p, json.n);                                                  \
         reader(&j, a, &object);                                                          \
-        ck_assert_msg(json_finish(&j, &err) == 0, "%s in %.*s", err.msg,                 \
+        ck_assert_msg(jread_finish(&j, &err) == 0, "%s in %.*s", err.msg,                \
                       SPAN_ARG(json));                                                   \
         return object;                                                                   \
     }
@@ -57,11 +57,11 @@ READ_OBJECT(unhealthy_cards, unhealthy_cards_read)
 #define object_fault(type, reader, a, text, error)                                       \
     do {                                                                                 \
         struct type object_;                                                             \
-        struct json j_;                                                                  \
+        struct jread j_;                                                                 \
         struct span text_ = (text);                                                      \
-        json_init(&j_, text_.p, text_.n);                                                \
+        jread_init(&j_, text_.p, text_.n);                                               \
         reader(&j_, (a), &object_);                                                      \
-        ck_assert_int_eq(json_finish(&j_, (error)), -1);                                 \
+        ck_assert_int_eq(jread_finish(&j_, (error)), -1);                                \
     } while (0)
 
 /* An Scv of n cards of `mib`, all healthy and free, with UUIDs "<node>-u<i>". */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/json.h"
+#include "base/jread.h"
 
 #include "base/mem.h"
 #include "support/unit.h"
@@ -8,10 +8,10 @@
  * the reader must not call a prefix bad when the whole is good. */
 static bool valid(const char *text, size_t n)
 {
-    struct json j;
-    json_init(&j, text, n);
-    json_skip(&j);
-    return json_finish(&j, NULL) == 0;
+    struct jread j;
+    jread_init(&j, text, n);
+    jread_skip(&j);
+    return jread_finish(&j, NULL) == 0;
 }
 
 static const char *const good[] = {
@@ -117,17 +117,17 @@ START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
             /* A copy of the exact size, so that a sanitizer sees a read too far. */
             cleanup_free char *head = xmalloc(cut);
             memcpy(head, good[i], cut);
-            struct json j;
-            json_init_part(&j, head, cut);
-            struct json before = j;
-            json_skip(&j);
-            ck_assert_msg(j.state != JSON_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
-            if (j.state == JSON_CUT)
+            struct jread j;
+            jread_init_part(&j, head, cut);
+            struct jread before = j;
+            jread_skip(&j);
+            ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
+            if (j.state == JREAD_CUT)
                 j = before;
-            json_more(&j, good[i], n, true);
+            jread_more(&j, good[i], n, true);
             if (j.pos == 0)
-                json_skip(&j);
-            ck_assert_msg(json_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);
+                jread_skip(&j);
+            ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);
         }
     }
 }
@@ -135,11 +135,11 @@ END_TEST
 
 START_TEST(depth_is_limited)
 {
-    char text[2 * JSON_MAX_DEPTH + 2];
-    memset(text, '[', JSON_MAX_DEPTH + 1);
-    memset(text + JSON_MAX_DEPTH + 1, ']', JSON_MAX_DEPTH + 1);
-    ck_assert(valid(text + 1, 2 * JSON_MAX_DEPTH));
-    ck_assert(!valid(text, 2 * JSON_MAX_DEPTH + 2));
+    char text[2 * JREAD_MAX_DEPTH + 2];
+    memset(text, '[', JREAD_MAX_DEPTH + 1);
+    memset(text + JREAD_MAX_DEPTH + 1, ']', JREAD_MAX_DEPTH + 1);
+    ck_assert(valid(text + 1, 2 * JREAD_MAX_DEPTH));
+    ck_assert(!valid(text, 2 * JREAD_MAX_DEPTH + 2));
 }
 END_TEST
 
@@ -148,8 +148,8 @@ START_TEST(an_object_is_read_member_by_member)
     const char *text =
         "{\"n\":-42,\"s\":\"a\\u00e9\",\"skip\":[{\"x\":[1,2]}],\"b\":true,"
         "\"list\":[\"p\",\"q\"],\"none\":null}";
-    struct json j;
-    struct json_str key;
+    struct jread j;
+    struct jread_str key;
     struct err err = {0};
     cleanup_arena struct arena arena = {0};
     int64_t n = 0, none = 7;
@@ -157,28 +157,28 @@ START_TEST(an_object_is_read_member_by_member)
     struct span s = {0};
     cleanup_buf struct buf list = {0};
 
-    json_init(&j, text, strlen(text));
-    json_object(&j, "top");
-    while (json_member(&j, &key)) {
-        if (json_key_is(key, "n")) {
-            ck_assert(json_i64(&j, "n", &n));
-        } else if (json_key_is(key, "s")) {
-            ck_assert(json_text(&j, "s", &arena, &s));
-        } else if (json_key_is(key, "b")) {
-            ck_assert(json_bool(&j, "b", &b));
-        } else if (json_key_is(key, "none")) {
-            ck_assert(!json_i64(&j, "none", &none));
-        } else if (json_key_is(key, "list")) {
-            struct json_str item;
-            json_array(&j, "list");
-            while (json_item(&j))
-                if (json_string(&j, "list[]", &item))
+    jread_init(&j, text, strlen(text));
+    jread_object(&j, "top");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "n")) {
+            ck_assert(jread_i64(&j, "n", &n));
+        } else if (jread_key_is(key, "s")) {
+            ck_assert(jread_text(&j, "s", &arena, &s));
+        } else if (jread_key_is(key, "b")) {
+            ck_assert(jread_bool(&j, "b", &b));
+        } else if (jread_key_is(key, "none")) {
+            ck_assert(!jread_i64(&j, "none", &none));
+        } else if (jread_key_is(key, "list")) {
+            struct jread_str item;
+            jread_array(&j, "list");
+            while (jread_item(&j))
+                if (jread_string(&j, "list[]", &item))
                     buf_add(&list, item.p, item.n);
         } else {
-            ck_assert(json_skip(&j));
+            ck_assert(jread_skip(&j));
         }
     }
-    ck_assert_done(json_finish(&j, &err), err);
+    ck_assert_done(jread_finish(&j, &err), err);
     ck_assert_int_eq(n, -42);
     ck_assert_int_eq(none, 7);
     ck_assert(b);
@@ -190,37 +190,37 @@ END_TEST
 START_TEST(null_counts_as_empty_and_the_parent_goes_on)
 {
     const char *text = "{\"o\":null,\"a\":null,\"last\":1}";
-    struct json j;
-    struct json_str key, inner;
+    struct jread j;
+    struct jread_str key, inner;
     int64_t last = 0;
-    json_init(&j, text, strlen(text));
-    json_object(&j, "top");
-    while (json_member(&j, &key)) {
-        if (json_key_is(key, "o")) {
-            json_object(&j, "o");
-            while (json_member(&j, &inner))
+    jread_init(&j, text, strlen(text));
+    jread_object(&j, "top");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "o")) {
+            jread_object(&j, "o");
+            while (jread_member(&j, &inner))
                 ck_abort_msg("null has no member");
-        } else if (json_key_is(key, "a")) {
-            json_array(&j, "a");
-            while (json_item(&j))
+        } else if (jread_key_is(key, "a")) {
+            jread_array(&j, "a");
+            while (jread_item(&j))
                 ck_abort_msg("null has no item");
         } else {
-            json_i64(&j, "last", &last);
+            jread_i64(&j, "last", &last);
         }
     }
-    ck_assert_int_eq(json_finish(&j, NULL), 0);
+    ck_assert_int_eq(jread_finish(&j, NULL), 0);
     ck_assert_int_eq(last, 1);
 }
 END_TEST
 
 START_TEST(a_wrong_type_is_an_error_with_its_path)
 {
-    struct json j;
-    struct json_str s;
+    struct jread j;
+    struct jread_str s;
     struct err err = {0};
-    json_init(&j, " 17", 3);
-    ck_assert(!json_string(&j, "metadata.name", &s));
-    ck_assert_int_eq(json_finish(&j, &err), -1);
+    jread_init(&j, " 17", 3);
+    ck_assert(!jread_string(&j, "metadata.name", &s));
+    ck_assert_int_eq(jread_finish(&j, &err), -1);
     ck_assert_str_eq(err.msg, "metadata.name: expected a string, at byte 1");
     ck_assert_int_eq(err.code, ERR_INVALID);
 }
@@ -229,31 +229,31 @@ END_TEST
 START_TEST(a_faulty_object_does_not_stop_the_list)
 {
     const char *text = "[{\"n\":\"x\",\"o\":[1]},{\"n\":7,\"o\":{}}]";
-    struct json j;
-    struct json_str key;
+    struct jread j;
+    struct jread_str key;
     struct err err = {0};
     int64_t n = 0;
     int faults = 0;
-    json_init(&j, text, strlen(text));
-    json_array(&j, "list");
-    while (json_item(&j)) {
-        json_object(&j, "item");
-        while (json_member(&j, &key)) {
-            if (json_key_is(key, "n")) {
-                json_i64(&j, "item.n", &n);
+    jread_init(&j, text, strlen(text));
+    jread_array(&j, "list");
+    while (jread_item(&j)) {
+        jread_object(&j, "item");
+        while (jread_member(&j, &key)) {
+            if (jread_key_is(key, "n")) {
+                jread_i64(&j, "item.n", &n);
             } else {
-                struct json_str inner;
-                json_object(&j, "item.o");
-                while (json_member(&j, &inner))
-                    json_skip(&j);
+                struct jread_str inner;
+                jread_object(&j, "item.o");
+                while (jread_member(&j, &inner))
+                    jread_skip(&j);
             }
         }
-        if (json_fault(&j, &err)) {
+        if (jread_fault(&j, &err)) {
             faults++;
             ck_assert_str_eq(err.msg, "item.n: expected a number, at byte 6");
         }
     }
-    ck_assert_done(json_finish(&j, &err), err);
+    ck_assert_done(jread_finish(&j, &err), err);
     ck_assert_int_eq(faults, 1);
     ck_assert_int_eq(n, 7);
 }
@@ -275,10 +275,10 @@ START_TEST(integers_must_be_whole_and_fit)
         {"-0", true, 0},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct json j;
+        struct jread j;
         int64_t v = 0;
-        json_init(&j, cases[i].text, strlen(cases[i].text));
-        ck_assert_msg(json_i64(&j, "v", &v) == cases[i].ok, "%s", cases[i].text);
+        jread_init(&j, cases[i].text, strlen(cases[i].text));
+        ck_assert_msg(jread_i64(&j, "v", &v) == cases[i].ok, "%s", cases[i].text);
         ck_assert_int_eq(v, cases[i].value);
     }
 }
@@ -287,62 +287,62 @@ END_TEST
 START_TEST(raw_gives_the_bytes_of_a_value)
 {
     const char *text = "[ {\"a\": [1, 2]} , 7]";
-    struct json j;
+    struct jread j;
     struct span raw;
-    json_init(&j, text, strlen(text));
-    json_array(&j, "list");
-    ck_assert(json_item(&j));
-    ck_assert(json_raw(&j, &raw));
+    jread_init(&j, text, strlen(text));
+    jread_array(&j, "list");
+    ck_assert(jread_item(&j));
+    ck_assert(jread_raw(&j, &raw));
     ck_assert_span_eq(raw, "{\"a\": [1, 2]}");
-    ck_assert(json_item(&j));
-    ck_assert(json_raw(&j, &raw));
+    ck_assert(jread_item(&j));
+    ck_assert(jread_raw(&j, &raw));
     ck_assert_span_eq(raw, "7");
-    ck_assert(!json_item(&j));
-    ck_assert_int_eq(json_finish(&j, NULL), 0);
+    ck_assert(!jread_item(&j));
+    ck_assert_int_eq(jread_finish(&j, NULL), 0);
 }
 END_TEST
 
 START_TEST(keys_compare_decoded)
 {
-    struct json j;
-    struct json_str s;
+    struct jread j;
+    struct jread_str s;
     const char *text = "\"No\\u0064e\\u004eames\"";
-    json_init(&j, text, strlen(text));
-    ck_assert(json_string(&j, "key", &s));
-    ck_assert(json_str_eq(s, SPAN("NodeNames")));
-    ck_assert(!json_str_eq(s, SPAN("nodenames")));
-    ck_assert(json_str_eq_nocase(s, SPAN("nodenames")));
-    ck_assert(!json_str_eq(s, SPAN("NodeName")));
-    ck_assert(!json_str_eq(s, SPAN("NodeNamesX")));
+    jread_init(&j, text, strlen(text));
+    ck_assert(jread_string(&j, "key", &s));
+    ck_assert(jread_str_eq(s, SPAN("NodeNames")));
+    ck_assert(!jread_str_eq(s, SPAN("nodenames")));
+    ck_assert(jread_str_eq_nocase(s, SPAN("nodenames")));
+    ck_assert(!jread_str_eq(s, SPAN("NodeName")));
+    ck_assert(!jread_str_eq(s, SPAN("NodeNamesX")));
 }
 END_TEST
 
 START_TEST(every_escape_is_decoded)
 {
-    struct json j;
+    struct jread j;
     struct span s;
     cleanup_arena struct arena a = {0};
     const char *text = "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u20ac\\ud83d\\ude00\"";
-    json_init(&j, text, strlen(text));
-    ck_assert(json_text(&j, "s", &a, &s));
+    jread_init(&j, text, strlen(text));
+    ck_assert(jread_text(&j, "s", &a, &s));
     ck_assert_span_eq(s, "\"\\/\b\f\n\r\tA\xe2\x82\xac\xf0\x9f\x98\x80");
 }
 END_TEST
 
 START_TEST(an_unclosed_object_is_not_finished)
 {
-    struct json j;
-    struct json_str key;
-    json_init(&j, "{\"a\":1", 6);
-    json_object(&j, "top");
-    ck_assert(json_member(&j, &key));
-    ck_assert(json_skip(&j));
-    ck_assert(!json_member(&j, &key));
-    ck_assert_int_eq(json_finish(&j, NULL), -1);
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, "{\"a\":1", 6);
+    jread_object(&j, "top");
+    ck_assert(jread_member(&j, &key));
+    ck_assert(jread_skip(&j));
+    ck_assert(!jread_member(&j, &key));
+    ck_assert_int_eq(jread_finish(&j, NULL), -1);
 }
 END_TEST
 
-UNIT_MAIN("json", valid_values_pass, invalid_values_are_refused,
+UNIT_MAIN("jread", valid_values_pass, invalid_values_are_refused,
           a_nul_byte_is_no_space_and_no_escape, a_prefix_of_a_valid_value_is_cut_not_bad,
           depth_is_limited, an_object_is_read_member_by_member,
           null_counts_as_empty_and_the_parent_goes_on,
