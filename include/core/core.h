@@ -169,6 +169,8 @@ struct core_outputs {
 };
 void core_outputs_reset(struct core_outputs *outputs);
 void core_outputs_fini(struct core_outputs *outputs);
+/* A copy that stands alone, to be released with free. New. */
+struct core_output *core_output_dup(const struct core_output *output);
 
 /* Takes one input; appends to outputs. */
 void core_step(struct core *core, struct core_time now, const struct core_input *input,

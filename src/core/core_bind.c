@@ -122,8 +122,10 @@ static void call_get(struct step *s, struct op *op)
     op->call = next_id(s->core);
     op->get_ms = s->now.mono_ms;
     const char *ns = out_str(s, op->ns), *name = out_str(s, op->name);
+    const char *uid = out_str(s, op->uid);
     struct core_output *o = out_add(s, CORE_CALL_GET_POD);
     o->call = op->call;
+    o->uid = uid;
     o->ns = ns;
     o->name = name;
 }
