@@ -83,6 +83,10 @@ struct json_str {
     bool escaped;
 };
 
+/* jansson, which some programs link beside this, has functions of three of these names:
+ * ours go under other symbols, or the linker would take one for the other. */
+#define JSON_SYMBOL(symbol) __asm__(symbol)
+
 void json_init(struct json *j, const char *data, size_t n);
 void json_init_part(struct json *j, const char *data, size_t n);
 /* The same bytes, perhaps elsewhere, with more behind them. `last`: none will follow. */
@@ -92,15 +96,16 @@ enum json_type json_peek(struct json *j); /* type of the next value; reads only 
 
 /* Steps into the object or array that comes next (null counts as an empty one). A loop
  * over json_member or json_item must follow at once, and run until it answers false. */
-void json_object(struct json *j, const char *where);
-void json_array(struct json *j, const char *where);
+void json_object(struct json *j, const char *where) JSON_SYMBOL("base_json_object");
+void json_array(struct json *j, const char *where) JSON_SYMBOL("base_json_array");
 /* Steps to the next member or item; its value is read next and must be (json_skip).
  * False at the end, which is then left behind, or at an error. */
 bool json_member(struct json *j, struct json_str *key);
 bool json_item(struct json *j);
 
 /* Values. Each reads one value. True when *out was set; false for null and errors. */
-bool json_string(struct json *j, const char *where, struct json_str *out);
+bool json_string(struct json *j, const char *where, struct json_str *out)
+    JSON_SYMBOL("base_json_string");
 bool json_bool(struct json *j, const char *where, bool *out);
 /* An integer that fits; 3.0 and 3e0 are errors, as they are to Go. */
 bool json_i64(struct json *j, const char *where, int64_t *out);
