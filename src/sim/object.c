@@ -146,6 +146,7 @@ struct object *object_new(const struct kind *kind, json_t *given, uint64_t rv)
     set_rv(given, rv);
     cleanup_json json_t *root = order_members(kind, given);
     cleanup_buf struct buf bytes = {0};
+    buf_reserve(&bytes, 2048);
     jsonx_dump(&bytes, root);
     json_t *labels = jsonx_at(root, "metadata.labels");
     struct span ns = jsonx_span(root, "metadata.namespace");
@@ -193,10 +194,44 @@ json_t *object_parse(const struct object *o)
     return root;
 }
 
-struct object *object_with_rv(const struct object *o, uint64_t rv)
+static void move_span(struct span *s, const struct object *from, struct object *to)
 {
-    cleanup_json json_t *root = object_parse(o);
-    return object_new(o->kind, root, rv);
+    if (s->p)
+        s->p = (char *)to + (s->p - (const char *)from);
+}
+
+/* Copies the block and turns what points into it. */
+struct object *object_with_rv(const struct object *from, uint64_t rv)
+{
+    cleanup_buf struct buf digits = {0};
+    buf_add_i64(&digits, (int64_t)rv);
+    size_t before = (size_t)(from->bytes.p - (const char *)from);
+    size_t size = before + from->bytes.n - from->rv_n + digits.n;
+    struct object *o = xmalloc(size);
+    /* All but the count, which others may be changing. */
+    size_t count = offsetof(struct object, kind);
+    memcpy((char *)o + count, (const char *)from + count, before + from->rv_at - count);
+    o->refs = 1;
+    o->rv = rv;
+    move_span(&o->key, from, o);
+    move_span(&o->ns, from, o);
+    move_span(&o->name, from, o);
+    move_span(&o->uid, from, o);
+    o->labels = (struct object_label *)(o + 1);
+    o->fields = (struct span *)(o->labels + o->n_labels);
+    for (size_t i = 0; i < o->n_labels; i++) {
+        move_span(&o->labels[i].key, from, o);
+        move_span(&o->labels[i].value, from, o);
+    }
+    for (size_t i = 0; i < count_fields(o->kind); i++)
+        move_span(&o->fields[i], from, o);
+    char *bytes = (char *)o + before;
+    size_t tail = from->rv_at + from->rv_n;
+    memcpy(bytes + o->rv_at, digits.p, digits.n);
+    memcpy(bytes + o->rv_at + digits.n, from->bytes.p + tail, from->bytes.n - tail);
+    o->bytes = (struct span){bytes, size - before};
+    o->rv_n = digits.n;
+    return o;
 }
 
 void object_add_bytes(const struct object *o, uint64_t rv, struct buf *out)
