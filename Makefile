@@ -63,14 +63,14 @@ $(B)/lib/$(1).a: $$(OBJS_$(1))
 	$(Q)mkdir -p $$(@D) && rm -f $$@ && gcc-ar rcs $$@ $$^
 $(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(SUPPORT) $(call archives,$(1))
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $(call libs,$(1)) $$$$(pkg-config --libs check)
+	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(call libs,$(1)) $$$$(pkg-config --libs check)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call folder_rules,$(f))))
 
 define program_rule
 $(B)/$(1): $(B)/src/cmd/$(1).o $(call archives,$(FOLDER_$(1)))
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $(call libs,$(FOLDER_$(1)))
+	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(call libs,$$(FOLDER_$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
