@@ -15,7 +15,15 @@
  * Handlers get a complete request (the body is read, counted and bounded before) and fill
  * a reply. A path that no route has is 404, a path with another method is 405 with Allow.
  * The limits that protect the process are kept here: connections, body size, bytes of all
- * bodies together, time until a connection's first request is complete, idle time.
+ * bodies together, time until a request is complete, idle time.
+ *
+ * A request that cannot be told from an attack is refused before any handler sees it, and
+ * its connection is closed: two lengths, a length beside chunks, an unknown coding or
+ * expectation, a malformed target or header. A route for GET answers HEAD too.
+ *
+ * The signals of the process stay with the threads that the program has made: those made
+ * here block them all, and so does a child that a handler starts, unless it resets its
+ * mask.
  */
 
 struct httpd;
@@ -26,10 +34,10 @@ enum httpd_mode {
 };
 
 struct httpd_request {
-    const char *method;   /* "GET" */
-    const char *path;     /* without the query; percent-escapes decoded */
-    const char *query;    /* the raw query string behind '?', "" if none */
-    struct span body;     /* valid until the handler returns */
+    const char *method;      /* "GET" */
+    const char *path;        /* from '/', without the query; percent-escapes decoded */
+    const char *query;       /* the raw query string behind '?', "" if none */
+    struct span body;        /* valid until the handler returns */
     struct httpd_peer *peer; /* for httpd_param and httpd_header */
 };
 
@@ -43,16 +51,20 @@ enum httpd_more {
     HTTPD_AGAIN, /* something was appended; ask again when it has been sent */
     HTTPD_SLEEP, /* nothing there; ask again after httpd_wake, at latest after a second */
     HTTPD_END,   /* the body ends here, after what was appended */
-    HTTPD_CUT,   /* break the connection off, as a failing server would */
+    HTTPD_CUT,   /* the same, but break the connection off, as a failing server would */
 };
 
 struct httpd_waker; /* wakes one sleeping stream; valid from `open` until `close` */
 
+/* All three are called by one thread at a time, with nothing locked. */
 struct httpd_stream {
-    /* Called once before the first fill. `waker` is borrowed. */
+    /* Called once before the first fill. `waker` is borrowed. Never called when there is
+     * nobody to read the body: a HEAD request, a client that has gone. */
     void (*open)(void *ctx, struct httpd_waker *waker);
     enum httpd_more (*fill)(void *ctx, struct buf *out);
-    /* Called exactly once, when the stream is over for any reason. Frees ctx. */
+    /* Called exactly once, when the stream is over for any reason, opened or not: it has
+     * ended, the client has gone or takes nothing, the server drains or stops. Frees
+     * ctx. */
     void (*close)(void *ctx);
 };
 
@@ -61,14 +73,15 @@ struct httpd_stream {
 void httpd_wake(struct httpd_waker *waker);
 
 struct httpd_reply {
-    unsigned status;          /* preset to 200 */
-    const char *content_type; /* static; preset to "application/json" */
-    struct buf body;          /* preset empty; taken over by the server */
+    unsigned status;                   /* preset to 200 */
+    const char *content_type;          /* static; preset to "application/json" */
+    struct buf body;                   /* preset empty; taken over by the server */
     const struct httpd_stream *stream; /* NULL, or what follows the body (chunked) */
     void *stream_ctx;
-    const char *header[4][2]; /* further headers, static strings; ends with a NULL name */
-    bool gzip;                /* body is gzip already: adds Content-Encoding */
-    bool cut;                 /* break the connection off instead of answering */
+    const char
+        *header[4][2]; /* further headers, static strings; fewer end with a NULL name */
+    bool gzip;         /* body is gzip already: adds Content-Encoding */
+    bool cut;          /* break the connection off instead of answering */
 };
 
 /* Replies with a JSON object {"error": message}. */
@@ -84,39 +97,48 @@ struct httpd_route {
     httpd_handler_fn handler;
 };
 
+/* 0 takes the value in brackets. */
 struct httpd_limits {
-    size_t max_bodies;        /* bytes of all request bodies together; above: 503 */
-    int64_t first_request_ms; /* until a connection's first request is complete */
-    int64_t idle_ms;          /* keep-alive between requests */
+    size_t max_bodies;        /* bytes of all request bodies together; above: 503
+                                 [256 MiB] */
+    int64_t first_request_ms; /* from the accept until the first request is complete, and
+                                 from the request line of a later one until that is
+                                 complete, however busy the client is [10 s] */
+    int64_t idle_ms;          /* keep-alive: until the next request line is there; also
+                                 how long a client may take nothing of a reply before it
+                                 is cut off (at most twice that) [120 s] */
 };
 
 struct httpd_listener {
-    const char *name;       /* for logs: "verbs" */
-    const char *address;    /* IP address, v4 or v6 */
-    unsigned port;          /* 0: a free one */
+    const char *name;    /* for logs: "verbs" */
+    const char *address; /* IP address, v4 or v6 */
+    unsigned port;       /* 0: a free one */
     enum httpd_mode mode;
-    unsigned threads;       /* HTTPD_EVENTS: size of the pool */
-    unsigned connections;   /* at most; more wait in the backlog */
-    size_t max_body;        /* larger: 413 */
-    const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
+    unsigned threads;                 /* HTTPD_EVENTS: size of the pool; 0: 1 */
+    unsigned connections;             /* at most; more wait in the backlog; 0: 1024 */
+    size_t max_body;                  /* larger: 413; 0: no bodies */
+    const char *cert_pem, *key_pem;   /* both NULL: plain HTTP; else PEM text, copied */
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* borrowed; for the handlers */
 };
 
-/* New. `limits` is copied. */
+/* New. `limits` is copied; NULL: all the defaults. */
 struct httpd *httpd_new(const struct httpd_limits *limits);
-/* Starts to listen; *port (may be NULL) gets the port. */
+/* Starts to listen; *port (may be NULL) gets the port. Not during or after a drain. */
 int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
                  struct err *err);
-/* Graceful end, first half: no new connections; every reply closes its connection;
- * streams are ended. Waits until no request is in flight, at most `timeout_ms`. Returns
- * whether all had ended. */
+/* Graceful end, first half: no new connections; every reply closes its connection; idle
+ * connections are closed; streams are ended, cleanly. Waits until no request is in flight
+ * and no connection is left, at most `timeout_ms`. Returns whether no request was left.
+ * Not from a handler. */
 bool httpd_drain(struct httpd *d, int64_t timeout_ms);
-/* Second half: stops the threads, cutting what still runs. NULL is accepted. */
+/* Second half, also without the first: cuts the connections and joins the threads. It
+ * waits for handlers that are running; their replies are not sent. NULL is accepted. */
 void httpd_free(struct httpd *d);
 
 struct httpd_stats {
-    unsigned connections, in_flight; /* now */
-    uint64_t body_bytes;             /* held now, all bodies */
+    unsigned connections; /* now */
+    unsigned in_flight;  /* now: requests from their first line to the end of the reply */
+    uint64_t body_bytes; /* held now, all bodies; until their handlers return */
 };
 void httpd_stats(struct httpd *d, struct httpd_stats *stats);

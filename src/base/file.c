@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static int fail(const char *path, struct err *err)
+{
+    enum err_code code = ERR_UNAVAILABLE;
+    if (errno == ENOENT || errno == ENOTDIR)
+        code = ERR_NOT_FOUND;
+    else if (errno == EACCES || errno == EPERM)
+        code = ERR_FORBIDDEN;
+    return err_set(err, code, "%s: %m", path);
+}
+
+/* The size is not asked for first: the file may grow, or be no regular file. */
+static int read_all(int fd, const char *path, size_t max, struct buf *out,
+                    struct err *err)
+{
+    enum { STEP = 16 * 1024 };
+    size_t start = out->n;
+    for (;;) {
+        buf_reserve(out, STEP);
+        ssize_t n = read(fd, out->p + out->n, STEP);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail(path, err);
+        if (n == 0)
+            return 0;
+        out->n += (size_t)n;
+        if (out->n - start > max)
+            return err_set(err, ERR_TOO_LARGE, "%s: larger than %zu bytes", path, max);
+    }
+}
+
+int file_read(const char *path, size_t max, struct buf *out, struct err *err)
+{
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(path, err);
+    size_t start = out->n;
+    int rc = read_all(fd, path, max, out, err);
+    if (rc)
+        out->n = start;
+    out->p[out->n] = '\0';
+    return rc;
+}

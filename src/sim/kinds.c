@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/kinds_priv.h"
+
+#include "base/mem.h"
+#include "sim/checks_priv.h"
+#include "sim/columns_priv.h"
+#include "sim/pod_priv.h"
+#include "sim/shape_priv.h"
+
+#define NAME_FIELD                                                                       \
+    {                                                                                    \
+        "metadata.name", NULL, NULL                                                      \
+    }
+#define NS_FIELD                                                                         \
+    {                                                                                    \
+        "metadata.namespace", NULL, NULL                                                 \
+    }
+
+static const struct field named[] = {NAME_FIELD, {0}};
+static const struct field namespaced[] = {NAME_FIELD, NS_FIELD, {0}};
+static const struct field namespace_fields[] = {
+    NAME_FIELD, {"status.phase", NULL, NULL}, {"name", "metadata.name", NULL}, {0}};
+static const struct field node_fields[] = {
+    NAME_FIELD, {"spec.unschedulable", NULL, "false"}, {0}};
+static const struct field pod_fields[] = {NAME_FIELD,
+                                          NS_FIELD,
+                                          {"spec.nodeName", NULL, NULL},
+                                          {"spec.restartPolicy", NULL, NULL},
+                                          {"spec.schedulerName", NULL, NULL},
+                                          {"spec.serviceAccountName", NULL, NULL},
+                                          {"spec.hostNetwork", NULL, "false"},
+                                          {"status.phase", NULL, NULL},
+                                          {"status.podIP", NULL, NULL},
+                                          {"status.nominatedNodeName", NULL, NULL},
+                                          {0}};
+static const struct field event_fields[] = {
+    NAME_FIELD,
+    NS_FIELD,
+    {"involvedObject.kind", NULL, NULL},
+    {"involvedObject.namespace", NULL, NULL},
+    {"involvedObject.name", NULL, NULL},
+    {"involvedObject.uid", NULL, NULL},
+    {"involvedObject.apiVersion", NULL, NULL},
+    {"involvedObject.resourceVersion", NULL, NULL},
+    {"involvedObject.fieldPath", NULL, NULL},
+    {"reason", NULL, NULL},
+    {"reportingComponent", NULL, NULL},
+    {"source", "source.component", NULL},
+    {"type", NULL, NULL},
+    {0}};
+static const struct field event_v1_fields[] = {NAME_FIELD,
+                                               NS_FIELD,
+                                               {"regarding.kind", NULL, NULL},
+                                               {"regarding.namespace", NULL, NULL},
+                                               {"regarding.name", NULL, NULL},
+                                               {"regarding.uid", NULL, NULL},
+                                               {"reason", NULL, NULL},
+                                               {"reportingController", NULL, NULL},
+                                               {"type", NULL, NULL},
+                                               {0}};
+
+const struct kind kinds[KINDS_N] = {
+    {.group = "",
+     .version = "v1",
+     .plural = "namespaces",
+     .singular = "namespace",
+     .kind = "Namespace",
+     .short_names = "ns",
+     .status = true,
+     .unconditional = true,
+     .fields = namespace_fields,
+     .shape = shape_namespace,
+     .columns = columns_namespace,
+     .fill = fill_namespace,
+     .check = check_namespace},
+    {.group = "",
+     .version = "v1",
+     .plural = "nodes",
+     .singular = "node",
+     .kind = "Node",
+     .short_names = "no",
+     .status = true,
+     .unconditional = true,
+     .fields = node_fields,
+     .shape = shape_node,
+     .columns = columns_node,
+     .check = check_node},
+    {.group = "",
+     .version = "v1",
+     .plural = "pods",
+     .singular = "pod",
+     .kind = "Pod",
+     .short_names = "po",
+     .namespaced = true,
+     .status = true,
+     .binding = true,
+     .graceful = true,
+     .unconditional = true,
+     .generation = true,
+     .fields = pod_fields,
+     .shape = shape_pod,
+     .columns = columns_pod,
+     .fill = pod_fill,
+     .check = pod_check},
+    {.group = "",
+     .version = "v1",
+     .plural = "events",
+     .singular = "event",
+     .kind = "Event",
+     .short_names = "ev",
+     .namespaced = true,
+     .unconditional = true,
+     .create_on_put = true,
+     .passing = true,
+     .fields = event_fields,
+     .shape = shape_event,
+     .columns = columns_event,
+     .check = check_event},
+    {.group = "",
+     .version = "v1",
+     .plural = "configmaps",
+     .singular = "configmap",
+     .kind = "ConfigMap",
+     .short_names = "cm",
+     .namespaced = true,
+     .unconditional = true,
+     .fields = namespaced,
+     .shape = shape_configmap,
+     .columns = columns_configmap,
+     .check = check_configmap},
+    {.group = "coordination.k8s.io",
+     .version = "v1",
+     .plural = "leases",
+     .singular = "lease",
+     .kind = "Lease",
+     .short_names = "",
+     .namespaced = true,
+     .create_on_put = true,
+     .fields = namespaced,
+     .shape = shape_lease,
+     .columns = columns_lease,
+     .check = check_lease},
+    {.group = "events.k8s.io",
+     .version = "v1",
+     .plural = "events",
+     .singular = "event",
+     .kind = "Event",
+     .short_names = "ev",
+     .namespaced = true,
+     .unconditional = true,
+     .create_on_put = true,
+     .passing = true,
+     .fields = event_v1_fields,
+     .shape = shape_event_v1,
+     .columns = columns_event_v1,
+     .check = check_event_v1},
+    {.group = "core.run-linux.com",
+     .version = "v1",
+     .plural = "scvs",
+     .singular = "scv",
+     .kind = "Scv",
+     .short_names = "",
+     .custom = true,
+     .generation = true,
+     .fields = named,
+     .shape = shape_scv,
+     .columns = columns_scv,
+     .check = check_scv},
+};
+
+size_t kind_index(const struct kind *k)
+{
+    return (size_t)(k - kinds);
+}
+
+const struct kind *kind_by_plural(struct span group, struct span version,
+                                  struct span plural)
+{
+    for (size_t i = 0; i < KINDS_N; i++)
+        if (span_eq(plural, span_of(kinds[i].plural)) &&
+            span_eq(group, span_of(kinds[i].group)) &&
+            span_eq(version, span_of(kinds[i].version)))
+            return &kinds[i];
+    return NULL;
+}
+
+const struct kind *kind_by_type(struct span group_version, struct span kind)
+{
+    for (size_t i = 0; i < KINDS_N; i++) {
+        struct buf version = {0};
+        kind_add_group_version(&kinds[i], &version);
+        bool same = span_eq(buf_span(&version), group_version) &&
+                    span_eq(kind, span_of(kinds[i].kind));
+        buf_fini(&version);
+        if (same)
+            return &kinds[i];
+    }
+    return NULL;
+}
+
+const struct kind *kind_by_resource(struct span plural)
+{
+    for (size_t i = 0; i < KINDS_N; i++)
+        if (span_eq(plural, span_of(kinds[i].plural)))
+            return &kinds[i];
+    return NULL;
+}
+
+void kind_add_group_version(const struct kind *k, struct buf *out)
+{
+    buf_adds(out, k->group);
+    if (k->group[0])
+        buf_addc(out, '/');
+    buf_adds(out, k->version);
+}
+
+void kind_add_resource(const struct kind *k, struct buf *out)
+{
+    buf_adds(out, k->plural);
+    if (k->group[0])
+        buf_addc(out, '.');
+    buf_adds(out, k->group);
+}
+
+int kind_field(const struct kind *k, struct span path)
+{
+    for (int i = 0; k->fields[i].name; i++)
+        if (span_eq(path, span_of(k->fields[i].name)))
+            return i;
+    return -1;
+}
+
+struct span kind_key(const struct kind *k, struct span ns, struct span name,
+                     struct buf *out)
+{
+    buf_clear(out);
+    if (k->namespaced) {
+        buf_add_span(out, ns);
+        buf_addc(out, '/');
+    }
+    buf_add_span(out, name);
+    return buf_span(out);
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "sim/call_priv.h"
+#include "sim/select_priv.h"
+
+/* GET of a collection. */
+void list_handle(struct call *c);
+
+/* The selector that the query asks for. -1: the request has been refused. */
+int list_selector(struct call *c, struct selector *s);
+
+/* The objects that `s` wants at version rv, shared; for the start of a watch. */
+struct object **list_collect(struct store *store, const struct selector *s, uint64_t rv,
+                             size_t *n);

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/pod_priv.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "sim/names_priv.h"
+#include "sim/quantity_priv.h"
+
+static const char *const container_lists[] = {"initContainers", "containers"};
+
+/* Requests that are not given are the limits. */
+static void fill_requests(json_t *container)
+{
+    json_t *limits = jsonx_at(container, "resources.limits");
+    if (!json_object_size(limits))
+        return;
+    json_t *requests = jsonx_make(json_object_get(container, "resources"), "requests");
+    json_object_update_missing(requests, limits);
+}
+
+void pod_fill(json_t *pod)
+{
+    json_t *spec = jsonx_make(pod, "spec"), *status = jsonx_make(pod, "status");
+    jsonx_default_str(spec, "restartPolicy", "Always");
+    jsonx_default_str(spec, "dnsPolicy", "ClusterFirst");
+    jsonx_default_str(spec, "schedulerName", "default-scheduler");
+    if (!json_object_get(spec, "terminationGracePeriodSeconds"))
+        jsonx_set_int(spec, "terminationGracePeriodSeconds", 30);
+    jsonx_make(spec, "securityContext");
+    jsonx_default_str(status, "phase", "Pending");
+    for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
+        size_t k;
+        json_t *c;
+        json_array_foreach(json_object_get(spec, container_lists[i]), k, c)
+            fill_requests(c);
+    }
+}
+
+/* -- checks -----------------------------------------------------------------------------
+ */
+
+/* Resources of devices: a domain in front, and not one of Kubernetes' own. They cannot be
+ * shared out in fractions, nor promised more than once. */
+static bool is_extended(const char *resource)
+{
+    const char *slash = strchr(resource, '/');
+    if (!slash || span_starts(span_of(resource), SPAN("requests.")))
+        return false;
+    struct span domain = {resource, (size_t)(slash - resource)};
+    static const struct span own = {"kubernetes.io", 13};
+    return domain.n < own.n ||
+           !span_eq((struct span){domain.p + domain.n - own.n, own.n}, own);
+}
+
+static bool is_standard(const char *resource)
+{
+    return span_eq(span_of(resource), SPAN("cpu")) ||
+           span_eq(span_of(resource), SPAN("memory")) ||
+           span_eq(span_of(resource), SPAN("ephemeral-storage")) ||
+           span_starts(span_of(resource), SPAN("hugepages-"));
+}
+
+static void check_amounts(const json_t *amounts, const char *path, struct faultlist *f)
+{
+    const char *name;
+    json_t *v;
+    struct quantity q;
+    json_object_foreach((json_t *)amounts, name, v)
+    {
+        if (!quantity_parse(jsonx_text(v), &q))
+            continue; /* the shape has been checked */
+        if (!is_standard(name) &&
+            (!strchr(name, '/') || !name_is_qualified(span_of(name))))
+            fault_invalid(f, path, span_of(name),
+                          "must be a standard resource for containers");
+        if (q.nano < 0)
+            fault_invalid(f, path, jsonx_text(v), "must be greater than or equal to 0");
+        if (is_extended(name) && !quantity_is_whole(q))
+            fault_invalid(f, path, jsonx_text(v), "must be an integer");
+    }
+}
+
+static void check_request(const char *name, json_t *request, json_t *limit,
+                          const char *path, struct faultlist *f)
+{
+    cleanup_buf struct buf text = {0};
+    struct quantity asked, most;
+    bool fixed = is_extended(name);
+    if (!quantity_parse(jsonx_text(request), &asked))
+        return;
+    if (!limit || !quantity_parse(jsonx_text(limit), &most)) {
+        if (fixed)
+            fault_required(f, path, "Limit must be set for non overcommitable resources");
+        return;
+    }
+    int order = quantity_cmp(asked, most);
+    if (order > 0 || (fixed && order)) {
+        buf_printf(&text, "must be %s %s limit of %s",
+                   fixed ? "equal to" : "less than or equal to", name,
+                   json_string_value(limit));
+        fault_invalid(f, path, jsonx_text(request), text.p);
+    }
+}
+
+static void check_resources(const json_t *container, const char *path,
+                            struct faultlist *f)
+{
+    const json_t *limits = jsonx_at(container, "resources.limits");
+    const json_t *requests = jsonx_at(container, "resources.requests");
+    char limits_path[96], requests_path[96];
+    snprintf(limits_path, sizeof limits_path, "%s.resources.limits", path);
+    snprintf(requests_path, sizeof requests_path, "%s.resources.requests", path);
+    check_amounts(limits, limits_path, f);
+    check_amounts(requests, requests_path, f);
+    const char *name;
+    json_t *v;
+    json_object_foreach((json_t *)requests, name, v)
+        check_request(name, v, json_object_get(limits, name), requests_path, f);
+}
+
+static void check_container(const json_t *container, const char *path, json_t *seen,
+                            struct faultlist *f)
+{
+    char field[64];
+    snprintf(field, sizeof field, "%s.name", path);
+    struct span name = jsonx_span(container, "name");
+    if (!name.n)
+        fault_required(f, field, "");
+    else if (!name_is_dns_label(name))
+        fault_invalid(f, field, name, name_dns_label_rule);
+    else if (json_object_get(seen, name.p))
+        fault_duplicate(f, field, name);
+    else
+        json_object_set_new(seen, name.p, json_true());
+    snprintf(field, sizeof field, "%s.image", path);
+    if (!jsonx_span(container, "image").n)
+        fault_required(f, field, "");
+    check_resources(container, path, f);
+}
+
+static void check_containers(const json_t *pod, struct faultlist *f)
+{
+    cleanup_json json_t *seen = json_object();
+    for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
+        const char *list = container_lists[i];
+        size_t k;
+        json_t *c;
+        json_array_foreach(json_object_get(jsonx_at(pod, "spec"), list), k, c)
+        {
+            char path[48];
+            snprintf(path, sizeof path, "spec.%s[%zu]", list, k);
+            check_container(c, path, seen, f);
+        }
+    }
+    if (!json_array_size(jsonx_at(pod, "spec.containers")))
+        fault_required(f, "spec.containers", "");
+}
+
+/* Are the members of `old` the first ones of `now`? */
+static bool only_appended(json_t *old, json_t *now)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(old, i, v)
+    {
+        bool found = false;
+        for (size_t k = 0; !found && k < json_array_size(now); k++)
+            found = json_equal(v, json_array_get(now, k));
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+/* Takes out of a copied spec what an update may change. */
+static void drop_mutable(json_t *spec)
+{
+    json_object_del(spec, "activeDeadlineSeconds");
+    json_object_del(spec, "tolerations");
+    json_object_del(spec, "schedulingGates");
+    for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
+        size_t k;
+        json_t *c;
+        json_array_foreach(json_object_get(spec, container_lists[i]), k, c)
+            json_object_del(c, "image");
+    }
+}
+
+static void check_update(const json_t *pod, const json_t *old, struct faultlist *f)
+{
+    json_t *was = jsonx_at(old, "spec"), *is = jsonx_at(pod, "spec");
+    if (json_equal(was, is))
+        return;
+    cleanup_json json_t *a = json_deep_copy(was), *b = json_deep_copy(is);
+    drop_mutable(a);
+    drop_mutable(b);
+    json_t *gates = json_object_get(is, "schedulingGates");
+    bool same = json_equal(a, b) && only_appended(json_object_get(was, "tolerations"),
+                                                  json_object_get(is, "tolerations"));
+    if (!same)
+        fault_forbidden(f, "spec",
+                        "pod updates may not change fields other than "
+                        "`spec.containers[*].image`,`spec.initContainers[*].image`,"
+                        "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions "
+                        "to existing tolerations),`spec.terminationGracePeriodSeconds` "
+                        "(allow it to be set to 1 if it was previously negative)");
+    if (!only_appended(gates, json_object_get(was, "schedulingGates")))
+        fault_forbidden(f, "spec.schedulingGates", "only deletion is allowed");
+}
+
+void pod_check(const json_t *pod, const json_t *old, struct faultlist *f)
+{
+    check_containers(pod, f);
+    struct span node = jsonx_span(pod, "spec.nodeName");
+    if (node.n && !name_is_dns_subdomain(node))
+        fault_invalid(f, "spec.nodeName", node, name_dns_subdomain_rule);
+    if (!old && node.n && json_array_size(jsonx_at(pod, "spec.schedulingGates")))
+        fault_forbidden(f, "spec.nodeName",
+                        "cannot be set until all schedulingGates have been cleared");
+    if (old)
+        check_update(pod, old, f);
+}
+
+/* -- life
+ * --------------------------------------------------------------------------------- */
+
+int64_t pod_grace_s(const json_t *pod, int64_t asked)
+{
+    struct span phase = jsonx_span(pod, "status.phase");
+    int64_t grace =
+        asked >= 0 ? asked : jsonx_int(pod, "spec.terminationGracePeriodSeconds", 30);
+    if (!jsonx_span(pod, "spec.nodeName").n || span_eq(phase, SPAN("Succeeded")) ||
+        span_eq(phase, SPAN("Failed")))
+        return 0;
+    return grace < 0 ? 1 : grace;
+}
+
+void pod_set_condition(json_t *pod, const char *type, const char *status, int64_t now_ms)
+{
+    cleanup_buf struct buf now = {0};
+    clock_format_s(&now, now_ms / 1000);
+    json_t *all = json_object_get(jsonx_make(pod, "status"), "conditions");
+    if (!json_is_array(all)) {
+        all = json_array();
+        json_object_set_new(json_object_get(pod, "status"), "conditions", all);
+    }
+    size_t i;
+    json_t *c, *found = NULL;
+    json_array_foreach(all, i, c) if (strcmp(jsonx_str(c, "type"), type) == 0) found = c;
+    if (found && strcmp(jsonx_str(found, "status"), status) == 0)
+        return;
+    if (!found) {
+        found = json_pack("{s:s,s:n}", "type", type, "lastProbeTime");
+        json_array_append_new(all, found);
+    }
+    jsonx_set_str(found, "status", status);
+    jsonx_set_str(found, "lastTransitionTime", now.p);
+    json_object_del(found, "reason");
+    json_object_del(found, "message");
+}
+
+static json_t *running_status(const json_t *container, const char *now)
+{
+    return json_pack("{s:s,s:{s:{s:s}},s:{},s:b,s:i,s:s,s:s,s:s,s:b}", "name",
+                     jsonx_str(container, "name"), "state", "running", "startedAt", now,
+                     "lastState", "ready", 1, "restartCount", 0, "image",
+                     jsonx_str(container, "image"), "imageID", "", "containerID", "",
+                     "started", 1);
+}
+
+void pod_run(json_t *pod, int64_t now_ms)
+{
+    static const char *const conditions[] = {"Initialized", "Ready", "ContainersReady",
+                                             "PodScheduled"};
+    cleanup_buf struct buf now = {0};
+    clock_format_s(&now, now_ms / 1000);
+    json_t *status = jsonx_make(pod, "status"), *all = json_array(), *c;
+    size_t i;
+    jsonx_set_str(status, "phase", "Running");
+    for (i = 0; i < ARRAY_LEN(conditions); i++)
+        pod_set_condition(pod, conditions[i], "True", now_ms);
+    jsonx_default_str(status, "startTime", now.p);
+    json_array_foreach(jsonx_at(pod, "spec.containers"), i, c)
+        json_array_append_new(all, running_status(c, now.p));
+    json_object_set_new(status, "containerStatuses", all);
+}

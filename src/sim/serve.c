@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/api.h"
+
+#include "base/mem.h"
+#include "sim/discovery_priv.h"
+#include "sim/list_priv.h"
+#include "sim/table_priv.h"
+#include "sim/watch_priv.h"
+#include "sim/write_priv.h"
+
+/* From a request to the module that handles it. */
+
+enum { MAX_BODY = 3 << 20 };
+
+/* A frozen resource answers resourceVersion=0 from the state at that time. */
+static const struct object *find_frozen(const struct frozen *f, struct span key)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (span_eq(f->items[i]->key, key))
+            return f->items[i];
+    return NULL;
+}
+
+static void get_handle(struct call *c)
+{
+    cleanup_buf struct buf key = {0};
+    const struct frozen *frozen = &c->api->frozen[kind_index(c->route.kind)];
+    bool stale =
+        frozen->on && span_eq(query_get(&c->query, "resourceVersion"), SPAN("0"));
+    kind_key(c->route.kind, c->route.ns, c->route.name, &key);
+    const struct object *o = stale ? find_frozen(frozen, buf_span(&key))
+                                   : store_find(c->store, buf_span(&key));
+    if (!o) {
+        refuse_not_found(c, c->route.kind, c->route.name);
+    } else if (table_wanted(c->req->accept)) {
+        struct table t =
+            table_of(c->route.kind, c->now_ms, query_get(&c->query, "includeObject"));
+        c->reply->status = 200;
+        table_add(&t, true, o, &c->reply->body);
+        buf_addc(&c->reply->body, '\n');
+    } else {
+        answer_object(c, 200, o);
+    }
+}
+
+static int refuse_method(struct call *c)
+{
+    return refuse(c, 405,
+                  "the server does not allow this method on the requested resource");
+}
+
+/* Is there something of that name below an object? */
+static bool knows_sub(const struct kind *kind, struct span sub)
+{
+    return !sub.p || (kind->status && span_eq(sub, SPAN("status"))) ||
+           (kind->binding && span_eq(sub, SPAN("binding")));
+}
+
+static void collection(struct call *c)
+{
+    if (strcmp(c->req->method, "GET") == 0) {
+        if (query_bool(&c->query, "watch"))
+            watch_handle(c);
+        else
+            list_handle(c);
+    } else if (strcmp(c->req->method, "POST") == 0 &&
+               (c->route.ns.p || !c->route.kind->namespaced)) {
+        create_handle(c);
+    } else {
+        refuse_method(c);
+    }
+}
+
+static void single(struct call *c)
+{
+    const char *method = c->req->method;
+    bool binding = span_eq(c->route.sub, SPAN("binding"));
+    if (binding && strcmp(method, "POST") == 0)
+        binding_handle(c);
+    else if (!binding && strcmp(method, "GET") == 0)
+        get_handle(c);
+    else if (!binding && (strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0))
+        update_handle(c);
+    else if (!c->route.sub.p && strcmp(method, "DELETE") == 0)
+        delete_handle(c);
+    else
+        refuse_method(c);
+}
+
+static void dispatch(struct call *c)
+{
+    struct err err;
+    int64_t timeout_ms;
+    if (c->req->body.n > MAX_BODY) {
+        refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
+    } else if (query_timeout_ms(&c->query, &timeout_ms, &err)) {
+        refuse(c, 400, "%s", err.msg);
+    } else if (!c->route.kind || !knows_sub(c->route.kind, c->route.sub)) {
+        if (!discovery_handle(c))
+            refuse(c, 404, "the server could not find the requested resource");
+    } else if (c->route.name.p) {
+        single(c);
+    } else {
+        collection(c);
+    }
+}
+
+void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
+                struct api_reply *reply)
+{
+    struct call c = {.api = api, .now_ms = now_ms, .req = req, .reply = reply};
+    c.route = route_parse(req->path);
+    c.store = c.route.kind ? api_store(api, c.route.kind) : NULL;
+    query_init(&c.query, req->query);
+    c.dry_run = query_get(&c.query, "dryRun").p;
+    dispatch(&c);
+    query_fini(&c.query);
+}
+
+bool api_classify(const struct api_request *req, struct api_target *target)
+{
+    static const char *const verbs[][3] = {
+        /* method, on a collection, on an object */
+        {"GET", "list", "get"},
+        {"POST", "create", "create"},
+        {"PUT", "", "update"},
+        {"PATCH", "", "patch"},
+        {"DELETE", "deletecollection", "delete"},
+    };
+    struct route r = route_parse(req->path);
+    *target = (struct api_target){.verb = ""};
+    if (!r.kind)
+        return false;
+    *target = (struct api_target){"", r.kind->plural, r.kind->group, r.ns, r.name, r.sub};
+    for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
+        if (strcmp(req->method, verbs[i][0]) == 0)
+            target->verb = verbs[i][r.name.p ? 2 : 1];
+    if (strcmp(target->verb, "list") == 0) {
+        cleanup_query struct query q;
+        query_init(&q, req->query);
+        if (query_bool(&q, "watch"))
+            target->verb = "watch";
+    }
+    return true;
+}
+
+void api_reply_fini(struct api_reply *r)
+{
+    buf_fini(&r->body);
+    api_watch_free(r->watch);
+    api_list_free(r->list);
+    *r = (struct api_reply){0};
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/err.h"
+#include "sim/jsonx_priv.h"
+
+/*
+ * The types of the members that we know of each kind. A real server decodes into typed
+ * structs and refuses a body in which a member has another type; members that are not
+ * listed here are kept as they are.
+ */
+
+enum shape_type {
+    SHAPE_OBJECT,
+    SHAPE_STRING,
+    SHAPE_INT,
+    SHAPE_BOOL,
+    SHAPE_OBJECTS, /* array of objects */
+    SHAPE_STRINGS, /* array of strings */
+    SHAPE_TEXTS,   /* object whose values are strings */
+    SHAPE_AMOUNTS, /* object whose values are quantities; brought to their shortest form
+                    */
+    SHAPE_TIME,    /* RFC 3339 */
+    SHAPE_MICRO,   /* RFC 3339 with six decimals */
+};
+
+struct shape {
+    const char *path; /* "spec.containers[].name"; parts behind [] are of each element */
+    enum shape_type type;
+};
+
+extern const struct shape shape_meta[]; /* of every kind; ends with a NULL path */
+extern const struct shape shape_namespace[], shape_node[], shape_pod[], shape_event[],
+    shape_event_v1[], shape_configmap[], shape_lease[], shape_scv[], shape_binding[],
+    shape_delete_options[];
+
+/* -1 when a member has the wrong type; the message is the one of Go's decoder. */
+int shape_check(const struct shape *rows, json_t *object, struct err *err);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/str.h"
+#include "sim/jsonx_priv.h"
+
+/*
+ * The Status object, in which the API answers when it does not answer with what was asked
+ * for, and the list of what is wrong with an object (reason Invalid).
+ */
+
+struct status_about {
+    const char *group; /* "" for core; may be NULL */
+    const char *kind;  /* the resource ("pods"), or the kind where Kubernetes says so */
+    struct span name;
+    const char *uid; /* or NULL */
+    json_t *causes;  /* array or NULL; borrowed */
+    int64_t retry_s; /* details.retryAfterSeconds, if > 0 */
+};
+
+/* Appends a Status object. `reason` may be NULL; `about` may be NULL. */
+void status_write(struct buf *out, unsigned code, const char *reason, const char *message,
+                  const struct status_about *about);
+void status_write_success(struct buf *out, unsigned code,
+                          const struct status_about *about);
+
+/* The reason that goes with a code when nothing better is known: "Conflict" for 409. */
+const char *status_reason(unsigned code);
+
+/* What is wrong with an object, field by field. {0} is empty. */
+struct faultlist {
+    json_t *causes; /* array of {reason, message, field} */
+    struct buf text;
+    size_t n;
+};
+
+void faultlist_fini(struct faultlist *f);
+#define cleanup_faultlist __attribute__((cleanup(faultlist_fini)))
+
+void fault_invalid(struct faultlist *f, const char *field, struct span value,
+                   const char *detail);
+void fault_required(struct faultlist *f, const char *field, const char *detail);
+void fault_forbidden(struct faultlist *f, const char *field, const char *detail);
+void fault_unsupported(struct faultlist *f, const char *field, struct span value,
+                       const char *supported);
+void fault_duplicate(struct faultlist *f, const char *field, struct span value);
+void fault_too_long(struct faultlist *f, const char *field, int64_t limit);
+
+/* The message of the Status with reason Invalid: `Pod "p" is invalid: ...`. */
+void faultlist_message(const struct faultlist *f, struct buf *out, const char *group,
+                       const char *kind, struct span name);

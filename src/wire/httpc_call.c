@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/httpc_priv.h"
+
+/*
+ * Blocking calls. A handle is taken from the pool for one call and put back only when the
+ * call has an answer; otherwise it is freed, which closes its connection. The pool is a
+ * stack: handles that a burst left over sink to its bottom and are freed there.
+ */
+
+enum {
+    IDLE_MAX = 64,
+    IDLE_MS = 120 * 1000,
+};
+
+struct call {
+    struct exchange x; /* first */
+    struct buf *body;  /* of the reply; borrowed during a call */
+    size_t max_body;
+    bool is_too_large;
+    int64_t idle_since_ms;
+};
+
+static void call_free(struct call *call)
+{
+    if (!call)
+        return;
+    httpc_exchange_fini(&call->x);
+    free(call);
+}
+
+static size_t on_data(char *p, size_t size, size_t n, void *ctx)
+{
+    struct call *call = ctx;
+    size_t room = call->max_body - call->body->n, got = size * n;
+    call->x.heard_ms = clock_mono_ms();
+    if (got > room) {
+        call->is_too_large = true;
+        buf_add(call->body, p, room);
+        return 0;
+    }
+    buf_add(call->body, p, got);
+    return got;
+}
+
+static struct call *call_new(struct httpc *c)
+{
+    struct call *call = xcalloc(1, sizeof *call);
+    httpc_exchange_init(&call->x, c);
+    HTTPC_SET(call->x.easy, CURLOPT_MAXCONNECTS, 1L);
+    HTTPC_SET(call->x.easy, CURLOPT_WRITEFUNCTION, on_data);
+    HTTPC_SET(call->x.easy, CURLOPT_WRITEDATA, call);
+    return call;
+}
+
+/* Takes the i-th idle handle out. The lock is held. */
+static struct call *idle_remove(struct httpc *c, size_t i)
+{
+    struct call *call = c->idle[i];
+    c->n_idle--;
+    memmove(c->idle + i, c->idle + i + 1, (c->n_idle - i) * sizeof *c->idle);
+    return call;
+}
+
+/* The handle that was used last, of those whose sockets fit. */
+static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
+{
+    struct call *call = NULL;
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = c->n_idle; i-- > 0 && !call;)
+        if (c->idle[i]->x.delivery_ms == delivery_ms)
+            call = idle_remove(c, i);
+    pthread_mutex_unlock(&c->lock);
+    return call ? call : call_new(c);
+}
+
+static void pool_put(struct httpc *c, struct call *call)
+{
+    struct call *old = NULL;
+    call->body = NULL;
+    call->idle_since_ms = clock_mono_ms();
+    pthread_mutex_lock(&c->lock);
+    if (c->n_idle && (c->n_idle == IDLE_MAX ||
+                      call->idle_since_ms - c->idle[0]->idle_since_ms > IDLE_MS))
+        old = idle_remove(c, 0);
+    MEM_GROW(c->idle, c->idle_cap, c->n_idle + 1);
+    c->idle[c->n_idle++] = call;
+    pthread_mutex_unlock(&c->lock);
+    call_free(old);
+}
+
+void httpc_pool_drain(struct httpc *c)
+{
+    while (c->n_idle)
+        call_free(c->idle[--c->n_idle]);
+    free(c->idle);
+    c->idle = NULL;
+    c->idle_cap = 0;
+}
+
+static int finish(struct call *call, CURLcode rc, struct httpc_reply *reply,
+                  struct err *err)
+{
+    struct exchange *x = &call->x;
+    reply->sent = x->attempts > 0;
+    reply->retry_after_s = x->retry_after_s;
+    if (call->is_too_large) {
+        reply->status = x->status;
+        return err_set(err, ERR_TOO_LARGE, "an answer of more than %zu bytes",
+                       call->max_body);
+    }
+    if (httpc_exchange_result(x, rc, err)) {
+        buf_fini(&reply->body);
+        return -1;
+    }
+    reply->status = x->status;
+    return 0;
+}
+
+int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body,
+               struct httpc_reply *reply, struct err *err)
+{
+    *reply = (struct httpc_reply){.retry_after_s = -1};
+    struct call *call = pool_take(c, req->delivery_ms > 0 ? req->delivery_ms : 0);
+    call->body = &reply->body;
+    call->max_body = max_body;
+    call->is_too_large = false;
+    bool bad = httpc_exchange_prepare(&call->x, req, err);
+    if (!bad && finish(call, curl_easy_perform(call->x.easy), reply, err)) {
+        httpc_exchange_wrap(&call->x, req, err);
+        call_free(call);
+        return -1;
+    }
+    pool_put(c, call);
+    return bad ? httpc_exchange_wrap(&call->x, req, err) : 0;
+}
+
+void httpc_reply_fini(struct httpc_reply *r)
+{
+    buf_fini(&r->body);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/httpc_priv.h"
+
+/*
+ * One request and its answer's head, for calls and streams alike.
+ *
+ * Two callbacks guard the request. PREREQ comes after connect and TLS and before the
+ * first byte, each time that libcurl is about to write the request: there the attempts
+ * are counted, and `sent` is exactly "it came and let go". OPENSOCKET comes before a
+ * further connection would be made, so that a repeat that is not wanted does not even
+ * connect.
+ *
+ * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is made, which is why handles for
+ * different delivery_ms are kept apart: inside the callbacks libcurl does not tell which
+ * socket a reused connection has, and it closes some sockets without saying so, so that
+ * a record of our own could name a descriptor that is somebody else's by now. The linger
+ * also holds if the process dies: the kernel resets the connection then, too.
+ */
+
+static bool may_attempt(struct exchange *x)
+{
+    if (x->attempts < x->max_attempts)
+        return true;
+    x->stopped = STOP_REPEAT;
+    return false;
+}
+
+static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
+                     int local_port)
+{
+    (void)remote;
+    (void)local;
+    (void)remote_port;
+    (void)local_port;
+    struct exchange *x = ctx;
+    int64_t now = clock_mono_ms();
+    if (!may_attempt(x))
+        return CURL_PREREQFUNC_ABORT;
+    if (x->send_by_ms > 0 && now > x->send_by_ms) {
+        x->stopped = STOP_LATE;
+        return CURL_PREREQFUNC_ABORT;
+    }
+    x->attempts++;
+    x->heard_ms = now;
+    return CURL_PREREQFUNC_OK;
+}
+
+static int set_delivery(int fd, int64_t delivery_ms)
+{
+    unsigned ms = delivery_ms < INT32_MAX ? (unsigned)delivery_ms : INT32_MAX;
+    struct linger reset = {.l_onoff = 1, .l_linger = 0};
+    if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
+        return -1;
+    return setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+}
+
+static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    (void)purpose;
+    struct exchange *x = ctx;
+    if (!may_attempt(x))
+        return CURL_SOCKET_BAD;
+    cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    if (fd < 0 || (x->delivery_ms > 0 && set_delivery(fd, x->delivery_ms)))
+        return CURL_SOCKET_BAD;
+    int given = fd;
+    fd = -1;
+    return given;
+}
+
+static void read_retry_after(struct exchange *x, struct span line)
+{
+    struct span name = span_cut(&line, ':');
+    int64_t seconds;
+    if (span_eq_nocase(name, SPAN("Retry-After")) &&
+        span_i64(span_trim(line), &seconds) && seconds >= 0)
+        x->retry_after_s = seconds;
+}
+
+/* Is one line of the head, of 1xx answers too, and of trailers behind a chunked body. */
+static size_t on_header(char *p, size_t size, size_t n, void *ctx)
+{
+    struct exchange *x = ctx;
+    struct span line = span_trim((struct span){p, size * n});
+    x->heard_ms = clock_mono_ms();
+    if (x->status)
+        return size * n;
+    if (span_starts(line, SPAN("HTTP/")))
+        x->retry_after_s = -1;
+    if (line.n) {
+        read_retry_after(x, line);
+        return size * n;
+    }
+    long status = 0;
+    curl_easy_getinfo(x->easy, CURLINFO_RESPONSE_CODE, &status);
+    if (status < 200)
+        return size * n;
+    x->status = (unsigned)status;
+    if (x->begin && !x->begin(x)) {
+        x->stopped = STOP_READER;
+        return 0;
+    }
+    return size * n;
+}
+
+static void set_tls(CURL *easy, struct httpc *c)
+{
+    HTTPC_SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYPEER, c->insecure ? 0L : 1L);
+    HTTPC_SET(easy, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L);
+    /* Without this, OpenSSL would ask the terminal for the password of a locked key. */
+    HTTPC_SET(easy, CURLOPT_KEYPASSWD, "");
+    if (c->ca.len) {
+        /* The blob comes on top of the system's directory, unless that is taken away. */
+        HTTPC_SET(easy, CURLOPT_CAPATH, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO, NULL);
+        HTTPC_SET(easy, CURLOPT_CAINFO_BLOB, &c->ca);
+    }
+    if (c->cert.len) {
+        HTTPC_SET(easy, CURLOPT_SSLCERT_BLOB, &c->cert);
+        HTTPC_SET(easy, CURLOPT_SSLKEY_BLOB, &c->key);
+    }
+}
+
+static void set_connection(CURL *easy, struct httpc *c)
+{
+    enum { IDLE_MAX_S = 60 }; /* API servers drop idle connections after 90 s */
+    HTTPC_SET(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    HTTPC_SET(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    HTTPC_SET(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    HTTPC_SET(easy, CURLOPT_NOSIGNAL, 1L);
+    HTTPC_SET(easy, CURLOPT_QUICK_EXIT,
+              1L); /* a time limit does not wait for a resolver */
+    HTTPC_SET(easy, CURLOPT_PATH_AS_IS, 1L);
+    HTTPC_SET(easy, CURLOPT_PROXY, c->proxy);
+    HTTPC_SET(easy, CURLOPT_NOPROXY, ""); /* or the environment would be asked */
+    HTTPC_SET(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    HTTPC_SET(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
+    HTTPC_SET(easy, CURLOPT_MAXAGE_CONN, (long)IDLE_MAX_S);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPIDLE, 30L);
+    HTTPC_SET(easy, CURLOPT_TCP_KEEPINTVL, 10L);
+    HTTPC_SET(easy, CURLOPT_USERAGENT, c->user_agent);
+    if (c->connect_to)
+        HTTPC_SET(easy, CURLOPT_CONNECT_TO, c->connect_to);
+}
+
+void httpc_exchange_init(struct exchange *x, struct httpc *c)
+{
+    CURL *easy = curl_easy_init();
+    if (!easy)
+        abort();
+    x->c = c;
+    x->easy = easy;
+    set_connection(easy, c);
+    set_tls(easy, c);
+    HTTPC_SET(easy, CURLOPT_ERRORBUFFER, x->why);
+    HTTPC_SET(easy, CURLOPT_PREREQFUNCTION, on_prereq);
+    HTTPC_SET(easy, CURLOPT_PREREQDATA, x);
+    HTTPC_SET(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    HTTPC_SET(easy, CURLOPT_OPENSOCKETDATA, x);
+    HTTPC_SET(easy, CURLOPT_HEADERFUNCTION, on_header);
+    HTTPC_SET(easy, CURLOPT_HEADERDATA, x);
+}
+
+void httpc_exchange_fini(struct exchange *x)
+{
+    curl_easy_cleanup(x->easy);
+    curl_slist_free_all(x->headers);
+    x->easy = NULL;
+    x->headers = NULL;
+}
+
+/* A header value may hold anything that cannot end its line. */
+static bool value_is_clean(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s < ' ' || *s == 0x7f)
+            return false;
+    return true;
+}
+
+static bool path_is_clean(const char *s)
+{
+    if (*s != '/')
+        return false;
+    for (; *s; s++)
+        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f || *s == '#')
+            return false;
+    return true;
+}
+
+static bool method_is_clean(const char *s)
+{
+    return *s && !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
+}
+
+static int check(const struct httpc_request *req, struct err *err)
+{
+    if (!method_is_clean(req->method))
+        return err_set(err, ERR_INVALID, "not an HTTP method");
+    if (!path_is_clean(req->path))
+        return err_set(err, ERR_INVALID, "a path that cannot be sent as it is");
+    if (req->authorization && !value_is_clean(req->authorization))
+        return err_set(err, ERR_INVALID, "credentials that are not one line of text");
+    if ((req->accept && !value_is_clean(req->accept)) ||
+        (req->content_type && !value_is_clean(req->content_type)))
+        return err_set(err, ERR_INVALID, "a media type that is not one line of text");
+    return 0;
+}
+
+static void add_line(struct exchange *x, const char *line)
+{
+    struct curl_slist *longer = curl_slist_append(x->headers, line);
+    if (!longer)
+        abort();
+    x->headers = longer;
+}
+
+static void add_header(struct exchange *x, const char *name, const char *value)
+{
+    cleanup_free char *line = xasprintf("%s: %s", name, value);
+    add_line(x, line);
+}
+
+static void set_headers(struct exchange *x, const struct httpc_request *req)
+{
+    curl_slist_free_all(x->headers);
+    x->headers = NULL;
+    add_header(x, "Accept", req->accept ? req->accept : "application/json");
+    if (req->authorization)
+        add_header(x, "Authorization", req->authorization);
+    if (req->content_type)
+        add_header(x, "Content-Type", req->content_type);
+    else
+        add_line(x, "Content-Type:"); /* none, instead of libcurl's idea */
+    add_line(x, "Expect:");           /* send the body without asking first */
+    if (x->c->host)
+        add_line(x, x->c->host);
+    HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
+}
+
+static void set_method(struct exchange *x, const struct httpc_request *req)
+{
+    bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
+    bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
+                    strcmp(req->method, "PUT") && strcmp(req->method, "PATCH");
+    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* forgets the request before */
+    HTTPC_SET(x->easy, CURLOPT_CUSTOMREQUEST, get || head ? NULL : req->method);
+    if (head)
+        HTTPC_SET(x->easy, CURLOPT_NOBODY, 1L);
+    if (!bodyless) {
+        HTTPC_SET(x->easy, CURLOPT_POST, 1L);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)req->body.n);
+        HTTPC_SET(x->easy, CURLOPT_POSTFIELDS, req->body.n ? req->body.p : "");
+    }
+    x->max_attempts = bodyless && (get || head) ? 2 : 1;
+}
+
+int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
+                           struct err *err)
+{
+    x->status = 0;
+    x->retry_after_s = -1;
+    x->attempts = 0;
+    x->stopped = STOP_NOT;
+    x->why[0] = '\0';
+    x->send_by_ms = req->send_by_ms;
+    x->delivery_ms = req->delivery_ms > 0 ? req->delivery_ms : 0;
+    if (check(req, err))
+        return -1;
+    cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
+    HTTPC_SET(x->easy, CURLOPT_URL, url);
+    HTTPC_SET(x->easy, CURLOPT_ACCEPT_ENCODING, req->gzip ? "gzip" : NULL);
+    HTTPC_SET(x->easy, CURLOPT_TIMEOUT_MS,
+              (long)(req->timeout_ms > 0 ? req->timeout_ms : 0));
+    set_headers(x, req);
+    set_method(x, req);
+    x->heard_ms = clock_mono_ms();
+    return 0;
+}
+
+int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err)
+{
+    if (rc == CURLE_OK && x->status)
+        return 0;
+    switch (x->stopped) {
+    case STOP_REPEAT:
+        return err_set(err, ERR_UNAVAILABLE,
+                       "the connection was closed before an answer; not sent again");
+    case STOP_LATE:
+        return err_set(err, ERR_UNAVAILABLE, "not sent: it is too late for it");
+    case STOP_READER:
+        return err_set(err, ERR_INVALID, "stopped by the reader");
+    case STOP_NOT:
+        break;
+    }
+    enum err_code code = ERR_UNAVAILABLE;
+    if (rc == CURLE_OPERATION_TIMEDOUT && x->attempts)
+        code = ERR_TIMEOUT;
+    if (rc == CURLE_OK)
+        return err_set(err, code, "an answer without a status");
+    return err_set(err, code, "%s", x->why[0] ? x->why : curl_easy_strerror(rc));
+}
+
+int httpc_exchange_wrap(const struct exchange *x, const struct httpc_request *req,
+                        struct err *err)
+{
+    struct span rest = span_of(req->path), path = span_cut(&rest, '?');
+    if (path.n > 200)
+        path.n = 200;
+    return err_wrap(err, "%.20s %.200s%.*s", req->method, x->c->url, SPAN_ARG(path));
+}

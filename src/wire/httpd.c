@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpd.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+enum {
+    /* What libmicrohttpd reads into and writes chunks from, per connection; it also
+     * bounds the headers. A body comes in pieces of up to half of it. */
+    POOL_THREADS = 64 * 1024,
+    POOL_EVENTS = 16 * 1024,
+    /* libmicrohttpd counts a connection until a moment after it has told of its end. */
+    SPARE_CONNECTIONS = 16,
+    CONNECTIONS = 1024,
+};
+
+static const char tls_priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+struct httpd *httpd_new(const struct httpd_limits *limits)
+{
+    struct httpd *d = xcalloc(1, sizeof *d);
+    if (limits)
+        d->limits = *limits;
+    if (!d->limits.max_bodies)
+        d->limits.max_bodies = (size_t)256 << 20;
+    if (d->limits.first_request_ms <= 0)
+        d->limits.first_request_ms = 10 * 1000;
+    if (d->limits.idle_ms <= 0)
+        d->limits.idle_ms = 120 * 1000;
+    d->wake_fd = -1;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&d->gone, &attr);
+    pthread_condattr_destroy(&attr);
+    return d;
+}
+
+/* libmicrohttpd's own words: why it does not start, and else for debugging only. */
+static void on_log(void *cls, const char *fmt, va_list ap)
+{
+    struct httpd_door *door = cls;
+    bool starting = pthread_equal(pthread_self(), door->starter) && door->starting;
+    if (!starting && !log_enabled(LOG_DEBUG))
+        return;
+    char text[256];
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    struct span s = {text, n < 0 ? 0 : strlen(text)};
+    s = span_trim(s);
+    if (starting && s.n) {
+        free(door->starting);
+        door->starting = xmemdup0(s.p, s.n);
+    }
+    log_debug("httpd", "libmicrohttpd", LOG_S("listener", door->conf.name),
+              LOG_SPAN("text", s));
+}
+
+static void door_free(struct httpd_door *door)
+{
+    if (!door)
+        return;
+    if (door->fd >= 0)
+        close(door->fd);
+    free((char *)door->conf.name);
+    free((char *)door->conf.address);
+    free(door->starting);
+    free(door);
+}
+
+static struct httpd_door *door_new(struct httpd *d, const struct httpd_listener *listener)
+{
+    struct httpd_door *door = xcalloc(1, sizeof *door);
+    door->d = d;
+    door->fd = -1;
+    door->conf = *listener;
+    door->conf.name = xstrdup(listener->name ? listener->name : "http");
+    door->conf.address = xstrdup(listener->address);
+    door->conf.cert_pem = door->conf.key_pem = NULL;
+    if (!door->conf.connections)
+        door->conf.connections = CONNECTIONS;
+    if (!door->conf.threads)
+        door->conf.threads = 1;
+    return door;
+}
+
+static int fail_errno(struct err *err, int error)
+{
+    enum err_code code = error == EACCES       ? ERR_FORBIDDEN
+                         : error == EADDRINUSE ? ERR_CONFLICT
+                                               : ERR_UNAVAILABLE;
+    return err_set(err, code, "%s", strerrordesc_np(error));
+}
+
+static int open_door(struct httpd_door *door, const struct addrinfo *at, struct err *err)
+{
+    const int on = 1, off = 0;
+    door->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (door->fd < 0)
+        return fail_errno(err, errno);
+    setsockopt(door->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (at->ai_family == AF_INET6)
+        setsockopt(door->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(door->fd, at->ai_addr, at->ai_addrlen) != 0 ||
+        listen(door->fd, SOMAXCONN) != 0)
+        return fail_errno(err, errno);
+    return 0;
+}
+
+static int resolve_and_open(struct httpd_door *door, struct err *err)
+{
+    if (door->conf.port > UINT16_MAX)
+        return err_set(err, ERR_INVALID, "a port is at most %d", UINT16_MAX);
+    char port[8];
+    snprintf(port, sizeof port, "%u", door->conf.port);
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
+                                   .ai_socktype = SOCK_STREAM};
+    struct addrinfo *at = NULL;
+    if (getaddrinfo(door->conf.address, port, &hints, &at) != 0)
+        return err_set(err, ERR_INVALID, "not an IP address");
+    int rc = open_door(door, at, err);
+    freeaddrinfo(at);
+    return rc;
+}
+
+static int start_mhd(struct httpd_door *door, const struct httpd_listener *listener,
+                     struct err *err)
+{
+    bool threads = listener->mode == HTTPD_THREADS, tls = listener->cert_pem;
+    unsigned pool = threads ? 0 : door->conf.threads;
+    unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
+                     MHD_USE_ITC | MHD_USE_ERROR_LOG;
+    flags |= threads ? (unsigned)(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO)
+                     : (unsigned)(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME);
+    flags |= tls ? (unsigned)MHD_USE_TLS : 0;
+    /* The limit is split over a pool, and the keeper holds the real one. */
+    intptr_t limit = ((intptr_t)door->conf.connections + SPARE_CONNECTIONS) *
+                     (pool > 1 ? (intptr_t)pool : 1);
+    const struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
+    const struct MHD_OptionItem options[] = {
+        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, door},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)httpd_on_connection, door},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)httpd_on_completed, door},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, door},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)httpd_on_unescape, door},
+        {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
+        {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
+        tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0,
+                                      (void *)listener->cert_pem}
+            : end,
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)listener->key_pem},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
+        end,
+    };
+    const struct MHD_OptionItem pool_options[] = {
+        pool > 1 ? (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, pool, NULL} : end,
+        end,
+    };
+    door->starter = pthread_self();
+    door->starting = xstrdup("libmicrohttpd does not start");
+    door->mhd =
+        MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, door, MHD_OPTION_ARRAY,
+                         options, MHD_OPTION_ARRAY, pool_options, MHD_OPTION_END);
+    int rc = door->mhd ? 0 : err_set(err, ERR_INVALID, "%s", door->starting);
+    free(steal(&door->starting));
+    return rc;
+}
+
+static unsigned real_port(int fd)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t n = sizeof at;
+    char port[8] = "0";
+    getsockname(fd, (struct sockaddr *)&at, &n);
+    getnameinfo((struct sockaddr *)&at, n, NULL, 0, port, sizeof port, NI_NUMERICSERV);
+    return (unsigned)strtoul(port, NULL, 10);
+}
+
+/* The threads that start in here have all signals blocked, but for those that a thread
+ * brings upon itself. */
+static int start(struct httpd *d, struct httpd_door *door,
+                 const struct httpd_listener *listener, struct err *err)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGPROF);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = start_mhd(door, listener, err);
+    if (rc == 0)
+        rc = httpd_keeper_start(d, err);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
+                 struct err *err)
+{
+    bool v6 = strchr(listener->address, ':');
+    struct httpd_door *door = door_new(d, listener);
+    int rc = -1;
+    if (atomic_load(&d->state) != HTTPD_RUNNING)
+        err_set(err, ERR_UNAVAILABLE, "the server is stopping");
+    else if (!listener->cert_pem != !listener->key_pem)
+        err_set(err, ERR_INVALID,
+                "a certificate needs its key, and a key its certificate");
+    else if (resolve_and_open(door, err) == 0)
+        rc = start(d, door, listener, err);
+    if (rc != 0) {
+        if (door->mhd)
+            MHD_stop_daemon(door->mhd);
+        door_free(door);
+        return err_wrap(err, "listen on %s%s%s:%u", v6 ? "[" : "", listener->address,
+                        v6 ? "]" : "", listener->port);
+    }
+    if (port)
+        *port = real_port(door->fd);
+    pthread_mutex_lock(&d->lock);
+    MEM_GROW(d->doors, d->cap_doors, d->n_doors + 1);
+    d->doors[d->n_doors++] = door;
+    pthread_mutex_unlock(&d->lock);
+    httpd_keeper_wake(d);
+    return 0;
+}
+
+bool httpd_drain(struct httpd *d, int64_t timeout_ms)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += timeout_ms / 1000;
+    until.tv_nsec += timeout_ms % 1000 * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    atomic_store(&d->state, HTTPD_DRAINING);
+    if (d->has_keeper) {
+        httpd_keeper_wake(d);
+        pthread_mutex_lock(&d->lock);
+        while (!d->closed || d->connections)
+            if (pthread_cond_timedwait(&d->gone, &d->lock, &until) != 0)
+                break;
+        pthread_mutex_unlock(&d->lock);
+    }
+    return atomic_load(&d->in_flight) == 0;
+}
+
+void httpd_free(struct httpd *d)
+{
+    if (!d)
+        return;
+    atomic_store(&d->state, HTTPD_STOPPING);
+    if (d->has_keeper) {
+        httpd_keeper_wake(d);
+        pthread_join(d->keeper, NULL);
+    }
+    pthread_mutex_lock(&d->lock);
+    httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
+    pthread_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < d->n_doors; i++)
+        MHD_stop_daemon(d->doors[i]->mhd);
+    for (size_t i = 0; i < d->n_doors; i++)
+        door_free(d->doors[i]);
+    for (size_t i = 0; i < d->n_lingers; i++)
+        close(d->linger[i].fd);
+    if (d->wake_fd >= 0)
+        close(d->wake_fd);
+    free(d->doors);
+    pthread_cond_destroy(&d->gone);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+void httpd_stats(struct httpd *d, struct httpd_stats *stats)
+{
+    pthread_mutex_lock(&d->lock);
+    stats->connections = d->connections;
+    pthread_mutex_unlock(&d->lock);
+    stats->in_flight = atomic_load(&d->in_flight);
+    stats->body_bytes = atomic_load(&d->body_bytes);
+}

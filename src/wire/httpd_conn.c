@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_KEEP = 4096 };
+
+uint64_t httpd_due_pack(enum httpd_phase phase, int64_t due_ms)
+{
+    const int64_t never = INT64_MAX >> PHASE_BITS;
+    return (uint64_t)(due_ms < never ? due_ms : never) << PHASE_BITS | phase;
+}
+
+enum httpd_phase httpd_due_phase(uint64_t due)
+{
+    return (enum httpd_phase)(due & ((1 << PHASE_BITS) - 1));
+}
+
+int64_t httpd_due_ms(uint64_t due)
+{
+    return (int64_t)(due >> PHASE_BITS);
+}
+
+bool httpd_peer_enter(struct httpd_peer *p, enum httpd_phase phase, int64_t due_ms)
+{
+    uint64_t before = atomic_exchange(&p->due, httpd_due_pack(phase, due_ms));
+    if (httpd_due_phase(before) != HTTPD_CUT_OFF)
+        return true;
+    atomic_store(&p->due, before);
+    return false;
+}
+
+static void on_started(struct httpd_door *door, struct MHD_Connection *mhd, void **ctx)
+{
+    struct httpd *d = door->d;
+    struct httpd_peer *p = xcalloc(1, sizeof *p);
+    p->door = door;
+    p->mhd = mhd;
+    p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    p->first_due_ms = clock_mono_ms() + d->limits.first_request_ms;
+    atomic_init(&p->due, httpd_due_pack(HTTPD_NEW, p->first_due_ms));
+    pthread_mutex_lock(&d->lock);
+    p->next = d->peers;
+    if (p->next)
+        p->next->prev = p;
+    d->peers = p;
+    pthread_mutex_unlock(&d->lock);
+    *ctx = p;
+}
+
+/* libmicrohttpd closes its descriptor after this; a copy keeps the connection alive. */
+static void linger(struct httpd *d, int fd)
+{
+    if (d->n_lingers == HTTPD_LINGERS || atomic_load(&d->state) == HTTPD_STOPPING)
+        return;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return;
+    shutdown(copy, SHUT_WR);
+    d->linger[d->n_lingers++] = (struct httpd_linger){
+        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_SWALLOW_MAX};
+}
+
+static void peer_free(struct httpd_peer *p)
+{
+    atomic_fetch_sub(&p->door->d->kept_bytes, p->kept);
+    buf_fini(&p->target);
+    buf_fini(&p->body);
+    buf_fini(&p->spare);
+    buf_fini(&p->sent);
+    arena_fini(&p->params);
+    free(p);
+}
+
+static void on_closed(struct httpd_peer *p)
+{
+    struct httpd_door *door = p->door;
+    struct httpd *d = door->d;
+    httpd_peer_end(p);
+    bool lingers = p->linger && httpd_due_phase(atomic_load(&p->due)) != HTTPD_CUT_OFF;
+    pthread_mutex_lock(&d->lock);
+    if (p->next)
+        p->next->prev = p->prev;
+    if (p->prev)
+        p->prev->next = p->next;
+    else
+        d->peers = p->next;
+    if (lingers)
+        linger(d, p->fd);
+    bool was_full = door->open == door->conf.connections;
+    door->open--;
+    d->connections--;
+    pthread_cond_signal(&d->gone);
+    pthread_mutex_unlock(&d->lock);
+    if (was_full || lingers)
+        httpd_keeper_wake(d);
+    peer_free(p);
+}
+
+void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
+                         enum MHD_ConnectionNotificationCode code)
+{
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        on_started(cls, mhd, ctx);
+    else if (*ctx)
+        on_closed(*ctx);
+}
+
+void httpd_peer_begin(struct httpd_peer *p)
+{
+    struct httpd *d = p->door->d;
+    if (!p->in_request)
+        atomic_fetch_add(&d->in_flight, 1);
+    p->in_request = true;
+    p->seen_head = p->linger = p->chunked = false;
+    p->route = NULL;
+    p->refusal = 0;
+    p->why = NULL;
+    p->length = p->swallowed = 0;
+    int64_t due = p->first_due_ms;
+    if (!due)
+        due = clock_mono_ms() + d->limits.first_request_ms;
+    p->first_due_ms = 0;
+    httpd_peer_enter(p, HTTPD_REQUEST, due);
+}
+
+void httpd_peer_end(struct httpd_peer *p)
+{
+    if (!p->in_request)
+        return;
+    struct httpd *d = p->door->d;
+    p->in_request = false;
+    httpd_peer_uncharge(p);
+    buf_clear(&p->body);
+    arena_fini(&p->params);
+    if (p->target.cap > TARGET_KEEP)
+        buf_fini(&p->target);
+    httpd_peer_settle(p);
+    httpd_peer_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
+    atomic_fetch_sub(&d->in_flight, 1);
+}
+
+bool httpd_peer_charge(struct httpd_peer *p, uint64_t n)
+{
+    struct httpd *d = p->door->d;
+    if (n > d->limits.max_bodies)
+        return false;
+    if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
+        atomic_fetch_sub(&d->body_bytes, n);
+        return false;
+    }
+    p->charged += n;
+    return true;
+}
+
+void httpd_peer_uncharge(struct httpd_peer *p)
+{
+    if (p->charged)
+        atomic_fetch_sub(&p->door->d->body_bytes, p->charged);
+    p->charged = 0;
+}
+
+void httpd_peer_settle(struct httpd_peer *p)
+{
+    if (p->body.cap > HTTPD_KEEP_MAX)
+        buf_fini(&p->body);
+    if (p->spare.cap > HTTPD_KEEP_MAX)
+        buf_fini(&p->spare);
+    uint64_t keep = p->body.cap + p->spare.cap;
+    if (keep == p->kept)
+        return;
+    struct httpd *d = p->door->d;
+    uint64_t all = atomic_fetch_add(&d->kept_bytes, keep - p->kept) + keep - p->kept;
+    p->kept = keep;
+    if (all <= HTTPD_KEEP_ALL)
+        return;
+    buf_fini(&p->body);
+    buf_fini(&p->spare);
+    atomic_fetch_sub(&d->kept_bytes, p->kept);
+    p->kept = 0;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+static bool path_matches(const struct httpd_route *route, const char *path)
+{
+    size_t n = strlen(route->path);
+    if (n && route->path[n - 1] == '*')
+        return strncmp(route->path, path, n - 1) == 0;
+    return strcmp(route->path, path) == 0;
+}
+
+static bool method_matches(const struct httpd_route *route, const char *method)
+{
+    return !route->method || strcmp(route->method, method) == 0 ||
+           (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+void httpd_route(struct httpd_peer *p)
+{
+    bool known = false;
+    for (const struct httpd_route *r = p->door->conf.routes; r->handler; r++) {
+        if (!path_matches(r, p->target.p))
+            continue;
+        known = true;
+        if (!method_matches(r, p->method))
+            continue;
+        p->route = r;
+        return;
+    }
+    p->refusal = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
+    p->why = known ? "method not allowed" : "no such path";
+}
+
+/* The methods of all routes for the path, each once. */
+static void allowed(const struct httpd_peer *p, struct buf *out)
+{
+    const struct httpd_route *routes = p->door->conf.routes;
+    for (const struct httpd_route *r = routes; r->handler; r++) {
+        if (!path_matches(r, p->target.p))
+            continue;
+        bool seen = false;
+        for (const struct httpd_route *q = routes; q < r && !seen; q++)
+            seen = path_matches(q, p->target.p) && strcmp(q->method, r->method) == 0;
+        if (seen)
+            continue;
+        buf_adds(out, out->n ? ", " : "");
+        buf_adds(out, strcmp(r->method, "GET") == 0 ? "GET, HEAD" : r->method);
+    }
+}
+
+void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...)
+{
+    cleanup_buf struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    reply->status = status;
+    reply->content_type = "application/json";
+    reply->gzip = false;
+    buf_clear(&reply->body);
+    buf_adds(&reply->body, "{\"error\":");
+    buf_add_json(&reply->body, buf_span(&text));
+    buf_adds(&reply->body, "}\n");
+}
+
+/* libmicrohttpd has sent the reply: its memory is for the next one. */
+static void on_sent(void *cls)
+{
+    struct httpd_peer *p = cls;
+    p->spare = p->sent;
+    p->sent = (struct buf){0};
+    buf_clear(&p->spare);
+    httpd_peer_settle(p);
+}
+
+static struct MHD_Response *whole(struct httpd_peer *p, struct httpd_reply *reply)
+{
+    p->sent = reply->body;
+    reply->body = (struct buf){0};
+    struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
+        p->sent.n, p->sent.p ? p->sent.p : (char *)"", on_sent, p);
+    if (!r)
+        on_sent(p);
+    return r;
+}
+
+static void add_headers(const struct httpd_peer *p, struct MHD_Response *r,
+                        const struct httpd_reply *reply)
+{
+    if (reply->content_type)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, reply->content_type);
+    if (reply->gzip)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_ENCODING, "gzip");
+    for (size_t i = 0; i < ARRAY_LEN(reply->header) && reply->header[i][0]; i++)
+        if (MHD_add_response_header(r, reply->header[i][0], reply->header[i][1]) !=
+            MHD_YES)
+            log_warn("httpd", "reply header left out",
+                     LOG_S("header", reply->header[i][0]));
+    if (atomic_load(&p->door->d->state) != HTTPD_RUNNING)
+        MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
+}
+
+static void discard(struct httpd_peer *p, struct httpd_reply *reply)
+{
+    buf_fini(&p->spare);
+    p->spare = reply->body;
+    buf_clear(&p->spare);
+    httpd_peer_settle(p);
+    if (reply->stream)
+        reply->stream->close(reply->stream_ctx);
+}
+
+static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *reply)
+{
+    int64_t due = clock_mono_ms() + p->door->d->limits.idle_ms;
+    if (reply->cut || !httpd_peer_enter(p, HTTPD_SEND, due)) {
+        discard(p, reply);
+        return MHD_NO;
+    }
+    struct MHD_Response *r = reply->stream ? httpd_stream_new(p, reply) : whole(p, reply);
+    if (!r)
+        return MHD_NO;
+    add_headers(p, r, reply);
+    /* libmicrohttpd would send an empty last chunk to a HEAD request, which the client
+     * takes for the next reply. So: no chunks, and the connection ends. */
+    if (reply->stream && strcmp(p->method, "HEAD") == 0)
+        MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
+    enum MHD_Result queued = MHD_queue_response(p->mhd, reply->status, r);
+    MHD_destroy_response(r);
+    return queued;
+}
+
+static struct httpd_reply reply_new(struct httpd_peer *p)
+{
+    struct httpd_reply reply = {.status = MHD_HTTP_OK,
+                                .content_type = "application/json"};
+    reply.body = p->spare;
+    p->spare = (struct buf){0};
+    return reply;
+}
+
+enum MHD_Result httpd_refuse(struct httpd_peer *p)
+{
+    cleanup_buf struct buf allow = {0};
+    struct httpd_reply reply = reply_new(p);
+    httpd_fail(&reply, p->refusal, "%s", p->why);
+    if (p->refusal == MHD_HTTP_METHOD_NOT_ALLOWED) {
+        allowed(p, &allow);
+        reply.header[0][0] = MHD_HTTP_HEADER_ALLOW;
+        reply.header[0][1] = allow.p;
+    } else if (p->refusal == MHD_HTTP_SERVICE_UNAVAILABLE) {
+        reply.header[0][0] = MHD_HTTP_HEADER_RETRY_AFTER;
+        reply.header[0][1] = "1";
+    }
+    return send_reply(p, &reply);
+}
+
+enum MHD_Result httpd_answer(struct httpd_peer *p)
+{
+    if (!httpd_peer_enter(p, HTTPD_WORK, INT64_MAX))
+        return MHD_NO;
+    struct httpd_request req = {.method = p->method,
+                                .path = p->target.p,
+                                .query = p->query,
+                                .body = p->body.n ? buf_span(&p->body) : SPAN(""),
+                                .peer = p};
+    struct httpd_reply reply = reply_new(p);
+    p->route->handler(p->door->conf.ctx, &req, &reply);
+    httpd_peer_uncharge(p);
+    if (p->body.cap > HTTPD_KEEP_MAX)
+        buf_fini(&p->body);
+    return send_reply(p, &reply);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "wire/httpd_priv.h"
+
+/*
+ * What libmicrohttpd calls, in this order: on_line when the request line is there; then
+ * on_request once with the headers, once for each piece of the body, and once at its end,
+ * unless a reply was queued before; then on_completed, whatever happened after on_line.
+ *
+ * A reply can be queued with the headers (and closes the connection) or at the end of the
+ * body, not in between.
+ */
+
+enum { PRESIZE_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20 };
+
+/* The target is kept here, as it came: libmicrohttpd is about to cut it up. It would also
+ * take the query apart, and of a query with very many parameters it would lose track and
+ * never answer; an empty one it leaves alone. */
+void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
+{
+    (void)cls;
+    struct httpd_peer *p =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
+    httpd_peer_begin(p);
+    p->line = uri;
+    p->line_n = strlen(uri);
+    buf_clear(&p->target);
+    buf_add(&p->target, uri, p->line_n);
+    char *query = (char *)strchr(uri, '?');
+    if (query)
+        query[1] = '\0';
+    return p;
+}
+
+/* Paths and parameters are decoded in httpd_uri.c, and only there. */
+size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
+{
+    (void)cls, (void)mhd;
+    return strlen(s);
+}
+
+struct head {
+    const char *wrong; /* why the request must not be understood, or NULL */
+    bool has_length, has_coding, chunked;
+    uint64_t length;
+};
+
+static void read_length(struct head *head, struct span value)
+{
+    uint64_t n = 0;
+    if (head->has_length)
+        head->wrong = "more than one Content-Length";
+    head->has_length = true;
+    if (!value.n)
+        head->wrong = "malformed Content-Length";
+    for (size_t i = 0; i < value.n; i++) {
+        unsigned digit = (unsigned char)value.p[i] - (unsigned)'0';
+        if (digit > 9)
+            head->wrong = "malformed Content-Length";
+        if (__builtin_mul_overflow(n, 10, &n) || __builtin_add_overflow(n, digit, &n))
+            n = UINT64_MAX;
+    }
+    head->length = n;
+}
+
+static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 size_t name_n, const char *value, size_t value_n)
+{
+    (void)kind;
+    struct head *head = cls;
+    struct span k = {name, name_n}, v = {value ? value : "", value ? value_n : 0};
+    if (!httpd_header_sane(k, v))
+        head->wrong = "malformed header";
+    if (span_eq_nocase(k, SPAN("Content-Length"))) {
+        read_length(head, v);
+    } else if (span_eq_nocase(k, SPAN("Transfer-Encoding"))) {
+        if (head->has_coding || !span_eq_nocase(v, SPAN("chunked")))
+            head->wrong = "unsupported Transfer-Encoding";
+        head->has_coding = head->chunked = true;
+    } else if (span_eq_nocase(k, SPAN("Expect"))) {
+        if (!span_eq_nocase(v, SPAN("100-continue")))
+            head->wrong = "unsupported Expect";
+    }
+    return head->wrong ? MHD_NO : MHD_YES;
+}
+
+/* A NUL ends the target for libmicrohttpd, but it has found the version behind it. */
+static bool has_nul(const struct httpd_peer *p, const char *version)
+{
+    uintptr_t gap = (uintptr_t)version - (uintptr_t)p->line;
+    return gap < LINE_MAX_BYTES && gap != p->line_n + 1;
+}
+
+static const char *read_head(struct httpd_peer *p, const char *version, struct head *head)
+{
+    MHD_get_connection_values_n(p->mhd, MHD_HEADER_KIND, on_header, head);
+    if (head->wrong)
+        return head->wrong;
+    if (head->chunked && head->has_length)
+        return "both Content-Length and Transfer-Encoding";
+    if (head->chunked && strcmp(version, "HTTP/1.0") == 0)
+        return "Transfer-Encoding in HTTP/1.0";
+    if (has_nul(p, version) || !httpd_uri_parse(p))
+        return "malformed request target";
+    return NULL;
+}
+
+static enum MHD_Result refuse_now(struct httpd_peer *p, unsigned status, const char *why)
+{
+    p->refusal = status;
+    p->why = why;
+    p->linger = true;
+    return httpd_refuse(p);
+}
+
+static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
+{
+    struct head head = {0};
+    const char *wrong = read_head(p, version, &head);
+    if (wrong)
+        return refuse_now(p, MHD_HTTP_BAD_REQUEST, wrong);
+    p->chunked = head.chunked;
+    p->length = head.length;
+    httpd_route(p);
+    if (!p->chunked && !p->length)
+        return MHD_YES;
+    if (p->refusal)
+        return refuse_now(p, p->refusal, p->why);
+    if (p->length > p->door->conf.max_body)
+        return refuse_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
+    if (!httpd_peer_charge(p, p->length))
+        return refuse_now(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too much to read at once");
+    buf_reserve(&p->body, p->length < PRESIZE_MAX ? p->length : PRESIZE_MAX);
+    return MHD_YES;
+}
+
+/* Gives up the body, but not yet the connection: no reply can be queued before the end.
+ */
+static enum MHD_Result swallow(struct httpd_peer *p, size_t n)
+{
+    buf_fini(&p->body);
+    httpd_peer_uncharge(p);
+    p->swallowed += n;
+    return p->swallowed > HTTPD_SWALLOW_MAX ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result on_body(struct httpd_peer *p, const char *data, size_t n)
+{
+    if (p->refusal)
+        return swallow(p, n);
+    if (n > p->door->conf.max_body - p->body.n) {
+        p->refusal = MHD_HTTP_CONTENT_TOO_LARGE;
+        p->why = "request body is too large";
+        return swallow(p, n);
+    }
+    if (p->chunked && !httpd_peer_charge(p, n)) {
+        p->refusal = MHD_HTTP_SERVICE_UNAVAILABLE;
+        p->why = "too much to read at once";
+        return swallow(p, n);
+    }
+    /* Doubling, but not past the end that was announced. */
+    if (!p->chunked && p->body.cap - p->body.n <= n) {
+        uint64_t left = p->length - p->body.n;
+        buf_reserve(&p->body, left < p->body.n + n ? left : p->body.n + n);
+    }
+    buf_add(&p->body, data, n);
+    return MHD_YES;
+}
+
+enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const char *url,
+                                 const char *method, const char *version,
+                                 const char *data, size_t *data_n, void **ctx)
+{
+    (void)cls, (void)mhd, (void)url;
+    struct httpd_peer *p = *ctx;
+    if (!p->seen_head) {
+        p->seen_head = true;
+        p->method = method;
+        return on_head(p, version);
+    }
+    if (*data_n) {
+        size_t n = *data_n;
+        *data_n = 0;
+        return on_body(p, data, n);
+    }
+    return p->refusal ? httpd_refuse(p) : httpd_answer(p);
+}
+
+void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
+                        enum MHD_RequestTerminationCode why)
+{
+    (void)cls, (void)mhd, (void)why;
+    struct httpd_peer *p = *ctx;
+    if (p)
+        httpd_peer_end(p);
+    *ctx = NULL;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpc.h"
+
+#include <pthread.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "support/server.h"
+
+enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
+
+static struct httpc *client_of(const char *url)
+{
+    struct httpc_config config = {.url = url, .user_agent = "test/1", .connect_ms = 5000};
+    struct err err = {0};
+    struct httpc *c = httpc_new(&config, &err);
+    ck_assert_msg(c != NULL, "%s", err.msg);
+    return c;
+}
+
+static struct httpc_request request(const char *method, const char *path,
+                                    const char *body)
+{
+    return (struct httpc_request){.method = method,
+                                  .path = path,
+                                  .body = span_of(body),
+                                  .content_type = body ? "application/json" : NULL,
+                                  .timeout_ms = TIMEOUT_MS};
+}
+
+/* Makes the call, which must succeed with 200 and this body. */
+static void call_well(struct httpc *c, const struct httpc_request *req, const char *want)
+{
+    struct httpc_reply reply;
+    struct err err = {0};
+    ck_assert_done(httpc_call(c, req, MAX_BODY, &reply, &err), err);
+    ck_assert_uint_eq(reply.status, 200);
+    ck_assert(reply.sent);
+    ck_assert_span_eq(buf_span(&reply.body), want);
+    httpc_reply_fini(&reply);
+}
+
+/* Makes the call, which must fail. */
+static enum err_code call_badly(struct httpc *c, const struct httpc_request *req,
+                                bool *sent)
+{
+    struct httpc_reply reply;
+    struct err err = {0};
+    ck_assert_int_eq(httpc_call(c, req, MAX_BODY, &reply, &err), -1);
+    ck_assert_uint_eq(reply.status, 0);
+    ck_assert_uint_eq(reply.body.n, 0);
+    ck_assert_str_ne(err.msg, "");
+    *sent = reply.sent;
+    httpc_reply_fini(&reply);
+    return err.code;
+}
+
+static bool has_line(const char *request, const char *line)
+{
+    cleanup_free char *full = xasprintf("\r\n%s\r\n", line);
+    return strstr(request, full) != NULL;
+}
+
+START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
+{
+    struct server *s = server_start(server_echo, (void *)"{\"a\":1}");
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
+    req.authorization = "Bearer abc";
+    call_well(c, &req, "{\"a\":1}");
+    cleanup_free char *got = server_request(s, 0);
+    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", server_port(s));
+    ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
+    ck_assert(has_line(got, host));
+    ck_assert(has_line(got, "User-Agent: test/1"));
+    ck_assert(has_line(got, "Accept: application/json"));
+    ck_assert(has_line(got, "Authorization: Bearer abc"));
+    ck_assert(has_line(got, "Content-Type: application/json"));
+    ck_assert(has_line(got, "Content-Length: 8"));
+    ck_assert(strstr(got, "\r\n\r\n{\"x\":[]}") != NULL);
+    ck_assert(strcasestr(got, "Expect") == NULL);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(every_method_is_written_as_it_should_be)
+{
+    static const struct {
+        const char *method, *body, *length;
+    } cases[] = {
+        {"POST", "{}", "Content-Length: 2"},
+        {"GET", NULL, NULL},
+        {"PUT", "{}", "Content-Length: 2"},
+        {"DELETE", NULL, NULL},
+        {"PATCH", "{}", "Content-Length: 2"},
+        {"DELETE", "{}", "Content-Length: 2"},
+        {"POST", NULL, "Content-Length: 0"},
+        {"PUT", NULL, "Content-Length: 0"},
+        {"GET", NULL, NULL},
+    };
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s));
+    for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+        struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
+        call_well(c, &req, "ok");
+        cleanup_free char *got = server_request(s, i);
+        cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
+        ck_assert_msg(strstr(got, line) == got, "%s", got);
+        if (cases[i].length)
+            ck_assert_msg(has_line(got, cases[i].length), "%s", got);
+        else
+            ck_assert_msg(!strstr(got, "Content-Length"), "%s", got);
+        ck_assert(!strstr(got, "urlencoded"));
+        ck_assert(!cases[i].body == !strstr(got, "Content-Type"));
+    }
+    ck_assert_uint_eq(server_connections(s), 1);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+static void answer_head(struct server_conn *conn, void *ctx)
+{
+    (void)ctx;
+    server_read(conn);
+    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+    server_echo(conn, (void *)"ok");
+}
+
+START_TEST(head_has_an_answer_without_a_body)
+{
+    struct server *s = server_start(answer_head, NULL);
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_request req = request("HEAD", "/", NULL);
+    call_well(c, &req, "");
+    req = request("POST", "/", "x");
+    call_well(c, &req, "ok");
+    ck_assert_uint_eq(server_connections(s), 1);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(a_large_body_arrives_whole_and_without_expect)
+{
+    enum { SIZE = 3 << 20 };
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s));
+    cleanup_free char *body = xmalloc(SIZE + 1);
+    for (size_t i = 0; i < SIZE; i++)
+        body[i] = (char)('a' + i * 7919 % 26);
+    body[SIZE] = '\0';
+    struct httpc_request req = request("POST", "/", body);
+    call_well(c, &req, "ok");
+    cleanup_free char *got = server_request(s, 0);
+    ck_assert(strcasestr(got, "\r\nExpect") == NULL);
+    ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+struct worker {
+    struct httpc *c;
+    pthread_t thread;
+    unsigned good;
+};
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    for (int i = 0; i < 50; i++) {
+        struct httpc_request req =
+            request(i % 2 ? "GET" : "POST", "/", i % 2 ? NULL : "{}");
+        struct httpc_reply reply;
+        w->good += httpc_call(w->c, &req, MAX_BODY, &reply, NULL) == 0 &&
+                   span_eq(buf_span(&reply.body), SPAN("ok"));
+        httpc_reply_fini(&reply);
+    }
+    return NULL;
+}
+
+START_TEST(threads_share_a_client_and_connections_are_kept)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s));
+    struct worker workers[6] = {0};
+    for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
+        workers[i].c = c;
+        ck_assert_int_eq(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
+        pthread_join(workers[i].thread, NULL);
+        ck_assert_uint_eq(workers[i].good, 50);
+    }
+    ck_assert_uint_eq(server_requests(s), 300);
+    ck_assert_uint_le(server_connections(s), ARRAY_LEN(workers));
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+static void answer_status(struct server_conn *conn, void *ctx)
+{
+    static const char *const heads[] = {
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
+        "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 429 Slow\r\nretry-after:  7 \r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 No\r\nRetry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n"
+        "Content-Length: 0\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nRetry-After: 9\r\n\r\n"
+        "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nhi",
+    };
+    (void)ctx;
+    for (size_t i = 0; i < ARRAY_LEN(heads) && server_read(conn); i++)
+        server_say(conn, "%s", heads[i]);
+}
+
+START_TEST(any_status_is_an_answer)
+{
+    static const struct {
+        unsigned status;
+        int64_t retry_after_s;
+        const char *body;
+    } want[] = {
+        {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
+    struct server *s = server_start(answer_status, NULL);
+    struct httpc *c = client_of(server_url(s));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        struct httpc_request req = request("POST", "/", "{}");
+        struct httpc_reply reply;
+        struct err err = {0};
+        ck_assert_done(httpc_call(c, &req, MAX_BODY, &reply, &err), err);
+        ck_assert_uint_eq(reply.status, want[i].status);
+        ck_assert_int_eq(reply.retry_after_s, want[i].retry_after_s);
+        ck_assert_span_eq(buf_span(&reply.body), want[i].body);
+        httpc_reply_fini(&reply);
+    }
+    ck_assert_uint_eq(server_requests(s), ARRAY_LEN(want));
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s));
+    static const char *const paths[] = {
+        "",         "x",    "http://other/", "/a b",     "/a\n",
+        "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
+    bool sent;
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        struct httpc_request req = request("GET", paths[i], NULL);
+        ck_assert_msg(call_badly(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
+        ck_assert(!sent);
+    }
+    static const struct httpc_request bad[] = {
+        {.method = "GET", .path = "/", .authorization = "Bearer a\r\nX: y"},
+        {.method = "GET", .path = "/", .accept = "a\n"},
+        {.method = "PUT", .path = "/", .content_type = "a\x01"},
+        {.method = "get", .path = "/"},
+        {.method = "GET /x", .path = "/"},
+        {.method = "", .path = "/"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        ck_assert_msg(call_badly(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
+        ck_assert(!sent);
+    }
+    struct httpc_request req = request("GET", "/", NULL);
+    call_well(c, &req, "ok");
+    ck_assert_uint_eq(server_requests(s), 1);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(a_bad_configuration_is_refused)
+{
+    static const struct httpc_config bad[] = {
+        {.url = ""},
+        {.url = "ftp://h"},
+        {.url = "https://h/path"},
+        {.url = "https://h?q"},
+        {.url = "https://u:p@h"},
+        {.url = "https://h:99999"},
+        {.url = "https://h b"},
+        {.url = "https://h#f"},
+        {.url = "https://h", .cert_pem = SPAN("x")},
+        {.url = "https://h", .key_pem = SPAN("x")},
+        {.url = "https://h", .server_name = ""},
+        {.url = "https://h", .server_name = "a/b"},
+        {.url = "https://h", .server_name = "a\nb"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err err = {0};
+        ck_assert_msg(!httpc_new(&bad[i], &err), "case %zu", i);
+        ck_assert_int_eq(err.code, ERR_INVALID);
+        ck_assert(!strstr(err.msg, "u:p"));
+    }
+}
+END_TEST
+
+START_TEST(a_proxy_is_used_only_when_it_is_named)
+{
+    setenv("http_proxy", "http://127.0.0.1:1", 1);
+    setenv("all_proxy", "http://127.0.0.1:1", 1);
+    setenv("no_proxy", "*", 1);
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_request req = request("GET", "/direct", NULL);
+    call_well(c, &req, "ok");
+    httpc_free(c);
+
+    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = server_url(s)};
+    struct err err = {0};
+    c = httpc_new(&config, &err);
+    ck_assert_msg(c != NULL, "%s", err.msg);
+    req.path = "/through";
+    call_well(c, &req, "ok");
+    cleanup_free char *got = server_request(s, 1);
+    ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(the_last_user_frees_the_client)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s)), *mine = httpc_ref(c);
+    ck_assert_ptr_eq(mine, c);
+    httpc_free(c);
+    struct httpc_request req = request("GET", "/", NULL);
+    call_well(mine, &req, "ok");
+    httpc_free(mine);
+    httpc_free(NULL);
+    server_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("httpc", a_call_sends_what_it_was_given_and_returns_the_answer,
+          every_method_is_written_as_it_should_be, head_has_an_answer_without_a_body,
+          a_large_body_arrives_whole_and_without_expect,
+          threads_share_a_client_and_connections_are_kept, any_status_is_an_answer,
+          what_cannot_be_written_down_is_refused_and_not_sent,
+          a_bad_configuration_is_refused, a_proxy_is_used_only_when_it_is_named,
+          the_last_user_frees_the_client)

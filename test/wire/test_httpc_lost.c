@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpc.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "support/server.h"
+#include "wire/httpc_calls.h"
+
+/* What calls do when connections are lost or never made. */
+
+/* The first connection answers once, reads a second request, and goes away. All others
+ * answer. */
+static void forget_the_second(struct server_conn *conn, void *ctx)
+{
+    bool *with_reset = ctx;
+    if (conn->index) {
+        server_echo(conn, (void *)"again");
+        return;
+    }
+    server_read(conn);
+    server_reply(conn, 200, "", "first");
+    server_read(conn);
+    if (*with_reset)
+        server_reset_at_close(conn);
+}
+
+START_TEST(a_write_is_never_repeated_on_another_connection)
+{
+    static const struct {
+        const char *method, *body;
+    } cases[] = {
+        {"POST", "{\"x\":1}"}, {"POST", NULL}, {"DELETE", NULL}, {"PATCH", "{}"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
+        bool with_reset = i % 2;
+        struct server *s = server_start(forget_the_second, &with_reset);
+        struct httpc *c = client_of(server_url(s), 5000);
+        struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        struct outcome o = call(c, &req);
+        ck_assert_int_eq(o.rc, -1);
+        ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+        ck_assert(o.sent);
+        ck_assert_uint_eq(server_requests(s), 2);
+        ck_assert_uint_eq(server_connections(s), 1);
+        ck_assert_uint_eq(call(c, &req).status, 200); /* the client is still good */
+        ck_assert_uint_eq(server_requests(s), 3);
+        httpc_free(c);
+        server_stop(s);
+    }
+}
+END_TEST
+
+START_TEST(a_get_is_repeated_once_when_a_kept_connection_dies)
+{
+    bool with_reset = false;
+    struct server *s = server_start(forget_the_second, &with_reset);
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request req = request("GET", NULL);
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    struct outcome o = call(c, &req);
+    ck_assert_msg(o.rc == 0, "%s", o.err.msg);
+    ck_assert(o.sent);
+    ck_assert_uint_eq(server_requests(s), 3);
+    ck_assert_uint_eq(server_connections(s), 2);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+static void never_answer_twice(struct server_conn *conn, void *ctx)
+{
+    (void)ctx;
+    server_read(conn);
+    if (conn->index == 0) {
+        server_reply(conn, 200, "", "first");
+        server_read(conn);
+    }
+}
+
+START_TEST(a_get_is_not_repeated_more_than_once)
+{
+    struct server *s = server_start(never_answer_twice, NULL);
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request req = request("GET", NULL);
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(o.sent);
+    ck_assert_uint_eq(server_requests(s), 3);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+/* Answers once and goes away in the middle of the second request's body. */
+static void leave_in_the_body(struct server_conn *conn, void *ctx)
+{
+    struct gate *seen = ctx;
+    char byte;
+    server_read(conn);
+    server_reply(conn, 200, "", "first");
+    if (recv(conn->fd, &byte, 1, 0) == 1)
+        gate_open(seen);
+    server_reset_at_close(conn);
+}
+
+START_TEST(a_body_that_was_half_sent_is_not_sent_again)
+{
+    enum { SIZE = 8 << 20 };
+    struct gate *seen = gate_new();
+    struct server *s = server_start_narrow(leave_in_the_body, seen);
+    struct httpc *c = client_of(server_url(s), 5000);
+    cleanup_free char *body = xcalloc(1, SIZE + 1);
+    memset(body, 'b', SIZE);
+    struct httpc_request req = request("POST", "small");
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    req.body = (struct span){body, SIZE};
+    struct outcome o = call(c, &req);
+    gate_wait(seen);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(o.sent);
+    ck_assert_uint_eq(server_connections(s), 1);
+    httpc_free(c);
+    server_stop(s);
+    gate_free(seen);
+}
+END_TEST
+
+START_TEST(a_refused_connection_is_known_not_to_have_sent)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    cleanup_free char *url = xstrdup(server_url(s));
+    server_stop(s);
+    struct httpc *c = client_of(url, 5000);
+    struct httpc_request req = request("POST", "{}");
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(!o.sent);
+    ck_assert_msg(strstr(o.err.msg, "POST http://127.0.0.1:") == o.err.msg, "%s",
+                  o.err.msg);
+    httpc_free(c);
+}
+END_TEST
+
+START_TEST(a_request_that_is_too_late_is_not_sent)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request req = request("POST", "{}");
+    req.send_by_ms = clock_mono_ms() - 1;
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(!o.sent);
+    wait_for(server_connections(s) == 1); /* it was looked at behind connect */
+    ck_assert_uint_eq(server_requests(s), 0);
+    req.send_by_ms = clock_mono_ms() + 10000;
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    req.send_by_ms = clock_mono_ms() - 1; /* on a kept connection, too */
+    ck_assert(!call(c, &req).sent);
+    ck_assert_uint_eq(server_requests(s), 1);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("httpc_lost", a_write_is_never_repeated_on_another_connection,
+          a_get_is_repeated_once_when_a_kept_connection_dies,
+          a_get_is_not_repeated_more_than_once,
+          a_body_that_was_half_sent_is_not_sent_again,
+          a_refused_connection_is_known_not_to_have_sent,
+          a_request_that_is_too_late_is_not_sent)

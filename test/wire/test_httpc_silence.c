@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpc.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "support/server.h"
+#include "wire/httpc_calls.h"
+
+/* What calls do when the other side is silent or takes nothing. */
+
+struct silence {
+    struct gate *gate, *drained;
+    size_t got;
+    bool was_reset;
+};
+
+static void silence_init(struct silence *silence)
+{
+    *silence = (struct silence){.gate = gate_new(), .drained = gate_new()};
+}
+
+/* Lets the server read what there is, until the connection's end. */
+static void silence_end(struct silence *silence)
+{
+    gate_open(silence->gate);
+    gate_wait(silence->drained);
+}
+
+static void silence_fini(struct silence *silence)
+{
+    gate_free(silence->gate);
+    gate_free(silence->drained);
+}
+
+/* The first connection says nothing until the gate opens, and then reads what there is.
+ */
+static void say_nothing(struct server_conn *conn, void *ctx)
+{
+    struct silence *silence = ctx;
+    if (conn->index) {
+        server_echo(conn, (void *)"ok");
+        return;
+    }
+    gate_wait(silence->gate);
+    silence->got = server_drain(conn, &silence->was_reset);
+    gate_open(silence->drained);
+}
+
+START_TEST(silence_is_a_timeout_and_ends_the_connection)
+{
+    struct silence silence;
+    silence_init(&silence);
+    struct server *s = server_start(say_nothing, &silence);
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request req = request("POST", "{}");
+    req.timeout_ms = 200;
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_TIMEOUT);
+    ck_assert(o.sent);
+    ck_assert_int_ge(o.took_ms, 190);
+    ck_assert_int_lt(o.took_ms, 10000);
+    req.timeout_ms = TIMEOUT_MS;
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    ck_assert_uint_eq(server_connections(s), 2);
+    silence_end(&silence);
+    ck_assert(!silence.was_reset);
+    httpc_free(c);
+    server_stop(s);
+    silence_fini(&silence);
+}
+END_TEST
+
+START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
+{
+    struct silence silence;
+    silence_init(&silence);
+    struct server *s = server_start(say_nothing, &silence);
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", server_port(s));
+    struct httpc *c = client_of(url, 200);
+    struct httpc_request req = request("POST", "{}");
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
+    ck_assert(!o.sent);
+    ck_assert_int_ge(o.took_ms, 190);
+    ck_assert_int_lt(o.took_ms, 10000);
+    silence_end(&silence);
+    httpc_free(c);
+    server_stop(s);
+    silence_fini(&silence);
+}
+END_TEST
+
+enum { STUCK = 16 << 20 };
+
+/* Sends far more than the peer takes. Answers how the call and the connection ended. */
+static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
+                                struct silence *silence)
+{
+    silence_init(silence);
+    struct server *s = server_start_narrow(say_nothing, silence);
+    struct httpc *c = client_of(server_url(s), 5000);
+    cleanup_free char *body = xcalloc(1, STUCK);
+    struct httpc_request req = request("POST", NULL);
+    req.body = (struct span){body, STUCK};
+    req.timeout_ms = timeout_ms;
+    req.delivery_ms = delivery_ms;
+    struct outcome o = call(c, &req);
+    silence_end(silence);
+    httpc_free(c);
+    server_stop(s);
+    silence_fini(silence);
+    ck_assert_int_eq(o.rc, -1);
+    ck_assert(o.sent);
+    ck_assert_uint_lt(silence->got, STUCK);
+    return o;
+}
+
+START_TEST(stuck_bytes_end_the_call_after_delivery_ms_by_a_reset)
+{
+    struct silence silence;
+    struct outcome o = get_stuck(TIMEOUT_MS, 300, &silence);
+    ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
+    ck_assert(silence.was_reset);
+}
+END_TEST
+
+START_TEST(with_delivery_ms_a_timeout_takes_back_what_is_not_delivered)
+{
+    struct silence given_up, closed;
+    ck_assert_int_eq(get_stuck(300, 15000, &given_up).code, ERR_TIMEOUT);
+    ck_assert(given_up.was_reset);
+    /* Without it, the kernel goes on to deliver what it had taken. */
+    ck_assert_int_eq(get_stuck(300, 0, &closed).code, ERR_TIMEOUT);
+    ck_assert(!closed.was_reset);
+    ck_assert_uint_gt(closed.got, given_up.got);
+}
+END_TEST
+
+static void get_stuck_later(struct server_conn *conn, void *ctx)
+{
+    server_read(conn);
+    server_reply(conn, 200, "", "first");
+    say_nothing(conn, ctx);
+}
+
+START_TEST(delivery_ms_holds_on_a_kept_connection)
+{
+    struct silence silence;
+    silence_init(&silence);
+    struct server *s = server_start_narrow(get_stuck_later, &silence);
+    struct httpc *c = client_of(server_url(s), 5000);
+    cleanup_free char *body = xcalloc(1, STUCK);
+    struct httpc_request req = request("POST", "{}");
+    req.delivery_ms = 300;
+    ck_assert_uint_eq(call(c, &req).status, 200);
+    req.body = (struct span){body, STUCK};
+    struct outcome o = call(c, &req);
+    ck_assert_int_eq(o.rc, -1);
+    ck_assert(o.sent);
+    ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
+    ck_assert_uint_eq(server_connections(s), 1);
+    silence_end(&silence);
+    ck_assert(silence.was_reset);
+    httpc_free(c);
+    server_stop(s);
+    silence_fini(&silence);
+}
+END_TEST
+
+START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request plain = request("POST", "{}"), safe = plain, safer = plain;
+    safe.delivery_ms = 5000;
+    safer.delivery_ms = 3000;
+    for (int i = 0; i < 5; i++) {
+        ck_assert_uint_eq(call(c, &plain).status, 200);
+        ck_assert_uint_eq(call(c, &safe).status, 200);
+        ck_assert_uint_eq(call(c, &safer).status, 200);
+    }
+    ck_assert_uint_eq(server_connections(s), 3);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("httpc_silence", silence_is_a_timeout_and_ends_the_connection,
+          connect_ms_covers_tls_and_nothing_was_sent,
+          stuck_bytes_end_the_call_after_delivery_ms_by_a_reset,
+          with_delivery_ms_a_timeout_takes_back_what_is_not_delivered,
+          delivery_ms_holds_on_a_kept_connection,
+          calls_with_delivery_ms_have_connections_of_their_own)

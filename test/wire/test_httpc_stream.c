@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "support/server.h"
+#include "wire/httpc.h"
+
+/* What a stream has told its sink. */
+struct story {
+    unsigned begins, ends;
+    unsigned status;
+    int64_t retry_after_s;
+    struct buf body;
+    struct err why; /* code ERR_NONE: ended well */
+    bool stop_at_begin, stop_at_data;
+    void (*at_end)(struct story *story);
+    void *ctx;
+};
+
+static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
+{
+    struct story *story = ctx;
+    ck_assert_uint_eq(story->body.n, 0);
+    ck_assert_uint_eq(story->ends, 0);
+    story->begins++;
+    story->status = status;
+    story->retry_after_s = retry_after_s;
+    return !story->stop_at_begin;
+}
+
+static bool on_data(void *ctx, const char *p, size_t n)
+{
+    struct story *story = ctx;
+    ck_assert_uint_eq(story->begins, 1);
+    ck_assert_uint_eq(story->ends, 0);
+    buf_add(&story->body, p, n);
+    return !story->stop_at_data;
+}
+
+static void on_end(void *ctx, const struct err *why)
+{
+    struct story *story = ctx;
+    story->ends++;
+    if (why)
+        story->why = *why;
+    if (story->at_end)
+        story->at_end(story);
+}
+
+static const struct httpc_sink sink = {on_begin, on_data, on_end};
+
+static struct httpc *client_of(const char *url)
+{
+    struct httpc_config config = {.url = url, .connect_ms = 5000};
+    struct err err = {0};
+    struct httpc *c = httpc_new(&config, &err);
+    ck_assert_msg(c != NULL, "%s", err.msg);
+    return c;
+}
+
+static struct httpc_request watch_of(const char *path)
+{
+    return (struct httpc_request){.method = "GET", .path = path, .stall_ms = 20000};
+}
+
+static void run_until(struct httpc_loop *loop, const unsigned *count, unsigned want)
+{
+    int64_t limit = clock_mono_ms() + 20000;
+    while (*count < want) {
+        ck_assert_msg(clock_mono_ms() < limit, "the stream does not get on");
+        httpc_loop_run(loop, 1000);
+    }
+}
+
+/* A server, a client and a loop, with one stream run to its end. */
+static void tell(server_fn serve, void *ctx, struct httpc_request req,
+                 struct story *story)
+{
+    struct server *s = server_start(serve, ctx);
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_loop *loop = httpc_loop_new();
+    ck_assert_ptr_nonnull(httpc_stream_start(loop, c, &req, &sink, story));
+    run_until(loop, &story->ends, 1);
+    ck_assert_uint_eq(story->ends, 1);
+    httpc_loop_free(loop);
+    ck_assert_uint_eq(story->ends, 1);
+    httpc_free(c);
+    server_stop(s);
+}
+
+static void say_it_all(struct server_conn *conn, void *ctx)
+{
+    while (server_read(conn))
+        server_say(conn, "%s", (const char *)ctx);
+}
+
+static void say_once(struct server_conn *conn, void *ctx)
+{
+    server_read(conn);
+    server_say(conn, "%s", (const char *)ctx);
+}
+
+#define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+START_TEST(a_stream_begins_once_and_ends_once)
+{
+    struct story story = {0};
+    tell(say_it_all,
+         (void *)"HTTP/1.1 100 Continue\r\n\r\n"
+                 "HTTP/1.1 103 Early\r\nRetry-After: 3\r\n\r\n" CHUNKED
+                 "3\r\nabc\r\n5\r\ndefgh\r\n0\r\nRetry-After: 4\r\n\r\n",
+         watch_of("/watch"), &story);
+    ck_assert_uint_eq(story.begins, 1);
+    ck_assert_uint_eq(story.status, 200);
+    ck_assert_int_eq(story.retry_after_s, -1);
+    ck_assert_int_eq(story.why.code, ERR_NONE);
+    ck_assert_span_eq(buf_span(&story.body), "abcdefgh");
+    buf_fini(&story.body);
+}
+END_TEST
+
+START_TEST(an_error_status_is_told_with_its_body)
+{
+    struct story story = {0};
+    tell(say_it_all,
+         (void *)"HTTP/1.1 429 No\r\nRetry-After: 5\r\nContent-Length: 4\r\n\r\nbusy",
+         watch_of("/watch"), &story);
+    ck_assert_uint_eq(story.status, 429);
+    ck_assert_int_eq(story.retry_after_s, 5);
+    ck_assert_int_eq(story.why.code, ERR_NONE);
+    ck_assert_span_eq(buf_span(&story.body), "busy");
+    buf_fini(&story.body);
+}
+END_TEST
+
+START_TEST(a_stream_that_is_cut_off_says_so)
+{
+    static const char *const answers[] = {
+        CHUNKED "3\r\nabc\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nContent-",
+        "",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        struct story story = {0};
+        tell(say_once, (void *)answers[i], watch_of("/"), &story);
+        ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
+        ck_assert_uint_eq(story.begins, i < 2);
+        ck_assert_msg(strstr(story.why.msg, "GET http://127.") == story.why.msg, "%s",
+                      story.why.msg);
+        buf_fini(&story.body);
+    }
+}
+END_TEST
+
+START_TEST(the_reader_can_stop_a_stream)
+{
+    for (int at_data = 0; at_data < 2; at_data++) {
+        struct story story = {.stop_at_begin = !at_data, .stop_at_data = at_data};
+        tell(say_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"), &story);
+        ck_assert_uint_eq(story.begins, 1);
+        ck_assert_int_eq(story.why.code, ERR_INVALID);
+        ck_assert(strstr(story.why.msg, "stopped by the reader") != NULL);
+        ck_assert_uint_eq(story.body.n, at_data ? 3 : 0);
+        buf_fini(&story.body);
+    }
+}
+END_TEST
+
+/* Says `ctx`, then nothing until the client goes. */
+static void say_and_wait(struct server_conn *conn, void *ctx)
+{
+    bool was_reset;
+    server_read(conn);
+    server_say(conn, "%s", (const char *)ctx);
+    server_drain(conn, &was_reset);
+}
+
+START_TEST(silence_ends_a_stream_after_stall_ms)
+{
+    static const char *const answers[] = {CHUNKED "3\r\nabc\r\n", CHUNKED, ""};
+    for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
+        struct story story = {0};
+        struct httpc_request req = watch_of("/");
+        req.stall_ms = 300;
+        int64_t start = clock_mono_ms();
+        tell(say_and_wait, (void *)answers[i], req, &story);
+        int64_t took = clock_mono_ms() - start;
+        ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
+        ck_assert_int_ge(took, 300);
+        ck_assert_int_lt(took, 3000);
+        buf_fini(&story.body);
+    }
+}
+END_TEST
+
+static void drip(struct server_conn *conn, void *ctx)
+{
+    (void)ctx;
+    server_read(conn);
+    server_say(conn, CHUNKED);
+    for (int i = 0; i < 12; i++) {
+        for (int ms = 0; ms < 100; ms++)
+            server_pause();
+        server_say(conn, "1\r\nx\r\n");
+    }
+    server_say(conn, "0\r\n\r\n");
+}
+
+START_TEST(a_slow_stream_is_not_a_stalled_one)
+{
+    struct story story = {0};
+    struct httpc_request req = watch_of("/");
+    req.stall_ms = 800;
+    tell(drip, NULL, req, &story);
+    ck_assert_msg(story.why.code == ERR_NONE, "%s", story.why.msg);
+    ck_assert_uint_eq(story.body.n, 12);
+    buf_fini(&story.body);
+}
+END_TEST
+
+START_TEST(timeout_ms_limits_a_stream_as_a_whole)
+{
+    struct story story = {0};
+    struct httpc_request req = watch_of("/");
+    req.timeout_ms = 300;
+    tell(drip, NULL, req, &story);
+    ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
+    buf_fini(&story.body);
+}
+END_TEST
+
+enum { BIG = 24 << 20 };
+
+static void send_big(struct server_conn *conn, void *ctx)
+{
+    server_read(conn);
+    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
+    server_send(conn, ctx, BIG);
+}
+
+START_TEST(a_big_list_arrives_byte_for_byte)
+{
+    cleanup_free char *big = xmalloc(BIG);
+    for (size_t i = 0; i < BIG; i++)
+        big[i] = (char)(i * 2654435761u >> 13);
+    struct story story = {0};
+    tell(send_big, big, watch_of("/"), &story);
+    ck_assert_uint_eq(story.body.n, BIG);
+    ck_assert_int_eq(memcmp(story.body.p, big, BIG), 0);
+    buf_fini(&story.body);
+}
+END_TEST
+
+START_TEST(what_cannot_be_sent_is_told_to_end)
+{
+    struct story story = {0};
+    tell(say_it_all, (void *)"", watch_of("no path"), &story);
+    ck_assert_int_eq(story.why.code, ERR_INVALID);
+    ck_assert_uint_eq(story.begins, 0);
+
+    struct server *s = server_start(say_it_all, (void *)"");
+    struct httpc *c = client_of(server_url(s));
+    server_stop(s);
+    struct httpc_loop *loop = httpc_loop_new();
+    struct httpc_request req = watch_of("/");
+    story = (struct story){0};
+    httpc_stream_start(loop, c, &req, &sink, &story);
+    httpc_free(c); /* the stream has its own share */
+    run_until(loop, &story.ends, 1);
+    ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
+    httpc_loop_free(loop);
+}
+END_TEST
+
+struct again {
+    struct httpc_loop *loop;
+    struct httpc *c;
+    struct httpc_stream *other;
+    unsigned left; /* times to start the watch again, as a reader of watches does */
+};
+
+static void start_again(struct story *story)
+{
+    struct again *again = story->ctx;
+    struct httpc_request req = watch_of("/");
+    if (!again->left--)
+        return;
+    ck_assert_span_eq(buf_span(&story->body), "ok");
+    buf_clear(&story->body);
+    story->begins = story->ends = 0;
+    httpc_stream_start(again->loop, again->c, &req, &sink, story);
+}
+
+START_TEST(a_stream_can_be_started_from_the_end_of_another)
+{
+    struct server *s = server_start(server_echo, (void *)"ok");
+    struct again again = {
+        .loop = httpc_loop_new(), .c = client_of(server_url(s)), .left = 4};
+    struct story story = {.at_end = start_again, .ctx = &again};
+    struct httpc_request req = watch_of("/");
+    httpc_stream_start(again.loop, again.c, &req, &sink, &story);
+    run_until(again.loop, &story.ends, 1);
+    ck_assert_int_eq(story.why.code, ERR_NONE);
+    ck_assert_uint_eq(server_requests(s), 5);
+    ck_assert_uint_eq(server_connections(s), 1);
+    httpc_loop_free(again.loop);
+    httpc_free(again.c);
+    buf_fini(&story.body);
+    server_stop(s);
+}
+END_TEST
+
+static void cancel_other(struct story *story)
+{
+    struct again *again = story->ctx;
+    httpc_stream_cancel(again->other);
+    again->other = NULL;
+}
+
+static void stay_or_leave(struct server_conn *conn, void *ctx)
+{
+    bool was_reset;
+    (void)ctx;
+    server_read(conn);
+    cleanup_free char *asked = server_request(conn->server, conn->index);
+    server_say(conn, CHUNKED "2\r\nhi\r\n");
+    if (strstr(asked, "/leave"))
+        server_say(conn, "0\r\n\r\n");
+    else
+        server_drain(conn, &was_reset);
+}
+
+START_TEST(a_cancelled_stream_is_silent)
+{
+    struct server *s = server_start(stay_or_leave, NULL);
+    struct httpc *c = client_of(server_url(s));
+    struct again again = {.loop = httpc_loop_new()};
+    struct story stay = {0}, leave = {.at_end = cancel_other, .ctx = &again};
+    struct httpc_request req = watch_of("/stay");
+    again.other = httpc_stream_start(again.loop, c, &req, &sink, &stay);
+    run_until(again.loop, &stay.begins, 1);
+    req.path = "/leave";
+    httpc_stream_start(again.loop, c, &req, &sink, &leave);
+    run_until(again.loop, &leave.ends, 1);
+    ck_assert_ptr_null(again.other);
+    httpc_loop_run(again.loop, 50);
+    ck_assert_uint_eq(stay.ends, 0);
+
+    struct httpc_stream *unborn = httpc_stream_start(again.loop, c, &req, &sink, &stay);
+    httpc_stream_cancel(unborn);
+    httpc_stream_cancel(NULL);
+    httpc_loop_run(again.loop, 50);
+    ck_assert_uint_eq(stay.ends, 0);
+    ck_assert_uint_eq(server_requests(s), 2);
+    httpc_loop_free(again.loop);
+    httpc_free(c);
+    buf_fini(&stay.body);
+    buf_fini(&leave.body);
+    server_stop(s);
+}
+END_TEST
+
+START_TEST(a_loop_can_be_freed_while_streams_run)
+{
+    struct server *s = server_start(stay_or_leave, NULL);
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_loop *loop = httpc_loop_new();
+    struct story stories[4] = {0};
+    struct httpc_request req = watch_of("/stay");
+    for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
+        httpc_stream_start(loop, c, &req, &sink, &stories[i]);
+        if (i < 3) /* the last one is not even begun */
+            run_until(loop, &stories[i].begins, 1);
+    }
+    httpc_free(c);
+    httpc_loop_free(loop);
+    httpc_loop_free(NULL);
+    for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
+        ck_assert_uint_eq(stories[i].ends, 0);
+        buf_fini(&stories[i].body);
+    }
+    server_stop(s);
+}
+END_TEST
+
+static void *wake(void *loop)
+{
+    httpc_loop_wake(loop);
+    return NULL;
+}
+
+START_TEST(another_thread_can_wake_the_loop)
+{
+    struct httpc_loop *loop = httpc_loop_new();
+    pthread_t thread;
+    int64_t start = clock_mono_ms();
+    for (int i = 0; i < 20; i++) {
+        ck_assert_int_eq(pthread_create(&thread, NULL, wake, loop), 0);
+        httpc_loop_run(loop, 20000);
+        pthread_join(thread, NULL);
+    }
+    ck_assert_int_lt(clock_mono_ms() - start, 10000);
+    start = clock_mono_ms();
+    httpc_loop_run(loop, 100); /* without one it waits */
+    ck_assert_int_ge(clock_mono_ms() - start, 90);
+    httpc_loop_free(loop);
+}
+END_TEST
+
+START_TEST(many_streams_run_side_by_side)
+{
+    enum { N = 20 };
+    struct server *s = server_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
+    struct httpc *c = client_of(server_url(s));
+    struct httpc_loop *loop = httpc_loop_new();
+    struct story stories[N] = {0};
+    struct httpc_request req = watch_of("/");
+    req.authorization = "Bearer abc";
+    req.gzip = true;
+    for (int i = 0; i < N; i++)
+        httpc_stream_start(loop, c, &req, &sink, &stories[i]);
+    for (int i = 0; i < N; i++) {
+        run_until(loop, &stories[i].ends, 1);
+        ck_assert_msg(stories[i].why.code == ERR_NONE, "%s", stories[i].why.msg);
+        ck_assert_span_eq(buf_span(&stories[i].body), "abc");
+        buf_fini(&stories[i].body);
+    }
+    cleanup_free char *got = server_request(s, 0);
+    ck_assert(strstr(got, "\r\nAuthorization: Bearer abc\r\n") != NULL);
+    ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
+    httpc_loop_free(loop);
+    httpc_free(c);
+    server_stop(s);
+}
+END_TEST
+
+UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
+          an_error_status_is_told_with_its_body, a_stream_that_is_cut_off_says_so,
+          the_reader_can_stop_a_stream, silence_ends_a_stream_after_stall_ms,
+          a_slow_stream_is_not_a_stalled_one, timeout_ms_limits_a_stream_as_a_whole,
+          a_big_list_arrives_byte_for_byte, what_cannot_be_sent_is_told_to_end,
+          a_stream_can_be_started_from_the_end_of_another, a_cancelled_stream_is_silent,
+          a_loop_can_be_freed_while_streams_run, another_thread_can_wake_the_loop,
+          many_streams_run_side_by_side)

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpc.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "support/server.h"
+#include "support/tls.h"
+
+/* One directory of certificates for a test, and what the client is made of. */
+struct world {
+    char *dir;
+    struct tls_server *server;
+    struct httpc_config config;
+    char *ca, *cert, *key, *url;
+};
+
+/* The authority "ca" and the server's certificate for 127.0.0.1 and api.test. */
+static struct world *world_new(void)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    w->dir = temp_dir();
+    tls_make_ca(w->dir, "ca");
+    tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1,DNS:api.test");
+    w->ca = temp_read(w->dir, "ca.crt");
+    return w;
+}
+
+#define SERVER "-cert", "server.crt", "-key", "server.key"
+
+static void world_serve(struct world *w, const char *const *args)
+{
+    w->server = tls_server_start(w->dir, 0, args);
+    w->url = xasprintf("https://127.0.0.1:%u", tls_server_port(w->server));
+    w->config = (struct httpc_config){
+        .url = w->url, .connect_ms = 10000, .ca_pem = span_of(w->ca)};
+}
+
+static void world_free(struct world *w)
+{
+    if (w->server)
+        tls_server_stop(w->server);
+    temp_dir_remove(w->dir);
+    free(w->dir);
+    free(w->ca);
+    free(w->cert);
+    free(w->key);
+    free(w->url);
+    free(w);
+}
+
+static void show(struct world *w, const char *name)
+{
+    cleanup_free char *crt = xasprintf("%s.crt", name), *key = xasprintf("%s.key", name);
+    free(w->cert);
+    free(w->key);
+    w->cert = temp_read(w->dir, crt);
+    w->key = temp_read(w->dir, key);
+    w->config.cert_pem = span_of(w->cert);
+    w->config.key_pem = span_of(w->key);
+}
+
+/* Asks the server for its page. NULL when there is no answer; new. */
+static char *ask(const struct world *w, struct err *err, bool *sent)
+{
+    struct httpc_request req = {.method = "GET", .path = "/", .timeout_ms = 20000};
+    struct httpc_reply reply;
+    struct httpc *c = httpc_new(&w->config, err);
+    if (!c)
+        return NULL;
+    int rc = httpc_call(c, &req, 1 << 20, &reply, err);
+    char *page = rc ? NULL : buf_take(&reply.body);
+    *sent = reply.sent;
+    httpc_reply_fini(&reply);
+    httpc_free(c);
+    return page;
+}
+
+static void ask_well(const struct world *w, const char *want)
+{
+    struct err err = {0};
+    bool sent = false;
+    cleanup_free char *page = ask(w, &err, &sent);
+    ck_assert_msg(page != NULL, "%s", err.msg);
+    ck_assert(sent);
+    ck_assert_msg(strstr(page, want) != NULL, "%s", page);
+}
+
+/* The handshake must fail before anything is sent. */
+static void ask_badly(const struct world *w)
+{
+    struct err err = {0};
+    bool sent = true;
+    cleanup_free char *page = ask(w, &err, &sent);
+    ck_assert_ptr_null(page);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert(!sent);
+}
+
+START_TEST(the_authority_decides_whom_to_trust)
+{
+    struct world *w = world_new();
+    world_serve(w, (const char *[]){SERVER, NULL});
+    ask_well(w, "s_server");
+    tls_make_ca(w->dir, "other");
+    cleanup_free char *other = temp_read(w->dir, "other.crt");
+    w->config.ca_pem = span_of(other);
+    ask_badly(w);
+    w->config.ca_pem = (struct span){0}; /* the system's */
+    ask_badly(w);
+    w->config.ca_pem = SPAN("this is no certificate");
+    ask_badly(w);
+    w->config.insecure = true;
+    w->config.ca_pem = (struct span){0};
+    ask_well(w, "s_server");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(several_authorities_may_be_named)
+{
+    struct world *w = world_new();
+    tls_make_ca(w->dir, "other");
+    cleanup_free char *other = temp_read(w->dir, "other.crt");
+    cleanup_free char *both = xasprintf("%s%s", other, w->ca);
+    world_serve(w, (const char *[]){SERVER, NULL});
+    w->config.ca_pem = span_of(both);
+    ask_well(w, "s_server");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(the_server_name_is_asked_for_and_checked_instead_of_the_host)
+{
+    struct world *w = world_new();
+    tls_make_cert(w->dir, "ca", "named", "DNS:api.test");
+    tls_make_cert(w->dir, "ca", "fallback", "DNS:fallback.test");
+    /* It shows the first certificate unless it is asked for api.test. */
+    world_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
+                                    "-servername", "api.test", "-cert2", "named.crt",
+                                    "-key2", "named.key", NULL});
+    ask_badly(w); /* 127.0.0.1 stands in neither */
+    w->config.server_name = "api.test";
+    ask_well(w, "s_server");
+    w->config.server_name = "fallback.test";
+    ask_well(w, "s_server");
+    w->config.server_name = "wrong.test";
+    ask_badly(w);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(the_server_name_may_be_an_address)
+{
+    struct world *w = world_new();
+    tls_make_cert(w->dir, "ca", "elsewhere", "IP:10.1.2.3,IP:fd00::1");
+    world_serve(
+        w, (const char *[]){"-cert", "elsewhere.crt", "-key", "elsewhere.key", NULL});
+    ask_badly(w);
+    w->config.server_name = "10.1.2.3";
+    ask_well(w, "s_server");
+    w->config.server_name = "fd00::1";
+    ask_well(w, "s_server");
+    w->config.server_name = "fd00::2";
+    ask_badly(w);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_client_certificate_is_shown_when_it_is_required)
+{
+    struct world *w = world_new();
+    tls_make_cert(w->dir, "ca", "client", "DNS:client");
+    tls_make_ca(w->dir, "rogue-ca");
+    tls_make_cert(w->dir, "rogue-ca", "rogue", "DNS:client");
+    world_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
+                                    "-CAfile", "ca.crt", "-tls1_2", NULL});
+    ask_badly(w);
+    show(w, "rogue");
+    ask_badly(w);
+    show(w, "client");
+    ask_well(w, "Client certificate");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(with_tls_1_3_a_refused_client_counts_as_having_sent)
+{
+    /* The server's refusal comes behind the end of the handshake as the client sees it.
+     */
+    struct world *w = world_new();
+    world_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
+                                    "-CAfile", "ca.crt", "-tls1_3", NULL});
+    struct err err = {0};
+    bool sent = false;
+    cleanup_free char *page = ask(w, &err, &sent);
+    ck_assert_ptr_null(page);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert(sent);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_key_that_does_not_fit_is_an_error)
+{
+    struct world *w = world_new();
+    tls_make_cert(w->dir, "ca", "client", "DNS:client");
+    tls_make_cert(w->dir, "ca", "second", "DNS:client");
+    world_serve(w, (const char *[]){SERVER, NULL});
+    show(w, "client");
+    cleanup_free char *other = temp_read(w->dir, "second.key");
+    w->config.key_pem = span_of(other);
+    ask_badly(w);
+    w->config.key_pem = SPAN("this is no key");
+    ask_badly(w);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(tls_below_1_2_is_not_spoken)
+{
+    struct world *w = world_new();
+    world_serve(
+        w, (const char *[]){SERVER, "-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0", NULL});
+    ask_badly(w);
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("httpc_tls", the_authority_decides_whom_to_trust,
+          several_authorities_may_be_named,
+          the_server_name_is_asked_for_and_checked_instead_of_the_host,
+          the_server_name_may_be_an_address,
+          a_client_certificate_is_shown_when_it_is_required,
+          with_tls_1_3_a_refused_client_counts_as_having_sent,
+          a_key_that_does_not_fit_is_an_error, tls_below_1_2_is_not_spoken)

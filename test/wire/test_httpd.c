@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpd.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "wire/httpd_kit.h"
+
+START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        for (int i = 0; i < 3; i++) {
+            raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+            ck_assert_uint_eq(r.status, 200);
+            ck_assert_body(r, "hello\n");
+            ck_assert_span_eq(raw_header(&r, "content-type"), "text/plain");
+            raw_call(&c, &r,
+                     "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+            ck_assert_body(r, "abc");
+            ck_assert_span_eq(raw_header(&r, "content-type"), "application/json");
+        }
+        raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        ck_assert(raw_ended(&c));
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(pipelined_requests_are_answered_in_order)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
+                  "GET /show?a=1 HTTP/1.1\r\nHost: x\r\n\r\n"
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "1\r\nc\r\n1\r\nd\r\n0\r\n\r\n"
+                  "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+                  "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        const char *bodies[] = {"ab", "GET [/show] [a=1] [1] [(none)]", "cd",
+                                "{\"error\":\"no such path\"}\n", "hello\n"};
+        for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+            ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+            ck_assert_body(r, bodies[i]);
+        }
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk)
+{
+    cleanup_free char *body = xmalloc(n + 1);
+    memset(body, 'b', n + 1);
+    if (!chunk) {
+        raw_sendf(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", n);
+        ck_assert(raw_send(c, body, n));
+    } else {
+        raw_sendf(c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for (size_t at = 0; at < n; at += chunk) {
+            size_t len = n - at < chunk ? n - at : chunk;
+            raw_sendf(c, "%zx\r\n", len);
+            raw_send(c, body, len);
+            raw_sendf(c, "\r\n");
+        }
+        raw_sendf(c, "0\r\n\r\n");
+    }
+    ck_assert_int_eq(raw_read(c, r), RAW_OK);
+    ck_assert_uint_eq(r->status, 200);
+    ck_assert_uint_eq(r->body.n, n);
+    ck_assert(n == 0 || memcmp(r->body.p, body, n) == 0);
+}
+
+START_TEST(bodies_of_every_size_arrive_whole)
+{
+    static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+            post_size(&c, &r, sizes[i], 0);
+            post_size(&c, &r, sizes[i], 50 * 1000);
+        }
+        post_size(&c, &r, 2000, 1);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
+{
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct raw c;
+    struct raw_reply r = {0};
+    raw_open(&c, kit.port);
+    raw_call(&c, &r, "GET /hell HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 404);
+    ck_assert_body(r, "{\"error\":\"no such path\"}\n");
+    ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
+    raw_call(&c, &r, "DELETE /show HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 405);
+    ck_assert_body(r, "{\"error\":\"method not allowed\"}\n");
+    ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD, PUT");
+    raw_call(&c, &r, "GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 405);
+    ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
+    raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
+    /* A body that nobody wants is not read: the connection ends. */
+    raw_call(&c, &r, "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
+    ck_assert_uint_eq(r.status, 404);
+    ck_assert(raw_ended(&c));
+    raw_reply_fini(&r);
+    raw_close(&c);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(head_is_get_without_the_body)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "HEAD /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 200);
+        ck_assert_span_eq(raw_header(&r, "Content-Length"), "6");
+        raw_sendf(&c, "HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 404);
+        /* The next reply starts at once: no byte of a body came. */
+        raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_body(r, "hello\n");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(paths_and_parameters_are_decoded)
+{
+    static const struct {
+        const char *target, *seen;
+    } cases[] = {
+        {"/show", "GET [/show] [] [(none)] [(none)]"},
+        {"/sh%6Fw?", "GET [/show] [] [(none)] [(none)]"},
+        {"/pre/%41%2fb%3F%C3%a4?x=%25",
+         "GET [/pre/A/b?\xc3\xa4] [x=%25] [(none)] [(none)]"},
+        {"/pre//../x", "GET [/pre//../x] [] [(none)] [(none)]"},
+        {"/show?a=%26b%3D+c", "GET [/show] [a=%26b%3D+c] [&b= c] [(none)]"},
+        {"/show?a", "GET [/show] [a] [] [(none)]"},
+        {"/show?a=", "GET [/show] [a=] [] [(none)]"},
+        {"/show?=1&&b&%61=2&a=3", "GET [/show] [=1&&b&%61=2&a=3] [2] [(none)]"},
+        {"/show?aa=1&b=a", "GET [/show] [aa=1&b=a] [(none)] [(none)]"},
+        {"/show?a=1?a=2", "GET [/show] [a=1?a=2] [1?a=2] [(none)]"},
+    };
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct raw c;
+    struct raw_reply r = {0};
+    raw_open(&c, kit.port);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", cases[i].target);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_body(r, cases[i].seen);
+    }
+    raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-TEST:  some thing\r\n\r\n");
+    ck_assert_body(r, "GET [/show] [] [(none)] [some thing]");
+    raw_call(&c, &r, "GET /show HTTP/1.1\r\nHost: x\r\nX-Test:\r\n\r\n");
+    ck_assert_body(r, "GET [/show] [] [(none)] []");
+    raw_reply_fini(&r);
+    raw_close(&c);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(a_query_of_very_many_parameters_is_answered)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        cleanup_buf struct buf req = {0};
+        buf_adds(&req, "GET /show?");
+        for (int i = 0; i < 2000; i++)
+            buf_adds(&req, "b=c&");
+        buf_adds(&req, "a=last HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_open(&c, kit.port);
+        raw_call(&c, &r, req.p);
+        ck_assert_uint_eq(r.status, 200);
+        ck_assert_ptr_nonnull(strstr(r.body.p, "[last]"));
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+/* Refused, and the connection ends: nothing behind it is taken for a request. */
+static void expect_refusal(unsigned port, const char *request, size_t n)
+{
+    struct raw c;
+    cleanup_buf struct buf all = {0};
+    raw_open(&c, port);
+    ck_assert(raw_send(&c, request, n));
+    ck_assert_msg(raw_read_all(&c, &all) == RAW_OK, "still open after %s", request);
+    ck_assert_msg(strncmp(all.p, "HTTP/1.1 400 ", 13) == 0, "%s to %s", all.p, request);
+    ck_assert_msg(!strstr(all.p, "200 OK"), "%s to %s", all.p, request);
+    raw_close(&c);
+}
+
+START_TEST(what_two_servers_could_read_differently_is_refused)
+{
+#define POST     "POST /echo HTTP/1.1\r\nHost: x\r\n"
+#define SMUGGLED "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
+    static const char *const requests[] = {
+        POST "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello" SMUGGLED,
+        POST "Content-Length: 0\r\ncontent-length: 5\r\n\r\nhello" SMUGGLED,
+        POST "Content-Length : 5\r\n\r\nhello" SMUGGLED,
+        POST "Content-Length: +5\r\n\r\nhello" SMUGGLED,
+        POST "Content-Length: 5, 5\r\n\r\nhello" SMUGGLED,
+        POST "Transfer-Encoding: gzip\r\n\r\nhello" SMUGGLED,
+        POST "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Transfer-Encoding: chunked\r\nTransfer-Encoding: "
+             "chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        "POST /echo HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
+        POST "Expect: the unexpected\r\nContent-Length: 0\r\n\r\n" SMUGGLED,
+        POST "X-(bad): 1\r\nContent-Length: 0\r\n\r\n" SMUGGLED,
+        POST "X: a\rb\r\nContent-Length: 0\r\n\r\n" SMUGGLED,
+        "GET /hello%00 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hello?a=%00 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /%zz HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hello% HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hello?a=%4 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET http://x/hello HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hel lo HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hello\t HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+    };
+    static const char nul[] = "GET /hello\0?a=1 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED;
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        for (size_t i = 0; i < ARRAY_LEN(requests); i++)
+            expect_refusal(kit.port, requests[i], strlen(requests[i]));
+        expect_refusal(kit.port, nul, sizeof nul - 1);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, NULL);
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.max_body = 1000;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        ck_assert_body(r, "{\"error\":\"request body is too large\"}\n");
+        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+        ck_assert(raw_ended(&c));
+        raw_close(&c);
+        /* The reply reaches a client that sends on, too. */
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n");
+        cleanup_free char *body = xcalloc(500000, 1);
+        raw_send(&c, body, 500000);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 413);
+        raw_close(&c);
+        /* The client that asks first is told before it sends. */
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n"
+                 "Expect: 100-continue\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        raw_close(&c);
+        raw_open(&c, kit.port);
+        post_size(&c, &r, 1000, 0);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, NULL);
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.max_body = 1000;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "3E8\r\n%01000d\r\n1\r\nx\r\n5\r\nhello\r\n0\r\n\r\n",
+                  0);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 413);
+        /* It was read to its end, so the connection may go on. */
+        post_size(&c, &r, 1000, 100);
+        raw_close(&c);
+        /* More than a MiB too much: no reply, only the end. */
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        cleanup_free char *body = xcalloc(65536, 1);
+        int sent = 0;
+        while (sent < 4000 && raw_sendf(&c, "10000\r\n") && raw_send(&c, body, 65536) &&
+               raw_sendf(&c, "\r\n"))
+            sent++;
+        ck_assert_int_lt(sent, 4000);
+        raw_close(&c);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+static bool holds_900(void *ctx)
+{
+    struct kit *kit = ctx;
+    struct httpd_stats stats;
+    httpd_stats(kit->d, &stats);
+    return stats.body_bytes == 900;
+}
+
+START_TEST(too_many_bodies_together_are_503_until_there_is_room)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct httpd_listener other = kit_listener(&kit, HTTPD_EVENTS);
+        unsigned port;
+        struct err err = {0};
+        ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
+        struct raw a, b;
+        struct raw_reply r = {0};
+        raw_open(&a, kit.port);
+        raw_sendf(&a, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\nabc");
+        ck_assert(raw_until(holds_900, &kit));
+        /* The other listener shares the limit. */
+        raw_open(&b, port);
+        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n");
+        ck_assert_uint_eq(r.status, 503);
+        ck_assert_span_eq(raw_header(&r, "Retry-After"), "1");
+        raw_close(&b);
+        raw_open(&b, port);
+        raw_sendf(&b,
+                  "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "65\r\n%0101d\r\n0\r\n\r\n",
+                  0);
+        ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 503);
+        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+        ck_assert_body(r, "2");
+        /* What goes without finishing gives its bytes back. */
+        raw_reset(&a);
+        raw_close(&b);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        raw_open(&b, port);
+        raw_sendf(&b,
+                  "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%01000d",
+                  0);
+        ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
+        ck_assert_body(r, "1000");
+        raw_close(&b);
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_reply_can_fail_carry_headers_and_be_cut)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_call(&c, &r, "GET /teapot HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 418);
+        ck_assert_body(r, "{\"error\":\"short and \\\"stout\\\"\"}\n");
+        ck_assert_span_eq(raw_header(&r, "X-One"), "1");
+        ck_assert_span_eq(raw_header(&r, "X-Two"), "2");
+        raw_sendf(&c, "GET /cut HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert(raw_ended(&c));
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(two_listeners_have_their_own_routes_and_context)
+{
+    static const struct httpd_route only_hello[] = {{"GET", "/hello", kit_on_hello}, {0}};
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    second.routes = only_hello;
+    second.threads = 1;
+    unsigned port;
+    struct err err = {0};
+    ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
+    ck_assert_uint_ne(port, kit.port);
+    struct raw a, b;
+    struct raw_reply r = {0};
+    raw_open(&a, kit.port);
+    raw_open(&b, port);
+    raw_call(&a, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 200);
+    raw_call(&b, &r, "GET /show HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 404);
+    raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_uint_eq(r.status, 200);
+    raw_reply_fini(&r);
+    raw_close(&a);
+    raw_close(&b);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(it_listens_on_ipv6)
+{
+    struct kit kit;
+    kit_init(&kit, NULL);
+    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    listener.address = "::1";
+    struct err err = {0};
+    if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
+        /* Without IPv6 on this machine it must say so. */
+        ck_assert_msg(strncmp(err.msg, "listen on [::1]:0: ", 19) == 0, "%s", err.msg);
+        kit_fini(&kit);
+        return;
+    }
+    struct sockaddr_in6 at = {.sin6_family = AF_INET6,
+                              .sin6_port = htons((uint16_t)kit.port),
+                              .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    struct raw c = {.fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+    ck_assert_int_eq(connect(c.fd, (struct sockaddr *)&at, sizeof at), 0);
+    struct raw_reply r = {0};
+    raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_body(r, "hello\n");
+    raw_reply_fini(&r);
+    raw_close(&c);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(a_bad_address_is_an_error_that_names_it)
+{
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct err err = {0};
+    listener.port = kit.port;
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    char want[128];
+    snprintf(want, sizeof want, "listen on 127.0.0.1:%u: Address already in use",
+             kit.port);
+    ck_assert_str_eq(err.msg, want);
+    ck_assert_int_eq(err.code, ERR_CONFLICT);
+    listener.port = 0;
+    listener.address = "localhost";
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_str_eq(err.msg, "listen on localhost:0: not an IP address");
+    listener.address = "192.0.2.1";
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_str_eq(err.msg, "listen on 192.0.2.1:0: Cannot assign requested address");
+    listener.address = "127.0.0.1";
+    listener.port = 65536;
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: a port is at most 65535");
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(nothing_is_inherited_and_no_signal_is_taken)
+{
+    unsigned before = raw_count_fds();
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    unsigned port;
+    struct err err = {0};
+    ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
+    struct raw a, b;
+    struct raw_reply r = {0};
+    raw_open(&a, kit.port);
+    raw_open(&b, port);
+    raw_call(&a, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    unsigned own = 0;
+    for (int fd = 3; fd < 1024; fd++) {
+        int flags = fcntl(fd, F_GETFD);
+        own += flags >= 0 && (flags & FD_CLOEXEC);
+    }
+    ck_assert_uint_ge(own, raw_count_fds() - before);
+    /* The only thread that does not block the signal is this one. */
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    kill(getpid(), SIGTERM);
+    int got = 0;
+    ck_assert_int_eq(sigwait(&set, &got), 0);
+    ck_assert_int_eq(got, SIGTERM);
+    raw_reply_fini(&r);
+    raw_close(&a);
+    raw_close(&b);
+    kit_fini(&kit);
+    ck_assert_uint_eq(raw_count_fds(), before);
+}
+END_TEST
+
+UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_kept,
+          pipelined_requests_are_answered_in_order, bodies_of_every_size_arrive_whole,
+          a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
+          head_is_get_without_the_body, paths_and_parameters_are_decoded,
+          a_query_of_very_many_parameters_is_answered,
+          what_two_servers_could_read_differently_is_refused,
+          a_body_over_the_limit_is_413_before_it_is_read,
+          chunks_over_the_limit_are_413_and_in_the_end_cut_off,
+          too_many_bodies_together_are_503_until_there_is_room,
+          a_reply_can_fail_carry_headers_and_be_cut,
+          two_listeners_have_their_own_routes_and_context, it_listens_on_ipv6,
+          a_bad_address_is_an_error_that_names_it,
+          nothing_is_inherited_and_no_signal_is_taken)

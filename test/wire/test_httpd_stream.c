@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sys/resource.h>
+
+#include "wire/httpd_kit.h"
+
+#define STREAM "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
+
+static void open_stream(struct kit *kit, struct raw *c, struct raw_reply *r)
+{
+    raw_open(c, kit->port);
+    raw_sendf(c, STREAM);
+    ck_assert_int_eq(raw_read_head(c, r), RAW_OK);
+    ck_assert_uint_eq(r->status, 200);
+    ck_assert_span_eq(raw_header(r, "Transfer-Encoding"), "chunked");
+}
+
+/* Reads on until the body is `text`. */
+static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
+{
+    bool last = false;
+    while (r->body.n < strlen(text) && !last)
+        ck_assert_int_eq(raw_read_chunk(c, r, &last), RAW_OK);
+    ck_assert_body(*r, text);
+    buf_clear(&r->body);
+}
+
+struct want {
+    struct kit *kit;
+    int opened, closed;
+};
+
+static bool counted(void *ctx)
+{
+    struct want *w = ctx;
+    return atomic_load(&w->kit->opened) >= w->opened &&
+           atomic_load(&w->kit->closed) >= w->closed;
+}
+
+static void expect_counts(struct kit *kit, int opened, int closed)
+{
+    struct want want = {kit, opened, closed};
+    ck_assert_msg(raw_until(counted, &want), "%d of %d opened, %d of %d closed",
+                  atomic_load(&kit->opened), opened, atomic_load(&kit->closed), closed);
+    ck_assert_int_eq(atomic_load(&kit->opened), opened);
+    ck_assert_int_eq(atomic_load(&kit->closed), closed);
+}
+
+START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        open_stream(&kit, &c, &r);
+        expect_counts(&kit, 1, 0);
+        int64_t begin = raw_now_ms();
+        for (int i = 0; i < 20; i++) {
+            kit_say(&kit, "event\n", HTTPD_SLEEP, true);
+            expect_body(&c, &r, "event\n");
+        }
+        /* Were it not woken, each would take up to a second. */
+        ck_assert_int_lt(raw_now_ms() - begin, 5000);
+        kit_say(&kit, "last\n", HTTPD_END, true);
+        bool last = false;
+        while (!last)
+            ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
+        ck_assert_body(r, "last\n");
+        expect_counts(&kit, 1, 1);
+        /* The connection goes on. */
+        raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_body(r, "hello\n");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        open_stream(&kit, &c, &r);
+        expect_counts(&kit, 1, 0);
+        kit_say(&kit, "unheard\n", HTTPD_SLEEP, false);
+        expect_body(&c, &r, "unheard\n");
+        /* It sleeps: a second is not spent asking. */
+        ck_assert_int_lt(atomic_load(&kit.fills), 20);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+        ck_assert_int_eq(atomic_load(&kit.closed), 1);
+    }
+}
+END_TEST
+
+START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "HEAD /stream HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 200);
+        ck_assert(raw_ended(&c));
+        expect_counts(&kit, 0, 1);
+        raw_close(&c);
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /stream?first=first%%0A HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        expect_body(&c, &r, "first\n");
+        kit_say(&kit, "second\n", HTTPD_SLEEP, true);
+        expect_body(&c, &r, "second\n");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_cut_stream_ends_without_its_last_chunk)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        open_stream(&kit, &c, &r);
+        kit_say(&kit, "half a li", HTTPD_CUT, true);
+        bool last = false;
+        enum raw_result rc;
+        do
+            rc = raw_read_chunk(&c, &r, &last);
+        while (rc == RAW_OK);
+        ck_assert(!last);
+        ck_assert_int_eq(rc, RAW_CLOSED);
+        ck_assert_body(r, "half a li");
+        expect_counts(&kit, atomic_load(&kit.opened), 1);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /stream?first=a HTTP/1.0\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
+        expect_counts(&kit, 1, 0);
+        kit_say(&kit, "b", HTTPD_END, true);
+        ck_assert_int_eq(raw_read_all(&c, &r.body), RAW_OK);
+        ck_assert_body(r, "ab");
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_client_that_hangs_up_closes_its_stream)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw a, b;
+        struct raw_reply r = {0};
+        open_stream(&kit, &a, &r);
+        open_stream(&kit, &b, &r);
+        expect_counts(&kit, 2, 0);
+        raw_close(&a);
+        raw_reset(&b);
+        expect_counts(&kit, 2, 2);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+static enum httpd_more endless(void *ctx, struct buf *out)
+{
+    (void)ctx;
+    buf_reserve(out, 100000);
+    memset(out->p + out->n, 'x', 100000);
+    out->n += 100000;
+    return HTTPD_AGAIN;
+}
+
+static void count_open(void *ctx, struct httpd_waker *waker)
+{
+    (void)waker;
+    atomic_fetch_add(&((struct kit *)ctx)->opened, 1);
+}
+
+static void count_close(void *ctx)
+{
+    atomic_fetch_add(&((struct kit *)ctx)->closed, 1);
+}
+
+static const struct httpd_stream endless_stream = {count_open, endless, count_close};
+
+static void on_endless(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    (void)req;
+    reply->stream = &endless_stream;
+    reply->stream_ctx = ctx;
+}
+
+static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endless}, {0}};
+
+START_TEST(a_client_that_takes_nothing_is_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, &(struct httpd_limits){.idle_ms = 200});
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.routes = endless_routes;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
+        expect_counts(&kit, 1, 1);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, &(struct httpd_limits){.idle_ms = 300});
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.routes = endless_routes;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        for (int64_t end = raw_now_ms() + 1500; raw_now_ms() < end;) {
+            bool last;
+            for (int i = 0; i < 10; i++)
+                ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
+            buf_clear(&r.body);
+            nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+        }
+        ck_assert_int_eq(atomic_load(&kit.closed), 0);
+        raw_close(&c);
+        expect_counts(&kit, 1, 1);
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
+{
+    enum { N = 500 };
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    unsigned before = raw_count_fds();
+    struct kit kit;
+    kit_start(&kit, HTTPD_EVENTS, NULL);
+    static struct raw c[N];
+    struct raw_reply r = {0};
+    for (int i = 0; i < N; i++)
+        open_stream(&kit, &c[i], &r);
+    expect_counts(&kit, N, 0);
+    /* Others are served beside them. */
+    struct raw other;
+    raw_open(&other, kit.port);
+    raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    ck_assert_body(r, "hello\n");
+    for (int round = 0; round < 3; round++) {
+        kit_say(&kit, "all\n", HTTPD_SLEEP, true);
+        for (int i = 0; i < N; i++)
+            expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
+    }
+    for (int i = 0; i < N; i++) {
+        if (i % 2)
+            raw_close(&c[i]);
+        else if (i % 4)
+            raw_reset(&c[i]);
+    }
+    expect_counts(&kit, N, N - N / 4);
+    kit_say(&kit, "rest\n", HTTPD_SLEEP, true);
+    for (int i = 0; i < N; i += 4) {
+        raw_reply_fini(&r);
+        expect_body(&c[i], &r, "rest\n");
+        raw_close(&c[i]);
+    }
+    raw_close(&other);
+    raw_reply_fini(&r);
+    ck_assert(raw_until(kit_is_empty, &kit));
+    kit_fini(&kit);
+    ck_assert_int_eq(atomic_load(&kit.closed), N);
+    ck_assert_uint_eq(raw_count_fds(), before);
+}
+END_TEST
+
+START_TEST(stopping_closes_sleeping_streams_once)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c[20];
+        struct raw_reply r = {0};
+        for (int i = 0; i < 20; i++)
+            open_stream(&kit, &c[i], &r);
+        expect_counts(&kit, 20, 0);
+        int64_t begin = raw_now_ms();
+        kit_fini(&kit);
+        ck_assert_int_lt(raw_now_ms() - begin, 5000);
+        ck_assert_int_eq(atomic_load(&kit.closed), 20);
+        for (int i = 0; i < 20; i++) {
+            bool last = false;
+            ck_assert_int_eq(raw_read_chunk(&c[i], &r, &last), RAW_CLOSED);
+            raw_close(&c[i]);
+        }
+        raw_reply_fini(&r);
+    }
+}
+END_TEST
+
+struct storm {
+    struct kit *kit;
+    atomic_bool stop;
+};
+
+static void *wake_all_the_time(void *arg)
+{
+    struct storm *storm = arg;
+    while (!atomic_load(&storm->stop))
+        kit_say(storm->kit, "x", HTTPD_SLEEP, true);
+    return NULL;
+}
+
+START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct storm storm = {.kit = &kit};
+        pthread_t threads[2];
+        for (int i = 0; i < 2; i++)
+            pthread_create(&threads[i], NULL, wake_all_the_time, &storm);
+        for (int i = 0; i < 200; i++) {
+            struct raw c;
+            struct raw_reply r = {0};
+            open_stream(&kit, &c, &r);
+            bool last;
+            ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
+            if (i % 2)
+                raw_reset(&c);
+            raw_close(&c);
+            raw_reply_fini(&r);
+        }
+        struct raw c;
+        struct raw_reply r = {0};
+        open_stream(&kit, &c, &r);
+        httpd_free(kit.d); /* while they go on waking */
+        atomic_store(&storm.stop, true);
+        for (int i = 0; i < 2; i++)
+            pthread_join(threads[i], NULL);
+        ck_assert_int_eq(atomic_load(&kit.closed), 201);
+        kit.d = NULL;
+        kit_fini(&kit);
+        raw_close(&c);
+        raw_reply_fini(&r);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_stream", a_sleeping_stream_is_woken_at_once_from_another_thread,
+          a_stream_that_nobody_wakes_is_asked_again_after_a_second,
+          a_body_comes_before_the_stream_and_head_opens_none,
+          a_cut_stream_ends_without_its_last_chunk,
+          an_old_client_gets_a_stream_that_ends_with_the_connection,
+          a_client_that_hangs_up_closes_its_stream,
+          a_client_that_takes_nothing_is_cut_off,
+          a_slow_client_that_takes_something_is_not_cut_off,
+          five_hundred_sleeping_streams_cost_no_thread_and_all_wake,
+          stopping_closes_sleeping_streams_once,
+          wakes_that_race_with_clients_coming_and_going_do_no_harm)
