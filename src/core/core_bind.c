@@ -53,15 +53,14 @@ void op_free(struct op *op)
     free(op);
 }
 
-static struct op *op_new(struct step *s)
+static struct op *op_new(struct core *core, struct span uid, struct span ns,
+                         struct span name, struct span node)
 {
-    struct core *core = s->core;
-    const struct core_input *in = s->in;
     struct op *op = xcalloc(1, sizeof *op);
-    op->uid = own(in->uid);
-    op->ns = own(in->ns);
-    op->name = own(in->name);
-    op->node = own(in->node_name);
+    op->uid = own(uid);
+    op->ns = own(ns);
+    op->name = own(name);
+    op->node = own(node);
     op->next = core->ops;
     if (core->ops)
         core->ops->prev = op;
@@ -219,7 +218,7 @@ static void start(struct step *s, struct op *op, struct ledger_pod *pod)
     if (pod && !reserve(s, pod, node, &annotations, &err))
         goto refuse;
     if (!op) {
-        op = op_new(s);
+        op = op_new(s->core, in->uid, in->ns, in->name, in->node_name);
         op_join(op, in->token, in->node_name);
     }
     op->plain = !pod;
@@ -255,7 +254,7 @@ void bind_asked(struct step *s)
     } else if (core_may_bind(core, s->now, &err)) {
         out_reply(s, in->token, err.code, "%s", err.msg);
     } else {
-        op = op_new(s);
+        op = op_new(core, in->uid, in->ns, in->name, in->node_name);
         op_join(op, in->token, in->node_name);
         op->state = OP_FETCHING;
         call_get(s, op);
@@ -270,6 +269,8 @@ static void not_bound(struct step *s, struct op *op, enum err_code code, const c
         struct room before = room_before(s, op->node);
         ledger_pod_unplace(s->core->ledger, pod);
         room_after(s, &before);
+        if (pod->doubt) /* if it does exist, the watch will say so */
+            ledger_pod_remove(s->core->ledger, pod, s->now.wall_ns / 1000000000);
     }
     answer_error(s, op, code, text);
     op_end(s, op);
@@ -278,10 +279,21 @@ static void not_bound(struct step *s, struct op *op, enum err_code code, const c
 static void bound(struct step *s, struct op *op, struct span node)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
-    if (pod)
-        pod->sure_ms = s->now.mono_ms;
     answer_bound(s, op, node);
     op_end(s, op);
+    if (!pod)
+        return;
+    pod->sure_ms = s->now.mono_ms;
+    if (pod->doubt)
+        bind_check(s, pod);
+}
+
+void bind_check(struct step *s, struct ledger_pod *pod)
+{
+    struct op *op = op_new(s->core, pod->uid, pod->ns, pod->name, pod->node->name);
+    op->state = OP_CHECKING;
+    pod->doubt = false;
+    call_get(s, op);
 }
 
 void bind_seen(struct step *s, struct op *op, struct span node)
@@ -353,7 +365,7 @@ static void retry_get(struct step *s, struct op *op)
     op->check_ms = s->now.mono_ms + op->backoff_ms;
 }
 
-/* A GET says what became of an op whose outcome was unknown. */
+/* A GET says what became of an op whose outcome was unknown, or of a bound pod. */
 static void checked(struct step *s, struct op *op)
 {
     const struct core_input *in = s->in;
@@ -372,6 +384,10 @@ static void checked(struct step *s, struct op *op)
     op = op_find(s->core, uid); /* the news may have ended it */
     if (!op || bound_now)
         return;
+    if (op->state == OP_CHECKING) { /* a bound pod is never unbound: an older answer */
+        retry_get(s, op);
+        return;
+    }
     if (proof) {
         char text[sizeof op->why.msg + 64];
         snprintf(text, sizeof text, "the Binding has not taken effect: %s", op->why.msg);
@@ -414,17 +430,22 @@ bool bind_answered(struct step *s)
     op->call = 0;
     if (op->state == OP_SENT)
         binding_answered(s, op);
-    else if (op->state == OP_UNKNOWN)
-        checked(s, op);
-    else
+    else if (op->state == OP_FETCHING)
         fetched(s, op);
+    else
+        checked(s, op);
     return true;
+}
+
+static bool waits_for_get(const struct op *op)
+{
+    return (op->state == OP_UNKNOWN || op->state == OP_CHECKING) && !op->call;
 }
 
 void bind_tick(struct step *s)
 {
     for (struct op *op = s->core->ops; op; op = op->next)
-        if (op->state == OP_UNKNOWN && !op->call && op->check_ms <= s->now.mono_ms)
+        if (waits_for_get(op) && op->check_ms <= s->now.mono_ms)
             call_get(s, op);
 }
 
@@ -432,7 +453,7 @@ int64_t bind_due(const struct core *core)
 {
     int64_t due = INT64_MAX;
     for (const struct op *op = core->ops; op; op = op->next)
-        if (op->state == OP_UNKNOWN && !op->call && op->check_ms < due)
+        if (waits_for_get(op) && op->check_ms < due)
             due = op->check_ms;
     return due;
 }

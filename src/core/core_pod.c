@@ -72,6 +72,7 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
     if (request.kind != REQUEST_NONE || bad) {
         struct ledger_pod *entry =
             ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
+        entry->doubt = false;
         if (from == NEWS_STREAM)
             entry->seen = s->in->run;
         else
@@ -84,15 +85,22 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
 }
 
 /* A pod that a complete list does not show is gone, if the list was asked for after the
- * pod was last certain to exist. */
+ * pod was last certain to exist. If not, the watch will never speak of it should it be
+ * gone, so a GET has to find out: at once, or when the bind in flight has its answer. */
 void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms)
 {
     struct core *core = s->core;
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;
-        if (pod->seen == list || pod->sure_ms >= asked_ms || op_find(core, pod->uid))
+        bool in_flight = op_find(core, pod->uid) != NULL;
+        if (pod->seen == list)
             continue;
-        forget(s, pod);
+        if (!in_flight && (!pod->node || pod->sure_ms < asked_ms))
+            forget(s, pod);
+        else if (!in_flight)
+            bind_check(s, pod);
+        else
+            pod->doubt = true;
     }
 }

@@ -30,6 +30,7 @@ enum op_state {
     OP_FETCHING, /* the pod is not known: a GET is under way */
     OP_SENT,     /* the Binding is under way */
     OP_UNKNOWN,  /* it may or may not have taken effect */
+    OP_CHECKING, /* bound long ago, but a list did not show it: a GET is under way */
 };
 
 /* A bind in flight. Its reservation, if any, is in the ledger under the pod's UID. */
@@ -39,7 +40,7 @@ struct op {
     uint64_t call;                   /* outstanding call, or 0 */
     int64_t proof_ms; /* a GET sent after this is proof; see CORE_CHECK_AFTER_MS */
     int64_t get_ms;   /* when the outstanding GET was sent */
-    int64_t check_ms; /* UNKNOWN without a call: when to send the next GET */
+    int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
     bool plain;       /* without reservation and annotations (--bind-any) */
     bool gone;        /* SENT: news came that the pod is gone */
@@ -145,6 +146,8 @@ bool bind_answered(struct step *s); /* false: not a call of a bind */
 void bind_tick(struct step *s);
 int64_t bind_due(const struct core *core);
 struct op *op_find(const struct core *core, struct span uid);
+/* Finds out whether a pod with a promise still exists. */
+void bind_check(struct step *s, struct ledger_pod *pod);
 /* News: the pod is bound to that node; or it is gone. Ends an op whose outcome is
  * unknown. */
 void bind_seen(struct step *s, struct op *op, struct span node);

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/opt.h"
+
+/*
+ * simulate [--seed N] [--steps N] [--replicas N] [--verbose]
+ * Without a seed: the fixed seeds of the test suite.
+ */
+
+struct config {
+    int64_t seed, steps, replicas, seeds;
+    bool verbose;
+};
+
+#define AT(f) offsetof(struct config, f)
+static const struct opt table[] = {
+    {.name = "seed",
+     .arg = "N",
+     .type = OPT_INT,
+     .offset = AT(seed),
+     .help = "Run this seed only. 0: the seeds 1, 2, ..."},
+    {.name = "seeds",
+     .arg = "N",
+     .init = "10",
+     .type = OPT_INT,
+     .min = 1,
+     .offset = AT(seeds),
+     .help = "How many seeds to run."},
+    {.name = "steps",
+     .arg = "N",
+     .init = "100000",
+     .type = OPT_INT,
+     .min = 1,
+     .offset = AT(steps),
+     .help = "Events, over all seeds together."},
+    {.name = "replicas",
+     .arg = "N",
+     .type = OPT_INT,
+     .max = REPLICAS,
+     .offset = AT(replicas),
+     .help = "Processes. 0: one, two and three in turn."},
+    {.name = "verbose",
+     .type = OPT_BOOL,
+     .offset = AT(verbose),
+     .help = "Print each event."},
+    {0},
+};
+static const struct opt_program program = {"simulate", "the deterministic simulator",
+                                           GPUSHARE_VERSION, table};
+
+static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
+{
+    (void)pair;
+    (void)ctx;
+    return err_set(err, ERR_INVALID, "%s: not here", path);
+}
+
+static void print(const struct stats *s)
+{
+    printf("pods %llu, deleted %llu, binds %llu (joined %llu), bound %llu, applied %llu\n"
+           "calls without an answer %llu, with an error %llu, twice %llu\n"
+           "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
+           "compactions %llu, "
+           "marks %llu, times at rest %llu\n",
+           (unsigned long long)s->pods, (unsigned long long)s->deleted,
+           (unsigned long long)s->binds, (unsigned long long)s->joined,
+           (unsigned long long)s->bound, (unsigned long long)s->applied,
+           (unsigned long long)s->lost, (unsigned long long)s->refused,
+           (unsigned long long)s->duplicates, (unsigned long long)s->crashes,
+           (unsigned long long)s->restarts, (unsigned long long)s->pauses,
+           (unsigned long long)s->takeovers, (unsigned long long)s->relists,
+           (unsigned long long)s->compactions, (unsigned long long)s->marks,
+           (unsigned long long)s->quiets);
+}
+
+int main(int argc, char **argv)
+{
+    struct config c = {0};
+    struct err err = {0};
+    struct stats stats = {0};
+    enum opt_result r = opt_load(&program, &c, argc, argv, NULL, no_file, stdout, &err);
+    if (r != OPT_RUN) {
+        if (r == OPT_FAILED)
+            fprintf(stderr, "simulate: %s\n", err.msg);
+        return r == OPT_FAILED;
+    }
+    json_object_seed(1);
+    int passed = 0, failed = 0;
+    int64_t seeds = c.seed ? 1 : c.seeds;
+    for (int64_t i = 1; i <= seeds; i++) {
+        uint64_t seed = (uint64_t)(c.seed ? c.seed : i);
+        int replicas = c.replicas ? (int)c.replicas : (int)(seed % REPLICAS) + 1;
+        bool ok =
+            world_run(seed, (uint64_t)(c.steps / seeds), replicas, c.verbose, &stats);
+        passed += ok;
+        failed += !ok;
+    }
+    print(&stats);
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "placement/placement.h"
+
+/*
+ * The independent opinion. It reads the pods of the API server, with jansson and with its
+ * own arithmetic, after every change, and knows the true size of every card. It never
+ * looks at a ledger but to compare it at rest.
+ */
+
+static const int64_t sizes[NODES][8] = {
+    {16276},
+    {16276, 16276},
+    {12196, 22919, 16276, 8192},
+    {24576, 24576, 24576},
+};
+
+struct oracle {
+    struct api_watch *watch;
+    struct oracle_pod *pods;
+    bool sick[NODES][8];
+};
+
+int oracle_cards(int node)
+{
+    int n = 0;
+    while (n < 8 && sizes[node][n])
+        n++;
+    return n;
+}
+
+int64_t oracle_card_mib(int node, int card)
+{
+    return sizes[node][card];
+}
+
+void oracle_set_health(struct oracle *o, int node, int card, bool healthy)
+{
+    o->sick[node][card] = !healthy;
+}
+
+bool oracle_health(const struct oracle *o, int node, int card)
+{
+    return !o->sick[node][card];
+}
+
+static int node_index(const char *name)
+{
+    int n = -1;
+    if (!name || sscanf(name, "n%d", &n) != 1 || n < 0 || n >= NODES)
+        return -1;
+    return n;
+}
+
+struct oracle *oracle_new(struct world *w)
+{
+    struct oracle *o = xcalloc(1, sizeof *o);
+    struct api_request req = {.method = "GET",
+                              .path = "/api/v1/pods",
+                              .query =
+                                  "watch=1&resourceVersion=0&timeoutSeconds=100000000",
+                              .body = {"", 0}};
+    struct api_reply reply = {0};
+    api_handle(w->api, wall_ms(w), &req, &reply);
+    o->watch = steal(&reply.watch);
+    api_reply_fini(&reply);
+    if (!o->watch)
+        abort();
+    return o;
+}
+
+static void pod_free(struct oracle_pod *p)
+{
+    free(p->uid);
+    free(p->name);
+    free(p->node);
+    free(p);
+}
+
+void oracle_free(struct oracle *o)
+{
+    api_watch_free(o->watch);
+    for (struct oracle_pod *p = o->pods, *next; p; p = next) {
+        next = p->next;
+        pod_free(p);
+    }
+    free(o);
+}
+
+static const char *text_at(json_t *object, const char *a, const char *b)
+{
+    return json_string_value(json_object_get(json_object_get(object, a), b));
+}
+
+static int64_t limit(json_t *container, const char *resource)
+{
+    json_t *resources = json_object_get(container, "resources");
+    const char *text = text_at(resources, "limits", resource);
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+/* App containers and sidecars side by side; each init container with the sidecars before.
+ */
+static int64_t total(json_t *spec, const char *resource)
+{
+    int64_t sidecars = 0, peak = 0, apps = 0;
+    size_t i;
+    json_t *c;
+    json_array_foreach(json_object_get(spec, "initContainers"), i, c)
+    {
+        const char *policy = json_string_value(json_object_get(c, "restartPolicy"));
+        int64_t n = limit(c, resource);
+        if (policy && !strcmp(policy, "Always"))
+            sidecars += n;
+        if (sidecars + (policy ? 0 : n) > peak)
+            peak = sidecars + (policy ? 0 : n);
+    }
+    json_array_foreach(json_object_get(spec, "containers"), i, c) apps +=
+        limit(c, resource);
+    return apps + sidecars > peak ? apps + sidecars : peak;
+}
+
+static void read_cards(struct world *w, struct oracle_pod *p, json_t *meta)
+{
+    const char *idx = text_at(meta, "annotations", "ALIYUN_COM_GPU_MEM_IDX");
+    p->n_cards = 0;
+    while (idx && *idx && p->n_cards < 8) {
+        char *end;
+        p->card[p->n_cards++] = (int)strtol(idx, &end, 10);
+        idx = *end == ',' ? end + 1 : end;
+    }
+    if (p->node && p->n_cards != p->cards)
+        violated(w, "pod %s is bound with %d cards instead of %d", p->uid, p->n_cards,
+                 p->cards);
+}
+
+/* What was written at the bind must say what the pod asked for. */
+static void check_amount(struct world *w, const struct oracle_pod *p, json_t *meta)
+{
+    const char *pod = text_at(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
+    const char *text =
+        text_at(meta, "annotations", "scheduler.framework.gpushare.allocation");
+    if (!pod || !text) {
+        violated(w, "pod %s is bound without amounts", p->uid);
+        return;
+    }
+    if (!p->whole && strtoll(pod, NULL, 10) != p->units * p->cards)
+        violated(w, "pod %s has %s units written instead of %lld", p->uid, pod,
+                 (long long)(p->units * p->cards));
+    json_t *allocation = json_loads(text, 0, NULL), *cards, *units;
+    const char *container, *card;
+    if (!json_is_object(allocation))
+        violated(w, "pod %s has an allocation that cannot be read: %s", p->uid, text);
+    json_object_foreach(allocation, container, cards)
+        json_object_foreach(cards, card, units)
+    {
+        bool known = false;
+        for (int i = 0; i < p->n_cards; i++)
+            known |= p->card[i] == atoi(card);
+        if (!known || !json_is_integer(units))
+            violated(w, "pod %s has an allocation of other cards: %s", p->uid, text);
+    }
+    json_decref(allocation);
+}
+
+static struct oracle_pod **find(struct oracle *o, const char *uid)
+{
+    struct oracle_pod **at = &o->pods;
+    while (*at && strcmp((*at)->uid, uid) != 0)
+        at = &(*at)->next;
+    return at;
+}
+
+struct oracle_pod *oracle_find(const struct world *w, const char *uid)
+{
+    return *find(w->oracle, uid);
+}
+
+static void remove_pod(struct oracle *o, const char *uid)
+{
+    struct oracle_pod **at = find(o, uid), *p = *at;
+    if (!p)
+        return;
+    *at = p->next;
+    pod_free(p);
+}
+
+static struct oracle_pod *pod_of(struct oracle *o, json_t *meta)
+{
+    const char *uid = json_string_value(json_object_get(meta, "uid"));
+    struct oracle_pod **at = find(o, uid);
+    if (*at)
+        return *at;
+    struct oracle_pod *p = xcalloc(1, sizeof *p);
+    p->uid = xstrdup(uid);
+    p->name = xstrdup(json_string_value(json_object_get(meta, "name")));
+    p->next = o->pods;
+    o->pods = p;
+    return p;
+}
+
+static bool fits_on_card(const struct oracle *o, int node, int card);
+
+/* Every card: what its live pods have been promised, against its size. */
+static void check_cards(struct world *w, int node)
+{
+    for (int card = 0; card < oracle_cards(node); card++) {
+        int64_t sum = 0;
+        int whole = 0, shared = 0;
+        for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+            if (node_index(p->node) != node || p->over)
+                continue;
+            for (int i = 0; i < p->n_cards; i++) {
+                if (p->card[i] != card)
+                    continue;
+                sum += p->units * 1024;
+                whole += p->whole;
+                shared += !p->whole;
+            }
+        }
+        if (sum > sizes[node][card])
+            violated(w, "card %d of n%d has %lld MiB and %lld are promised", card, node,
+                     (long long)sizes[node][card], (long long)sum);
+        if (whole > 1 || (whole && shared))
+            violated(w, "card %d of n%d is promised whole to %d pods beside %d others",
+                     card, node, whole, shared);
+    }
+}
+
+static void see(struct world *w, json_t *object)
+{
+    json_t *meta = json_object_get(object, "metadata");
+    json_t *spec = json_object_get(object, "spec");
+    struct oracle_pod *p = pod_of(w->oracle, meta);
+    const char *node = json_string_value(json_object_get(spec, "nodeName"));
+    const char *phase = text_at(object, "status", "phase");
+    const char *k = text_at(meta, "labels", "aliyun.com/gpu-count");
+    int64_t mem = total(spec, "aliyun.com/gpu-mem");
+    int64_t cards = total(spec, "aliyun.com/gpu-count");
+    p->whole = cards > 0;
+    p->cards = p->whole ? (int)cards : k ? atoi(k) : 1;
+    p->units = p->whole ? 0 : mem / p->cards;
+    p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
+    p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
+    if (p->node && (!node || strcmp(p->node, node) != 0))
+        violated(w, "pod %s moved from %s to %s", p->uid, p->node,
+                 node ? node : "nowhere");
+    if (node && !p->node) {
+        p->node = xstrdup(node);
+        w->stats.bound++;
+        read_cards(w, p, meta);
+        check_amount(w, p, meta);
+        for (int i = 0; i < p->n_cards; i++)
+            if (node_index(node) < 0 || p->card[i] < 0 ||
+                p->card[i] >= oracle_cards(node_index(node)))
+                violated(w, "pod %s has card %d of %s, which there is not", p->uid,
+                         p->card[i], node);
+        if (!w->failed)
+            check_cards(w, node_index(node));
+    }
+}
+
+void oracle_look(struct world *w)
+{
+    cleanup_buf struct buf line = {0};
+    while (w->oracle && api_watch_next(w->oracle->watch, wall_ms(w), &line) == 1) {
+        json_t *event = json_loadb(line.p, line.n, 0, NULL);
+        const char *type = json_string_value(json_object_get(event, "type"));
+        json_t *object = json_object_get(event, "object");
+        if (type && !strcmp(type, "DELETED"))
+            remove_pod(w->oracle, text_at(object, "metadata", "uid"));
+        else if (type && (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED")))
+            see(w, object);
+        else if (type && strcmp(type, "BOOKMARK") != 0)
+            violated(w, "the oracle lost its watch: %s", line.p);
+        json_decref(event);
+        buf_clear(&line);
+    }
+}
+
+struct oracle_pod *oracle_first(const struct world *w)
+{
+    return w->oracle->pods;
+}
+
+size_t oracle_waiting(const struct world *w)
+{
+    size_t n = 0;
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
+        n += !p->node && !p->over && !p->deleting;
+    return n;
+}
+
+struct oracle_pod *oracle_pick(struct world *w, bool bound)
+{
+    size_t n = 0;
+    struct oracle_pod *pick = NULL;
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
+        if (!p->over && (p->node != NULL) == bound && (bound || !p->deleting) &&
+            rng_below(&w->rng, ++n) == 0)
+            pick = p;
+    return pick;
+}
+
+/* At rest */
+
+static int64_t free_mib(const struct oracle *o, int node, int card, bool *untouched)
+{
+    int64_t left = sizes[node][card];
+    *untouched = true;
+    for (const struct oracle_pod *p = o->pods; p; p = p->next) {
+        if (node_index(p->node) != node || p->over)
+            continue;
+        for (int i = 0; i < p->n_cards; i++) {
+            if (p->card[i] != card)
+                continue;
+            left = p->whole ? 0 : left - p->units * 1024;
+            *untouched = false;
+        }
+    }
+    return left;
+}
+
+static bool fits_on_card(const struct oracle *o, int node, int card)
+{
+    return !o->sick[node][card];
+}
+
+static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
+{
+    int n = 0;
+    for (int card = 0; card < oracle_cards(node); card++) {
+        bool untouched;
+        int64_t left = free_mib(o, node, card, &untouched);
+        if (fits_on_card(o, node, card))
+            n += p->whole ? untouched : left >= p->units * 1024;
+    }
+    return n >= p->cards;
+}
+
+static void compare_pod(struct world *w, const struct replica *r,
+                        const struct oracle_pod *p)
+{
+    const struct ledger *l = core_ledger(replica_core(r));
+    const struct ledger_pod *mine = ledger_pod_find(l, span_of(p->uid));
+    if (p->over) {
+        if (mine)
+            violated(w, "r%d still has pod %s, which is over", replica_id(r), p->uid);
+        return;
+    }
+    if (!mine) {
+        violated(w, "r%d does not know pod %s", replica_id(r), p->uid);
+        return;
+    }
+    bool bound = mine->node != NULL;
+    if (bound != (p->node != NULL) ||
+        (bound && !span_eq(mine->node->name, span_of(p->node)))) {
+        violated(w, "r%d has pod %s on %.*s, it is on %s", replica_id(r), p->uid,
+                 bound ? (int)mine->node->name.n : 7,
+                 bound ? mine->node->name.p : "nothing", p->node ? p->node : "nothing");
+        return;
+    }
+    if (bound && (int)mine->n_shares != p->n_cards)
+        violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
+                 mine->n_shares, p->uid, p->n_cards);
+    for (uint32_t i = 0; bound && i < mine->n_shares; i++) {
+        bool same = false;
+        for (int k = 0; k < p->n_cards; k++)
+            same |= mine->shares[i].card == p->card[k] &&
+                    (p->whole || mine->shares[i].mib == p->units * 1024);
+        if (!same)
+            violated(w, "r%d has another share of pod %s", replica_id(r), p->uid);
+    }
+}
+
+static void compare(struct world *w, const struct replica *r)
+{
+    struct err err = {0};
+    size_t here = 0, there = 0;
+    const struct core *core = replica_core(r);
+    if (core_ready(core, replica_time(w), &err))
+        violated(w, "r%d is not ready after a long quiet: %s", replica_id(r), err.msg);
+    if (core_binds_in_flight(core))
+        violated(w, "r%d still has a bind in flight", replica_id(r));
+    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+        compare_pod(w, r, p);
+        there += !p->over;
+    }
+    for (const struct ledger_pod *p = ledger_first_pod(core_ledger(core)); p;
+         p = p->next_all)
+        here++;
+    if (here != there)
+        violated(w, "r%d knows %zu pods, there are %zu", replica_id(r), here, there);
+}
+
+/* What the first replica thinks of it. */
+static void explain(struct world *w, const struct oracle_pod *p, int node)
+{
+    cleanup_buf struct buf why = {0};
+    char name[8];
+    snprintf(name, sizeof name, "n%d", node);
+    const struct ledger *l = core_ledger(replica_core(w->replicas[0]));
+    const struct ledger_pod *pod = ledger_pod_find(l, span_of(p->uid));
+    const struct ledger_node *n = ledger_node_find(l, span_of(name));
+    if (pod && n)
+        placement_reason(&why, n, &pod->request, false);
+    char path[64];
+    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/%s", name);
+    json_t *scv = NULL;
+    api_call(w, "GET", path, NULL, "", &scv);
+    cleanup_free char *text = json_dumps(scv, JSON_COMPACT);
+    json_decref(scv);
+    trace(w, "the Scv is %s", text ? text : "absent");
+    trace(w, "r0 says of %s on %s: %s %s", p->uid, name, why.n ? why.p : "?",
+          pod && pod->why_not.n ? pod->why_not.p : "");
+}
+
+void oracle_settled(struct world *w)
+{
+    trace(w, "at rest: %zu pods wait", oracle_waiting(w));
+    for (int i = 0; i < w->n_replicas; i++)
+        compare(w, w->replicas[i]);
+    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next)
+        for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
+            if (fits(w->oracle, p, node)) {
+                explain(w, p, node);
+                violated(w,
+                         "pod %s (%lld units on each of %d cards%s) fits on n%d and is "
+                         "not bound",
+                         p->uid, (long long)p->units, p->cards, p->whole ? ", whole" : "",
+                         node);
+            }
+}

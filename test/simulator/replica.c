@@ -1,0 +1,760 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * A process of the extender: the core, with the very code that turns its outputs into
+ * requests and what comes back into inputs. In between, the network.
+ *
+ * What the network can do to a call: not let it leave; lose it on the way there; deliver
+ * it late, or twice; have the server take long; lose the answer; answer with an error
+ * before or after it was applied. Two promises it keeps, which the program sees to
+ * (TCP_USER_TIMEOUT and a reset; ?timeout=3s): a Binding that has not arrived
+ * CORE_DELIVERY_MS after it was sent never arrives, and the server applies it within
+ * CORE_SERVER_MS of its arrival or never.
+ */
+
+/* The list or watch of one kind. */
+struct line {
+    struct feed feed;
+    bool fed;
+    uint64_t conn; /* counts connections, so that news of an old one is dropped */
+    struct api_watch *watch;
+    struct buf waiting; /* bytes of the watch that have not been delivered yet */
+    int64_t last_ms;    /* bytes of a connection keep their order */
+    bool pumping;
+};
+
+struct replica {
+    struct world *world;
+    int id;
+    bool alive;
+    uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
+    int64_t paused_until, watches_stall_until, lease_trouble_until;
+    bool stopping;
+    int64_t next_tick;
+    struct core *core;
+    struct line lines[CORE_KINDS];
+    bool was_leader;
+};
+
+static const struct feed_sink sink;
+
+struct core_time replica_time(const struct world *w)
+{
+    return (struct core_time){w->now_ms, wall_ms(w) * 1000000};
+}
+
+struct replica *replica_new(struct world *w, int id)
+{
+    struct replica *r = xcalloc(1, sizeof *r);
+    r->world = w;
+    r->id = id;
+    return r;
+}
+
+static void line_close(struct line *line)
+{
+    api_watch_free(line->watch);
+    line->watch = NULL;
+    buf_fini(&line->waiting);
+    if (line->fed)
+        feed_fini(&line->feed);
+    line->fed = line->pumping = false;
+    line->conn++;
+}
+
+void replica_free(struct replica *r)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        line_close(&r->lines[kind]);
+    core_free(r->core);
+    free(r);
+}
+
+bool replica_alive(const struct replica *r)
+{
+    return r->alive;
+}
+
+bool replica_up(const struct world *w, const struct replica *r)
+{
+    return r->alive && r->paused_until <= w->now_ms;
+}
+
+bool replica_watches_all(const struct replica *r)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (!r->lines[kind].watch)
+            return false;
+    return r->alive;
+}
+
+int replica_id(const struct replica *r)
+{
+    return r->id;
+}
+
+const struct core *replica_core(const struct replica *r)
+{
+    return r->core;
+}
+
+void replica_crash(struct world *w, struct replica *r)
+{
+    trace(w, "r%d crashes", r->id);
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        line_close(&r->lines[kind]);
+    core_free(r->core);
+    r->core = NULL;
+    r->alive = false;
+    r->epoch++;
+    w->stats.crashes++;
+}
+
+void replica_pause(struct world *w, struct replica *r, int64_t ms)
+{
+    trace(w, "r%d is paused for %lld ms", r->id, (long long)ms);
+    r->paused_until = w->now_ms + ms;
+    w->stats.pauses++;
+}
+
+/* Something for one life of a replica. */
+struct letter {
+    struct replica *r;
+    uint64_t epoch;
+    void (*open)(struct world *w, struct replica *r, struct letter *l);
+    void (*drop)(struct letter *l); /* what it holds besides itself */
+
+    struct line *line; /* streams */
+    uint64_t conn;
+    struct buf body;
+    size_t pos;
+    unsigned status;
+    struct err cut; /* code not ERR_NONE: the stream breaks here */
+
+    struct wire *wire;        /* calls */
+    struct core_output *wish; /* a list or watch to begin */
+};
+
+static void letter_free(void *arg)
+{
+    struct letter *l = arg;
+    if (l->drop)
+        l->drop(l);
+    buf_fini(&l->body);
+    free(l);
+}
+
+static void letter_open(struct world *w, void *arg)
+{
+    struct letter *l = arg;
+    struct replica *r = l->r;
+    if (!r->alive || l->epoch != r->epoch) {
+        letter_free(l);
+    } else if (r->paused_until > w->now_ms) {
+        at(w, r->paused_until, letter_open, l,
+           letter_free); /* the queue keeps its order */
+    } else {
+        l->open(w, r, l); /* frees it or sends it on */
+    }
+}
+
+static struct letter *letter_to(struct replica *r,
+                                void (*open)(struct world *, struct replica *,
+                                             struct letter *))
+{
+    struct letter *l = xcalloc(1, sizeof *l);
+    l->r = r;
+    l->epoch = r->epoch;
+    l->open = open;
+    return l;
+}
+
+static void post(struct world *w, int64_t when, struct letter *l)
+{
+    at(w, when, letter_open, l, letter_free);
+}
+
+static int64_t network_delay(struct world *w)
+{
+    int64_t usual = w->weather.delay_ms;
+    if (chance(w, w->weather.lag))
+        return between(w, usual, usual * 40);
+    return between(w, 0, usual);
+}
+
+/* Ticks */
+
+static void on_tick(struct world *w, struct replica *r, struct letter *l)
+{
+    letter_free(l);
+    r->next_tick = INT64_MAX;
+    replica_input(w, r, &(struct core_input){.type = CORE_TICK});
+}
+
+static void plan_tick(struct world *w, struct replica *r)
+{
+    int64_t due = core_due(r->core);
+    if (due < w->now_ms)
+        due = w->now_ms;
+    if (due > w->now_ms + 1000)
+        due = w->now_ms + 1000;
+    if (due >= r->next_tick)
+        return;
+    r->next_tick = due;
+    post(w, due, letter_to(r, on_tick));
+}
+
+/* Streams */
+
+static void close_feed(struct world *w, struct replica *r, struct line *line,
+                       const struct err *why);
+
+static void deliver_bytes(struct world *w, struct replica *r, struct line *line,
+                          const char *p, size_t n)
+{
+    size_t done = 0;
+    while (done < n) {
+        size_t piece = 1 + rng_below(&w->rng, n - done);
+        if (!feed_data(&line->feed, p + done, piece)) {
+            close_feed(w, r, line, &(struct err){.code = ERR_INVALID, .msg = "stopped"});
+            return;
+        }
+        done += piece;
+    }
+}
+
+static void open_page(struct world *w, struct replica *r, struct line *line);
+
+static void close_feed(struct world *w, struct replica *r, struct line *line,
+                       const struct err *why)
+{
+    api_watch_free(line->watch);
+    line->watch = NULL;
+    if (feed_end(&line->feed, why))
+        open_page(w, r, line);
+    else
+        line_close(line);
+}
+
+/* A part of a list arrives; the rest follows. */
+static void on_list_bytes(struct world *w, struct replica *r, struct letter *l)
+{
+    struct line *line = l->line;
+    if (l->conn != line->conn) {
+        letter_free(l);
+        return;
+    }
+    if (l->pos == 0)
+        feed_begin(&line->feed, l->status, -1);
+    size_t left = l->body.n - l->pos;
+    size_t n = left && chance(w, 500) ? 1 + rng_below(&w->rng, left) : left;
+    deliver_bytes(w, r, line, l->body.p + l->pos, n);
+    l->pos += n ? n : 1;
+    if (line->conn != l->conn || !line->fed) {
+        letter_free(l);
+    } else if (chance(w, w->weather.cut_list)) {
+        letter_free(l);
+        close_feed(w, r, line, &(struct err){.code = ERR_UNAVAILABLE, .msg = "cut"});
+    } else if (l->pos < l->body.n) {
+        post(w, w->now_ms + network_delay(w), l);
+    } else {
+        letter_free(l);
+        close_feed(w, r, line, NULL);
+    }
+}
+
+static void pump_later(struct world *w, struct replica *r, struct line *line);
+
+static void on_pump(struct world *w, struct replica *r, struct letter *l)
+{
+    struct line *line = l->line;
+    uint64_t conn = l->conn;
+    letter_free(l);
+    if (conn != line->conn || !line->watch)
+        return;
+    line->pumping = false;
+    if (chance(w, w->weather.cut_watch)) {
+        trace(w, "r%d loses its watch of %s", r->id, core_kind_name(line->feed.kind));
+        close_feed(w, r, line,
+                   chance(w, 500) ? NULL
+                                  : &(struct err){.code = ERR_UNAVAILABLE, .msg = "cut"});
+        return;
+    }
+    int rc;
+    while ((rc = api_watch_next(line->watch, wall_ms(w), &line->waiting)) == 1)
+        ;
+    size_t n = line->waiting.n;
+    if (n && chance(w, w->weather.lag))
+        n = 1 + rng_below(&w->rng, n); /* the rest is under way */
+    cleanup_buf struct buf now = {0};
+    buf_add(&now, line->waiting.p, n);
+    memmove(line->waiting.p, line->waiting.p + n, line->waiting.n - n);
+    line->waiting.n -= n;
+    if (now.n)
+        deliver_bytes(w, r, line, now.p, now.n);
+    if (conn != line->conn || !line->fed)
+        return;
+    if (line->waiting.n)
+        pump_later(w, r, line);
+    else if (rc < 0)
+        close_feed(w, r, line, NULL);
+}
+
+static void pump_later(struct world *w, struct replica *r, struct line *line)
+{
+    if (line->pumping)
+        return;
+    line->pumping = true;
+    int64_t when = w->now_ms + network_delay(w);
+    if (when < line->last_ms)
+        when = line->last_ms;
+    if (when < r->watches_stall_until)
+        when = r->watches_stall_until;
+    line->last_ms = when;
+    struct letter *l = letter_to(r, on_pump);
+    l->line = line;
+    l->conn = line->conn;
+    post(w, when, l);
+}
+
+void replica_api_changed(struct world *w, struct replica *r)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (r->lines[kind].watch)
+            pump_later(w, r, &r->lines[kind]);
+}
+
+static void poll_watch(struct world *w, struct replica *r, struct letter *l)
+{
+    struct line *line = l->line;
+    if (l->conn != line->conn || !line->watch) {
+        letter_free(l);
+        return;
+    }
+    pump_later(w, r, line); /* bookmarks and the end of its time */
+    post(w, w->now_ms + 5000, l);
+}
+
+void replica_cut_watches(struct world *w, struct replica *r)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (r->lines[kind].watch)
+            close_feed(w, r, &r->lines[kind],
+                       &(struct err){.code = ERR_UNAVAILABLE, .msg = "all cut"});
+}
+
+/* The request reaches the server, which answers with what it has at that moment. */
+static void on_open(struct world *w, struct replica *r, struct letter *l)
+{
+    struct line *line = l->line;
+    struct kube_request request;
+    struct api_reply reply = {0};
+    cleanup_arena struct arena a = {0};
+    if (l->conn != line->conn) {
+        letter_free(l);
+        return;
+    }
+    if (chance(w, w->weather.refuse)) {
+        letter_free(l);
+        close_feed(w, r, line, &(struct err){.code = ERR_UNAVAILABLE, .msg = "refused"});
+        return;
+    }
+    feed_request(&line->feed, false, &a, &request);
+    struct span query = span_of(request.path), path = span_cut(&query, '?');
+    struct api_request req = {.method = "GET",
+                              .path = arena_copy(&a, path).p,
+                              .query = query.p,
+                              .body = {"", 0}};
+    api_handle(w->api, wall_ms(w), &req, &reply);
+    if (reply.watch) {
+        line->watch = steal(&reply.watch);
+        feed_begin(&line->feed, reply.status, -1);
+        l->open = poll_watch;
+        post(w, w->now_ms + 5000, l);
+        pump_later(w, r, line);
+    } else {
+        l->status = reply.status;
+        l->body = reply.body;
+        reply.body = (struct buf){0};
+        l->open = on_list_bytes;
+        bool slow = chance(w, w->weather.slow_list);
+        post(w, w->now_ms + (slow ? between(w, 0, 10000) : network_delay(w)), l);
+    }
+    api_reply_fini(&reply);
+}
+
+static void open_page(struct world *w, struct replica *r, struct line *line)
+{
+    struct letter *l = letter_to(r, on_open);
+    l->line = line;
+    l->conn = line->conn;
+    post(w, w->now_ms + network_delay(w), l);
+}
+
+static void on_wish(struct world *w, struct replica *r, struct letter *l)
+{
+    const struct core_output *o = l->wish;
+    struct line *line = &r->lines[o->kind];
+    bool watch = o->type == CORE_WATCH;
+    line_close(line);
+    line->fed = true;
+    line->last_ms = w->now_ms;
+    feed_start(&line->feed, o->kind, watch, o->run, span_of(o->version), &sink, r);
+    w->stats.relists += !watch;
+    open_page(w, r, line);
+    letter_free(l);
+}
+
+static void drop_wish(struct letter *l)
+{
+    free(l->wish);
+}
+
+/* As the watch thread does: after what is being read has been read. */
+static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
+{
+    struct letter *l = letter_to(r, on_wish);
+    l->wish = core_output_dup(o);
+    l->drop = drop_wish;
+    post(w, w->now_ms, l);
+}
+
+/* Calls */
+
+enum answer_kind { ANSWER_NORMAL, ANSWER_ERROR_UNAPPLIED, ANSWER_ERROR_APPLIED };
+
+/* A call on its way. Both ends and every copy on the way hold it. */
+struct wire {
+    int refs;
+    struct core_output *call;
+    struct arena arena;
+    struct kube_request request;
+    struct replica *r;
+    uint64_t epoch;
+    bool answered; /* the replica has had its answer, or has given up */
+    int64_t sent_ms;
+};
+
+static void wire_drop(struct wire *wire)
+{
+    if (--wire->refs)
+        return;
+    free(wire->call);
+    arena_fini(&wire->arena);
+    free(wire);
+}
+
+static void letter_drop_wire(struct letter *l)
+{
+    wire_drop(l->wire);
+}
+
+static struct letter *wire_letter(struct wire *wire,
+                                  void (*open)(struct world *, struct replica *,
+                                               struct letter *))
+{
+    struct letter *l = letter_to(wire->r, open);
+    l->epoch = wire->epoch;
+    l->wire = wire;
+    l->drop = letter_drop_wire;
+    wire->refs++;
+    return l;
+}
+
+static void answer_core(struct world *w, struct wire *wire,
+                        const struct call_result *result)
+{
+    struct call_answer answer;
+    cleanup_arena struct arena a = {0};
+    wire->answered = true;
+    call_answer(wire->call, result, &a, &answer);
+    bool bind = wire->call->type == CORE_CALL_BIND;
+    if (bind && answer.input.err)
+        trace(w, "r%d: Binding of %s: %s", wire->r->id, wire->call->uid,
+              answer.input.err->msg);
+    replica_input(w, wire->r, &answer.input);
+}
+
+static void on_reply(struct world *w, struct replica *r, struct letter *l)
+{
+    (void)r;
+    struct wire *wire = l->wire;
+    if (!wire->answered) {
+        struct call_result result = {
+            .status = l->status, .body = buf_span(&l->body), .sent = true};
+        answer_core(w, wire, &result);
+    }
+    letter_free(l);
+}
+
+static void on_timeout(struct world *w, struct replica *r, struct letter *l)
+{
+    (void)r;
+    struct wire *wire = l->wire;
+    if (!wire->answered) {
+        struct err why = {.code = ERR_TIMEOUT, .msg = "no answer in time"};
+        w->stats.lost++;
+        answer_core(w, wire, &(struct call_result){.why = &why, .sent = true});
+    }
+    letter_free(l);
+}
+
+/* The connection breaks, whatever becomes of the request. */
+static void on_cut(struct world *w, struct replica *r, struct letter *l)
+{
+    (void)r;
+    struct wire *wire = l->wire;
+    if (!wire->answered) {
+        struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection reset"};
+        w->stats.lost++;
+        answer_core(w, wire, &(struct call_result){.why = &why, .sent = true});
+    }
+    letter_free(l);
+}
+
+static void reply_later(struct world *w, struct wire *wire, unsigned status,
+                        struct buf *body)
+{
+    struct letter *l = wire_letter(wire, on_reply);
+    l->status = status;
+    l->body = *body;
+    *body = (struct buf){0};
+    if (chance(w, w->weather.lose_reply))
+        letter_free(l);
+    else
+        post(w, w->now_ms + network_delay(w), l);
+}
+
+static void reply_error(struct world *w, struct wire *wire)
+{
+    static const unsigned codes[] = {429, 500, 503, 504, 403, 401};
+    struct buf body = {0};
+    unsigned status = codes[rng_below(&w->rng, ARRAY_LEN(codes))];
+    buf_printf(&body,
+               "{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":%u,"
+               "\"message\":\"the simulator says %u\"}",
+               status, status);
+    w->stats.refused++;
+    reply_later(w, wire, status, &body);
+    buf_fini(&body);
+}
+
+/* What a server does with a copy of the request. Not addressed to the replica: its death
+ * does not stop it. */
+struct copy {
+    struct wire *wire;
+    enum answer_kind kind;
+};
+
+static void copy_free(void *arg)
+{
+    struct copy *c = arg;
+    wire_drop(c->wire);
+    free(c);
+}
+
+static void on_server(struct world *w, void *arg)
+{
+    struct copy *c = arg;
+    struct wire *wire = c->wire;
+    const struct kube_request *kube = &wire->request;
+    struct api_reply reply = {0};
+    cleanup_arena struct arena a = {0};
+    if (c->kind == ANSWER_ERROR_UNAPPLIED) {
+        reply_error(w, wire);
+        copy_free(c);
+        return;
+    }
+    struct span query = span_of(kube->path), path = span_cut(&query, '?');
+    struct api_request req = {.method = kube->method,
+                              .path = arena_copy(&a, path).p,
+                              .query = query.p ? query.p : "",
+                              .content_type = kube->content_type ? kube->content_type
+                                                                 : "application/json",
+                              .body = kube->body};
+    api_handle(w->api, wall_ms(w), &req, &reply);
+    if (wire->call->type == CORE_CALL_BIND) {
+        trace(w, "server: Binding of %s to %s by r%d: %u", wire->call->uid,
+              wire->call->node, wire->r->id, reply.status);
+        w->stats.applied += reply.status == 201;
+    }
+    oracle_look(w);
+    if (c->kind == ANSWER_ERROR_APPLIED)
+        reply_error(w, wire);
+    else
+        reply_later(w, wire, reply.status, &reply.body);
+    api_reply_fini(&reply);
+    copy_free(c);
+}
+
+static void send_copy(struct world *w, struct wire *wire)
+{
+    bool bind = wire->call->type == CORE_CALL_BIND;
+    bool lease = wire->call->type == CORE_CALL_LEASE_PUT;
+    if (lease && w->now_ms < wire->r->lease_trouble_until && !chance(w, 100))
+        return;
+    int64_t arrives = w->now_ms + network_delay(w);
+    int64_t works =
+        chance(w, w->weather.slow) ? between(w, 0, bind ? 4000 : 2000) : between(w, 0, 3);
+    if (chance(w, w->weather.lose_request))
+        return;
+    if (bind && arrives > wire->sent_ms + CORE_DELIVERY_MS)
+        return; /* the connection was given up before it got there */
+    struct copy *c = xcalloc(1, sizeof *c);
+    c->wire = wire;
+    wire->refs++;
+    c->kind = chance(w, w->weather.refuse)
+                  ? (chance(w, 500) ? ANSWER_ERROR_APPLIED : ANSWER_ERROR_UNAPPLIED)
+                  : ANSWER_NORMAL;
+    if (bind && works > CORE_SERVER_MS) {
+        c->kind = ANSWER_ERROR_UNAPPLIED;
+        works = CORE_SERVER_MS;
+    }
+    at(w, arrives + works, on_server, c, copy_free);
+}
+
+/* The request leaves, or it does not. */
+static void on_send(struct world *w, struct replica *r, struct letter *l)
+{
+    struct wire *wire = l->wire;
+    const struct core_output *call = wire->call;
+    bool late = call->send_by_ms && w->now_ms > call->send_by_ms;
+    if (late || chance(w, w->weather.not_sent)) {
+        struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
+        answer_core(w, wire, &(struct call_result){.why = &why});
+        letter_free(l);
+        return;
+    }
+    wire->sent_ms = w->now_ms;
+    if (call->type == CORE_CALL_BIND)
+        trace(w, "r%d sends the Binding of %s to %s", r->id, call->uid, call->node);
+    send_copy(w, wire);
+    if (chance(w, w->weather.duplicate)) {
+        w->stats.duplicates++;
+        send_copy(w, wire);
+    }
+    if (chance(w, w->weather.cut_call))
+        post(w, w->now_ms + between(w, 0, 300), wire_letter(wire, on_cut));
+    l->open = on_timeout;
+    post(w, w->now_ms + wire->request.timeout_ms, l);
+}
+
+static void start_call(struct world *w, struct replica *r, const struct core_output *o)
+{
+    struct wire *wire = xcalloc(1, sizeof *wire);
+    wire->r = r;
+    wire->epoch = r->epoch;
+    wire->call = core_output_dup(o);
+    call_request(wire->call, &wire->arena, &wire->request);
+    w->stats.marks += o->type == CORE_CALL_MARK_ROOM;
+    if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
+        replica_pause(w, r, between(w, 500, 12000)); /* between decision and write */
+    post(w, w->now_ms + between(w, 0, 3), wire_letter(wire, on_send));
+}
+
+/* Inputs and outputs */
+
+static void carry_out(struct world *w, struct replica *r, const struct core_outputs *out)
+{
+    for (size_t i = 0; i < out->n; i++) {
+        const struct core_output *o = &out->items[i];
+        if (o->type == CORE_REPLY)
+            scheduler_reply(w, o->token, o->code, o->text);
+        else if (o->type == CORE_NOTE)
+            trace(w, "r%d notes: %s", r->id, o->text);
+        else if (call_is(o))
+            start_call(w, r, o);
+        else
+            start_stream(w, r, o);
+    }
+}
+
+void replica_input(struct world *w, struct replica *r, const struct core_input *in)
+{
+    struct core_outputs out = {0};
+    core_step(r->core, replica_time(w), in, &out);
+    carry_out(w, r, &out);
+    core_outputs_fini(&out);
+    bool leader = core_is_leader(r->core);
+    if (leader && !r->was_leader) {
+        w->stats.takeovers++;
+        trace(w, "r%d leads", r->id);
+    }
+    r->was_leader = leader;
+    plan_tick(w, r);
+}
+
+static void on_input(void *ctx, const struct core_input *in)
+{
+    struct replica *r = ctx;
+    replica_input(r->world, r, in);
+}
+
+static void on_fault(void *ctx, const struct err *err)
+{
+    struct replica *r = ctx;
+    violated(r->world, "an object of our own making has a fault: %s", err->msg);
+}
+
+static const struct feed_sink sink = {on_input, on_fault};
+
+void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
+{
+    trace(w, "r%d hears nothing from its watches for %lld ms", r->id, (long long)ms);
+    r->watches_stall_until = w->now_ms + ms;
+}
+
+void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms)
+{
+    trace(w, "r%d cannot write the lease for %lld ms", r->id, (long long)ms);
+    r->lease_trouble_until = w->now_ms + ms;
+}
+
+static void on_stopped(struct world *w, struct replica *r, struct letter *l)
+{
+    l->pos++; /* it does not wait for ever */
+    if (!core_stopped(r->core) && l->pos < 80) {
+        post(w, w->now_ms + 100, l);
+        return;
+    }
+    trace(w, "r%d has stopped%s", r->id, core_stopped(r->core) ? "" : " in a hurry");
+    letter_free(l);
+    replica_crash(w, r);
+    replica_boot(w, r);
+}
+
+void replica_restart(struct world *w, struct replica *r)
+{
+    if (r->stopping)
+        return;
+    trace(w, "r%d is to stop", r->id);
+    r->stopping = true;
+    w->stats.restarts++;
+    replica_input(w, r, &(struct core_input){.type = CORE_STOP});
+    post(w, w->now_ms, letter_to(r, on_stopped));
+}
+
+void replica_boot(struct world *w, struct replica *r)
+{
+    char identity[32];
+    snprintf(identity, sizeof identity, "r%d-%llu", r->id, (unsigned long long)r->epoch);
+    struct core_settings settings = {
+        .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
+        .identity = identity,
+        .lease_namespace = "kube-system",
+        .lease_name = "gpushare-extender",
+        .seed = rng_next(&w->rng),
+    };
+    trace(w, "r%d boots as %s", r->id, identity);
+    r->core = core_new(&settings);
+    r->alive = true;
+    r->was_leader = r->stopping = false;
+    r->paused_until = r->watches_stall_until = r->lease_trouble_until = 0;
+    r->next_tick = INT64_MAX;
+    replica_input(w, r, &(struct core_input){.type = CORE_TICK});
+}

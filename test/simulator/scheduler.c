@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "domain/pod.h"
+#include "placement/placement.h"
+
+/*
+ * A model of kube-scheduler, as far as an extender can tell: it takes a waiting pod, asks
+ * a replica which nodes fit, takes one of them, and asks a replica to bind. On an error
+ * it tries again later. Now and then it forgets that it has asked (a restart) and asks a
+ * second time.
+ */
+
+enum {
+    TRIES = 10, /* pods that are tried at a time */
+};
+
+struct ask {
+    uint64_t token;
+    char *uid;
+    struct ask *next;
+};
+
+struct scheduler {
+    uint64_t last_token;
+    struct ask *asks;     /* not answered yet */
+    int64_t last_news_ms; /* when something was bound, or could have been */
+};
+
+struct scheduler *scheduler_new(void)
+{
+    return xcalloc(1, sizeof(struct scheduler));
+}
+
+static void ask_free(struct ask *a)
+{
+    free(a->uid);
+    free(a);
+}
+
+void scheduler_free(struct scheduler *s)
+{
+    for (struct ask *a = s->asks, *next; a; a = next) {
+        next = a->next;
+        ask_free(a);
+    }
+    free(s);
+}
+
+static struct ask *ask_of(const struct scheduler *s, const char *uid)
+{
+    struct ask *a = s->asks;
+    while (a && strcmp(a->uid, uid) != 0)
+        a = a->next;
+    return a;
+}
+
+static bool take_ask(struct scheduler *s, uint64_t token)
+{
+    struct ask **at = &s->asks;
+    while (*at && (*at)->token != token)
+        at = &(*at)->next;
+    if (!*at)
+        return false;
+    struct ask *a = *at;
+    *at = a->next;
+    ask_free(a);
+    return true;
+}
+
+static struct replica *any_replica(struct world *w)
+{
+    struct replica *r = w->replicas[rng_below(&w->rng, (uint64_t)w->n_replicas)];
+    return replica_up(w, r) ? r : NULL;
+}
+
+/* The one that says it may bind, if there is one; now and then another. */
+static struct replica *binding_replica(struct world *w)
+{
+    for (int i = 0; i < w->n_replicas; i++) {
+        struct replica *r = w->replicas[i];
+        if (replica_up(w, r) && core_is_leader(replica_core(r)) && !chance(w, 100))
+            return r;
+    }
+    return any_replica(w);
+}
+
+/* Nodes that the replica lets pass. */
+static int filter(struct world *w, struct replica *r, const struct pod *pod,
+                  int nodes[NODES])
+{
+    const struct core *core = replica_core(r);
+    struct request request;
+    cleanup_arena struct arena a = {0};
+    int n = 0;
+    if (core_ready(core, replica_time(w), NULL) ||
+        request_of(pod, 1024, &a, &request, NULL))
+        return 0;
+    for (int i = 0; i < NODES; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "n%d", i);
+        const struct ledger_node *node =
+            ledger_node_find(core_ledger(core), span_of(name));
+        if (node && placement_fit_in_line(node, &request, pod->priority, pod->meta.uid) ==
+                        FIT_YES)
+            nodes[n++] = i;
+    }
+    return n;
+}
+
+struct bind_letter {
+    uint64_t token;
+    char uid[64], name[64], node[8];
+};
+
+static void on_bind(struct world *w, void *arg)
+{
+    struct bind_letter *l = arg;
+    struct replica *r = binding_replica(w);
+    struct core_input in = {.type = CORE_BIND,
+                            .token = l->token,
+                            .ns = SPAN("default"),
+                            .name = span_of(l->name),
+                            .uid = span_of(l->uid),
+                            .node_name = span_of(l->node)};
+    if (r)
+        replica_input(w, r, &in);
+    else
+        take_ask(w->scheduler, l->token);
+    free(l);
+}
+
+static void on_give_up(struct world *w, void *arg)
+{
+    uint64_t *token = arg;
+    if (take_ask(w->scheduler, *token))
+        w->scheduler->last_news_ms = w->now_ms; /* now it can be tried again */
+    free(token);
+}
+
+static void bind(struct world *w, const struct oracle_pod *p, int node)
+{
+    struct scheduler *s = w->scheduler;
+    struct bind_letter *l = xcalloc(1, sizeof *l);
+    struct ask *a = xcalloc(1, sizeof *a);
+    uint64_t *token = xmalloc(sizeof *token);
+    l->token = a->token = *token = ++s->last_token;
+    snprintf(l->uid, sizeof l->uid, "%s", p->uid);
+    snprintf(l->name, sizeof l->name, "%s", p->name);
+    snprintf(l->node, sizeof l->node, "n%d", node);
+    a->uid = xstrdup(p->uid);
+    a->next = s->asks;
+    s->asks = a;
+    w->stats.binds++;
+    s->last_news_ms = w->now_ms;
+    trace(w, "scheduler: bind %s to %s", l->uid, l->node);
+    at(w, w->now_ms + between(w, 0, 20), on_bind, l, free);
+    at(w, w->now_ms + 30000, on_give_up, token, free);
+}
+
+/* One scheduling cycle of one pod. */
+static void cycle(struct world *w, void *arg);
+
+static void try_pod(struct world *w, const struct oracle_pod *p)
+{
+    struct replica *r = any_replica(w);
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf path = {0};
+    struct api_reply reply = {0};
+    struct jread j;
+    struct pod pod;
+    int nodes[NODES];
+    if (!r || (ask_of(w->scheduler, p->uid) && !chance(w, 30)))
+        return;
+    buf_printf(&path, "/api/v1/namespaces/default/pods/%s", p->name);
+    struct api_request req = {
+        .method = "GET", .path = path.p, .query = "", .body = {"", 0}};
+    api_handle(w->api, wall_ms(w), &req, &reply);
+    jread_init(&j, reply.body.p, reply.body.n);
+    pod_read(&j, &a, &pod);
+    int n = reply.status == 200 ? filter(w, r, &pod, nodes) : 0;
+    if (ask_of(w->scheduler, p->uid))
+        w->stats.joined++;
+    if (n)
+        bind(w, p, nodes[rng_below(&w->rng, (uint64_t)n)]);
+    else if (chance(w, 5)) /* a filter from long ago */
+        bind(w, p, (int)rng_below(&w->rng, NODES));
+    api_reply_fini(&reply);
+}
+
+/* At rest nobody may be forgotten by chance. */
+static void try_all(struct world *w)
+{
+    struct oracle_pod *next;
+    for (struct oracle_pod *p = oracle_first(w); p; p = next) {
+        next = p->next;
+        if (!p->node && !p->over && !p->deleting)
+            try_pod(w, p);
+    }
+    at(w, w->now_ms + 1000, cycle, NULL, NULL);
+}
+
+static void cycle(struct world *w, void *arg)
+{
+    (void)arg;
+    if (w->quiet) {
+        try_all(w);
+        return;
+    }
+    for (int i = 0; i < TRIES; i++) {
+        struct oracle_pod *p = oracle_pick(w, false);
+        if (p)
+            try_pod(w, p);
+    }
+    at(w, w->now_ms + between(w, 5, 100), cycle, NULL, NULL);
+}
+
+void scheduler_start(struct world *w)
+{
+    cycle(w, NULL);
+}
+
+void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
+                     const char *text)
+{
+    trace(w, "scheduler: answer of %llu: %s %s", (unsigned long long)token,
+          err_code_name(code), text);
+    if (take_ask(w->scheduler, token))
+        w->scheduler->last_news_ms = w->now_ms;
+}
+
+void scheduler_forget_backoff(struct world *w)
+{
+    w->scheduler->last_news_ms = w->now_ms;
+}
+
+/* Nothing under way, and nothing has been tried for a while, though all were looked at.
+ */
+bool scheduler_idle(const struct world *w)
+{
+    return !w->scheduler->asks && w->now_ms - w->scheduler->last_news_ms > 10000;
+}

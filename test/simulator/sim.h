@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "core/core.h"
+#include "extender/calls.h"
+#include "extender/feed.h"
+#include "sim/api.h"
+
+/*
+ * The whole system in one thread, repeatable from a seed: several cores with the code
+ * that reads and writes their bytes, the API server of src/sim, a model of
+ * kube-scheduler, people who create and delete pods, and a network that delays, reorders,
+ * duplicates and loses.
+ *
+ * Everything that happens is an event with a time; the world takes the earliest one. An
+ * oracle that shares no code with the ledger looks at the API objects after every change.
+ *
+ * What is assumed of the network, and why it may be: docs/architecture.md, "What a
+ * Binding can take".
+ */
+
+enum {
+    REPLICAS = 3,
+    NODES = 4,
+    TRACE_LINES = 400,
+};
+
+struct world;
+struct replica;
+
+/* Chances are in 1/1000. */
+struct weather {
+    int lose_request, lose_reply, duplicate, refuse, slow, not_sent, cut_call;
+    int cut_list, cut_watch, lag, slow_list, stall;
+    int delay_ms; /* usual, each way */
+};
+
+typedef void (*event_fn)(struct world *w, void *arg);
+
+struct stats {
+    uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
+        compactions, quiets, pods, deleted, joined, marks, applied, restarts;
+};
+
+struct world {
+    uint64_t seed;
+    struct rng rng;
+    int64_t now_ms; /* monotonic; wall time is base + now */
+    uint64_t steps, max_steps, seq;
+    struct event *heap;
+    size_t n_events, events_cap;
+    struct api *api;
+    struct weather weather;
+    struct replica *replicas[REPLICAS];
+    int n_replicas;
+    struct scheduler *scheduler;
+    struct oracle *oracle;
+    bool quiet;
+    struct stats stats;
+    char *trace[TRACE_LINES];
+    size_t traced;
+    bool verbose;
+    bool failed;
+};
+
+/* world.c */
+#define WALL_BASE_MS 1700000000000
+int64_t wall_ms(const struct world *w);
+bool chance(struct world *w, int per_mille);
+int64_t between(struct world *w, int64_t lo, int64_t hi); /* inclusive */
+/* Calls fn(w, arg) at that time; fn takes arg over. When it never comes to it, drop(arg).
+ */
+void at(struct world *w, int64_t when_ms, event_fn fn, void *arg, void (*drop)(void *));
+void trace(struct world *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Something that must always hold does not: says what, with seed and step. */
+void violated(struct world *w, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A request by somebody other than the replicas; no network in between. Returns the
+ * status; *body (may be NULL) is a new value or NULL. */
+unsigned api_call(struct world *w, const char *method, const char *path, const char *type,
+                  const char *body, json_t **reply);
+/* Runs one seed. Returns whether everything held. */
+bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
+               struct stats *stats);
+
+/* replica.c */
+struct replica *replica_new(struct world *w, int id);
+void replica_free(struct replica *r);
+void replica_boot(struct world *w, struct replica *r);
+void replica_crash(struct world *w, struct replica *r);
+void replica_pause(struct world *w, struct replica *r, int64_t ms);
+/* A clean stop, then a new life. */
+void replica_restart(struct world *w, struct replica *r);
+/* For so long its watches deliver nothing, or its lease calls do not come through. */
+void replica_stall_watches(struct world *w, struct replica *r, int64_t ms);
+void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms);
+bool replica_up(const struct world *w,
+                const struct replica *r); /* not dead, not paused */
+bool replica_watches_all(const struct replica *r);
+int replica_id(const struct replica *r);
+bool replica_alive(const struct replica *r);
+const struct core *replica_core(const struct replica *r);
+void replica_input(struct world *w, struct replica *r, const struct core_input *in);
+struct core_time replica_time(const struct world *w);
+void replica_cut_watches(struct world *w, struct replica *r);
+/* The API server has changed: watches have something to deliver. */
+void replica_api_changed(struct world *w, struct replica *r);
+
+/* scheduler.c: a model of kube-scheduler, and the people who use it */
+struct scheduler *scheduler_new(void);
+void scheduler_free(struct scheduler *s);
+void scheduler_start(struct world *w);
+/* A replica answers a bind. */
+void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
+                     const char *text);
+bool scheduler_idle(const struct world *w);
+void scheduler_forget_backoff(struct world *w);
+
+/* people.c: those who create and delete, and what breaks */
+void people_start(struct world *w);
+
+/* oracle.c */
+struct oracle_card {
+    int64_t mib;
+    bool healthy, listed;
+};
+struct oracle *oracle_new(struct world *w);
+void oracle_free(struct oracle *o);
+int oracle_cards(int node);                  /* how many cards the node has */
+int64_t oracle_card_mib(int node, int card); /* their sizes never change */
+void oracle_set_health(struct oracle *o, int node, int card, bool healthy);
+bool oracle_health(const struct oracle *o, int node, int card);
+/* Looks at all pod changes since the last time. */
+void oracle_look(struct world *w);
+/* After quiet: every replica's ledger is what the objects say, and what fits is bound. */
+void oracle_settled(struct world *w);
+/* A pod that waits, at random; NULL: none. The strings are the oracle's. */
+struct oracle_pod {
+    char *uid, *name, *node;
+    int64_t units; /* per card; whole cards: 0 */
+    int cards;
+    int card[8];
+    int n_cards; /* promised */
+    bool whole, over, deleting;
+    struct oracle_pod *next;
+};
+struct oracle_pod *oracle_pick(struct world *w, bool bound);
+struct oracle_pod *oracle_first(const struct world *w);
+size_t oracle_waiting(const struct world *w);
+struct oracle_pod *oracle_find(const struct world *w, const char *uid);
