@@ -39,7 +39,7 @@ struct api *api_new(const struct api_config *config)
                    config->history ? config->history : HISTORY,
                    config->history_bytes ? config->history_bytes : HISTORY_BYTES);
     for (size_t i = 0; i < ARRAY_LEN(namespaces); i++)
-        make_namespace(api, 0, span_of(namespaces[i]));
+        make_namespace(api, config->now_ms, span_of(namespaces[i]));
     return api;
 }
 
@@ -62,7 +62,6 @@ static void keep_identity(struct call *c, json_t *object)
 static int load_object(struct call *c, json_t *object, struct err *err)
 {
     cleanup_buf struct buf ns = {0};
-    jsonx_strip_nulls(object);
     if (!json_object_get(object, "metadata"))
         json_object_set_new(object, "metadata", json_object());
     if (c->route.kind->namespaced) {
@@ -109,6 +108,7 @@ int api_load(struct api *api, int64_t now_ms, struct span text, struct err *err)
     cleanup_json json_t *j = jsonx_parse(text, err);
     if (!j)
         return -1;
+    jsonx_strip_nulls(j);
     if (!json_is_array(j))
         return load_tree(api, now_ms, j, err);
     size_t i;
