@@ -21,7 +21,7 @@ struct map {
 };
 
 void map_init(struct map *m, uint64_t seed);
-void map_fini(struct map *m); /* the values are not touched */
+void map_fini(struct map *m);                        /* the values are not touched */
 void *map_get(const struct map *m, struct span key); /* NULL if absent */
 /* Adds key, or replaces key and value when an equal key is there. value is not NULL. */
 void map_set(struct map *m, struct span key, void *value);

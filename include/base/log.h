@@ -10,11 +10,12 @@
 /*
  * One line per event on standard error, in logfmt:
  *
- *     time=2026-11-21T09:00:00.123Z level=info module=watch msg="list complete" kind=pods n=40000
+ *     time=2026-11-21T09:00:00.123Z level=info module=watch msg="list complete" kind=pods
+ * n=40000
  *
  * The level says who must act: error, an operator; warn, somebody soon; info, nobody (a
- * state has changed once); debug, nobody (each request). Tokens, keys and whole objects are
- * never logged. Safe from any thread; a line is written with one write.
+ * state has changed once); debug, nobody (each request). Tokens, keys and whole objects
+ * are never logged. Safe from any thread; a line is written with one write.
  *
  *     log_info("watch", "list complete", LOG_S("kind", name), LOG_I("n", n));
  */

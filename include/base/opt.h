@@ -32,14 +32,14 @@ struct opt_list {
 };
 
 struct opt {
-    const char *name;  /* without dashes: "log-level" */
-    const char *env;   /* environment variable, or NULL */
-    const char *arg;   /* stands for the value in --help: "FILE" */
-    const char *init;  /* default, parsed like any value; NULL: zero */
-    const char *help;  /* one line or more, split by '\n' */
+    const char *name; /* without dashes: "log-level" */
+    const char *env;  /* environment variable, or NULL */
+    const char *arg;  /* stands for the value in --help: "FILE" */
+    const char *init; /* default, parsed like any value; NULL: zero */
+    const char *help; /* one line or more, split by '\n' */
     enum opt_type type;
-    size_t offset;     /* of the field in the config struct */
-    int64_t min, max;  /* both 0: any non-negative value */
+    size_t offset;    /* of the field in the config struct */
+    int64_t min, max; /* both 0: any non-negative value */
     int (*parse)(struct span text, void *field, struct err *err); /* OPT_CUSTOM */
 };
 
@@ -57,9 +57,9 @@ typedef int (*opt_file_fn)(const char *path, opt_pair_fn pair, void *ctx,
 
 enum opt_result { OPT_RUN = 0, OPT_DONE = 1, OPT_FAILED = -1 };
 
-/* Fills *config, which must be zeroed. OPT_DONE: --help or --version was asked for and has
- * been printed to `out`. OPT_FAILED: err names the option and where it came from. `env` is
- * an array like environ. Release with opt_free in every case. */
+/* Fills *config, which must be zeroed. OPT_DONE: --help or --version was asked for and
+ * has been printed to `out`. OPT_FAILED: err names the option and where it came from.
+ * `env` is an array like environ. Release with opt_free in every case. */
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
                          char *const *argv, char *const *env, opt_file_fn read_file,
                          FILE *out, struct err *err);

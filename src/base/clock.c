@@ -51,7 +51,8 @@ void clock_format_us(struct buf *out, int64_t us)
 static bool number(struct span *s, size_t digits, int lo, int hi, int *out)
 {
     int64_t v;
-    if (s->n < digits || s->p[0] == '-' || !span_i64((struct span){s->p, digits}, &v) || v < lo || v > hi)
+    if (s->n < digits || s->p[0] == '-' || !span_i64((struct span){s->p, digits}, &v) ||
+        v < lo || v > hi)
         return false;
     s->p += digits;
     s->n -= digits;

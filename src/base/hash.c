@@ -35,7 +35,8 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
     return mix(h ^ k1, seed ^ k0);
 }
 
-/* Open addressing with linear probing; a removal closes the gap by moving what follows. */
+/* Open addressing with linear probing; a removal closes the gap by moving what follows.
+ */
 struct map_slot {
     uint64_t hash;
     struct span key;

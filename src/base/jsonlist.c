@@ -8,7 +8,7 @@ void jsonlist_init(struct jsonlist *l, enum jsonlist_shape shape, size_t max_ite
 {
     *l = (struct jsonlist){
         .shape = shape, .handler = handler, .ctx = ctx, .max_item = max_item};
-    json_init_part(&l->j, NULL, 0);
+    jread_init_part(&l->j, NULL, 0);
 }
 
 void jsonlist_fini(struct jsonlist *l)
@@ -16,7 +16,7 @@ void jsonlist_fini(struct jsonlist *l)
     buf_fini(&l->tail);
 }
 
-static bool skip_space(struct json *j)
+static bool skip_space(struct jread *j)
 {
     while (j->pos < j->n && memchr(" \n\r\t", j->data[j->pos], 4))
         j->pos++;
@@ -26,8 +26,8 @@ static bool skip_space(struct json *j)
 /* Reads the next thing of the stream. False when there is none yet. */
 static bool step(struct jsonlist *l)
 {
-    struct json *j = &l->j;
-    struct json_str key;
+    struct jread *j = &l->j;
+    struct jread_str key;
 
     if (l->shape == JSONLIST_WATCH) {
         if (!skip_space(j))
@@ -37,25 +37,25 @@ static bool step(struct jsonlist *l)
     }
     switch (l->state) {
     case JSONLIST_START:
-        if (json_peek(j) == JSON_NULL)
-            json_fail(j, NULL, "expected a list");
-        json_object(j, "list");
+        if (jread_peek(j) == JREAD_NULL)
+            jread_fail(j, "list", "expected an object");
+        jread_object(j, "list");
         l->state = JSONLIST_MEMBERS;
         return true;
     case JSONLIST_MEMBERS:
-        if (!json_member(j, &key)) {
+        if (!jread_member(j, &key)) {
             l->state = JSONLIST_END;
-        } else if (json_key_is(key, "items")) {
-            json_array(j, "items");
+        } else if (jread_key_is(key, "items")) {
+            jread_array(j, "items");
             l->state = JSONLIST_ITEMS;
         } else if (l->handler->member) {
             l->handler->member(l->ctx, key, j);
         } else {
-            json_skip(j);
+            jread_skip(j);
         }
         return true;
     case JSONLIST_ITEMS:
-        if (json_item(j))
+        if (jread_item(j))
             l->handler->item(l->ctx, j);
         else
             l->state = JSONLIST_MEMBERS;
@@ -69,15 +69,15 @@ static bool step(struct jsonlist *l)
 static int read_all(struct jsonlist *l, struct err *err)
 {
     for (;;) {
-        struct json before = l->j;
+        struct jread before = l->j;
         int state = l->state;
         bool more = step(l);
-        if (l->j.state == JSON_CUT) {
+        if (l->j.state == JREAD_CUT) {
             l->j = before;
             l->state = state;
             return 0;
         }
-        if (json_check(&l->j, err))
+        if (jread_check(&l->j, err) || jread_fault(&l->j, err))
             return -1;
         if (!more)
             return 0;
@@ -113,7 +113,7 @@ int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *er
         data = l->tail.p;
         n = l->tail.n;
     }
-    json_more(&l->j, data, n, false);
+    jread_more(&l->j, data, n, false);
     if (read_all(l, err))
         return -1;
     carry(l, data, n);
@@ -125,10 +125,10 @@ int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *er
 
 int jsonlist_end(struct jsonlist *l, struct err *err)
 {
-    json_more(&l->j, l->tail.p, l->tail.n, true);
+    jread_more(&l->j, l->tail.p, l->tail.n, true);
     if (read_all(l, err))
         return -1;
     if (l->shape == JSONLIST_LIST && l->state != JSONLIST_END)
         return err_set(err, ERR_INVALID, "the list ends too early");
-    return json_finish(&l->j, err);
+    return jread_finish(&l->j, err);
 }

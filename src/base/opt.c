@@ -11,8 +11,8 @@ struct suffix {
     int64_t factor;
 };
 
-static int parse_scaled(struct span text, const struct suffix *suffixes, const char *forms,
-                        int64_t *out, struct err *err)
+static int parse_scaled(struct span text, const struct suffix *suffixes,
+                        const char *forms, int64_t *out, struct err *err)
 {
     size_t digits = 0;
     while (digits < text.n && text.p[digits] >= '0' && text.p[digits] <= '9')
@@ -45,7 +45,8 @@ int opt_parse_size(struct span text, int64_t *bytes, struct err *err)
 
 static int parse_bool(struct span text, bool *out, struct err *err)
 {
-    static const char *const words[][2] = {{"true", "false"}, {"on", "off"}, {"yes", "no"}};
+    static const char *const words[][2] = {
+        {"true", "false"}, {"on", "off"}, {"yes", "no"}};
     for (size_t i = 0; i < ARRAY_LEN(words); i++) {
         for (int no = 0; no < 2; no++) {
             if (span_eq_nocase(text, span_of(words[i][no]))) {
@@ -54,7 +55,8 @@ static int parse_bool(struct span text, bool *out, struct err *err)
             }
         }
     }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither true nor false", SPAN_ARG(text));
+    return err_set(err, ERR_INVALID, "\"%.*s\" is neither true nor false",
+                   SPAN_ARG(text));
 }
 
 static int parse_number(const struct opt *o, struct span text, int64_t *out,

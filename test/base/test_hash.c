@@ -84,6 +84,5 @@ START_TEST(random_numbers_repeat_and_stay_below)
 END_TEST
 
 UNIT_MAIN("hash", a_map_agrees_with_a_plain_array_over_many_changes,
-          the_seed_changes_the_hash,
-          names_that_count_up_do_not_collide_in_the_low_bits,
+          the_seed_changes_the_hash, names_that_count_up_do_not_collide_in_the_low_bits,
           random_numbers_repeat_and_stay_below)

@@ -10,33 +10,33 @@ struct seen {
     unsigned tries;
 };
 
-static void on_item(void *ctx, struct json *j)
+static void on_item(void *ctx, struct jread *j)
 {
     struct seen *seen = ctx;
     struct span raw;
     seen->tries++;
-    if (!json_raw(j, &raw))
+    if (!jread_raw(j, &raw))
         return;
     buf_add_span(&seen->items, raw);
     buf_addc(&seen->items, '\n');
 }
 
-static void on_member(void *ctx, struct json_str key, struct json *j)
+static void on_member(void *ctx, struct jread_str key, struct jread *j)
 {
     struct seen *seen = ctx;
-    struct json_str inner, version = {0};
-    if (!json_key_is(key, "metadata")) {
-        json_skip(j);
+    struct jread_str inner, version = {0};
+    if (!jread_key_is(key, "metadata")) {
+        jread_skip(j);
         return;
     }
-    json_object(j, "metadata");
-    while (json_member(j, &inner)) {
-        if (json_key_is(inner, "resourceVersion"))
-            json_string(j, "metadata.resourceVersion", &version);
+    jread_object(j, "metadata");
+    while (jread_member(j, &inner)) {
+        if (jread_key_is(inner, "resourceVersion"))
+            jread_string(j, "metadata.resourceVersion", &version);
         else
-            json_skip(j);
+            jread_skip(j);
     }
-    if (json_check(j, NULL) == 0)
+    if (jread_check(j, NULL) == 0)
         snprintf(seen->version, sizeof seen->version, "%.*s", (int)version.n, version.p);
 }
 
@@ -99,7 +99,8 @@ START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
     struct jsonlist l;
     struct err err = {0};
     jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
-    const char *text = "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
+    const char *text =
+        "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
     ck_assert_done(jsonlist_feed(&l, text, strlen(text) - 1, &err), err);
     ck_assert_uint_eq(seen.items.n, 0);
     ck_assert_done(jsonlist_feed(&l, "}\n", 2, &err), err);

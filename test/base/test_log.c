@@ -6,9 +6,9 @@
 START_TEST(a_line_is_logfmt_with_quotes_where_needed)
 {
     cleanup_buf struct buf b = {0};
-    const struct log_field fields[] = {LOG_S("kind", "pods"), LOG_I("n", -4),
+    const struct log_field fields[] = {LOG_S("kind", "pods"),      LOG_I("n", -4),
                                        LOG_S("why", "a \"b\"\nc"), LOG_S("none", ""),
-                                       LOG_S("null", NULL), {0}};
+                                       LOG_S("null", NULL),        {0}};
     log_format(&b, 1599306468007, LOG_WARN, "watch", "list done", fields);
     ck_assert_str_eq(b.p, "time=2020-09-05T11:47:48.007Z level=warn module=watch "
                           "msg=\"list done\" kind=pods n=-4 why=\"a \\\"b\\\"\\nc\" "

@@ -50,8 +50,8 @@ static enum opt_result load(struct config *c, char *const *env, struct err *err,
     int argc = 1 + (first != NULL) + (second != NULL) + (third != NULL);
     *c = (struct config){0};
     FILE *out = fopen("/dev/null", "w");
-    enum opt_result r = opt_load(&program, c, argc, (char *const *)argv, env, read_file,
-                                 out, err);
+    enum opt_result r =
+        opt_load(&program, c, argc, (char *const *)argv, env, read_file, out, err);
     fclose(out);
     return r;
 }
@@ -110,7 +110,8 @@ START_TEST(an_error_names_the_option_and_its_source)
         {"--port", NULL, NULL, "--port needs a value"},
         {"--port=x", NULL, NULL, "--port: \"x\" is not a whole number"},
         {"--port=65536", NULL, NULL, "--port: \"65536\" is not within 0..65535"},
-        {"--wait=10", NULL, NULL, "--wait: \"10\" is not of the form 500ms, 10s, 2m or 1h"},
+        {"--wait=10", NULL, NULL,
+         "--wait: \"10\" is not of the form 500ms, 10s, 2m or 1h"},
         {"--wait=99999999999999999h", NULL, NULL,
          "--wait: \"99999999999999999h\" is not of the form 500ms, 10s, 2m or 1h"},
         {"--unit=TB", NULL, NULL, "--unit: \"TB\" is no unit"},

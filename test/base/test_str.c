@@ -79,5 +79,5 @@ START_TEST(an_arena_keeps_addresses_until_reset)
 END_TEST
 
 UNIT_MAIN("str", spans_compare_cut_and_trim, integers_are_read_exactly,
-          a_buffer_grows_and_keeps_its_terminator, json_strings_are_escaped_and_made_valid,
-          an_arena_keeps_addresses_until_reset)
+          a_buffer_grows_and_keeps_its_terminator,
+          json_strings_are_escaped_and_made_valid, an_arena_keeps_addresses_until_reset)

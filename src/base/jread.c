@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/json.h"
+#include "base/jread.h"
 
 #include <string.h>
 
@@ -11,51 +11,53 @@
  * passed eight bytes at a time.
  */
 
-static void fail(struct json *j, const char *why)
+static void fail(struct jread *j, const char *why)
 {
-    if (j->state == JSON_OK) {
-        j->state = JSON_BAD;
+    if (j->state == JREAD_OK) {
+        j->state = JREAD_BAD;
         j->why = why;
     }
 }
 
 /* The input ended inside a value. */
-static void cut(struct json *j)
+static void cut(struct jread *j)
 {
-    if (j->state != JSON_OK)
+    if (j->state != JREAD_OK)
         return;
     j->pos = j->n;
     if (j->part)
-        j->state = JSON_CUT;
+        j->state = JREAD_CUT;
     else
         fail(j, "the input ends too early");
 }
 
-void json_init(struct json *j, const char *data, size_t n)
+void jread_init(struct jread *j, const char *data, size_t n)
 {
-    *j = (struct json){.data = data, .n = n};
+    *j = (struct jread){.data = data, .n = n};
 }
 
-void json_init_part(struct json *j, const char *data, size_t n)
+void jread_init_part(struct jread *j, const char *data, size_t n)
 {
-    *j = (struct json){.data = data, .n = n, .part = true};
+    *j = (struct jread){.data = data, .n = n, .part = true};
 }
 
-void json_more(struct json *j, const char *data, size_t n, bool last)
+void jread_more(struct jread *j, const char *data, size_t n, bool last)
 {
     j->data = data;
     j->n = n;
     j->part = !last;
 }
 
-void json_fail(struct json *j, const char *where, const char *why)
+void jread_fail(struct jread *j, const char *where, const char *why)
 {
-    if (j->state == JSON_OK)
-        j->where = where;
-    fail(j, why);
+    if (j->state != JREAD_OK || j->fault)
+        return;
+    j->fault = why;
+    j->where = where;
+    j->fault_pos = j->pos;
 }
 
-static void skip_space(struct json *j)
+static void skip_space(struct jread *j)
 {
     while (j->pos < j->n) {
         char c = j->data[j->pos];
@@ -66,9 +68,9 @@ static void skip_space(struct json *j)
 }
 
 /* The next byte that is not space, or -1 (with the state set). */
-static int next(struct json *j)
+static int next(struct jread *j)
 {
-    if (j->state != JSON_OK)
+    if (j->state != JREAD_OK)
         return -1;
     if (j->pos < j->n && (unsigned char)j->data[j->pos] > ' ')
         return (unsigned char)j->data[j->pos];
@@ -123,7 +125,7 @@ static bool is_low(int u)
 }
 
 /* pos is at a backslash. Passes the escape; false when the state was set. */
-static bool pass_escape(struct json *j)
+static bool pass_escape(struct jread *j)
 {
     const char *p = j->data + j->pos;
     size_t left = j->n - j->pos;
@@ -167,7 +169,7 @@ static bool pass_escape(struct json *j)
 }
 
 /* pos is at a byte of 0x80 or above. */
-static bool pass_utf8(struct json *j)
+static bool pass_utf8(struct jread *j)
 {
     size_t left = j->n - j->pos;
     size_t n = utf8_len((const unsigned char *)j->data + j->pos, left);
@@ -183,7 +185,7 @@ static bool pass_utf8(struct json *j)
 }
 
 /* pos is at the opening quote. Passes the string. */
-static bool pass_string(struct json *j, struct json_str *out)
+static bool pass_string(struct jread *j, struct jread_str *out)
 {
     size_t start = ++j->pos;
     bool escaped = false;
@@ -200,7 +202,7 @@ static bool pass_string(struct json *j, struct json_str *out)
         while (j->pos < end) {
             unsigned char c = (unsigned char)j->data[j->pos];
             if (c == '"') {
-                *out = (struct json_str){j->data + start, j->pos - start, escaped};
+                *out = (struct jread_str){j->data + start, j->pos - start, escaped};
                 j->pos++;
                 return true;
             }
@@ -225,7 +227,7 @@ static bool pass_string(struct json *j, struct json_str *out)
     }
 }
 
-static bool pass_digits(struct json *j)
+static bool pass_digits(struct jread *j)
 {
     size_t start = j->pos;
     while (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9')
@@ -239,13 +241,13 @@ static bool pass_digits(struct json *j)
     return false;
 }
 
-static bool at(const struct json *j, char c)
+static bool at(const struct jread *j, char c)
 {
     return j->pos < j->n && j->data[j->pos] == c;
 }
 
 /* pos is at '-' or a digit. */
-static bool pass_number(struct json *j, struct span *out)
+static bool pass_number(struct jread *j, struct span *out)
 {
     size_t start = j->pos;
     if (at(j, '-'))
@@ -279,7 +281,7 @@ static bool pass_number(struct json *j, struct span *out)
     return true;
 }
 
-static bool pass_word(struct json *j, struct span word)
+static bool pass_word(struct jread *j, struct span word)
 {
     size_t left = j->n - j->pos;
     size_t n = left < word.n ? left : word.n;
@@ -295,9 +297,9 @@ static bool pass_word(struct json *j, struct span word)
     return true;
 }
 
-static bool push(struct json *j, bool object)
+static bool push(struct jread *j, bool object)
 {
-    if (j->depth == JSON_MAX_DEPTH) {
+    if (j->depth == JREAD_MAX_DEPTH) {
         fail(j, "nested too deeply");
         return false;
     }
@@ -309,54 +311,54 @@ static bool push(struct json *j, bool object)
     return true;
 }
 
-static bool in_object(const struct json *j)
+static bool in_object(const struct jread *j)
 {
     unsigned d = (unsigned)j->depth - 1;
     return j->objects[d / 64] >> (d % 64) & 1;
 }
 
-static void pop(struct json *j)
+static void pop(struct jread *j)
 {
     j->depth--;
     j->pos++;
     j->fresh = false;
 }
 
-enum json_type json_peek(struct json *j)
+enum jread_type jread_peek(struct jread *j)
 {
     switch (next(j)) {
     case -1:
-        return JSON_NONE;
+        return JREAD_NONE;
     case '{':
-        return JSON_OBJECT;
+        return JREAD_OBJECT;
     case '[':
-        return JSON_ARRAY;
+        return JREAD_ARRAY;
     case '"':
-        return JSON_STRING;
+        return JREAD_STRING;
     case 't':
     case 'f':
-        return JSON_BOOL;
+        return JREAD_BOOL;
     case 'n':
-        return JSON_NULL;
+        return JREAD_NULL;
     case '-':
     case '0' ... '9':
-        return JSON_NUMBER;
+        return JREAD_NUMBER;
     default:
         fail(j, "not a JSON value");
-        return JSON_NONE;
+        return JREAD_NONE;
     }
 }
 
-static const char *expected(enum json_type type)
+static const char *expected(enum jread_type type)
 {
     switch (type) {
-    case JSON_BOOL:
+    case JREAD_BOOL:
         return "expected true or false";
-    case JSON_NUMBER:
+    case JREAD_NUMBER:
         return "expected a number";
-    case JSON_STRING:
+    case JREAD_STRING:
         return "expected a string";
-    case JSON_ARRAY:
+    case JREAD_ARRAY:
         return "expected an array";
     default:
         return "expected an object";
@@ -364,36 +366,38 @@ static const char *expected(enum json_type type)
 }
 
 /* Is a value of this type next? null is read and answered with false. */
-static bool want(struct json *j, enum json_type type, const char *where)
+static bool want(struct jread *j, enum jread_type type, const char *where)
 {
-    enum json_type got = json_peek(j);
+    enum jread_type got = jread_peek(j);
     if (got == type)
         return true;
-    if (got == JSON_NULL)
+    if (got == JREAD_NULL) {
         pass_word(j, SPAN("null"));
-    else if (got != JSON_NONE)
-        json_fail(j, where, expected(type));
+    } else if (got != JREAD_NONE) {
+        jread_fail(j, where, expected(type));
+        jread_skip(j);
+    }
     return false;
 }
 
-void json_object(struct json *j, const char *where)
+void jread_object(struct jread *j, const char *where)
 {
-    if (want(j, JSON_OBJECT, where))
+    if (want(j, JREAD_OBJECT, where))
         push(j, true);
     else
         j->hollow = true;
 }
 
-void json_array(struct json *j, const char *where)
+void jread_array(struct jread *j, const char *where)
 {
-    if (want(j, JSON_ARRAY, where))
+    if (want(j, JREAD_ARRAY, where))
         push(j, false);
     else
         j->hollow = true;
 }
 
 /* Is there another member or item? Passes the comma or the closing bracket. */
-static bool advance(struct json *j, bool object)
+static bool advance(struct jread *j, bool object)
 {
     if (j->hollow) {
         j->hollow = false;
@@ -419,7 +423,7 @@ static bool advance(struct json *j, bool object)
     return c >= 0;
 }
 
-static bool pass_key(struct json *j, struct json_str *key)
+static bool pass_key(struct jread *j, struct jread_str *key)
 {
     int c = next(j);
     if (c < 0)
@@ -441,24 +445,24 @@ static bool pass_key(struct json *j, struct json_str *key)
     return true;
 }
 
-bool json_member(struct json *j, struct json_str *key)
+bool jread_member(struct jread *j, struct jread_str *key)
 {
     return advance(j, true) && pass_key(j, key);
 }
 
-bool json_item(struct json *j)
+bool jread_item(struct jread *j)
 {
     return advance(j, false);
 }
 
-bool json_string(struct json *j, const char *where, struct json_str *out)
+bool jread_string(struct jread *j, const char *where, struct jread_str *out)
 {
-    return want(j, JSON_STRING, where) && pass_string(j, out);
+    return want(j, JREAD_STRING, where) && pass_string(j, out);
 }
 
-bool json_bool(struct json *j, const char *where, bool *out)
+bool jread_bool(struct jread *j, const char *where, bool *out)
 {
-    if (!want(j, JSON_BOOL, where))
+    if (!want(j, JREAD_BOOL, where))
         return false;
     bool value = at(j, 't');
     if (!pass_word(j, value ? SPAN("true") : SPAN("false")))
@@ -467,30 +471,30 @@ bool json_bool(struct json *j, const char *where, bool *out)
     return true;
 }
 
-bool json_i64(struct json *j, const char *where, int64_t *out)
+bool jread_i64(struct jread *j, const char *where, int64_t *out)
 {
     struct span digits;
-    if (!want(j, JSON_NUMBER, where) || !pass_number(j, &digits))
+    if (!want(j, JREAD_NUMBER, where) || !pass_number(j, &digits))
         return false;
     if (span_i64(digits, out))
         return true;
-    json_fail(j, where, "expected an integer that fits in 64 bits");
+    jread_fail(j, where, "expected an integer that fits in 64 bits");
     return false;
 }
 
-bool json_text(struct json *j, const char *where, struct arena *a, struct span *out)
+bool jread_text(struct jread *j, const char *where, struct arena *a, struct span *out)
 {
-    struct json_str s;
-    if (!json_string(j, where, &s))
+    struct jread_str s;
+    if (!jread_string(j, where, &s))
         return false;
-    *out = json_span(s, a);
+    *out = jread_span(s, a);
     return true;
 }
 
 /* One value that is neither array nor object. */
-static bool pass_scalar(struct json *j, int c)
+static bool pass_scalar(struct jread *j, int c)
 {
-    struct json_str s;
+    struct jread_str s;
     struct span digits;
     switch (c) {
     case '"':
@@ -510,10 +514,10 @@ static bool pass_scalar(struct json *j, int c)
     }
 }
 
-bool json_skip(struct json *j)
+bool jread_skip(struct jread *j)
 {
     unsigned base = j->depth;
-    struct json_str key;
+    struct jread_str key;
     for (;;) {
         /* A value stands here. */
         int c = next(j);
@@ -529,20 +533,20 @@ bool json_skip(struct json *j)
         for (;;) {
             if (j->depth == base)
                 return true;
-            if (in_object(j) ? json_member(j, &key) : json_item(j))
+            if (in_object(j) ? jread_member(j, &key) : jread_item(j))
                 break;
-            if (j->state != JSON_OK)
+            if (j->state != JREAD_OK)
                 return false;
         }
     }
 }
 
-bool json_raw(struct json *j, struct span *raw)
+bool jread_raw(struct jread *j, struct span *raw)
 {
     if (next(j) < 0)
         return false;
     size_t start = j->pos;
-    if (!json_skip(j))
+    if (!jread_skip(j))
         return false;
     *raw = (struct span){j->data + start, j->pos - start};
     return true;
@@ -566,7 +570,7 @@ static size_t decode_escape(const char *s, size_t *used, char out[4])
     return utf8_put(u, out);
 }
 
-size_t json_decode(struct json_str s, char *out)
+size_t jread_decode(struct jread_str s, char *out)
 {
     size_t n = 0, i = 0;
     while (i < s.n) {
@@ -583,15 +587,16 @@ size_t json_decode(struct json_str s, char *out)
     return n;
 }
 
-struct span json_span(struct json_str s, struct arena *a)
+struct span jread_span(struct jread_str s, struct arena *a)
 {
     if (!s.escaped)
         return (struct span){s.p, s.n};
     char *out = arena_alloc(a, s.n);
-    return (struct span){out, json_decode(s, out)};
+    return (struct span){out, jread_decode(s, out)};
 }
 
-static bool str_eq(struct json_str s, struct span lit, bool (*eq)(struct span, struct span))
+static bool str_eq(struct jread_str s, struct span lit,
+                   bool (*eq)(struct span, struct span))
 {
     if (!s.escaped)
         return eq((struct span){s.p, s.n}, lit);
@@ -613,34 +618,41 @@ static bool str_eq(struct json_str s, struct span lit, bool (*eq)(struct span, s
     return done == lit.n;
 }
 
-bool json_str_eq(struct json_str s, struct span literal)
+bool jread_str_eq(struct jread_str s, struct span literal)
 {
     return str_eq(s, literal, span_eq);
 }
 
-bool json_str_eq_nocase(struct json_str s, struct span literal)
+bool jread_str_eq_nocase(struct jread_str s, struct span literal)
 {
     return str_eq(s, literal, span_eq_nocase);
 }
 
-int json_check(const struct json *j, struct err *err)
+int jread_check(const struct jread *j, struct err *err)
 {
-    if (j->state == JSON_OK)
+    if (j->state == JREAD_OK)
         return 0;
-    const char *why = j->state == JSON_CUT ? "the input ends too early" : j->why;
-    if (j->where)
-        return err_set(err, ERR_INVALID, "%s: %s, at byte %zu", j->where, why, j->pos);
-    return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos, why);
+    return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos,
+                   j->state == JREAD_CUT ? "the input ends too early" : j->why);
 }
 
-int json_finish(struct json *j, struct err *err)
+int jread_fault(struct jread *j, struct err *err)
 {
-    if (j->state == JSON_OK && j->depth) {
+    if (!j->fault)
+        return 0;
+    err_set(err, ERR_INVALID, "%s: %s, at byte %zu", j->where, j->fault, j->fault_pos);
+    j->fault = j->where = NULL;
+    return -1;
+}
+
+int jread_finish(struct jread *j, struct err *err)
+{
+    if (j->state == JREAD_OK && j->depth) {
         fail(j, "an array or object is not closed");
-    } else if (j->state == JSON_OK) {
+    } else if (j->state == JREAD_OK) {
         skip_space(j);
         if (j->pos < j->n)
             fail(j, "something follows the value");
     }
-    return json_check(j, err);
+    return jread_check(j, err) || jread_fault(j, err) ? -1 : 0;
 }

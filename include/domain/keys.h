@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Names that other programs and the users' objects depend on. None of them may change.
+ */
+
+/* Extended resources, and the label or annotation that splits memory over cards. */
+#define KEY_GPU_MEM   "aliyun.com/gpu-mem"
+#define KEY_GPU_COUNT "aliyun.com/gpu-count"
+
+/* Annotations of a pod, written in the Binding. The first five are the Go extender's. */
+#define KEY_MEM_IDX         "ALIYUN_COM_GPU_MEM_IDX"
+#define KEY_MEM_DEV         "ALIYUN_COM_GPU_MEM_DEV"
+#define KEY_MEM_POD         "ALIYUN_COM_GPU_MEM_POD"
+#define KEY_MEM_ASSIGNED    "ALIYUN_COM_GPU_MEM_ASSIGNED"
+#define KEY_MEM_ASSUME_TIME "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
+#define KEY_ALLOCATION      "scheduler.framework.gpushare.allocation"
+#define KEY_CARD_UUID       "gpushare/card-uuid"
+
+/* Annotation of a pod: its placement policy. Label of a node: what it may be used for.
+ * Annotation of a node: changed when room was made on it while pods wait. */
+#define KEY_PLACEMENT  "gpushare/placement"
+#define KEY_MODE       "gpushare/mode"
+#define KEY_ROOM_SINCE "gpushare/room-since"
+
+/* ConfigMaps of the Go extender that take cards out: <prefix><node>, key "gpus". */
+#define KEY_UNHEALTHY_NAMESPACE "kube-system"
+#define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
+#define KEY_UNHEALTHY_DATA      "gpus"
+
+/* Heartbeat Leases of scv-agent, named like the node. */
+#define KEY_LEASE_NAMESPACE "nvidia-gpu-scheduler-node-lease"

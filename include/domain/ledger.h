@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/hash.h"
+#include "domain/configmap.h"
+#include "domain/node.h"
+#include "domain/promise.h"
+#include "domain/request.h"
+#include "domain/scv.h"
+
+/*
+ * The ledger: every node, its cards, and what of each card is promised to which pod. MiB,
+ * whole numbers.
+ *
+ * It is a function of the objects that it was told of, in whatever order they came. What
+ * it derives (a card's free memory, a node's best card) is brought up to date when
+ * something is written, so that reading is a look. It knows nothing of calls, time limits
+ * or who may bind: that is core. It is not locked.
+ *
+ * What a node has comes from its Scv; without one, when scv-agent's Lease for the node
+ * exists or `require_scv` is set, it has nothing; without either, the Node's capacity
+ * counts. Promises are kept per pod and found again on the cards by UUID, or by index
+ * where one side has no UUID. A promise on a card that is not (or not any more) there
+ * stays: it counts again when the card comes back.
+ *
+ * Memory used from outside: what the Scv measured as used, less the promises of pods that
+ * ran when it was measured, less the promises of pods that left after it, is withheld as
+ * far as it exceeds a tolerance. A pod that does not run yet uses nothing of what was
+ * measured, so its promise is not subtracted.
+ */
+
+struct ledger_settings {
+    int64_t unit_mib;               /* of aliyun.com/gpu-mem */
+    int64_t external_tolerance_mib; /* per card */
+    bool require_scv;
+};
+
+/* Why a card gets no new pods, whatever is free on it. */
+enum card_out {
+    CARD_IN = 0,
+    CARD_UNHEALTHY, /* its Scv does not say Healthy */
+    CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
+};
+
+struct card {
+    int32_t index;
+    enum card_out out;
+    int64_t total_mib;
+    int64_t promised_mib;
+    int64_t used_mib;        /* measured; -1 when not known */
+    int64_t withheld_mib;    /* used from outside, beyond the tolerance */
+    int64_t free_mib;        /* what a new pod can get: 0 when out or taken whole */
+    uint32_t pods;           /* promises on it */
+    bool whole;              /* one of them is for the whole card */
+    struct span model, uuid; /* owned by the node; empty when not known */
+};
+
+/* Why a node gets no new pods at all. */
+enum node_state {
+    NODE_USABLE = 0,
+    NODE_UNKNOWN,     /* no object tells what it has */
+    NODE_SCV_MISSING, /* Lease or --require-scv, but no Scv */
+    NODE_SCV_DAMAGED,
+    NODE_SCV_EMPTY, /* the Scv lists no card (yet) */
+    NODE_NO_GPU,    /* neither Scv nor capacity */
+    NODE_NO_COUNT,  /* capacity in memory, but no number of cards to split it over */
+    NODE_ALLOCATABLE_LOW, /* allocatable below capacity, and nobody says which card it is
+                           */
+    NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be read */
+};
+
+enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
+
+struct ledger_pod;
+
+struct ledger_node {
+    struct span name; /* NUL-terminated */
+    uint32_t id;      /* place in the dense array of nodes */
+
+    enum node_state state;
+    enum node_source source;
+    enum node_mode mode;
+    struct card *cards; /* by rising index */
+    uint32_t n_cards;
+    uint32_t free_cards; /* healthy and wholly free */
+    uint32_t healthy_cards;
+    int64_t best_free_mib; /* of any one card */
+    int64_t largest_mib;   /* size of the largest card, also when it is out */
+    uint64_t generation;   /* changes with everything above */
+
+    struct ledger_pod *pods;         /* with a promise here, or bound here without one */
+    struct ledger_pod *nominated;    /* waiting pods nominated to this node */
+    struct ledger_node_facts *facts; /* what the objects said */
+};
+
+/* A part of a promise: memory on one card. */
+struct ledger_share {
+    int32_t card;
+    int64_t mib;
+    struct span uuid;      /* owned; empty when not known */
+    const struct card *on; /* where it counts now; NULL: that card is not there */
+};
+
+/* A pod that asks for GPU memory, bound or not. The strings are owned by the ledger. */
+struct ledger_pod {
+    struct span uid, ns, name;
+    int64_t priority;
+    struct request request;  /* kind NONE and `why_not` set when it cannot be meant */
+    struct span why_not;     /* NUL-terminated */
+    bool running;            /* has left Pending: may be using its memory */
+    int64_t running_since_s; /* when that was seen, seconds since 1970; 0: at start */
+
+    struct ledger_node *node; /* where it is bound or reserved; NULL: waiting */
+    struct ledger_share *shares;
+    uint32_t n_shares; /* 0 with a node: bound by somebody without a card */
+
+    uint64_t seen;   /* for the owner: the list in which it was seen last */
+    int64_t sure_ms; /* for the owner: when it was last certain to exist */
+
+    struct ledger_pod *next, *prev; /* on node, or among the waiting */
+    struct ledger_node *nominated_node;
+    struct ledger_pod *next_nominated, *prev_nominated;
+    struct ledger_pod *next_all, *prev_all;
+    char *strings;
+};
+
+/* Waiting pods that ask for the same. */
+struct ledger_class {
+    struct request request; /* without parts */
+    size_t pods;
+};
+
+struct ledger;
+
+/* New. `seed` keys the tables; it never changes a result. */
+struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed);
+void ledger_free(struct ledger *l);
+const struct ledger_settings *ledger_settings(const struct ledger *l);
+
+/* Objects. Each call replaces what was known of the object with that name. `list` is
+ * remembered for ledger_sweep. */
+void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list);
+void ledger_node_gone(struct ledger *l, struct span name);
+void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
+void ledger_scv_gone(struct ledger *l, struct span name);
+void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list);
+void ledger_lease_gone(struct ledger *l, struct span name);
+void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
+                           uint64_t list);
+void ledger_unhealthy_gone(struct ledger *l, struct span node);
+
+enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
+/* Forgets the objects of a kind that were not seen in the list. */
+void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
+
+/* Pods. Adding finds the pod of that UID or makes a waiting one, and takes over what can
+ * change on a waiting pod: request, priority, nomination. */
+struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
+                                  const struct request *request, const char *why_not);
+struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
+/* Puts the pod on a node with these shares (copied), or moves it there. */
+void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
+                      const struct ledger_share *shares, uint32_t n);
+/* The containers have started, as seen at wall_s. */
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+/* A reservation that came to nothing: the pod waits again. It never used the memory. */
+void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
+/* The pod is over, as seen at wall_s. Frees it. */
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+
+/* Reading. */
+const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name);
+uint32_t ledger_node_slots(const struct ledger *l);
+/* By slot; NULL: the slot is free. */
+const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
+size_t ledger_waiting(const struct ledger *l); /* how many pods wait */
+struct ledger_pod *ledger_first_waiting(const struct ledger *l);
+/* What the waiting pods ask for, each different request once. `n` gets how many. */
+const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
+struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
+/* Does the card have no promise and nothing withheld, and is it healthy? */
+bool card_is_free(const struct card *card);

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/jread.h"
+
+/*
+ * What all Kubernetes objects have in common: metadata.
+ *
+ * The readers of this folder (object, pod, node, scv, lease, configmap) turn the bytes of
+ * one object into a struct. Strings of the struct are borrowed from the input or from the
+ * arena and live as long as both. What the struct does not name is skipped, but
+ * validated. A value of the wrong type is a fault (base/jread.h); the struct must not be
+ * used then.
+ */
+
+struct object_meta {
+    struct span ns, name, uid, version; /* version: resourceVersion, opaque */
+    bool deleting;                      /* has a deletionTimestamp */
+};
+
+/* A label or annotation that the caller wants. *out is left alone when it is absent. */
+struct object_field {
+    enum object_map { OBJECT_LABEL, OBJECT_ANNOTATION } map;
+    struct span key;
+    struct span *out;
+};
+
+/* Reads the value of "metadata". */
+void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
+                      const struct object_field *fields, size_t n);
+
+/* Checks that the object has a name that can be one: not empty, at most 253 bytes, none
+ * of them a control character, a space, a quote or a slash. Otherwise a fault. */
+void object_meta_check(struct jread *j, const struct object_meta *meta);

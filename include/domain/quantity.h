@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * Kubernetes quantities, as far as extended resources use them: whole numbers, which the
+ * API server writes in the shortest form ("16k" for 16000), and the unit of gpu-mem.
+ * Grammar: k8s.io/apimachinery/pkg/api/resource, "Quantity".
+ */
+
+/* The whole number that the quantity stands for. A fraction, a negative number and one
+ * that does not fit into 63 bits are errors. */
+int quantity_read(struct span text, int64_t *value, struct err *err);
+
+/* "GiB", "MiB" or "<n>MiB": how many MiB one unit of aliyun.com/gpu-mem is. */
+int unit_read(struct span text, int64_t *mib, struct err *err);
+/* The name of a unit: "GiB", "MiB" or "256MiB", appended. */
+void unit_write(struct buf *out, int64_t mib);

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/err.h"
+#include "domain/pod.h"
+#include "domain/request.h"
+
+/*
+ * What kube-scheduler sends to filter and prioritize: a pod and candidate nodes, as names
+ * (nodeCacheCapable) or as full Node objects. Source: k8s.io/kube-scheduler/extender/v1.
+ * Keys are matched without regard to case, as by Go's decoder. The whole body is validated.
+ */
+
+struct candidate {
+    struct span raw;  /* as it came: the quoted name, or the Node object */
+    struct span name; /* decoded */
+};
+
+struct extender_args {
+    struct pod pod;
+    struct request request; /* kind NONE: asks for nothing, or see bad */
+    struct err bad;         /* code not ERR_NONE: what it asks for cannot be meant */
+    bool full;              /* candidates are Node objects */
+    struct candidate *nodes;
+    size_t n, cap;
+};
+
+/* Reads a body. Spans borrow from it and from the arena. `args` may be used again for the
+ * next body; release it with extender_args_fini. -1: malformed (err says where). */
+int extender_args_read(struct extender_args *args, struct span body, int64_t unit_mib,
+                       struct arena *a, struct err *err);
+void extender_args_fini(struct extender_args *args);

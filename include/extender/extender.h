@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/opt.h"
+
+/*
+ * The extender as a program: its options, and the order in which its parts start and stop.
+ */
+
+struct extender_config {
+    char *kubeconfig, *context;
+    char *listen;
+    int64_t port, observe_port, connections;
+    int64_t max_body;
+    int64_t unit_mib, external_tolerance_mib;
+    bool require_scv, bind_any, api_compression;
+    char *lease_namespace;
+    int64_t drain_ms;
+    int log_level;
+};
+
+extern const struct opt_program extender_program;
+
+struct extender;
+
+/* New; answers requests at once, and is ready as soon as everything is listed. The signals
+ * that end the program must be blocked before, so that all threads block them. */
+struct extender *extender_start(const struct extender_config *config, struct err *err);
+/* Graceful: what is in flight is finished, the lease is given back. */
+void extender_stop(struct extender *e);

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/verbs.h"
+#include "wire/httpd.h"
+
+/*
+ * The HTTP face of the extender: two listeners, the verbs for kube-scheduler (a thread per
+ * connection, because bind blocks) and one for observers.
+ */
+
+struct server_config {
+    const char *address;
+    unsigned port, observe_port;
+    unsigned connections; /* of the verbs' listener */
+    size_t max_body;
+    size_t max_bodies;    /* of all requests together */
+};
+
+struct server;
+
+/* New; answers at once. Prints where it listens. `store` is borrowed. */
+struct server *server_start(const struct server_config *config, struct store *store,
+                            struct err *err);
+/* No longer ready, no new connections; waits for what is in flight, at most so long. */
+bool server_drain(struct server *s, int64_t timeout_ms);
+void server_stop(struct server *s); /* NULL is accepted */

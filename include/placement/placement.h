@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/ledger.h"
+
+/*
+ * Which cards of a node a request goes to, whether it fits there at all, and if not, why:
+ * one answer for filter, prioritize, bind and everybody who explains.
+ *
+ * A request goes to the cards that can take it, in the order of the pod's policy:
+ *   binpack  least free memory first (what is left stays in large pieces)
+ *   spread   most free memory first
+ * The lowest index wins a tie.
+ */
+
+enum fit {
+    FIT_YES,
+    FIT_LATER, /* not now: memory is taken, a card is out, an object is missing */
+    FIT_NEVER, /* not on this node, whoever leaves: too small, too few cards, wrong mode
+                */
+};
+
+/* Does the request fit on the node, as promises stand? */
+enum fit placement_fit(const struct ledger_node *node, const struct request *request);
+
+/* The same for a pod that waits in line: pods nominated to the node with no lower
+ * priority count as promised there (kube-scheduler does the same with what it counts).
+ * `uid` is the asking pod's own. */
+enum fit placement_fit_in_line(const struct ledger_node *node,
+                               const struct request *request, int64_t priority,
+                               struct span uid);
+
+/* Chooses request->cards cards; picks[i] is a position in node->cards, by rising index.
+ * False when it does not fit; picks is undefined then. */
+bool placement_choose(const struct ledger_node *node, const struct request *request,
+                      uint32_t picks[REQUEST_MAX_CARDS]);
+
+/* How much this node suits the request among those that fit: 0..10, more is better. Under
+ * binpack the tightest cards are best, under spread the emptiest. 0 if it does not fit.
+ */
+int placement_score(const struct ledger_node *node, const struct request *request);
+
+/* Appends why the request does not fit, in terms of cards: what was asked, what is free
+ * on the best card, which cards are out. `in_line`: it would fit but for nominated pods.
+ */
+void placement_reason(struct buf *out, const struct ledger_node *node,
+                      const struct request *request, bool in_line);

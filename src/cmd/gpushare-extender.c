@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "extender/extender.h"
+#include "wire/yaml.h"
+
+/* The signals that end the program; blocked in every thread and waited for in main. */
+static sigset_t end_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    return set;
+}
+
+int main(int argc, char **argv)
+{
+    struct extender_config config = {0};
+    struct err err = {0};
+    int status = EXIT_FAILURE, signal_number;
+
+    sigset_t signals = end_signals();
+    enum opt_result r = opt_load(&extender_program, &config, argc, argv, environ,
+                                 yaml_read_options, stdout, &err);
+    if (r == OPT_RUN) {
+        log_set_level((enum log_level)config.log_level);
+        struct extender *e = extender_start(&config, &err);
+        if (e) {
+            sigwait(&signals, &signal_number);
+            extender_stop(e);
+            status = EXIT_SUCCESS;
+        }
+    }
+    if (r == OPT_DONE)
+        status = EXIT_SUCCESS;
+    else if (status != EXIT_SUCCESS)
+        fprintf(stderr, "gpushare-extender: %s\n", err.msg);
+    opt_free(&extender_program, &config);
+    return status;
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "placement/placement.h"
+
+/*
+ * Binds in flight. core.h tells the life of a promise; here is one op per pod UID, from
+ * the moment somebody asks until it is certain what became of it.
+ */
+
+enum {
+    GET_RETRY_MIN_MS = 250,
+    GET_RETRY_MAX_MS = 5000,
+    SEND_WITHIN_MS = 1000, /* from the reservation until the Binding leaves */
+};
+
+struct op *op_find(const struct core *core, struct span uid)
+{
+    return map_get(&core->ops_by_uid, uid);
+}
+
+static struct span own(struct span s)
+{
+    return (struct span){xmemdup0(s.p, s.n), s.n};
+}
+
+static void disown(struct span *s)
+{
+    free((char *)s->p);
+    *s = (struct span){0};
+}
+
+static void waiters_clear(struct op *op)
+{
+    for (size_t i = 0; i < op->n_waiters; i++)
+        disown(&op->waiters[i].node);
+    op->n_waiters = 0;
+}
+
+void op_free(struct op *op)
+{
+    waiters_clear(op);
+    free(op->waiters);
+    disown(&op->uid);
+    disown(&op->ns);
+    disown(&op->name);
+    disown(&op->node);
+    disown(&op->seen);
+    free(op);
+}
+
+static struct op *op_new(struct step *s)
+{
+    struct core *core = s->core;
+    const struct core_input *in = s->in;
+    struct op *op = xcalloc(1, sizeof *op);
+    op->uid = own(in->uid);
+    op->ns = own(in->ns);
+    op->name = own(in->name);
+    op->node = own(in->node_name);
+    op->next = core->ops;
+    if (core->ops)
+        core->ops->prev = op;
+    core->ops = op;
+    core->n_ops++;
+    map_set(&core->ops_by_uid, op->uid, op);
+    return op;
+}
+
+static void op_end(struct step *s, struct op *op)
+{
+    struct core *core = s->core;
+    if (op->prev)
+        op->prev->next = op->next;
+    else
+        core->ops = op->next;
+    if (op->next)
+        op->next->prev = op->prev;
+    core->n_ops--;
+    map_remove(&core->ops_by_uid, op->uid);
+    op_free(op);
+}
+
+static void op_join(struct op *op, uint64_t token, struct span node)
+{
+    MEM_GROW(op->waiters, op->waiters_cap, op->n_waiters + 1);
+    op->waiters[op->n_waiters++] = (struct waiter){token, own(node)};
+}
+
+static void reply_bound(struct step *s, uint64_t token, struct span wanted,
+                        struct span node)
+{
+    if (span_eq(wanted, node))
+        out_reply(s, token, ERR_NONE, "%s", "");
+    else
+        out_reply(s, token, ERR_CONFLICT, "the pod is already bound to node %.*s",
+                  SPAN_ARG(node));
+}
+
+/* Answers all who wait: the pod is bound to `node`. */
+static void answer_bound(struct step *s, struct op *op, struct span node)
+{
+    for (size_t i = 0; i < op->n_waiters; i++)
+        reply_bound(s, op->waiters[i].token, op->waiters[i].node, node);
+    waiters_clear(op);
+}
+
+static void answer_error(struct step *s, struct op *op, enum err_code code,
+                         const char *text)
+{
+    for (size_t i = 0; i < op->n_waiters; i++)
+        out_reply(s, op->waiters[i].token, code, "%s", text);
+    waiters_clear(op);
+}
+
+static void call_get(struct step *s, struct op *op)
+{
+    op->call = next_id(s->core);
+    op->get_ms = s->now.mono_ms;
+    const char *ns = out_str(s, op->ns), *name = out_str(s, op->name);
+    const char *uid = out_str(s, op->uid);
+    struct core_output *o = out_add(s, CORE_CALL_GET_POD);
+    o->call = op->call;
+    o->uid = uid;
+    o->ns = ns;
+    o->name = name;
+}
+
+/* Reserves the cards and gives the annotations; false (with err) when nothing fits. */
+static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_name,
+                    struct buf *annotations, struct err *err)
+{
+    struct core *core = s->core;
+    struct ledger *l = core->ledger;
+    const struct ledger_node *node = ledger_node_find(l, node_name);
+    const struct request *r = &pod->request;
+    int64_t unit = core->settings.ledger.unit_mib;
+    uint32_t picks[REQUEST_MAX_CARDS];
+    if (!node) {
+        err_set(err, ERR_CONFLICT, "nothing is known of node %.*s", SPAN_ARG(node_name));
+        return false;
+    }
+    if (!placement_choose(node, r, picks)) {
+        cleanup_buf struct buf why = {0};
+        placement_reason(&why, node, r, false);
+        err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node_name),
+                why.p);
+        return false;
+    }
+    struct promise_share *written =
+        arena_zalloc(&core->scratch, r->cards * sizeof *written);
+    struct ledger_share *shares = arena_zalloc(&core->scratch, r->cards * sizeof *shares);
+    for (uint32_t i = 0; i < r->cards; i++) {
+        const struct card *card = &node->cards[picks[i]];
+        bool whole = r->kind == REQUEST_CARDS;
+        shares[i].card = written[i].card = card->index;
+        shares[i].uuid = written[i].uuid = card->uuid;
+        shares[i].mib = whole ? card->total_mib : r->mib_per_card;
+        written[i].card_units = card->total_mib / unit;
+        written[i].units = whole ? written[i].card_units : r->units / r->cards;
+    }
+    /* Two promises of one process never carry the same time. */
+    if (core->last_assume_ns >= s->now.wall_ns)
+        core->last_assume_ns++;
+    else
+        core->last_assume_ns = s->now.wall_ns;
+    promise_write(annotations, &(struct promise){written, r->cards}, r,
+                  core->last_assume_ns);
+    ledger_pod_place(l, pod, node_name, shares, r->cards);
+    return true;
+}
+
+/* Sends the Binding of an op that has its reservation (or needs none). */
+static void send(struct step *s, struct op *op, const struct buf *annotations)
+{
+    op->state = OP_SENT;
+    op->call = next_id(s->core);
+    int64_t until = lock_bind_until(s->core);
+    if (until > s->now.mono_ms + SEND_WITHIN_MS)
+        until = s->now.mono_ms + SEND_WITHIN_MS;
+    /* It can leave until then, and take effect for so long after that. */
+    op->proof_ms = until + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
+    const char *ns = out_str(s, op->ns), *name = out_str(s, op->name);
+    const char *uid = out_str(s, op->uid), *node = out_str(s, op->node);
+    const char *notes = annotations->n ? out_str(s, buf_span(annotations)) : NULL;
+    struct core_output *o = out_add(s, CORE_CALL_BIND);
+    o->call = op->call;
+    o->ns = ns;
+    o->name = name;
+    o->uid = uid;
+    o->node = node;
+    o->annotations = notes;
+    o->send_by_ms = until;
+}
+
+/* Binds a waiting pod, or says why not. `op`: from fetching the pod, or NULL. */
+static void start(struct step *s, struct op *op, struct ledger_pod *pod)
+{
+    const struct core_input *in = s->in;
+    cleanup_buf struct buf annotations = {0};
+    struct err err = {0};
+    struct span node = op ? op->node : in->node_name;
+    if (core_may_bind(s->core, s->now, &err))
+        goto refuse;
+    if (pod && pod->why_not.n) {
+        err_set(&err, ERR_INVALID, "%.*s", SPAN_ARG(pod->why_not));
+        goto refuse;
+    }
+    if (!pod && !s->core->settings.bind_any) {
+        err_set(&err, ERR_INVALID,
+                "the pod asks for no GPU memory and no card; the extender "
+                "binds such pods only with --bind-any");
+        goto refuse;
+    }
+    if (pod && !reserve(s, pod, node, &annotations, &err))
+        goto refuse;
+    if (!op) {
+        op = op_new(s);
+        op_join(op, in->token, in->node_name);
+    }
+    op->plain = !pod;
+    send(s, op, &annotations);
+    return;
+refuse:
+    if (!op) {
+        out_reply(s, in->token, err.code, "%s", err.msg);
+        return;
+    }
+    answer_error(s, op, err.code, err.msg);
+    op_end(s, op);
+}
+
+void bind_asked(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct core *core = s->core;
+    struct err err = {0};
+    struct op *op = op_find(core, in->uid);
+    if (op) {
+        op_join(op, in->token, in->node_name);
+        return;
+    }
+    struct ledger_pod *pod = ledger_pod_find(core->ledger, in->uid);
+    if (pod && (!span_eq(pod->ns, in->ns) || !span_eq(pod->name, in->name))) {
+        out_reply(s, in->token, ERR_INVALID, "UID %.*s is pod %.*s/%.*s",
+                  SPAN_ARG(in->uid), SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    } else if (pod && pod->node) {
+        reply_bound(s, in->token, in->node_name, pod->node->name);
+    } else if (pod) {
+        start(s, NULL, pod);
+    } else if (core_may_bind(core, s->now, &err)) {
+        out_reply(s, in->token, err.code, "%s", err.msg);
+    } else {
+        op = op_new(s);
+        op_join(op, in->token, in->node_name);
+        op->state = OP_FETCHING;
+        call_get(s, op);
+    }
+}
+
+/* The outcome is known: not bound, and no copy of the Binding is left. The pod waits. */
+static void not_bound(struct step *s, struct op *op, enum err_code code, const char *text)
+{
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    if (pod && pod->node && !op->plain) {
+        struct room before = room_before(s, op->node);
+        ledger_pod_unplace(s->core->ledger, pod);
+        room_after(s, &before);
+    }
+    answer_error(s, op, code, text);
+    op_end(s, op);
+}
+
+static void bound(struct step *s, struct op *op, struct span node)
+{
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    if (pod)
+        pod->sure_ms = s->now.mono_ms;
+    answer_bound(s, op, node);
+    op_end(s, op);
+}
+
+void bind_seen(struct step *s, struct op *op, struct span node)
+{
+    if (op->state != OP_SENT) {
+        bound(s, op, node);
+        return;
+    }
+    /* Its answer is still on the way; it may be lost. */
+    if (!op->seen.p)
+        op->seen = own(node);
+}
+
+void bind_gone(struct step *s, struct op *op)
+{
+    if (op->state == OP_SENT) {
+        op->gone = true;
+        return;
+    }
+    answer_error(s, op, ERR_NOT_FOUND, "the pod is gone");
+    op_end(s, op);
+}
+
+/* Did the Binding get no answer that speaks of the Binding? */
+static bool was_lost(enum err_code code)
+{
+    return code == ERR_TIMEOUT || code == ERR_UNAVAILABLE || code == ERR_INTERNAL;
+}
+
+/* The Binding was answered with an error, or not at all. */
+static void unknown(struct step *s, struct op *op)
+{
+    op->state = OP_UNKNOWN;
+    op->why = *s->in->err;
+    if (op->gone) {
+        bind_gone(s, op);
+        return;
+    }
+    /* A GET may show at once that it has taken effect, or why it could not. */
+    op->check_ms = s->now.mono_ms;
+    if (was_lost(op->why.code) || op->why.code == ERR_CONFLICT ||
+        op->why.code == ERR_NOT_FOUND)
+        return;
+    answer_error(s, op, op->why.code, op->why.msg);
+    op->check_ms = op->proof_ms + 1;
+}
+
+static void binding_answered(struct step *s, struct op *op)
+{
+    const struct core_input *in = s->in;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code == ERR_NONE) {
+        bound(s, op, op->node);
+    } else if (op->seen.p) {
+        struct span node = arena_copy(&s->core->scratch, op->seen);
+        bound(s, op, node);
+    } else if (in->not_sent) {
+        not_bound(s, op, ERR_UNAVAILABLE, in->err->msg);
+    } else {
+        unknown(s, op);
+    }
+}
+
+static void retry_get(struct step *s, struct op *op)
+{
+    op->backoff_ms = op->backoff_ms ? op->backoff_ms * 2 : GET_RETRY_MIN_MS;
+    if (op->backoff_ms > GET_RETRY_MAX_MS)
+        op->backoff_ms = GET_RETRY_MAX_MS;
+    op->check_ms = s->now.mono_ms + op->backoff_ms;
+}
+
+/* A GET says what became of an op whose outcome was unknown. */
+static void checked(struct step *s, struct op *op)
+{
+    const struct core_input *in = s->in;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code != ERR_NONE && code != ERR_NOT_FOUND) {
+        retry_get(s, op);
+        return;
+    }
+    struct span uid = op->uid;
+    if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
+        pod_gone(s, uid);
+        return;
+    }
+    bool bound_now = in->pod->node.n > 0, proof = op->get_ms > op->proof_ms;
+    pod_news(s, in->pod, false, NEWS_GET);
+    op = op_find(s->core, uid); /* the news may have ended it */
+    if (!op || bound_now)
+        return;
+    if (proof) {
+        char text[sizeof op->why.msg + 64];
+        snprintf(text, sizeof text, "the Binding has not taken effect: %s", op->why.msg);
+        not_bound(s, op, op->why.code, text);
+        return;
+    }
+    if (!was_lost(op->why.code))
+        answer_error(s, op, op->why.code, op->why.msg);
+    op->check_ms = op->proof_ms + 1;
+}
+
+/* The pod that somebody wants to bind was asked for, because it was not known. */
+static void fetched(struct step *s, struct op *op)
+{
+    const struct core_input *in = s->in;
+    struct core *core = s->core;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code == ERR_NONE && !span_eq(in->pod->meta.uid, op->uid))
+        code = ERR_NOT_FOUND;
+    if (code != ERR_NONE) {
+        bool absent = code == ERR_NOT_FOUND;
+        answer_error(s, op, code, absent ? "there is no such pod" : in->err->msg);
+        op_end(s, op);
+        return;
+    }
+    struct span uid = op->uid;
+    pod_news(s, in->pod, false, NEWS_GET);
+    op = op_find(core, uid);
+    if (op) /* neither over nor bound */
+        start(s, op, ledger_pod_find(core->ledger, uid));
+}
+
+bool bind_answered(struct step *s)
+{
+    struct op *op = s->core->ops;
+    while (op && op->call != s->in->call)
+        op = op->next;
+    if (!op)
+        return false;
+    op->call = 0;
+    if (op->state == OP_SENT)
+        binding_answered(s, op);
+    else if (op->state == OP_UNKNOWN)
+        checked(s, op);
+    else
+        fetched(s, op);
+    return true;
+}
+
+void bind_tick(struct step *s)
+{
+    for (struct op *op = s->core->ops; op; op = op->next)
+        if (op->state == OP_UNKNOWN && !op->call && op->check_ms <= s->now.mono_ms)
+            call_get(s, op);
+}
+
+int64_t bind_due(const struct core *core)
+{
+    int64_t due = INT64_MAX;
+    for (const struct op *op = core->ops; op; op = op->next)
+        if (op->state == OP_UNKNOWN && !op->call && op->check_ms < due)
+            due = op->check_ms;
+    return due;
+}

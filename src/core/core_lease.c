@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include "base/clock.h"
+
+/*
+ * The Lease that says who may bind. As in client-go's leader election, a foreign holder's
+ * time is counted from when this process first saw the Lease in its present state; the
+ * times in the object are not compared with any clock. Unlike there, the holder counts
+ * its own time from when the last successful renewal was sent, and an absent Lease is not
+ * free: the process that held it may not know yet that it is gone.
+ */
+
+enum {
+    RETRY_MS = 500,
+    DURATION_MAX_S = 3600, /* a holder that claims more is not believed */
+};
+
+void lock_start(struct step *s)
+{
+    s->core->lock.due_ms = s->now.mono_ms;
+}
+
+static void set(struct buf *b, struct span text)
+{
+    buf_clear(b);
+    buf_add_span(b, text);
+}
+
+static struct core_output *call(struct step *s, enum core_output_type type)
+{
+    struct core *core = s->core;
+    core->lock.call = next_id(core);
+    const char *ns = out_str(s, span_of(core->lease_namespace));
+    const char *name = out_str(s, span_of(core->lease_name));
+    struct core_output *o = out_add(s, type);
+    o->call = core->lock.call;
+    o->ns = ns;
+    o->name = name;
+    return o;
+}
+
+static void get(struct step *s)
+{
+    s->core->lock.state = LOCK_GETTING;
+    call(s, CORE_CALL_LEASE_GET);
+}
+
+/* Writes the Lease: with our name in it, or with none to give it back. */
+static void put(struct step *s, bool give_back)
+{
+    struct core *core = s->core;
+    struct lock *lock = &core->lock;
+    cleanup_buf struct buf body = {0};
+    bool renews =
+        lock->known && span_eq(buf_span(&lock->holder), span_of(core->identity));
+
+    buf_clear(&lock->written);
+    clock_format_us(&lock->written, s->now.wall_ns / 1000);
+    struct lease lease = {
+        .meta = {.ns = span_of(core->lease_namespace), .name = span_of(core->lease_name)},
+        .holder = give_back ? SPAN("") : span_of(core->identity),
+        .duration_s = give_back ? 1 : CORE_LEASE_MS / 1000,
+        .renew_time = buf_span(&lock->written),
+        .acquire_time = renews ? buf_span(&lock->acquire_time) : buf_span(&lock->written),
+        .transitions = lock->transitions + !renews,
+    };
+    if (lock->known)
+        lease.meta.version = buf_span(&lock->version);
+    lease_write(&body, &lease);
+    lock->state = LOCK_PUTTING;
+    lock->sent_ms = s->now.mono_ms;
+    const char *text = out_str(s, buf_span(&body));
+    struct core_output *o = call(s, CORE_CALL_LEASE_PUT);
+    o->body = text;
+    o->create = !lock->known;
+}
+
+void lock_tick(struct step *s)
+{
+    struct core *core = s->core;
+    struct lock *lock = &core->lock;
+    if (lock->state != LOCK_IDLE)
+        return;
+    bool give_back = core->stopping;
+    if (give_back && (!lock->leader || core->n_ops))
+        return; /* nothing to give back, or not yet */
+    if (lock->leader && lock->known && (give_back || lock->due_ms <= s->now.mono_ms))
+        put(s, give_back);
+    else if (lock->due_ms <= s->now.mono_ms)
+        get(s);
+}
+
+static void lose(struct step *s, enum err_code code, const char *why)
+{
+    struct lock *lock = &s->core->lock;
+    if (lock->leader)
+        out_note(s, code, "no longer the one who binds: %s", why);
+    lock->leader = false;
+}
+
+static bool holds(const struct core *core)
+{
+    return span_eq(buf_span(&core->lock.holder), span_of(core->identity));
+}
+
+/* Takes over what the Lease looks like now. */
+static void observe(struct step *s, const struct lease *lease)
+{
+    struct lock *lock = &s->core->lock;
+    if (!lock->known || !span_eq(buf_span(&lock->version), lease->meta.version)) {
+        lock->observed_ms = s->now.mono_ms;
+        lock->duration_s = lease->duration_s;
+        lock->transitions = lease->transitions;
+        set(&lock->version, lease->meta.version);
+        set(&lock->holder, lease->holder);
+        set(&lock->renew_time, lease->renew_time);
+        set(&lock->acquire_time, lease->acquire_time);
+    }
+    lock->known = true;
+    if (lock->leader && !holds(s->core))
+        lose(s, ERR_CONFLICT, "somebody else holds the lease");
+}
+
+static int64_t free_at(const struct lock *lock)
+{
+    if (lock->known && lock->holder.n == 0)
+        return INT64_MIN;
+    int64_t seconds = lock->known ? lock->duration_s : 0;
+    if (seconds <= 0)
+        seconds = CORE_LEASE_MS / 1000;
+    if (seconds > DURATION_MAX_S)
+        seconds = DURATION_MAX_S;
+    return lock->observed_ms + seconds * 1000;
+}
+
+/* The Lease was looked at: take it if it is free, otherwise look again. */
+static void decide(struct step *s)
+{
+    struct core *core = s->core;
+    struct lock *lock = &core->lock;
+    if (core->stopping)
+        return;
+    if (lock->leader || (lock->known && holds(core)) || free_at(lock) <= s->now.mono_ms) {
+        put(s, false);
+        return;
+    }
+    lock->settled = true;
+    lock->due_ms = s->now.mono_ms + RETRY_MS;
+    if (free_at(lock) < lock->due_ms)
+        lock->due_ms = free_at(lock);
+}
+
+static void got(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct lock *lock = &s->core->lock;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code == ERR_NOT_FOUND) {
+        if (lock->known || !lock->looked)
+            lock->observed_ms = s->now.mono_ms; /* since when it is known to be absent */
+        lock->known = false;
+    } else if (code == ERR_NONE) {
+        observe(s, in->lease);
+    } else {
+        lock->settled = true;
+        lock->due_ms = s->now.mono_ms + RETRY_MS;
+        out_note(s, code, "get of the lease failed: %s", in->err->msg);
+        return;
+    }
+    lock->looked = true;
+    decide(s);
+}
+
+static void acquired(struct step *s)
+{
+    struct core *core = s->core;
+    struct lock *lock = &core->lock;
+    lock->leader = lock->settled = true;
+    lock->acquired_ms = s->now.mono_ms;
+    out_note(s, ERR_NONE, "holding the lease %s/%s", core->lease_namespace,
+             core->lease_name);
+    /* What the last holder bound must be known before the first bind. */
+    if (core->cursors[CORE_PODS].run)
+        sync_relist(s, CORE_PODS);
+}
+
+static void put_answered(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct lock *lock = &s->core->lock;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    if (code != ERR_NONE) {
+        /* It may have taken effect all the same; a look tells. */
+        lock->due_ms = s->now.mono_ms + (code == ERR_CONFLICT ? 0 : RETRY_MS);
+        lock->known = false;
+        lock->settled = true;
+        if (!lock->leader)
+            lock->observed_ms = s->now.mono_ms;
+        if (code != ERR_CONFLICT)
+            out_note(s, code, "write of the lease failed: %s", in->err->msg);
+        return;
+    }
+    observe(s, in->lease);
+    if (!holds(s->core)) {
+        lose(s, ERR_NONE, "the lease is given back");
+        return;
+    }
+    lock->valid_ms = lock->sent_ms;
+    lock->due_ms = lock->sent_ms + CORE_RENEW_MS;
+    if (!lock->leader)
+        acquired(s);
+}
+
+bool lock_answered(struct step *s)
+{
+    struct lock *lock = &s->core->lock;
+    if (lock->state == LOCK_IDLE || lock->call != s->in->call)
+        return false;
+    enum lock_state state = lock->state;
+    lock->state = LOCK_IDLE;
+    if (state == LOCK_GETTING)
+        got(s);
+    else
+        put_answered(s);
+    return true;
+}
+
+int64_t lock_due(const struct core *core)
+{
+    const struct lock *lock = &core->lock;
+    if (lock->state != LOCK_IDLE || (core->stopping && (!lock->leader || core->n_ops)))
+        return INT64_MAX;
+    return lock->due_ms;
+}
+
+int64_t lock_bind_until(const struct core *core)
+{
+    const struct lock *lock = &core->lock;
+    return lock->leader ? lock->valid_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS : INT64_MIN;
+}

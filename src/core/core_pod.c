@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include "base/mem.h"
+
+/*
+ * What news of a pod means. News may be old: a list or an event can be overtaken by the
+ * answer of a call. But three things are never taken back for a UID: that it is bound to
+ * a node, that it is over, that it is gone. So "bound", "over" and "gone" are believed
+ * whenever they come, and "not bound" is not believed of a pod that is known to be, or
+ * may be, bound.
+ */
+
+static int64_t wall_s(const struct step *s)
+{
+    return s->now.wall_ns / 1000000000;
+}
+
+static void forget(struct step *s, struct ledger_pod *pod)
+{
+    struct room before = room_before(s, pod->node ? pod->node->name : (struct span){0});
+    ledger_pod_remove(s->core->ledger, pod, wall_s(s));
+    room_after(s, &before);
+}
+
+void pod_gone(struct step *s, struct span uid)
+{
+    struct op *op = op_find(s->core, uid);
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, uid);
+    if (pod)
+        forget(s, pod);
+    if (op)
+        bind_gone(s, op);
+}
+
+static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod)
+{
+    struct core *core = s->core;
+    int64_t unit = core->settings.ledger.unit_mib;
+    struct promise promise = {0};
+    promise_of(pod, &core->scratch, &promise);
+    struct ledger_share *shares =
+        arena_zalloc(&core->scratch, promise.n * sizeof *shares);
+    for (size_t i = 0; i < promise.n; i++)
+        shares[i] = (struct ledger_share){
+            .card = promise.shares[i].card,
+            .mib = promise_share_mib(&promise, i, &entry->request, unit),
+            .uuid = promise.shares[i].uuid,
+        };
+    struct room before = room_before(s, entry->node ? entry->node->name : pod->node);
+    ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)promise.n);
+    if (pod->phase != POD_PENDING)
+        ledger_pod_running(core->ledger, entry,
+                           core->cursors[CORE_PODS].synced ? wall_s(s) : 0);
+    room_after(s, &before);
+}
+
+void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from)
+{
+    struct core *core = s->core;
+    struct span uid = pod->meta.uid;
+    struct err err = {0};
+    struct request request;
+
+    if (gone || pod_is_over(pod)) {
+        pod_gone(s, uid);
+        return;
+    }
+    int bad =
+        request_of(pod, core->settings.ledger.unit_mib, &core->scratch, &request, &err);
+    struct op *op = op_find(core, uid);
+    if (request.kind != REQUEST_NONE || bad) {
+        struct ledger_pod *entry =
+            ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
+        if (from == NEWS_STREAM)
+            entry->seen = s->in->run;
+        else
+            entry->sure_ms = s->now.mono_ms;
+        if (pod->node.n)
+            place(s, entry, pod);
+    }
+    if (op && pod->node.n)
+        bind_seen(s, op, pod->node);
+}
+
+/* A pod that a complete list does not show is gone, if the list was asked for after the
+ * pod was last certain to exist. */
+void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms)
+{
+    struct core *core = s->core;
+    for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
+         pod = next) {
+        next = pod->next_all;
+        if (pod->seen == list || pod->sure_ms >= asked_ms || op_find(core, pod->uid))
+            continue;
+        forget(s, pod);
+    }
+}

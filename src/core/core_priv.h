@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "core/core.h"
+
+/* Where the watching of one kind of object stands. */
+enum cursor_state { CURSOR_LIST_DUE, CURSOR_LISTING, CURSOR_WATCH_DUE, CURSOR_WATCHING };
+
+struct cursor {
+    enum cursor_state state;
+    uint64_t run;       /* of the list or watch that is under way */
+    struct buf version; /* to watch from */
+    int64_t due_ms;     /* LIST_DUE, WATCH_DUE: when to start */
+    int64_t backoff_ms;
+    int64_t asked_ms;  /* when the list that is under way was asked for */
+    int64_t alive_ms;  /* last sign of life */
+    int64_t listed_ms; /* when the last complete list was asked for */
+    bool synced;       /* was there a complete list at all */
+};
+
+/* One who waits for the outcome of a bind. */
+struct waiter {
+    uint64_t token;
+    struct span node; /* owned: the node it asked for */
+};
+
+enum op_state {
+    OP_FETCHING, /* the pod is not known: a GET is under way */
+    OP_SENT,     /* the Binding is under way */
+    OP_UNKNOWN,  /* it may or may not have taken effect */
+};
+
+/* A bind in flight. Its reservation, if any, is in the ledger under the pod's UID. */
+struct op {
+    enum op_state state;
+    struct span uid, ns, name, node; /* owned, NUL-terminated */
+    uint64_t call;                   /* outstanding call, or 0 */
+    int64_t proof_ms; /* a GET sent after this is proof; see CORE_CHECK_AFTER_MS */
+    int64_t get_ms;   /* when the outstanding GET was sent */
+    int64_t check_ms; /* UNKNOWN without a call: when to send the next GET */
+    int64_t backoff_ms;
+    bool plain;       /* without reservation and annotations (--bind-any) */
+    bool gone;        /* SENT: news came that the pod is gone */
+    struct span seen; /* SENT: news came that it is bound to that node; owned */
+    struct err why;   /* what went wrong with the Binding */
+    struct waiter *waiters;
+    size_t n_waiters, waiters_cap;
+    struct op *next, *prev;
+};
+
+/* A node on which room was made: told to kube-scheduler by a change of the Node. */
+struct mark {
+    struct span node; /* owned, NUL-terminated */
+    int64_t not_before_ms;
+    uint64_t call; /* outstanding, or 0 */
+    bool due;
+};
+
+enum lock_state {
+    LOCK_IDLE,
+    LOCK_GETTING,
+    LOCK_PUTTING,
+};
+
+/* The Lease that says who may bind, as it was seen last. */
+struct lock {
+    enum lock_state state;
+    uint64_t call;
+    int64_t due_ms;  /* IDLE: when to act next */
+    int64_t sent_ms; /* of the outstanding PUT */
+    bool leader;
+    bool looked;      /* a GET has been answered */
+    bool settled;     /* it has been acquired, or has to be waited for */
+    int64_t valid_ms; /* leader: when the last successful renewal was sent */
+    int64_t acquired_ms;
+    bool known; /* the object exists */
+    struct buf version, holder, renew_time, acquire_time;
+    int64_t duration_s, transitions;
+    int64_t observed_ms; /* when this state of it was first seen */
+    struct buf written;  /* renewTime of the outstanding PUT */
+};
+
+struct core {
+    struct core_settings settings;
+    char *identity, *lease_namespace, *lease_name;
+    struct ledger *ledger;
+    struct rng rng;
+    bool started, stopping;
+    uint64_t last_id; /* of runs and calls */
+    int64_t last_assume_ns;
+    struct cursor cursors[CORE_KINDS];
+    struct map ops_by_uid;
+    struct op *ops; /* newest first */
+    size_t n_ops;
+    struct mark *marks;
+    size_t n_marks, marks_cap;
+    struct lock lock;
+    struct arena scratch; /* for one step */
+};
+
+/* What one step works with. */
+struct step {
+    struct core *core;
+    struct core_time now;
+    const struct core_input *in;
+    struct core_outputs *out;
+};
+
+/* core_out.c */
+struct core_output *out_add(struct step *s, enum core_output_type type);
+const char *out_str(struct step *s, struct span text);
+void out_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void out_note(struct step *s, enum err_code code, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+uint64_t next_id(struct core *core);
+
+/* core_sync.c: lists and watches */
+void sync_start(struct step *s);
+void sync_tick(struct step *s);
+void sync_object(struct step *s);
+void sync_list_ended(struct step *s);
+void sync_list_failed(struct step *s);
+void sync_watch_alive(struct step *s);
+void sync_watch_ended(struct step *s);
+/* Lists the kind again, from now on. */
+void sync_relist(struct step *s, enum core_kind kind);
+int64_t sync_due(const struct core *core);
+
+/* core_pod.c: what news of a pod means */
+enum pod_news {
+    NEWS_STREAM,
+    NEWS_GET
+}; /* from a list or watch; from a GET just answered */
+void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from);
+/* The pod of that UID does not exist any more. */
+void pod_gone(struct step *s, struct span uid);
+void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms);
+
+/* core_bind.c: binds in flight */
+void bind_asked(struct step *s);
+bool bind_answered(struct step *s); /* false: not a call of a bind */
+void bind_tick(struct step *s);
+int64_t bind_due(const struct core *core);
+struct op *op_find(const struct core *core, struct span uid);
+/* News: the pod is bound to that node; or it is gone. Ends an op whose outcome is
+ * unknown. */
+void bind_seen(struct step *s, struct op *op, struct span node);
+void bind_gone(struct step *s, struct op *op);
+void op_free(struct op *op);
+
+/* core_lease.c: who may bind */
+void lock_start(struct step *s);
+void lock_tick(struct step *s);
+bool lock_answered(struct step *s);
+int64_t lock_due(const struct core *core);
+/* The monotonic time until which a Binding may be started; in the past: now none may. */
+int64_t lock_bind_until(const struct core *core);
+
+/* core_room.c: telling kube-scheduler that a node has more room */
+struct room {
+    bool *fits; /* each request of waiting pods, before the change; in scratch */
+    size_t n;
+    struct span node;
+};
+struct room room_before(struct step *s, struct span node);
+void room_after(struct step *s, const struct room *before);
+void room_tick(struct step *s);
+bool room_answered(struct step *s);
+int64_t room_due(const struct core *core);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include "base/mem.h"
+
+/*
+ * Lists and watches of five kinds of objects. Each kind goes its own way: list, watch
+ * from the list's version, watch again from the last version seen when the watch ends,
+ * and list again when the server does not know that version any more. The first list and
+ * every later one is consistent, that is, asked for without a resourceVersion.
+ */
+
+enum {
+    BACKOFF_MIN_MS = 800,
+    BACKOFF_MAX_MS = 30 * 1000,
+    ABSENT_RETRY_MS =
+        30 * 1000, /* the kind itself does not exist (no CRD, no namespace) */
+    PODS_WAIT_MS =
+        500, /* for the first word about the lease, to save listing pods twice */
+};
+
+/* Half to one and a half times the back-off, which doubles. client-go's reflector. */
+static int64_t back_off(struct core *core, struct cursor *c, int64_t retry_after_ms)
+{
+    c->backoff_ms = c->backoff_ms ? c->backoff_ms * 2 : BACKOFF_MIN_MS;
+    if (c->backoff_ms > BACKOFF_MAX_MS)
+        c->backoff_ms = BACKOFF_MAX_MS;
+    int64_t wait =
+        c->backoff_ms / 2 + (int64_t)rng_below(&core->rng, (uint64_t)c->backoff_ms);
+    return wait > retry_after_ms ? wait : retry_after_ms;
+}
+
+static void list_now(struct step *s, enum core_kind kind)
+{
+    struct cursor *c = &s->core->cursors[kind];
+    c->state = CURSOR_LISTING;
+    c->run = next_id(s->core);
+    c->asked_ms = s->now.mono_ms;
+    struct core_output *o = out_add(s, CORE_LIST);
+    o->kind = kind;
+    o->run = c->run;
+}
+
+static void watch_now(struct step *s, enum core_kind kind)
+{
+    struct cursor *c = &s->core->cursors[kind];
+    c->state = CURSOR_WATCHING;
+    c->run = next_id(s->core);
+    const char *version = out_str(s, buf_span(&c->version));
+    struct core_output *o = out_add(s, CORE_WATCH);
+    o->kind = kind;
+    o->run = c->run;
+    o->version = version;
+}
+
+void sync_start(struct step *s)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct cursor *c = &s->core->cursors[kind];
+        c->state = CURSOR_LIST_DUE;
+        c->due_ms = s->now.mono_ms;
+        c->listed_ms = INT64_MIN;
+    }
+    s->core->cursors[CORE_PODS].due_ms += PODS_WAIT_MS;
+}
+
+static int64_t cursor_due(const struct core *core, int kind)
+{
+    const struct cursor *c = &core->cursors[kind];
+    if (c->state != CURSOR_LIST_DUE && c->state != CURSOR_WATCH_DUE)
+        return INT64_MAX;
+    if (kind == CORE_PODS && !c->synced && core->lock.settled && !c->backoff_ms)
+        return INT64_MIN;
+    return c->due_ms;
+}
+
+void sync_tick(struct step *s)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        if (cursor_due(s->core, kind) > s->now.mono_ms)
+            continue;
+        if (s->core->cursors[kind].state == CURSOR_LIST_DUE)
+            list_now(s, (enum core_kind)kind);
+        else
+            watch_now(s, (enum core_kind)kind);
+    }
+}
+
+int64_t sync_due(const struct core *core)
+{
+    int64_t due = INT64_MAX;
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        int64_t at = cursor_due(core, kind);
+        due = at < due ? at : due;
+    }
+    return due;
+}
+
+/* The cursor that the input is for; NULL when its run is over. */
+static struct cursor *current(struct step *s)
+{
+    struct cursor *c = &s->core->cursors[s->in->kind];
+    bool running = c->state == CURSOR_LISTING || c->state == CURSOR_WATCHING;
+    return running && s->in->run == c->run ? c : NULL;
+}
+
+static void see_version(struct cursor *c, struct span version)
+{
+    if (!version.n)
+        return;
+    buf_clear(&c->version);
+    buf_add_span(&c->version, version);
+}
+
+static struct span object_node(const struct core_input *in)
+{
+    switch (in->kind) {
+    case CORE_NODES:
+        return in->node->meta.name;
+    case CORE_SCVS:
+        return in->scv->meta.name;
+    case CORE_LEASES:
+        return in->lease->meta.name;
+    default:
+        return in->unhealthy->node;
+    }
+}
+
+static void apply(struct ledger *l, const struct core_input *in)
+{
+    struct span name = object_node(in);
+    switch (in->kind) {
+    case CORE_NODES:
+        if (in->gone)
+            ledger_node_gone(l, name);
+        else
+            ledger_node_seen(l, in->node, in->run);
+        break;
+    case CORE_SCVS:
+        if (in->gone)
+            ledger_scv_gone(l, name);
+        else
+            ledger_scv_seen(l, in->scv, in->run);
+        break;
+    case CORE_LEASES:
+        if (in->gone)
+            ledger_lease_gone(l, name);
+        else
+            ledger_lease_seen(l, name, in->run);
+        break;
+    default:
+        if (in->gone)
+            ledger_unhealthy_gone(l, name);
+        else
+            ledger_unhealthy_seen(l, in->unhealthy, in->run);
+        break;
+    }
+}
+
+void sync_object(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct cursor *c = current(s);
+    if (!c)
+        return;
+    c->alive_ms = s->now.mono_ms;
+    if (in->kind == CORE_PODS) {
+        pod_news(s, in->pod, in->gone, NEWS_STREAM);
+    } else if (object_node(in).n) {
+        struct room before = room_before(s, object_node(in));
+        apply(s->core->ledger, in);
+        room_after(s, &before);
+    }
+    if (c->state == CURSOR_WATCHING)
+        see_version(c, in->version);
+}
+
+static void sweep(struct step *s, enum core_kind kind, const struct cursor *c)
+{
+    static const enum ledger_kind ledger_kinds[CORE_KINDS] = {
+        [CORE_NODES] = LEDGER_NODE,
+        [CORE_SCVS] = LEDGER_SCV,
+        [CORE_LEASES] = LEDGER_LEASE,
+        [CORE_CONFIGMAPS] = LEDGER_UNHEALTHY,
+    };
+    if (kind == CORE_PODS)
+        pods_sweep(s, c->run, c->asked_ms);
+    else
+        ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
+}
+
+static void listed(struct step *s, struct cursor *c)
+{
+    c->synced = true;
+    c->alive_ms = s->now.mono_ms;
+    c->listed_ms = c->asked_ms;
+}
+
+void sync_list_ended(struct step *s)
+{
+    struct cursor *c = current(s);
+    if (!c || c->state != CURSOR_LISTING)
+        return;
+    sweep(s, s->in->kind, c);
+    listed(s, c);
+    buf_clear(&c->version);
+    see_version(c, s->in->version);
+    c->backoff_ms = 0;
+    c->state = CURSOR_WATCH_DUE;
+    c->due_ms = s->now.mono_ms;
+}
+
+/* The server does not know the kind: no Scv CRD, say. That is an empty list, until it
+ * does; it cannot be said of kinds that every cluster has. */
+static bool may_be_absent(enum core_kind kind)
+{
+    return kind == CORE_SCVS || kind == CORE_LEASES;
+}
+
+void sync_list_failed(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct cursor *c = current(s);
+    if (!c || c->state != CURSOR_LISTING)
+        return;
+    c->state = CURSOR_LIST_DUE;
+    if (in->err->code == ERR_NOT_FOUND && may_be_absent(in->kind)) {
+        bool first = !c->synced;
+        sweep(s, in->kind, c);
+        listed(s, c);
+        c->due_ms = s->now.mono_ms + ABSENT_RETRY_MS;
+        if (first)
+            out_note(s, ERR_NOT_FOUND,
+                     "the API server has no %s; looking again every %d s",
+                     core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
+        return;
+    }
+    c->due_ms = s->now.mono_ms + back_off(s->core, c, in->retry_after_ms);
+    out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
+             in->err->msg);
+}
+
+void sync_watch_alive(struct step *s)
+{
+    struct cursor *c = current(s);
+    if (!c || c->state != CURSOR_WATCHING)
+        return;
+    c->alive_ms = s->now.mono_ms;
+    c->backoff_ms = 0;
+    see_version(c, s->in->version);
+}
+
+void sync_watch_ended(struct step *s)
+{
+    const struct core_input *in = s->in;
+    struct cursor *c = current(s);
+    if (!c || c->state != CURSOR_WATCHING)
+        return;
+    enum err_code code = in->err ? in->err->code : ERR_NONE;
+    c->state = CURSOR_WATCH_DUE;
+    c->due_ms = s->now.mono_ms;
+    if (code == ERR_NONE)
+        return; /* watches end every few minutes */
+    c->due_ms += back_off(s->core, c, in->retry_after_ms);
+    if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
+        /* What was missed since the last version can only be had from a list. */
+        c->state = CURSOR_LIST_DUE;
+        if (code == ERR_GONE)
+            c->due_ms = s->now.mono_ms;
+    }
+    out_note(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
+}
+
+void sync_relist(struct step *s, enum core_kind kind)
+{
+    struct cursor *c = &s->core->cursors[kind];
+    if (c->state == CURSOR_LISTING && c->asked_ms >= s->now.mono_ms)
+        return;
+    list_now(s, kind);
+}

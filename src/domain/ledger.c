@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+enum {
+    DEPARTURES_MAX = 64, /* per node; more are merged */
+};
+
+struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
+{
+    struct ledger *l = xcalloc(1, sizeof *l);
+    assert(settings->unit_mib > 0);
+    l->settings = *settings;
+    map_init(&l->nodes_by_name, seed);
+    map_init(&l->pods_by_uid, seed ^ 0x5bd1e995);
+    return l;
+}
+
+static void departures_clear(struct ledger_node_facts *f)
+{
+    for (size_t i = 0; i < f->n_departures; i++)
+        free((char *)f->departures[i].uuid.p);
+    f->n_departures = 0;
+}
+
+static void scv_clear(struct ledger_node_facts *f)
+{
+    free(f->scv_cards);
+    free(f->scv_strings);
+    f->scv_cards = NULL;
+    f->scv_strings = NULL;
+    f->n_scv_cards = 0;
+    f->scv_damaged = f->has_sample = false;
+    f->sample_s = 0;
+}
+
+static void node_free(struct ledger_node *node)
+{
+    departures_clear(node->facts);
+    scv_clear(node->facts);
+    free(node->facts->departures);
+    free(node->facts->listed);
+    free(node->facts);
+    free(node->cards);
+    free((char *)node->name.p);
+    free(node);
+}
+
+void ledger_free(struct ledger *l)
+{
+    if (!l)
+        return;
+    ledger_pods_free(l);
+    for (size_t i = 0; i < l->n_nodes; i++)
+        if (l->nodes[i])
+            node_free(l->nodes[i]);
+    map_fini(&l->nodes_by_name);
+    map_fini(&l->pods_by_uid);
+    free(l->nodes);
+    free(l->free_slots);
+    free(l->classes);
+    free(l);
+}
+
+const struct ledger_settings *ledger_settings(const struct ledger *l)
+{
+    return &l->settings;
+}
+
+/* Nodes */
+
+const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name)
+{
+    return map_get(&l->nodes_by_name, name);
+}
+
+uint32_t ledger_node_slots(const struct ledger *l)
+{
+    return (uint32_t)l->n_nodes;
+}
+
+const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
+{
+    return l->nodes[slot];
+}
+
+struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
+{
+    struct ledger_node *node = map_get(&l->nodes_by_name, name);
+    if (node)
+        return node;
+    node = xcalloc(1, sizeof *node);
+    node->facts = xcalloc(1, sizeof *node->facts);
+    node->name = (struct span){xmemdup0(name.p, name.n), name.n};
+    if (l->n_free_slots) {
+        node->id = l->free_slots[--l->n_free_slots];
+    } else {
+        MEM_GROW(l->nodes, l->nodes_cap, l->n_nodes + 1);
+        node->id = (uint32_t)l->n_nodes++;
+    }
+    l->nodes[node->id] = node;
+    map_set(&l->nodes_by_name, node->name, node);
+    node->state = NODE_UNKNOWN;
+    return node;
+}
+
+void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
+{
+    for (int kind = LEDGER_NODE; kind <= LEDGER_UNHEALTHY; kind++)
+        if (node->facts->has[kind])
+            return;
+    if (node->pods || node->nominated)
+        return;
+    map_remove(&l->nodes_by_name, node->name);
+    l->nodes[node->id] = NULL;
+    MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
+    l->free_slots[l->n_free_slots++] = node->id;
+    node_free(node);
+}
+
+static struct ledger_node *object_seen(struct ledger *l, struct span name,
+                                       enum ledger_kind kind, uint64_t list)
+{
+    struct ledger_node *node = ledger_node_need(l, name);
+    node->facts->has[kind] = true;
+    node->facts->seen[kind] = list;
+    return node;
+}
+
+void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
+{
+    struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
+    n->facts->mode = node->mode;
+    n->facts->capacity = node->capacity;
+    n->facts->allocatable = node->allocatable;
+    ledger_view(l, n);
+}
+
+/* Copies the cards with all their strings into one block. */
+static void scv_copy(struct ledger_node_facts *f, const struct scv *scv)
+{
+    cleanup_buf struct buf strings = {0};
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        buf_add_span(&strings, scv->cards[i].model);
+        buf_add_span(&strings, scv->cards[i].uuid);
+    }
+    f->scv_strings = buf_take(&strings);
+    f->scv_cards = xcalloc(scv->n_cards, sizeof *f->scv_cards);
+    f->n_scv_cards = scv->n_cards;
+    const char *at = f->scv_strings;
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        struct scv_card *card = &f->scv_cards[i];
+        *card = scv->cards[i];
+        card->health = (struct span){0}; /* `healthy` says it */
+        card->model.p = at;
+        at += card->model.n;
+        card->uuid.p = at;
+        at += card->uuid.n;
+    }
+}
+
+void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
+{
+    struct ledger_node *node = object_seen(l, scv->meta.name, LEDGER_SCV, list);
+    struct ledger_node_facts *f = node->facts;
+    scv_clear(f);
+    f->scv_damaged = scv->damaged;
+    f->has_sample = scv->has_update_time;
+    f->sample_s = scv->update_time;
+    if (!scv->damaged)
+        scv_copy(f, scv);
+    departures_expire(f);
+    ledger_view(l, node);
+}
+
+void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list)
+{
+    const struct ledger_node *old = ledger_node_find(l, name);
+    bool news = !old || !old->facts->has[LEDGER_LEASE];
+    struct ledger_node *node = object_seen(l, name, LEDGER_LEASE, list);
+    if (news) /* it is renewed all the time; only its existence counts */
+        ledger_view(l, node);
+}
+
+void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
+                           uint64_t list)
+{
+    struct ledger_node *node = object_seen(l, u->node, LEDGER_UNHEALTHY, list);
+    struct ledger_node_facts *f = node->facts;
+    free(f->listed);
+    f->listed = xcalloc(u->n, sizeof *f->listed);
+    if (u->n)
+        memcpy(f->listed, u->cards, u->n * sizeof *f->listed);
+    f->n_listed = u->n;
+    f->list_damaged = u->damaged;
+    ledger_view(l, node);
+}
+
+static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_kind kind)
+{
+    struct ledger_node_facts *f = node->facts;
+    f->has[kind] = false;
+    if (kind == LEDGER_SCV)
+        scv_clear(f);
+    if (kind == LEDGER_UNHEALTHY)
+        f->n_listed = 0;
+    ledger_view(l, node);
+    ledger_node_drop_if_unused(l, node);
+}
+
+static void object_gone_by_name(struct ledger *l, struct span name, enum ledger_kind kind)
+{
+    struct ledger_node *node = map_get(&l->nodes_by_name, name);
+    if (node && node->facts->has[kind])
+        object_gone(l, node, kind);
+}
+
+void ledger_node_gone(struct ledger *l, struct span name)
+{
+    object_gone_by_name(l, name, LEDGER_NODE);
+}
+
+void ledger_scv_gone(struct ledger *l, struct span name)
+{
+    object_gone_by_name(l, name, LEDGER_SCV);
+}
+
+void ledger_lease_gone(struct ledger *l, struct span name)
+{
+    object_gone_by_name(l, name, LEDGER_LEASE);
+}
+
+void ledger_unhealthy_gone(struct ledger *l, struct span node)
+{
+    object_gone_by_name(l, node, LEDGER_UNHEALTHY);
+}
+
+void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
+{
+    for (size_t i = 0; i < l->n_nodes; i++) {
+        struct ledger_node *node = l->nodes[i];
+        if (node && node->facts->has[kind] && node->facts->seen[kind] != list)
+            object_gone(l, node, kind);
+    }
+}
+
+/* Departures */
+
+void departures_add(struct ledger_node_facts *f, const struct ledger_share *share,
+                    int64_t at_s)
+{
+    if (f->n_departures == DEPARTURES_MAX) {
+        /* The oldest gives way: its memory may be taken for used from outside until the
+         * next sample, which errs on the safe side. */
+        free((char *)f->departures[0].uuid.p);
+        memmove(f->departures, f->departures + 1,
+                (DEPARTURES_MAX - 1) * sizeof *f->departures);
+        f->n_departures--;
+    }
+    MEM_GROW(f->departures, f->departures_cap, f->n_departures + 1);
+    f->departures[f->n_departures++] = (struct departure){
+        .uuid = {xmemdup0(share->uuid.p, share->uuid.n), share->uuid.n},
+        .card = share->card,
+        .mib = share->mib,
+        .at_s = at_s,
+    };
+}
+
+void departures_expire(struct ledger_node_facts *f)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < f->n_departures; i++) {
+        if (f->has_sample && f->departures[i].at_s >= f->sample_s)
+            f->departures[kept++] = f->departures[i];
+        else
+            free((char *)f->departures[i].uuid.p);
+    }
+    f->n_departures = kept;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static void pod_free(struct ledger_pod *pod)
+{
+    free(pod->strings);
+    free((char *)pod->why_not.p);
+    free(pod->request.parts);
+    free(pod->shares);
+    free(pod);
+}
+
+void ledger_pods_free(struct ledger *l)
+{
+    for (struct ledger_pod *pod = l->pods, *next; pod; pod = next) {
+        next = pod->next_all;
+        pod_free(pod);
+    }
+}
+
+struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid)
+{
+    return map_get(&l->pods_by_uid, uid);
+}
+
+const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
+{
+    *n = l->n_classes;
+    return l->classes;
+}
+
+static bool same_request(const struct request *a, const struct request *b)
+{
+    return a->kind == b->kind && a->cards == b->cards && a->units == b->units &&
+           a->placement == b->placement;
+}
+
+/* Counts the pod in or out among the waiting. */
+static void class_add(struct ledger *l, const struct ledger_pod *pod)
+{
+    const struct request *r = &pod->request;
+    if (r->kind == REQUEST_NONE)
+        return;
+    size_t i = 0;
+    while (i < l->n_classes && !same_request(&l->classes[i].request, r))
+        i++;
+    if (i == l->n_classes) {
+        MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
+        l->classes[l->n_classes++] = (struct ledger_class){.request = *r};
+        l->classes[i].request.parts = NULL;
+        l->classes[i].request.n_parts = 0;
+    }
+    l->classes[i].pods++;
+}
+
+static void class_remove(struct ledger *l, const struct ledger_pod *pod)
+{
+    if (pod->request.kind == REQUEST_NONE)
+        return;
+    size_t i = 0;
+    while (!same_request(&l->classes[i].request, &pod->request))
+        i++;
+    if (--l->classes[i].pods == 0)
+        l->classes[i] = l->classes[--l->n_classes];
+}
+
+size_t ledger_waiting(const struct ledger *l)
+{
+    return l->n_waiting;
+}
+
+struct ledger_pod *ledger_first_waiting(const struct ledger *l)
+{
+    return l->waiting;
+}
+
+struct ledger_pod *ledger_first_pod(const struct ledger *l)
+{
+    return l->pods;
+}
+
+static void list_push(struct ledger_pod **head, struct ledger_pod *pod)
+{
+    pod->prev = NULL;
+    pod->next = *head;
+    if (*head)
+        (*head)->prev = pod;
+    *head = pod;
+}
+
+static void list_remove(struct ledger_pod **head, struct ledger_pod *pod)
+{
+    if (pod->prev)
+        pod->prev->next = pod->next;
+    else
+        *head = pod->next;
+    if (pod->next)
+        pod->next->prev = pod->prev;
+    pod->next = pod->prev = NULL;
+}
+
+static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_name)
+{
+    struct ledger_node *old = pod->nominated_node;
+    struct ledger_node *node = node_name.n ? ledger_node_need(l, node_name) : NULL;
+    if (old == node)
+        return;
+    if (old) {
+        if (pod->prev_nominated)
+            pod->prev_nominated->next_nominated = pod->next_nominated;
+        else
+            old->nominated = pod->next_nominated;
+        if (pod->next_nominated)
+            pod->next_nominated->prev_nominated = pod->prev_nominated;
+        pod->next_nominated = pod->prev_nominated = NULL;
+    }
+    pod->nominated_node = node;
+    if (node) {
+        pod->next_nominated = node->nominated;
+        if (node->nominated)
+            node->nominated->prev_nominated = pod;
+        node->nominated = pod;
+        node->generation = ++l->generation;
+    }
+    if (old) {
+        old->generation = ++l->generation;
+        ledger_node_drop_if_unused(l, old);
+    }
+}
+
+static void set_request(struct ledger_pod *pod, const struct request *request,
+                        const char *why_not)
+{
+    free(pod->request.parts);
+    free((char *)pod->why_not.p);
+    pod->request = *request;
+    pod->request.parts = xcalloc(request->n_parts, sizeof *request->parts);
+    if (request->n_parts)
+        memcpy(pod->request.parts, request->parts,
+               request->n_parts * sizeof *request->parts);
+    pod->why_not = (struct span){0};
+    if (why_not)
+        pod->why_not = (struct span){xstrdup(why_not), strlen(why_not)};
+}
+
+static void start_waiting(struct ledger *l, struct ledger_pod *pod)
+{
+    list_push(&l->waiting, pod);
+    l->n_waiting++;
+    class_add(l, pod);
+}
+
+static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *meta)
+{
+    struct ledger_pod *pod = xcalloc(1, sizeof *pod);
+    cleanup_buf struct buf strings = {0};
+    buf_add_span(&strings, meta->uid);
+    buf_addc(&strings, '\0');
+    buf_add_span(&strings, meta->ns);
+    buf_addc(&strings, '\0');
+    buf_add_span(&strings, meta->name);
+    pod->strings = xmemdup0(strings.p, strings.n);
+    pod->uid = (struct span){pod->strings, meta->uid.n};
+    pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
+    pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};
+    map_set(&l->pods_by_uid, pod->uid, pod);
+
+    pod->next_all = l->pods;
+    if (l->pods)
+        l->pods->prev_all = pod;
+    l->pods = pod;
+    start_waiting(l, pod);
+    return pod;
+}
+
+struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
+                                  const struct request *request, const char *why_not)
+{
+    struct ledger_pod *p = ledger_pod_find(l, pod->meta.uid);
+    bool known = p != NULL;
+    if (!p)
+        p = pod_new(l, &pod->meta);
+    if (p->node)
+        return p;
+    p->priority = pod->priority;
+    if (!known || !same_request(&p->request, request) || p->why_not.p || why_not) {
+        class_remove(l, p);
+        set_request(p, request, why_not);
+        class_add(l, p);
+    }
+    nominate(l, p, pod->nominated_node);
+    return p;
+}
+
+static struct ledger_share *shares_copy(const struct ledger_share *shares, uint32_t n)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < n; i++)
+        bytes += shares[i].uuid.n;
+    struct ledger_share *copy = xmalloc(n * sizeof *copy + bytes);
+    char *at = (char *)(copy + n);
+    for (uint32_t i = 0; i < n; i++) {
+        copy[i] = shares[i];
+        copy[i].on = NULL;
+        copy[i].uuid.p = at;
+        if (shares[i].uuid.n)
+            memcpy(at, shares[i].uuid.p, shares[i].uuid.n);
+        at += shares[i].uuid.n;
+    }
+    return copy;
+}
+
+/* Takes the pod from where it is listed: a node, or among the waiting. */
+static struct ledger_node *unlist(struct ledger *l, struct ledger_pod *pod)
+{
+    struct ledger_node *node = pod->node;
+    list_remove(node ? &node->pods : &l->waiting, pod);
+    if (!node) {
+        l->n_waiting--;
+        class_remove(l, pod);
+    }
+    pod->node = NULL;
+    return node;
+}
+
+static void left(struct ledger *l, struct ledger_node *node)
+{
+    if (!node)
+        return;
+    ledger_view(l, node);
+    ledger_node_drop_if_unused(l, node);
+}
+
+static bool same_shares(const struct ledger_pod *pod, const struct ledger_share *shares,
+                        uint32_t n)
+{
+    if (pod->n_shares != n)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ledger_share *a = &pod->shares[i], *b = &shares[i];
+        if (a->card != b->card || a->mib != b->mib || !span_eq(a->uuid, b->uuid))
+            return false;
+    }
+    return true;
+}
+
+void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name,
+                      const struct ledger_share *shares, uint32_t n)
+{
+    if (pod->node && span_eq(pod->node->name, name) && same_shares(pod, shares, n))
+        return;
+    struct ledger_share *copy = shares_copy(shares, n);
+    struct ledger_node *node = ledger_node_need(l, name);
+    struct ledger_node *old = unlist(l, pod);
+    free(pod->shares);
+    pod->shares = copy;
+    pod->n_shares = n;
+    pod->node = node;
+    list_push(&node->pods, pod);
+    nominate(l, pod, (struct span){0});
+    if (old != node)
+        left(l, old);
+    ledger_view(l, node);
+}
+
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+{
+    if (pod->running)
+        return;
+    pod->running = true;
+    pod->running_since_s = wall_s;
+    if (pod->node)
+        ledger_view(l, pod->node);
+}
+
+void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
+{
+    if (!pod->node)
+        return;
+    struct ledger_node *node = unlist(l, pod);
+    free(pod->shares);
+    pod->shares = NULL;
+    pod->n_shares = 0;
+    start_waiting(l, pod);
+    left(l, node);
+}
+
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+{
+    struct ledger_node *node = pod->node;
+    const struct ledger_node_facts *f = node ? node->facts : NULL;
+    /* Only what the sample shows can be mistaken for memory used from outside. */
+    if (f && f->has_sample && pod->running && pod->running_since_s < f->sample_s)
+        for (uint32_t i = 0; i < pod->n_shares; i++)
+            departures_add(node->facts, &pod->shares[i], wall_s);
+    nominate(l, pod, (struct span){0});
+    unlist(l, pod);
+    if (pod->prev_all)
+        pod->prev_all->next_all = pod->next_all;
+    else
+        l->pods = pod->next_all;
+    if (pod->next_all)
+        pod->next_all->prev_all = pod->prev_all;
+    map_remove(&l->pods_by_uid, pod->uid);
+    left(l, node);
+    pod_free(pod);
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/ledger.h"
+
+/* What a pod that was seen running has left behind on a card: memory that a sample taken
+ * before may still show as used. */
+struct departure {
+    struct span uuid; /* owned */
+    int32_t card;
+    int64_t mib;
+    int64_t at_s;
+};
+
+/* What the objects said about a node, as they said it. */
+struct ledger_node_facts {
+    bool has[4];      /* by enum ledger_kind */
+    uint64_t seen[4]; /* the list in which it was seen last */
+
+    struct node_resources capacity, allocatable;
+    enum node_mode mode;
+
+    struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
+    size_t n_scv_cards;
+    char *scv_strings;
+    bool scv_damaged, has_sample;
+    int64_t sample_s; /* when the Scv's values were read */
+
+    int32_t *listed; /* cards that the ConfigMap names */
+    size_t n_listed;
+    bool list_damaged;
+
+    struct departure *departures;
+    size_t n_departures, departures_cap;
+};
+
+struct ledger {
+    struct ledger_settings settings;
+    struct map nodes_by_name, pods_by_uid;
+    struct ledger_node **nodes; /* by slot; NULL: free */
+    size_t n_nodes, nodes_cap;
+    uint32_t *free_slots;
+    size_t n_free_slots, free_slots_cap;
+    struct ledger_pod *pods;    /* all, newest first */
+    struct ledger_pod *waiting; /* newest first */
+    size_t n_waiting;
+    struct ledger_class *classes; /* of the waiting pods */
+    size_t n_classes, classes_cap;
+    uint64_t generation;
+};
+
+/* Brings everything that is derived up to date (ledger_view.c). */
+void ledger_view(struct ledger *l, struct ledger_node *node);
+
+/* The node of that name, made when it is not there. */
+struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
+/* Frees the node when nothing speaks of it any more. */
+void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
+void ledger_pods_free(struct ledger *l);
+void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share,
+                    int64_t at_s);
+/* Forgets the departures that the newest sample no longer shows. */
+void departures_expire(struct ledger_node_facts *facts);

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+#include "base/mem.h"
+
+/*
+ * From facts to view: which cards a node has, what is promised on each, what is left. All
+ * of it is worked out anew for the one node that was written to; with the handful of
+ * cards and pods of a node that is cheaper than keeping differences right.
+ */
+
+static enum node_state state_of(const struct ledger *l, const struct ledger_node_facts *f)
+{
+    if (f->has[LEDGER_UNHEALTHY] && f->list_damaged)
+        return NODE_LIST_DAMAGED;
+    if (f->has[LEDGER_SCV]) {
+        if (f->scv_damaged)
+            return NODE_SCV_DAMAGED;
+        return f->n_scv_cards ? NODE_USABLE : NODE_SCV_EMPTY;
+    }
+    if (f->has[LEDGER_LEASE] || l->settings.require_scv)
+        return NODE_SCV_MISSING;
+    if (!f->has[LEDGER_NODE])
+        return NODE_UNKNOWN;
+    if (f->capacity.mem <= 0)
+        return NODE_NO_GPU;
+    if (f->capacity.cards <= 0)
+        return NODE_NO_COUNT;
+    bool low =
+        f->allocatable.mem < f->capacity.mem || f->allocatable.cards < f->capacity.cards;
+    if (low && f->n_listed == 0)
+        return NODE_ALLOCATABLE_LOW;
+    return NODE_USABLE;
+}
+
+static bool is_listed(const struct ledger_node_facts *f, int32_t index)
+{
+    for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++)
+        if (f->listed[i] == index)
+            return true;
+    return false;
+}
+
+static void resize_cards(struct ledger_node *node, size_t n)
+{
+    if (node->n_cards != n)
+        node->cards = xreallocarray(node->cards, n, sizeof *node->cards);
+    node->n_cards = (uint32_t)n;
+}
+
+static void cards_from_scv(struct ledger_node *node)
+{
+    const struct ledger_node_facts *f = node->facts;
+    resize_cards(node, f->n_scv_cards);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct scv_card *from = &f->scv_cards[i];
+        node->cards[i] = (struct card){
+            .index = from->id,
+            .out = from->healthy ? CARD_IN : CARD_UNHEALTHY,
+            .total_mib = from->total_mib,
+            .used_mib = f->has_sample ? scv_card_used(from) : -1,
+            .model = from->model,
+            .uuid = from->uuid,
+        };
+    }
+}
+
+static void cards_from_capacity(const struct ledger *l, struct ledger_node *node)
+{
+    const struct node_resources *c = &node->facts->capacity;
+    size_t n = 0;
+    if (c->cards > 0 && c->mem > 0)
+        n = c->cards < SCV_MAX_CARDS ? (size_t)c->cards : SCV_MAX_CARDS;
+    resize_cards(node, n);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        node->cards[i] = (struct card){
+            .index = (int32_t)i,
+            .total_mib = c->mem / c->cards * l->settings.unit_mib,
+            .used_mib = -1,
+        };
+}
+
+/* The card that a promise is on. A UUID decides where both sides have one; an index that
+ * now belongs to another card does not. */
+static struct card *find_card(struct ledger_node *node, int32_t index, struct span uuid)
+{
+    struct card *by_index = NULL;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        struct card *card = &node->cards[i];
+        if (uuid.n && span_eq(card->uuid, uuid))
+            return card;
+        if (card->index == index)
+            by_index = card;
+    }
+    if (by_index && uuid.n && by_index->uuid.n)
+        return NULL;
+    return by_index;
+}
+
+static bool in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+{
+    return pod->running && pod->running_since_s < f->sample_s;
+}
+
+static void charge(struct card *card, int64_t mib, bool whole)
+{
+    card->promised_mib += mib;
+    card->pods++;
+    card->whole |= whole;
+}
+
+/* A pod that somebody else bound without naming a card. With one card there is no doubt;
+ * with several, only what it really uses can be seen, as memory used from outside. */
+static int64_t unplaced_mib(const struct ledger *l, const struct ledger_node *node,
+                            const struct ledger_pod *pod)
+{
+    if (node->n_cards != 1 || pod->request.kind == REQUEST_NONE)
+        return -1;
+    if (pod->request.kind == REQUEST_CARDS)
+        return node->cards[0].total_mib;
+    return pod->request.units * l->settings.unit_mib;
+}
+
+/* Adds up the promises; own[i]: what of card i's sample belongs to them. */
+static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
+{
+    for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        bool whole = pod->request.kind == REQUEST_CARDS;
+        bool sampled = in_sample(node->facts, pod);
+        for (uint32_t i = 0; i < pod->n_shares; i++) {
+            struct ledger_share *share = &pod->shares[i];
+            struct card *card = find_card(node, share->card, share->uuid);
+            share->on = card;
+            if (!card)
+                continue;
+            int64_t mib =
+                whole && share->mib < card->total_mib ? card->total_mib : share->mib;
+            charge(card, mib, whole);
+            own[card - node->cards] += sampled ? mib : 0;
+        }
+        int64_t mib = pod->n_shares ? -1 : unplaced_mib(l, node, pod);
+        if (mib >= 0) {
+            charge(&node->cards[0], mib, whole);
+            own[0] += sampled ? mib : 0;
+        }
+    }
+    const struct ledger_node_facts *f = node->facts;
+    for (size_t i = 0; i < f->n_departures; i++) {
+        const struct departure *d = &f->departures[i];
+        struct card *card = find_card(node, d->card, d->uuid);
+        if (card)
+            own[card - node->cards] += d->mib;
+    }
+}
+
+static void settle_card(const struct ledger *l, struct card *card, int64_t own)
+{
+    int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
+    if (card->used_mib >= 0 && outside > 0)
+        card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
+    int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
+    if (card->out == CARD_IN && !card->whole && left > 0)
+        card->free_mib = left;
+}
+
+bool card_is_free(const struct card *card)
+{
+    return card->out == CARD_IN && card->pods == 0 && card->withheld_mib == 0 &&
+           card->total_mib > 0;
+}
+
+static void sum_up(struct ledger *l, struct ledger_node *node)
+{
+    node->free_cards = node->healthy_cards = 0;
+    node->best_free_mib = node->largest_mib = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        node->free_cards += card_is_free(card);
+        node->healthy_cards += card->out == CARD_IN;
+        if (card->free_mib > node->best_free_mib)
+            node->best_free_mib = card->free_mib;
+        if (card->total_mib > node->largest_mib)
+            node->largest_mib = card->total_mib;
+    }
+    node->generation = ++l->generation;
+}
+
+void ledger_view(struct ledger *l, struct ledger_node *node)
+{
+    int64_t own[SCV_MAX_CARDS] = {0};
+    const struct ledger_node_facts *f = node->facts;
+
+    node->state = state_of(l, f);
+    node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
+    if (f->has[LEDGER_SCV]) {
+        node->source = SOURCE_SCV;
+        cards_from_scv(node);
+    } else if (f->has[LEDGER_NODE] && node->state != NODE_SCV_MISSING) {
+        node->source = SOURCE_CAPACITY;
+        cards_from_capacity(l, node);
+    } else {
+        node->source = SOURCE_NONE;
+        resize_cards(node, 0);
+    }
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (is_listed(f, node->cards[i].index))
+            node->cards[i].out = CARD_LISTED;
+    charge_pods(l, node, own);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        settle_card(l, &node->cards[i], own[i]);
+    sum_up(l, node);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/node.h"
+
+#include "domain/keys.h"
+#include "domain/quantity.h"
+
+static void read_quantity(struct jread *j, struct arena *a, const char *where,
+                          int64_t *out)
+{
+    struct span text = {0};
+    if (jread_peek(j) == JREAD_NUMBER)
+        jread_raw(j, &text);
+    else
+        jread_text(j, where, a, &text);
+    if (text.p && quantity_read(text, out, NULL))
+        jread_fail(j, where, "a quantity is not a whole number");
+}
+
+static void read_resources(struct jread *j, struct arena *a, const char *where,
+                           struct node_resources *out)
+{
+    struct jread_str key;
+    jread_object(j, where);
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, KEY_GPU_MEM))
+            read_quantity(j, a, where, &out->mem);
+        else if (jread_key_is(key, KEY_GPU_COUNT))
+            read_quantity(j, a, where, &out->cards);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_status(struct jread *j, struct arena *a, struct node *node)
+{
+    struct jread_str key;
+    jread_object(j, "status");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "capacity"))
+            read_resources(j, a, "status.capacity", &node->capacity);
+        else if (jread_key_is(key, "allocatable"))
+            read_resources(j, a, "status.allocatable", &node->allocatable);
+        else
+            jread_skip(j);
+    }
+}
+
+static enum node_mode mode_of(struct span label)
+{
+    if (!label.p)
+        return NODE_ANY;
+    if (span_eq(label, SPAN("memory")))
+        return NODE_MEMORY;
+    if (span_eq(label, SPAN("card")))
+        return NODE_CARDS;
+    return NODE_MODE_WRONG;
+}
+
+void node_read(struct jread *j, struct arena *a, struct node *node)
+{
+    struct span mode = {0};
+    const struct object_field fields[] = {{OBJECT_LABEL, SPAN(KEY_MODE), &mode}};
+    struct jread_str key;
+    *node = (struct node){.capacity = {-1, -1}, .allocatable = {-1, -1}};
+    jread_object(j, "node");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
+            object_meta_read(j, a, &node->meta, fields, 1);
+        else if (jread_key_is(key, "status"))
+            read_status(j, a, node);
+        else
+            jread_skip(j);
+    }
+    node->mode = mode_of(mode);
+    object_meta_check(j, &node->meta);
+}

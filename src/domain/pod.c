@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/pod.h"
+
+#include "base/mem.h"
+#include "domain/keys.h"
+
+/* Containers as they are read, before it is known how many app containers there are. */
+struct reading {
+    struct pod *pod;
+    struct arena *a;
+    size_t cap;
+    uint32_t apps, sidecars, inits;
+};
+
+/* A quantity: a string, or a bare number as people write it in manifests. */
+static void read_quantity(struct jread *j, struct arena *a, struct span *out)
+{
+    struct span raw;
+    if (jread_peek(j) == JREAD_NUMBER) {
+        if (jread_raw(j, &raw))
+            *out = raw;
+    } else {
+        jread_text(j, "resources.limits", a, out);
+    }
+}
+
+static void read_resources(struct jread *j, struct arena *a, struct pod_container *c)
+{
+    struct jread_str key;
+    jread_object(j, "resources");
+    while (jread_member(j, &key)) {
+        if (!jread_key_is(key, "limits")) {
+            jread_skip(j);
+            continue;
+        }
+        jread_object(j, "resources.limits");
+        while (jread_member(j, &key)) {
+            if (jread_key_is(key, KEY_GPU_MEM))
+                read_quantity(j, a, &c->mem);
+            else if (jread_key_is(key, KEY_GPU_COUNT))
+                read_quantity(j, a, &c->cards);
+            else
+                jread_skip(j);
+        }
+    }
+}
+
+static void add_container(struct reading *r, const struct pod_container *c)
+{
+    struct pod *pod = r->pod;
+    if (!c->mem.p && !c->cards.p)
+        return;
+    if (pod->n_containers == r->cap) {
+        size_t cap = r->cap ? r->cap * 2 : 4;
+        struct pod_container *more = arena_alloc(r->a, cap * sizeof *more);
+        if (r->cap)
+            memcpy(more, pod->containers, r->cap * sizeof *more);
+        pod->containers = more;
+        r->cap = cap;
+    }
+    pod->containers[pod->n_containers++] = *c;
+}
+
+static void read_container(struct jread *j, struct reading *r, bool init)
+{
+    struct jread_str key, policy;
+    struct pod_container c = {.role = init ? CONTAINER_INIT : CONTAINER_APP};
+    jread_object(j, "container");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "resources")) {
+            read_resources(j, r->a, &c);
+        } else if (init && jread_key_is(key, "restartPolicy")) {
+            if (jread_string(j, "restartPolicy", &policy) &&
+                jread_key_is(policy, "Always"))
+                c.role = CONTAINER_SIDECAR;
+        } else {
+            jread_skip(j);
+        }
+    }
+    c.order = init ? r->inits++ : r->apps;
+    c.index = c.role == CONTAINER_APP ? r->apps++ : 0;
+    if (c.role == CONTAINER_SIDECAR)
+        c.index = r->sidecars++;
+    add_container(r, &c);
+}
+
+static void read_containers(struct jread *j, struct reading *r, bool init)
+{
+    jread_array(j, init ? "spec.initContainers" : "spec.containers");
+    while (jread_item(j))
+        read_container(j, r, init);
+}
+
+static void read_spec(struct jread *j, struct reading *r)
+{
+    struct pod *pod = r->pod;
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "nodeName"))
+            jread_text(j, "spec.nodeName", r->a, &pod->node);
+        else if (jread_key_is(key, "priority"))
+            jread_i64(j, "spec.priority", &pod->priority);
+        else if (jread_key_is(key, "containers"))
+            read_containers(j, r, false);
+        else if (jread_key_is(key, "initContainers"))
+            read_containers(j, r, true);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_phase(struct jread *j, enum pod_phase *phase)
+{
+    static const struct {
+        struct span name;
+        enum pod_phase phase;
+    } names[] = {
+        {{"Pending", 7}, POD_PENDING},     {{"Running", 7}, POD_RUNNING},
+        {{"Succeeded", 9}, POD_SUCCEEDED}, {{"Failed", 6}, POD_FAILED},
+        {{"Unknown", 7}, POD_UNKNOWN},
+    };
+    struct jread_str s;
+    if (!jread_string(j, "status.phase", &s))
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (jread_str_eq(s, names[i].name))
+            *phase = names[i].phase;
+}
+
+static void read_status(struct jread *j, struct arena *a, struct pod *pod)
+{
+    struct jread_str key;
+    jread_object(j, "status");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "phase"))
+            read_phase(j, &pod->phase);
+        else if (jread_key_is(key, "nominatedNodeName"))
+            jread_text(j, "status.nominatedNodeName", a, &pod->nominated_node);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
+{
+    const struct object_field fields[] = {
+        {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
+        {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
+        {OBJECT_ANNOTATION, SPAN(KEY_PLACEMENT), &pod->placement},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_DEV), &pod->dev},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_POD), &pod->pod_units},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSUME_TIME), &pod->assume_time},
+        {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
+        {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},
+    };
+    object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
+}
+
+void pod_read(struct jread *j, struct arena *a, struct pod *pod)
+{
+    struct jread_str key;
+    struct reading r = {.pod = pod, .a = a};
+    *pod = (struct pod){0};
+    jread_object(j, "pod");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
+            read_meta(j, a, pod);
+        else if (jread_key_is(key, "spec"))
+            read_spec(j, &r);
+        else if (jread_key_is(key, "status"))
+            read_status(j, a, pod);
+        else
+            jread_skip(j);
+    }
+    for (size_t i = 0; i < pod->n_containers; i++)
+        if (pod->containers[i].role == CONTAINER_SIDECAR)
+            pod->containers[i].index += r.apps;
+    object_meta_check(j, &pod->meta);
+}
+
+bool pod_is_over(const struct pod *pod)
+{
+    return pod->phase == POD_SUCCEEDED || pod->phase == POD_FAILED;
+}

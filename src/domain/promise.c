@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/promise.h"
+
+#include "base/mem.h"
+#include "domain/keys.h"
+
+enum {
+    INDEX_MAX = 65535,
+    UNITS_MAX = 1 << 30,
+};
+
+static struct promise_share *share_of(struct promise *p, int64_t card)
+{
+    for (size_t i = 0; i < p->n; i++)
+        if (p->shares[i].card == card)
+            return &p->shares[i];
+    if (p->n == REQUEST_MAX_CARDS)
+        return NULL;
+    p->shares[p->n] = (struct promise_share){.card = (int32_t)card, .units = -1};
+    return &p->shares[p->n++];
+}
+
+/* {"<container>": {"<card>": units}}: adds up what each card gives. False when damaged.
+ */
+static bool read_allocation(struct span text, struct promise *p)
+{
+    struct jread j;
+    struct jread_str container, card;
+    jread_init(&j, text.p, text.n);
+    jread_object(&j, "allocation");
+    while (jread_member(&j, &container)) {
+        jread_object(&j, "container");
+        while (jread_member(&j, &card)) {
+            int64_t index = -1, units = -1;
+            jread_i64(&j, "units", &units);
+            if (!span_i64((struct span){card.p, card.n}, &index) || index < 0 ||
+                index > INDEX_MAX || units < 0 || units > UNITS_MAX)
+                return false;
+            struct promise_share *share = share_of(p, index);
+            if (!share)
+                return false;
+            share->units = (share->units < 0 ? 0 : share->units) + units;
+        }
+    }
+    return jread_finish(&j, NULL) == 0;
+}
+
+/* "1" or "0,2": the cards in order. False when damaged. */
+static bool read_indexes(struct span text, struct promise *p)
+{
+    while (text.p) {
+        int64_t index;
+        if (!span_i64(span_trim(span_cut(&text, ',')), &index) || index < 0 ||
+            index > INDEX_MAX || !share_of(p, index))
+            return false;
+    }
+    return true;
+}
+
+/* The UUIDs stand in the order of the index annotation. */
+static void read_uuids(struct span idx, struct span uuids, struct promise *p)
+{
+    while (idx.p && uuids.p) {
+        int64_t index;
+        struct span uuid = span_trim(span_cut(&uuids, ','));
+        if (!span_i64(span_trim(span_cut(&idx, ',')), &index))
+            return;
+        for (size_t i = 0; i < p->n; i++)
+            if (p->shares[i].card == index)
+                p->shares[i].uuid = uuid;
+    }
+}
+
+bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
+{
+    *promise = (struct promise){0};
+    if (!pod->idx.p && !pod->allocation.p)
+        return false;
+    promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
+    if (!pod->allocation.p || !read_allocation(pod->allocation, promise))
+        promise->n = 0;
+    size_t sure = promise->n;
+    if (!pod->idx.p || !read_indexes(pod->idx, promise))
+        promise->n = sure;
+    read_uuids(pod->idx, pod->card_uuid, promise);
+    return promise->n > 0;
+}
+
+int64_t promise_share_mib(const struct promise *p, size_t i,
+                          const struct request *request, int64_t unit_mib)
+{
+    int64_t said = 0, n = (int64_t)p->n;
+    for (size_t k = 0; k < p->n; k++)
+        said += p->shares[k].units > 0 ? p->shares[k].units : 0;
+    int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
+    int64_t even = (request->units + n - 1) / n;
+    if (said < request->units && units < even)
+        units = even;
+    return units * unit_mib;
+}
+
+static void add_list(struct buf *out, const char *key, const struct promise *p, bool dev)
+{
+    buf_addc(out, '"');
+    buf_adds(out, key);
+    buf_adds(out, "\":\"");
+    for (size_t i = 0; i < p->n; i++) {
+        if (i)
+            buf_addc(out, ',');
+        buf_add_i64(out, dev ? p->shares[i].card_units : p->shares[i].card);
+    }
+    buf_adds(out, "\",");
+}
+
+/* A member of the allocation, with its quotes escaped, since it is inside a string. */
+static void add_card(struct buf *out, int64_t card, int64_t units, bool first)
+{
+    buf_adds(out, first ? "\\\"" : ",\\\"");
+    buf_add_i64(out, card);
+    buf_adds(out, "\\\":");
+    buf_add_i64(out, units);
+}
+
+/* Memory: each container gets an even part of each card. Whole cards: the containers take
+ * the cards in turn. */
+static void add_allocation(struct buf *out, const struct promise *p,
+                           const struct request *r)
+{
+    size_t next = 0;
+    buf_adds(out, "\"" KEY_ALLOCATION "\":\"{");
+    for (size_t c = 0; c < r->n_parts; c++) {
+        const struct request_part *part = &r->parts[c];
+        buf_adds(out, c ? ",\\\"" : "\\\"");
+        buf_add_i64(out, part->index);
+        buf_adds(out, "\\\":{");
+        if (r->kind == REQUEST_MEMORY) {
+            for (size_t i = 0; i < p->n; i++)
+                add_card(out, p->shares[i].card, part->amount / (int64_t)p->n, i == 0);
+        } else {
+            for (int64_t k = 0; k < part->amount && next < p->n; k++, next++)
+                add_card(out, p->shares[next].card, p->shares[next].card_units, k == 0);
+        }
+        buf_addc(out, '}');
+    }
+    buf_adds(out, "}\"");
+}
+
+void promise_write(struct buf *out, const struct promise *p,
+                   const struct request *request, int64_t time_ns)
+{
+    int64_t units = request->units;
+    bool uuids = p->n > 0;
+    for (size_t i = 0; i < p->n; i++) {
+        uuids = uuids && p->shares[i].uuid.n > 0;
+        units += request->kind == REQUEST_CARDS ? p->shares[i].card_units : 0;
+    }
+    buf_addc(out, '{');
+    add_list(out, KEY_MEM_IDX, p, false);
+    add_list(out, KEY_MEM_DEV, p, true);
+    buf_adds(out, "\"" KEY_MEM_POD "\":\"");
+    buf_add_i64(out, units);
+    buf_adds(out, "\",\"" KEY_MEM_ASSIGNED "\":\"false\",\"" KEY_MEM_ASSUME_TIME "\":\"");
+    buf_add_i64(out, time_ns);
+    buf_adds(out, "\",");
+    add_allocation(out, p, request);
+    if (uuids) {
+        cleanup_buf struct buf list = {0};
+        for (size_t i = 0; i < p->n; i++) {
+            if (i)
+                buf_addc(&list, ',');
+            buf_add_span(&list, p->shares[i].uuid);
+        }
+        buf_adds(out, ",\"" KEY_CARD_UUID "\":");
+        buf_add_json(out, buf_span(&list));
+    }
+    buf_addc(out, '}');
+}

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/quantity.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/mem.h"
+
+/* A decimal number is kept as digits and a power of ten, a binary suffix as a power of
+ * two, so that nothing is rounded. */
+struct scale {
+    int ten, two;
+};
+
+static bool read_suffix(struct span s, struct scale *scale)
+{
+    static const struct {
+        const char *name;
+        struct scale scale;
+    } table[] = {
+        {"", {0, 0}},    {"n", {-9, 0}},  {"u", {-6, 0}},  {"m", {-3, 0}},
+        {"k", {3, 0}},   {"M", {6, 0}},   {"G", {9, 0}},   {"T", {12, 0}},
+        {"P", {15, 0}},  {"E", {18, 0}},  {"Ki", {0, 10}}, {"Mi", {0, 20}},
+        {"Gi", {0, 30}}, {"Ti", {0, 40}}, {"Pi", {0, 50}}, {"Ei", {0, 60}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(table); i++) {
+        if (span_eq(s, span_of(table[i].name))) {
+            *scale = table[i].scale;
+            return true;
+        }
+    }
+    if (s.n < 2 || (s.p[0] != 'e' && s.p[0] != 'E'))
+        return false;
+    struct span digits = {s.p + 1, s.n - 1};
+    if (digits.p[0] == '+' && digits.n > 1) {
+        digits.p++;
+        digits.n--;
+    }
+    int64_t exponent;
+    if (!span_i64(digits, &exponent) || exponent < -30 || exponent > 30)
+        return false;
+    *scale = (struct scale){(int)exponent, 0};
+    return true;
+}
+
+/* Digits with at most one point: the digits as a number, and how many stood behind it. */
+static bool read_digits(struct span *s, int64_t *value, int *behind)
+{
+    bool point = false, any = false;
+    *value = 0;
+    *behind = 0;
+    while (s->n) {
+        char c = s->p[0];
+        if (c == '.' && !point) {
+            point = true;
+        } else if (c >= '0' && c <= '9') {
+            if (__builtin_mul_overflow(*value, 10, value) ||
+                __builtin_add_overflow(*value, c - '0', value))
+                return false;
+            *behind += point;
+            any = true;
+        } else {
+            break;
+        }
+        s->p++;
+        s->n--;
+    }
+    return any;
+}
+
+static bool scale_up(int64_t *value, struct scale scale)
+{
+    for (; scale.ten > 0 && *value; scale.ten--)
+        if (__builtin_mul_overflow(*value, 10, value))
+            return false;
+    for (; scale.two > 0 && *value; scale.two--)
+        if (__builtin_mul_overflow(*value, 2, value))
+            return false;
+    for (; scale.ten < 0 && *value; scale.ten++) {
+        if (*value % 10)
+            return false;
+        *value /= 10;
+    }
+    return true;
+}
+
+int quantity_read(struct span text, int64_t *value, struct err *err)
+{
+    struct span rest = text;
+    struct scale scale;
+    int64_t v;
+    int behind;
+    if (rest.n && rest.p[0] == '+') {
+        rest.p++;
+        rest.n--;
+    }
+    if (!read_digits(&rest, &v, &behind) || !read_suffix(rest, &scale))
+        goto bad;
+    scale.ten -= behind;
+    if (!scale_up(&v, scale))
+        goto bad;
+    *value = v;
+    return 0;
+bad:
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not a whole number",
+                   text.n < 64 ? (int)text.n : 64, text.p);
+}
+
+int unit_read(struct span text, int64_t *mib, struct err *err)
+{
+    int64_t n;
+    if (span_eq(text, SPAN("GiB"))) {
+        *mib = 1024;
+        return 0;
+    }
+    if (span_eq(text, SPAN("MiB"))) {
+        *mib = 1;
+        return 0;
+    }
+    if (text.n > 3 && span_eq((struct span){text.p + text.n - 3, 3}, SPAN("MiB")) &&
+        span_i64((struct span){text.p, text.n - 3}, &n) && n >= 1 && n <= 1 << 20) {
+        *mib = n;
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "\"%.*s\" is none of GiB, MiB, <n>MiB",
+                   SPAN_ARG(text));
+}
+
+void unit_write(struct buf *out, int64_t mib)
+{
+    if (mib == 1024) {
+        buf_adds(out, "GiB");
+        return;
+    }
+    if (mib != 1)
+        buf_add_i64(out, mib);
+    buf_adds(out, "MiB");
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stddef.h>
+
+#include "base/log.h"
+#include "core/core.h"
+#include "domain/quantity.h"
+#include "extender/extender.h"
+
+static int parse_unit(struct span text, void *field, struct err *err)
+{
+    return unit_read(text, field, err);
+}
+
+static int parse_log_level(struct span text, void *field, struct err *err)
+{
+    enum log_level level;
+    if (log_level_parse(text, &level, err))
+        return -1;
+    *(int *)field = (int)level;
+    return 0;
+}
+
+#define AT(field) offsetof(struct extender_config, field)
+
+static const struct opt table[] = {
+    {.name = "kubeconfig", .env = "KUBECONFIG", .arg = "FILE", .type = OPT_STRING,
+     .offset = AT(kubeconfig),
+     .help = "How to reach the API server. Without it: the service account of the pod,\n"
+             "then ~/.kube/config."},
+    {.name = "context", .arg = "NAME", .type = OPT_STRING, .offset = AT(context),
+     .help = "Context of the kubeconfig, instead of its current one."},
+    {.name = "listen", .arg = "ADDRESS", .init = "0.0.0.0", .type = OPT_STRING,
+     .offset = AT(listen), .help = "IP address to listen on."},
+    {.name = "port", .env = "PORT", .arg = "N", .init = "12345", .type = OPT_INT,
+     .max = 65535, .offset = AT(port),
+     .help = "Port for kube-scheduler. 0 takes a free one; a line \"listening on\n"
+             "ADDRESS:PORT\" on standard error says which."},
+    {.name = "observe-port", .arg = "N", .init = "12346", .type = OPT_INT, .max = 65535,
+     .offset = AT(observe_port),
+     .help = "Port for those who only look: inspect, health, version."},
+    {.name = "connections", .arg = "N", .init = "128", .type = OPT_INT, .min = 1,
+     .max = 10000, .offset = AT(connections),
+     .help = "Connections to the main port at a time; each has a thread. More wait."},
+    {.name = "body-limit", .arg = "SIZE", .init = "64Mi", .type = OPT_SIZE, .min = 4096,
+     .max = 1 << 30, .offset = AT(max_body),
+     .help = "Largest request. With nodeCacheCapable: false, kube-scheduler sends whole\n"
+             "Node objects."},
+    {.name = "memory-unit", .arg = "GiB|MiB|<n>MiB", .init = "GiB", .type = OPT_CUSTOM,
+     .parse = parse_unit, .offset = AT(unit_mib),
+     .help = "What one unit of aliyun.com/gpu-mem is. Must be the same in extender,\n"
+             "device plugin and kubectl plugin."},
+    {.name = "external-tolerance", .arg = "MIB", .init = "1024", .type = OPT_INT,
+     .max = 1 << 30, .offset = AT(external_tolerance_mib),
+     .help = "Memory of a card that processes outside Kubernetes may use before it is\n"
+             "withheld from pods."},
+    {.name = "require-scv", .type = OPT_BOOL, .offset = AT(require_scv),
+     .help = "Give nothing out on a node without an Scv object, instead of trusting the\n"
+             "Node's capacity."},
+    {.name = "bind-any", .type = OPT_BOOL, .offset = AT(bind_any),
+     .help = "Also bind pods that ask for no GPU memory."},
+    {.name = "api-compression", .init = "on", .type = OPT_BOOL,
+     .offset = AT(api_compression),
+     .help = "Let the API server compress lists. Off is faster on a fast network."},
+    {.name = "lease-namespace", .arg = "NAME", .init = "kube-system", .type = OPT_STRING,
+     .offset = AT(lease_namespace),
+     .help = "Where the Lease gpushare-extender is, which says who may bind."},
+    {.name = "drain-timeout", .arg = "TIME", .init = "20s", .type = OPT_DURATION,
+     .offset = AT(drain_ms),
+     .help = "How long a stop waits for requests in flight."},
+    {.name = "log-level", .env = "LOG_LEVEL", .arg = "LEVEL", .init = "info",
+     .type = OPT_CUSTOM, .parse = parse_log_level, .offset = AT(log_level),
+     .help = "error, warn, info or debug."},
+    {0},
+};
+
+const struct opt_program extender_program = {
+    .name = "gpushare-extender",
+    .summary = "schedules GPU memory for kube-scheduler",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/extender.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "extender/server.h"
+#include "extender/store.h"
+#include "extender/sync.h"
+#include "extender/ticker.h"
+#include "extender/worker.h"
+
+enum {
+    BODIES_MAX = 256 << 20,
+    GIVE_BACK_MS = 3000,       /* for the lease at the end */
+};
+
+struct extender {
+    struct kube_client *client;
+    struct store *store;
+    struct sync *sync;
+    struct worker *leases, *checks, *marks; /* so that none waits behind another kind */
+    struct ticker *ticker;
+    struct server *server;
+    int64_t drain_ms;
+};
+
+static void perform(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct call_answer *answer)
+{
+    struct extender *e = ctx;
+    struct kube_request request;
+    struct httpc_reply reply;
+    struct err err = {0};
+    call_request(call, arena, &request);
+    int rc = kube_call(e->client, &request, &reply, &err);
+    struct call_result result = {.status = rc ? 0 : reply.status,
+                                 .body = arena_copy(arena, buf_span(&reply.body)),
+                                 .why = &err,
+                                 .sent = reply.sent};
+    httpc_reply_fini(&reply);
+    call_answer(call, &result, arena, answer);
+}
+
+static void stream(void *ctx, const struct core_output *output)
+{
+    struct extender *e = ctx;
+    sync_add(e->sync, output);
+}
+
+static void defer(void *ctx, const struct core_output *call)
+{
+    struct extender *e = ctx;
+    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_PUT;
+    worker_add(lease                               ? e->leases
+               : call->type == CORE_CALL_MARK_ROOM ? e->marks
+                                                   : e->checks,
+               call);
+}
+
+static void hurry(void *ctx)
+{
+    struct extender *e = ctx;
+    ticker_hurry(e->ticker);
+}
+
+static int connect_api(struct extender *e, const struct extender_config *config,
+                       struct err *err)
+{
+    struct kube_config kube = {0};
+    struct kube_config_sources sources = {
+        .kubeconfig = config->kubeconfig,
+        .context = config->context,
+        .host = getenv("KUBERNETES_SERVICE_HOST"),
+        .port = getenv("KUBERNETES_SERVICE_PORT"),
+        .home = getenv("HOME"),
+    };
+    if (kube_config_load(&sources, &kube, err) == 0)
+        e->client = kube_client_new(&kube, err);
+    if (e->client)
+        log_info("extender", "API server", LOG_S("server", kube.server),
+                 LOG_S("by", kube.source));
+    kube_config_fini(&kube);
+    return e->client ? 0 : -1;
+}
+
+/* Like no other process: two pods of one name, one after the other, differ too. */
+static char *make_identity(void)
+{
+    char host[256] = "unknown";
+    gethostname(host, sizeof host - 1);
+    return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
+}
+
+static void start_threads(struct extender *e, const struct extender_config *config)
+{
+    e->leases = worker_start("lease", e->store, perform, e);
+    e->checks = worker_start("checks", e->store, perform, e);
+    e->marks = worker_start("marks", e->store, perform, e);
+    e->sync = sync_start_thread(e->store, e->client, config->api_compression);
+}
+
+struct extender *extender_start(const struct extender_config *config, struct err *err)
+{
+    struct extender *e = xcalloc(1, sizeof *e);
+    cleanup_free char *identity = make_identity();
+    struct core_settings settings = {
+        .ledger = {config->unit_mib, config->external_tolerance_mib, config->require_scv},
+        .identity = identity,
+        .lease_namespace = config->lease_namespace,
+        .lease_name = "gpushare-extender",
+        .bind_any = config->bind_any,
+        .seed = rng_entropy(),
+    };
+    struct store_io io = {stream, defer, perform, hurry, e};
+    struct server_config server = {
+        .address = config->listen,
+        .port = (unsigned)config->port,
+        .observe_port = (unsigned)config->observe_port,
+        .connections = (unsigned)config->connections,
+        .max_body = (size_t)config->max_body,
+        .max_bodies = BODIES_MAX,
+    };
+    e->drain_ms = config->drain_ms;
+    e->ticker = ticker_new();
+    if (connect_api(e, config, err)) {
+        extender_stop(e);
+        return NULL;
+    }
+    e->store = store_new(&settings, &io);
+    start_threads(e, config);
+    e->server = server_start(&server, e->store, err);
+    if (!e->server) {
+        extender_stop(e);
+        return NULL;
+    }
+    ticker_start(e->ticker, e->store);
+    return e;
+}
+
+void extender_stop(struct extender *e)
+{
+    if (e->server) {
+        log_info("extender", "stopping");
+        if (!server_drain(e->server, e->drain_ms))
+            log_warn("extender", "requests were still in flight and are cut");
+        if (!store_stop(e->store, GIVE_BACK_MS))
+            log_warn("extender", "the lease could not be given back and will run out");
+    }
+    struct worker *workers[] = {e->leases, e->checks, e->marks};
+    server_stop(e->server);
+    ticker_stop(e->ticker);
+    sync_stop(e->sync);
+    for (size_t i = 0; i < ARRAY_LEN(workers); i++)
+        worker_stop(workers[i]);
+    /* No thread is left. */
+    for (size_t i = 0; i < ARRAY_LEN(workers); i++)
+        worker_free(workers[i]);
+    sync_free(e->sync);
+    ticker_free(e->ticker);
+    store_free(e->store);
+    kube_client_free(e->client);
+    free(e);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/verbs_priv.h"
+
+#include "placement/placement.h"
+
+/*
+ * filter. The names of nodes that fit are written as the bytes that came, straight into the
+ * reply; those that do not fit go to one of two lists, each with its reason.
+ */
+
+struct filter {
+    const struct extender_args *args;
+    const struct ledger *ledger;
+    const struct ledger_node *promised; /* the pod has a promise on that node already */
+    struct buf *passed, *failed, *never;
+};
+
+static void add_comma(struct buf *out)
+{
+    if (out->n && out->p[out->n - 1] != '[' && out->p[out->n - 1] != '{')
+        buf_addc(out, ',');
+}
+
+/* "<node>":" -- the reason follows, then a quote. */
+static void begin_reason(const struct filter *f, struct buf *out, const struct candidate *c)
+{
+    add_comma(out);
+    if (f->args->full)
+        buf_add_json(out, c->name);
+    else
+        buf_add_span(out, c->raw);
+    buf_addc(out, ':');
+}
+
+static void refuse_text(const struct filter *f, struct buf *out, const struct candidate *c,
+                        const char *text)
+{
+    begin_reason(f, out, c);
+    buf_add_json(out, span_of(text));
+}
+
+static void pass(const struct filter *f, const struct candidate *c)
+{
+    add_comma(f->passed);
+    buf_add_span(f->passed, c->raw);
+}
+
+/* A pod that holds a promise can only go where it is: its Binding may have taken effect. */
+static void judge_promised(const struct filter *f, const struct candidate *c)
+{
+    if (span_eq(f->promised->name, c->name)) {
+        pass(f, c);
+        return;
+    }
+    begin_reason(f, f->failed, c);
+    buf_adds(f->failed, "\"the pod has a promise on node ");
+    buf_add_span(f->failed, f->promised->name);
+    buf_adds(f->failed, ", and it is not known yet whether it is bound there\"");
+}
+
+static void judge(const struct filter *f, const struct candidate *c)
+{
+    const struct extender_args *args = f->args;
+    const struct request *r = &args->request;
+    const struct ledger_node *node = ledger_node_find(f->ledger, c->name);
+    if (!node) {
+        refuse_text(f, f->failed, c, "nothing is known of this node's GPUs yet");
+        return;
+    }
+    enum fit alone = placement_fit(node, r), fit = alone;
+    if (alone == FIT_YES && node->nominated)
+        fit = placement_fit_in_line(node, r, args->pod.priority, args->pod.meta.uid);
+    if (fit == FIT_YES) {
+        pass(f, c);
+        return;
+    }
+    struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
+    begin_reason(f, out, c);
+    buf_addc(out, '"');
+    placement_reason(out, node, r, alone == FIT_YES);
+    buf_addc(out, '"');
+}
+
+static void judge_all(const struct filter *f)
+{
+    const struct extender_args *args = f->args;
+    for (size_t i = 0; i < args->n; i++) {
+        if (args->bad.code != ERR_NONE)
+            refuse_text(f, f->never, &args->nodes[i], args->bad.msg);
+        else if (args->request.kind == REQUEST_NONE)
+            pass(f, &args->nodes[i]);
+        else if (f->promised)
+            judge_promised(f, &args->nodes[i]);
+        else
+            judge(f, &args->nodes[i]);
+    }
+}
+
+unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
+{
+    struct work *w = work_take(v);
+    const struct core *core;
+    unsigned status = verb_begin(v, w, body, reply, &core);
+    if (status == 200) {
+        const struct ledger *ledger = core_ledger(core);
+        const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
+        struct filter f = {&w->args, ledger, known ? known->node : NULL,
+                           reply,    &w->failed, &w->never};
+        buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
+                                     : "{\"Nodes\":null,\"NodeNames\":[");
+        judge_all(&f);
+        store_read_end(verbs_store(v));
+        buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
+        buf_adds(reply, ",\"FailedNodes\":{");
+        buf_add_span(reply, buf_span(&w->failed));
+        buf_adds(reply, "},\"FailedAndUnresolvableNodes\":{");
+        buf_add_span(reply, buf_span(&w->never));
+        buf_adds(reply, "},\"Error\":\"\"}");
+    }
+    work_give(v, w);
+    return status;
+}

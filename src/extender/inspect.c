@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/inspect.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "domain/quantity.h"
+#include "placement/placement.h"
+
+/* A JSON object or array being written: puts the commas. */
+static void comma(struct buf *out)
+{
+    char last = out->n ? out->p[out->n - 1] : '{';
+    if (last != '{' && last != '[')
+        buf_addc(out, ',');
+}
+
+static void key(struct buf *out, const char *name)
+{
+    comma(out);
+    buf_addc(out, '"');
+    buf_adds(out, name);
+    buf_adds(out, "\":");
+}
+
+static void number(struct buf *out, const char *name, int64_t value)
+{
+    key(out, name);
+    buf_add_i64(out, value);
+}
+
+static void text(struct buf *out, const char *name, struct span value)
+{
+    if (!value.n)
+        return;
+    key(out, name);
+    buf_add_json(out, value);
+}
+
+static void truth(struct buf *out, const char *name, bool value)
+{
+    key(out, name);
+    buf_adds(out, value ? "true" : "false");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
+    const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
+    int c = span_cmp(x->ns, y->ns);
+    c = c ? c : span_cmp(x->name, y->name);
+    return c ? c : span_cmp(x->uid, y->uid);
+}
+
+struct pods {
+    const struct ledger_pod **items;
+    size_t n, cap;
+};
+
+static void pods_add(struct pods *pods, const struct ledger_pod *pod)
+{
+    MEM_GROW(pods->items, pods->cap, pods->n + 1);
+    pods->items[pods->n++] = pod;
+}
+
+static void pods_sort(struct pods *pods)
+{
+    if (pods->n)
+        qsort(pods->items, pods->n, sizeof *pods->items, by_name);
+}
+
+static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib,
+                      int64_t unit)
+{
+    comma(out);
+    buf_addc(out, '{');
+    text(out, "name", pod->name);
+    text(out, "namespace", pod->ns);
+    number(out, "usedGPU", mib / unit);
+    text(out, "uid", pod->uid);
+    number(out, "mib", mib);
+    if (pod->request.kind == REQUEST_CARDS)
+        truth(out, "whole", true);
+    buf_addc(out, '}');
+}
+
+static const char *health(enum card_out out)
+{
+    return out == CARD_IN          ? "Healthy"
+           : out == CARD_UNHEALTHY ? "Unhealthy"
+                                   : "TakenOut";
+}
+
+static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
+{
+    int64_t mib = -1;
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].on == card)
+            mib = (mib < 0 ? 0 : mib) + pod->shares[i].mib;
+    return mib;
+}
+
+static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
+                       int64_t unit)
+{
+    comma(out);
+    buf_addc(out, '{');
+    number(out, "id", card->index);
+    number(out, "totalGPU", card->total_mib / unit);
+    number(out, "usedGPU", card->promised_mib / unit);
+    key(out, "pods");
+    buf_addc(out, '[');
+    for (size_t i = 0; i < pods->n; i++) {
+        int64_t mib = share_on(pods->items[i], card);
+        if (mib >= 0)
+            write_pod(out, pods->items[i], mib, unit);
+    }
+    buf_addc(out, ']');
+    text(out, "uuid", card->uuid);
+    text(out, "model", card->model);
+    text(out, "health", span_of(health(card->out)));
+    number(out, "totalMiB", card->total_mib);
+    number(out, "promisedMiB", card->promised_mib);
+    if (card->used_mib >= 0)
+        number(out, "usedMiB", card->used_mib);
+    if (card->withheld_mib)
+        number(out, "withheldMiB", card->withheld_mib);
+    number(out, "freeMiB", card->free_mib);
+    buf_addc(out, '}');
+}
+
+/* Promises on cards that are not there, and pods bound without a promise. */
+static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
+{
+    bool any = false;
+    for (size_t i = 0; i < pods->n; i++) {
+        const struct ledger_pod *pod = pods->items[i];
+        int64_t mib = pod->n_shares ? -1 : pod->request.units * unit;
+        for (uint32_t k = 0; k < pod->n_shares; k++)
+            if (!pod->shares[k].on)
+                mib = (mib < 0 ? 0 : mib) + pod->shares[k].mib;
+        if (mib < 0)
+            continue;
+        if (!any) {
+            key(out, "unplaced");
+            buf_addc(out, '[');
+        }
+        any = true;
+        write_pod(out, pod, mib, unit);
+    }
+    if (any)
+        buf_addc(out, ']');
+}
+
+static const char *source(enum node_source source)
+{
+    return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
+}
+
+static void write_node(struct buf *out, const struct ledger *l,
+                       const struct ledger_node *node)
+{
+    int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
+    cleanup_free const struct ledger_pod **items = NULL;
+    struct pods pods = {0};
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        pods_add(&pods, pod);
+    items = pods.items;
+    pods_sort(&pods);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        total += node->cards[i].total_mib / unit;
+        used += node->cards[i].promised_mib / unit;
+    }
+    comma(out);
+    buf_addc(out, '{');
+    text(out, "name", node->name);
+    number(out, "totalGPU", total);
+    number(out, "usedGPU", used);
+    key(out, "devs");
+    buf_addc(out, '[');
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        write_card(out, &node->cards[i], &pods, unit);
+    buf_addc(out, ']');
+    text(out, "source", span_of(source(node->source)));
+    write_unplaced(out, &pods, unit);
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
+        cleanup_buf struct buf why = {0};
+        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+        placement_reason(&why, node, &any, false);
+        text(out, "reason", buf_span(&why));
+    }
+    buf_addc(out, '}');
+}
+
+bool inspect_node(struct store *store, struct span name, struct buf *out)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger_node *node = ledger_node_find(l, name);
+    buf_adds(out, "{\"nodes\":[");
+    if (node)
+        write_node(out, l, node);
+    buf_addc(out, ']');
+    if (!node)
+        text(out, "error", SPAN("nothing is known of that node"));
+    store_read_end(store);
+    buf_addc(out, '}');
+    return node != NULL;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+/* The names of all nodes, copied, in order. */
+static size_t node_names(struct store *store, struct arena *a, struct span **names)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    uint32_t slots = ledger_node_slots(l);
+    size_t n = 0;
+    *names = arena_alloc(a, slots * sizeof **names);
+    for (uint32_t i = 0; i < slots; i++)
+        if (ledger_node_at(l, i))
+            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
+    store_read_end(store);
+    if (n)
+        qsort(*names, n, sizeof **names, compare_names);
+    return n;
+}
+
+static void write_nodes(struct store *store, struct buf *out)
+{
+    cleanup_arena struct arena a = {0};
+    struct span *names;
+    size_t n = node_names(store, &a, &names);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger *l = core_ledger(store_read(store));
+        const struct ledger_node *node = ledger_node_find(l, names[i]);
+        if (node)
+            write_node(out, l, node);
+        store_read_end(store);
+    }
+}
+
+static void write_waiting(const struct ledger *l, struct buf *out)
+{
+    cleanup_free const struct ledger_pod **items = NULL;
+    struct pods pods = {0};
+    for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next)
+        pods_add(&pods, pod);
+    items = pods.items;
+    pods_sort(&pods);
+    key(out, "waiting");
+    buf_addc(out, '[');
+    for (size_t i = 0; i < pods.n; i++) {
+        const struct ledger_pod *pod = pods.items[i];
+        cleanup_buf struct buf asks = {0};
+        request_write(&asks, &pod->request, ledger_settings(l)->unit_mib);
+        comma(out);
+        buf_addc(out, '{');
+        text(out, "name", pod->name);
+        text(out, "namespace", pod->ns);
+        text(out, "uid", pod->uid);
+        text(out, "asks", buf_span(&asks));
+        text(out, "error", pod->why_not);
+        buf_addc(out, '}');
+    }
+    buf_addc(out, ']');
+}
+
+void inspect_all(struct store *store, struct buf *out)
+{
+    struct err err = {0};
+    buf_adds(out, "{\"nodes\":[");
+    write_nodes(store, out);
+    buf_addc(out, ']');
+
+    const struct core *core = store_read(store);
+    const struct ledger *l = core_ledger(core);
+    cleanup_buf struct buf unit = {0};
+    unit_write(&unit, ledger_settings(l)->unit_mib);
+    text(out, "unit", buf_span(&unit));
+    truth(out, "leader", core_is_leader(core));
+    number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+    write_waiting(l, out);
+    if (core_ready(core, store_now(), &err))
+        text(out, "error", span_of(err.msg));
+    store_read_end(store);
+    buf_addc(out, '}');
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/server.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/inspect.h"
+
+enum {
+    FIRST_REQUEST_MS = 10 * 1000,
+    IDLE_MS = 120 * 1000, /* kube-scheduler keeps idle connections for 90 s */
+    OBSERVERS = 4096,
+    OBSERVER_THREADS = 2,
+    OBSERVER_BODY = 4096,
+};
+
+struct server {
+    struct httpd *httpd;
+    struct store *store;
+    struct verbs *verbs;
+    _Atomic bool draining;
+};
+
+typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
+
+static void run_verb(void *ctx, const struct httpd_request *req, struct httpd_reply *reply,
+                     verb_fn verb)
+{
+    struct server *s = ctx;
+    reply->status = verb(s->verbs, req->body, &reply->body);
+}
+
+static void on_filter(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    run_verb(ctx, req, reply, verb_filter);
+}
+
+static void on_prioritize(void *ctx, const struct httpd_request *req,
+                          struct httpd_reply *reply)
+{
+    run_verb(ctx, req, reply, verb_prioritize);
+}
+
+static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    run_verb(ctx, req, reply, verb_bind);
+}
+
+static void on_inspect(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    (void)req;
+    inspect_all(s->store, &reply->body);
+}
+
+static void on_inspect_node(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    const char *name = strrchr(req->path, '/') + 1;
+    if (!inspect_node(s->store, span_of(name), &reply->body))
+        reply->status = 404;
+}
+
+static void on_version(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
+}
+
+static void on_healthz(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    reply->content_type = "text/plain";
+    buf_adds(&reply->body, "ok\n");
+}
+
+static void on_readyz(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    struct err err = {0};
+    (void)req;
+    int rc = core_ready(store_read(s->store), store_now(), &err);
+    store_read_end(s->store);
+    if (rc == 0 && atomic_load(&s->draining))
+        rc = err_set(&err, ERR_UNAVAILABLE, "stopping");
+    reply->content_type = "text/plain";
+    reply->status = rc ? 503 : 200;
+    buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
+}
+
+#define PREFIX "/gpushare-scheduler"
+#define NGS    "/apis/nvidia-gpu-scheduler/v1/schedule"
+
+#define OBSERVER_ROUTES                                                                  \
+    {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
+        {"GET", "/readyz", on_readyz}, {"GET", "/inspect", on_inspect},                  \
+        {"GET", "/inspect/*", on_inspect_node}, {"GET", PREFIX "/inspect", on_inspect},  \
+        {"GET", PREFIX "/inspect/*", on_inspect_node}
+
+static const struct httpd_route verb_routes[] = {
+    {"POST", PREFIX "/filter", on_filter},
+    {"POST", PREFIX "/prioritize", on_prioritize},
+    {"POST", PREFIX "/bind", on_bind},
+    {"POST", "/filter", on_filter},
+    {"POST", "/prioritize", on_prioritize},
+    {"POST", "/bind", on_bind},
+    {"POST", NGS "/filter", on_filter},
+    {"POST", NGS "/prioritize", on_prioritize},
+    OBSERVER_ROUTES,
+    {0},
+};
+
+static const struct httpd_route observer_routes[] = {OBSERVER_ROUTES, {0}};
+
+static int listen_both(struct server *s, const struct server_config *config,
+                       struct err *err)
+{
+    struct httpd_listener verbs = {
+        .name = "verbs",
+        .address = config->address,
+        .port = config->port,
+        .mode = HTTPD_THREADS,
+        .connections = config->connections,
+        .max_body = config->max_body,
+        .routes = verb_routes,
+        .ctx = s,
+    };
+    struct httpd_listener observers = {
+        .name = "observers",
+        .address = config->address,
+        .port = config->observe_port,
+        .mode = HTTPD_EVENTS,
+        .threads = OBSERVER_THREADS,
+        .connections = OBSERVERS,
+        .max_body = OBSERVER_BODY,
+        .routes = observer_routes,
+        .ctx = s,
+    };
+    unsigned port, observe_port;
+    if (httpd_listen(s->httpd, &verbs, &port, err) ||
+        httpd_listen(s->httpd, &observers, &observe_port, err))
+        return -1;
+    fprintf(stderr, "observing on %s:%u\nlistening on %s:%u\n", config->address,
+            observe_port, config->address, port);
+    return 0;
+}
+
+struct server *server_start(const struct server_config *config, struct store *store,
+                            struct err *err)
+{
+    struct server *s = xcalloc(1, sizeof *s);
+    struct httpd_limits limits = {
+        .max_bodies = config->max_bodies,
+        .first_request_ms = FIRST_REQUEST_MS,
+        .idle_ms = IDLE_MS,
+    };
+    s->store = store;
+    s->verbs = verbs_new(store);
+    s->httpd = httpd_new(&limits);
+    if (listen_both(s, config, err)) {
+        server_stop(s);
+        return NULL;
+    }
+    return s;
+}
+
+bool server_drain(struct server *s, int64_t timeout_ms)
+{
+    atomic_store(&s->draining, true);
+    return httpd_drain(s->httpd, timeout_ms);
+}
+
+void server_stop(struct server *s)
+{
+    if (!s)
+        return;
+    httpd_free(s->httpd);
+    verbs_free(s->verbs);
+    free(s);
+}

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/store.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    LEASE_WAIT_MS = CORE_LEASE_MS + 2000,
+    BIND_WAIT_MS = 15000,
+};
+
+/* A thread that waits for the answer of its bind. */
+struct pending {
+    uint64_t token;
+    bool done;
+    enum err_code code;
+    char text[sizeof((struct err *)0)->msg];
+    struct pending *next;
+};
+
+struct store {
+    struct store_io io;
+    pthread_rwlock_t lock; /* protects core */
+    struct core *core;
+
+    pthread_mutex_t wait_lock; /* protects what follows; taken inside `lock` or alone */
+    pthread_cond_t wait_cond;  /* CLOCK_MONOTONIC */
+    struct pending *pending;
+    uint64_t last_token;
+    unsigned lease_waiters;
+    bool stopped;
+};
+
+struct core_time store_now(void)
+{
+    return (struct core_time){clock_mono_ms(), clock_wall_ns()};
+}
+
+static void lock_init(pthread_rwlock_t *lock)
+{
+    pthread_rwlockattr_t attr;
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(lock, &attr);
+    pthread_rwlockattr_destroy(&attr);
+}
+
+static void cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+struct store *store_new(const struct core_settings *settings, const struct store_io *io)
+{
+    struct store *store = xcalloc(1, sizeof *store);
+    store->io = *io;
+    store->core = core_new(settings);
+    lock_init(&store->lock);
+    pthread_mutex_init(&store->wait_lock, NULL);
+    cond_init(&store->wait_cond);
+    return store;
+}
+
+void store_free(struct store *store)
+{
+    if (!store)
+        return;
+    assert(!store->pending);
+    core_free(store->core);
+    pthread_rwlock_destroy(&store->lock);
+    pthread_mutex_destroy(&store->wait_lock);
+    pthread_cond_destroy(&store->wait_cond);
+    free(store);
+}
+
+const struct core *store_read(struct store *store)
+{
+    pthread_rwlock_rdlock(&store->lock);
+    return store->core;
+}
+
+void store_read_end(struct store *store)
+{
+    pthread_rwlock_unlock(&store->lock);
+}
+
+int64_t store_due(struct store *store)
+{
+    int64_t due = core_due(store_read(store));
+    store_read_end(store);
+    return due;
+}
+
+static void answer_pending(struct store *store, const struct core_output *reply)
+{
+    pthread_mutex_lock(&store->wait_lock);
+    for (struct pending *p = store->pending; p; p = p->next) {
+        if (p->token != reply->token)
+            continue;
+        p->done = true;
+        p->code = reply->code;
+        struct err text;
+        err_set(&text, reply->code, "%s", reply->text);
+        memcpy(p->text, text.msg, sizeof p->text);
+        pthread_cond_broadcast(&store->wait_cond);
+        break;
+    }
+    pthread_mutex_unlock(&store->wait_lock);
+}
+
+static void note(const struct core_output *o)
+{
+    if (o->code == ERR_NONE)
+        log_info("core", o->text);
+    else
+        log_warn("core", o->text, LOG_S("code", err_code_name(o->code)));
+}
+
+/* The calls of a bind that its own thread makes. */
+struct own_calls {
+    struct span uid;
+    struct core_output *calls[4];
+    size_t n;
+};
+
+static bool take_own(struct own_calls *own, const struct core_output *o)
+{
+    if (!own || own->n == ARRAY_LEN(own->calls) || !o->uid ||
+        !span_eq(own->uid, span_of(o->uid)))
+        return false;
+    own->calls[own->n++] = core_output_dup(o);
+    return true;
+}
+
+static void carry_out(struct store *store, const struct core_outputs *outputs,
+                      struct own_calls *own)
+{
+    for (size_t i = 0; i < outputs->n; i++) {
+        const struct core_output *o = &outputs->items[i];
+        if (o->type == CORE_REPLY)
+            answer_pending(store, o);
+        else if (o->type == CORE_NOTE)
+            note(o);
+        else if (!call_is(o))
+            store->io.stream(store->io.ctx, o);
+        else if (!take_own(own, o))
+            store->io.defer(store->io.ctx, o);
+    }
+}
+
+/* Wakes those who wait for the lease, or for the end. */
+static void wake(struct store *store, bool may_bind, bool stopped)
+{
+    pthread_mutex_lock(&store->wait_lock);
+    store->stopped |= stopped;
+    if (stopped || (store->lease_waiters && may_bind))
+        pthread_cond_broadcast(&store->wait_cond);
+    pthread_mutex_unlock(&store->wait_lock);
+}
+
+static void step(struct store *store, const struct core_input *in, struct own_calls *own)
+{
+    struct core_outputs outputs = {0};
+    struct core_time now = store_now();
+    pthread_rwlock_wrlock(&store->lock);
+    int64_t due_before = core_due(store->core);
+    core_step(store->core, now, in, &outputs);
+    bool sooner = core_due(store->core) < due_before;
+    bool timers = in->type != CORE_OBJECT; /* nothing else depends on an object alone */
+    bool may_bind = timers && core_may_bind(store->core, now, NULL) == 0;
+    bool stopped = timers && core_stopped(store->core);
+    pthread_rwlock_unlock(&store->lock);
+
+    carry_out(store, &outputs, own);
+    core_outputs_fini(&outputs);
+    if (may_bind || stopped)
+        wake(store, may_bind, stopped);
+    if (sooner)
+        store->io.hurry(store->io.ctx);
+}
+
+void store_input(struct store *store, const struct core_input *in)
+{
+    step(store, in, NULL);
+}
+
+static struct timespec deadline_in(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += ms % 1000 * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+static int may_bind(struct store *store, bool *ready, struct err *err)
+{
+    const struct core *core = store_read(store);
+    *ready = core_ready(core, store_now(), err) == 0;
+    int rc = *ready ? core_may_bind(core, store_now(), err) : -1;
+    store_read_end(store);
+    return rc;
+}
+
+/* Waits until binds may be started here. */
+static int wait_for_lease(struct store *store, bool *ready, struct err *err)
+{
+    struct timespec until = deadline_in(LEASE_WAIT_MS);
+    int timed_out = 0, rc = may_bind(store, ready, err);
+    if (rc == 0 || !*ready)
+        return rc;
+    pthread_mutex_lock(&store->wait_lock);
+    store->lease_waiters++;
+    while (rc && *ready && !timed_out) {
+        /* A wake-up between the look and the wait costs a second at most. */
+        struct timespec soon = deadline_in(1000);
+        bool last = soon.tv_sec > until.tv_sec;
+        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock,
+                                           last ? &until : &soon) &&
+                    last;
+        pthread_mutex_unlock(&store->wait_lock);
+        rc = may_bind(store, ready, err);
+        pthread_mutex_lock(&store->wait_lock);
+    }
+    store->lease_waiters--;
+    pthread_mutex_unlock(&store->wait_lock);
+    return rc;
+}
+
+static void pending_add(struct store *store, struct pending *p)
+{
+    pthread_mutex_lock(&store->wait_lock);
+    p->token = ++store->last_token;
+    p->next = store->pending;
+    store->pending = p;
+    pthread_mutex_unlock(&store->wait_lock);
+}
+
+/* Waits for the answer, then takes the pending bind off the list. */
+static void pending_finish(struct store *store, struct pending *p)
+{
+    struct timespec until = deadline_in(BIND_WAIT_MS);
+    int timed_out = 0;
+    pthread_mutex_lock(&store->wait_lock);
+    while (!p->done && !timed_out)
+        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
+    struct pending **at = &store->pending;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    pthread_mutex_unlock(&store->wait_lock);
+}
+
+/* Makes the calls that came out of our own inputs, and those that come of their answers. */
+static void make_calls(struct store *store, struct own_calls *own)
+{
+    cleanup_arena struct arena arena = {0};
+    while (own->n) {
+        cleanup_free struct core_output *call = own->calls[--own->n];
+        struct call_answer answer;
+        arena_reset(&arena);
+        store->io.perform(store->io.ctx, call, &arena, &answer);
+        step(store, &answer.input, own);
+    }
+}
+
+int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
+               struct err *err)
+{
+    if (wait_for_lease(store, ready, err))
+        return -1;
+    struct pending p = {0};
+    struct own_calls own = {.uid = bind->uid};
+    struct core_input in = {.type = CORE_BIND,
+                            .ns = bind->ns,
+                            .name = bind->name,
+                            .uid = bind->uid,
+                            .node_name = bind->node};
+    pending_add(store, &p);
+    in.token = p.token;
+    step(store, &in, &own);
+    make_calls(store, &own);
+    pending_finish(store, &p);
+    if (!p.done)
+        return err_set(err, ERR_TIMEOUT,
+                       "the outcome is not known after %d s; the memory stays reserved "
+                       "until it is",
+                       BIND_WAIT_MS / 1000);
+    if (p.code == ERR_NONE)
+        return 0;
+    return err_set(err, p.code, "%s", p.text);
+}
+
+bool store_stop(struct store *store, int64_t timeout_ms)
+{
+    struct timespec until = deadline_in(timeout_ms);
+    int timed_out = 0;
+    step(store, &(struct core_input){.type = CORE_STOP}, NULL);
+    pthread_mutex_lock(&store->wait_lock);
+    while (!store->stopped && !timed_out)
+        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
+    bool stopped = store->stopped;
+    pthread_mutex_unlock(&store->wait_lock);
+    return stopped;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/args.h"
+#include "extender/verbs.h"
+
+/* What one call works with. Kept for the next call, so that a steady load allocates
+ * nothing. */
+struct work {
+    struct arena arena;
+    struct extender_args args;
+    struct buf failed, never;
+    struct work *next;
+};
+
+struct work *work_take(struct verbs *v);
+void work_give(struct verbs *v, struct work *w);
+struct store *verbs_store(struct verbs *v);
+
+/* {"Error": message}; returns the status. */
+unsigned reply_error(struct buf *reply, unsigned status, const struct err *err);
+/* Reads the body of filter or prioritize and sees that the core can answer. Returns 200 with
+ * the core borrowed (store_read_end is the caller's), or the status of the error. */
+unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct buf *reply,
+                    const struct core **core);

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+/* A policy puts cards in an order: is a to be taken before b, whatever their index? */
+struct policy {
+    bool (*before)(const struct card *a, const struct card *b);
+    bool prefers_empty;
+};
+
+static bool less_free(const struct card *a, const struct card *b)
+{
+    return a->free_mib < b->free_mib;
+}
+
+static bool more_free(const struct card *a, const struct card *b)
+{
+    return a->free_mib > b->free_mib;
+}
+
+static const struct policy policies[] = {
+    [PLACE_BINPACK] = {less_free, false},
+    [PLACE_SPREAD] = {more_free, true},
+};
+
+static bool card_fits(const struct card *card, const struct request *r)
+{
+    if (r->kind == REQUEST_CARDS)
+        return card_is_free(card);
+    return card->free_mib >= r->mib_per_card && card->free_mib > 0;
+}
+
+static bool card_could_fit(const struct card *card, const struct request *r)
+{
+    return r->kind == REQUEST_CARDS ? card->total_mib > 0
+                                    : card->total_mib >= r->mib_per_card;
+}
+
+static uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
+                            bool (*test)(const struct card *, const struct request *))
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        count += test(&cards[i], r);
+    return count;
+}
+
+static bool mode_allows(enum node_mode mode, const struct request *r)
+{
+    return mode == NODE_ANY ||
+           mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
+}
+
+/* The quick answers; FIT_YES: the cards have to be looked at. */
+static enum fit node_fits(const struct ledger_node *node, const struct request *r)
+{
+    if (node->state == NODE_NO_GPU)
+        return FIT_NEVER;
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
+        return FIT_LATER;
+    return mode_allows(node->mode, r) ? FIT_YES : FIT_NEVER;
+}
+
+static enum fit cards_fit(const struct ledger_node *node, const struct card *cards,
+                          const struct request *r)
+{
+    if (count_cards(cards, node->n_cards, r, card_fits) >= r->cards)
+        return FIT_YES;
+    return count_cards(cards, node->n_cards, r, card_could_fit) >= r->cards ? FIT_LATER
+                                                                            : FIT_NEVER;
+}
+
+enum fit placement_fit(const struct ledger_node *node, const struct request *r)
+{
+    enum fit fit = node_fits(node, r);
+    if (fit != FIT_YES)
+        return fit;
+    if (r->kind == REQUEST_MEMORY && r->cards == 1 && node->best_free_mib > 0 &&
+        node->best_free_mib >= r->mib_per_card)
+        return FIT_YES;
+    return cards_fit(node, node->cards, r);
+}
+
+static int compare_picks(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static bool choose(const struct card *cards, uint32_t n, const struct request *r,
+                   uint32_t picks[REQUEST_MAX_CARDS])
+{
+    const struct policy *policy = &policies[r->placement];
+    bool taken[SCV_MAX_CARDS] = {false};
+    for (uint32_t k = 0; k < r->cards; k++) {
+        uint32_t best = n;
+        for (uint32_t i = 0; i < n; i++) {
+            if (taken[i] || !card_fits(&cards[i], r))
+                continue;
+            if (best == n || policy->before(&cards[i], &cards[best]))
+                best = i; /* cards are by rising index: the first of equals stays */
+        }
+        if (best == n)
+            return false;
+        taken[best] = true;
+        picks[k] = best;
+    }
+    qsort(picks, r->cards, sizeof *picks, compare_picks);
+    return true;
+}
+
+bool placement_choose(const struct ledger_node *node, const struct request *r,
+                      uint32_t picks[REQUEST_MAX_CARDS])
+{
+    return node_fits(node, r) == FIT_YES && choose(node->cards, node->n_cards, r, picks);
+}
+
+/* Those in line before the asking pod, the first in line first. */
+static int compare_line(const void *a, const void *b)
+{
+    const struct ledger_pod *x = *(struct ledger_pod *const *)a;
+    const struct ledger_pod *y = *(struct ledger_pod *const *)b;
+    if (x->priority != y->priority)
+        return x->priority > y->priority ? -1 : 1;
+    return span_cmp(x->uid, y->uid);
+}
+
+static size_t line_before(const struct ledger_node *node, int64_t priority,
+                          struct span uid, struct ledger_pod ***line)
+{
+    size_t n = 0, cap = 0;
+    *line = NULL;
+    for (struct ledger_pod *pod = node->nominated; pod; pod = pod->next_nominated) {
+        if (pod->priority < priority || span_eq(pod->uid, uid) ||
+            pod->request.kind == REQUEST_NONE)
+            continue;
+        MEM_GROW(*line, cap, n + 1);
+        (*line)[n++] = pod;
+    }
+    if (n)
+        qsort(*line, n, sizeof **line, compare_line);
+    return n;
+}
+
+static void take(struct card *cards, const struct request *r, const uint32_t *picks)
+{
+    for (uint32_t k = 0; k < r->cards; k++) {
+        struct card *card = &cards[picks[k]];
+        card->pods++;
+        card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
+    }
+}
+
+enum fit placement_fit_in_line(const struct ledger_node *node, const struct request *r,
+                               int64_t priority, struct span uid)
+{
+    enum fit fit = placement_fit(node, r);
+    if (fit != FIT_YES || !node->nominated)
+        return fit;
+    cleanup_free struct ledger_pod **line = NULL;
+    size_t n = line_before(node, priority, uid, &line);
+    struct card cards[SCV_MAX_CARDS];
+    uint32_t picks[REQUEST_MAX_CARDS];
+    memcpy(cards, node->cards, node->n_cards * sizeof *cards);
+    for (size_t i = 0; i < n; i++)
+        if (mode_allows(node->mode, &line[i]->request) &&
+            choose(cards, node->n_cards, &line[i]->request, picks))
+            take(cards, &line[i]->request, picks);
+    return cards_fit(node, cards, r);
+}
+
+int placement_score(const struct ledger_node *node, const struct request *r)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    int64_t left = 0, total = 0;
+    if (!placement_choose(node, r, picks))
+        return 0;
+    if (r->kind == REQUEST_CARDS) {
+        left = node->free_cards - r->cards;
+        total = node->n_cards;
+    } else {
+        for (uint32_t k = 0; k < r->cards; k++) {
+            left += node->cards[picks[k]].free_mib - r->mib_per_card;
+            total += node->cards[picks[k]].total_mib;
+        }
+    }
+    int empty = (int)(10 * left / total);
+    return policies[r->placement].prefers_empty ? empty : 10 - empty;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
+
+/*
+ * Reasons are made for every refused node of every filter call, so they are put together
+ * from pieces, without printf.
+ */
+
+static void add_mib(struct buf *out, int64_t mib)
+{
+    buf_add_i64(out, mib);
+    buf_adds(out, " MiB");
+}
+
+static void add_card_name(struct buf *out, const struct card *card)
+{
+    buf_adds(out, "GPU");
+    buf_add_i64(out, card->index);
+}
+
+static bool is_unhealthy(const struct card *card)
+{
+    return card->out == CARD_UNHEALTHY;
+}
+
+static bool is_listed(const struct card *card)
+{
+    return card->out == CARD_LISTED;
+}
+
+static bool is_whole(const struct card *card)
+{
+    return card->out == CARD_IN && card->whole;
+}
+
+static void add_cards(struct buf *out, const struct ledger_node *node, const char *what,
+                      bool (*test)(const struct card *))
+{
+    bool any = false;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        if (!test(&node->cards[i]))
+            continue;
+        buf_adds(out, any ? "," : what);
+        add_card_name(out, &node->cards[i]);
+        any = true;
+    }
+}
+
+static void add_withheld(struct buf *out, const struct ledger_node *node)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->out != CARD_IN || card->withheld_mib == 0)
+            continue;
+        buf_adds(out, any ? ", " : "; in use from outside Kubernetes: ");
+        add_mib(out, card->withheld_mib);
+        buf_adds(out, " of ");
+        add_card_name(out, card);
+        any = true;
+    }
+}
+
+static void add_out(struct buf *out, const struct ledger_node *node)
+{
+    add_cards(out, node, "; unhealthy: ", is_unhealthy);
+    add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
+    add_cards(out, node, "; taken whole: ", is_whole);
+    add_withheld(out, node);
+}
+
+static const struct card *best_card(const struct ledger_node *node)
+{
+    const struct card *best = NULL;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->out == CARD_IN && (!best || card->free_mib > best->free_mib))
+            best = card;
+    }
+    return best;
+}
+
+static void add_need(struct buf *out, const struct request *r)
+{
+    buf_adds(out, "needs ");
+    if (r->kind == REQUEST_CARDS) {
+        buf_add_i64(out, r->cards);
+        buf_adds(out, r->cards == 1 ? " whole card" : " whole cards");
+        return;
+    }
+    add_mib(out, r->mib_per_card);
+    if (r->cards == 1) {
+        buf_adds(out, " on one card");
+        return;
+    }
+    buf_adds(out, " on each of ");
+    buf_add_i64(out, r->cards);
+    buf_adds(out, " cards");
+}
+
+static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        n += node->cards[i].free_mib >= r->mib_per_card && node->cards[i].free_mib > 0;
+    return n;
+}
+
+static void add_never(struct buf *out, const struct ledger_node *node,
+                      const struct request *r)
+{
+    add_need(out, r);
+    if (node->n_cards < r->cards) {
+        buf_adds(out, "; the node has ");
+        buf_add_i64(out, node->n_cards);
+        buf_adds(out, node->n_cards == 1 ? " card" : " cards");
+    } else if (r->cards == 1) {
+        buf_adds(out, "; the largest card has ");
+        add_mib(out, node->largest_mib);
+    } else {
+        buf_adds(out, "; too few cards are as large as that, the largest has ");
+        add_mib(out, node->largest_mib);
+    }
+}
+
+static void add_later(struct buf *out, const struct ledger_node *node,
+                      const struct request *r)
+{
+    const struct card *best = best_card(node);
+    add_need(out, r);
+    if (!best) {
+        buf_adds(out, "; no card is healthy");
+    } else if (r->kind == REQUEST_CARDS) {
+        buf_adds(out, "; wholly free: ");
+        buf_add_i64(out, node->free_cards);
+        buf_adds(out, " of ");
+        buf_add_i64(out, node->n_cards);
+    } else {
+        if (r->cards > 1) {
+            buf_adds(out, "; cards with that much free: ");
+            buf_add_i64(out, count_fitting(node, r));
+        }
+        buf_adds(out, "; most free: ");
+        buf_add_i64(out, best->free_mib);
+        buf_adds(out, " of ");
+        add_mib(out, best->total_mib);
+        buf_adds(out, " on ");
+        add_card_name(out, best);
+    }
+    add_out(out, node);
+}
+
+static const char *state_reason(enum node_state state)
+{
+    switch (state) {
+    case NODE_UNKNOWN:
+        return "nothing is known of this node's GPUs yet";
+    case NODE_SCV_MISSING:
+        return "its Scv object is missing, so nothing is known of its cards";
+    case NODE_SCV_DAMAGED:
+        return "its Scv object is damaged; the extender's log says where";
+    case NODE_SCV_EMPTY:
+        return "its Scv object lists no card";
+    case NODE_NO_GPU:
+        return "the node has no GPU memory (no Scv object, no capacity)";
+    case NODE_NO_COUNT:
+        return "the node's capacity has aliyun.com/gpu-mem but no aliyun.com/gpu-count";
+    case NODE_ALLOCATABLE_LOW:
+        return "allocatable GPU memory is below capacity, and no ConfigMap "
+               "unhealthy-gpu-<node> says which card is out";
+    case NODE_LIST_DAMAGED:
+        return "its ConfigMap unhealthy-gpu-<node> is not a comma list of card indexes";
+    case NODE_USABLE:
+        break;
+    }
+    return NULL;
+}
+
+void placement_reason(struct buf *out, const struct ledger_node *node,
+                      const struct request *r, bool in_line)
+{
+    const char *why = state_reason(node->state);
+    if (why) {
+        buf_adds(out, why);
+    } else if (node->mode == NODE_MODE_WRONG) {
+        buf_adds(out, "node label gpushare/mode is neither memory nor card");
+    } else if (node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS) {
+        buf_adds(out, "node label gpushare/mode=memory: no whole cards");
+    } else if (node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY) {
+        buf_adds(out, "node label gpushare/mode=card: whole cards only");
+    } else if (in_line) {
+        add_need(out, r);
+        buf_adds(out, "; free, but kept for pods nominated to this node");
+    } else if (placement_fit(node, r) == FIT_NEVER) {
+        add_never(out, node, r);
+    } else {
+        add_later(out, node, r);
+    }
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/jread.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+
+/* Is the text one valid JSON value? Checked whole, and in every way of cutting it in two:
+ * the reader must not call a prefix bad when the whole is good. */
+static bool valid(const char *text, size_t n)
+{
+    struct jread j;
+    jread_init(&j, text, n);
+    jread_skip(&j);
+    return jread_finish(&j, NULL) == 0;
+}
+
+static const char *const good[] = {
+    "{}",
+    "[]",
+    "null",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "12",
+    "-1.5e+10",
+    "1E3",
+    "\"\"",
+    "[1,2,[3,{\"a\":null}]]",
+    " { \"a\" : [ ] , \"b\" : { } } \n",
+    "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\\uD83D\\uDE00\"",
+    "\"\xc3\xa9\xf0\x9f\x98\x80\"",
+    "{\"a\":1,\"a\":2}",
+    "\"0123456701234567\\n01234567\"",
+    "[\"12345678\",\"1234567\"]",
+};
+
+static const char *const bad[] = {
+    "",
+    " ",
+    "{",
+    "[",
+    "}",
+    "]",
+    "[}",
+    "{]",
+    "[1,]",
+    "[,1]",
+    "[1 2]",
+    "{\"a\"}",
+    "{\"a\":}",
+    "{\"a\":1,}",
+    "{a:1}",
+    "{\"a\" 1}",
+    "{1:2}",
+    "01",
+    "-",
+    "+1",
+    "1.",
+    ".5",
+    "1e",
+    "1e+",
+    "nul",
+    "nulll",
+    "True",
+    "\"",
+    "\"\\x\"",
+    "\"\\u12\"",
+    "\"\\u12g4\"",
+    "\"\\ud800\"",
+    "\"\\udc00\"",
+    "\"\\ud800\\u0041\"",
+    "\"\n\"",
+    "\"\t\"",
+    "\"\x80\"",
+    "\"\xc0\x80\"",
+    "\"\xed\xa0\x80\"",
+    "\"\xf4\x90\x80\x80\"",
+    "\"\xe2\x82\"",
+    "1 2",
+    "[] []",
+    "{}x",
+    "\"a\" \"b\"",
+    "'a'",
+    "NaN",
+    "[1]]",
+    "\"\\",
+};
+
+START_TEST(valid_values_pass)
+{
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        ck_assert_msg(valid(good[i], strlen(good[i])), "refused: %s", good[i]);
+}
+END_TEST
+
+START_TEST(invalid_values_are_refused)
+{
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_msg(!valid(bad[i], strlen(bad[i])), "accepted: %s", bad[i]);
+}
+END_TEST
+
+START_TEST(a_nul_byte_is_no_space_and_no_escape)
+{
+    ck_assert(!valid("1\0", 2));
+    ck_assert(!valid("\"\\\0\"", 4));
+    ck_assert(!valid("\"\0\"", 3));
+}
+END_TEST
+
+START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
+{
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        size_t n = strlen(good[i]);
+        for (size_t cut = 0; cut <= n; cut++) {
+            /* A copy of the exact size, so that a sanitizer sees a read too far. */
+            cleanup_free char *head = xmalloc(cut);
+            memcpy(head, good[i], cut);
+            struct jread j;
+            jread_init_part(&j, head, cut);
+            struct jread before = j;
+            jread_skip(&j);
+            ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
+            if (j.state == JREAD_CUT)
+                j = before;
+            jread_more(&j, good[i], n, true);
+            if (j.pos == 0)
+                jread_skip(&j);
+            ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);
+        }
+    }
+}
+END_TEST
+
+START_TEST(depth_is_limited)
+{
+    char text[2 * JREAD_MAX_DEPTH + 2];
+    memset(text, '[', JREAD_MAX_DEPTH + 1);
+    memset(text + JREAD_MAX_DEPTH + 1, ']', JREAD_MAX_DEPTH + 1);
+    ck_assert(valid(text + 1, 2 * JREAD_MAX_DEPTH));
+    ck_assert(!valid(text, 2 * JREAD_MAX_DEPTH + 2));
+}
+END_TEST
+
+START_TEST(an_object_is_read_member_by_member)
+{
+    const char *text =
+        "{\"n\":-42,\"s\":\"a\\u00e9\",\"skip\":[{\"x\":[1,2]}],\"b\":true,"
+        "\"list\":[\"p\",\"q\"],\"none\":null}";
+    struct jread j;
+    struct jread_str key;
+    struct err err = {0};
+    cleanup_arena struct arena arena = {0};
+    int64_t n = 0, none = 7;
+    bool b = false;
+    struct span s = {0};
+    cleanup_buf struct buf list = {0};
+
+    jread_init(&j, text, strlen(text));
+    jread_object(&j, "top");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "n")) {
+            ck_assert(jread_i64(&j, "n", &n));
+        } else if (jread_key_is(key, "s")) {
+            ck_assert(jread_text(&j, "s", &arena, &s));
+        } else if (jread_key_is(key, "b")) {
+            ck_assert(jread_bool(&j, "b", &b));
+        } else if (jread_key_is(key, "none")) {
+            ck_assert(!jread_i64(&j, "none", &none));
+        } else if (jread_key_is(key, "list")) {
+            struct jread_str item;
+            jread_array(&j, "list");
+            while (jread_item(&j))
+                if (jread_string(&j, "list[]", &item))
+                    buf_add(&list, item.p, item.n);
+        } else {
+            ck_assert(jread_skip(&j));
+        }
+    }
+    ck_assert_done(jread_finish(&j, &err), err);
+    ck_assert_int_eq(n, -42);
+    ck_assert_int_eq(none, 7);
+    ck_assert(b);
+    ck_assert_span_eq(s, "a\xc3\xa9");
+    ck_assert_str_eq(list.p, "pq");
+}
+END_TEST
+
+START_TEST(null_counts_as_empty_and_the_parent_goes_on)
+{
+    const char *text = "{\"o\":null,\"a\":null,\"last\":1}";
+    struct jread j;
+    struct jread_str key, inner;
+    int64_t last = 0;
+    jread_init(&j, text, strlen(text));
+    jread_object(&j, "top");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "o")) {
+            jread_object(&j, "o");
+            while (jread_member(&j, &inner))
+                ck_abort_msg("null has no member");
+        } else if (jread_key_is(key, "a")) {
+            jread_array(&j, "a");
+            while (jread_item(&j))
+                ck_abort_msg("null has no item");
+        } else {
+            jread_i64(&j, "last", &last);
+        }
+    }
+    ck_assert_int_eq(jread_finish(&j, NULL), 0);
+    ck_assert_int_eq(last, 1);
+}
+END_TEST
+
+START_TEST(a_wrong_type_is_an_error_with_its_path)
+{
+    struct jread j;
+    struct jread_str s;
+    struct err err = {0};
+    jread_init(&j, " 17", 3);
+    ck_assert(!jread_string(&j, "metadata.name", &s));
+    ck_assert_int_eq(jread_finish(&j, &err), -1);
+    ck_assert_str_eq(err.msg, "metadata.name: expected a string, at byte 1");
+    ck_assert_int_eq(err.code, ERR_INVALID);
+}
+END_TEST
+
+START_TEST(a_faulty_object_does_not_stop_the_list)
+{
+    const char *text = "[{\"n\":\"x\",\"o\":[1]},{\"n\":7,\"o\":{}}]";
+    struct jread j;
+    struct jread_str key;
+    struct err err = {0};
+    int64_t n = 0;
+    int faults = 0;
+    jread_init(&j, text, strlen(text));
+    jread_array(&j, "list");
+    while (jread_item(&j)) {
+        jread_object(&j, "item");
+        while (jread_member(&j, &key)) {
+            if (jread_key_is(key, "n")) {
+                jread_i64(&j, "item.n", &n);
+            } else {
+                struct jread_str inner;
+                jread_object(&j, "item.o");
+                while (jread_member(&j, &inner))
+                    jread_skip(&j);
+            }
+        }
+        if (jread_fault(&j, &err)) {
+            faults++;
+            ck_assert_str_eq(err.msg, "item.n: expected a number, at byte 6");
+        }
+    }
+    ck_assert_done(jread_finish(&j, &err), err);
+    ck_assert_int_eq(faults, 1);
+    ck_assert_int_eq(n, 7);
+}
+END_TEST
+
+START_TEST(integers_must_be_whole_and_fit)
+{
+    static const struct {
+        const char *text;
+        bool ok;
+        int64_t value;
+    } cases[] = {
+        {"9223372036854775807", true, INT64_MAX},
+        {"-9223372036854775808", true, INT64_MIN},
+        {"9223372036854775808", false, 0},
+        {"-9223372036854775809", false, 0},
+        {"1.0", false, 0},
+        {"1e2", false, 0},
+        {"-0", true, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct jread j;
+        int64_t v = 0;
+        jread_init(&j, cases[i].text, strlen(cases[i].text));
+        ck_assert_msg(jread_i64(&j, "v", &v) == cases[i].ok, "%s", cases[i].text);
+        ck_assert_int_eq(v, cases[i].value);
+    }
+}
+END_TEST
+
+START_TEST(raw_gives_the_bytes_of_a_value)
+{
+    const char *text = "[ {\"a\": [1, 2]} , 7]";
+    struct jread j;
+    struct span raw;
+    jread_init(&j, text, strlen(text));
+    jread_array(&j, "list");
+    ck_assert(jread_item(&j));
+    ck_assert(jread_raw(&j, &raw));
+    ck_assert_span_eq(raw, "{\"a\": [1, 2]}");
+    ck_assert(jread_item(&j));
+    ck_assert(jread_raw(&j, &raw));
+    ck_assert_span_eq(raw, "7");
+    ck_assert(!jread_item(&j));
+    ck_assert_int_eq(jread_finish(&j, NULL), 0);
+}
+END_TEST
+
+START_TEST(keys_compare_decoded)
+{
+    struct jread j;
+    struct jread_str s;
+    const char *text = "\"No\\u0064e\\u004eames\"";
+    jread_init(&j, text, strlen(text));
+    ck_assert(jread_string(&j, "key", &s));
+    ck_assert(jread_str_eq(s, SPAN("NodeNames")));
+    ck_assert(!jread_str_eq(s, SPAN("nodenames")));
+    ck_assert(jread_str_eq_nocase(s, SPAN("nodenames")));
+    ck_assert(!jread_str_eq(s, SPAN("NodeName")));
+    ck_assert(!jread_str_eq(s, SPAN("NodeNamesX")));
+}
+END_TEST
+
+START_TEST(every_escape_is_decoded)
+{
+    struct jread j;
+    struct span s;
+    cleanup_arena struct arena a = {0};
+    const char *text = "\"\\\"\\\\\\/\\b\\f\\n\\r\\t\\u0041\\u20ac\\ud83d\\ude00\"";
+    jread_init(&j, text, strlen(text));
+    ck_assert(jread_text(&j, "s", &a, &s));
+    ck_assert_span_eq(s, "\"\\/\b\f\n\r\tA\xe2\x82\xac\xf0\x9f\x98\x80");
+}
+END_TEST
+
+START_TEST(an_unclosed_object_is_not_finished)
+{
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, "{\"a\":1", 6);
+    jread_object(&j, "top");
+    ck_assert(jread_member(&j, &key));
+    ck_assert(jread_skip(&j));
+    ck_assert(!jread_member(&j, &key));
+    ck_assert_int_eq(jread_finish(&j, NULL), -1);
+}
+END_TEST
+
+UNIT_MAIN("jread", valid_values_pass, invalid_values_are_refused,
+          a_nul_byte_is_no_space_and_no_escape, a_prefix_of_a_valid_value_is_cut_not_bad,
+          depth_is_limited, an_object_is_read_member_by_member,
+          null_counts_as_empty_and_the_parent_goes_on,
+          a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
+          integers_must_be_whole_and_fit, raw_gives_the_bytes_of_a_value,
+          keys_compare_decoded, every_escape_is_decoded,
+          an_unclosed_object_is_not_finished)

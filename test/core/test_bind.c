@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+static struct rig r;
+
+/* A leader that knows node n1 with two cards of 16000 MiB and waiting pods a, b, c. */
+static void start(void)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    rig_pod(&r, object_pod_mem(&r.arena, "b", 8000), false);
+    rig_pod(&r, object_pod_mem(&r.arena, "c", 16000), false);
+    core_outputs_reset(&r.out);
+}
+
+static int64_t free_mib(uint32_t card)
+{
+    return rig_free_mib(&r, "n1", card);
+}
+
+static void expect_reply(uint64_t token, enum err_code code, const char *part)
+{
+    struct core_output o = rig_take(&r, CORE_REPLY);
+    ck_assert_uint_eq(o.token, token);
+    ck_assert_msg(o.code == code, "%s: %s", err_code_name(o.code), o.text);
+    ck_assert_msg(strstr(o.text, part) != NULL, "\"%s\" has no \"%s\"", o.text, part);
+}
+
+START_TEST(a_bind_reserves_sends_one_binding_and_answers)
+{
+    start();
+    rig_bind(&r, 7, "a", "n1");
+    ck_assert_int_eq(free_mib(0), 8000);
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_str_eq(o.ns, "default");
+    ck_assert_str_eq(o.name, "pod-a");
+    ck_assert_str_eq(o.uid, "a");
+    ck_assert_str_eq(o.node, "n1");
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_IDX "\":\"0\""));
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
+    ck_assert_ptr_nonnull(
+        strstr(o.annotations, "\"" KEY_MEM_ASSUME_TIME "\":\"1700000000000000000\""));
+    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+    rig_answer(&r, o.call, ERR_NONE);
+    expect_reply(7, ERR_NONE, "");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(two_binds_at_once_never_share_what_only_one_can_have)
+{
+    start();
+    rig_bind(&r, 1, "c", "n1");
+    rig_bind(&r, 2, "a", "n1");
+    rig_bind(&r, 3, "b", "n1");
+    ck_assert_int_eq(free_mib(0), 0);
+    ck_assert_int_eq(free_mib(1), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 3);
+    rig_pod(&r, object_pod_mem(&r.arena, "d", 1), false);
+    rig_bind(&r, 4, "d", "n1");
+    expect_reply(4, ERR_CONFLICT,
+                 "no card of node n1 fits: needs 1 MiB on one card; most "
+                 "free: 0 of 16000 MiB on GPU0");
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 3);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(assume_times_of_one_process_differ)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_bind(&r, 2, "b", "n1");
+    ck_assert_ptr_nonnull(
+        strstr(rig_take(&r, CORE_CALL_BIND).annotations, "\"1700000000000000000\""));
+    ck_assert_ptr_nonnull(
+        strstr(rig_take(&r, CORE_CALL_BIND).annotations, "\"1700000000000000001\""));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_lost_answer_counts_until_a_get_after_the_limit)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_TIMEOUT);
+
+    /* An early look that shows it unbound proves nothing: the Binding may be late. */
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
+    ck_assert_int_eq(free_mib(0), 8000);
+    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+
+    /* Neither does an event, nor time. */
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
+    int64_t limit = bind.send_by_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
+    rig_pass(&r, limit - r.now.mono_ms);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+    ck_assert_int_eq(free_mib(0), 8000);
+
+    rig_pass(&r, 1);
+    get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "a", 8000));
+    expect_reply(1, ERR_TIMEOUT, "has not taken effect");
+    ck_assert_int_eq(free_mib(0), 16000);
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_lost_answer_of_a_binding_that_took_effect_is_success)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_UNAVAILABLE);
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_event_can_confirm_before_the_lost_answer)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations), false);
+    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+    rig_answer(&r, bind.call, ERR_TIMEOUT);
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_conflict_is_looked_into_before_it_is_answered)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_CONFLICT);
+    ck_assert_uint_eq(rig_count(&r, CORE_REPLY), 0);
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n2", "{}"));
+    expect_reply(1, ERR_CONFLICT, "already bound to node n2");
+    ck_assert_int_eq(free_mib(0), 16000); /* a pod is never bound twice */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_refusal_is_answered_at_once_and_its_memory_returns_with_proof)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_FORBIDDEN);
+    expect_reply(1, ERR_FORBIDDEN, "forbidden");
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_pass(&r, 10000);
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "a", 8000));
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_was_not_sent_is_free_at_once)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
+    rig_step(&r,
+             (struct core_input){
+                 .type = CORE_ANSWER, .call = bind.call, .err = &err, .not_sent = true});
+    expect_reply(1, ERR_UNAVAILABLE, "connection refused");
+    ck_assert_int_eq(free_mib(0), 16000);
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_get_is_repeated_until_it_is_answered)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_TIMEOUT);
+    for (int i = 0; i < 20; i++) {
+        rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_UNAVAILABLE);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+        rig_pass(&r, 5000);
+        ck_assert_int_eq(free_mib(0), 8000);
+    }
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    expect_reply(1, ERR_NOT_FOUND, "gone");
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_second_bind_joins_the_first)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_bind(&r, 2, "a", "n1");
+    rig_bind(&r, 3, "a", "n2");
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 1);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    expect_reply(1, ERR_NONE, "");
+    expect_reply(2, ERR_NONE, "");
+    expect_reply(3, ERR_CONFLICT, "already bound to node n1");
+    rig_bind(&r, 4, "a", "n1");
+    expect_reply(4, ERR_NONE, "");
+    rig_bind(&r, 5, "a", "n2");
+    expect_reply(5, ERR_CONFLICT, "already bound to node n1");
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_is_bound_is_freed_by_the_end_of_the_pod_only)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false); /* older news */
+    ck_assert_int_eq(free_mib(0), 8000);
+    struct pod bound = rig_bound_pod(&r, "a", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}");
+    bound.meta.deleting = true; /* the containers still run */
+    rig_pod(&r, bound, false);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_pod(&r, object_pod_mem(&r.arena, "other", 8000), true);
+    ck_assert_int_eq(free_mib(0), 8000);
+    bound.phase = POD_SUCCEEDED;
+    rig_pod(&r, bound, false);
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+static void list_of_pods_ends_with(struct pod *pod)
+{
+    struct err gone = {.code = ERR_GONE};
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
+                                     .kind = CORE_PODS,
+                                     .run = r.runs[CORE_PODS],
+                                     .err = &gone});
+    rig_take(&r, CORE_LIST);
+    if (pod)
+        rig_pod(&r, *pod, false);
+}
+
+START_TEST(absence_from_a_list_is_proof_only_if_it_was_asked_for_later)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    list_of_pods_ends_with(NULL); /* asked for while the Binding is under way */
+    rig_tick(&r, 10);
+    rig_answer(&r, bind.call, ERR_NONE);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(free_mib(0), 8000);
+
+    rig_tick(&r, 10);
+    list_of_pods_ends_with(NULL); /* asked for after the answer */
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_tick(&r, 10);
+    struct pod old = object_pod_mem(&r.arena, "a", 8000);
+    list_of_pods_ends_with(&old);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(deletion_while_the_binding_is_under_way_frees_and_is_answered)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), true);
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_answer(&r, bind.call, ERR_NOT_FOUND);
+    expect_reply(1, ERR_NOT_FOUND, "gone");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_is_not_known_is_fetched_first)
+{
+    start();
+    rig_bind(&r, 1, "new", "n1");
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    ck_assert_str_eq(get.name, "pod-new");
+    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "new", 100));
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_NONE);
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_int_eq(free_mib(0), 15900);
+
+    rig_bind(&r, 2, "none", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    expect_reply(2, ERR_NOT_FOUND, "no such pod");
+
+    rig_bind(&r, 3, "replaced", "n1");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "successor", 100));
+    expect_reply(3, ERR_NOT_FOUND, "no such pod");
+
+    rig_bind(&r, 4, "plain", "n1");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "plain", 0));
+    expect_reply(4, ERR_INVALID, "--bind-any");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(bind_any_binds_without_annotations)
+{
+    rig_new(&r, (struct core_settings){.bind_any = true});
+    rig_lead(&r);
+    rig_bind(&r, 1, "plain", "n1");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "plain", 0));
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_null(bind.annotations);
+    rig_answer(&r, bind.call, ERR_TIMEOUT);
+    struct pod there = rig_bound_pod(&r, "plain", 0, "n1", "{}");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, there);
+    expect_reply(1, ERR_NONE, "");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_cannot_be_meant_is_refused)
+{
+    start();
+    struct pod pod = object_pod_mem(&r.arena, "odd", 5);
+    pod.count_label = SPAN("2");
+    rig_pod(&r, pod, false);
+    rig_bind(&r, 1, "odd", "n1");
+    expect_reply(1, ERR_INVALID, "cannot be split evenly over 2 cards");
+    rig_bind(&r, 2, "a", "nowhere");
+    expect_reply(2, ERR_CONFLICT, "nothing is known of node nowhere");
+    rig_step(&r, (struct core_input){.type = CORE_BIND,
+                                     .token = 3,
+                                     .ns = SPAN("x"),
+                                     .name = SPAN("pod-a"),
+                                     .uid = SPAN("a"),
+                                     .node_name = SPAN("n1")});
+    expect_reply(3, ERR_INVALID, "UID a is pod default/pod-a");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(health_and_size_count_at_bind)
+{
+    start();
+    rig_scv(&r,
+            object_scv(&r.arena,
+                       quoted(&r.arena, "{'metadata':{'name':'n1'},'status':{'cardList':"
+                                        "[{'id':0,'health':'Unhealthy','totalMemory':"
+                                        "16000},{'id':1,'health':'Healthy',"
+                                        "'totalMemory':7999}]}}")));
+    rig_bind(&r, 1, "a", "n1");
+    expect_reply(1, ERR_CONFLICT, "unhealthy: GPU0");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(memory_that_comes_back_is_told_to_the_scheduler)
+{
+    start();
+    rig_scv(&r,
+            object_scv(&r.arena,
+                       quoted(&r.arena, "{'metadata':{'name':'n2'},'status':{'cardList':"
+                                        "[{'id':0,'health':'Unhealthy','totalMemory':"
+                                        "16000}]}}")));
+    rig_tick(&r, 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    rig_tick(&r, 1);
+    struct core_output mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    ck_assert_str_eq(mark.node, "n2");
+    ck_assert_str_eq(mark.value, "2023-11-14T22:13:20.002000Z");
+    rig_answer(&r, mark.call, ERR_NONE);
+
+    /* At most once a second, but not forgotten. */
+    struct scv sick = object_scv_even(&r.arena, "n2", 1, 16000);
+    sick.cards[0].healthy = false;
+    rig_scv(&r, sick);
+    rig_scv(&r, object_scv_even(&r.arena, "n2", 1, 16000));
+    rig_tick(&r, 500);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    rig_pass(&r, 600);
+    mark = rig_take(&r, CORE_CALL_MARK_ROOM);
+    rig_answer(&r, mark.call, ERR_UNAVAILABLE);
+    rig_pass(&r, 2100);
+    rig_take(&r, CORE_CALL_MARK_ROOM); /* again, since the first did not arrive */
+
+    /* A size that no waiting pod asks for is no room. */
+    rig_scv(&r, object_scv_even(&r.arena, "n3", 1, 100));
+    rig_pass(&r, 2000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_promise_that_came_to_nothing_makes_room)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output first = rig_take(&r, CORE_CALL_BIND);
+    rig_bind(&r, 2, "b", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    rig_pod(&r, object_pod_mem(&r.arena, "d", 16000), false);
+    rig_bind(&r, 3, "d", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "refused"};
+    rig_step(&r,
+             (struct core_input){
+                 .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
+    rig_tick(&r, 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0); /* nobody fits who waits */
+
+    rig_bind(&r, 4, "a", "n1");
+    first = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, object_pod_mem(&r.arena, "e", 7000), false);
+    rig_step(&r,
+             (struct core_input){
+                 .type = CORE_ANSWER, .call = first.call, .err = &err, .not_sent = true});
+    rig_tick(&r, 1);
+    ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("bind", a_bind_reserves_sends_one_binding_and_answers,
+          two_binds_at_once_never_share_what_only_one_can_have,
+          assume_times_of_one_process_differ,
+          a_lost_answer_counts_until_a_get_after_the_limit,
+          a_lost_answer_of_a_binding_that_took_effect_is_success,
+          an_event_can_confirm_before_the_lost_answer,
+          a_conflict_is_looked_into_before_it_is_answered,
+          a_refusal_is_answered_at_once_and_its_memory_returns_with_proof,
+          what_was_not_sent_is_free_at_once, the_get_is_repeated_until_it_is_answered,
+          a_second_bind_joins_the_first,
+          what_is_bound_is_freed_by_the_end_of_the_pod_only,
+          absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
+          a_list_that_shows_the_pod_unbound_frees_nothing,
+          deletion_while_the_binding_is_under_way_frees_and_is_answered,
+          a_pod_that_is_not_known_is_fetched_first, bind_any_binds_without_annotations,
+          what_cannot_be_meant_is_refused, health_and_size_count_at_bind,
+          memory_that_comes_back_is_told_to_the_scheduler,
+          a_promise_that_came_to_nothing_makes_room)

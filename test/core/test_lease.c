@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+static struct rig r;
+
+static void start(void)
+{
+    rig_new(&r, (struct core_settings){0});
+}
+
+static void lists_end(void)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+}
+
+static bool may_bind(void)
+{
+    return core_may_bind(r.core, r.now, NULL) == 0;
+}
+
+START_TEST(a_free_lease_is_taken_before_the_pods_are_listed)
+{
+    start();
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS - 1);
+    struct core_output get = rig_take(&r, CORE_CALL_LEASE_GET);
+    ck_assert_str_eq(get.ns, "kube-system");
+    ck_assert_str_eq(get.name, "gpushare-extender");
+    rig_answer_lease(&r, get.call, "", "1");
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert(!put.create);
+    struct lease written = object_lease(&r.arena, span_of(put.body));
+    ck_assert_span_eq(written.holder, "me");
+    ck_assert_span_eq(written.meta.version, "1");
+    ck_assert_int_eq(written.duration_s, 5);
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS - 1);
+    rig_answer_lease(&r, put.call, "me", "2");
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS); /* once */
+    ck_assert(core_is_leader(r.core));
+    ck_assert(!may_bind());
+    lists_end();
+    ck_assert(may_bind());
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
+{
+    start();
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), CORE_KINDS);
+    lists_end();
+    struct err err = {0};
+    ck_assert_int_eq(core_ready(r.core, r.now, &err), 0); /* filters at once */
+    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "held by \"other\""));
+    core_outputs_reset(&r.out);
+
+    /* Looked at twice a second; not taken before its time is over. */
+    int64_t seen = r.now.mono_ms;
+    while (r.now.mono_ms < seen + CORE_LEASE_MS - 100) {
+        rig_tick(&r, 100);
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    }
+    rig_tick(&r, 100);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, "me", "2");
+    ck_assert(core_is_leader(r.core));
+    ck_assert(!may_bind());
+    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_PODS);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert(may_bind());
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_renewed_lease_is_held_longer)
+{
+    start();
+    char version[16] = "0";
+    for (int i = 0; i < 200; i++) { /* the other renews every second */
+        rig_tick(&r, 100);
+        snprintf(version, sizeof version, "%d", i / 10);
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other",
+                             version);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    }
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_absent_lease_may_be_somebodys_for_its_time)
+{
+    start();
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
+    int64_t seen = r.now.mono_ms;
+    while (r.now.mono_ms < seen + CORE_LEASE_MS - 1) {
+        rig_tick(&r, 1);
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    }
+    rig_tick(&r, 1);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert(put.create);
+    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(binds_stop_before_the_lease_can_be_over)
+{
+    start();
+    rig_lead(&r);
+    int64_t renewed = r.now.mono_ms;
+    while (r.now.mono_ms < renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS) {
+        ck_assert(may_bind());
+        rig_tick(&r, 100);
+        core_outputs_reset(&r.out); /* renewals get no answer */
+    }
+    rig_tick(&r, 100);
+    struct err err = {0};
+    ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "could not be renewed in time"));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_binding_must_leave_while_the_lease_allows_it)
+{
+    start();
+    rig_lead(&r);
+    int64_t renewed = r.now.mono_ms;
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 100), false);
+    rig_tick(&r, 1400);
+    rig_bind(&r, 1, "a", "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_CALL_BIND).send_by_ms,
+                     renewed + CORE_LEASE_MS - CORE_BIND_LIMIT_MS);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_lease_is_renewed_with_its_version)
+{
+    start();
+    rig_lead(&r);
+    rig_tick(&r, CORE_RENEW_MS);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct lease lease = object_lease(&r.arena, span_of(put.body));
+    ck_assert_span_eq(lease.meta.version, "2");
+    ck_assert_span_eq(lease.holder, "me");
+    rig_answer_lease(&r, put.call, "me", "3");
+    rig_tick(&r, CORE_RENEW_MS);
+    put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "3");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_lost_renewal_is_looked_into_and_made_again)
+{
+    start();
+    rig_lead(&r);
+    rig_tick(&r, CORE_RENEW_MS);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_TIMEOUT);
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "9");
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "9");
+    rig_answer_lease(&r, put.call, "me", "10");
+    ck_assert(may_bind());
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0); /* it was ours all the time */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(who_lost_the_lease_binds_no_more)
+{
+    start();
+    rig_lead(&r);
+    rig_tick(&r, CORE_RENEW_MS);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_CONFLICT);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "9");
+    ck_assert(!core_is_leader(r.core));
+    ck_assert(!may_bind());
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_deleted_lease_is_made_again_by_its_holder)
+{
+    start();
+    rig_lead(&r);
+    rig_tick(&r, CORE_RENEW_MS);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_NOT_FOUND);
+    rig_tick(&r, 500);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert(put.create);
+    rig_answer_lease(&r, put.call, "me", "1");
+    ck_assert(may_bind());
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
+{
+    start();
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 100), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    ck_assert(!core_stopped(r.core));
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    rig_bind(&r, 2, "b", "n1");
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_UNAVAILABLE);
+    rig_answer(&r, bind.call, ERR_NONE);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
+    ck_assert(!core_stopped(r.core));
+    rig_answer_lease(&r, put.call, "", "9");
+    ck_assert(core_stopped(r.core));
+    rig_tick(&r, 10000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(who_never_held_it_has_nothing_to_give_back)
+{
+    start();
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    ck_assert(core_stopped(r.core));
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
+          a_held_lease_is_waited_for_and_the_pods_listed_again,
+          a_renewed_lease_is_held_longer, an_absent_lease_may_be_somebodys_for_its_time,
+          binds_stop_before_the_lease_can_be_over,
+          a_binding_must_leave_while_the_lease_allows_it,
+          the_lease_is_renewed_with_its_version,
+          a_lost_renewal_is_looked_into_and_made_again, who_lost_the_lease_binds_no_more,
+          a_deleted_lease_is_made_again_by_its_holder,
+          a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight,
+          who_never_held_it_has_nothing_to_give_back)

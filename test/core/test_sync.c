@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+static struct rig r;
+
+static void ended(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
+{
+    struct err err = {.code = code, .msg = "why"};
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
+                                     .kind = kind,
+                                     .run = r.runs[kind],
+                                     .err = code == ERR_NONE ? NULL : &err,
+                                     .retry_after_ms = retry_after_ms});
+}
+
+static void list_failed(enum core_kind kind, enum err_code code, int64_t retry_after_ms)
+{
+    struct err err = {.code = code, .msg = "why"};
+    rig_step(&r, (struct core_input){.type = CORE_LIST_FAILED,
+                                     .kind = kind,
+                                     .run = r.runs[kind],
+                                     .err = &err,
+                                     .retry_after_ms = retry_after_ms});
+}
+
+START_TEST(nothing_is_answered_before_the_first_full_list)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct err err = {0};
+        ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
+        ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+        ck_assert_ptr_nonnull(strstr(err.msg, core_kind_name((enum core_kind)kind)));
+        rig_list_end(&r, (enum core_kind)kind);
+    }
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_watch_goes_on_from_the_last_version)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_list_end(&r, CORE_SCVS);
+    struct core_output watch = rig_take(&r, CORE_WATCH);
+    ck_assert_int_eq(watch.kind, CORE_SCVS);
+    ck_assert_str_eq(watch.version, "100");
+    struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
+    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
+                                     .kind = CORE_SCVS,
+                                     .run = watch.run,
+                                     .scv = &scv,
+                                     .version = SPAN("105")});
+    ended(CORE_SCVS, ERR_NONE, -1);
+    watch = rig_take(&r, CORE_WATCH);
+    ck_assert_str_eq(watch.version, "105");
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                                     .kind = CORE_SCVS,
+                                     .run = watch.run,
+                                     .version = SPAN("110")});
+    ended(CORE_SCVS, ERR_NONE, -1);
+    ck_assert_str_eq(rig_take(&r, CORE_WATCH).version, "110");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_version_that_is_too_old_means_a_new_list)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_list_end(&r, CORE_NODES);
+    core_outputs_reset(&r.out);
+    ended(CORE_NODES, ERR_GONE, -1);
+    struct core_output list = rig_take(&r, CORE_LIST);
+    ck_assert_int_eq(list.kind, CORE_NODES);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(failures_back_off_and_honour_what_the_server_says)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    core_outputs_reset(&r.out);
+    int64_t longest = 0;
+    for (int i = 0; i < 12; i++) {
+        int64_t from = r.now.mono_ms;
+        list_failed(CORE_NODES, ERR_FORBIDDEN, -1);
+        ck_assert_ptr_nonnull(
+            strstr(rig_take(&r, CORE_NOTE).text, "list of nodes failed"));
+        while (!rig_count(&r, CORE_LIST))
+            rig_tick(&r, 100);
+        while (rig_count(&r, CORE_LIST))
+            rig_take(&r, CORE_LIST);
+        int64_t waited = r.now.mono_ms - from;
+        ck_assert_int_ge(waited, 400);
+        longest = waited > longest ? waited : longest;
+    }
+    ck_assert_int_ge(longest, 15000);
+    ck_assert_int_le(longest, 45100);
+    int64_t from = r.now.mono_ms;
+    list_failed(CORE_NODES, ERR_UNAVAILABLE, 60000);
+    while (!rig_count(&r, CORE_LIST))
+        rig_tick(&r, 100);
+    ck_assert_int_ge(r.now.mono_ms - from, 60000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_kind_that_the_server_does_not_know_is_an_empty_list)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != CORE_SCVS)
+            rig_list_end(&r, (enum core_kind)kind);
+    core_outputs_reset(&r.out);
+    list_failed(CORE_SCVS, ERR_NOT_FOUND, -1);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_LIST), 0);
+    rig_tick(&r, 30000); /* somebody may install it */
+    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_SCVS);
+
+    list_failed(CORE_NODES, ERR_NOT_FOUND, -1); /* not of a kind that must exist */
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(nodes_that_must_exist_are_not_taken_for_absent)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != CORE_NODES)
+            rig_list_end(&r, (enum core_kind)kind);
+    list_failed(CORE_NODES, ERR_NOT_FOUND, -1);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), -1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(news_of_an_old_run_is_ignored)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_list_end(&r, CORE_SCVS);
+    uint64_t old = r.runs[CORE_SCVS];
+    ended(CORE_SCVS, ERR_GONE, -1);
+    struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
+    rig_step(&r, (struct core_input){
+                     .type = CORE_OBJECT, .kind = CORE_SCVS, .run = old, .scv = &scv});
+    ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("n1")));
+    rig_step(&r,
+             (struct core_input){.type = CORE_LIST_ENDED, .kind = CORE_SCVS, .run = old});
+    ended(CORE_SCVS, ERR_NONE, -1); /* of the list: no watch is running */
+    ck_assert_uint_eq(r.runs[CORE_SCVS] > old, true);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    for (int i = 0; i <= CORE_STALE_MS / 1000; i++) {
+        for (int kind = 0; kind < CORE_KINDS; kind++)
+            if (kind != CORE_PODS)
+                rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                                                 .kind = (enum core_kind)kind,
+                                                 .run = r.runs[kind]});
+        r.now.mono_ms += 1000;
+    }
+    struct err err = {0};
+    ck_assert_int_eq(core_ready(r.core, r.now, &err), -1);
+    ck_assert_str_eq(err.msg, "not ready: nothing has been heard of the pods for 151 s");
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                                     .kind = CORE_PODS,
+                                     .run = r.runs[CORE_PODS]});
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_due_time_is_never_missed)
+{
+    /* Whenever core_due is in the past, a tick must make it future or change something.
+     */
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    for (int i = 0; i < 1000; i++) {
+        int64_t due = core_due(r.core);
+        if (due > r.now.mono_ms)
+            r.now.mono_ms = due == INT64_MAX ? r.now.mono_ms + 1000 : due;
+        rig_tick(&r, 0);
+        for (size_t k = 0; k < r.out.n; k++)
+            if (r.out.items[k].type == CORE_CALL_LEASE_PUT)
+                rig_answer_lease(&r, r.out.items[k].call, "me", "5");
+        core_outputs_reset(&r.out);
+        ck_assert_int_gt(core_due(r.core), r.now.mono_ms);
+    }
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("sync", nothing_is_answered_before_the_first_full_list,
+          a_watch_goes_on_from_the_last_version,
+          a_version_that_is_too_old_means_a_new_list,
+          failures_back_off_and_honour_what_the_server_says,
+          a_kind_that_the_server_does_not_know_is_an_empty_list,
+          nodes_that_must_exist_are_not_taken_for_absent, news_of_an_old_run_is_ignored,
+          silence_makes_it_unready_and_a_sign_of_life_ready, the_due_time_is_never_missed)

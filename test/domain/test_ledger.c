@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "domain/objects.h"
+
+static struct arena arena;
+static struct ledger *ledger;
+
+static void start(int64_t unit_mib, bool require_scv)
+{
+    struct ledger_settings s = {unit_mib, 1024, require_scv};
+    ledger = ledger_new(&s, 1);
+}
+
+static const struct ledger_node *node(const char *name)
+{
+    return ledger_node_find(ledger, span_of(name));
+}
+
+static void see_scv(const char *json)
+{
+    struct scv scv = object_scv(&arena, quoted(&arena, "%s", json));
+    ledger_scv_seen(ledger, &scv, 0);
+}
+
+/* An Scv of one card with this much used, measured at that second. */
+static void see_sample(long total, long used, int64_t at)
+{
+    cleanup_buf struct buf time = {0};
+    clock_format_s(&time, at);
+    struct scv scv = object_scv(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':"
+               "'Healthy','totalMemory':%ld,'freeMemory':%ld}],'updateTime':'%s'}}",
+               total, total - used, time.p));
+    ledger_scv_seen(ledger, &scv, 0);
+}
+
+static void see_capacity(const char *name, int mem, int cards, int allocatable_mem)
+{
+    struct node n = object_node(
+        &arena, quoted(&arena,
+                       "{'metadata':{'name':'%s'},'status':{'capacity':{'" KEY_GPU_MEM
+                       "':'%d','" KEY_GPU_COUNT "':'%d'},'allocatable':{'" KEY_GPU_MEM
+                       "':'%d','" KEY_GPU_COUNT "':'%d'}}}",
+                       name, mem, cards, allocatable_mem, cards));
+    ledger_node_seen(ledger, &n, 0);
+}
+
+static struct ledger_pod *add(const char *uid, int units)
+{
+    struct pod pod = object_pod_mem(&arena, uid, units);
+    struct request r = object_request(&arena, &pod, ledger_settings(ledger)->unit_mib);
+    return ledger_pod_add(ledger, &pod, &r, NULL);
+}
+
+static struct ledger_pod *place(const char *uid, int units, const char *on, int card,
+                                const char *uuid)
+{
+    struct ledger_pod *pod = add(uid, units);
+    struct ledger_share share = {
+        .card = card,
+        .mib = units * ledger_settings(ledger)->unit_mib,
+        .uuid = span_of(uuid),
+    };
+    ledger_pod_place(ledger, pod, span_of(on), &share, 1);
+    return pod;
+}
+
+START_TEST(promises_are_taken_from_the_card)
+{
+    start(1, false);
+    struct scv scv = object_scv_even(&arena, "n1", 2, 16276);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->best_free_mib, 16276);
+    ck_assert_uint_eq(node("n1")->free_cards, 2);
+
+    struct ledger_pod *a = place("a", 8138, "n1", 0, "n1-u0");
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 8138);
+    ck_assert_int_eq(node("n1")->best_free_mib, 16276);
+    ck_assert_uint_eq(node("n1")->free_cards, 1);
+    place("b", 16276, "n1", 1, "n1-u1");
+    ck_assert_int_eq(node("n1")->best_free_mib, 8138);
+    ck_assert_uint_eq(node("n1")->free_cards, 0);
+
+    uint64_t generation = node("n1")->generation;
+    ledger_pod_remove(ledger, a, 0);
+    ck_assert_uint_ne(node("n1")->generation, generation);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
+    ck_assert_ptr_null(ledger_pod_find(ledger, SPAN("a")));
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(the_order_in_which_objects_come_does_not_matter)
+{
+    for (int order = 0; order < 6; order++) {
+        static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+        start(1024, false);
+        for (int i = 0; i < 3; i++) {
+            struct scv scv;
+            switch (orders[order][i]) {
+            case 0:
+                see_capacity("n1", 30, 2, 30);
+                break;
+            case 1:
+                scv = object_scv_even(&arena, "n1", 2, 16276);
+                ledger_scv_seen(ledger, &scv, 0);
+                break;
+            default:
+                place("a", 8, "n1", 1, "n1-u1");
+            }
+        }
+        ck_assert_int_eq(node("n1")->source, SOURCE_SCV);
+        ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
+        ck_assert_int_eq(node("n1")->cards[1].free_mib, 16276 - 8192);
+        ledger_free(ledger);
+    }
+}
+END_TEST
+
+START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
+{
+    start(1024, false);
+    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 16276);
+    ledger_scv_seen(ledger, &scv, 0);
+    place("a", 8, "n1", 0, "n1-u0");
+    ledger_scv_gone(ledger, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    ck_assert_int_eq(node("n1")->best_free_mib, 0);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276 - 8192);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_node_without_scv_and_lease_has_its_capacity)
+{
+    start(1024, false);
+    see_capacity("n1", 31, 2, 31);
+    ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    ck_assert_int_eq(node("n1")->source, SOURCE_CAPACITY);
+    ck_assert_uint_eq(node("n1")->n_cards, 2);
+    ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
+    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    ledger_lease_gone(ledger, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    ledger_free(ledger);
+
+    start(1024, true);
+    see_capacity("n1", 31, 2, 31);
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(capacity_that_cannot_be_used_says_why)
+{
+    start(1024, false);
+    see_capacity("none", 0, 0, 0);
+    ck_assert_int_eq(node("none")->state, NODE_NO_GPU);
+    see_capacity("count", 16, 0, 16);
+    ck_assert_int_eq(node("count")->state, NODE_NO_COUNT);
+    see_capacity("low", 32, 2, 16);
+    ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
+    int32_t one = 1;
+    struct unhealthy_cards u = {.node = SPAN("low"), .cards = &one, .n = 1};
+    ledger_unhealthy_seen(ledger, &u, 0);
+    ck_assert_int_eq(node("low")->state, NODE_USABLE);
+    ck_assert_int_eq(node("low")->cards[0].out, CARD_IN);
+    ck_assert_int_eq(node("low")->cards[1].out, CARD_LISTED);
+    ck_assert_int_eq(node("low")->cards[1].free_mib, 0);
+    u.damaged = true;
+    ledger_unhealthy_seen(ledger, &u, 0);
+    ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);
+    ledger_unhealthy_gone(ledger, SPAN("low"));
+    ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(health_takes_a_card_out_and_keeps_its_promises)
+{
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'health':'Unhealthy','totalMemory':1000},"
+            "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
+    place("a", 400, "n1", 0, NULL);
+    ck_assert_int_eq(node("n1")->cards[0].out, CARD_UNHEALTHY);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
+    ck_assert_uint_eq(node("n1")->healthy_cards, 1);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'health':'Healthy','totalMemory':1000},"
+            "{'id':1,'health':'Healthy','totalMemory':1000}]}}");
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 600);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_damaged_or_empty_scv_gives_nothing_out)
+{
+    start(1, false);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
+    ledger_scv_seen(ledger, &scv, 0);
+    scv.damaged = true;
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_DAMAGED);
+    ck_assert_int_eq(node("n1")->best_free_mib, 0);
+    see_scv("{'metadata':{'name':'n1'},'status':{}}");
+    ck_assert_int_eq(node("n1")->state, NODE_SCV_EMPTY);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_card_is_known_by_its_uuid)
+{
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'uuid':'A','health':'Healthy','totalMemory':1000},"
+            "{'id':1,'uuid':'B','health':'Healthy','totalMemory':1000}]}}");
+    struct ledger_pod *a = place("a", 400, "n1", 0, "A");
+    place("old", 100, "n1", 0, NULL); /* by the Go extender: index only */
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
+
+    /* The cards change places: the promise goes with its card. */
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'uuid':'B','health':'Healthy','totalMemory':1000},"
+            "{'id':1,'uuid':'A','health':'Healthy','totalMemory':1000}]}}");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
+    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 400);
+
+    /* Its card is replaced by another: the promise is on no card, but not forgotten. */
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'uuid':'C','health':'Healthy','totalMemory':1000}]}}");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 100);
+    ck_assert_ptr_null(a->shares[0].on);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':5,'uuid':'A','health':'Healthy','totalMemory':1000}]}}");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 400);
+    ck_assert_ptr_eq(a->shares[0].on, &node("n1")->cards[0]);
+
+    /* A sniffer that reports no UUIDs: the index has to do. */
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':["
+            "{'id':0,'health':'Healthy','totalMemory':1000}]}}");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 500);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_whole_card_has_nothing_left)
+{
+    start(1, false);
+    struct scv scv = object_scv_even(&arena, "n1", 2, 1000);
+    ledger_scv_seen(ledger, &scv, 0);
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'w','uid':'w'},'spec':{'containers':[{"
+                       "'resources':{'limits':{'" KEY_GPU_COUNT "':'1'}}}]}}"));
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_pod *w = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct ledger_share share = {.card = 0, .mib = 15};
+    ledger_pod_place(ledger, w, SPAN("n1"), &share, 1);
+    ck_assert(node("n1")->cards[0].whole);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 1000);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
+    ck_assert_uint_eq(node("n1")->free_cards, 1);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(too_much_promised_by_others_is_not_less_than_nothing)
+{
+    start(1, false);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 1000);
+    ledger_scv_seen(ledger, &scv, 0);
+    place("a", 800, "n1", 0, NULL);
+    place("b", 800, "n1", 0, NULL);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 1600);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 0);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_pod_bound_without_a_card_counts_where_there_is_no_doubt)
+{
+    start(1, false);
+    struct scv one = object_scv_even(&arena, "one", 1, 1000);
+    struct scv two = object_scv_even(&arena, "two", 2, 1000);
+    ledger_scv_seen(ledger, &one, 0);
+    ledger_scv_seen(ledger, &two, 0);
+    ledger_pod_place(ledger, add("a", 300), SPAN("one"), NULL, 0);
+    ledger_pod_place(ledger, add("b", 300), SPAN("two"), NULL, 0);
+    ck_assert_int_eq(node("one")->cards[0].promised_mib, 300);
+    ck_assert_int_eq(node("two")->cards[0].promised_mib, 0);
+    ck_assert_int_eq(node("two")->cards[1].promised_mib, 0);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
+{
+    start(1, false);
+    see_sample(16276, 1000, 100);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276); /* within the tolerance */
+    see_sample(16276, 5024, 101);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
+    ck_assert_uint_eq(node("n1")->free_cards, 0);
+
+    /* A new pod has not used anything of what was measured. */
+    struct ledger_pod *a = place("a", 8000, "n1", 0, NULL);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+    /* It runs: a sample from before says nothing of it, one from after does. */
+    ledger_pod_running(ledger, a, 110);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+    see_sample(16276, 13024, 111);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
+
+    /* It leaves: the sample still shows its memory, which is not taken for others'. */
+    ledger_pod_remove(ledger, a, 120);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
+    see_sample(16276, 13024, 120); /* the same second: may be from before */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    see_sample(16276, 5024, 121);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    /* Now it is somebody else's for sure. */
+    see_sample(16276, 13024, 130);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 12000);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(the_drivers_own_memory_is_not_used_from_outside)
+{
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
+            "'totalMemory':16276,'freeMemory':10000,'usedMemory':20}],"
+            "'updateTime':'2026-11-21T09:00:00Z'}}");
+    ck_assert_int_eq(node("n1")->cards[0].used_mib, 20);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(many_departures_are_bounded)
+{
+    start(1, false);
+    see_sample(16276, 1000, 1000);
+    for (int i = 0; i < 300; i++) {
+        char uid[16];
+        snprintf(uid, sizeof uid, "p%d", i);
+        struct ledger_pod *pod = place(uid, 10, "n1", 0, NULL);
+        ledger_pod_running(ledger, pod, 10);
+        ledger_pod_remove(ledger, pod, 2000);
+    }
+    see_sample(16276, 5024, 3000);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(what_a_list_did_not_show_is_swept_away)
+{
+    start(1024, false);
+    see_capacity("n1", 16, 1, 16);
+    see_capacity("n2", 16, 1, 16);
+    struct node again = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n2'}}"));
+    ledger_node_seen(ledger, &again, 7);
+    place("a", 8, "n1", 0, NULL);
+    ledger_sweep(ledger, LEDGER_NODE, 7);
+    ck_assert_int_eq(node("n1")->state, NODE_UNKNOWN); /* kept: a pod is there */
+    ck_assert_uint_eq(node("n1")->n_cards, 0);
+    ck_assert_ptr_nonnull(node("n2"));
+    ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")), 0);
+    ck_assert_ptr_null(node("n1"));
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(slots_of_forgotten_nodes_are_used_again)
+{
+    start(1024, false);
+    for (int i = 0; i < 1000; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "node-%d", i);
+        see_capacity(name, 16, 1, 16);
+        if (i >= 10) {
+            snprintf(name, sizeof name, "node-%d", i - 10);
+            ledger_node_gone(ledger, span_of(name));
+        }
+    }
+    ck_assert_uint_le(ledger_node_slots(ledger), 11);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_waiting_pod_changes_and_a_bound_one_keeps_its_request)
+{
+    start(1, false);
+    struct ledger_pod *a = add("a", 100);
+    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_int_eq(add("a", 200)->request.units, 200);
+    struct request none = {0};
+    struct pod pod = object_pod_mem(&arena, "a", 100);
+    pod.nominated_node = SPAN("n9");
+    ledger_pod_add(ledger, &pod, &none, "cannot be meant");
+    ck_assert_span_eq(a->why_not, "cannot be meant");
+    ck_assert_ptr_eq(node("n9")->nominated, a);
+    add("a", 100);
+    ck_assert_ptr_null(node("n9")); /* nobody speaks of it any more */
+    place("a", 100, "n1", 0, NULL);
+    ck_assert_uint_eq(ledger_waiting(ledger), 0);
+    ck_assert_int_eq(add("a", 300)->request.units, 100);
+    ledger_pod_unplace(ledger, a);
+    ck_assert_uint_eq(ledger_waiting(ledger), 1);
+    ck_assert_ptr_null(node("n1"));
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
+{
+    start(1, false);
+    struct pod pod = object_pod_mem(&arena, "a", 100);
+    pod.nominated_node = SPAN("n1");
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_pod *a = ledger_pod_add(ledger, &pod, &r, NULL);
+    struct ledger_share share = {.card = 0, .mib = 100};
+    ledger_pod_place(ledger, a, SPAN("n1"), &share, 1);
+    ck_assert_ptr_null(node("n1")->nominated);
+    ck_assert_ptr_eq(node("n1")->pods, a);
+    ledger_pod_remove(ledger, a, 0);
+    ck_assert_ptr_null(node("n1"));
+    ledger_free(ledger);
+}
+END_TEST
+
+/* Random changes; after each, what is derived must equal what a fresh ledger derives that
+ * is told the final state only. */
+START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
+{
+    enum { PODS = 30, NODES = 4 };
+    struct rng rng;
+    rng_init(&rng, 3);
+    start(1, false);
+    struct ledger_settings settings = *ledger_settings(ledger);
+    int where[PODS], cards[PODS], sizes[NODES] = {0};
+    for (int i = 0; i < PODS; i++)
+        where[i] = -1;
+    for (int step = 0; step < 3000; step++) {
+        char uid[8], name[8];
+        int i = (int)rng_below(&rng, PODS), n = (int)rng_below(&rng, NODES);
+        snprintf(uid, sizeof uid, "p%d", i);
+        snprintf(name, sizeof name, "n%d", n);
+        if (rng_below(&rng, 4) == 0) {
+            sizes[n] = (int)rng_below(&rng, 4);
+            struct scv scv = object_scv_even(&arena, name, sizes[n], 1000);
+            if (sizes[n])
+                ledger_scv_seen(ledger, &scv, 0);
+            else
+                ledger_scv_gone(ledger, span_of(name));
+        } else if (where[i] >= 0) {
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)), 0);
+            where[i] = -1;
+        } else {
+            where[i] = n;
+            cards[i] = (int)rng_below(&rng, 4);
+            place(uid, 100 + i, name, cards[i], NULL);
+        }
+
+        struct ledger *old = ledger;
+        ledger = ledger_new(&settings, 99);
+        for (int k = PODS - 1; k >= 0; k--) {
+            if (where[k] < 0)
+                continue;
+            snprintf(uid, sizeof uid, "p%d", k);
+            snprintf(name, sizeof name, "n%d", where[k]);
+            place(uid, 100 + k, name, cards[k], NULL);
+        }
+        for (int k = 0; k < NODES; k++) {
+            snprintf(name, sizeof name, "n%d", k);
+            struct scv scv = object_scv_even(&arena, name, sizes[k], 1000);
+            if (sizes[k])
+                ledger_scv_seen(ledger, &scv, 0);
+            const struct ledger_node *fresh = ledger_node_find(ledger, span_of(name));
+            const struct ledger_node *grown = ledger_node_find(old, span_of(name));
+            ck_assert_int_eq(fresh != NULL, grown != NULL);
+            if (!fresh)
+                continue;
+            ck_assert_int_eq(fresh->best_free_mib, grown->best_free_mib);
+            ck_assert_uint_eq(fresh->free_cards, grown->free_cards);
+            ck_assert_uint_eq(fresh->n_cards, grown->n_cards);
+            for (uint32_t c = 0; c < fresh->n_cards; c++)
+                ck_assert_int_eq(fresh->cards[c].promised_mib,
+                                 grown->cards[c].promised_mib);
+        }
+        ledger_free(ledger);
+        ledger = old;
+        arena_reset(&arena);
+    }
+    ledger_free(ledger);
+}
+END_TEST
+
+UNIT_MAIN("ledger", promises_are_taken_from_the_card,
+          the_order_in_which_objects_come_does_not_matter,
+          losing_the_scv_gives_nothing_out_and_forgets_nothing,
+          a_node_without_scv_and_lease_has_its_capacity,
+          capacity_that_cannot_be_used_says_why,
+          health_takes_a_card_out_and_keeps_its_promises,
+          a_damaged_or_empty_scv_gives_nothing_out, a_card_is_known_by_its_uuid,
+          a_whole_card_has_nothing_left,
+          too_much_promised_by_others_is_not_less_than_nothing,
+          a_pod_bound_without_a_card_counts_where_there_is_no_doubt,
+          memory_used_from_outside_is_withheld_beyond_the_tolerance,
+          the_drivers_own_memory_is_not_used_from_outside, many_departures_are_bounded,
+          what_a_list_did_not_show_is_swept_away, slots_of_forgotten_nodes_are_used_again,
+          a_waiting_pod_changes_and_a_bound_one_keeps_its_request,
+          a_pod_nominated_to_the_node_it_is_placed_on,
+          derived_values_depend_on_the_state_and_not_on_the_way_there)

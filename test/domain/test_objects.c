@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/objects.h"
+
+static struct arena arena;
+
+START_TEST(a_node_says_what_it_has)
+{
+    struct node n = object_node(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'n1','labels':{'gpushare/mode':'card'}},"
+                       "'status':{'capacity':{'" KEY_GPU_MEM "':'16k','" KEY_GPU_COUNT
+                       "':8,'cpu':'1'},'allocatable':{'" KEY_GPU_MEM "':'15k'}}}"));
+    ck_assert_span_eq(n.meta.name, "n1");
+    ck_assert_int_eq(n.mode, NODE_CARDS);
+    ck_assert_int_eq(n.capacity.mem, 16000);
+    ck_assert_int_eq(n.capacity.cards, 8);
+    ck_assert_int_eq(n.allocatable.mem, 15000);
+    ck_assert_int_eq(n.allocatable.cards, -1);
+    n = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n'}}"));
+    ck_assert_int_eq(n.mode, NODE_ANY);
+    ck_assert_int_eq(n.capacity.mem, -1);
+    n = object_node(&arena, quoted(&arena, "{'metadata':{'name':'n','labels':{"
+                                           "'gpushare/mode':'x'}}}"));
+    ck_assert_int_eq(n.mode, NODE_MODE_WRONG);
+    struct err err = {0};
+    object_fault(node, node_read, &arena,
+                 quoted(&arena,
+                        "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
+                        "':'1.5'}}}"),
+                 &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "status.capacity: a quantity is not a whole"));
+}
+END_TEST
+
+START_TEST(the_scv_of_the_seed_documents_is_read)
+{
+    struct scv s = object_scv(
+        &arena,
+        quoted(&arena,
+               "{'apiVersion':'core.run-linux.com/v1','kind':'Scv','metadata':{"
+               "'creationTimestamp':'2021-05-21T01:55:12Z','generation':2,"
+               "'name':'gpu02-poweredge-t420','resourceVersion':'22929326'},"
+               "'spec':{'updateInterval':1000},'status':{'cardList':[{'bandwidth':8000,"
+               "'clock':5705,'core':1911,'freeMemory':12196,'health':'Healthy','id':0,"
+               "'model':'TITAN Xp','power':250,'totalMemory':12196}],'cardNumber':1,"
+               "'freeMemorySum':12196,'totalMemorySum':12196,"
+               "'updateTime':'2021-05-21T01:55:13Z'}}"));
+    ck_assert_span_eq(s.meta.name, "gpu02-poweredge-t420");
+    ck_assert_uint_eq(s.n_cards, 1);
+    ck_assert_int_eq(s.cards[0].total_mib, 12196);
+    ck_assert_int_eq(s.cards[0].free_mib, 12196);
+    ck_assert(s.cards[0].healthy);
+    ck_assert_span_eq(s.cards[0].model, "TITAN Xp");
+    ck_assert_int_eq(scv_card_used(&s.cards[0]), 0);
+    ck_assert(s.has_update_time);
+    ck_assert_int_eq(s.update_time, 1621562113);
+}
+END_TEST
+
+START_TEST(missing_numbers_of_an_scv_are_zero_and_cards_are_sorted)
+{
+    struct scv s = object_scv(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'n'},'status':{'cardList':["
+                       "{'id':3,'totalMemory':100,'usedMemory':40,'freeMemory':50},"
+                       "{'id':0,'totalMemory':16276,'health':'Unhealthy'},"
+                       "{'id':1}]}}"));
+    ck_assert_uint_eq(s.n_cards, 3);
+    ck_assert_int_eq(s.cards[0].id, 0);
+    ck_assert(!s.cards[0].healthy);
+    ck_assert_int_eq(scv_card_used(&s.cards[0]), 16276);
+    ck_assert_int_eq(s.cards[1].id, 1);
+    ck_assert(!s.cards[1].healthy);
+    ck_assert_int_eq(s.cards[2].id, 3);
+    ck_assert_int_eq(scv_card_used(&s.cards[2]), 40);
+    ck_assert(!s.has_update_time);
+}
+END_TEST
+
+START_TEST(an_scv_that_cannot_be_true_is_a_fault)
+{
+    static const char *const cards[] = {"{'id':0,'totalMemory':-1}",
+                                        "{'id':-1}",
+                                        "{'id':70000}",
+                                        "{'id':1},{'id':1}",
+                                        "{'id':0,'totalMemory':9223372036854775807}",
+                                        "{'id':'0'}",
+                                        "7",
+                                        "{'id':0,'freeMemory':1.5}"};
+    for (size_t i = 0; i < ARRAY_LEN(cards); i++) {
+        struct err err = {0};
+        object_fault(scv, scv_read, &arena,
+                     quoted(&arena,
+                            "{'metadata':{'name':'n'},'status':{'cardList':[%s]}}",
+                            cards[i]),
+                     &err);
+        ck_assert_msg(span_starts(span_of(err.msg), SPAN("status.cardList[]")), "%s",
+                      err.msg);
+    }
+    cleanup_buf struct buf many = {0};
+    for (int i = 0; i <= SCV_MAX_CARDS; i++)
+        buf_printf(&many, "%s{'id':%d}", i ? "," : "", i);
+    struct err err = {0};
+    object_fault(
+        scv, scv_read, &arena,
+        quoted(&arena, "{'metadata':{'name':'n'},'status':{'cardList':[%s]}}", many.p),
+        &err);
+}
+END_TEST
+
+START_TEST(a_lease_is_read_and_written)
+{
+    struct lease l = {.meta = {.ns = SPAN("kube-system"),
+                               .name = SPAN("gpushare-extender"),
+                               .version = SPAN("7")},
+                      .holder = SPAN("host_1"),
+                      .duration_s = 5,
+                      .renew_time = SPAN("2026-11-21T09:00:00.000001Z"),
+                      .acquire_time = SPAN("2026-11-21T08:00:00.000001Z"),
+                      .transitions = 3};
+    cleanup_buf struct buf b = {0};
+    lease_write(&b, &l);
+    struct lease back = object_lease(&arena, buf_span(&b));
+    ck_assert(span_eq(back.meta.name, l.meta.name) && span_eq(back.meta.ns, l.meta.ns));
+    ck_assert(span_eq(back.meta.version, l.meta.version));
+    ck_assert(span_eq(back.holder, l.holder) && span_eq(back.renew_time, l.renew_time));
+    ck_assert(span_eq(back.acquire_time, l.acquire_time));
+    ck_assert_int_eq(back.duration_s, 5);
+    ck_assert_int_eq(back.transitions, 3);
+}
+END_TEST
+
+START_TEST(configmaps_that_take_cards_out)
+{
+    struct unhealthy_cards u = object_unhealthy_cards(
+        &arena, quoted(&arena, "{'metadata':{'name':'unhealthy-gpu-n1','namespace':"
+                               "'kube-system'},'data':{'gpus':' 0, 2,,7 ','x':'y'}}"));
+    ck_assert_span_eq(u.node, "n1");
+    ck_assert_uint_eq(u.n, 3);
+    ck_assert_int_eq(u.cards[1], 2);
+    ck_assert(!u.damaged);
+    u = object_unhealthy_cards(
+        &arena, quoted(&arena, "{'metadata':{'name':'coredns'},'data':{'gpus':'x'}}"));
+    ck_assert_uint_eq(u.node.n, 0);
+    u = object_unhealthy_cards(
+        &arena, quoted(&arena, "{'metadata':{'name':'unhealthy-gpu-n'},'data':{'gpus':"
+                               "'0;1'}}"));
+    ck_assert(u.damaged);
+}
+END_TEST
+
+UNIT_MAIN("objects", a_node_says_what_it_has, the_scv_of_the_seed_documents_is_read,
+          missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
+          an_scv_that_cannot_be_true_is_a_fault, a_lease_is_read_and_written,
+          configmaps_that_take_cards_out)

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/pod.h"
+
+#include "domain/objects.h"
+
+static struct arena arena;
+
+START_TEST(a_pod_is_read_with_its_promise)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena,
+               "{'kind':'Pod','metadata':{'name':'p1','namespace':'default','uid':'u1',"
+               "'resourceVersion':'42','labels':{'" KEY_GPU_COUNT "':'2','x':'y'},"
+               "'annotations':{'" KEY_MEM_IDX "':'1','" KEY_MEM_ASSIGNED "':'false',"
+               "'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':4}}','" KEY_PLACEMENT
+               "':'spread'},"
+               "'deletionTimestamp':'2026-11-21T09:00:00Z','managedFields':[{'a':[1]}]},"
+               "'spec':{'nodeName':'n1','priority':100,'containers':[{'name':'c'}]},"
+               "'status':{'phase':'Running','nominatedNodeName':'n2'}}"));
+    ck_assert_span_eq(pod.meta.name, "p1");
+    ck_assert_span_eq(pod.meta.ns, "default");
+    ck_assert_span_eq(pod.meta.uid, "u1");
+    ck_assert_span_eq(pod.meta.version, "42");
+    ck_assert(pod.meta.deleting);
+    ck_assert_span_eq(pod.node, "n1");
+    ck_assert_span_eq(pod.nominated_node, "n2");
+    ck_assert_int_eq(pod.priority, 100);
+    ck_assert_int_eq(pod.phase, POD_RUNNING);
+    ck_assert(!pod_is_over(&pod));
+    ck_assert_span_eq(pod.count_label, "2");
+    ck_assert(!pod.count_annotation.p);
+    ck_assert_span_eq(pod.idx, "1");
+    ck_assert_span_eq(pod.allocation, "{\"0\":{\"1\":4}}");
+    ck_assert_span_eq(pod.placement, "spread");
+    ck_assert_uint_eq(pod.n_containers, 0);
+}
+END_TEST
+
+START_TEST(containers_that_ask_are_kept_with_their_index)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'p'},'spec':{"
+               "'initContainers':[{'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}},"
+               "{'restartPolicy':'Always','resources':{'limits':{'" KEY_GPU_MEM "':2}}},"
+               "{'restartPolicy':'Always'},"
+               "{'restartPolicy':'Always','resources':{'limits':{'" KEY_GPU_MEM
+               "':'3'}}}],"
+               "'containers':[{'name':'plain'},"
+               "{'resources':{'requests':{'" KEY_GPU_MEM "':'9'},"
+               "'limits':{'cpu':'1','" KEY_GPU_MEM "':'4'}}},"
+               "{'resources':{'limits':{'" KEY_GPU_COUNT "':'5'}}}]}}"));
+    static const struct {
+        enum container_role role;
+        uint32_t index;
+        const char *mem, *cards;
+    } want[] = {
+        {CONTAINER_INIT, 0, "1", NULL},    {CONTAINER_SIDECAR, 3, "2", NULL},
+        {CONTAINER_SIDECAR, 5, "3", NULL}, {CONTAINER_APP, 1, "4", NULL},
+        {CONTAINER_APP, 2, NULL, "5"},
+    };
+    ck_assert_uint_eq(pod.n_containers, ARRAY_LEN(want));
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        ck_assert_int_eq(pod.containers[i].role, want[i].role);
+        if (want[i].role != CONTAINER_INIT)
+            ck_assert_uint_eq(pod.containers[i].index, want[i].index);
+        ck_assert_span_eq(pod.containers[i].mem, want[i].mem);
+        ck_assert_span_eq(pod.containers[i].cards, want[i].cards);
+    }
+}
+END_TEST
+
+START_TEST(ended_phases_are_recognised)
+{
+    static const struct {
+        const char *phase;
+        bool over;
+    } cases[] = {{"Pending", false}, {"Running", false}, {"Succeeded", true},
+                 {"Failed", true},   {"Unknown", false}, {"Strange", false}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct pod pod = object_pod(
+            &arena, quoted(&arena, "{'metadata':{'name':'p'},'status':{'phase':'%s'}}",
+                           cases[i].phase));
+        ck_assert_msg(pod_is_over(&pod) == cases[i].over, "%s", cases[i].phase);
+    }
+}
+END_TEST
+
+START_TEST(a_pod_with_faults_is_refused_with_the_place)
+{
+    static const struct {
+        const char *json, *message;
+    } cases[] = {
+        {"{'metadata':{'name':7}}", "metadata.name: expected a string"},
+        {"{'metadata':{}}", "metadata.name: is missing or too long"},
+        {"{'metadata':{'name':'a b'}}", "metadata.name: cannot be a name"},
+        {"{'metadata':{'name':'p','labels':{'" KEY_GPU_COUNT "':2}}}",
+         "metadata.labels: expected a string"},
+        {"{'metadata':{'name':'p'},'spec':{'containers':{}}}",
+         "spec.containers: expected an array"},
+        {"{'metadata':{'name':'p'},'spec':{'nodeName':['x']}}",
+         "spec.nodeName: expected a string"},
+        {"[]", "pod: expected an object"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        object_fault(pod, pod_read, &arena, quoted(&arena, "%s", cases[i].json), &err);
+        ck_assert_msg(span_starts(span_of(err.msg), span_of(cases[i].message)), "%s: %s",
+                      cases[i].json, err.msg);
+    }
+}
+END_TEST
+
+UNIT_MAIN("pod", a_pod_is_read_with_its_promise,
+          containers_that_ask_are_kept_with_their_index, ended_phases_are_recognised,
+          a_pod_with_faults_is_refused_with_the_place)

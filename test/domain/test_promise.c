@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/promise.h"
+
+#include "domain/objects.h"
+
+static struct arena arena;
+
+static struct pod annotated(const char *annotations)
+{
+    return object_pod(&arena, quoted(&arena,
+                                     "{'metadata':{'name':'p','annotations':{%s}},"
+                                     "'spec':{'nodeName':'n1','containers':[{'resources':"
+                                     "{'limits':{'" KEY_GPU_MEM "':'6'}}}]}}",
+                                     annotations));
+}
+
+/* The promise as "card:mib[@uuid] ...". */
+static const char *read_back(const char *annotations)
+{
+    struct pod pod = annotated(annotations);
+    struct request request = object_request(&arena, &pod, 1024);
+    struct promise p;
+    cleanup_buf struct buf b = {0};
+    buf_adds(&b, "");
+    if (promise_of(&pod, &arena, &p)) {
+        for (size_t i = 0; i < p.n; i++) {
+            buf_printf(&b, "%s%d:%lld", i ? " " : "", p.shares[i].card,
+                       (long long)promise_share_mib(&p, i, &request, 1024));
+            if (p.shares[i].uuid.n)
+                buf_printf(&b, "@%.*s", SPAN_ARG(p.shares[i].uuid));
+        }
+    }
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+START_TEST(promises_of_the_go_extender_are_read)
+{
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'1','" KEY_MEM_DEV
+                               "':'15','" KEY_MEM_POD "':'6','" KEY_MEM_ASSIGNED
+                               "':'true','" KEY_MEM_ASSUME_TIME
+                               "':'1637000000000000000'"),
+                     "1:6144");
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'-1'"), "");
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'x'"), "");
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':''"), "");
+    ck_assert_str_eq(read_back(""), "");
+}
+END_TEST
+
+START_TEST(the_allocation_says_what_each_card_gives)
+{
+    ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':2,\\'3\\':4}}'"),
+                     "1:2048 3:4096");
+    ck_assert_str_eq(
+        read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':2},\\'1\\':{\\'1\\':4}}'"),
+        "1:6144");
+}
+END_TEST
+
+START_TEST(less_than_the_pod_asks_for_is_not_believed)
+{
+    ck_assert_str_eq(read_back("'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':1}}'"), "1:6144");
+    ck_assert_str_eq(
+        read_back("'" KEY_MEM_IDX "':'0,1','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':1}}'"),
+        "1:3072 0:3072");
+}
+END_TEST
+
+START_TEST(a_damaged_allocation_leaves_the_index)
+{
+    static const char *const damaged[] = {"{",
+                                          "[]",
+                                          "{\\'0\\':5}",
+                                          "{\\'0\\':{\\'x\\':1}}",
+                                          "{\\'0\\':{\\'1\\':-1}}",
+                                          "{\\'0\\':{\\'1\\':\\'2\\'}}",
+                                          "{\\'0\\':{\\'70000\\':1}}",
+                                          "{} {}"};
+    for (size_t i = 0; i < ARRAY_LEN(damaged); i++) {
+        char text[256];
+        snprintf(text, sizeof text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'%s'",
+                 damaged[i]);
+        ck_assert_str_eq(read_back(text), "2:6144");
+    }
+}
+END_TEST
+
+START_TEST(where_index_and_allocation_differ_both_count)
+{
+    ck_assert_str_eq(
+        read_back("'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'"),
+        "1:6144 0:0");
+}
+END_TEST
+
+START_TEST(uuids_stand_in_the_order_of_the_index)
+{
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'3,1','" KEY_CARD_UUID
+                               "':'GPU-c, GPU-a','" KEY_ALLOCATION
+                               "':'{\\'0\\':{\\'1\\':3,\\'3\\':3}}'"),
+                     "1:3072@GPU-a 3:3072@GPU-c");
+}
+END_TEST
+
+static const char *written(const struct request *r, const struct promise_share *shares,
+                           size_t n)
+{
+    struct promise p = {(struct promise_share *)shares, n};
+    cleanup_buf struct buf b = {0};
+    promise_write(&b, &p, r, 1700000000123456789);
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+START_TEST(a_shared_promise_is_written_as_the_contract_says)
+{
+    struct request_part parts[] = {{0, 2}, {2, 4}};
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 1, .units = 8, .parts = parts, .n_parts = 2};
+    struct promise_share share = {1, 8, 15, SPAN("GPU-1")};
+    ck_assert_str_eq(
+        written(&r, &share, 1),
+        "{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
+        "\"ALIYUN_COM_GPU_MEM_POD\":\"8\","
+        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
+        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1700000000123456789\","
+        "\"scheduler.framework.gpushare.allocation\":"
+        "\"{\\\"0\\\":{\\\"1\\\":2},\\\"2\\\":{\\\"1\\\":4}}\","
+        "\"gpushare/card-uuid\":\"GPU-1\"}");
+}
+END_TEST
+
+START_TEST(a_promise_over_several_cards_is_written_as_lists)
+{
+    struct request_part part = {0, 6};
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
+    struct promise_share shares[] = {{0, 3, 15, SPAN("GPU-a")},
+                                     {3, 3, 22, SPAN("GPU-d")}};
+    const char *text = written(&r, shares, 2);
+    ck_assert_ptr_nonnull(strstr(text, "MEM_IDX\":\"0,3\""));
+    ck_assert_ptr_nonnull(strstr(text, "MEM_DEV\":\"15,22\""));
+    ck_assert_ptr_nonnull(strstr(text, "MEM_POD\":\"6\""));
+    ck_assert_ptr_nonnull(strstr(text, "{\\\"0\\\":{\\\"0\\\":3,\\\"3\\\":3}}"));
+    ck_assert_ptr_nonnull(strstr(text, "card-uuid\":\"GPU-a,GPU-d\""));
+}
+END_TEST
+
+START_TEST(whole_cards_go_to_the_containers_in_turn)
+{
+    struct request_part parts[] = {{0, 1}, {1, 2}};
+    struct request r = {.kind = REQUEST_CARDS, .cards = 3, .parts = parts, .n_parts = 2};
+    struct promise_share shares[] = {
+        {0, 15, 15, {0}}, {2, 15, 15, {0}}, {3, 22, 22, {0}}};
+    const char *text = written(&r, shares, 3);
+    ck_assert_ptr_nonnull(strstr(text, "MEM_POD\":\"52\""));
+    ck_assert_ptr_nonnull(
+        strstr(text, "{\\\"0\\\":{\\\"0\\\":15},\\\"1\\\":{\\\"2\\\":15,\\\"3\\\":22}}"));
+    ck_assert_ptr_null(strstr(text, "card-uuid"));
+}
+END_TEST
+
+START_TEST(what_is_written_is_read_back_the_same)
+{
+    struct request_part parts[] = {{0, 2}, {1, 4}};
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = parts, .n_parts = 2};
+    struct promise_share shares[] = {{1, 3, 15, SPAN("GPU-b")},
+                                     {4, 3, 15, SPAN("GPU-e")}};
+    const char *text = written(&r, shares, 2);
+    struct span json =
+        quoted(&arena,
+               "{'metadata':{'name':'p','annotations':%s},'spec':{"
+               "'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
+               "':'2'}}},{'resources':{'limits':{'" KEY_GPU_MEM "':'4'}}}]}}",
+               text);
+    struct pod pod = object_pod(&arena, json);
+    struct promise p;
+    ck_assert(promise_of(&pod, &arena, &p));
+    ck_assert_uint_eq(p.n, 2);
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(p.shares[i].card, shares[i].card);
+        ck_assert_int_eq(promise_share_mib(&p, i, &r, 1024), 3072);
+        ck_assert(span_eq(p.shares[i].uuid, shares[i].uuid));
+    }
+}
+END_TEST
+
+UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
+          the_allocation_says_what_each_card_gives,
+          less_than_the_pod_asks_for_is_not_believed,
+          a_damaged_allocation_leaves_the_index,
+          where_index_and_allocation_differ_both_count,
+          uuids_stand_in_the_order_of_the_index,
+          a_shared_promise_is_written_as_the_contract_says,
+          a_promise_over_several_cards_is_written_as_lists,
+          whole_cards_go_to_the_containers_in_turn, what_is_written_is_read_back_the_same)

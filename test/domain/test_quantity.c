@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/quantity.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+
+START_TEST(whole_numbers_in_every_form)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } cases[] = {
+        {"0", 0},
+        {"8138", 8138},
+        {"16k", 16000},
+        {"1.5k", 1500},
+        {"2Ki", 2048},
+        {"1e3", 1000},
+        {"1E3", 1000},
+        {"1E", 1000000000000000000},
+        {"3000m", 3},
+        {"1.0", 1},
+        {"+7", 7},
+        {"0.5Ki", 512},
+        {"5e-0", 5},
+        {"1e+2", 100},
+        {"0E", 0},
+        {"2000e-3", 2},
+        {"1.", 1},
+        {".5k", 500},
+        {"9223372036854775807", INT64_MAX},
+        {"4Ei", 4611686018427387904},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t v = -1;
+        struct err err = {0};
+        ck_assert_done(quantity_read(span_of(cases[i].text), &v, &err), err);
+        ck_assert_msg(v == cases[i].value, "%s is %lld", cases[i].text, (long long)v);
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_whole_number_is_refused)
+{
+    static const char *const cases[] = {"",
+                                        "x",
+                                        "-1",
+                                        "1.5",
+                                        "100m",
+                                        "1n",
+                                        "8 ",
+                                        " 8",
+                                        "8Gi ",
+                                        "1e",
+                                        "1e99",
+                                        "0x10",
+                                        "9223372036854775808",
+                                        "16Ei",
+                                        "1.2.3",
+                                        ".",
+                                        "+",
+                                        "k",
+                                        "1kk",
+                                        "1KI",
+                                        "--1"};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t v = -7;
+        struct err err = {0};
+        ck_assert_msg(quantity_read(span_of(cases[i]), &v, &err) == -1, "%s", cases[i]);
+        ck_assert_int_eq(v, -7);
+        ck_assert_int_eq(err.code, ERR_INVALID);
+    }
+}
+END_TEST
+
+START_TEST(units_are_read_and_written)
+{
+    static const struct {
+        const char *text;
+        int64_t mib;
+    } cases[] = {{"GiB", 1024}, {"MiB", 1}, {"256MiB", 256}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int64_t mib = 0;
+        cleanup_buf struct buf b = {0};
+        ck_assert_int_eq(unit_read(span_of(cases[i].text), &mib, NULL), 0);
+        ck_assert_int_eq(mib, cases[i].mib);
+        unit_write(&b, mib);
+        ck_assert_str_eq(b.p, cases[i].text);
+    }
+    static const char *const wrong[] = {"",    "GB",     "0MiB",       "-1MiB",
+                                        "gib", "1.5MiB", "99999999MiB"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        int64_t mib;
+        ck_assert_msg(unit_read(span_of(wrong[i]), &mib, NULL) == -1, "%s", wrong[i]);
+    }
+}
+END_TEST
+
+UNIT_MAIN("quantity", whole_numbers_in_every_form, what_is_no_whole_number_is_refused,
+          units_are_read_and_written)

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * base/jread against jansson: both must agree on what is valid, and on every string, key and
+ * integer of what is. Where they may differ, and why:
+ *   - jansson refuses numbers that do not fit its types; the reader only checks their form.
+ *   - Their depth limits differ (2048 and 256).
+ *   - jansson has no room for a NUL (\u0000) in a key.
+ *   - jansson overlooks a NUL byte right behind a number, which is not JSON.
+ * And against itself: cut in two, or read through jsonlist, the same bytes give the same.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include <jansson.h>
+
+#include "base/jread.h"
+#include "base/jsonlist.h"
+#include "base/mem.h"
+
+static void compare(struct jread *j, json_t *want, struct arena *a);
+
+/* Does the key come again behind this member? Then jansson has kept the later value. */
+static bool comes_again(struct jread j, struct span name, struct arena *a)
+{
+    struct jread_str key;
+    jread_skip(&j);
+    bool again = false;
+    while (jread_member(&j, &key)) {
+        again |= span_eq(jread_span(key, a), name);
+        jread_skip(&j);
+    }
+    return again;
+}
+
+static void compare_object(struct jread *j, json_t *want, struct arena *a)
+{
+    struct jread_str key;
+    size_t n = 0;
+    jread_object(j, "object");
+    while (jread_member(j, &key)) {
+        struct span name = jread_span(key, a);
+        json_t *value = json_object_getn(want, name.p, name.n);
+        if (!value)
+            fuzz_fail("a key that jansson does not have");
+        if (comes_again(*j, name, a)) {
+            jread_skip(j);
+            continue;
+        }
+        compare(j, value, a);
+        n++;
+    }
+    if (n != json_object_size(want))
+        fuzz_fail("another number of members");
+}
+
+static void compare_array(struct jread *j, json_t *want, struct arena *a)
+{
+    size_t n = 0;
+    jread_array(j, "array");
+    while (jread_item(j)) {
+        if (n >= json_array_size(want))
+            fuzz_fail("more items than jansson has");
+        compare(j, json_array_get(want, n++), a);
+    }
+    if (n != json_array_size(want))
+        fuzz_fail("fewer items than jansson has");
+}
+
+static void compare_scalar(struct jread *j, json_t *want, struct arena *a)
+{
+    struct span text = {0};
+    int64_t integer = 0;
+    bool truth = false;
+    if (json_is_string(want)) {
+        struct span other = {json_string_value(want), json_string_length(want)};
+        if (!jread_text(j, "string", a, &text) || !span_eq(text, other))
+            fuzz_fail("another string");
+    } else if (json_is_integer(want)) {
+        if (!jread_i64(j, "integer", &integer) || integer != json_integer_value(want))
+            fuzz_fail("another integer");
+    } else if (json_is_boolean(want)) {
+        if (!jread_bool(j, "bool", &truth) || truth != json_is_true(want))
+            fuzz_fail("another truth");
+    } else {
+        enum jread_type type = json_is_null(want) ? JREAD_NULL : JREAD_NUMBER;
+        if (jread_peek(j) != type || !jread_skip(j))
+            fuzz_fail("neither null nor a number");
+    }
+}
+
+static void compare(struct jread *j, json_t *want, struct arena *a)
+{
+    enum jread_type type = jread_peek(j);
+    if ((type == JREAD_OBJECT) != json_is_object(want) ||
+        (type == JREAD_ARRAY) != json_is_array(want))
+        fuzz_fail("another type");
+    if (type == JREAD_OBJECT)
+        compare_object(j, want, a);
+    else if (type == JREAD_ARRAY)
+        compare_array(j, want, a);
+    else
+        compare_scalar(j, want, a);
+}
+
+/* The first part alone must not be called bad when the whole is good. */
+static void check_cut(const char *p, size_t n, size_t at)
+{
+    struct jread j, before;
+    jread_init_part(&j, p, at);
+    before = j;
+    jread_skip(&j);
+    if (j.state == JREAD_BAD)
+        fuzz_fail("a part of a good value is called bad");
+    if (j.state == JREAD_CUT)
+        j = before;
+    bool again = j.pos == 0;
+    jread_more(&j, p, n, true);
+    if (again)
+        jread_skip(&j);
+    if (jread_finish(&j, NULL))
+        fuzz_fail("good as a whole, bad in two parts");
+}
+
+static void count_item(void *ctx, struct jread *j)
+{
+    size_t *n = ctx;
+    jread_skip(j);
+    *n += jread_check(j, NULL) == 0;
+}
+
+/* {"items": [...]} through jsonlist, in three pieces, against the same read as a whole. */
+static void check_list(const char *p, size_t n, bool valid, json_t *want)
+{
+    static const struct jsonlist_handler handler = {count_item, NULL};
+    for (int shape = JSONLIST_LIST; shape <= JSONLIST_WATCH; shape++) {
+        struct jsonlist l;
+        size_t items = 0, a = n / 3, b = n - n / 4;
+        jsonlist_init(&l, (enum jsonlist_shape)shape, 1 << 20, &handler, &items);
+        int rc = jsonlist_feed(&l, p, a, NULL);
+        rc = rc ? rc : jsonlist_feed(&l, p + a, b - a, NULL);
+        rc = rc ? rc : jsonlist_feed(&l, p + b, n - b, NULL);
+        rc = rc ? rc : jsonlist_end(&l, NULL);
+        jsonlist_fini(&l);
+        json_t *list = json_object_get(want, "items");
+        bool is_list = json_is_object(want) && (!list || json_is_array(list));
+        if (shape == JSONLIST_WATCH && valid && (rc || items != 1))
+            fuzz_fail("a value does not come out of a watch");
+        if (shape == JSONLIST_LIST && !valid && !rc)
+            fuzz_fail("a broken list is accepted");
+        if (shape == JSONLIST_LIST && is_list && !rc && items < json_array_size(list))
+            fuzz_fail("items are missing from a list");
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *p = (const char *)data;
+    struct jread j;
+    json_error_t error;
+    cleanup_arena struct arena a = {0};
+
+    jread_init(&j, p, size);
+    jread_skip(&j);
+    bool valid = jread_finish(&j, NULL) == 0;
+    bool too_deep = j.why && !strcmp(j.why, "nested too deeply");
+    json_t *want = json_loadb(p, size, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    bool no_room = !want && (json_error_code(&error) == json_error_numeric_overflow ||
+                             json_error_code(&error) == json_error_null_byte_in_key);
+    bool nul = !valid && memchr(p, 0, size);
+    if (valid != (want != NULL) && !too_deep && !no_room && !nul)
+        fuzz_fail(valid ? "only the reader accepts it" : "only jansson accepts it");
+    if (valid && want) {
+        jread_init(&j, p, size);
+        compare(&j, want, &a);
+        check_cut(p, size, size / 2);
+        check_cut(p, size, size > 3 ? size - 3 : 0);
+    }
+    if (!too_deep && !nul)
+        check_list(p, size, valid, want);
+    json_decref(want);
+    return 0;
+}

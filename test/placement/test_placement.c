@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
+
+#include "domain/objects.h"
+
+static struct arena arena;
+static struct ledger *ledger;
+
+static void start(void)
+{
+    struct ledger_settings s = {1, 1024, false};
+    ledger = ledger_new(&s, 1);
+}
+
+/* A node with cards of 16276 MiB of which so much is free; -1 ends the list. */
+static const struct ledger_node *with_free(const char *name, const int *free_mib)
+{
+    int n = 0;
+    while (free_mib[n] >= 0)
+        n++;
+    struct scv scv = object_scv_even(&arena, name, n, 16276);
+    ledger_scv_seen(ledger, &scv, 0);
+    for (int i = 0; i < n; i++) {
+        if (free_mib[i] == 16276)
+            continue;
+        char uid[64];
+        snprintf(uid, sizeof uid, "%s-%d", name, i);
+        struct pod pod = object_pod_mem(&arena, uid, 16276 - free_mib[i]);
+        struct request r = object_request(&arena, &pod, 1);
+        struct ledger_share share = {.card = i, .mib = 16276 - free_mib[i]};
+        ledger_pod_place(ledger, ledger_pod_add(ledger, &pod, &r, NULL), span_of(name),
+                         &share, 1);
+    }
+    return ledger_node_find(ledger, span_of(name));
+}
+#define WITH_FREE(name, ...) with_free(name, (const int[]){__VA_ARGS__, -1})
+
+static struct request memory(int64_t mib, uint32_t cards)
+{
+    return (struct request){.kind = REQUEST_MEMORY,
+                            .cards = cards,
+                            .units = mib * cards,
+                            .mib_per_card = mib};
+}
+
+static struct request whole(uint32_t cards)
+{
+    return (struct request){.kind = REQUEST_CARDS, .cards = cards};
+}
+
+static const char *reason(const struct ledger_node *node, struct request r)
+{
+    cleanup_buf struct buf b = {0};
+    placement_reason(&b, node, &r, false);
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+START_TEST(the_filter_example_of_the_design_document)
+{
+    start();
+    struct request r = memory(8138, 1);
+    const struct ledger_node *n1 = WITH_FREE("n1", 0, 4069);
+    const struct ledger_node *n2 = WITH_FREE("n2", 4069, 4069);
+    const struct ledger_node *n3 = WITH_FREE("n3", 8138, 0);
+    ck_assert_int_eq(placement_fit(n1, &r), FIT_LATER);
+    ck_assert_int_eq(placement_fit(n2, &r), FIT_LATER);
+    ck_assert_int_eq(placement_fit(n3, &r), FIT_YES);
+    ck_assert_str_eq(reason(n2, r),
+                     "needs 8138 MiB on one card; most free: 4069 of 16276 MiB on GPU0");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(the_bind_example_of_the_design_document)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    struct request r = memory(8138, 1);
+    const struct ledger_node *n = WITH_FREE("n1", 12207, 8138, 4069, 16276);
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert_uint_eq(picks[0], 1);
+    r.placement = PLACE_SPREAD;
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert_uint_eq(picks[0], 3);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(ties_go_to_the_lowest_index)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = WITH_FREE("n1", 16276, 8000, 8000, 16276);
+    struct request r = memory(1000, 1);
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert_uint_eq(picks[0], 1);
+    r.placement = PLACE_SPREAD;
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert_uint_eq(picks[0], 0);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(several_cards_are_different_and_in_order)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = WITH_FREE("n1", 9000, 500, 8000, 16276);
+    struct request r = memory(1000, 2);
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert(picks[0] == 0 && picks[1] == 2);
+    r = memory(1000, 4);
+    ck_assert(!placement_choose(n, &r, picks));
+    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_str_eq(reason(n, r),
+                     "needs 1000 MiB on each of 4 cards; cards with that much "
+                     "free: 3; most free: 16276 of 16276 MiB on GPU3");
+    r = memory(1000, 5);
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r),
+                     "needs 1000 MiB on each of 5 cards; the node has 4 cards");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(whole_cards_want_cards_that_nobody_uses)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = WITH_FREE("n1", 16275, 16276, 16276);
+    struct request r = whole(2);
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert(picks[0] == 1 && picks[1] == 2);
+    r = whole(3);
+    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_str_eq(reason(n, r), "needs 3 whole cards; wholly free: 2 of 3");
+    r = whole(4);
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r), "needs 4 whole cards; the node has 3 cards");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(what_can_never_fit_is_told_apart)
+{
+    start();
+    const struct ledger_node *n = WITH_FREE("n1", 100, 100);
+    ck_assert_int_eq(placement_fit(n, &(struct request){.kind = REQUEST_MEMORY,
+                                                        .cards = 1,
+                                                        .mib_per_card = 16276}),
+                     FIT_LATER);
+    struct request r = memory(16277, 1);
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r),
+                     "needs 16277 MiB on one card; the largest card has 16276 MiB");
+    ledger_free(ledger);
+}
+END_TEST
+
+static void see(const char *name, const char *mode)
+{
+    struct node node = object_node(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'%s','labels':{'" KEY_MODE "':'%s'}}}", name,
+               mode));
+    ledger_node_seen(ledger, &node, 0);
+}
+
+START_TEST(the_mode_label_restricts_a_node)
+{
+    start();
+    const struct ledger_node *n = WITH_FREE("n1", 16276);
+    struct request mem = memory(1, 1), card = whole(1);
+    see("n1", "memory");
+    ck_assert_int_eq(placement_fit(n, &mem), FIT_YES);
+    ck_assert_int_eq(placement_fit(n, &card), FIT_NEVER);
+    ck_assert_str_eq(reason(n, card), "node label gpushare/mode=memory: no whole cards");
+    see("n1", "card");
+    ck_assert_int_eq(placement_fit(n, &mem), FIT_NEVER);
+    ck_assert_int_eq(placement_fit(n, &card), FIT_YES);
+    see("n1", "both");
+    ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
+    ck_assert_str_eq(reason(n, mem),
+                     "node label gpushare/mode is neither memory nor card");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(the_reason_names_cards_that_are_out)
+{
+    start();
+    struct scv scv = object_scv(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'n1'},'status':{'updateTime':'2026-11-21T09:00:00Z',"
+               "'cardList':["
+               "{'id':0,'health':'Healthy','totalMemory':1000,'freeMemory':1000},"
+               "{'id':1,'health':'Unhealthy','totalMemory':9000,'freeMemory':9000},"
+               "{'id':2,'health':'Unhealthy','totalMemory':9000,'freeMemory':9000},"
+               "{'id':3,'health':'Healthy','totalMemory':9000,'freeMemory':9000},"
+               "{'id':4,'health':'Healthy','totalMemory':9000,'freeMemory':2000}]}}"));
+    ledger_scv_seen(ledger, &scv, 0);
+    int32_t listed = 3;
+    struct unhealthy_cards u = {.node = SPAN("n1"), .cards = &listed, .n = 1};
+    ledger_unhealthy_seen(ledger, &u, 0);
+    const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert_int_eq(placement_fit(n, &(struct request){.kind = REQUEST_MEMORY,
+                                                        .cards = 1,
+                                                        .mib_per_card = 4000}),
+                     FIT_LATER);
+    ck_assert_str_eq(reason(n, memory(4000, 1)),
+                     "needs 4000 MiB on one card; most free: 3024 of 9000 MiB on GPU4; "
+                     "unhealthy: GPU1,GPU2; taken out by ConfigMap: GPU3; in use from "
+                     "outside Kubernetes: 5976 MiB of GPU4");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_node_that_gives_nothing_says_why)
+{
+    start();
+    struct request r = memory(1, 1);
+    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
+    ck_assert_str_eq(reason(n, r),
+                     "its Scv object is missing, so nothing is known of its cards");
+    see("n2", "memory");
+    n = ledger_node_find(ledger, SPAN("n2"));
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r),
+                     "the node has no GPU memory (no Scv object, no capacity)");
+    struct scv scv =
+        object_scv(&arena, quoted(&arena, "{'metadata':{'name':'n3'},'status':{"
+                                          "'cardList':[{'id':0,'totalMemory':9,"
+                                          "'health':'Lost'}]}}"));
+    ledger_scv_seen(ledger, &scv, 0);
+    n = ledger_node_find(ledger, SPAN("n3"));
+    ck_assert_str_eq(reason(n, r),
+                     "needs 1 MiB on one card; no card is healthy; unhealthy: GPU0");
+    ledger_free(ledger);
+}
+END_TEST
+
+static void nominate(const char *uid, int units, int priority, const char *to)
+{
+    struct pod pod = object_pod_mem(&arena, uid, units);
+    pod.priority = priority;
+    pod.nominated_node = span_of(to);
+    struct request r = object_request(&arena, &pod, 1);
+    ledger_pod_add(ledger, &pod, &r, NULL);
+}
+
+START_TEST(nominated_pods_of_no_lower_priority_come_first)
+{
+    start();
+    const struct ledger_node *n = WITH_FREE("n1", 10000, 5000);
+    struct request r = memory(6000, 1);
+    nominate("x", 5000, 5, "n1");
+    /* binpack puts it on the smaller card: room is left on the other */
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_YES);
+    nominate("y", 5000, 5, "n1");
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("y")), FIT_YES);
+    ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
+    cleanup_buf struct buf b = {0};
+    placement_reason(&b, n, &r, true);
+    ck_assert_str_eq(b.p,
+                     "needs 6000 MiB on one card; free, but kept for pods nominated to "
+                     "this node");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_nominated_pod_that_does_not_fit_blocks_nobody)
+{
+    start();
+    const struct ledger_node *n = WITH_FREE("n1", 5000);
+    struct request r = memory(5000, 1);
+    nominate("big", 9000, 9, "n1");
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_YES);
+    nominate("whole", 1, 9, "n1");
+    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_LATER);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(scores_follow_the_policy_and_stay_within_bounds)
+{
+    start();
+    const struct ledger_node *tight = WITH_FREE("n1", 1000, 16276);
+    const struct ledger_node *empty = WITH_FREE("n2", 16276, 16276);
+    struct request r = memory(1000, 1), none = memory(20000, 1);
+    ck_assert_int_eq(placement_score(tight, &r), 10);
+    ck_assert_int_eq(placement_score(empty, &r), 1);
+    ck_assert_int_eq(placement_score(empty, &none), 0);
+    r.placement = PLACE_SPREAD;
+    ck_assert_int_eq(placement_score(tight, &r), 9);
+    ck_assert_int_eq(placement_score(empty, &r), 9);
+    struct request w = whole(1);
+    ck_assert_int_eq(placement_score(tight, &w), 10);
+    ck_assert_int_eq(placement_score(empty, &w), 5);
+    for (int mib = 1; mib < 16276; mib += 331) {
+        r = memory(mib, 1);
+        int score = placement_score(empty, &r);
+        ck_assert(score >= 0 && score <= 10);
+    }
+    ledger_free(ledger);
+}
+END_TEST
+
+UNIT_MAIN("placement", the_filter_example_of_the_design_document,
+          the_bind_example_of_the_design_document, ties_go_to_the_lowest_index,
+          several_cards_are_different_and_in_order,
+          whole_cards_want_cards_that_nobody_uses, what_can_never_fit_is_told_apart,
+          the_mode_label_restricts_a_node, the_reason_names_cards_that_are_out,
+          a_node_that_gives_nothing_says_why,
+          nominated_pods_of_no_lower_priority_come_first,
+          a_nominated_pod_that_does_not_fit_blocks_nobody,
+          scores_follow_the_policy_and_stay_within_bounds)
