@@ -12,9 +12,9 @@
  * docs/kube-sim.md.
  */
 
-struct server;
+struct sim_server;
 
-struct server_config {
+struct sim_server_config {
     const char *address;            /* "127.0.0.1" */
     unsigned port;                  /* 0: a free one */
     const char *token;              /* NULL: nobody is asked who he is */
@@ -22,11 +22,12 @@ struct server_config {
     unsigned connections;           /* at most; 0: 1024 */
 };
 
-/* Starts to serve `api`, which belongs to the server until server_stop, and is borrowed.
- * *port gets the port. NULL on failure. */
-struct server *server_start(struct api *api, const struct server_config *config,
-                            unsigned *port, struct err *err);
+/* Starts to serve `api`, which belongs to the server until sim_server_stop, and is
+ * borrowed. *port gets the port. NULL on failure. */
+struct sim_server *sim_server_start(struct api *api,
+                                    const struct sim_server_config *config,
+                                    unsigned *port, struct err *err);
 /* Lets time pass (api_tick). */
-void server_tick(struct server *s, int64_t now_ms);
+void sim_server_tick(struct sim_server *s, int64_t now_ms);
 /* Ends all requests and watches, and frees the server. NULL is accepted. */
-void server_stop(struct server *s);
+void sim_server_stop(struct sim_server *s);

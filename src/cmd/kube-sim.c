@@ -82,8 +82,8 @@ static int fill(const struct config *c, struct api *api, struct err *err)
     return generate_run(&g, api, now_ms, err);
 }
 
-static struct server *start(const struct config *c, struct api *api, unsigned *port,
-                            struct err *err)
+static struct sim_server *start(const struct config *c, struct api *api, unsigned *port,
+                                struct err *err)
 {
     enum { PEM_MAX = 1 << 20 };
     cleanup_buf struct buf cert = {0}, key = {0};
@@ -94,21 +94,21 @@ static struct server *start(const struct config *c, struct api *api, unsigned *p
     if (c->cert && (file_read(c->cert, PEM_MAX, &cert, err) ||
                     file_read(c->key, PEM_MAX, &key, err)))
         return NULL;
-    struct server_config sc = {.address = c->listen,
-                               .port = (unsigned)c->port,
-                               .token = c->token,
-                               .cert_pem = cert.p,
-                               .key_pem = key.p,
-                               .connections = (unsigned)c->connections};
-    return server_start(api, &sc, port, err);
+    struct sim_server_config sc = {.address = c->listen,
+                                   .port = (unsigned)c->port,
+                                   .token = c->token,
+                                   .cert_pem = cert.p,
+                                   .key_pem = key.p,
+                                   .connections = (unsigned)c->connections};
+    return sim_server_start(api, &sc, port, err);
 }
 
 /* Until one of the signals in `set`, which are blocked. */
-static void serve(struct server *server, const sigset_t *set, int64_t tick_ms)
+static void serve(struct sim_server *server, const sigset_t *set, int64_t tick_ms)
 {
     struct timespec tick = {tick_ms / 1000, tick_ms % 1000 * 1000000};
     while (sigtimedwait(set, NULL, &tick) < 0)
-        server_tick(server, clock_wall_ns() / 1000000);
+        sim_server_tick(server, clock_wall_ns() / 1000000);
 }
 
 static int run(const struct config *c, const sigset_t *set, struct err *err)
@@ -120,7 +120,7 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
                             .now_ms = clock_wall_ns() / 1000000,
                             .run_pods = c->run_pods};
     struct api *api = api_new(&ac);
-    struct server *server = NULL;
+    struct sim_server *server = NULL;
     if (fill(c, api, err) == 0)
         server = start(c, api, &port, err);
     if (server) {
@@ -132,7 +132,7 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
         (void)n;
         serve(server, set, c->tick_ms);
     }
-    server_stop(server);
+    sim_server_stop(server);
     api_free(api);
     return server ? 0 : -1;
 }

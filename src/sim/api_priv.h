@@ -39,4 +39,4 @@ struct api {
     void *wake_ctx;
 };
 
-struct store *api_store(struct api *api, const struct kind *kind);
+struct store *sim_api_store(struct api *api, const struct kind *kind);

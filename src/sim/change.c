@@ -10,7 +10,8 @@ enum { SWEEP_MS = 60 * 1000 };
 
 static void announce(struct api *api, const struct store *store)
 {
-    watch_notify(api, kind_index(store->kind), store_event(store, store->next_seq - 1));
+    sim_watch_notify(api, sim_kind_index(store->kind),
+                     sim_store_event(store, store->next_seq - 1));
     if (api->wake)
         api->wake(api->wake_ctx);
 }
@@ -19,27 +20,29 @@ static void announce(struct api *api, const struct store *store)
 static bool waits_for_kubelet(const struct api *api, const struct kind *kind,
                               const json_t *root)
 {
-    return api->config.run_pods && kind->binding && jsonx_span(root, "spec.nodeName").n &&
-           span_eq(jsonx_span(root, "status.phase"), SPAN("Pending")) &&
-           !jsonx_at(root, "metadata.deletionTimestamp");
+    return api->config.run_pods && kind->binding &&
+           sim_jsonx_span(root, "spec.nodeName").n &&
+           span_eq(sim_jsonx_span(root, "status.phase"), SPAN("Pending")) &&
+           !sim_jsonx_at(root, "metadata.deletionTimestamp");
 }
 
-const struct object *change_put(struct api *api, const struct kind *kind, json_t *root)
+const struct object *sim_change_put(struct api *api, const struct kind *kind,
+                                    json_t *root)
 {
-    struct store *store = api_store(api, kind);
-    struct object *o = object_new(kind, root, ++api->rv);
-    store_put(store, o);
+    struct store *store = sim_api_store(api, kind);
+    struct object *o = sim_object_new(kind, root, ++api->rv);
+    sim_store_put(store, o);
     announce(api, store);
     if (waits_for_kubelet(api, kind, root))
-        change_later(api, 0, ERRAND_RUN, o);
+        sim_change_later(api, 0, ERRAND_RUN, o);
     return o;
 }
 
-const struct object *change_remove(struct api *api, const struct object *o)
+const struct object *sim_change_remove(struct api *api, const struct object *o)
 {
-    struct store *store = api_store(api, o->kind);
-    struct object *last = object_with_rv(o, ++api->rv);
-    store_remove(store, last);
+    struct store *store = sim_api_store(api, o->kind);
+    struct object *last = sim_object_with_rv(o, ++api->rv);
+    sim_store_remove(store, last);
     announce(api, store);
     return last; /* the history holds it */
 }
@@ -47,28 +50,29 @@ const struct object *change_remove(struct api *api, const struct object *o)
 /* -- errands
  * ------------------------------------------------------------------------------ */
 
-void change_later(struct api *api, int64_t at_ms, enum errand_what what,
-                  const struct object *o)
+void sim_change_later(struct api *api, int64_t at_ms, enum errand_what what,
+                      const struct object *o)
 {
     MEM_GROW(api->errands, api->cap_errands, api->n_errands + 1);
     api->errands[api->n_errands++] =
-        (struct errand){at_ms, what, object_ref((struct object *)o)};
+        (struct errand){at_ms, what, sim_object_ref((struct object *)o)};
 }
 
 static void remove_pod(struct api *api, const struct object *o)
 {
-    cleanup_json json_t *root = object_parse(o);
-    if (!meta_has_finalizers(root)) {
-        change_remove(api, o);
+    cleanup_json json_t *root = sim_object_parse(o);
+    if (!sim_meta_has_finalizers(root)) {
+        sim_change_remove(api, o);
         return;
     }
-    jsonx_set_int(json_object_get(root, "metadata"), "deletionGracePeriodSeconds", 0);
-    change_put(api, o->kind, root);
+    sim_jsonx_set_int(json_object_get(root, "metadata"), "deletionGracePeriodSeconds", 0);
+    sim_change_put(api, o->kind, root);
 }
 
 static void run_errand(struct api *api, const struct errand *e, int64_t now_ms)
 {
-    const struct object *o = store_find(api_store(api, e->object->kind), e->object->key);
+    const struct object *o =
+        sim_store_find(sim_api_store(api, e->object->kind), e->object->key);
     if (!o || !span_eq(o->uid, e->object->uid))
         return;
     if (e->what == ERRAND_REMOVE) {
@@ -76,11 +80,11 @@ static void run_errand(struct api *api, const struct errand *e, int64_t now_ms)
             remove_pod(api, o);
         return;
     }
-    cleanup_json json_t *pod = object_parse(o);
+    cleanup_json json_t *pod = sim_object_parse(o);
     if (!waits_for_kubelet(api, o->kind, pod))
         return;
-    pod_run(pod, now_ms);
-    change_put(api, o->kind, pod);
+    sim_pod_run(pod, now_ms);
+    sim_change_put(api, o->kind, pod);
 }
 
 static void run_errands(struct api *api, int64_t now_ms)
@@ -93,7 +97,7 @@ static void run_errands(struct api *api, int64_t now_ms)
             continue;
         }
         run_errand(api, &e, now_ms);
-        object_unref(e.object);
+        sim_object_unref(e.object);
     }
     memmove(api->errands + kept, api->errands + n,
             (api->n_errands - n) * sizeof *api->errands);
@@ -105,7 +109,7 @@ static void sweep(struct api *api, struct store *store, uint64_t before)
 {
     for (size_t i = store->n; i-- > 0;)
         if (store->items[i]->rv <= before)
-            change_remove(api, store->items[i]);
+            sim_change_remove(api, store->items[i]);
 }
 
 void api_tick(struct api *api, int64_t now_ms)

@@ -6,22 +6,22 @@
 #include "sim/stream_priv.h"
 
 /* Each is called with the lock held and the body parsed (NULL when there is none). */
-typedef int (*control_fn)(struct server *s, const json_t *body, struct span raw,
+typedef int (*control_fn)(struct sim_server *s, const json_t *body, struct span raw,
                           struct buf *out, struct err *err);
 
 #define CONTROL(fn)                                                                      \
-    static int fn(struct server *s, const json_t *body, struct span raw,                 \
+    static int fn(struct sim_server *s, const json_t *body, struct span raw,             \
                   struct buf *out, struct err *err)
 #define UNUSED (void)s, (void)body, (void)raw, (void)out, (void)err
 
 /* The resource that the body names; NULL: all. */
 static int read_resource(const json_t *body, const char **resource, struct err *err)
 {
-    struct span name = jsonx_span(body, "resource");
+    struct span name = sim_jsonx_span(body, "resource");
     *resource = NULL;
     if (!name.p)
         return 0;
-    const struct kind *kind = kind_by_resource(name);
+    const struct kind *kind = sim_kind_by_resource(name);
     if (!kind)
         return err_set(err, ERR_NOT_FOUND, "there is no resource \"%.*s\"",
                        SPAN_ARG(name));
@@ -64,12 +64,12 @@ CONTROL(reset_counters)
 }
 
 /* Stalled watches of the resource get nothing, until they are released. */
-static void stall(struct server *s, const char *resource, bool stalled)
+static void stall(struct sim_server *s, const char *resource, bool stalled)
 {
     for (size_t i = 0; i < KINDS_N; i++)
-        if (!resource || strcmp(kinds[i].plural, resource) == 0)
+        if (!resource || strcmp(sim_kinds[i].plural, resource) == 0)
             s->stalled[i] = stalled;
-    stream_order(s, resource, STREAM_WAKE);
+    sim_stream_order(s, resource, STREAM_WAKE);
 }
 
 CONTROL(order_watches)
@@ -78,12 +78,12 @@ CONTROL(order_watches)
     const char *resource;
     if (read_resource(body, &resource, err))
         return -1;
-    struct span action = jsonx_span(body, "action");
-    size_t n = stream_order(s, resource, STREAM_COUNT);
+    struct span action = sim_jsonx_span(body, "action");
+    size_t n = sim_stream_order(s, resource, STREAM_COUNT);
     if (span_eq(action, SPAN("cut")))
-        stream_order(s, resource, STREAM_CUT);
+        sim_stream_order(s, resource, STREAM_CUT);
     else if (span_eq(action, SPAN("end")))
-        stream_order(s, resource, STREAM_END);
+        sim_stream_order(s, resource, STREAM_END);
     else if (span_eq(action, SPAN("stall")))
         stall(s, resource, true);
     else if (span_eq(action, SPAN("release")))
@@ -109,15 +109,15 @@ CONTROL(freeze)
         return -1;
     bool frozen = !json_is_false(json_object_get(body, "frozen"));
     for (size_t i = 0; i < KINDS_N; i++)
-        if (!resource || strcmp(resource, kinds[i].plural) == 0)
-            api_freeze(s->api, kinds[i].plural, frozen);
+        if (!resource || strcmp(resource, sim_kinds[i].plural) == 0)
+            api_freeze(s->api, sim_kinds[i].plural, frozen);
     return 0;
 }
 
 CONTROL(load)
 {
     UNUSED;
-    return api_load(s->api, server_now_ms(), raw, err);
+    return api_load(s->api, sim_server_now_ms(), raw, err);
 }
 
 CONTROL(get_state)
@@ -126,14 +126,14 @@ CONTROL(get_state)
     buf_printf(out, "{\"resourceVersion\":\"%llu\",\"objects\":{",
                (unsigned long long)api_version(s->api));
     for (size_t i = 0; i < KINDS_N; i++)
-        if (kind_by_resource(span_of(kinds[i].plural)) == &kinds[i])
-            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", kinds[i].plural,
-                       api_count(s->api, kinds[i].plural));
+        if (sim_kind_by_resource(span_of(sim_kinds[i].plural)) == &sim_kinds[i])
+            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
+                       api_count(s->api, sim_kinds[i].plural));
     buf_adds(out, "},\"watches\":{");
     for (size_t i = 0; i < KINDS_N; i++)
-        if (kind_by_resource(span_of(kinds[i].plural)) == &kinds[i])
-            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", kinds[i].plural,
-                       stream_order(s, kinds[i].plural, STREAM_COUNT));
+        if (sim_kind_by_resource(span_of(sim_kinds[i].plural)) == &sim_kinds[i])
+            buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
+                       sim_stream_order(s, sim_kinds[i].plural, STREAM_COUNT));
     buf_adds(out, "}}\n");
     return 0;
 }
@@ -154,11 +154,11 @@ static const struct control {
     {"GET", "/kube-sim/state", get_state},
 };
 
-static void run(struct server *s, const struct control *c,
+static void run(struct sim_server *s, const struct control *c,
                 const struct httpd_request *req, struct httpd_reply *reply)
 {
     struct err err;
-    cleanup_json json_t *body = req->body.n ? jsonx_parse(req->body, &err) : NULL;
+    cleanup_json json_t *body = req->body.n ? sim_jsonx_parse(req->body, &err) : NULL;
     if (req->body.n && !body) {
         httpd_fail(reply, 400, "%s", err.msg);
         return;
@@ -175,8 +175,8 @@ static void run(struct server *s, const struct control *c,
         buf_adds(&reply->body, "{}\n");
 }
 
-void control_handle(struct server *s, const struct httpd_request *req,
-                    struct httpd_reply *reply)
+void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
+                        struct httpd_reply *reply)
 {
     bool known = false;
     for (size_t i = 0; i < ARRAY_LEN(controls); i++) {

@@ -4,5 +4,5 @@
 #include "sim/server_priv.h"
 
 /* The requests under /kube-sim/, for tests and people who play with it. */
-void control_handle(struct server *s, const struct httpd_request *req,
-                    struct httpd_reply *reply);
+void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
+                        struct httpd_reply *reply);

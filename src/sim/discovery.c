@@ -22,7 +22,7 @@ static void add_resource(const struct kind *k, const char *sub, const char *type
 static void add_resources(struct span group, struct buf *out)
 {
     const char *sep = "";
-    for (const struct kind *k = kinds; k < kinds + KINDS_N; k++) {
+    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++) {
         if (!span_eq(group, span_of(k->group)))
             continue;
         buf_adds(out, sep);
@@ -53,9 +53,9 @@ static void add_groups(struct buf *out)
 {
     const char *sep = "";
     buf_adds(out, "{\"kind\":\"APIGroupList\",\"apiVersion\":\"v1\",\"groups\":[");
-    for (const struct kind *k = kinds; k < kinds + KINDS_N; k++) {
+    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++) {
         bool seen = !k->group[0]; /* the core group is under /api */
-        for (const struct kind *before = kinds; before < k; before++)
+        for (const struct kind *before = sim_kinds; before < k; before++)
             seen |= strcmp(before->group, k->group) == 0;
         if (seen)
             continue;
@@ -74,10 +74,10 @@ static bool group_paths(struct span path, struct buf *out)
         return false;
     struct span rest = {path.p + prefix.n, path.n - prefix.n};
     struct span group = span_cut(&rest, '/');
-    const struct kind *k = kinds;
-    while (k < kinds + KINDS_N && !(k->group[0] && span_eq(group, span_of(k->group))))
+    const struct kind *k = sim_kinds;
+    while (k < sim_kinds + KINDS_N && !(k->group[0] && span_eq(group, span_of(k->group))))
         k++;
-    if (k == kinds + KINDS_N || (rest.p && !span_eq(rest, span_of(k->version))))
+    if (k == sim_kinds + KINDS_N || (rest.p && !span_eq(rest, span_of(k->version))))
         return false;
     if (!rest.p) {
         buf_adds(out, "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",");
@@ -142,7 +142,7 @@ static bool fixed_pages(struct call *c)
     return false;
 }
 
-bool discovery_handle(struct call *c)
+bool sim_discovery_handle(struct call *c)
 {
     struct buf *out = &c->reply->body;
     const char *path = c->req->path;

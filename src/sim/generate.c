@@ -104,13 +104,13 @@ struct run {
 static int put(struct run *r, json_t *given, struct err *err)
 {
     cleanup_json json_t *object = given;
-    return load_tree(r->api, r->now_ms, object, err);
+    return sim_load_tree(r->api, r->now_ms, object, err);
 }
 
 static void pad(json_t *object, int64_t bytes, const char *now, json_t **padding)
 {
     if (!*padding)
-        *padding = gen_padding(bytes, object, now);
+        *padding = sim_gen_padding(bytes, object, now);
     if (*padding)
         json_object_set(json_object_get(object, "metadata"), "managedFields", *padding);
 }
@@ -174,7 +174,7 @@ static int put_pods(struct run *r, struct gen_node *n, struct err *err)
             r->g->pods >= r->g->cards ? shared_pod(n, i, full) : wide_pod(n, i, full);
         if (!p.units)
             continue; /* more pods than units */
-        json_t *object = gen_pod_object(n, &p);
+        json_t *object = sim_gen_pod_object(n, &p);
         pad(object, r->g->pod_bytes, r->now, &r->pod_padding);
         if (put(r, object, err))
             return -1;
@@ -185,13 +185,13 @@ static int put_pods(struct run *r, struct gen_node *n, struct err *err)
 static int put_node(struct run *r, int64_t index, struct err *err)
 {
     struct gen_node n = begin_node(r, index);
-    json_t *object = gen_node_object(&n);
+    json_t *object = sim_gen_node_object(&n);
     pad(object, r->g->node_bytes, r->now, &r->node_padding);
     int rc = put(r, object, err);
     if (!rc && r->g->scvs)
-        rc = put(r, gen_scv_object(&n), err);
+        rc = put(r, sim_gen_scv_object(&n), err);
     if (!rc && r->g->leases)
-        rc = put(r, gen_lease_object(&n), err);
+        rc = put(r, sim_gen_lease_object(&n), err);
     if (!rc)
         rc = put_pods(r, &n, err);
     free(n.uuids);

@@ -25,11 +25,11 @@ struct gen_pod {
     int64_t units;       /* on each of them */
 };
 
-json_t *gen_node_object(const struct gen_node *n);
-json_t *gen_scv_object(const struct gen_node *n);
-json_t *gen_lease_object(const struct gen_node *n);
-json_t *gen_pod_object(const struct gen_node *n, const struct gen_pod *p);
+json_t *sim_gen_node_object(const struct gen_node *n);
+json_t *sim_gen_scv_object(const struct gen_node *n);
+json_t *sim_gen_lease_object(const struct gen_node *n);
+json_t *sim_gen_pod_object(const struct gen_node *n, const struct gen_pod *p);
 
 /* An array of managedFields of about so many bytes, for objects that have `size` without
  * it. NULL when they are large enough. */
-json_t *gen_padding(int64_t wanted, const json_t *object, const char *now);
+json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now);

@@ -8,10 +8,10 @@
 /* -- padding
  * ------------------------------------------------------------------------------ */
 
-json_t *gen_padding(int64_t wanted, const json_t *object, const char *now)
+json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now)
 {
     cleanup_buf struct buf text = {0};
-    jsonx_dump(&text, object);
+    sim_jsonx_dump(&text, object);
     /* What the API server adds: names, UID, version, times. */
     int64_t missing = wanted - (int64_t)text.n - 220;
     json_t *fields = json_object();
@@ -19,7 +19,7 @@ json_t *gen_padding(int64_t wanted, const json_t *object, const char *now)
                                 "operation", "Update", "apiVersion", "v1", "time", now,
                                 "fieldsType", "FieldsV1", "fieldsV1", "f:status", fields);
     buf_clear(&text);
-    jsonx_dump(&text, padding);
+    sim_jsonx_dump(&text, padding);
     missing -= (int64_t)text.n;
     if (missing <= 0) {
         json_decref(padding);
@@ -121,7 +121,7 @@ static json_t *node_images(void)
     return all;
 }
 
-json_t *gen_node_object(const struct gen_node *n)
+json_t *sim_gen_node_object(const struct gen_node *n)
 {
     char ip[24], cidr[24];
     int hi = (int)(n->index / 250 % 250), lo = (int)(n->index % 250 + 1);
@@ -145,7 +145,7 @@ json_t *gen_node_object(const struct gen_node *n)
 /* -- cards
  * -------------------------------------------------------------------------------- */
 
-json_t *gen_scv_object(const struct gen_node *n)
+json_t *sim_gen_scv_object(const struct gen_node *n)
 {
     const struct generate *g = n->g;
     json_t *cards = json_array();
@@ -156,7 +156,7 @@ json_t *gen_scv_object(const struct gen_node *n)
                       (json_int_t)g->mib, "clock", 1593, "freeMemory", (json_int_t)g->mib,
                       "core", 1410, "bandwidth", 31504);
         if (g->uuid)
-            jsonx_set_str(card, "uuid", n->uuids[i]);
+            sim_jsonx_set_str(card, "uuid", n->uuids[i]);
         json_array_append_new(cards, card);
     }
     json_int_t sum = (json_int_t)(g->cards * g->mib);
@@ -167,7 +167,7 @@ json_t *gen_scv_object(const struct gen_node *n)
                      "freeMemorySum", sum, "updateTime", n->now);
 }
 
-json_t *gen_lease_object(const struct gen_node *n)
+json_t *sim_gen_lease_object(const struct gen_node *n)
 {
     cleanup_buf struct buf now = {0};
     clock_format_us(&now, n->now_ns / 1000);
@@ -220,7 +220,7 @@ static void set_number(json_t *object, const char *key, int64_t v)
 {
     char text[24];
     snprintf(text, sizeof text, "%lld", (long long)v);
-    jsonx_set_str(object, key, text);
+    sim_jsonx_set_str(object, key, text);
 }
 
 static json_t *pod_annotations(const struct gen_node *n, const struct gen_pod *p)
@@ -228,19 +228,19 @@ static json_t *pod_annotations(const struct gen_node *n, const struct gen_pod *p
     cleanup_buf struct buf cards = {0}, uuids = {0}, allocation = {0};
     json_t *a = json_object();
     each_card(n, p, &cards, add_index);
-    jsonx_set_str(a, "ALIYUN_COM_GPU_MEM_IDX", cards.p);
+    sim_jsonx_set_str(a, "ALIYUN_COM_GPU_MEM_IDX", cards.p);
     set_number(a, "ALIYUN_COM_GPU_MEM_DEV", n->g->mib / n->g->unit);
     set_number(a, "ALIYUN_COM_GPU_MEM_POD", p->units * p->cards);
-    jsonx_set_str(a, "ALIYUN_COM_GPU_MEM_ASSIGNED", "true");
+    sim_jsonx_set_str(a, "ALIYUN_COM_GPU_MEM_ASSIGNED", "true");
     set_number(a, "ALIYUN_COM_GPU_MEM_ASSUME_TIME",
                n->now_ns + n->index * 1000 + p->index);
     buf_adds(&allocation, "{\"0\":{");
     each_card(n, p, &allocation, add_allocation);
     buf_adds(&allocation, "}}");
-    jsonx_set_str(a, "scheduler.framework.gpushare.allocation", allocation.p);
+    sim_jsonx_set_str(a, "scheduler.framework.gpushare.allocation", allocation.p);
     if (n->g->uuid) {
         each_card(n, p, &uuids, add_uuid);
-        jsonx_set_str(a, "gpushare/card-uuid", uuids.p);
+        sim_jsonx_set_str(a, "gpushare/card-uuid", uuids.p);
     }
     return a;
 }
@@ -290,7 +290,7 @@ static json_t *pod_status(const struct gen_node *n, const struct gen_pod *p)
         1, "podIP", ip, "qosClass", "Guaranteed", "startTime", n->now);
 }
 
-json_t *gen_pod_object(const struct gen_node *n, const struct gen_pod *p)
+json_t *sim_gen_pod_object(const struct gen_node *n, const struct gen_pod *p)
 {
     char name[64], count[24];
     snprintf(name, sizeof name, "gpu-%05lld-%03lld", (long long)n->index,
@@ -298,7 +298,7 @@ json_t *gen_pod_object(const struct gen_node *n, const struct gen_pod *p)
     snprintf(count, sizeof count, "%lld", (long long)p->cards);
     json_t *labels = json_pack("{s:s,s:s}", "app", "model-server", "tier", "inference");
     if (p->cards > 1)
-        jsonx_set_str(labels, "aliyun.com/gpu-count", count);
+        sim_jsonx_set_str(labels, "aliyun.com/gpu-count", count);
     return json_pack("{s:s,s:s,s:{s:s,s:s,s:o,s:o},s:o,s:o}", "kind", "Pod", "apiVersion",
                      "v1", "metadata", "name", name, "namespace", "default", "labels",
                      labels, "annotations", pod_annotations(n, p), "spec", pod_spec(n, p),

@@ -9,7 +9,7 @@
 static int load_one(struct api *api, int64_t now_ms, json_t *object, struct err *err)
 {
     struct err why;
-    if (load_tree(api, now_ms, object, &why) == 0)
+    if (sim_load_tree(api, now_ms, object, &why) == 0)
         return 0;
     if (why.code != ERR_NOT_FOUND)
         return err_set(err, why.code, "%s", why.msg);
@@ -20,7 +20,7 @@ static int load_one(struct api *api, int64_t now_ms, json_t *object, struct err 
 /* "kind: List", "kind: PodList", ...: the items. */
 static bool is_list(const json_t *object)
 {
-    struct span kind = jsonx_span(object, "kind");
+    struct span kind = sim_jsonx_span(object, "kind");
     static const struct span end = {"List", 4};
     return kind.n >= end.n &&
            span_eq((struct span){kind.p + kind.n - end.n, end.n}, end) &&
@@ -32,10 +32,10 @@ static int load_document(struct api *api, int64_t now_ms, const struct yaml_node
 {
     cleanup_buf struct buf text = {0};
     yaml_json(node, &text);
-    cleanup_json json_t *object = jsonx_parse(buf_span(&text), err);
+    cleanup_json json_t *object = sim_jsonx_parse(buf_span(&text), err);
     if (!object)
         return -1;
-    jsonx_strip_nulls(object);
+    sim_jsonx_strip_nulls(object);
     if (!is_list(object))
         return load_one(api, now_ms, object, err);
     size_t i;

@@ -18,7 +18,7 @@ enum {
     MAX_BODY = 16 << 20, /* the API has its own, lower limit; /kube-sim/load has not */
 };
 
-int64_t server_now_ms(void)
+int64_t sim_server_now_ms(void)
 {
     return clock_wall_ns() / 1000000;
 }
@@ -26,7 +26,8 @@ int64_t server_now_ms(void)
 /* -- answers
  * ------------------------------------------------------------------------------ */
 
-static void set_retry_after(struct server *s, int64_t seconds, struct httpd_reply *reply)
+static void set_retry_after(struct sim_server *s, int64_t seconds,
+                            struct httpd_reply *reply)
 {
     if (seconds <= 0 || seconds > RETRY_AFTER_MAX)
         return;
@@ -37,12 +38,13 @@ static void set_retry_after(struct server *s, int64_t seconds, struct httpd_repl
 static void answer_status(unsigned code, const char *message, struct httpd_reply *reply)
 {
     reply->status = code;
-    status_write(&reply->body, code, status_reason(code), message, NULL);
+    sim_status_write(&reply->body, code, sim_status_reason(code), message, NULL);
 }
 
 /* Takes what the API answered. The lock is held: a watch must be on the list of streams
  * before it can be looked for there. */
-static void take_reply(struct server *s, struct api_reply *from, struct httpd_reply *to)
+static void take_reply(struct sim_server *s, struct api_reply *from,
+                       struct httpd_reply *to)
 {
     to->status = from->status;
     if (from->content_type)
@@ -51,20 +53,21 @@ static void take_reply(struct server *s, struct api_reply *from, struct httpd_re
     to->body = from->body;
     from->body = (struct buf){0};
     if (from->watch)
-        stream_watch(s, steal(&from->watch), to);
+        sim_stream_watch(s, steal(&from->watch), to);
 }
 
-static void apply(struct server *s, const struct api_request *req, struct httpd_reply *to)
+static void apply(struct sim_server *s, const struct api_request *req,
+                  struct httpd_reply *to)
 {
     struct api_reply reply = {0};
     pthread_mutex_lock(&s->lock);
-    api_handle(s->api, server_now_ms(), req, &reply);
+    api_handle(s->api, sim_server_now_ms(), req, &reply);
     if (to)
         take_reply(s, &reply, to);
     api_watch_free(steal(&reply.watch)); /* of a reply that nobody gets */
     pthread_mutex_unlock(&s->lock);
     if (to && reply.list)
-        stream_list(steal(&reply.list), to);
+        sim_stream_list(steal(&reply.list), to);
     api_reply_fini(&reply);
 }
 
@@ -75,14 +78,14 @@ static int64_t time_limit_ms(const struct api_request *req)
 {
     int64_t ms;
     cleanup_query struct query q;
-    query_init(&q, req->query);
-    if (query_timeout_ms(&q, &ms, NULL) || ms <= 0 || ms > REQUEST_MS)
+    sim_query_init(&q, req->query);
+    if (sim_query_timeout_ms(&q, &ms, NULL) || ms <= 0 || ms > REQUEST_MS)
         return REQUEST_MS;
     return ms;
 }
 
 /* Waits; cut short when the server stops. */
-static void wait_ms(struct server *s, int64_t ms)
+static void wait_ms(struct sim_server *s, int64_t ms)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -100,7 +103,7 @@ static void wait_ms(struct server *s, int64_t ms)
 
 /* A request whose time is over while it hangs is not carried out any more, as in a real
  * server, which hands the limit down to its database. */
-static void hang(struct server *s, const struct fault *fault,
+static void hang(struct sim_server *s, const struct fault *fault,
                  const struct api_request *req, struct httpd_reply *reply)
 {
     int64_t limit_ms = time_limit_ms(req);
@@ -115,7 +118,7 @@ static void hang(struct server *s, const struct fault *fault,
         apply(s, req, reply);
 }
 
-static void answer_fault(struct server *s, const struct fault *fault,
+static void answer_fault(struct sim_server *s, const struct fault *fault,
                          struct httpd_reply *reply)
 {
     reply->status = fault->status;
@@ -123,7 +126,7 @@ static void answer_fault(struct server *s, const struct fault *fault,
     faults_status(fault, &reply->body);
 }
 
-static void carry_out(struct server *s, const struct fault *fault,
+static void carry_out(struct sim_server *s, const struct fault *fault,
                       const struct api_request *req, struct httpd_reply *reply)
 {
     switch (fault->action) {
@@ -154,13 +157,13 @@ static void carry_out(struct server *s, const struct fault *fault,
 /* -- requests
  * ----------------------------------------------------------------------------- */
 
-static bool is_allowed(const struct server *s, const struct httpd_request *req)
+static bool is_allowed(const struct sim_server *s, const struct httpd_request *req)
 {
     const char *given = httpd_header(req, "Authorization");
     return !s->authorization || (given && strcmp(given, s->authorization) == 0);
 }
 
-static void handle_api(struct server *s, const struct httpd_request *req,
+static void handle_api(struct sim_server *s, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct api_request r = {.method = req->method,
@@ -182,11 +185,11 @@ static void handle_api(struct server *s, const struct httpd_request *req,
 
 static void handle(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
-    struct server *s = ctx;
+    struct sim_server *s = ctx;
     if (!is_allowed(s, req))
         answer_status(401, "Unauthorized", reply);
     else if (span_starts(span_of(req->path), SPAN("/kube-sim/")))
-        control_handle(s, req, reply);
+        sim_control_handle(s, req, reply);
     else
         handle_api(s, req, reply);
     log_debug("server", "request", LOG_S("method", req->method), LOG_S("path", req->path),
@@ -199,7 +202,7 @@ static void handle(void *ctx, const struct httpd_request *req, struct httpd_repl
 
 static const struct httpd_route routes[] = {{NULL, "/*", handle}, {0}};
 
-static void free_server(struct server *s)
+static void free_server(struct sim_server *s)
 {
     httpd_free(s->httpd);
     faults_free(s->faults);
@@ -209,9 +212,10 @@ static void free_server(struct server *s)
     free(s);
 }
 
-static struct server *new_server(struct api *api, const struct server_config *config)
+static struct sim_server *new_server(struct api *api,
+                                     const struct sim_server_config *config)
 {
-    struct server *s = xcalloc(1, sizeof *s);
+    struct sim_server *s = xcalloc(1, sizeof *s);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -227,10 +231,11 @@ static struct server *new_server(struct api *api, const struct server_config *co
     return s;
 }
 
-struct server *server_start(struct api *api, const struct server_config *config,
-                            unsigned *port, struct err *err)
+struct sim_server *sim_server_start(struct api *api,
+                                    const struct sim_server_config *config,
+                                    unsigned *port, struct err *err)
 {
-    struct server *s = new_server(api, config);
+    struct sim_server *s = new_server(api, config);
     struct httpd_listener listener = {.name = "api",
                                       .address = config->address,
                                       .port = config->port,
@@ -249,14 +254,14 @@ struct server *server_start(struct api *api, const struct server_config *config,
     return s;
 }
 
-void server_tick(struct server *s, int64_t now_ms)
+void sim_server_tick(struct sim_server *s, int64_t now_ms)
 {
     pthread_mutex_lock(&s->lock);
     api_tick(s->api, now_ms);
     pthread_mutex_unlock(&s->lock);
 }
 
-void server_stop(struct server *s)
+void sim_server_stop(struct sim_server *s)
 {
     if (!s)
         return;

@@ -15,7 +15,7 @@ struct stream;
 
 enum { RETRY_AFTER_MAX = 60 };
 
-struct server {
+struct sim_server {
     struct httpd *httpd;
     char *authorization;                  /* what the header must be, or NULL */
     char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60": headers live as long as this */
@@ -29,4 +29,4 @@ struct server {
     bool stalled[KINDS_N];  /* by the first kind of that plural */
 };
 
-int64_t server_now_ms(void);
+int64_t sim_server_now_ms(void);

@@ -8,7 +8,7 @@
 enum { PIECE = 64 * 1024 }; /* bytes of events that are handed over at once, about */
 
 struct stream {
-    struct server *server;
+    struct sim_server *server;
     struct api_watch *watch;
     struct stream *next, **link;
     struct httpd_waker *waker; /* NULL before open */
@@ -17,7 +17,7 @@ struct stream {
 
 static size_t stall_index(const char *resource)
 {
-    return kind_index(kind_by_resource(span_of(resource)));
+    return sim_kind_index(sim_kind_by_resource(span_of(resource)));
 }
 
 /* -- watches
@@ -44,7 +44,7 @@ static enum httpd_more take_events(struct stream *st, struct buf *out)
         return st->fate;
     if (st->server->stalled[stall_index(api_watch_resource(st->watch))])
         return HTTPD_SLEEP;
-    int64_t now_ms = server_now_ms();
+    int64_t now_ms = sim_server_now_ms();
     int rc = 1;
     while (rc > 0 && out->n < PIECE)
         rc = api_watch_next(st->watch, now_ms, out);
@@ -74,7 +74,8 @@ static void close_watch(void *ctx)
 
 static const struct httpd_stream watch_stream = {open_watch, fill_watch, close_watch};
 
-void stream_watch(struct server *s, struct api_watch *w, struct httpd_reply *reply)
+void sim_stream_watch(struct sim_server *s, struct api_watch *w,
+                      struct httpd_reply *reply)
 {
     struct stream *st = xcalloc(1, sizeof *st);
     *st = (struct stream){.server = s,
@@ -89,7 +90,8 @@ void stream_watch(struct server *s, struct api_watch *w, struct httpd_reply *rep
     reply->stream_ctx = st;
 }
 
-size_t stream_order(struct server *s, const char *resource, enum stream_order order)
+size_t sim_stream_order(struct sim_server *s, const char *resource,
+                        enum stream_order order)
 {
     size_t n = 0;
     for (struct stream *st = s->streams; st; st = st->next) {
@@ -128,7 +130,7 @@ static void close_list(void *ctx)
 static const struct httpd_stream list_stream = {open_list, fill_list, close_list};
 
 /* A list that fits into one piece is an ordinary body. */
-void stream_list(struct api_list *list, struct httpd_reply *reply)
+void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
 {
     if (!api_list_next(list, &reply->body)) {
         api_list_free(list);

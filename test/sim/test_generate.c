@@ -57,11 +57,16 @@ START_TEST(objects_have_the_size_that_was_asked_for)
     api_free(api);
 }
 
+static int number(const char *text)
+{
+    return (int)strtol(text, NULL, 10);
+}
+
 /* Adds up what the pods of each node hold on each card, from the allocation annotation.
  */
 static int64_t used[64][16];
 
-static void add_pods(const json_t *pods, int64_t unit_total)
+static void add_pods(const json_t *pods)
 {
     size_t i;
     json_t *pod;
@@ -73,14 +78,14 @@ static void add_pods(const json_t *pods, int64_t unit_total)
         const char *text = json_string_value(
             json_object_get(notes, "scheduler.framework.gpushare.allocation"));
         json_t *all = json_loads(text, 0, NULL), *v;
-        int node = atoi(kit_str(pod, "spec", "nodeName") + strlen("node-"));
+        int node = number(kit_str(pod, "spec", "nodeName") + strlen("node-"));
         int64_t sum = 0;
         const char *card;
         json_object_foreach(json_object_get(all, "0"), card, v)
         {
             int64_t units = json_integer_value(v);
             ck_assert_int_gt(units, 0);
-            used[node][atoi(card)] += units;
+            used[node][number(card)] += units;
             sum += units;
         }
         char want[24];
@@ -94,7 +99,6 @@ static void add_pods(const json_t *pods, int64_t unit_total)
                          want);
         json_decref(all);
     }
-    (void)unit_total;
 }
 
 static void check_cluster(const char *parameters, int nodes, int cards, int64_t units,
@@ -103,7 +107,7 @@ static void check_cluster(const char *parameters, int nodes, int cards, int64_t 
     struct api *api = generate(parameters);
     json_t *pods = items(api, "/api/v1/pods");
     int full = 0;
-    add_pods(pods, units);
+    add_pods(pods);
     for (int n = 0; n < nodes; n++) {
         bool all = true;
         for (int c = 0; c < cards; c++) {
@@ -137,11 +141,11 @@ START_TEST(uuids_are_the_same_in_scv_and_pod)
     {
         json_t *notes = json_object_get(json_object_get(pod, "metadata"), "annotations");
         int card =
-            atoi(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX")));
+            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX")));
         const char *uuids =
             json_string_value(json_object_get(notes, "gpushare/card-uuid"));
         json_t *scv = json_array_get(
-            scvs, (size_t)atoi(kit_str(pod, "spec", "nodeName") + strlen("node-")));
+            scvs, (size_t)number(kit_str(pod, "spec", "nodeName") + strlen("node-")));
         json_t *list = json_object_get(json_object_get(scv, "status"), "cardList");
         const char *uuid = json_string_value(
             json_object_get(json_array_get(list, (size_t)card), "uuid"));

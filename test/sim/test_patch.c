@@ -11,21 +11,21 @@ struct patch_case {
 static void run(const struct patch_case *c, bool strategic)
 {
     struct err err = {0};
-    cleanup_json json_t *target = jsonx_parse(span_of(c->target), NULL);
-    cleanup_json json_t *patch = jsonx_parse(span_of(c->patch), NULL);
+    cleanup_json json_t *target = sim_jsonx_parse(span_of(c->target), NULL);
+    cleanup_json json_t *patch = sim_jsonx_parse(span_of(c->patch), NULL);
     cleanup_json json_t *kept = json_deep_copy(patch);
     ck_assert_msg(target && patch, "%s", c->patch);
     int rc = 0;
     if (strategic)
-        rc = patch_strategic(target, patch, &err);
+        rc = sim_patch_strategic(target, patch, &err);
     else
-        patch_merge(target, patch);
+        sim_patch_merge(target, patch);
     ck_assert_msg(json_equal(patch, kept), "the patch was changed: %s", c->patch);
     ck_assert_msg((rc == 0) == (c->result != NULL), "%s: %s", c->patch, err.msg);
     if (rc)
         return;
     cleanup_buf struct buf out = {0};
-    jsonx_dump(&out, target);
+    sim_jsonx_dump(&out, target);
     ck_assert_msg(strcmp(out.p, c->result) == 0, "%s + %s = %s", c->target, c->patch,
                   out.p);
 }

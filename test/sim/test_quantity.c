@@ -63,11 +63,11 @@ START_TEST(quantities_come_out_in_their_shortest_exact_form)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf out = {0};
         struct quantity q;
-        bool good = quantity_parse(span_of(cases[i].given), &q);
+        bool good = sim_quantity_parse(span_of(cases[i].given), &q);
         ck_assert_msg(good == (cases[i].shortest != NULL), "\"%s\"", cases[i].given);
         if (!good)
             continue;
-        quantity_format(q, &out);
+        sim_quantity_format(q, &out);
         ck_assert_msg(strcmp(out.p, cases[i].shortest) == 0, "\"%s\" became \"%s\"",
                       cases[i].given, out.p);
     }
@@ -78,26 +78,26 @@ START_TEST(the_shortest_form_is_read_back_as_the_same_amount)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf out = {0};
         struct quantity q, again;
-        if (!quantity_parse(span_of(cases[i].given), &q))
+        if (!sim_quantity_parse(span_of(cases[i].given), &q))
             continue;
-        quantity_format(q, &out);
-        ck_assert(quantity_parse(buf_span(&out), &again));
-        ck_assert_msg(quantity_cmp(q, again) == 0, "\"%s\"", cases[i].given);
+        sim_quantity_format(q, &out);
+        ck_assert(sim_quantity_parse(buf_span(&out), &again));
+        ck_assert_msg(sim_quantity_cmp(q, again) == 0, "\"%s\"", cases[i].given);
     }
 }
 
 START_TEST(amounts_compare_by_value_and_know_whether_they_are_whole)
 {
     struct quantity a, b;
-    ck_assert(quantity_parse(SPAN("1Gi"), &a) && quantity_parse(SPAN("1G"), &b));
-    ck_assert_int_gt(quantity_cmp(a, b), 0);
-    ck_assert(quantity_parse(SPAN("1k"), &a) && quantity_parse(SPAN("1000"), &b));
-    ck_assert_int_eq(quantity_cmp(a, b), 0);
-    ck_assert(quantity_parse(SPAN("-1"), &a));
-    ck_assert_int_lt(quantity_cmp(a, b), 0);
-    ck_assert(quantity_is_whole(a));
-    ck_assert(quantity_parse(SPAN("2000m"), &a) && quantity_is_whole(a));
-    ck_assert(quantity_parse(SPAN("1500m"), &a) && !quantity_is_whole(a));
+    ck_assert(sim_quantity_parse(SPAN("1Gi"), &a) && sim_quantity_parse(SPAN("1G"), &b));
+    ck_assert_int_gt(sim_quantity_cmp(a, b), 0);
+    ck_assert(sim_quantity_parse(SPAN("1k"), &a) && sim_quantity_parse(SPAN("1000"), &b));
+    ck_assert_int_eq(sim_quantity_cmp(a, b), 0);
+    ck_assert(sim_quantity_parse(SPAN("-1"), &a));
+    ck_assert_int_lt(sim_quantity_cmp(a, b), 0);
+    ck_assert(sim_quantity_is_whole(a));
+    ck_assert(sim_quantity_parse(SPAN("2000m"), &a) && sim_quantity_is_whole(a));
+    ck_assert(sim_quantity_parse(SPAN("1500m"), &a) && !sim_quantity_is_whole(a));
 }
 
 UNIT_MAIN("quantity", quantities_come_out_in_their_shortest_exact_form,

@@ -9,11 +9,11 @@
 
 static struct object *pod(const char *labels, const char *node)
 {
-    cleanup_json json_t *l = jsonx_parse(span_of(labels), NULL);
+    cleanup_json json_t *l = sim_jsonx_parse(span_of(labels), NULL);
     cleanup_json json_t *root =
         json_pack("{s:{s:s,s:s,s:O},s:{s:s}}", "metadata", "name", "p", "namespace", "ns",
                   "labels", l, "spec", "nodeName", node);
-    return object_new(kind_by_resource(SPAN("pods")), root, 1);
+    return sim_object_new(sim_kind_by_resource(SPAN("pods")), root, 1);
 }
 
 /* 1: matches, 0: does not, -1: malformed. */
@@ -21,12 +21,12 @@ static int match(const char *labels, const char *fields, const char *have)
 {
     struct selector s;
     struct object *o = pod(have, "n1");
-    int rc = selector_init(&s, o->kind, (struct span){NULL, 0}, span_of(labels),
-                           span_of(fields), NULL);
+    int rc = sim_selector_init(&s, o->kind, (struct span){NULL, 0}, span_of(labels),
+                               span_of(fields), NULL);
     if (rc == 0)
-        rc = selector_match(&s, o);
-    selector_fini(&s);
-    object_unref(o);
+        rc = sim_selector_match(&s, o);
+    sim_selector_fini(&s);
+    sim_object_unref(o);
     return rc;
 }
 
@@ -80,29 +80,32 @@ START_TEST(a_namespace_is_matched_as_a_whole)
 {
     struct selector s;
     struct object *o = pod("{}", "");
-    ck_assert_int_eq(selector_init(&s, o->kind, SPAN("ns"), SPAN(""), SPAN(""), NULL), 0);
-    ck_assert(selector_match(&s, o));
-    selector_fini(&s);
-    ck_assert_int_eq(selector_init(&s, o->kind, SPAN("n"), SPAN(""), SPAN(""), NULL), 0);
-    ck_assert(!selector_match(&s, o));
-    selector_fini(&s);
-    object_unref(o);
+    ck_assert_int_eq(sim_selector_init(&s, o->kind, SPAN("ns"), SPAN(""), SPAN(""), NULL),
+                     0);
+    ck_assert(sim_selector_match(&s, o));
+    sim_selector_fini(&s);
+    ck_assert_int_eq(sim_selector_init(&s, o->kind, SPAN("n"), SPAN(""), SPAN(""), NULL),
+                     0);
+    ck_assert(!sim_selector_match(&s, o));
+    sim_selector_fini(&s);
+    sim_object_unref(o);
 }
 
 START_TEST(queries_are_decoded)
 {
     struct query q;
     int64_t n;
-    query_init(&q, "a=1&b=x%20y+z&c&d=&=e&a=2&bad=%zz%4&t=1m30s");
-    ck_assert_span_eq(query_get(&q, "a"), "1");
-    ck_assert_span_eq(query_get(&q, "b"), "x y z");
-    ck_assert_span_eq(query_get(&q, "bad"), "%zz%4");
-    ck_assert(query_has(&q, "c") && query_bool(&q, "c") && !query_get(&q, "c").p);
-    ck_assert(query_bool(&q, "d") && !query_bool(&q, "none"));
-    ck_assert_int_eq(query_int(&q, "a", 0, &n, NULL), 0);
+    sim_query_init(&q, "a=1&b=x%20y+z&c&d=&=e&a=2&bad=%zz%4&t=1m30s");
+    ck_assert_span_eq(sim_query_get(&q, "a"), "1");
+    ck_assert_span_eq(sim_query_get(&q, "b"), "x y z");
+    ck_assert_span_eq(sim_query_get(&q, "bad"), "%zz%4");
+    ck_assert(sim_query_has(&q, "c") && sim_query_bool(&q, "c") &&
+              !sim_query_get(&q, "c").p);
+    ck_assert(sim_query_bool(&q, "d") && !sim_query_bool(&q, "none"));
+    ck_assert_int_eq(sim_query_int(&q, "a", 0, &n, NULL), 0);
     ck_assert_int_eq(n, 1);
-    ck_assert_int_eq(query_int(&q, "b", 0, &n, NULL), -1);
-    query_fini(&q);
+    ck_assert_int_eq(sim_query_int(&q, "b", 0, &n, NULL), -1);
+    sim_query_fini(&q);
     static const struct {
         const char *query;
         int64_t ms; /* -1: refused */
@@ -111,10 +114,10 @@ START_TEST(queries_are_decoded)
                  {"timeout=3", -1},      {"timeout=s", -1},
                  {"timeout=-3s", -1},    {"timeout=99999999999999999999h", -1}};
     for (size_t i = 0; i < ARRAY_LEN(times); i++) {
-        query_init(&q, times[i].query);
-        int rc = query_timeout_ms(&q, &n, NULL);
+        sim_query_init(&q, times[i].query);
+        int rc = sim_query_timeout_ms(&q, &n, NULL);
         ck_assert_msg(rc ? times[i].ms == -1 : n == times[i].ms, "%s", times[i].query);
-        query_fini(&q);
+        sim_query_fini(&q);
     }
 }
 
@@ -148,7 +151,7 @@ START_TEST(paths_are_what_they_name)
         {"api/v1/nodes", NULL, NULL, NULL, NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct route r = route_parse(cases[i].path);
+        struct route r = sim_route_parse(cases[i].path);
         ck_assert_msg(!r.kind == !cases[i].plural, "%s", cases[i].path);
         if (!r.kind)
             continue;
@@ -163,8 +166,8 @@ START_TEST(continue_tokens_come_back_as_they_went)
 {
     cleanup_buf struct buf text = {0};
     struct token t;
-    token_write(&text, 77, SPAN("default/p-1"));
-    ck_assert(token_read(buf_span(&text), &t));
+    sim_token_write(&text, 77, SPAN("default/p-1"));
+    ck_assert(sim_token_read(buf_span(&text), &t));
     ck_assert_int_eq(t.rv, 77);
     ck_assert_uint_eq(t.start.n, strlen("default/p-1") + 1);
     ck_assert_str_eq(t.start.p, "default/p-1");
@@ -172,7 +175,7 @@ START_TEST(continue_tokens_come_back_as_they_went)
     buf_fini(&t.start);
     static const char *const bad[] = {"", "!", "e30", "bm9uc2Vuc2U", "eyJ2IjoxfQ"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_msg(!token_read(span_of(bad[i]), &t), "%s", bad[i]);
+        ck_assert_msg(!sim_token_read(span_of(bad[i]), &t), "%s", bad[i]);
         buf_fini(&t.start);
     }
 }

@@ -21,19 +21,19 @@ static struct object *make(int key, int value, uint64_t rv)
     snprintf(number, sizeof number, "%d", value);
     cleanup_json json_t *root = json_pack("{s:{s:s,s:s},s:{s:s}}", "metadata", "name",
                                           name, "namespace", "ns", "data", "v", number);
-    return object_new(kind_by_resource(SPAN("configmaps")), root, rv);
+    return sim_object_new(sim_kind_by_resource(SPAN("configmaps")), root, rv);
 }
 
 static void step(struct store *s, struct rng *rng, struct model *m, uint64_t rv)
 {
     int key = (int)rng_below(rng, KEYS);
     if (m->value[key] && rng_below(rng, 3) == 0) {
-        store_remove(s, make(key, m->value[key], rv));
+        sim_store_remove(s, make(key, m->value[key], rv));
         m->value[key] = 0;
         return;
     }
     m->value[key] = (int)rv;
-    store_put(s, make(key, (int)rv, rv));
+    sim_store_put(s, make(key, (int)rv, rv));
 }
 
 struct check {
@@ -44,10 +44,10 @@ struct check {
 static bool check_one(void *ctx, struct object *o)
 {
     struct check *c = ctx;
-    cleanup_json json_t *root = object_parse(o);
+    cleanup_json json_t *root = sim_object_parse(o);
     int64_t key, value;
     ck_assert(span_i64((struct span){o->name.p + 1, o->name.n - 1}, &key));
-    ck_assert(span_i64(jsonx_span(root, "data.v"), &value));
+    ck_assert(span_i64(sim_jsonx_span(root, "data.v"), &value));
     for (; c->key < key; c->key++)
         ck_assert_int_eq(c->m->value[c->key], 0);
     ck_assert_int_eq(c->m->value[key], value);
@@ -58,7 +58,7 @@ static bool check_one(void *ctx, struct object *o)
 static void check_state(const struct store *s, const struct model *m, uint64_t rv)
 {
     struct check c = {m, 0};
-    store_walk(s, rv, SPAN(""), check_one, &c);
+    sim_store_walk(s, rv, SPAN(""), check_one, &c);
     for (; c.key < KEYS; c.key++)
         ck_assert_int_eq(m->value[c.key], 0);
 }
@@ -69,14 +69,14 @@ START_TEST(every_past_state_can_be_walked)
     struct store s;
     struct rng rng;
     rng_init(&rng, (uint64_t)_i);
-    store_init(&s, kind_by_resource(SPAN("configmaps")), 1000000, 1 << 30);
+    sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 1000000, 1 << 30);
     for (uint64_t rv = 1; rv <= STEPS; rv++) {
         past[rv] = past[rv - 1];
         step(&s, &rng, &past[rv], rv);
     }
     for (uint64_t rv = 0; rv <= STEPS; rv++)
         check_state(&s, &past[rv], rv);
-    store_fini(&s);
+    sim_store_fini(&s);
 }
 
 struct from {
@@ -97,59 +97,59 @@ START_TEST(a_walk_starts_at_a_key_and_stops_when_told)
     struct model m = {0};
     struct rng rng;
     rng_init(&rng, 7);
-    store_init(&s, kind_by_resource(SPAN("configmaps")), 1000, 1 << 30);
+    sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 1000, 1 << 30);
     for (uint64_t rv = 1; rv <= 200; rv++)
         step(&s, &rng, &m, rv);
     for (uint64_t rv = 100; rv <= 200; rv++) {
         struct from f = {SPAN("ns/k05"), 0};
-        store_walk(&s, rv, f.key, check_from, &f);
+        sim_store_walk(&s, rv, f.key, check_from, &f);
         ck_assert_uint_eq(f.n, 3);
     }
-    store_fini(&s);
+    sim_store_fini(&s);
 }
 
 START_TEST(history_is_bounded_by_events_and_by_bytes)
 {
     struct store s;
-    store_init(&s, kind_by_resource(SPAN("configmaps")), 10, 1 << 30);
+    sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 10, 1 << 30);
     for (uint64_t rv = 1; rv <= 100; rv++)
-        store_put(&s, make(1, 1, rv));
+        sim_store_put(&s, make(1, 1, rv));
     ck_assert_uint_eq(s.next_seq - s.first_seq, 10);
     ck_assert_uint_eq(s.floor_rv, 90);
-    ck_assert_uint_eq(store_event(&s, s.first_seq)->rv, 91);
-    ck_assert_uint_eq(store_seq_after(&s, 95), s.next_seq - 5);
-    store_compact(&s, 100);
+    ck_assert_uint_eq(sim_store_event(&s, s.first_seq)->rv, 91);
+    ck_assert_uint_eq(sim_store_seq_after(&s, 95), s.next_seq - 5);
+    sim_store_compact(&s, 100);
     ck_assert_uint_eq(s.next_seq, s.first_seq);
     ck_assert_uint_eq(s.bytes, 0);
     ck_assert_uint_eq(s.floor_rv, 100);
-    store_fini(&s);
+    sim_store_fini(&s);
 
-    store_init(&s, kind_by_resource(SPAN("configmaps")), 1000, 1000);
+    sim_store_init(&s, sim_kind_by_resource(SPAN("configmaps")), 1000, 1000);
     for (uint64_t rv = 1; rv <= 100; rv++)
-        store_put(&s, make(1, 1, rv));
+        sim_store_put(&s, make(1, 1, rv));
     ck_assert_uint_le(s.bytes, 1000);
     ck_assert_uint_gt(s.next_seq - s.first_seq, 2);
     ck_assert_uint_lt(s.next_seq - s.first_seq, 20);
-    store_fini(&s);
+    sim_store_fini(&s);
 }
 
 START_TEST(an_object_keeps_its_bytes_under_another_version)
 {
-    struct object *o = make(3, 5, 9), *p = object_with_rv(o, 1234567);
+    struct object *o = make(3, 5, 9), *p = sim_object_with_rv(o, 1234567);
     cleanup_buf struct buf a = {0};
-    cleanup_json json_t *x = object_parse(o), *y = object_parse(p);
-    ck_assert_str_eq(jsonx_str(x, "metadata.resourceVersion"), "9");
-    ck_assert_str_eq(jsonx_str(y, "metadata.resourceVersion"), "1234567");
+    cleanup_json json_t *x = sim_object_parse(o), *y = sim_object_parse(p);
+    ck_assert_str_eq(sim_jsonx_str(x, "metadata.resourceVersion"), "9");
+    ck_assert_str_eq(sim_jsonx_str(y, "metadata.resourceVersion"), "1234567");
     json_object_del(json_object_get(x, "metadata"), "resourceVersion");
     json_object_del(json_object_get(y, "metadata"), "resourceVersion");
     ck_assert(json_equal(x, y));
-    object_add_bytes(o, 1234567, &a);
+    sim_object_add_bytes(o, 1234567, &a);
     ck_assert(span_eq(buf_span(&a), p->bytes));
-    object_unref(o);
+    sim_object_unref(o);
     ck_assert_span_eq(p->key, "ns/k03");
     ck_assert_span_eq(p->name, "k03");
     ck_assert_span_eq(p->fields[0], "k03");
-    object_unref(p);
+    sim_object_unref(p);
 }
 
 int main(void)
