@@ -50,8 +50,9 @@ static void take_reply(struct sim_server *s, struct api_reply *from,
     if (from->content_type)
         to->content_type = from->content_type;
     set_retry_after(s, from->retry_after_s, to);
+    struct buf spare = to->body; /* empty, but it may own memory */
     to->body = from->body;
-    from->body = (struct buf){0};
+    from->body = spare;
     if (from->watch)
         sim_stream_watch(s, steal(&from->watch), to);
 }
