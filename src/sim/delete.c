@@ -138,7 +138,6 @@ static void delete_object(struct call *c, const struct object *o,
     cleanup_json json_t *root = sim_object_parse(o);
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
-    buf_reserve(&uid, 0);
     int64_t grace_s =
         c->route.kind->graceful ? sim_pod_grace_s(root, options->grace_s) : 0;
     if (!c->dry_run) {

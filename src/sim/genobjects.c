@@ -191,7 +191,7 @@ static void each_card(const struct gen_node *n, const struct gen_pod *p, struct 
             buf_addc(out, ',');
         add(n, p, p->card + i, out);
     }
-    buf_reserve(out, 0);
+    buf_adds(out, "");
 }
 
 static void add_index(const struct gen_node *n, const struct gen_pod *p, int64_t card,
