@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "support/server.h"
+#include "support/temp.h"
 #include "support/tls.h"
 
 /* One directory of certificates for a test, and what the client is made of. */
