@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "support/raw.h"
+#include "support/temp.h"
 #include "support/tls.h"
 #include "support/unit.h"
 

@@ -7,6 +7,7 @@
 #include "sim/cases.h"
 #include "sim/kit.h"
 #include "support/raw.h"
+#include "support/temp.h"
 #include "support/tls.h"
 #include "wire/httpc.h"
 
