@@ -20,6 +20,7 @@ struct config {
     char *listen, *token, *cert, *key, *generate;
     int64_t port, tick_ms, history, history_bytes, connections, seed;
     struct opt_list loads;
+    int64_t renew_ms;
     bool run_pods;
     enum log_level level;
 };
@@ -45,6 +46,9 @@ static const struct opt table[] = {
     {"run-pods", NULL, NULL, NULL,
      "Play the kubelet: bound pods run, deleted ones are gone after a second.", OPT_BOOL,
      AT(run_pods), 0, 0, NULL},
+    {"renew-leases", NULL, "TIME", "0s",
+     "Play scv-agent: renew each of its heartbeat Leases so often; 0s: never.",
+     OPT_DURATION, AT(renew_ms), 0, 0, NULL},
     {"token", NULL, "TOKEN", NULL, "Requests must carry this as a bearer token.",
      OPT_STRING, AT(token), 0, 0, NULL},
     {"cert", NULL, "FILE", NULL, "Serve TLS with this certificate (PEM).", OPT_STRING,
@@ -118,7 +122,8 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
                             .history = (size_t)c->history,
                             .history_bytes = (size_t)c->history_bytes,
                             .now_ms = clock_wall_ns() / 1000000,
-                            .run_pods = c->run_pods};
+                            .run_pods = c->run_pods,
+                            .renew_leases_ms = c->renew_ms};
     struct api *api = api_new(&ac);
     struct sim_server *server = NULL;
     if (fill(c, api, err) == 0)

@@ -117,7 +117,7 @@ CONTROL(freeze)
 CONTROL(load)
 {
     UNUSED;
-    return api_load(s->api, sim_server_now_ms(), raw, err);
+    return api_load(s->api, front_now_ms(), raw, err);
 }
 
 CONTROL(get_state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "sim/server_priv.h"
+#include "sim/front_priv.h"
 
 /* The requests under /kube-sim/, for tests and people who play with it. */
 void sim_control_handle(struct sim_server *s, const struct httpd_request *req,

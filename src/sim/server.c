@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "sim/control_priv.h"
+#include "sim/front_priv.h"
 #include "sim/query_priv.h"
 #include "sim/status_priv.h"
 #include "sim/stream_priv.h"
@@ -17,11 +17,6 @@ enum {
     DRAIN_MS = 3000,
     MAX_BODY = 16 << 20, /* the API has its own, lower limit; /kube-sim/load has not */
 };
-
-int64_t sim_server_now_ms(void)
-{
-    return clock_wall_ns() / 1000000;
-}
 
 /* -- answers
  * ------------------------------------------------------------------------------ */
@@ -62,7 +57,7 @@ static void apply(struct sim_server *s, const struct api_request *req,
 {
     struct api_reply reply = {0};
     pthread_mutex_lock(&s->lock);
-    api_handle(s->api, sim_server_now_ms(), req, &reply);
+    api_handle(s->api, front_now_ms(), req, &reply);
     if (to)
         take_reply(s, &reply, to);
     api_watch_free(steal(&reply.watch)); /* of a reply that nobody gets */

@@ -44,7 +44,7 @@ static enum httpd_more take_events(struct stream *st, struct buf *out)
         return st->fate;
     if (st->server->stalled[stall_index(api_watch_resource(st->watch))])
         return HTTPD_SLEEP;
-    int64_t now_ms = sim_server_now_ms();
+    int64_t now_ms = front_now_ms();
     int rc = 1;
     while (rc > 0 && out->n < PIECE)
         rc = api_watch_next(st->watch, now_ms, out);

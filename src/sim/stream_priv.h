@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "sim/server_priv.h"
+#include "sim/front_priv.h"
 
 /* Bodies that are sent bit by bit: watches, and long lists. */
 

@@ -146,6 +146,41 @@ START_TEST(an_errand_does_not_hit_a_pod_of_the_same_name)
     api_free(api);
 }
 
+START_TEST(played_agents_renew_each_lease_once_in_a_period)
+{
+    struct api_config config = {.seed = 1, .renew_leases_ms = 10000};
+    struct api *api = api_new(&config);
+    for (int i = 0; i < 20; i++) {
+        char text[256];
+        snprintf(
+            text, sizeof text,
+            "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\",\"metadata\":"
+            "{\"name\":\"n%02d\",\"namespace\":\"%s\"},\"spec\":{\"renewTime\":"
+            "\"2020-01-01T00:00:00.000000Z\"}}",
+            i, i < 15 ? "nvidia-gpu-scheduler-node-lease" : "kube-system");
+        ck_assert_int_eq(api_load(api, 0, span_of(text), NULL), 0);
+    }
+    api_tick(api, 1000000);
+    uint64_t before = api_version(api);
+    for (int64_t t = 1000000; t <= 1010000; t += 100)
+        api_tick(api, t);
+    ck_assert_uint_eq(api_version(api) - before, 15);
+    json_t *j;
+    kit_call(api, 0,
+             "GET /apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace"
+             "%3Dnvidia-gpu-scheduler-node-lease",
+             NULL, NULL, &j);
+    json_t *list = json_object_get(j, "items"), *o;
+    size_t i;
+    ck_assert_uint_eq(json_array_size(list), 15);
+    json_array_foreach(list, i, o) ck_assert_ptr_nonnull(
+        strstr(kit_str(o, "spec", "renewTime"), "1970-01-01T00:16:"));
+    json_decref(j);
+    api_tick(api, 5000000); /* after a pause: all of them, but only once */
+    ck_assert_uint_eq(api_version(api) - before, 30);
+    api_free(api);
+}
+
 START_TEST(events_are_gone_after_an_hour)
 {
     struct api *api = make(false);
@@ -296,6 +331,7 @@ UNIT_MAIN("api", loaded_objects_keep_what_the_manifest_says,
           loading_again_replaces_and_keeps_the_identity, loading_refuses_what_is_wrong,
           a_played_kubelet_runs_bound_pods_and_ends_deleted_ones,
           an_errand_does_not_hit_a_pod_of_the_same_name, events_are_gone_after_an_hour,
+          played_agents_renew_each_lease_once_in_a_period,
           a_frozen_resource_is_stale_only_for_who_accepts_it,
           a_deferred_list_does_not_change_any_more,
           the_same_requests_give_the_same_answers, a_body_over_three_mebibytes_is_refused,

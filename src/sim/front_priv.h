@@ -4,9 +4,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "base/clock.h"
+#include "sim/api.h"
 #include "sim/faults.h"
 #include "sim/kinds_priv.h"
-#include "sim/server.h"
 #include "wire/httpd.h"
 
 /* What the parts of the HTTP front share. */
@@ -29,4 +30,7 @@ struct sim_server {
     bool stalled[KINDS_N];  /* by the first kind of that plural */
 };
 
-int64_t sim_server_now_ms(void);
+static inline int64_t front_now_ms(void)
+{
+    return clock_wall_ns() / 1000000;
+}
