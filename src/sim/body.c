@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/proto_priv.h"
 #include "sim/shape_priv.h"
 #include "sim/write_priv.h"
 
@@ -52,20 +53,37 @@ static int check_type(struct call *c, const json_t *object)
     return 0;
 }
 
-json_t *sim_body_object(struct call *c)
+/* The body as a tree, whatever it holds. New; NULL when refused. */
+static json_t *read_body(struct call *c)
 {
     struct err err;
-    if (!sim_body_is(c, "application/json")) {
+    json_t *object = NULL;
+    const struct proto_field *message = c->route.kind->message;
+    if (sim_body_is(c, "application/json")) {
+        object = sim_jsonx_parse(c->req->body, &err);
+    } else if (message && sim_body_is(c, "application/vnd.kubernetes.protobuf")) {
+        object = sim_proto_parse(message, c->req->body, &err);
+    } else {
         sim_refuse(
             c, 415,
             "the body of the request was in an unknown format - accepted media types "
             "include: application/json");
         return NULL;
     }
-    cleanup_json json_t *object = sim_jsonx_parse(c->req->body, &err);
-    if (!object || !json_is_object(object)) {
+    if (!object)
         sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s): %s",
-                   c->route.kind->kind, object ? "no JSON object" : err.msg);
+                   c->route.kind->kind, err.msg);
+    return object;
+}
+
+json_t *sim_body_object(struct call *c)
+{
+    cleanup_json json_t *object = read_body(c);
+    if (!object)
+        return NULL;
+    if (!json_is_object(object)) {
+        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s)",
+                   c->route.kind->kind);
         return NULL;
     }
     sim_jsonx_strip_nulls(object);

@@ -2,6 +2,7 @@
 #include "sim/discovery_priv.h"
 
 #include "base/mem.h"
+#include "sim/openapi_priv.h"
 
 static const char *const verbs =
     "[\"create\",\"delete\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]";
@@ -111,23 +112,7 @@ static const struct page pages[] = {
      "\"gitTreeState\":\"clean\",\"buildDate\":\"2026-01-01T00:00:00Z\",\"goVersion\":"
      "\"\","
      "\"compiler\":\"gc\",\"platform\":\"linux/amd64\"}\n"},
-    {"/openapi/v3", NULL, "{\"paths\":{}}\n"},
-    {"/openapi/v2", NULL,
-     "{\"swagger\":\"2.0\",\"info\":{\"title\":\"Kubernetes\",\"version\":\"v1.35.4\"},"
-     "\"paths\":{},\"definitions\":{}}\n"},
 };
-
-/* Clients ask for the old OpenAPI document as protobuf only: an empty one is no bytes. */
-static bool openapi_protobuf(struct call *c)
-{
-    static const char type[] =
-        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    if (strcmp(c->req->path, "/openapi/v2") != 0 || !c->req->accept ||
-        strncmp(c->req->accept, "application/com.github.proto-openapi", 36) != 0)
-        return false;
-    c->reply->content_type = type;
-    return true;
-}
 
 static bool fixed_pages(struct call *c)
 {
@@ -135,8 +120,7 @@ static bool fixed_pages(struct call *c)
         if (strcmp(c->req->path, pages[i].path) != 0)
             continue;
         c->reply->content_type = pages[i].type;
-        if (!openapi_protobuf(c))
-            buf_adds(&c->reply->body, pages[i].text);
+        buf_adds(&c->reply->body, pages[i].text);
         return true;
     }
     return false;
@@ -149,7 +133,7 @@ bool sim_discovery_handle(struct call *c)
     if (strcmp(c->req->method, "GET") != 0)
         return false;
     c->reply->status = 200;
-    if (fixed_pages(c) || group_paths(span_of(path), out))
+    if (fixed_pages(c) || sim_openapi_handle(c) || group_paths(span_of(path), out))
         return true;
     if (strcmp(path, "/apis") == 0) {
         add_groups(out);

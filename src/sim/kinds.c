@@ -5,6 +5,7 @@
 #include "sim/checks_priv.h"
 #include "sim/columns_priv.h"
 #include "sim/pod_priv.h"
+#include "sim/proto_priv.h"
 #include "sim/shape_priv.h"
 
 #define NAME_FIELD                                                                       \
@@ -71,6 +72,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = namespace_fields,
      .shape = sim_shape_namespace,
      .columns = sim_columns_namespace,
+     .message = sim_proto_namespace,
      .fill = sim_fill_namespace,
      .check = sim_check_namespace},
     {.group = "",
@@ -127,6 +129,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = namespaced,
      .shape = sim_shape_configmap,
      .columns = sim_columns_configmap,
+     .message = sim_proto_configmap,
      .check = sim_check_configmap},
     {.group = "coordination.k8s.io",
      .version = "v1",

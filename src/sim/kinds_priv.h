@@ -18,6 +18,7 @@
 
 struct column;
 struct faultlist;
+struct proto_field;
 struct shape;
 
 enum { KINDS_N = 8 };
@@ -43,6 +44,7 @@ struct kind {
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of the known members */
     const struct column *columns;
+    const struct proto_field *message; /* NULL: bodies are JSON only */
 
     /* Fills in what the API server fills in at creation. NULL: nothing. */
     void (*fill)(json_t *object);

@@ -330,11 +330,19 @@ START_TEST(kubectl_makes_changes_and_deletes)
                "metadata: {name: n1}\nspec: {updateInterval: 1000}\n");
     cleanup_free char *path = temp_path(dir, "pod.yaml");
     sim_start(&s, ARGV("--port", "0"));
-    ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
+    ck_assert_int_eq(KUBECTL(&s, &said, "apply", "-f", path), 0);
     ck_assert_says(said, "pod/p created");
     ck_assert_says(said, "scv.core.run-linux.com/n1 created");
     ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
     ck_assert_says(said, "pod/p unchanged");
+    ck_assert_int_eq(KUBECTL(&s, &said, "create", "namespace", "team"), 0);
+    ck_assert_int_eq(KUBECTL(&s, &said, "create", "configmap", "m", "-n", "team",
+                             "--from-literal=a=b"),
+                     0);
+    ck_assert_int_eq(KUBECTL(&s, &said, "get", "configmap", "m", "-n", "team", "-o",
+                             "jsonpath={.data.a}"),
+                     0);
+    ck_assert_str_eq(said.p, "b");
     ck_assert_int_eq(KUBECTL(&s, &said, "label", "pod", "p", "a=b"), 0);
     ck_assert_int_eq(KUBECTL(&s, &said, "annotate", "scv", "n1", "x=y"), 0);
     ck_assert_int_eq(

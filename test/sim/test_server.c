@@ -206,7 +206,7 @@ static void http_close(void *ctx, void *watch)
 
 static void http_compact(void *ctx)
 {
-    order(ctx, "/kube-sim/compact", NULL);
+    order(ctx, "/kube-sim/compact", "");
 }
 
 static char **files;
