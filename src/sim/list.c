@@ -15,6 +15,7 @@ struct api_list {
     struct object **items;
     size_t n, cap, at;
     size_t limit; /* 0: none */
+    size_t bytes; /* of the objects */
     bool more;    /* the limit was reached and something follows */
     bool started;
     const struct table *table; /* NULL: JSON */
@@ -192,6 +193,7 @@ static bool gather(void *ctx, struct object *o)
     }
     MEM_GROW(l->items, l->cap, l->n + 1);
     l->items[l->n++] = sim_object_ref(o);
+    l->bytes += o->bytes.n + 1;
     return true;
 }
 
@@ -257,6 +259,7 @@ void sim_list_handle(struct call *c)
         if (c->req->defer) {
             c->reply->list = l;
         } else {
+            buf_reserve(&c->reply->body, l->bytes + 1024);
             while (api_list_next(l, &c->reply->body))
                 ;
             api_list_free(l);
