@@ -33,8 +33,7 @@ const struct object *sim_change_remove(struct api *api, const struct object *o)
     return last; /* the history holds it */
 }
 
-/* -- errands
- * ------------------------------------------------------------------------------ */
+/* -- errands -- */
 
 void sim_change_later(struct api *api, int64_t at_ms, enum errand_what what,
                       const struct object *o)

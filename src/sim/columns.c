@@ -64,8 +64,7 @@ CELL(phase)
 const struct column sim_columns_namespace[] = {
     {"Name", 0, false, name}, {"Status", 0, false, phase}, {"Age", 0, false, age}, {0}};
 
-/* -- nodes
- * -------------------------------------------------------------------------------- */
+/* -- nodes -- */
 
 CELL(node_status)
 {
@@ -134,8 +133,7 @@ const struct column sim_columns_node[] = {{"Name", 0, false, name},
                                           {"GPU-Mem", 1, false, node_gpu_memory},
                                           {0}};
 
-/* -- pods
- * --------------------------------------------------------------------------------- */
+/* -- pods -- */
 
 CELL(pod_ready)
 {
@@ -218,8 +216,7 @@ const struct column sim_columns_pod[] = {{"Name", 0, false, name},
                                          {"Nominated Node", 1, false, pod_nominated},
                                          {0}};
 
-/* -- events
- * ------------------------------------------------------------------------------- */
+/* -- events -- */
 
 CELL(event_seen)
 {
@@ -276,8 +273,7 @@ CELL(event_message)
 const struct column sim_columns_event[] = EVENT_COLUMNS;
 const struct column sim_columns_event_v1[] = EVENT_COLUMNS;
 
-/* -- the others
- * --------------------------------------------------------------------------- */
+/* -- the others -- */
 
 CELL(configmap_data)
 {

@@ -70,10 +70,18 @@ static void set_system_fields(struct call *c, json_t *meta, bool keep)
         sim_jsonx_set_int(meta, "generation", 1);
 }
 
+static int check_namespace_exists(struct call *c)
+{
+    struct store *namespaces = &c->api->stores[0]; /* the first kind */
+    if (!c->route.kind->namespaced || sim_store_find(namespaces, c->route.ns))
+        return 0;
+    return sim_refuse_not_found(c, namespaces->kind, c->route.ns);
+}
+
 int sim_create_prepare(struct call *c, json_t *object, bool keep)
 {
     json_t *meta = json_object_get(object, "metadata");
-    if (set_namespace(c, meta))
+    if ((!keep && check_namespace_exists(c)) || set_namespace(c, meta))
         return -1;
     generate_name(c, meta);
     if (c->route.kind->fill)
@@ -95,14 +103,6 @@ void sim_create_store(struct call *c, json_t *object)
         return;
     }
     sim_answer_object(c, 201, sim_change_put(c->api, c->route.kind, object));
-}
-
-static int check_namespace_exists(struct call *c)
-{
-    struct store *namespaces = &c->api->stores[0]; /* the first kind */
-    if (!c->route.kind->namespaced || sim_store_find(namespaces, c->route.ns))
-        return 0;
-    return sim_refuse_not_found(c, namespaces->kind, c->route.ns);
 }
 
 static int check_absent(struct call *c, struct span name)
@@ -128,8 +128,7 @@ void sim_create_handle(struct call *c)
     cleanup_json json_t *object = sim_body_object(c);
     if (!object)
         return;
-    if (check_no_version(c, object) || check_namespace_exists(c) ||
-        sim_create_prepare(c, object, false) ||
+    if (check_no_version(c, object) || sim_create_prepare(c, object, false) ||
         check_absent(c, sim_jsonx_span(object, "metadata.name")))
         return;
     sim_create_store(c, object);

@@ -61,8 +61,7 @@ void faults_free(struct faults *f)
     free(f);
 }
 
-/* -- rules
- * -------------------------------------------------------------------------------- */
+/* -- rules -- */
 
 static const char *const actions[] = {
     [FAULT_ANSWER] = "answer", [FAULT_APPLY_ANSWER] = "apply-answer",
@@ -226,8 +225,7 @@ struct fault faults_check(struct faults *f, const char *method,
     return decided;
 }
 
-/* -- what there is
- * ------------------------------------------------------------------------ */
+/* -- what there is -- */
 
 void faults_write(const struct faults *f, struct buf *out)
 {

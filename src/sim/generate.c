@@ -21,8 +21,7 @@ const struct generate generate_defaults = {
     .model = "NVIDIA A100-SXM4-80GB",
 };
 
-/* -- parameters
- * --------------------------------------------------------------------------- */
+/* -- parameters -- */
 
 #define AT(f) offsetof(struct generate, f)
 static const struct parameter {
@@ -89,8 +88,7 @@ int generate_parse(struct span text, struct generate *g, struct err *err)
     return 0;
 }
 
-/* -- objects
- * ------------------------------------------------------------------------------ */
+/* -- objects -- */
 
 struct run {
     const struct generate *g;

@@ -5,8 +5,7 @@
 #include "base/mem.h"
 #include "sim/generate_priv.h"
 
-/* -- padding
- * ------------------------------------------------------------------------------ */
+/* -- padding -- */
 
 json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now)
 {
@@ -34,8 +33,7 @@ json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now)
     return padding;
 }
 
-/* -- nodes
- * -------------------------------------------------------------------------------- */
+/* -- nodes -- */
 
 static json_t *condition(const char *type, const char *status, const char *reason,
                          const char *now)
@@ -142,8 +140,7 @@ json_t *sim_gen_node_object(const struct gen_node *n)
                      "status", status);
 }
 
-/* -- cards
- * -------------------------------------------------------------------------------- */
+/* -- cards -- */
 
 json_t *sim_gen_scv_object(const struct gen_node *n)
 {
@@ -178,8 +175,7 @@ json_t *sim_gen_lease_object(const struct gen_node *n)
                      now.p);
 }
 
-/* -- pods
- * --------------------------------------------------------------------------------- */
+/* -- pods -- */
 
 /* "first,second" of what `add` writes for each card. */
 static void each_card(const struct gen_node *n, const struct gen_pod *p, struct buf *out,

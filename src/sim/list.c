@@ -176,8 +176,7 @@ static int read_wish(struct call *c, struct wish *w)
     return sim_list_selector(c, &w->selector);
 }
 
-/* -- gathering
- * ---------------------------------------------------------------------------- */
+/* -- gathering -- */
 
 static bool gather(void *ctx, struct object *o)
 {
@@ -268,8 +267,7 @@ void sim_list_handle(struct call *c)
     wish_fini(&w);
 }
 
-/* -- sending
- * ------------------------------------------------------------------------------ */
+/* -- sending -- */
 
 static void start(struct api_list *l, struct buf *out)
 {

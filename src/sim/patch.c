@@ -20,8 +20,7 @@ void sim_patch_merge(json_t *target, const json_t *patch)
     }
 }
 
-/* -- strategic
- * ---------------------------------------------------------------------------- */
+/* -- strategic -- */
 
 /* Which member of its elements is the key of a list; "" for lists of plain values that
  * are sets; NULL for lists that are replaced. The lists of the kinds that we serve

@@ -39,8 +39,7 @@ void sim_pod_fill(json_t *pod)
     }
 }
 
-/* -- checks -----------------------------------------------------------------------------
- */
+/* -- checks -- */
 
 /* Resources of devices: a domain in front, and not one of Kubernetes' own. They cannot be
  * shared out in fractions, nor promised more than once. */
@@ -227,8 +226,7 @@ void sim_pod_check(const json_t *pod, const json_t *old, struct faultlist *f)
         check_update(pod, old, f);
 }
 
-/* -- life
- * --------------------------------------------------------------------------------- */
+/* -- life -- */
 
 int64_t sim_pod_grace_s(const json_t *pod, int64_t asked)
 {

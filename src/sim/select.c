@@ -21,8 +21,7 @@ static void add(struct selector *s, struct selector_term term)
     s->terms[s->n++] = term;
 }
 
-/* -- fields: a=b,c==d,e!=f ------------------------------------------------------------
- */
+/* -- fields: a=b,c==d,e!=f -- */
 
 static int field_term(struct selector *s, const struct kind *kind, struct span text,
                       struct err *err)
@@ -58,8 +57,7 @@ static int parse_fields(struct selector *s, const struct kind *kind, struct span
     return 0;
 }
 
-/* -- labels: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1 -----------------
- */
+/* -- labels: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1 -- */
 
 static int bad(struct span text, struct err *err)
 {

@@ -18,8 +18,7 @@ enum {
     MAX_BODY = 16 << 20, /* the API has its own, lower limit; /kube-sim/load has not */
 };
 
-/* -- answers
- * ------------------------------------------------------------------------------ */
+/* -- answers -- */
 
 static void set_retry_after(struct sim_server *s, int64_t seconds,
                             struct httpd_reply *reply)
@@ -67,8 +66,7 @@ static void apply(struct sim_server *s, const struct api_request *req,
     api_reply_fini(&reply);
 }
 
-/* -- faults
- * ------------------------------------------------------------------------------- */
+/* -- faults -- */
 
 static int64_t time_limit_ms(const struct api_request *req)
 {
@@ -150,8 +148,7 @@ static void carry_out(struct sim_server *s, const struct fault *fault,
     }
 }
 
-/* -- requests
- * ----------------------------------------------------------------------------- */
+/* -- requests -- */
 
 static bool is_allowed(const struct sim_server *s, const struct httpd_request *req)
 {
@@ -193,8 +190,7 @@ static void handle(void *ctx, const struct httpd_request *req, struct httpd_repl
               LOG_I("status", reply->cut ? 0 : reply->status));
 }
 
-/* -- life
- * --------------------------------------------------------------------------------- */
+/* -- life -- */
 
 static const struct httpd_route routes[] = {{NULL, "/*", handle}, {0}};
 

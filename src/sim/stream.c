@@ -20,8 +20,7 @@ static size_t stall_index(const char *resource)
     return sim_kind_index(sim_kind_by_resource(span_of(resource)));
 }
 
-/* -- watches
- * ------------------------------------------------------------------------------ */
+/* -- watches -- */
 
 static void wake(void *ctx)
 {
@@ -108,8 +107,7 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
     return n;
 }
 
-/* -- lists
- * -------------------------------------------------------------------------------- */
+/* -- lists -- */
 
 static void open_list(void *ctx, struct httpd_waker *waker)
 {

@@ -128,8 +128,7 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
     }
 }
 
-/* -- PUT
- * ---------------------------------------------------------------------------------- */
+/* -- PUT -- */
 
 static int put_absent(struct call *c, json_t *object)
 {
@@ -167,8 +166,7 @@ static void put(struct call *c)
     replace(c, object, old, o);
 }
 
-/* -- PATCH
- * -------------------------------------------------------------------------------- */
+/* -- PATCH -- */
 
 static const char merge_type[] = "application/merge-patch+json";
 static const char strategic_type[] = "application/strategic-merge-patch+json";

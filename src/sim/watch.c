@@ -36,8 +36,7 @@ struct api_watch {
     bool woken;
 };
 
-/* -- opening
- * ------------------------------------------------------------------------------ */
+/* -- opening -- */
 
 static int check_options(struct call *c)
 {
@@ -135,8 +134,7 @@ const char *api_watch_resource(const struct api_watch *w)
     return sim_kinds[w->kind].plural;
 }
 
-/* -- waking
- * ------------------------------------------------------------------------------- */
+/* -- waking -- */
 
 /* What a change is to this watch; false when it is nothing. An object that begins or
  * stops to match the selectors comes or goes. */
@@ -167,8 +165,7 @@ void sim_watch_notify(struct api *api, size_t kind, const struct event *e)
     }
 }
 
-/* -- delivery
- * ----------------------------------------------------------------------------- */
+/* -- delivery -- */
 
 static void add_object(struct api_watch *w, const struct object *o, uint64_t rv,
                        struct buf *out)

@@ -76,8 +76,7 @@ static void child_fini(struct child *c)
     buf_fini(&c->said);
 }
 
-/* -- kube-sim
- * ----------------------------------------------------------------------------- */
+/* -- kube-sim -- */
 
 struct sim {
     struct child child;
@@ -145,8 +144,7 @@ static unsigned ask(const struct sim *s, const char *request, struct raw_reply *
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
 
-/* -- kubectl
- * ------------------------------------------------------------------------------ */
+/* -- kubectl -- */
 
 static bool have_kubectl(void)
 {
@@ -183,8 +181,7 @@ static int kubectl(const struct sim *s, struct buf *said, const char *const *mor
 #define ck_assert_says(said, text)                                                       \
     ck_assert_msg(strstr((said).p, text) != NULL, "no \"%s\" in: %s", text, (said).p)
 
-/* -- tests
- * -------------------------------------------------------------------------------- */
+/* -- tests -- */
 
 static void begin(void)
 {

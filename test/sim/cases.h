@@ -53,8 +53,7 @@ struct cases_server {
 
 #define CASES_DIR "test/sim/conformance"
 
-/* -- is it contained? -------------------------------------------------------------------
- */
+/* -- is it contained? -- */
 
 static inline bool cases_contains(const json_t *have, const json_t *want,
                                   struct buf *where);
@@ -100,8 +99,7 @@ static inline bool cases_contains(const json_t *have, const json_t *want,
     return json_equal(have, want);
 }
 
-/* -- one case
- * ----------------------------------------------------------------------------- */
+/* -- one case -- */
 
 struct cases_run {
     const char *file;
@@ -308,8 +306,7 @@ static inline bool cases_run(const char *file, const struct cases_server *server
     return run;
 }
 
-/* -- all cases
- * ---------------------------------------------------------------------------- */
+/* -- all cases -- */
 
 static inline int cases_by_name(const void *a, const void *b)
 {

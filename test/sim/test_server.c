@@ -46,8 +46,7 @@ static void stop(struct front *f)
     api_free(f->api);
 }
 
-/* -- requests
- * ----------------------------------------------------------------------------- */
+/* -- requests -- */
 
 static void send_request(struct raw *c, const char *method, const char *path,
                          const char *type, const char *accept, struct span body)
@@ -87,8 +86,7 @@ static void order(const struct front *f, const char *path, const char *body)
     ck_assert_msg(ask(f, "POST", path, body, NULL) == 200, "%s %s", path, body);
 }
 
-/* -- watches
- * ------------------------------------------------------------------------------ */
+/* -- watches -- */
 
 struct watch {
     struct raw c;
@@ -148,8 +146,7 @@ static void expect_event(struct watch *w, const char *type)
     ck_assert_msg(strstr(line.p, type) != NULL, "%s", line.p);
 }
 
-/* -- conformance
- * -------------------------------------------------------------------------- */
+/* -- conformance -- */
 
 static unsigned http_call(void *ctx, const char *method, const char *path,
                           const char *type, const char *accept, struct span body,
@@ -227,8 +224,7 @@ START_TEST(the_server_answers_as_the_case_says)
     stop(&f);
 }
 
-/* -- watches over a network
- * --------------------------------------------------------------- */
+/* -- watches over a network -- */
 
 START_TEST(a_sleeping_watch_gets_its_event_at_once)
 {
@@ -284,8 +280,7 @@ START_TEST(watches_can_be_cut_ended_and_stalled)
     stop(&f);
 }
 
-/* -- faults
- * ------------------------------------------------------------------------------- */
+/* -- faults -- */
 
 static void add_fault(const struct front *f, const char *rule)
 {
@@ -409,8 +404,7 @@ START_TEST(a_frozen_cache_and_loaded_objects_are_seen_over_http)
     stop(&f);
 }
 
-/* -- size, time, credentials
- * -------------------------------------------------------------- */
+/* -- size, time, credentials -- */
 
 START_TEST(a_long_list_comes_in_pieces_and_whole)
 {
@@ -533,8 +527,7 @@ START_TEST(stopping_ends_watches_and_hanging_requests)
     raw_close(&hanging);
 }
 
-/* -- many at once
- * ------------------------------------------------------------------------- */
+/* -- many at once -- */
 
 enum { WRITERS = 4, READERS = 8, WRITES = 60 };
 
