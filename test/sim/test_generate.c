@@ -66,7 +66,7 @@ static int number(const char *text)
  */
 static int64_t used[64][16];
 
-static void add_pods(const json_t *pods)
+static void add_pods(const json_t *pods, int64_t of_card)
 {
     size_t i;
     json_t *pod;
@@ -92,6 +92,9 @@ static void add_pods(const json_t *pods)
         snprintf(want, sizeof want, "%lld", (long long)sum);
         ck_assert_str_eq(
             json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_POD")), want);
+        ck_assert_int_eq(
+            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_DEV"))),
+            of_card);
         json_t *c = json_array_get(
             json_object_get(json_object_get(pod, "spec"), "containers"), 0);
         json_t *limits = json_object_get(json_object_get(c, "resources"), "limits");
@@ -107,7 +110,7 @@ static void check_cluster(const char *parameters, int nodes, int cards, int64_t 
     struct api *api = generate(parameters);
     json_t *pods = items(api, "/api/v1/pods");
     int full = 0;
-    add_pods(pods);
+    add_pods(pods, units);
     for (int n = 0; n < nodes; n++) {
         bool all = true;
         for (int c = 0; c < cards; c++) {
