@@ -10,42 +10,45 @@
  * Where the API server is and how to show who we are.
  *
  * Sources, first that exists: the file(s) named (colon list, as in KUBECONFIG: the first
- * file that sets a value or a named entry wins, `current-context` too), the service account
- * of the pod, ~/.kube/config. Kubeconfig: clusters (server, certificate-authority[-data],
- * insecure-skip-tls-verify, tls-server-name, proxy-url), users (client-certificate[-data],
- * client-key[-data], token, tokenFile, exec), contexts. Relative paths are relative to the
- * file they stand in. What we cannot honour (auth-provider, username/password, as) is an
- * error that names it, not a silent anonymous call.
+ * file that sets a value or a named entry wins, `current-context` too), the service
+ * account of the pod, ~/.kube/config. Kubeconfig: clusters (server,
+ * certificate-authority[-data], insecure-skip-tls-verify, tls-server-name, proxy-url),
+ * users (client-certificate[-data], client-key[-data], token, tokenFile, exec), contexts.
+ * Relative paths are relative to the file they stand in. What we cannot honour
+ * (auth-provider, username/password, as) is an error that names it, not a silent
+ * anonymous call.
  */
 
 struct kube_exec; /* a credential plugin, see kube/credential.h */
 
 struct kube_config {
-    char *server;          /* "https://host:port" */
-    char *path_prefix;     /* "" or "/k8s/clusters/c1": put in front of every path */
-    char *server_name;     /* NULL: the host of the server */
-    char *proxy;           /* NULL: none */
+    char *server;      /* "https://host:port" */
+    char *path_prefix; /* "" or "/k8s/clusters/c1": put in front of every path */
+    char *server_name; /* NULL: the host of the server */
+    char *proxy;       /* NULL: none */
     bool insecure;
-    struct span ca_pem;    /* owned; empty: the system's authorities */
-    char *ca_file;         /* where ca_pem came from, to be read again; or NULL */
+    struct span ca_pem;            /* owned; empty: the system's authorities */
+    char *ca_file;                 /* where ca_pem came from, to be read again; or NULL */
     struct span cert_pem, key_pem; /* owned; client certificate, or empty */
     char *cert_file, *key_file;    /* where they came from, or NULL */
-    char *token;           /* fixed token, or NULL */
-    char *token_file;      /* read again at least once a minute, or NULL */
-    struct kube_exec *exec; /* or NULL */
-    char *ns;              /* namespace of the context or service account; "default" */
-    char *source;          /* for messages: "context dev of /root/.kube/config" */
+    char *token;                   /* fixed token, or NULL */
+    char *token_file;              /* read again at least once a minute, or NULL */
+    struct kube_exec *exec;        /* or NULL */
+    char *ns;     /* namespace of the context or service account; "default" */
+    char *source; /* for messages: "context dev of /root/.kube/config" */
 };
 
 struct kube_config_sources {
-    const char *kubeconfig;     /* colon list, or NULL */
-    const char *context;        /* or NULL: current-context */
-    const char *host, *port;    /* KUBERNETES_SERVICE_HOST and _PORT, or NULL */
-    const char *account_dir;    /* NULL: /var/run/secrets/kubernetes.io/serviceaccount */
-    const char *home;           /* HOME, or NULL */
+    const char *kubeconfig;  /* colon list, or NULL */
+    const char *context;     /* or NULL: current-context */
+    const char *host, *port; /* KUBERNETES_SERVICE_HOST and _PORT, or NULL */
+    const char *account_dir; /* NULL: /var/run/secrets/kubernetes.io/serviceaccount */
+    const char *home;        /* HOME, or NULL */
 };
 
 /* Fills *config, which must be zeroed; release with kube_config_fini in every case. */
-int kube_config_load(const struct kube_config_sources *sources, struct kube_config *config,
-                     struct err *err);
+int kube_config_load(const struct kube_config_sources *sources,
+                     struct kube_config *config, struct err *err);
 void kube_config_fini(struct kube_config *config);
+/* Makes *to, which holds nothing, an independent copy. */
+void kube_config_copy(struct kube_config *to, const struct kube_config *from);

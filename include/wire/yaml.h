@@ -33,7 +33,8 @@ struct yaml; /* all documents of a file; owns its nodes */
 /* `name` stands for the file in messages. New. */
 struct yaml *yaml_parse(const char *name, const char *p, size_t n, struct err *err);
 struct yaml *yaml_load(const char *path, struct err *err);
-void yaml_free(struct yaml *y);
+void yaml_close(struct yaml *y); /* not yaml_free: libyaml exports that name itself, and
+                                    would call ours */
 size_t yaml_count(const struct yaml *y);
 const struct yaml_node *yaml_document(const struct yaml *y, size_t i); /* NULL: empty */
 

@@ -6,15 +6,15 @@
 
 #include "base/mem.h"
 
-struct store *api_store(struct api *api, const struct kind *kind)
+struct store *sim_api_store(struct api *api, const struct kind *kind)
 {
-    return &api->stores[kind_index(kind)];
+    return &api->stores[sim_kind_index(kind)];
 }
 
 static void thaw(struct frozen *f)
 {
     for (size_t i = 0; i < f->n; i++)
-        object_unref(f->items[i]);
+        sim_object_unref(f->items[i]);
     free(f->items);
     *f = (struct frozen){0};
 }
@@ -26,10 +26,10 @@ void api_free(struct api *api)
     for (size_t i = 0; i < KINDS_N; i++) {
         assert(!api->watches[i]);
         thaw(&api->frozen[i]);
-        store_fini(&api->stores[i]);
+        sim_store_fini(&api->stores[i]);
     }
     for (size_t i = 0; i < api->n_errands; i++)
-        object_unref(api->errands[i].object);
+        sim_object_unref(api->errands[i].object);
     free(api->errands);
     free(api);
 }
@@ -43,7 +43,7 @@ void api_on_change(struct api *api, api_wake_fn wake, void *ctx)
 void api_compact(struct api *api)
 {
     for (size_t i = 0; i < KINDS_N; i++)
-        store_compact(&api->stores[i], api->rv);
+        sim_store_compact(&api->stores[i], api->rv);
 }
 
 static void freeze(struct api *api, size_t k)
@@ -53,14 +53,14 @@ static void freeze(struct api *api, size_t k)
     *f = (struct frozen){.on = true, .rv = api->rv, .n = s->n};
     f->items = xcalloc(s->n, sizeof *f->items);
     for (size_t i = 0; i < s->n; i++)
-        f->items[i] = object_ref(s->items[i]);
+        f->items[i] = sim_object_ref(s->items[i]);
 }
 
 bool api_freeze(struct api *api, const char *resource, bool frozen)
 {
     bool known = false;
     for (size_t k = 0; k < KINDS_N; k++) {
-        if (strcmp(kinds[k].plural, resource) != 0)
+        if (strcmp(sim_kinds[k].plural, resource) != 0)
             continue;
         known = true;
         thaw(&api->frozen[k]);
@@ -77,6 +77,6 @@ uint64_t api_version(const struct api *api)
 
 size_t api_count(const struct api *api, const char *resource)
 {
-    const struct kind *kind = kind_by_resource(span_of(resource));
-    return kind ? api->stores[kind_index(kind)].n : 0;
+    const struct kind *kind = sim_kind_by_resource(span_of(resource));
+    return kind ? api->stores[sim_kind_index(kind)].n : 0;
 }

@@ -35,8 +35,10 @@ struct api {
     uint64_t sweeps[SWEEPS]; /* versions at the sweeps of the last hour, a ring */
     size_t n_sweeps;
     int64_t next_sweep_ms;
+    int64_t renewed_ms; /* up to here heartbeat Leases have been renewed */
+    size_t next_lease;
     api_wake_fn wake;
     void *wake_ctx;
 };
 
-struct store *api_store(struct api *api, const struct kind *kind);
+struct store *sim_api_store(struct api *api, const struct kind *kind);

@@ -8,21 +8,21 @@ static void fail(struct call *c, unsigned code, const char *reason, const char *
 {
     buf_clear(&c->reply->body);
     c->reply->status = code;
-    status_write(&c->reply->body, code, reason, message, about);
+    sim_status_write(&c->reply->body, code, reason, message, about);
 }
 
-int refuse(struct call *c, unsigned code, const char *fmt, ...)
+int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    fail(c, code, status_reason(code), text.p, NULL);
+    fail(c, code, sim_status_reason(code), text.p, NULL);
     return -1;
 }
 
-int refuse_unknown(struct call *c, const char *fmt, ...)
+int sim_refuse_unknown(struct call *c, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
@@ -33,8 +33,8 @@ int refuse_unknown(struct call *c, const char *fmt, ...)
     return -1;
 }
 
-int refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
-                 const char *fmt, ...)
+int sim_refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
+                     const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
@@ -47,10 +47,10 @@ int refuse_about(struct call *c, unsigned code, const char *reason, struct span 
     return -1;
 }
 
-int refuse_not_found(struct call *c, const struct kind *kind, struct span name)
+int sim_refuse_not_found(struct call *c, const struct kind *kind, struct span name)
 {
     cleanup_buf struct buf text = {0};
-    kind_add_resource(kind, &text);
+    sim_kind_add_resource(kind, &text);
     buf_printf(&text, " \"%.*s\" not found", SPAN_ARG(name));
     struct status_about about = {
         .group = kind->group, .kind = kind->plural, .name = name};
@@ -61,21 +61,21 @@ int refuse_not_found(struct call *c, const struct kind *kind, struct span name)
 static int refuse_conflict(struct call *c, const char *why)
 {
     cleanup_buf struct buf resource = {0};
-    kind_add_resource(c->route.kind, &resource);
-    return refuse_about(c, 409, "Conflict", c->route.name,
-                        "Operation cannot be fulfilled on %s \"%.*s\": %s", resource.p,
-                        SPAN_ARG(c->route.name), why);
+    sim_kind_add_resource(c->route.kind, &resource);
+    return sim_refuse_about(c, 409, "Conflict", c->route.name,
+                            "Operation cannot be fulfilled on %s \"%.*s\": %s",
+                            resource.p, SPAN_ARG(c->route.name), why);
 }
 
-int refuse_modified(struct call *c)
+int sim_refuse_modified(struct call *c)
 {
     return refuse_conflict(c,
                            "the object has been modified; please apply your changes to "
                            "the latest version and try again");
 }
 
-int refuse_precondition(struct call *c, const char *what, const char *wanted,
-                        struct span found)
+int sim_refuse_precondition(struct call *c, const char *what, const char *wanted,
+                            struct span found)
 {
     cleanup_buf struct buf why = {0};
     buf_adds(&why, "StorageError: invalid object, Code: 4, Key: /registry/");
@@ -92,30 +92,30 @@ int refuse_precondition(struct call *c, const char *what, const char *wanted,
     return refuse_conflict(c, why.p);
 }
 
-int refuse_invalid(struct call *c, struct span name, const struct faultlist *f)
+int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f)
 {
     const struct kind *kind = c->route.kind;
     cleanup_buf struct buf text = {0};
-    faultlist_message(f, &text, kind->group, kind->kind, name);
+    sim_faultlist_message(f, &text, kind->group, kind->kind, name);
     struct status_about about = {
         .group = kind->group, .kind = kind->kind, .name = name, .causes = f->causes};
     fail(c, 422, "Invalid", text.p, &about);
     return -1;
 }
 
-int refuse_option(struct call *c, const char *field, const char *why)
+int sim_refuse_option(struct call *c, const char *field, const char *why)
 {
     cleanup_faultlist struct faultlist f = {0};
     cleanup_buf struct buf text = {0};
-    fault_forbidden(&f, field, why);
-    faultlist_message(&f, &text, "meta.k8s.io", "ListOptions", SPAN(""));
+    sim_fault_forbidden(&f, field, why);
+    sim_faultlist_message(&f, &text, "meta.k8s.io", "ListOptions", SPAN(""));
     struct status_about about = {
         .group = "meta.k8s.io", .kind = "ListOptions", .causes = f.causes};
     fail(c, 422, "Invalid", text.p, &about);
     return -1;
 }
 
-void answer_object(struct call *c, unsigned code, const struct object *o)
+void sim_answer_object(struct call *c, unsigned code, const struct object *o)
 {
     c->reply->status = code;
     buf_reserve(&c->reply->body, o->bytes.n + 1);

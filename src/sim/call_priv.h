@@ -21,20 +21,20 @@ struct call {
 
 /* Each refusal returns -1, so that refusing is one statement. */
 
-int refuse(struct call *c, unsigned code, const char *fmt, ...)
+int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* 500 without a reason, as errors come out that a real server did not foresee. */
-int refuse_unknown(struct call *c, const char *fmt, ...)
+int sim_refuse_unknown(struct call *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* About the object of the request: fills in details. */
-int refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
-                 const char *fmt, ...) __attribute__((format(printf, 5, 6)));
-int refuse_not_found(struct call *c, const struct kind *kind, struct span name);
-int refuse_modified(struct call *c); /* stale resourceVersion */
+int sim_refuse_about(struct call *c, unsigned code, const char *reason, struct span name,
+                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+int sim_refuse_not_found(struct call *c, const struct kind *kind, struct span name);
+int sim_refuse_modified(struct call *c); /* stale resourceVersion */
 /* A failed precondition: `what` is "UID" or "ResourceVersion". */
-int refuse_precondition(struct call *c, const char *what, const char *wanted,
-                        struct span found);
-int refuse_invalid(struct call *c, struct span name, const struct faultlist *f);
+int sim_refuse_precondition(struct call *c, const char *what, const char *wanted,
+                            struct span found);
+int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f);
 /* An option of a list or watch that may not be given so. */
-int refuse_option(struct call *c, const char *field, const char *why);
-void answer_object(struct call *c, unsigned code, const struct object *o);
+int sim_refuse_option(struct call *c, const char *field, const char *why);
+void sim_answer_object(struct call *c, unsigned code, const struct object *o);

@@ -7,23 +7,24 @@
 #include "sim/names_priv.h"
 #include "sim/quantity_priv.h"
 
-void fill_namespace(json_t *object)
+void sim_fill_namespace(json_t *object)
 {
     json_t *meta = json_object_get(object, "metadata");
-    json_t *spec = jsonx_make(object, "spec"), *status = jsonx_make(object, "status");
-    jsonx_set_str(jsonx_make(meta, "labels"), "kubernetes.io/metadata.name",
-                  jsonx_str(meta, "name"));
+    json_t *spec = sim_jsonx_make(object, "spec"),
+           *status = sim_jsonx_make(object, "status");
+    sim_jsonx_set_str(sim_jsonx_make(meta, "labels"), "kubernetes.io/metadata.name",
+                      sim_jsonx_str(meta, "name"));
     if (!json_object_get(spec, "finalizers"))
         json_object_set_new(spec, "finalizers", json_pack("[s]", "kubernetes"));
-    jsonx_default_str(status, "phase", "Active");
+    sim_jsonx_default_str(status, "phase", "Active");
 }
 
-void check_namespace(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_namespace(const json_t *object, const json_t *old, struct faultlist *f)
 {
-    if (old &&
-        !span_eq(jsonx_span(object, "status.phase"), jsonx_span(old, "status.phase")))
-        fault_invalid(f, "status.phase", jsonx_span(object, "status.phase"),
-                      "may only be 'Active' if `deletionTimestamp` is empty");
+    if (old && !span_eq(sim_jsonx_span(object, "status.phase"),
+                        sim_jsonx_span(old, "status.phase")))
+        sim_fault_invalid(f, "status.phase", sim_jsonx_span(object, "status.phase"),
+                          "may only be 'Active' if `deletionTimestamp` is empty");
 }
 
 /* Extended resources of a node are whole numbers; nothing is negative. */
@@ -37,76 +38,78 @@ static void check_node_amounts(const json_t *amounts, const char *field,
     {
         char path[128];
         snprintf(path, sizeof path, "%s.%.60s", field, name);
-        if (!quantity_parse(jsonx_text(v), &q))
+        if (!sim_quantity_parse(sim_jsonx_text(v), &q))
             continue; /* the shape has been checked */
         if (q.nano < 0)
-            fault_invalid(f, path, jsonx_text(v), "must be greater than or equal to 0");
-        else if (strchr(name, '/') && !quantity_is_whole(q))
-            fault_invalid(f, path, jsonx_text(v), "must be an integer");
+            sim_fault_invalid(f, path, sim_jsonx_text(v),
+                              "must be greater than or equal to 0");
+        else if (strchr(name, '/') && !sim_quantity_is_whole(q))
+            sim_fault_invalid(f, path, sim_jsonx_text(v), "must be an integer");
     }
 }
 
-void check_node(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_node(const json_t *object, const json_t *old, struct faultlist *f)
 {
-    check_node_amounts(jsonx_at(object, "status.capacity"), "status.capacity", f);
-    check_node_amounts(jsonx_at(object, "status.allocatable"), "status.allocatable", f);
+    check_node_amounts(sim_jsonx_at(object, "status.capacity"), "status.capacity", f);
+    check_node_amounts(sim_jsonx_at(object, "status.allocatable"), "status.allocatable",
+                       f);
     if (!old)
         return;
-    const json_t *provider = jsonx_at(old, "spec.providerID");
-    if (provider && !json_equal(provider, jsonx_at(object, "spec.providerID")))
-        fault_forbidden(f, "spec.providerID",
-                        "node updates may only change labels, taints, or capacity");
+    const json_t *provider = sim_jsonx_at(old, "spec.providerID");
+    if (provider && !json_equal(provider, sim_jsonx_at(object, "spec.providerID")))
+        sim_fault_forbidden(f, "spec.providerID",
+                            "node updates may only change labels, taints, or capacity");
 }
 
-void check_event(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_event(const json_t *object, const json_t *old, struct faultlist *f)
 {
     (void)old;
-    struct span ns = jsonx_span(object, "metadata.namespace");
-    struct span about = jsonx_span(object, "involvedObject.namespace");
+    struct span ns = sim_jsonx_span(object, "metadata.namespace");
+    struct span about = sim_jsonx_span(object, "involvedObject.namespace");
     if (!about.n && !span_eq(ns, SPAN("default")))
-        fault_invalid(f, "involvedObject.namespace", about,
-                      "does not match event.namespace");
+        sim_fault_invalid(f, "involvedObject.namespace", about,
+                          "does not match event.namespace");
     if (about.n && !span_eq(ns, about))
-        fault_invalid(f, "involvedObject.namespace", about,
-                      "does not match event.namespace");
+        sim_fault_invalid(f, "involvedObject.namespace", about,
+                          "does not match event.namespace");
 }
 
 static void demand(const json_t *object, const char *field, size_t max,
                    struct faultlist *f)
 {
-    struct span v = jsonx_span(object, field);
+    struct span v = sim_jsonx_span(object, field);
     if (!v.n)
-        fault_required(f, field, "");
+        sim_fault_required(f, field, "");
     else if (v.n > max)
-        fault_too_long(f, field, (int64_t)max);
+        sim_fault_too_long(f, field, (int64_t)max);
 }
 
-void check_event_v1(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_event_v1(const json_t *object, const json_t *old, struct faultlist *f)
 {
     static const char *const unset[] = {"deprecatedSource", "deprecatedFirstTimestamp",
                                         "deprecatedLastTimestamp", "deprecatedCount"};
     if (old)
         return; /* most of it was checked at creation and may not change */
-    if (!jsonx_at(object, "eventTime"))
-        fault_required(f, "eventTime", "");
+    if (!sim_jsonx_at(object, "eventTime"))
+        sim_fault_required(f, "eventTime", "");
     demand(object, "reportingController", 253, f);
     demand(object, "reportingInstance", 128, f);
     demand(object, "action", 128, f);
     demand(object, "reason", 128, f);
-    struct span controller = jsonx_span(object, "reportingController");
-    if (controller.n && !name_is_qualified(controller))
-        fault_invalid(f, "reportingController", controller, name_qualified_rule);
-    if (jsonx_span(object, "note").n > 1024)
-        fault_too_long(f, "note", 1024);
-    struct span type = jsonx_span(object, "type");
+    struct span controller = sim_jsonx_span(object, "reportingController");
+    if (controller.n && !sim_name_is_qualified(controller))
+        sim_fault_invalid(f, "reportingController", controller, sim_name_qualified_rule);
+    if (sim_jsonx_span(object, "note").n > 1024)
+        sim_fault_too_long(f, "note", 1024);
+    struct span type = sim_jsonx_span(object, "type");
     if (!span_eq(type, SPAN("Normal")) && !span_eq(type, SPAN("Warning")))
-        fault_invalid(f, "type", type, "has invalid value");
+        sim_fault_invalid(f, "type", type, "has invalid value");
     for (size_t i = 0; i < ARRAY_LEN(unset); i++)
-        if (jsonx_at(object, unset[i]))
-            fault_invalid(f, unset[i], SPAN(""), "needs to be unset");
+        if (sim_jsonx_at(object, unset[i]))
+            sim_fault_invalid(f, unset[i], SPAN(""), "needs to be unset");
 }
 
-void check_configmap(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_configmap(const json_t *object, const json_t *old, struct faultlist *f)
 {
     enum { MAX = 1024 * 1024 };
     static const char *const members[] = {"data", "binaryData"};
@@ -114,46 +117,47 @@ void check_configmap(const json_t *object, const json_t *old, struct faultlist *
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         const char *key;
         json_t *v;
-        json_object_foreach(jsonx_at(object, members[i]), key, v)
+        json_object_foreach(sim_jsonx_at(object, members[i]), key, v)
         {
             total += json_string_length(v);
             if (!key[0] || strlen(key) > 253 ||
                 strspn(key,
                        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                        "-_.") != strlen(key))
-                fault_invalid(
+                sim_fault_invalid(
                     f, members[i], span_of(key),
                     "a valid config key must consist of alphanumeric characters, "
                     "'-', '_' or '.'");
         }
     }
     if (total > MAX)
-        fault_too_long(f, "", MAX);
-    if (json_is_true(jsonx_at(old, "immutable")) &&
-        !json_equal(jsonx_at(old, "data"), jsonx_at(object, "data")))
-        fault_forbidden(f, "data", "field is immutable when `immutable` is set");
+        sim_fault_too_long(f, "", MAX);
+    if (json_is_true(sim_jsonx_at(old, "immutable")) &&
+        !json_equal(sim_jsonx_at(old, "data"), sim_jsonx_at(object, "data")))
+        sim_fault_forbidden(f, "data", "field is immutable when `immutable` is set");
 }
 
-void check_lease(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_lease(const json_t *object, const json_t *old, struct faultlist *f)
 {
     (void)old;
-    if (jsonx_int(object, "spec.leaseDurationSeconds", 1) <= 0)
-        fault_invalid(f, "spec.leaseDurationSeconds", SPAN(""), "must be greater than 0");
-    if (jsonx_int(object, "spec.leaseTransitions", 0) < 0)
-        fault_invalid(f, "spec.leaseTransitions", SPAN(""),
-                      "must be greater than or equal to 0");
+    if (sim_jsonx_int(object, "spec.leaseDurationSeconds", 1) <= 0)
+        sim_fault_invalid(f, "spec.leaseDurationSeconds", SPAN(""),
+                          "must be greater than 0");
+    if (sim_jsonx_int(object, "spec.leaseTransitions", 0) < 0)
+        sim_fault_invalid(f, "spec.leaseTransitions", SPAN(""),
+                          "must be greater than or equal to 0");
 }
 
-void check_scv(const json_t *object, const json_t *old, struct faultlist *f)
+void sim_check_scv(const json_t *object, const json_t *old, struct faultlist *f)
 {
     (void)old;
     size_t i;
     json_t *card;
-    json_array_foreach(jsonx_at(object, "status.cardList"), i, card)
+    json_array_foreach(sim_jsonx_at(object, "status.cardList"), i, card)
     {
         char path[48];
         snprintf(path, sizeof path, "status.cardList[%zu].id", i);
-        if (!jsonx_at(card, "id"))
-            fault_required(f, path, "");
+        if (!sim_jsonx_at(card, "id"))
+            sim_fault_required(f, path, "");
     }
 }

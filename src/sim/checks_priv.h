@@ -6,11 +6,11 @@
 
 /* What each kind but Pod demands beyond types and metadata; functions for struct kind. */
 
-void fill_namespace(json_t *object);
-void check_namespace(const json_t *object, const json_t *old, struct faultlist *f);
-void check_node(const json_t *object, const json_t *old, struct faultlist *f);
-void check_event(const json_t *object, const json_t *old, struct faultlist *f);
-void check_event_v1(const json_t *object, const json_t *old, struct faultlist *f);
-void check_configmap(const json_t *object, const json_t *old, struct faultlist *f);
-void check_lease(const json_t *object, const json_t *old, struct faultlist *f);
-void check_scv(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_fill_namespace(json_t *object);
+void sim_check_namespace(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_node(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_event(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_event_v1(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_configmap(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_lease(const json_t *object, const json_t *old, struct faultlist *f);
+void sim_check_scv(const json_t *object, const json_t *old, struct faultlist *f);

@@ -8,7 +8,7 @@ static void text(struct buf *out, struct span s)
     buf_add_span(out, s.n ? s : SPAN("<none>"));
 }
 
-void columns_add_age(struct buf *out, int64_t s)
+void sim_columns_add_age(struct buf *out, int64_t s)
 {
     enum { MINUTE = 60, HOUR = 60 * MINUTE, DAY = 24 * HOUR, YEAR = 365 * DAY };
     int64_t m = s / MINUTE, h = s / HOUR, d = s / DAY, y = s / YEAR;
@@ -36,7 +36,7 @@ static void add_since(struct buf *out, struct span time, int64_t now_ms)
 {
     int64_t then;
     if (clock_parse(time, &then))
-        columns_add_age(out, now_ms / 1000 - then);
+        sim_columns_add_age(out, now_ms / 1000 - then);
     else
         buf_adds(out, "<unknown>");
 }
@@ -47,25 +47,24 @@ static void add_since(struct buf *out, struct span time, int64_t now_ms)
 CELL(name)
 {
     UNUSED;
-    buf_add_span(out, jsonx_span(o, "metadata.name"));
+    buf_add_span(out, sim_jsonx_span(o, "metadata.name"));
 }
 
 CELL(age)
 {
-    add_since(out, jsonx_span(o, "metadata.creationTimestamp"), now_ms);
+    add_since(out, sim_jsonx_span(o, "metadata.creationTimestamp"), now_ms);
 }
 
 CELL(phase)
 {
     UNUSED;
-    text(out, jsonx_span(o, "status.phase"));
+    text(out, sim_jsonx_span(o, "status.phase"));
 }
 
-const struct column columns_namespace[] = {
+const struct column sim_columns_namespace[] = {
     {"Name", 0, false, name}, {"Status", 0, false, phase}, {"Age", 0, false, age}, {0}};
 
-/* -- nodes
- * -------------------------------------------------------------------------------- */
+/* -- nodes -- */
 
 CELL(node_status)
 {
@@ -73,11 +72,11 @@ CELL(node_status)
     const char *ready = "Unknown";
     size_t i;
     json_t *c;
-    json_array_foreach(jsonx_at(o, "status.conditions"), i,
-                       c) if (strcmp(jsonx_str(c, "type"), "Ready") == 0) ready =
-        strcmp(jsonx_str(c, "status"), "True") == 0 ? "Ready" : "NotReady";
+    json_array_foreach(sim_jsonx_at(o, "status.conditions"), i,
+                       c) if (strcmp(sim_jsonx_str(c, "type"), "Ready") == 0) ready =
+        strcmp(sim_jsonx_str(c, "status"), "True") == 0 ? "Ready" : "NotReady";
     buf_adds(out, ready);
-    if (json_is_true(jsonx_at(o, "spec.unschedulable")))
+    if (json_is_true(sim_jsonx_at(o, "spec.unschedulable")))
         buf_adds(out, ",SchedulingDisabled");
 }
 
@@ -88,7 +87,7 @@ CELL(node_roles)
     size_t start = out->n;
     const char *key;
     json_t *v;
-    json_object_foreach(jsonx_at(o, "metadata.labels"), key, v)
+    json_object_foreach(sim_jsonx_at(o, "metadata.labels"), key, v)
     {
         if (!span_starts(span_of(key), prefix))
             continue;
@@ -103,7 +102,7 @@ CELL(node_roles)
 CELL(node_version)
 {
     UNUSED;
-    buf_add_span(out, jsonx_span(o, "status.nodeInfo.kubeletVersion"));
+    buf_add_span(out, sim_jsonx_span(o, "status.nodeInfo.kubeletVersion"));
 }
 
 CELL(node_ip)
@@ -112,39 +111,39 @@ CELL(node_ip)
     size_t i;
     json_t *a;
     struct span ip = {NULL, 0};
-    json_array_foreach(jsonx_at(o, "status.addresses"), i,
-                       a) if (!ip.n && strcmp(jsonx_str(a, "type"), "InternalIP") == 0)
-        ip = jsonx_span(a, "address");
+    json_array_foreach(sim_jsonx_at(o, "status.addresses"), i,
+                       a) if (!ip.n && strcmp(sim_jsonx_str(a, "type"), "InternalIP") ==
+                                           0) ip = sim_jsonx_span(a, "address");
     text(out, ip);
 }
 
 CELL(node_gpu_memory)
 {
     UNUSED;
-    const json_t *capacity = jsonx_at(o, "status.capacity");
-    text(out, jsonx_text(json_object_get(capacity, "aliyun.com/gpu-mem")));
+    const json_t *capacity = sim_jsonx_at(o, "status.capacity");
+    text(out, sim_jsonx_text(json_object_get(capacity, "aliyun.com/gpu-mem")));
 }
 
-const struct column columns_node[] = {{"Name", 0, false, name},
-                                      {"Status", 0, false, node_status},
-                                      {"Roles", 0, false, node_roles},
-                                      {"Age", 0, false, age},
-                                      {"Version", 0, false, node_version},
-                                      {"Internal-IP", 1, false, node_ip},
-                                      {"GPU-Mem", 1, false, node_gpu_memory},
-                                      {0}};
+const struct column sim_columns_node[] = {{"Name", 0, false, name},
+                                          {"Status", 0, false, node_status},
+                                          {"Roles", 0, false, node_roles},
+                                          {"Age", 0, false, age},
+                                          {"Version", 0, false, node_version},
+                                          {"Internal-IP", 1, false, node_ip},
+                                          {"GPU-Mem", 1, false, node_gpu_memory},
+                                          {0}};
 
-/* -- pods
- * --------------------------------------------------------------------------------- */
+/* -- pods -- */
 
 CELL(pod_ready)
 {
     UNUSED;
     size_t i, ready = 0;
     json_t *c;
-    json_array_foreach(jsonx_at(o, "status.containerStatuses"), i, c) ready +=
+    json_array_foreach(sim_jsonx_at(o, "status.containerStatuses"), i, c) ready +=
         json_is_true(json_object_get(c, "ready"));
-    buf_printf(out, "%zu/%zu", ready, json_array_size(jsonx_at(o, "spec.containers")));
+    buf_printf(out, "%zu/%zu", ready,
+               json_array_size(sim_jsonx_at(o, "spec.containers")));
 }
 
 static struct span waiting_reason(const json_t *o)
@@ -152,11 +151,11 @@ static struct span waiting_reason(const json_t *o)
     size_t i;
     json_t *c;
     struct span reason = {NULL, 0};
-    json_array_foreach(jsonx_at(o, "status.containerStatuses"), i, c)
+    json_array_foreach(sim_jsonx_at(o, "status.containerStatuses"), i, c)
     {
-        reason = jsonx_span(c, "state.waiting.reason");
+        reason = sim_jsonx_span(c, "state.waiting.reason");
         if (!reason.n)
-            reason = jsonx_span(c, "state.terminated.reason");
+            reason = sim_jsonx_span(c, "state.terminated.reason");
         if (reason.n)
             break;
     }
@@ -166,14 +165,14 @@ static struct span waiting_reason(const json_t *o)
 CELL(pod_status)
 {
     UNUSED;
-    struct span reason = jsonx_span(o, "status.reason"), waiting = waiting_reason(o);
-    if (json_array_size(jsonx_at(o, "spec.schedulingGates")))
+    struct span reason = sim_jsonx_span(o, "status.reason"), waiting = waiting_reason(o);
+    if (json_array_size(sim_jsonx_at(o, "spec.schedulingGates")))
         reason = SPAN("SchedulingGated");
     if (waiting.n)
         reason = waiting;
-    if (jsonx_at(o, "metadata.deletionTimestamp"))
+    if (sim_jsonx_at(o, "metadata.deletionTimestamp"))
         reason = SPAN("Terminating");
-    text(out, reason.n ? reason : jsonx_span(o, "status.phase"));
+    text(out, reason.n ? reason : sim_jsonx_span(o, "status.phase"));
 }
 
 CELL(pod_restarts)
@@ -182,84 +181,84 @@ CELL(pod_restarts)
     int64_t n = 0;
     size_t i;
     json_t *c;
-    json_array_foreach(jsonx_at(o, "status.containerStatuses"), i,
-                       c) if (__builtin_add_overflow(n, jsonx_int(c, "restartCount", 0),
-                                                     &n)) n = INT64_MAX;
+    json_array_foreach(
+        sim_jsonx_at(o, "status.containerStatuses"), i,
+        c) if (__builtin_add_overflow(n, sim_jsonx_int(c, "restartCount", 0), &n)) n =
+        INT64_MAX;
     buf_add_i64(out, n);
 }
 
 CELL(pod_ip)
 {
     UNUSED;
-    text(out, jsonx_span(o, "status.podIP"));
+    text(out, sim_jsonx_span(o, "status.podIP"));
 }
 
 CELL(pod_node)
 {
     UNUSED;
-    text(out, jsonx_span(o, "spec.nodeName"));
+    text(out, sim_jsonx_span(o, "spec.nodeName"));
 }
 
 CELL(pod_nominated)
 {
     UNUSED;
-    text(out, jsonx_span(o, "status.nominatedNodeName"));
+    text(out, sim_jsonx_span(o, "status.nominatedNodeName"));
 }
 
-const struct column columns_pod[] = {{"Name", 0, false, name},
-                                     {"Ready", 0, false, pod_ready},
-                                     {"Status", 0, false, pod_status},
-                                     {"Restarts", 0, false, pod_restarts},
-                                     {"Age", 0, false, age},
-                                     {"IP", 1, false, pod_ip},
-                                     {"Node", 1, false, pod_node},
-                                     {"Nominated Node", 1, false, pod_nominated},
-                                     {0}};
+const struct column sim_columns_pod[] = {{"Name", 0, false, name},
+                                         {"Ready", 0, false, pod_ready},
+                                         {"Status", 0, false, pod_status},
+                                         {"Restarts", 0, false, pod_restarts},
+                                         {"Age", 0, false, age},
+                                         {"IP", 1, false, pod_ip},
+                                         {"Node", 1, false, pod_node},
+                                         {"Nominated Node", 1, false, pod_nominated},
+                                         {0}};
 
-/* -- events
- * ------------------------------------------------------------------------------- */
+/* -- events -- */
 
 CELL(event_seen)
 {
-    struct span seen = jsonx_span(o, "lastTimestamp");
+    struct span seen = sim_jsonx_span(o, "lastTimestamp");
     if (!seen.n)
-        seen = jsonx_span(o, "series.lastObservedTime");
+        seen = sim_jsonx_span(o, "series.lastObservedTime");
     if (!seen.n)
-        seen = jsonx_span(o, "eventTime");
+        seen = sim_jsonx_span(o, "eventTime");
     add_since(out, seen, now_ms);
 }
 
 CELL(event_type)
 {
     UNUSED;
-    buf_add_span(out, jsonx_span(o, "type"));
+    buf_add_span(out, sim_jsonx_span(o, "type"));
 }
 
 CELL(event_reason)
 {
     UNUSED;
-    buf_add_span(out, jsonx_span(o, "reason"));
+    buf_add_span(out, sim_jsonx_span(o, "reason"));
 }
 
 static void add_about(struct buf *out, const json_t *about)
 {
-    for (const char *c = jsonx_str(about, "kind"); *c; c++)
+    for (const char *c = sim_jsonx_str(about, "kind"); *c; c++)
         buf_addc(out, *c >= 'A' && *c <= 'Z' ? (char)(*c + ('a' - 'A')) : *c);
-    buf_printf(out, "/%s", jsonx_str(about, "name"));
+    buf_printf(out, "/%s", sim_jsonx_str(about, "name"));
 }
 
 CELL(event_object)
 {
     UNUSED;
-    json_t *about = jsonx_at(o, "involvedObject");
-    add_about(out, about ? about : jsonx_at(o, "regarding"));
+    json_t *about = sim_jsonx_at(o, "involvedObject");
+    add_about(out, about ? about : sim_jsonx_at(o, "regarding"));
 }
 
 CELL(event_message)
 {
     UNUSED;
-    struct span s = jsonx_span(o, "message");
-    buf_add_span(out, span_trim(s.n ? s : jsonx_span(o, "note")));
+    struct span s = sim_jsonx_span(o, "message");
+    buf_add_span(out, span_trim(s.n ? s : sim_jsonx_span(o, "note")));
 }
 
 #define EVENT_COLUMNS                                                                    \
@@ -271,52 +270,51 @@ CELL(event_message)
             0                                                                            \
         }                                                                                \
     }
-const struct column columns_event[] = EVENT_COLUMNS;
-const struct column columns_event_v1[] = EVENT_COLUMNS;
+const struct column sim_columns_event[] = EVENT_COLUMNS;
+const struct column sim_columns_event_v1[] = EVENT_COLUMNS;
 
-/* -- the others
- * --------------------------------------------------------------------------- */
+/* -- the others -- */
 
 CELL(configmap_data)
 {
     UNUSED;
-    buf_add_i64(out, (int64_t)(json_object_size(jsonx_at(o, "data")) +
-                               json_object_size(jsonx_at(o, "binaryData"))));
+    buf_add_i64(out, (int64_t)(json_object_size(sim_jsonx_at(o, "data")) +
+                               json_object_size(sim_jsonx_at(o, "binaryData"))));
 }
 
 CELL(lease_holder)
 {
     UNUSED;
-    buf_add_span(out, jsonx_span(o, "spec.holderIdentity"));
+    buf_add_span(out, sim_jsonx_span(o, "spec.holderIdentity"));
 }
 
 CELL(scv_cards)
 {
     UNUSED;
-    buf_add_i64(out, jsonx_int(o, "status.cardNumber", 0));
+    buf_add_i64(out, sim_jsonx_int(o, "status.cardNumber", 0));
 }
 
 CELL(scv_total)
 {
     UNUSED;
-    buf_add_i64(out, jsonx_int(o, "status.totalMemorySum", 0));
+    buf_add_i64(out, sim_jsonx_int(o, "status.totalMemorySum", 0));
 }
 
 CELL(scv_free)
 {
     UNUSED;
-    buf_add_i64(out, jsonx_int(o, "status.freeMemorySum", 0));
+    buf_add_i64(out, sim_jsonx_int(o, "status.freeMemorySum", 0));
 }
 
-const struct column columns_configmap[] = {{"Name", 0, false, name},
-                                           {"Data", 0, true, configmap_data},
+const struct column sim_columns_configmap[] = {{"Name", 0, false, name},
+                                               {"Data", 0, true, configmap_data},
+                                               {"Age", 0, false, age},
+                                               {0}};
+const struct column sim_columns_lease[] = {{"Name", 0, false, name},
+                                           {"Holder", 0, false, lease_holder},
                                            {"Age", 0, false, age},
                                            {0}};
-const struct column columns_lease[] = {{"Name", 0, false, name},
-                                       {"Holder", 0, false, lease_holder},
-                                       {"Age", 0, false, age},
-                                       {0}};
-const struct column columns_scv[] = {
+const struct column sim_columns_scv[] = {
     {"Name", 0, false, name},      {"Cards", 0, true, scv_cards},
     {"Total", 0, true, scv_total}, {"Free", 0, true, scv_free},
     {"Age", 0, false, age},        {0}};

@@ -13,9 +13,9 @@ struct column {
     void (*cell)(const json_t *object, int64_t now_ms, struct buf *out);
 };
 
-extern const struct column columns_namespace[], columns_node[], columns_pod[],
-    columns_event[], columns_event_v1[], columns_configmap[], columns_lease[],
-    columns_scv[];
+extern const struct column sim_columns_namespace[], sim_columns_node[], sim_columns_pod[],
+    sim_columns_event[], sim_columns_event_v1[], sim_columns_configmap[],
+    sim_columns_lease[], sim_columns_scv[];
 
 /* A span of time as kubectl writes it: "5s", "2m30s", "3h", "4d". */
-void columns_add_age(struct buf *out, int64_t seconds);
+void sim_columns_add_age(struct buf *out, int64_t seconds);

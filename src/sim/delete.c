@@ -15,31 +15,31 @@ static int read_options(struct call *c, struct options *o)
 {
     struct err err;
     *o = (struct options){.grace_s = -1};
-    if (query_int(&c->query, "gracePeriodSeconds", -1, &o->grace_s, &err))
-        return refuse(c, 400, "%s", err.msg);
+    if (sim_query_int(&c->query, "gracePeriodSeconds", -1, &o->grace_s, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
     if (!c->req->body.n)
         return 0;
-    o->body = jsonx_parse(c->req->body, &err);
+    o->body = sim_jsonx_parse(c->req->body, &err);
     if (!json_is_object(o->body))
-        return refuse(c, 400, "couldn't get version/kind; json parse error: %s",
-                      o->body ? "no JSON object" : err.msg);
-    jsonx_strip_nulls(o->body);
-    if (shape_check(shape_delete_options, o->body, &err))
-        return refuse(c, 400, "%s", err.msg);
-    o->grace_s = jsonx_int(o->body, "gracePeriodSeconds", o->grace_s);
+        return sim_refuse(c, 400, "couldn't get version/kind; json parse error: %s",
+                          o->body ? "no JSON object" : err.msg);
+    sim_jsonx_strip_nulls(o->body);
+    if (sim_shape_check(sim_shape_delete_options, o->body, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
+    o->grace_s = sim_jsonx_int(o->body, "gracePeriodSeconds", o->grace_s);
     return 0;
 }
 
 static int check_preconditions(struct call *c, const json_t *body, const struct object *o)
 {
-    struct span uid = jsonx_span(body, "preconditions.uid");
-    struct span wanted = jsonx_span(body, "preconditions.resourceVersion");
+    struct span uid = sim_jsonx_span(body, "preconditions.uid");
+    struct span wanted = sim_jsonx_span(body, "preconditions.resourceVersion");
     cleanup_buf struct buf rv = {0};
     buf_add_i64(&rv, (int64_t)o->rv);
     if (uid.n && !span_eq(uid, o->uid))
-        return refuse_precondition(c, "UID", uid.p, o->uid);
+        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
     if (wanted.n && !span_eq(wanted, buf_span(&rv)))
-        return refuse_precondition(c, "ResourceVersion", wanted.p, buf_span(&rv));
+        return sim_refuse_precondition(c, "ResourceVersion", wanted.p, buf_span(&rv));
     return 0;
 }
 
@@ -50,7 +50,7 @@ static int check_protected(struct call *c)
         return 0;
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         if (span_eq(c->route.name, span_of(kept[i])))
-            return refuse_about(
+            return sim_refuse_about(
                 c, 403, "Forbidden", c->route.name,
                 "namespaces \"%s\" is forbidden: this namespace may not be "
                 "deleted",
@@ -65,19 +65,19 @@ static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
     cleanup_buf struct buf text = {0};
     json_t *meta = json_object_get(root, "metadata");
     clock_format_s(&text, end_s);
-    jsonx_set_str(meta, "deletionTimestamp", text.p);
-    jsonx_set_int(meta, "deletionGracePeriodSeconds", grace_s);
+    sim_jsonx_set_str(meta, "deletionTimestamp", text.p);
+    sim_jsonx_set_int(meta, "deletionGracePeriodSeconds", grace_s);
     if (json_object_get(meta, "generation"))
-        jsonx_set_int(meta, "generation", jsonx_int(meta, "generation", 0) + 1);
-    return change_put(c->api, c->route.kind, root);
+        sim_jsonx_set_int(meta, "generation", sim_jsonx_int(meta, "generation", 0) + 1);
+    return sim_change_put(c->api, c->route.kind, root);
 }
 
 /* Deletes at once, unless finalizers stand in the way: then it only says so. */
 static const struct object *delete_now(struct call *c, const struct object *o,
                                        json_t *root)
 {
-    if (!meta_has_finalizers(root))
-        return change_remove(c->api, o);
+    if (!sim_meta_has_finalizers(root))
+        return sim_change_remove(c->api, o);
     return o->deleting ? o : mark(c, root, c->now_ms / 1000, 0);
 }
 
@@ -86,19 +86,19 @@ static const struct object *delete_slowly(struct call *c, const struct object *o
                                           json_t *root, int64_t grace_s, bool asked)
 {
     enum { GRACE_MAX = 366 * 24 * 3600, KUBELET_MS = 1000 };
-    int64_t old_s = jsonx_int(root, "metadata.deletionGracePeriodSeconds", 0);
+    int64_t old_s = sim_jsonx_int(root, "metadata.deletionGracePeriodSeconds", 0);
     int64_t start_s = c->now_ms / 1000, end_s;
     if (o->deleting && (!asked || grace_s >= old_s))
         return o;
     if (grace_s > GRACE_MAX)
         grace_s = GRACE_MAX;
-    if (clock_parse(jsonx_span(root, "metadata.deletionTimestamp"), &end_s))
+    if (clock_parse(sim_jsonx_span(root, "metadata.deletionTimestamp"), &end_s))
         start_s = end_s - old_s;
     const struct object *now = mark(c, root, start_s + grace_s, grace_s);
     int64_t wait_ms = (start_s + grace_s) * 1000 - c->now_ms / 1000 * 1000;
     if (c->api->config.run_pods && wait_ms > KUBELET_MS)
         wait_ms = KUBELET_MS; /* containers that end when they are asked to */
-    change_later(c->api, c->now_ms + wait_ms, ERRAND_REMOVE, now);
+    sim_change_later(c->api, c->now_ms + wait_ms, ERRAND_REMOVE, now);
     return now;
 }
 
@@ -112,16 +112,16 @@ static void empty_namespace(struct api *api, struct span ns)
             continue;
         buf_add_span(&key, ns);
         buf_addc(&key, '/');
-        size_t i = store_lower(store, buf_span(&key));
+        size_t i = sim_store_lower(store, buf_span(&key));
         while (i < store->n && span_eq(store->items[i]->ns, ns))
-            change_remove(api, store->items[i]);
+            sim_change_remove(api, store->items[i]);
     }
 }
 
 static void answer_deleted(struct call *c, const struct object *o, const char *uid)
 {
     if (c->route.kind->graceful || strcmp(c->route.kind->kind, "Namespace") == 0) {
-        answer_object(c, 200, o);
+        sim_answer_object(c, 200, o);
         return;
     }
     struct status_about about = {.group = c->route.kind->group,
@@ -129,17 +129,17 @@ static void answer_deleted(struct call *c, const struct object *o, const char *u
                                  .name = c->route.name,
                                  .uid = uid};
     c->reply->status = 200;
-    status_write_success(&c->reply->body, 200, &about);
+    sim_status_write_success(&c->reply->body, 200, &about);
 }
 
 static void delete_object(struct call *c, const struct object *o,
                           const struct options *options)
 {
-    cleanup_json json_t *root = object_parse(o);
+    cleanup_json json_t *root = sim_object_parse(o);
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
-    buf_reserve(&uid, 0);
-    int64_t grace_s = c->route.kind->graceful ? pod_grace_s(root, options->grace_s) : 0;
+    int64_t grace_s =
+        c->route.kind->graceful ? sim_pod_grace_s(root, options->grace_s) : 0;
     if (!c->dry_run) {
         if (grace_s > 0)
             o = delete_slowly(c, o, root, grace_s, options->grace_s >= 0);
@@ -154,15 +154,15 @@ static void delete_object(struct call *c, const struct object *o,
     answer_deleted(c, o, uid.p);
 }
 
-void delete_handle(struct call *c)
+void sim_delete_handle(struct call *c)
 {
     struct options options;
     cleanup_buf struct buf key = {0};
     if (read_options(c, &options) == 0 && check_protected(c) == 0) {
-        const struct object *o = store_find(
-            c->store, kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+        const struct object *o = sim_store_find(
+            c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
         if (!o)
-            refuse_not_found(c, c->route.kind, c->route.name);
+            sim_refuse_not_found(c, c->route.kind, c->route.name);
         else if (check_preconditions(c, options.body, o) == 0)
             delete_object(c, o, &options);
     }

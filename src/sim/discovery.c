@@ -2,6 +2,7 @@
 #include "sim/discovery_priv.h"
 
 #include "base/mem.h"
+#include "sim/openapi_priv.h"
 
 static const char *const verbs =
     "[\"create\",\"delete\",\"get\",\"list\",\"patch\",\"update\",\"watch\"]";
@@ -22,7 +23,7 @@ static void add_resource(const struct kind *k, const char *sub, const char *type
 static void add_resources(struct span group, struct buf *out)
 {
     const char *sep = "";
-    for (const struct kind *k = kinds; k < kinds + KINDS_N; k++) {
+    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++) {
         if (!span_eq(group, span_of(k->group)))
             continue;
         buf_adds(out, sep);
@@ -53,9 +54,9 @@ static void add_groups(struct buf *out)
 {
     const char *sep = "";
     buf_adds(out, "{\"kind\":\"APIGroupList\",\"apiVersion\":\"v1\",\"groups\":[");
-    for (const struct kind *k = kinds; k < kinds + KINDS_N; k++) {
+    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++) {
         bool seen = !k->group[0]; /* the core group is under /api */
-        for (const struct kind *before = kinds; before < k; before++)
+        for (const struct kind *before = sim_kinds; before < k; before++)
             seen |= strcmp(before->group, k->group) == 0;
         if (seen)
             continue;
@@ -74,10 +75,10 @@ static bool group_paths(struct span path, struct buf *out)
         return false;
     struct span rest = {path.p + prefix.n, path.n - prefix.n};
     struct span group = span_cut(&rest, '/');
-    const struct kind *k = kinds;
-    while (k < kinds + KINDS_N && !(k->group[0] && span_eq(group, span_of(k->group))))
+    const struct kind *k = sim_kinds;
+    while (k < sim_kinds + KINDS_N && !(k->group[0] && span_eq(group, span_of(k->group))))
         k++;
-    if (k == kinds + KINDS_N || (rest.p && !span_eq(rest, span_of(k->version))))
+    if (k == sim_kinds + KINDS_N || (rest.p && !span_eq(rest, span_of(k->version))))
         return false;
     if (!rest.p) {
         buf_adds(out, "{\"kind\":\"APIGroup\",\"apiVersion\":\"v1\",");
@@ -111,23 +112,7 @@ static const struct page pages[] = {
      "\"gitTreeState\":\"clean\",\"buildDate\":\"2026-01-01T00:00:00Z\",\"goVersion\":"
      "\"\","
      "\"compiler\":\"gc\",\"platform\":\"linux/amd64\"}\n"},
-    {"/openapi/v3", NULL, "{\"paths\":{}}\n"},
-    {"/openapi/v2", NULL,
-     "{\"swagger\":\"2.0\",\"info\":{\"title\":\"Kubernetes\",\"version\":\"v1.35.4\"},"
-     "\"paths\":{},\"definitions\":{}}\n"},
 };
-
-/* Clients ask for the old OpenAPI document as protobuf only: an empty one is no bytes. */
-static bool openapi_protobuf(struct call *c)
-{
-    static const char type[] =
-        "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-    if (strcmp(c->req->path, "/openapi/v2") != 0 || !c->req->accept ||
-        strncmp(c->req->accept, "application/com.github.proto-openapi", 36) != 0)
-        return false;
-    c->reply->content_type = type;
-    return true;
-}
 
 static bool fixed_pages(struct call *c)
 {
@@ -135,21 +120,20 @@ static bool fixed_pages(struct call *c)
         if (strcmp(c->req->path, pages[i].path) != 0)
             continue;
         c->reply->content_type = pages[i].type;
-        if (!openapi_protobuf(c))
-            buf_adds(&c->reply->body, pages[i].text);
+        buf_adds(&c->reply->body, pages[i].text);
         return true;
     }
     return false;
 }
 
-bool discovery_handle(struct call *c)
+bool sim_discovery_handle(struct call *c)
 {
     struct buf *out = &c->reply->body;
     const char *path = c->req->path;
     if (strcmp(c->req->method, "GET") != 0)
         return false;
     c->reply->status = 200;
-    if (fixed_pages(c) || group_paths(span_of(path), out))
+    if (fixed_pages(c) || sim_openapi_handle(c) || group_paths(span_of(path), out))
         return true;
     if (strcmp(path, "/apis") == 0) {
         add_groups(out);

@@ -5,4 +5,4 @@
 
 /* The paths that tell clients what there is: /api, /apis, /version, /healthz, /openapi.
  * False when the path is none of them. */
-bool discovery_handle(struct call *c);
+bool sim_discovery_handle(struct call *c);

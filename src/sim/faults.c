@@ -61,8 +61,7 @@ void faults_free(struct faults *f)
     free(f);
 }
 
-/* -- rules
- * -------------------------------------------------------------------------------- */
+/* -- rules -- */
 
 static const char *const actions[] = {
     [FAULT_ANSWER] = "answer", [FAULT_APPLY_ANSWER] = "apply-answer",
@@ -72,7 +71,7 @@ static const char *const actions[] = {
 
 static int read_action(struct rule *r, struct err *err)
 {
-    struct span name = jsonx_span(r->json, "action");
+    struct span name = sim_jsonx_span(r->json, "action");
     for (int i = FAULT_ANSWER; i <= FAULT_HANG_CUT; i++) {
         if (span_eq(name, span_of(actions[i]))) {
             r->fault.action = (enum fault_action)i;
@@ -120,17 +119,17 @@ static int read_rule(struct rule *r, json_t *json, struct err *err)
     if (!json_is_object(json))
         return err_set(err, ERR_INVALID, "a rule is a JSON object");
     json_object_foreach(json, key, v) if (check_member(key, v, err)) return -1;
-    r->method = jsonx_span(json, "method");
-    r->verb = jsonx_span(json, "verb");
-    r->resource = jsonx_span(json, "resource");
-    r->sub = jsonx_span(json, "subresource");
-    r->ns = jsonx_span(json, "namespace");
-    r->name = jsonx_span(json, "name");
-    r->nth = jsonx_int(json, "nth", 1);
-    r->times = jsonx_int(json, "times", json_object_get(json, "nth") ? 1 : 0);
-    r->fault.status = (unsigned)jsonx_int(json, "status", 500);
-    r->fault.retry_after_s = jsonx_int(json, "retryAfter", 0);
-    r->fault.hang_ms = jsonx_int(json, "hangMs", INT64_MAX);
+    r->method = sim_jsonx_span(json, "method");
+    r->verb = sim_jsonx_span(json, "verb");
+    r->resource = sim_jsonx_span(json, "resource");
+    r->sub = sim_jsonx_span(json, "subresource");
+    r->ns = sim_jsonx_span(json, "namespace");
+    r->name = sim_jsonx_span(json, "name");
+    r->nth = sim_jsonx_int(json, "nth", 1);
+    r->times = sim_jsonx_int(json, "times", json_object_get(json, "nth") ? 1 : 0);
+    r->fault.status = (unsigned)sim_jsonx_int(json, "status", 500);
+    r->fault.retry_after_s = sim_jsonx_int(json, "retryAfter", 0);
+    r->fault.hang_ms = sim_jsonx_int(json, "hangMs", INT64_MAX);
     return read_action(r, err);
 }
 
@@ -150,7 +149,7 @@ static int add_rule(struct faults *f, json_t *json, struct err *err)
 
 int faults_add(struct faults *f, struct span text, struct err *err)
 {
-    cleanup_json json_t *j = jsonx_parse(text, err);
+    cleanup_json json_t *j = sim_jsonx_parse(text, err);
     if (!j)
         return -1;
     if (!json_is_array(j))
@@ -226,19 +225,18 @@ struct fault faults_check(struct faults *f, const char *method,
     return decided;
 }
 
-/* -- what there is
- * ------------------------------------------------------------------------ */
+/* -- what there is -- */
 
 void faults_write(const struct faults *f, struct buf *out)
 {
     buf_adds(out, "{\"rules\":[");
     for (size_t i = 0; i < f->n; i++) {
         cleanup_json json_t *j = json_copy(f->rules[i].json);
-        jsonx_set_int(j, "matched", f->rules[i].matched);
-        jsonx_set_int(j, "fired", f->rules[i].fired);
+        sim_jsonx_set_int(j, "matched", f->rules[i].matched);
+        sim_jsonx_set_int(j, "fired", f->rules[i].fired);
         if (i)
             buf_addc(out, ',');
-        jsonx_dump(out, j);
+        sim_jsonx_dump(out, j);
     }
     buf_adds(out, "]}\n");
 }
@@ -269,6 +267,6 @@ void faults_write_counters(const struct faults *f, struct buf *out)
 void faults_status(const struct fault *fault, struct buf *out)
 {
     struct status_about about = {.retry_s = fault->retry_after_s};
-    status_write(out, fault->status, status_reason(fault->status),
-                 "a fault that was asked for", &about);
+    sim_status_write(out, fault->status, sim_status_reason(fault->status),
+                     "a fault that was asked for", &about);
 }

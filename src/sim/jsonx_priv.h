@@ -11,33 +11,33 @@
  * What is missing in jansson: paths, scope-bound release, bytes in and out.
  */
 
-void jsonx_cleanup(json_t **j);
-#define cleanup_json __attribute__((cleanup(jsonx_cleanup)))
+void sim_jsonx_cleanup(json_t **j);
+#define cleanup_json __attribute__((cleanup(sim_jsonx_cleanup)))
 
 /* One JSON value, nothing behind it. New; NULL when the text is not that. */
-json_t *jsonx_parse(struct span text, struct err *err);
+json_t *sim_jsonx_parse(struct span text, struct err *err);
 /* Compact, members in the order in which they were set. */
-void jsonx_dump(struct buf *out, const json_t *j);
+void sim_jsonx_dump(struct buf *out, const json_t *j);
 
 /* The value at a path of member names joined by dots ("spec.nodeName"); borrowed; NULL
  * when a step is missing, is no object, or the value is null. */
-json_t *jsonx_at(const json_t *j, const char *path);
+json_t *sim_jsonx_at(const json_t *j, const char *path);
 /* The string at the path; {NULL, 0} when there is none. Borrowed. */
-struct span jsonx_span(const json_t *j, const char *path);
+struct span sim_jsonx_span(const json_t *j, const char *path);
 /* The string at the path, "" when there is none. Borrowed. */
-const char *jsonx_str(const json_t *j, const char *path);
-int64_t jsonx_int(const json_t *j, const char *path, int64_t otherwise);
-struct span jsonx_text(const json_t *string);
+const char *sim_jsonx_str(const json_t *j, const char *path);
+int64_t sim_jsonx_int(const json_t *j, const char *path, int64_t otherwise);
+struct span sim_jsonx_text(const json_t *string);
 
 /* The object under the key; it is made, also in the place of another type. Borrowed. */
-json_t *jsonx_make(json_t *j, const char *key);
-void jsonx_set_str(json_t *object, const char *key, const char *value);
-void jsonx_set_int(json_t *object, const char *key, int64_t value);
+json_t *sim_jsonx_make(json_t *j, const char *key);
+void sim_jsonx_set_str(json_t *object, const char *key, const char *value);
+void sim_jsonx_set_int(json_t *object, const char *key, int64_t value);
 /* Sets the string if there is nothing at the key. */
-void jsonx_default_str(json_t *object, const char *key, const char *value);
+void sim_jsonx_default_str(json_t *object, const char *key, const char *value);
 
 /* Removes members that are null, at every depth: absent and null mean the same. */
-void jsonx_strip_nulls(json_t *j);
+void sim_jsonx_strip_nulls(json_t *j);
 
 /* "string", "number", ... for messages. */
-const char *jsonx_type(const json_t *j);
+const char *sim_jsonx_type(const json_t *j);

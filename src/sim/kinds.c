@@ -5,6 +5,7 @@
 #include "sim/checks_priv.h"
 #include "sim/columns_priv.h"
 #include "sim/pod_priv.h"
+#include "sim/proto_priv.h"
 #include "sim/shape_priv.h"
 
 #define NAME_FIELD                                                                       \
@@ -59,7 +60,7 @@ static const struct field event_v1_fields[] = {NAME_FIELD,
                                                {"type", NULL, NULL},
                                                {0}};
 
-const struct kind kinds[KINDS_N] = {
+const struct kind sim_kinds[KINDS_N] = {
     {.group = "",
      .version = "v1",
      .plural = "namespaces",
@@ -69,10 +70,11 @@ const struct kind kinds[KINDS_N] = {
      .status = true,
      .unconditional = true,
      .fields = namespace_fields,
-     .shape = shape_namespace,
-     .columns = columns_namespace,
-     .fill = fill_namespace,
-     .check = check_namespace},
+     .shape = sim_shape_namespace,
+     .columns = sim_columns_namespace,
+     .message = sim_proto_namespace,
+     .fill = sim_fill_namespace,
+     .check = sim_check_namespace},
     {.group = "",
      .version = "v1",
      .plural = "nodes",
@@ -82,9 +84,9 @@ const struct kind kinds[KINDS_N] = {
      .status = true,
      .unconditional = true,
      .fields = node_fields,
-     .shape = shape_node,
-     .columns = columns_node,
-     .check = check_node},
+     .shape = sim_shape_node,
+     .columns = sim_columns_node,
+     .check = sim_check_node},
     {.group = "",
      .version = "v1",
      .plural = "pods",
@@ -98,10 +100,10 @@ const struct kind kinds[KINDS_N] = {
      .unconditional = true,
      .generation = true,
      .fields = pod_fields,
-     .shape = shape_pod,
-     .columns = columns_pod,
-     .fill = pod_fill,
-     .check = pod_check},
+     .shape = sim_shape_pod,
+     .columns = sim_columns_pod,
+     .fill = sim_pod_fill,
+     .check = sim_pod_check},
     {.group = "",
      .version = "v1",
      .plural = "events",
@@ -113,9 +115,9 @@ const struct kind kinds[KINDS_N] = {
      .create_on_put = true,
      .passing = true,
      .fields = event_fields,
-     .shape = shape_event,
-     .columns = columns_event,
-     .check = check_event},
+     .shape = sim_shape_event,
+     .columns = sim_columns_event,
+     .check = sim_check_event},
     {.group = "",
      .version = "v1",
      .plural = "configmaps",
@@ -125,9 +127,10 @@ const struct kind kinds[KINDS_N] = {
      .namespaced = true,
      .unconditional = true,
      .fields = namespaced,
-     .shape = shape_configmap,
-     .columns = columns_configmap,
-     .check = check_configmap},
+     .shape = sim_shape_configmap,
+     .columns = sim_columns_configmap,
+     .message = sim_proto_configmap,
+     .check = sim_check_configmap},
     {.group = "coordination.k8s.io",
      .version = "v1",
      .plural = "leases",
@@ -137,9 +140,9 @@ const struct kind kinds[KINDS_N] = {
      .namespaced = true,
      .create_on_put = true,
      .fields = namespaced,
-     .shape = shape_lease,
-     .columns = columns_lease,
-     .check = check_lease},
+     .shape = sim_shape_lease,
+     .columns = sim_columns_lease,
+     .check = sim_check_lease},
     {.group = "events.k8s.io",
      .version = "v1",
      .plural = "events",
@@ -151,9 +154,9 @@ const struct kind kinds[KINDS_N] = {
      .create_on_put = true,
      .passing = true,
      .fields = event_v1_fields,
-     .shape = shape_event_v1,
-     .columns = columns_event_v1,
-     .check = check_event_v1},
+     .shape = sim_shape_event_v1,
+     .columns = sim_columns_event_v1,
+     .check = sim_check_event_v1},
     {.group = "core.run-linux.com",
      .version = "v1",
      .plural = "scvs",
@@ -163,50 +166,50 @@ const struct kind kinds[KINDS_N] = {
      .custom = true,
      .generation = true,
      .fields = named,
-     .shape = shape_scv,
-     .columns = columns_scv,
-     .check = check_scv},
+     .shape = sim_shape_scv,
+     .columns = sim_columns_scv,
+     .check = sim_check_scv},
 };
 
-size_t kind_index(const struct kind *k)
+size_t sim_kind_index(const struct kind *k)
 {
-    return (size_t)(k - kinds);
+    return (size_t)(k - sim_kinds);
 }
 
-const struct kind *kind_by_plural(struct span group, struct span version,
-                                  struct span plural)
+const struct kind *sim_kind_by_plural(struct span group, struct span version,
+                                      struct span plural)
 {
     for (size_t i = 0; i < KINDS_N; i++)
-        if (span_eq(plural, span_of(kinds[i].plural)) &&
-            span_eq(group, span_of(kinds[i].group)) &&
-            span_eq(version, span_of(kinds[i].version)))
-            return &kinds[i];
+        if (span_eq(plural, span_of(sim_kinds[i].plural)) &&
+            span_eq(group, span_of(sim_kinds[i].group)) &&
+            span_eq(version, span_of(sim_kinds[i].version)))
+            return &sim_kinds[i];
     return NULL;
 }
 
-const struct kind *kind_by_type(struct span group_version, struct span kind)
+const struct kind *sim_kind_by_type(struct span group_version, struct span kind)
 {
     for (size_t i = 0; i < KINDS_N; i++) {
         struct buf version = {0};
-        kind_add_group_version(&kinds[i], &version);
+        sim_kind_add_group_version(&sim_kinds[i], &version);
         bool same = span_eq(buf_span(&version), group_version) &&
-                    span_eq(kind, span_of(kinds[i].kind));
+                    span_eq(kind, span_of(sim_kinds[i].kind));
         buf_fini(&version);
         if (same)
-            return &kinds[i];
+            return &sim_kinds[i];
     }
     return NULL;
 }
 
-const struct kind *kind_by_resource(struct span plural)
+const struct kind *sim_kind_by_resource(struct span plural)
 {
     for (size_t i = 0; i < KINDS_N; i++)
-        if (span_eq(plural, span_of(kinds[i].plural)))
-            return &kinds[i];
+        if (span_eq(plural, span_of(sim_kinds[i].plural)))
+            return &sim_kinds[i];
     return NULL;
 }
 
-void kind_add_group_version(const struct kind *k, struct buf *out)
+void sim_kind_add_group_version(const struct kind *k, struct buf *out)
 {
     buf_adds(out, k->group);
     if (k->group[0])
@@ -214,7 +217,7 @@ void kind_add_group_version(const struct kind *k, struct buf *out)
     buf_adds(out, k->version);
 }
 
-void kind_add_resource(const struct kind *k, struct buf *out)
+void sim_kind_add_resource(const struct kind *k, struct buf *out)
 {
     buf_adds(out, k->plural);
     if (k->group[0])
@@ -222,7 +225,7 @@ void kind_add_resource(const struct kind *k, struct buf *out)
     buf_adds(out, k->group);
 }
 
-int kind_field(const struct kind *k, struct span path)
+int sim_kind_field(const struct kind *k, struct span path)
 {
     for (int i = 0; k->fields[i].name; i++)
         if (span_eq(path, span_of(k->fields[i].name)))
@@ -230,8 +233,8 @@ int kind_field(const struct kind *k, struct span path)
     return -1;
 }
 
-struct span kind_key(const struct kind *k, struct span ns, struct span name,
-                     struct buf *out)
+struct span sim_kind_key(const struct kind *k, struct span ns, struct span name,
+                         struct buf *out)
 {
     buf_clear(out);
     if (k->namespaced) {

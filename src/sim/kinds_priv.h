@@ -8,12 +8,17 @@
 #include "base/str.h"
 
 /*
+ * Functions of this folder that are no part of its public headers begin with sim_: it is
+ * linked beside the folders that it is the independent opinion on, and these have stores,
+ * pods and quantities of their own.
+ *
  * The resources that are served: one row each. Everything that differs between them is
  * here or in a function that the row names.
  */
 
 struct column;
 struct faultlist;
+struct proto_field;
 struct shape;
 
 enum { KINDS_N = 8 };
@@ -39,6 +44,7 @@ struct kind {
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of the known members */
     const struct column *columns;
+    const struct proto_field *message; /* NULL: bodies are JSON only */
 
     /* Fills in what the API server fills in at creation. NULL: nothing. */
     void (*fill)(json_t *object);
@@ -46,21 +52,21 @@ struct kind {
     void (*check)(const json_t *object, const json_t *old, struct faultlist *f);
 };
 
-extern const struct kind kinds[KINDS_N];
+extern const struct kind sim_kinds[KINDS_N];
 
-size_t kind_index(const struct kind *k);
+size_t sim_kind_index(const struct kind *k);
 /* NULL when it is not served. `group_version` is "v1" or "group/version". */
-const struct kind *kind_by_plural(struct span group, struct span version,
-                                  struct span plural);
-const struct kind *kind_by_type(struct span group_version, struct span kind);
+const struct kind *sim_kind_by_plural(struct span group, struct span version,
+                                      struct span plural);
+const struct kind *sim_kind_by_type(struct span group_version, struct span kind);
 /* The first kind of that plural, in any group. */
-const struct kind *kind_by_resource(struct span plural);
-void kind_add_group_version(const struct kind *k, struct buf *out);
+const struct kind *sim_kind_by_resource(struct span plural);
+void sim_kind_add_group_version(const struct kind *k, struct buf *out);
 /* "pods", or "leases.coordination.k8s.io". */
-void kind_add_resource(const struct kind *k, struct buf *out);
+void sim_kind_add_resource(const struct kind *k, struct buf *out);
 /* The key of an object: "default/p1", or "n1" in cluster scope. `out` is cleared before.
  */
-struct span kind_key(const struct kind *k, struct span ns, struct span name,
-                     struct buf *out);
+struct span sim_kind_key(const struct kind *k, struct span ns, struct span name,
+                         struct buf *out);
 /* Position of the path among the selectable fields, -1 when it is none of them. */
-int kind_field(const struct kind *k, struct span path);
+int sim_kind_field(const struct kind *k, struct span path);

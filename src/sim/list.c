@@ -15,6 +15,7 @@ struct api_list {
     struct object **items;
     size_t n, cap, at;
     size_t limit; /* 0: none */
+    size_t bytes; /* of the objects */
     bool more;    /* the limit was reached and something follows */
     bool started;
     const struct table *table; /* NULL: JSON */
@@ -35,41 +36,41 @@ struct wish {
 
 static void wish_fini(struct wish *w)
 {
-    selector_fini(&w->selector);
+    sim_selector_fini(&w->selector);
     buf_fini(&w->start);
 }
 
-int list_selector(struct call *c, struct selector *s)
+int sim_list_selector(struct call *c, struct selector *s)
 {
     struct err err;
-    if (selector_init(s, c->route.kind, c->route.ns,
-                      query_get(&c->query, "labelSelector"),
-                      query_get(&c->query, "fieldSelector"), &err) == 0)
+    if (sim_selector_init(s, c->route.kind, c->route.ns,
+                          sim_query_get(&c->query, "labelSelector"),
+                          sim_query_get(&c->query, "fieldSelector"), &err) == 0)
         return 0;
-    selector_fini(s);
-    return refuse(c, 400, "%s", err.msg);
+    sim_selector_fini(s);
+    return sim_refuse(c, 400, "%s", err.msg);
 }
 
 static int check_match(struct call *c, struct span match, struct span rv)
 {
-    if (query_has(&c->query, "sendInitialEvents"))
-        return refuse_option(c, "sendInitialEvents",
-                             "sendInitialEvents is forbidden for list");
+    if (sim_query_has(&c->query, "sendInitialEvents"))
+        return sim_refuse_option(c, "sendInitialEvents",
+                                 "sendInitialEvents is forbidden for list");
     if (!match.p)
         return 0;
     if (!span_eq(match, SPAN("Exact")) && !span_eq(match, SPAN("NotOlderThan")))
-        return refuse_option(c, "resourceVersionMatch",
-                             "supported values: \"Exact\", \"NotOlderThan\"");
+        return sim_refuse_option(c, "resourceVersionMatch",
+                                 "supported values: \"Exact\", \"NotOlderThan\"");
     if (!rv.p)
-        return refuse_option(
+        return sim_refuse_option(
             c, "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided");
-    if (query_get(&c->query, "continue").p)
-        return refuse_option(
+    if (sim_query_get(&c->query, "continue").p)
+        return sim_refuse_option(
             c, "resourceVersionMatch",
             "resourceVersionMatch is forbidden when continue is provided");
     if (span_eq(match, SPAN("Exact")) && span_eq(rv, SPAN("0")))
-        return refuse_option(
+        return sim_refuse_option(
             c, "resourceVersionMatch",
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
     return 0;
@@ -86,17 +87,18 @@ static int refuse_future(struct call *c, int64_t rv)
     struct status_about about = {.causes = causes, .retry_s = 1};
     c->reply->status = 504;
     c->reply->retry_after_s = 1;
-    status_write(&c->reply->body, 504, "Timeout", text.p, &about);
+    sim_status_write(&c->reply->body, 504, "Timeout", text.p, &about);
     return -1;
 }
 
 static int refuse_expired(struct call *c, const char *start)
 {
     if (!start)
-        return refuse(c, 410, "The resourceVersion for the provided list is too old.");
+        return sim_refuse(c, 410,
+                          "The resourceVersion for the provided list is too old.");
     cleanup_buf struct buf token = {0};
-    token_write(&token, -1, (struct span){start, strlen(start)});
-    refuse(
+    sim_token_write(&token, -1, (struct span){start, strlen(start)});
+    sim_refuse(
         c, 410,
         "The provided continue parameter is too old to display a consistent list result. "
         "You can start a new list without the continue parameter, or use the continue "
@@ -119,13 +121,14 @@ static int refuse_expired(struct call *c, const char *start)
 static int wish_continue(struct call *c, struct wish *w, struct span text, struct span rv)
 {
     struct token t;
-    bool good = token_read(text, &t);
+    bool good = sim_token_read(text, &t);
     w->start = t.start;
     if (!good)
-        return refuse(c, 400, "continue key is not valid: invalid character in token");
+        return sim_refuse(c, 400,
+                          "continue key is not valid: invalid character in token");
     if (rv.p && !span_eq(rv, SPAN("0")))
-        return refuse(c, 400,
-                      "specifying resource version is not allowed when using continue");
+        return sim_refuse(
+            c, 400, "specifying resource version is not allowed when using continue");
     w->from = buf_span(&w->start);
     w->rv = t.rv < 0 ? c->api->rv : (uint64_t)t.rv;
     if (w->rv < c->store->floor_rv || w->rv > c->api->rv)
@@ -141,8 +144,9 @@ static int wish_version(struct call *c, struct wish *w, struct span rv, struct s
     if (!rv.p)
         return 0;
     if (!span_i64(rv, &n) || n < 0)
-        return refuse(c, 400, "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                      SPAN_ARG(rv));
+        return sim_refuse(c, 400,
+                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
+                          SPAN_ARG(rv));
     if (n == 0) {
         w->stale = true;
         w->limit = 0; /* a cache gives all it has */
@@ -160,20 +164,19 @@ static int wish_version(struct call *c, struct wish *w, struct span rv, struct s
 static int read_wish(struct call *c, struct wish *w)
 {
     struct err err;
-    struct span rv = query_get(&c->query, "resourceVersion");
-    struct span match = query_get(&c->query, "resourceVersionMatch");
-    struct span token = query_get(&c->query, "continue");
-    if (query_int(&c->query, "limit", 0, &w->limit, &err))
-        return refuse(c, 400, "%s", err.msg);
+    struct span rv = sim_query_get(&c->query, "resourceVersion");
+    struct span match = sim_query_get(&c->query, "resourceVersionMatch");
+    struct span token = sim_query_get(&c->query, "continue");
+    if (sim_query_int(&c->query, "limit", 0, &w->limit, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
     if (check_match(c, match, rv))
         return -1;
     if (token.p ? wish_continue(c, w, token, rv) : wish_version(c, w, rv, match))
         return -1;
-    return list_selector(c, &w->selector);
+    return sim_list_selector(c, &w->selector);
 }
 
-/* -- gathering
- * ---------------------------------------------------------------------------- */
+/* -- gathering -- */
 
 static bool gather(void *ctx, struct object *o)
 {
@@ -181,14 +184,15 @@ static bool gather(void *ctx, struct object *o)
     struct span ns = l->selector->ns;
     if (ns.p && !span_eq(ns, o->ns))
         return false; /* the walk started at the namespace's first key: it is behind it */
-    if (!selector_match(l->selector, o))
+    if (!sim_selector_match(l->selector, o))
         return true;
     if (l->limit && l->n == l->limit) {
         l->more = true;
         return false;
     }
     MEM_GROW(l->items, l->cap, l->n + 1);
-    l->items[l->n++] = object_ref(o);
+    l->items[l->n++] = sim_object_ref(o);
+    l->bytes += o->bytes.n + 1;
     return true;
 }
 
@@ -208,12 +212,12 @@ static struct span first_key(const struct selector *s, struct span from, struct 
     return span_cmp(from, buf_span(key)) > 0 ? from : buf_span(key);
 }
 
-struct object **list_collect(struct store *store, const struct selector *s, uint64_t rv,
-                             size_t *n)
+struct object **sim_list_collect(struct store *store, const struct selector *s,
+                                 uint64_t rv, size_t *n)
 {
     struct api_list l = {.selector = s};
     cleanup_buf struct buf key = {0};
-    store_walk(store, rv, first_key(s, (struct span){NULL, 0}, &key), gather, &l);
+    sim_store_walk(store, rv, first_key(s, (struct span){NULL, 0}, &key), gather, &l);
     *n = l.n;
     return l.items;
 }
@@ -221,14 +225,14 @@ struct object **list_collect(struct store *store, const struct selector *s, uint
 static struct api_list *make(struct call *c, struct wish *w)
 {
     struct api_list *l = xcalloc(1, sizeof *l);
-    const struct frozen *frozen = &c->api->frozen[kind_index(c->route.kind)];
+    const struct frozen *frozen = &c->api->frozen[sim_kind_index(c->route.kind)];
     *l = (struct api_list){.kind = c->route.kind,
                            .limit = w->limit > 0 ? (size_t)w->limit : 0,
                            .rv = w->rv,
                            .selector = &w->selector};
-    if (table_wanted(c->req->accept)) {
-        l->table_form =
-            table_of(c->route.kind, c->now_ms, query_get(&c->query, "includeObject"));
+    if (sim_table_wanted(c->req->accept)) {
+        l->table_form = sim_table_of(c->route.kind, c->now_ms,
+                                     sim_query_get(&c->query, "includeObject"));
         l->table = &l->table_form;
     }
     if (w->stale && frozen->on) {
@@ -236,15 +240,16 @@ static struct api_list *make(struct call *c, struct wish *w)
         walk_frozen(frozen, l);
     } else {
         cleanup_buf struct buf key = {0};
-        store_walk(c->store, w->rv, first_key(&w->selector, w->from, &key), gather, l);
+        sim_store_walk(c->store, w->rv, first_key(&w->selector, w->from, &key), gather,
+                       l);
     }
     l->selector = NULL;
     if (l->more)
-        token_write(&l->next, (int64_t)l->rv, l->items[l->n - 1]->key);
+        sim_token_write(&l->next, (int64_t)l->rv, l->items[l->n - 1]->key);
     return l;
 }
 
-void list_handle(struct call *c)
+void sim_list_handle(struct call *c)
 {
     struct wish w = {0};
     if (read_wish(c, &w) == 0) {
@@ -253,6 +258,7 @@ void list_handle(struct call *c)
         if (c->req->defer) {
             c->reply->list = l;
         } else {
+            buf_reserve(&c->reply->body, l->bytes + 1024);
             while (api_list_next(l, &c->reply->body))
                 ;
             api_list_free(l);
@@ -261,8 +267,7 @@ void list_handle(struct call *c)
     wish_fini(&w);
 }
 
-/* -- sending
- * ------------------------------------------------------------------------------ */
+/* -- sending -- */
 
 static void start(struct api_list *l, struct buf *out)
 {
@@ -273,11 +278,11 @@ static void start(struct api_list *l, struct buf *out)
     buf_addc(&meta, '}');
     l->started = true;
     if (l->table) {
-        table_begin(l->table, true, buf_span(&meta), out);
+        sim_table_begin(l->table, true, buf_span(&meta), out);
         return;
     }
     buf_printf(out, "{\"kind\":\"%sList\",\"apiVersion\":\"", l->kind->kind);
-    kind_add_group_version(l->kind, out);
+    sim_kind_add_group_version(l->kind, out);
     buf_printf(out, "\",\"metadata\":%s,\"items\":[", meta.p);
 }
 
@@ -290,9 +295,9 @@ bool api_list_next(struct api_list *l, struct buf *out)
         if (l->at)
             buf_addc(out, ',');
         if (l->table)
-            table_add_row(l->table, l->items[l->at], out);
+            sim_table_add_row(l->table, l->items[l->at], out);
         else
-            object_add_item(l->items[l->at], out);
+            sim_object_add_item(l->items[l->at], out);
     }
     if (l->at < l->n)
         return true;
@@ -305,7 +310,7 @@ void api_list_free(struct api_list *l)
     if (!l)
         return;
     for (size_t i = 0; i < l->n; i++)
-        object_unref(l->items[i]);
+        sim_object_unref(l->items[i]);
     free(l->items);
     buf_fini(&l->next);
     free(l);

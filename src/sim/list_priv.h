@@ -5,11 +5,11 @@
 #include "sim/select_priv.h"
 
 /* GET of a collection. */
-void list_handle(struct call *c);
+void sim_list_handle(struct call *c);
 
 /* The selector that the query asks for. -1: the request has been refused. */
-int list_selector(struct call *c, struct selector *s);
+int sim_list_selector(struct call *c, struct selector *s);
 
 /* The objects that `s` wants at version rv, shared; for the start of a watch. */
-struct object **list_collect(struct store *store, const struct selector *s, uint64_t rv,
-                             size_t *n);
+struct object **sim_list_collect(struct store *store, const struct selector *s,
+                                 uint64_t rv, size_t *n);

@@ -10,13 +10,13 @@ enum { ANNOTATIONS_MAX = 256 * 1024 };
 
 static void check_name(const struct kind *kind, const json_t *object, struct faultlist *f)
 {
-    struct span name = jsonx_span(object, "metadata.name");
+    struct span name = sim_jsonx_span(object, "metadata.name");
     bool label = strcmp(kind->kind, "Namespace") == 0;
     if (!name.n)
-        fault_required(f, "metadata.name", "name or generateName is required");
-    else if (label ? !name_is_dns_label(name) : !name_is_dns_subdomain(name))
-        fault_invalid(f, "metadata.name", name,
-                      label ? name_dns_label_rule : name_dns_subdomain_rule);
+        sim_fault_required(f, "metadata.name", "name or generateName is required");
+    else if (label ? !sim_name_is_dns_label(name) : !sim_name_is_dns_subdomain(name))
+        sim_fault_invalid(f, "metadata.name", name,
+                          label ? sim_name_dns_label_rule : sim_name_dns_subdomain_rule);
 }
 
 static void check_labels(json_t *labels, struct faultlist *f)
@@ -25,10 +25,12 @@ static void check_labels(json_t *labels, struct faultlist *f)
     json_t *value;
     json_object_foreach(labels, key, value)
     {
-        if (!name_is_qualified(span_of(key)))
-            fault_invalid(f, "metadata.labels", span_of(key), name_qualified_rule);
-        if (!name_is_label_value(jsonx_text(value)))
-            fault_invalid(f, "metadata.labels", jsonx_text(value), name_label_value_rule);
+        if (!sim_name_is_qualified(span_of(key)))
+            sim_fault_invalid(f, "metadata.labels", span_of(key),
+                              sim_name_qualified_rule);
+        if (!sim_name_is_label_value(sim_jsonx_text(value)))
+            sim_fault_invalid(f, "metadata.labels", sim_jsonx_text(value),
+                              sim_name_label_value_rule);
     }
 }
 
@@ -44,19 +46,20 @@ static void check_annotations(json_t *annotations, struct faultlist *f)
         for (char *c = lower; *c; c++)
             if (*c >= 'A' && *c <= 'Z')
                 *c = (char)(*c + ('a' - 'A'));
-        if (!name_is_qualified(span_of(lower)))
-            fault_invalid(f, "metadata.annotations", span_of(key), name_qualified_rule);
+        if (!sim_name_is_qualified(span_of(lower)))
+            sim_fault_invalid(f, "metadata.annotations", span_of(key),
+                              sim_name_qualified_rule);
         total += strlen(key) + json_string_length(value);
     }
     if (total > ANNOTATIONS_MAX)
-        fault_too_long(f, "metadata.annotations", ANNOTATIONS_MAX);
+        sim_fault_too_long(f, "metadata.annotations", ANNOTATIONS_MAX);
 }
 
-void meta_check(const struct kind *kind, const json_t *object, struct faultlist *f)
+void sim_meta_check(const struct kind *kind, const json_t *object, struct faultlist *f)
 {
     check_name(kind, object, f);
-    check_labels(jsonx_at(object, "metadata.labels"), f);
-    check_annotations(jsonx_at(object, "metadata.annotations"), f);
+    check_labels(sim_jsonx_at(object, "metadata.labels"), f);
+    check_annotations(sim_jsonx_at(object, "metadata.annotations"), f);
 }
 
 static void carry(json_t *meta, const json_t *old, const char *key, bool fixed,
@@ -75,13 +78,13 @@ static void carry(json_t *meta, const json_t *old, const char *key, bool fixed,
     cleanup_buf struct buf field = {0}, value = {0};
     buf_printf(&field, "metadata.%s", key);
     if (json_is_string(after))
-        buf_add_span(&value, jsonx_text(after));
+        buf_add_span(&value, sim_jsonx_text(after));
     else
-        jsonx_dump(&value, after);
-    fault_invalid(f, field.p, buf_span(&value), "field is immutable");
+        sim_jsonx_dump(&value, after);
+    sim_fault_invalid(f, field.p, buf_span(&value), "field is immutable");
 }
 
-void meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
+void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
 {
     static const char *const fixed[] = {"name",
                                         "namespace",
@@ -112,15 +115,15 @@ static bool covers(const json_t *a, const json_t *b, bool but_status)
     return true;
 }
 
-void meta_count_change(json_t *object, const json_t *old, bool but_status)
+void sim_meta_count_change(json_t *object, const json_t *old, bool but_status)
 {
     if (covers(object, old, but_status) && covers(old, object, but_status))
         return;
-    jsonx_set_int(json_object_get(object, "metadata"), "generation",
-                  jsonx_int(old, "metadata.generation", 0) + 1);
+    sim_jsonx_set_int(json_object_get(object, "metadata"), "generation",
+                      sim_jsonx_int(old, "metadata.generation", 0) + 1);
 }
 
-bool meta_has_finalizers(const json_t *object)
+bool sim_meta_has_finalizers(const json_t *object)
 {
-    return json_array_size(jsonx_at(object, "metadata.finalizers")) > 0;
+    return json_array_size(sim_jsonx_at(object, "metadata.finalizers")) > 0;
 }

@@ -8,14 +8,14 @@
 /* What holds for the metadata of every kind. */
 
 /* Name, labels, annotations. The metadata's types must have been checked. */
-void meta_check(const struct kind *kind, const json_t *object, struct faultlist *f);
+void sim_meta_check(const struct kind *kind, const json_t *object, struct faultlist *f);
 
 /* Prepares `object` to replace `old`: what the server owns (uid, creation time, deletion,
  * generation) is carried over where it is absent, and a fault where it differs. */
-void meta_carry_over(json_t *object, const json_t *old, struct faultlist *f);
+void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f);
 
 /* Counts metadata.generation up when something but metadata and (`but_status`) status has
  * changed. */
-void meta_count_change(json_t *object, const json_t *old, bool but_status);
+void sim_meta_count_change(json_t *object, const json_t *old, bool but_status);
 
-bool meta_has_finalizers(const json_t *object);
+bool sim_meta_has_finalizers(const json_t *object);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "sim/names_priv.h"
 
-const char name_dns_label_rule[] =
+const char sim_name_dns_label_rule[] =
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or "
     "'-', and must start and end with an alphanumeric character (e.g. 'my-name',  or "
     "'123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const char name_dns_subdomain_rule[] =
+const char sim_name_dns_subdomain_rule[] =
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, "
     "'-' or '.', and must start and end with an alphanumeric character (e.g. "
     "'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
-const char name_qualified_rule[] =
+const char sim_name_qualified_rule[] =
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or "
     "'123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
-const char name_label_value_rule[] =
+const char sim_name_label_value_rule[] =
     "a valid label must be an empty string or consist of alphanumeric characters, '-', "
     "'_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  "
     "or 'my_value',  or '12345', regex used for validation is "
@@ -33,7 +33,7 @@ static bool is_alnum(char c)
     return is_lower_alnum(c) || (c >= 'A' && c <= 'Z');
 }
 
-bool name_is_dns_label(struct span s)
+bool sim_name_is_dns_label(struct span s)
 {
     if (!s.n || s.n > LABEL_MAX || !is_lower_alnum(s.p[0]) ||
         !is_lower_alnum(s.p[s.n - 1]))
@@ -44,7 +44,7 @@ bool name_is_dns_label(struct span s)
     return true;
 }
 
-bool name_is_dns_subdomain(struct span s)
+bool sim_name_is_dns_subdomain(struct span s)
 {
     if (!s.n || s.n > SUBDOMAIN_MAX)
         return false;
@@ -74,16 +74,16 @@ static bool is_plain_name(struct span s)
     return true;
 }
 
-bool name_is_qualified(struct span s)
+bool sim_name_is_qualified(struct span s)
 {
     struct span rest = s;
     struct span first = span_cut(&rest, '/');
     if (!rest.p)
         return is_plain_name(first);
-    return name_is_dns_subdomain(first) && is_plain_name(rest);
+    return sim_name_is_dns_subdomain(first) && is_plain_name(rest);
 }
 
-bool name_is_label_value(struct span s)
+bool sim_name_is_label_value(struct span s)
 {
     return s.n == 0 || is_plain_name(s);
 }

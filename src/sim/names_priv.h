@@ -7,12 +7,13 @@
 
 /* The syntax of names in Kubernetes. */
 
-bool name_is_dns_label(struct span s);     /* up to 63 of [a-z0-9-] */
-bool name_is_dns_subdomain(struct span s); /* labels joined by dots, up to 253 */
-bool name_is_qualified(struct span s);   /* [subdomain/]name: label and annotation keys */
-bool name_is_label_value(struct span s); /* up to 63, may be empty */
+bool sim_name_is_dns_label(struct span s);     /* up to 63 of [a-z0-9-] */
+bool sim_name_is_dns_subdomain(struct span s); /* labels joined by dots, up to 253 */
+bool sim_name_is_qualified(
+    struct span s); /* [subdomain/]name: label and annotation keys */
+bool sim_name_is_label_value(struct span s); /* up to 63, may be empty */
 
-extern const char name_dns_label_rule[];
-extern const char name_dns_subdomain_rule[];
-extern const char name_qualified_rule[];
-extern const char name_label_value_rule[];
+extern const char sim_name_dns_label_rule[];
+extern const char sim_name_dns_subdomain_rule[];
+extern const char sim_name_qualified_rule[];
+extern const char sim_name_label_value_rule[];

@@ -31,9 +31,9 @@ static json_t *order_metadata(json_t *old)
 static json_t *order_members(const struct kind *kind, json_t *root)
 {
     cleanup_buf struct buf version = {0};
-    kind_add_group_version(kind, &version);
+    sim_kind_add_group_version(kind, &version);
     json_t *ordered = json_object();
-    jsonx_set_str(ordered, "kind", kind->kind);
+    sim_jsonx_set_str(ordered, "kind", kind->kind);
     json_object_set_new(ordered, "apiVersion", json_stringn(version.p, version.n));
     json_object_set_new(ordered, "metadata",
                         order_metadata(json_object_get(root, "metadata")));
@@ -45,9 +45,9 @@ static json_t *order_members(const struct kind *kind, json_t *root)
 static struct span field_value(const struct field *field, const json_t *root,
                                char scratch[static 24])
 {
-    json_t *v = jsonx_at(root, field->path ? field->path : field->name);
+    json_t *v = sim_jsonx_at(root, field->path ? field->path : field->name);
     if (json_is_string(v))
-        return jsonx_text(v);
+        return sim_jsonx_text(v);
     if (json_is_boolean(v))
         return span_of(json_is_true(v) ? "true" : "false");
     if (json_is_integer(v)) {
@@ -108,7 +108,7 @@ static void cut_texts(struct object *o, struct cutter *c, const json_t *root,
     json_object_foreach(labels, key, v)
     {
         o->labels[i].key = cut(c, span_of(key));
-        o->labels[i++].value = cut(c, jsonx_text(v));
+        o->labels[i++].value = cut(c, sim_jsonx_text(v));
     }
 }
 
@@ -141,17 +141,17 @@ static void set_rv(json_t *root, uint64_t rv)
                         json_stringn(digits.p, digits.n));
 }
 
-struct object *object_new(const struct kind *kind, json_t *given, uint64_t rv)
+struct object *sim_object_new(const struct kind *kind, json_t *given, uint64_t rv)
 {
     set_rv(given, rv);
     cleanup_json json_t *root = order_members(kind, given);
     cleanup_buf struct buf bytes = {0};
     buf_reserve(&bytes, 2048);
-    jsonx_dump(&bytes, root);
-    json_t *labels = jsonx_at(root, "metadata.labels");
-    struct span ns = jsonx_span(root, "metadata.namespace");
-    struct span name = jsonx_span(root, "metadata.name");
-    struct span uid = jsonx_span(root, "metadata.uid");
+    sim_jsonx_dump(&bytes, root);
+    json_t *labels = sim_jsonx_at(root, "metadata.labels");
+    struct span ns = sim_jsonx_span(root, "metadata.namespace");
+    struct span name = sim_jsonx_span(root, "metadata.name");
+    struct span uid = sim_jsonx_span(root, "metadata.uid");
     size_t n_fields = count_fields(kind), n_labels = json_object_size(labels);
     size_t size = sizeof(struct object) + n_fields * sizeof(struct span) +
                   n_labels * sizeof(struct object_label) + ns.n + 1 + name.n + uid.n +
@@ -160,7 +160,7 @@ struct object *object_new(const struct kind *kind, json_t *given, uint64_t rv)
     *o = (struct object){.refs = 1,
                          .kind = kind,
                          .rv = rv,
-                         .deleting = jsonx_at(root, "metadata.deletionTimestamp"),
+                         .deleting = sim_jsonx_at(root, "metadata.deletionTimestamp"),
                          .n_labels = n_labels};
     o->labels = (struct object_label *)(o + 1);
     o->fields = (struct span *)(o->labels + n_labels);
@@ -175,22 +175,22 @@ struct object *object_new(const struct kind *kind, json_t *given, uint64_t rv)
     return o;
 }
 
-struct object *object_ref(struct object *o)
+struct object *sim_object_ref(struct object *o)
 {
     __atomic_add_fetch(&o->refs, 1, __ATOMIC_RELAXED);
     return o;
 }
 
-void object_unref(struct object *o)
+void sim_object_unref(struct object *o)
 {
     if (o && __atomic_sub_fetch(&o->refs, 1, __ATOMIC_ACQ_REL) == 0)
         free(o);
 }
 
-json_t *object_parse(const struct object *o)
+json_t *sim_object_parse(const struct object *o)
 {
-    json_t *root = jsonx_parse(o->bytes, NULL);
-    assert(root); /* the bytes were written by object_new */
+    json_t *root = sim_jsonx_parse(o->bytes, NULL);
+    assert(root); /* the bytes were written by sim_object_new */
     return root;
 }
 
@@ -201,7 +201,7 @@ static void move_span(struct span *s, const struct object *from, struct object *
 }
 
 /* Copies the block and turns what points into it. */
-struct object *object_with_rv(const struct object *from, uint64_t rv)
+struct object *sim_object_with_rv(const struct object *from, uint64_t rv)
 {
     cleanup_buf struct buf digits = {0};
     buf_add_i64(&digits, (int64_t)rv);
@@ -234,14 +234,14 @@ struct object *object_with_rv(const struct object *from, uint64_t rv)
     return o;
 }
 
-void object_add_bytes(const struct object *o, uint64_t rv, struct buf *out)
+void sim_object_add_bytes(const struct object *o, uint64_t rv, struct buf *out)
 {
     buf_add(out, o->bytes.p, o->rv_at);
     buf_add_i64(out, (int64_t)rv);
     buf_add(out, o->bytes.p + o->rv_at + o->rv_n, o->bytes.n - o->rv_at - o->rv_n);
 }
 
-void object_add_item(const struct object *o, struct buf *out)
+void sim_object_add_item(const struct object *o, struct buf *out)
 {
     if (o->kind->custom) {
         buf_add_span(out, o->bytes);

@@ -39,15 +39,16 @@ struct object {
 
 /* Sets metadata.resourceVersion in `root` and serialises it. root's members are put in
  * order: kind, apiVersion, metadata (names, uid and version first), the rest. New. */
-struct object *object_new(const struct kind *kind, json_t *root, uint64_t rv);
-struct object *object_ref(struct object *o);
-void object_unref(struct object *o); /* NULL is accepted */
+struct object *sim_object_new(const struct kind *kind, json_t *root, uint64_t rv);
+struct object *sim_object_ref(struct object *o);
+void sim_object_unref(struct object *o); /* NULL is accepted */
 
 /* The same state under another resourceVersion, as in the event of a deletion. New. */
-struct object *object_with_rv(const struct object *o, uint64_t rv);
+struct object *sim_object_with_rv(const struct object *o, uint64_t rv);
 /* The object as a tree. New. */
-json_t *object_parse(const struct object *o);
+json_t *sim_object_parse(const struct object *o);
 /* Appends the bytes with another resourceVersion in them. */
-void object_add_bytes(const struct object *o, uint64_t rv, struct buf *out);
-/* Appends the object as an item of a list: built-in kinds do not repeat their type. */
-void object_add_item(const struct object *o, struct buf *out);
+void sim_object_add_bytes(const struct object *o, uint64_t rv, struct buf *out);
+/* Appends the object as an item of a list: built-in kinds do not repeat their type.
+ */
+void sim_object_add_item(const struct object *o, struct buf *out);

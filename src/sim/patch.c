@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-void patch_merge(json_t *target, const json_t *patch)
+void sim_patch_merge(json_t *target, const json_t *patch)
 {
     const char *key;
     json_t *v;
@@ -14,18 +14,17 @@ void patch_merge(json_t *target, const json_t *patch)
         if (json_is_null(v))
             json_object_del(target, key);
         else if (json_is_object(v))
-            patch_merge(jsonx_make(target, key), v);
+            sim_patch_merge(sim_jsonx_make(target, key), v);
         else
             json_object_set_new(target, key, json_deep_copy(v));
     }
 }
 
-/* -- strategic
- * ---------------------------------------------------------------------------- */
+/* -- strategic -- */
 
 /* Which member of its elements is the key of a list; "" for lists of plain values that
- * are sets; NULL for lists that are replaced. The lists of the kinds that we serve have
- * different names where they have different keys. */
+ * are sets; NULL for lists that are replaced. The lists of the kinds that we serve
+ * have different names where they have different keys. */
 static const char *merge_key(const char *list)
 {
     static const char *const keys[][2] = {
@@ -104,13 +103,13 @@ static int merge_keyed_item(json_t *list, const char *key, json_t *item, struct 
     if (!value)
         return err_set(err, ERR_INVALID,
                        "map: %s does not contain declared merge key: %s",
-                       jsonx_type(item), key);
+                       sim_jsonx_type(item), key);
     size_t at = find_keyed(list, key, value);
     bool found = at < json_array_size(list);
     if (strcmp(directive(item), "delete") == 0)
         return found ? json_array_remove(list, at) : 0;
     if (found && strcmp(directive(item), "replace") != 0)
-        return patch_strategic(json_array_get(list, at), item, err);
+        return sim_patch_strategic(json_array_get(list, at), item, err);
     if (found)
         json_array_remove(list, at);
     return json_array_append_new(list, plain_copy(item));
@@ -202,7 +201,7 @@ static int merge_member(json_t *target, const char *key, json_t *v, struct err *
         return 0;
     }
     if (json_is_object(v))
-        return patch_strategic(jsonx_make(target, key), v, err);
+        return sim_patch_strategic(sim_jsonx_make(target, key), v, err);
     if (json_is_array(v))
         return merge_list(target, key, v, err);
     json_object_set_new(target, key, json_deep_copy(v));
@@ -227,7 +226,7 @@ static void apply_directives(json_t *target, const json_t *patch)
     }
 }
 
-int patch_strategic(json_t *target, const json_t *patch, struct err *err)
+int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err)
 {
     const char *what = directive(patch), *key;
     json_t *v;

@@ -13,7 +13,7 @@
  */
 
 /* `target` is changed; `patch` is only read. */
-void patch_merge(json_t *target, const json_t *patch);
+void sim_patch_merge(json_t *target, const json_t *patch);
 
 /* -1 when the patch is malformed: `target` is half changed then. */
-int patch_strategic(json_t *target, const json_t *patch, struct err *err);
+int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err);

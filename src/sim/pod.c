@@ -13,23 +13,24 @@ static const char *const container_lists[] = {"initContainers", "containers"};
 /* Requests that are not given are the limits. */
 static void fill_requests(json_t *container)
 {
-    json_t *limits = jsonx_at(container, "resources.limits");
+    json_t *limits = sim_jsonx_at(container, "resources.limits");
     if (!json_object_size(limits))
         return;
-    json_t *requests = jsonx_make(json_object_get(container, "resources"), "requests");
+    json_t *requests =
+        sim_jsonx_make(json_object_get(container, "resources"), "requests");
     json_object_update_missing(requests, limits);
 }
 
-void pod_fill(json_t *pod)
+void sim_pod_fill(json_t *pod)
 {
-    json_t *spec = jsonx_make(pod, "spec"), *status = jsonx_make(pod, "status");
-    jsonx_default_str(spec, "restartPolicy", "Always");
-    jsonx_default_str(spec, "dnsPolicy", "ClusterFirst");
-    jsonx_default_str(spec, "schedulerName", "default-scheduler");
+    json_t *spec = sim_jsonx_make(pod, "spec"), *status = sim_jsonx_make(pod, "status");
+    sim_jsonx_default_str(spec, "restartPolicy", "Always");
+    sim_jsonx_default_str(spec, "dnsPolicy", "ClusterFirst");
+    sim_jsonx_default_str(spec, "schedulerName", "default-scheduler");
     if (!json_object_get(spec, "terminationGracePeriodSeconds"))
-        jsonx_set_int(spec, "terminationGracePeriodSeconds", 30);
-    jsonx_make(spec, "securityContext");
-    jsonx_default_str(status, "phase", "Pending");
+        sim_jsonx_set_int(spec, "terminationGracePeriodSeconds", 30);
+    sim_jsonx_make(spec, "securityContext");
+    sim_jsonx_default_str(status, "phase", "Pending");
     for (size_t i = 0; i < ARRAY_LEN(container_lists); i++) {
         size_t k;
         json_t *c;
@@ -38,8 +39,7 @@ void pod_fill(json_t *pod)
     }
 }
 
-/* -- checks -----------------------------------------------------------------------------
- */
+/* -- checks -- */
 
 /* Resources of devices: a domain in front, and not one of Kubernetes' own. They cannot be
  * shared out in fractions, nor promised more than once. */
@@ -69,16 +69,17 @@ static void check_amounts(const json_t *amounts, const char *path, struct faultl
     struct quantity q;
     json_object_foreach((json_t *)amounts, name, v)
     {
-        if (!quantity_parse(jsonx_text(v), &q))
+        if (!sim_quantity_parse(sim_jsonx_text(v), &q))
             continue; /* the shape has been checked */
         if (!is_standard(name) &&
-            (!strchr(name, '/') || !name_is_qualified(span_of(name))))
-            fault_invalid(f, path, span_of(name),
-                          "must be a standard resource for containers");
+            (!strchr(name, '/') || !sim_name_is_qualified(span_of(name))))
+            sim_fault_invalid(f, path, span_of(name),
+                              "must be a standard resource for containers");
         if (q.nano < 0)
-            fault_invalid(f, path, jsonx_text(v), "must be greater than or equal to 0");
-        if (is_extended(name) && !quantity_is_whole(q))
-            fault_invalid(f, path, jsonx_text(v), "must be an integer");
+            sim_fault_invalid(f, path, sim_jsonx_text(v),
+                              "must be greater than or equal to 0");
+        if (is_extended(name) && !sim_quantity_is_whole(q))
+            sim_fault_invalid(f, path, sim_jsonx_text(v), "must be an integer");
     }
 }
 
@@ -88,27 +89,28 @@ static void check_request(const char *name, json_t *request, json_t *limit,
     cleanup_buf struct buf text = {0};
     struct quantity asked, most;
     bool fixed = is_extended(name);
-    if (!quantity_parse(jsonx_text(request), &asked))
+    if (!sim_quantity_parse(sim_jsonx_text(request), &asked))
         return;
-    if (!limit || !quantity_parse(jsonx_text(limit), &most)) {
+    if (!limit || !sim_quantity_parse(sim_jsonx_text(limit), &most)) {
         if (fixed)
-            fault_required(f, path, "Limit must be set for non overcommitable resources");
+            sim_fault_required(f, path,
+                               "Limit must be set for non overcommitable resources");
         return;
     }
-    int order = quantity_cmp(asked, most);
+    int order = sim_quantity_cmp(asked, most);
     if (order > 0 || (fixed && order)) {
         buf_printf(&text, "must be %s %s limit of %s",
                    fixed ? "equal to" : "less than or equal to", name,
                    json_string_value(limit));
-        fault_invalid(f, path, jsonx_text(request), text.p);
+        sim_fault_invalid(f, path, sim_jsonx_text(request), text.p);
     }
 }
 
 static void check_resources(const json_t *container, const char *path,
                             struct faultlist *f)
 {
-    const json_t *limits = jsonx_at(container, "resources.limits");
-    const json_t *requests = jsonx_at(container, "resources.requests");
+    const json_t *limits = sim_jsonx_at(container, "resources.limits");
+    const json_t *requests = sim_jsonx_at(container, "resources.requests");
     char limits_path[96], requests_path[96];
     snprintf(limits_path, sizeof limits_path, "%s.resources.limits", path);
     snprintf(requests_path, sizeof requests_path, "%s.resources.requests", path);
@@ -125,18 +127,18 @@ static void check_container(const json_t *container, const char *path, json_t *s
 {
     char field[64];
     snprintf(field, sizeof field, "%s.name", path);
-    struct span name = jsonx_span(container, "name");
+    struct span name = sim_jsonx_span(container, "name");
     if (!name.n)
-        fault_required(f, field, "");
-    else if (!name_is_dns_label(name))
-        fault_invalid(f, field, name, name_dns_label_rule);
+        sim_fault_required(f, field, "");
+    else if (!sim_name_is_dns_label(name))
+        sim_fault_invalid(f, field, name, sim_name_dns_label_rule);
     else if (json_object_get(seen, name.p))
-        fault_duplicate(f, field, name);
+        sim_fault_duplicate(f, field, name);
     else
         json_object_set_new(seen, name.p, json_true());
     snprintf(field, sizeof field, "%s.image", path);
-    if (!jsonx_span(container, "image").n)
-        fault_required(f, field, "");
+    if (!sim_jsonx_span(container, "image").n)
+        sim_fault_required(f, field, "");
     check_resources(container, path, f);
 }
 
@@ -147,15 +149,15 @@ static void check_containers(const json_t *pod, struct faultlist *f)
         const char *list = container_lists[i];
         size_t k;
         json_t *c;
-        json_array_foreach(json_object_get(jsonx_at(pod, "spec"), list), k, c)
+        json_array_foreach(json_object_get(sim_jsonx_at(pod, "spec"), list), k, c)
         {
             char path[48];
             snprintf(path, sizeof path, "spec.%s[%zu]", list, k);
             check_container(c, path, seen, f);
         }
     }
-    if (!json_array_size(jsonx_at(pod, "spec.containers")))
-        fault_required(f, "spec.containers", "");
+    if (!json_array_size(sim_jsonx_at(pod, "spec.containers")))
+        sim_fault_required(f, "spec.containers", "");
 }
 
 /* Are the members of `old` the first ones of `now`? */
@@ -190,7 +192,7 @@ static void drop_mutable(json_t *spec)
 
 static void check_update(const json_t *pod, const json_t *old, struct faultlist *f)
 {
-    json_t *was = jsonx_at(old, "spec"), *is = jsonx_at(pod, "spec");
+    json_t *was = sim_jsonx_at(old, "spec"), *is = sim_jsonx_at(pod, "spec");
     if (json_equal(was, is))
         return;
     cleanup_json json_t *a = json_deep_copy(was), *b = json_deep_copy(is);
@@ -200,63 +202,65 @@ static void check_update(const json_t *pod, const json_t *old, struct faultlist 
     bool same = json_equal(a, b) && only_appended(json_object_get(was, "tolerations"),
                                                   json_object_get(is, "tolerations"));
     if (!same)
-        fault_forbidden(f, "spec",
-                        "pod updates may not change fields other than "
-                        "`spec.containers[*].image`,`spec.initContainers[*].image`,"
-                        "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions "
-                        "to existing tolerations),`spec.terminationGracePeriodSeconds` "
-                        "(allow it to be set to 1 if it was previously negative)");
+        sim_fault_forbidden(
+            f, "spec",
+            "pod updates may not change fields other than "
+            "`spec.containers[*].image`,`spec.initContainers[*].image`,"
+            "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions "
+            "to existing tolerations),`spec.terminationGracePeriodSeconds` "
+            "(allow it to be set to 1 if it was previously negative)");
     if (!only_appended(gates, json_object_get(was, "schedulingGates")))
-        fault_forbidden(f, "spec.schedulingGates", "only deletion is allowed");
+        sim_fault_forbidden(f, "spec.schedulingGates", "only deletion is allowed");
 }
 
-void pod_check(const json_t *pod, const json_t *old, struct faultlist *f)
+void sim_pod_check(const json_t *pod, const json_t *old, struct faultlist *f)
 {
     check_containers(pod, f);
-    struct span node = jsonx_span(pod, "spec.nodeName");
-    if (node.n && !name_is_dns_subdomain(node))
-        fault_invalid(f, "spec.nodeName", node, name_dns_subdomain_rule);
-    if (!old && node.n && json_array_size(jsonx_at(pod, "spec.schedulingGates")))
-        fault_forbidden(f, "spec.nodeName",
-                        "cannot be set until all schedulingGates have been cleared");
+    struct span node = sim_jsonx_span(pod, "spec.nodeName");
+    if (node.n && !sim_name_is_dns_subdomain(node))
+        sim_fault_invalid(f, "spec.nodeName", node, sim_name_dns_subdomain_rule);
+    if (!old && node.n && json_array_size(sim_jsonx_at(pod, "spec.schedulingGates")))
+        sim_fault_forbidden(f, "spec.nodeName",
+                            "cannot be set until all schedulingGates have been cleared");
     if (old)
         check_update(pod, old, f);
 }
 
-/* -- life
- * --------------------------------------------------------------------------------- */
+/* -- life -- */
 
-int64_t pod_grace_s(const json_t *pod, int64_t asked)
+int64_t sim_pod_grace_s(const json_t *pod, int64_t asked)
 {
-    struct span phase = jsonx_span(pod, "status.phase");
+    struct span phase = sim_jsonx_span(pod, "status.phase");
     int64_t grace =
-        asked >= 0 ? asked : jsonx_int(pod, "spec.terminationGracePeriodSeconds", 30);
-    if (!jsonx_span(pod, "spec.nodeName").n || span_eq(phase, SPAN("Succeeded")) ||
+        asked >= 0 ? asked : sim_jsonx_int(pod, "spec.terminationGracePeriodSeconds", 30);
+    if (!sim_jsonx_span(pod, "spec.nodeName").n || span_eq(phase, SPAN("Succeeded")) ||
         span_eq(phase, SPAN("Failed")))
         return 0;
     return grace < 0 ? 1 : grace;
 }
 
-void pod_set_condition(json_t *pod, const char *type, const char *status, int64_t now_ms)
+void sim_pod_set_condition(json_t *pod, const char *type, const char *status,
+                           int64_t now_ms)
 {
     cleanup_buf struct buf now = {0};
     clock_format_s(&now, now_ms / 1000);
-    json_t *all = json_object_get(jsonx_make(pod, "status"), "conditions");
+    json_t *all = json_object_get(sim_jsonx_make(pod, "status"), "conditions");
     if (!json_is_array(all)) {
         all = json_array();
         json_object_set_new(json_object_get(pod, "status"), "conditions", all);
     }
     size_t i;
     json_t *c, *found = NULL;
-    json_array_foreach(all, i, c) if (strcmp(jsonx_str(c, "type"), type) == 0) found = c;
-    if (found && strcmp(jsonx_str(found, "status"), status) == 0)
+    json_array_foreach(all, i, c) if (strcmp(sim_jsonx_str(c, "type"), type) == 0) found =
+        c;
+    if (found && strcmp(sim_jsonx_str(found, "status"), status) == 0)
         return;
     if (!found) {
         found = json_pack("{s:s,s:n}", "type", type, "lastProbeTime");
         json_array_append_new(all, found);
     }
-    jsonx_set_str(found, "status", status);
-    jsonx_set_str(found, "lastTransitionTime", now.p);
+    sim_jsonx_set_str(found, "status", status);
+    sim_jsonx_set_str(found, "lastTransitionTime", now.p);
     json_object_del(found, "reason");
     json_object_del(found, "message");
 }
@@ -264,25 +268,25 @@ void pod_set_condition(json_t *pod, const char *type, const char *status, int64_
 static json_t *running_status(const json_t *container, const char *now)
 {
     return json_pack("{s:s,s:{s:{s:s}},s:{},s:b,s:i,s:s,s:s,s:s,s:b}", "name",
-                     jsonx_str(container, "name"), "state", "running", "startedAt", now,
-                     "lastState", "ready", 1, "restartCount", 0, "image",
-                     jsonx_str(container, "image"), "imageID", "", "containerID", "",
+                     sim_jsonx_str(container, "name"), "state", "running", "startedAt",
+                     now, "lastState", "ready", 1, "restartCount", 0, "image",
+                     sim_jsonx_str(container, "image"), "imageID", "", "containerID", "",
                      "started", 1);
 }
 
-void pod_run(json_t *pod, int64_t now_ms)
+void sim_pod_run(json_t *pod, int64_t now_ms)
 {
     static const char *const conditions[] = {"Initialized", "Ready", "ContainersReady",
                                              "PodScheduled"};
     cleanup_buf struct buf now = {0};
     clock_format_s(&now, now_ms / 1000);
-    json_t *status = jsonx_make(pod, "status"), *all = json_array(), *c;
+    json_t *status = sim_jsonx_make(pod, "status"), *all = json_array(), *c;
     size_t i;
-    jsonx_set_str(status, "phase", "Running");
+    sim_jsonx_set_str(status, "phase", "Running");
     for (i = 0; i < ARRAY_LEN(conditions); i++)
-        pod_set_condition(pod, conditions[i], "True", now_ms);
-    jsonx_default_str(status, "startTime", now.p);
-    json_array_foreach(jsonx_at(pod, "spec.containers"), i, c)
+        sim_pod_set_condition(pod, conditions[i], "True", now_ms);
+    sim_jsonx_default_str(status, "startTime", now.p);
+    json_array_foreach(sim_jsonx_at(pod, "spec.containers"), i, c)
         json_array_append_new(all, running_status(c, now.p));
     json_object_set_new(status, "containerStatuses", all);
 }

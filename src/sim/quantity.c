@@ -103,7 +103,7 @@ static bool parse_number(struct span *s, wide *nano, int *more_digits)
     return digits > 0;
 }
 
-bool quantity_parse(struct span s, struct quantity *q)
+bool sim_quantity_parse(struct span s, struct quantity *q)
 {
     bool negative = s.n && s.p[0] == '-';
     if (s.n && (s.p[0] == '-' || s.p[0] == '+'))
@@ -125,12 +125,12 @@ bool quantity_parse(struct span s, struct quantity *q)
     return true;
 }
 
-bool quantity_is_whole(struct quantity q)
+bool sim_quantity_is_whole(struct quantity q)
 {
     return q.nano % NANO == 0;
 }
 
-int quantity_cmp(struct quantity a, struct quantity b)
+int sim_quantity_cmp(struct quantity a, struct quantity b)
 {
     return (a.nano > b.nano) - (a.nano < b.nano);
 }
@@ -149,7 +149,7 @@ static void add_decimal(struct buf *out, wide v, bool exponent)
         buf_printf(out, "e%d", power);
 }
 
-void quantity_format(struct quantity q, struct buf *out)
+void sim_quantity_format(struct quantity q, struct buf *out)
 {
     wide v = q.nano, whole = q.nano / NANO;
     if (v == 0) {
@@ -157,7 +157,7 @@ void quantity_format(struct quantity q, struct buf *out)
         return;
     }
     bool small = whole > -1024 && whole < 1024;
-    if (q.form != QUANTITY_BINARY || small || !quantity_is_whole(q)) {
+    if (q.form != QUANTITY_BINARY || small || !sim_quantity_is_whole(q)) {
         add_decimal(out, v, q.form == QUANTITY_EXPONENT);
         return;
     }

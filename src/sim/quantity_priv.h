@@ -19,8 +19,8 @@ struct quantity {
     enum quantity_form form;     /* how it was written */
 };
 
-bool quantity_parse(struct span s, struct quantity *q);
-void quantity_format(struct quantity q, struct buf *out);
-bool quantity_is_whole(struct quantity q);
+bool sim_quantity_parse(struct span s, struct quantity *q);
+void sim_quantity_format(struct quantity q, struct buf *out);
+bool sim_quantity_is_whole(struct quantity q);
 /* <0, 0, >0 */
-int quantity_cmp(struct quantity a, struct quantity b);
+int sim_quantity_cmp(struct quantity a, struct quantity b);

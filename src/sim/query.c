@@ -29,7 +29,7 @@ static struct span decode(char *p, size_t n)
     return (struct span){p, out};
 }
 
-void query_init(struct query *q, const char *raw)
+void sim_query_init(struct query *q, const char *raw)
 {
     *q = (struct query){.text = xstrdup(raw ? raw : "")};
     struct span rest = span_of(q->text);
@@ -43,7 +43,7 @@ void query_init(struct query *q, const char *raw)
     }
 }
 
-void query_fini(struct query *q)
+void sim_query_fini(struct query *q)
 {
     free(q->text);
     *q = (struct query){0};
@@ -57,28 +57,28 @@ static size_t find(const struct query *q, const char *key)
     return i;
 }
 
-struct span query_get(const struct query *q, const char *key)
+struct span sim_query_get(const struct query *q, const char *key)
 {
     size_t i = find(q, key);
     return i < q->n && q->pairs[i].value.n ? q->pairs[i].value : (struct span){NULL, 0};
 }
 
-bool query_has(const struct query *q, const char *key)
+bool sim_query_has(const struct query *q, const char *key)
 {
     return find(q, key) < q->n;
 }
 
-bool query_bool(const struct query *q, const char *key)
+bool sim_query_bool(const struct query *q, const char *key)
 {
-    struct span v = query_get(q, key);
-    return query_has(q, key) && !span_eq_nocase(v, SPAN("false")) &&
+    struct span v = sim_query_get(q, key);
+    return sim_query_has(q, key) && !span_eq_nocase(v, SPAN("false")) &&
            !span_eq(v, SPAN("0"));
 }
 
-int query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
-              struct err *err)
+int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
+                  struct err *err)
 {
-    struct span v = query_get(q, key);
+    struct span v = sim_query_get(q, key);
     *out = otherwise;
     if (v.p && !span_i64(v, out))
         return err_set(err, ERR_INVALID, "%s: parsing \"%.*s\": invalid syntax", key,
@@ -99,9 +99,9 @@ static bool take_duration(struct span *s, int64_t *ms)
     return opt_parse_duration(part, ms, NULL) == 0;
 }
 
-int query_timeout_ms(const struct query *q, int64_t *ms, struct err *err)
+int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err)
 {
-    struct span v = query_get(q, "timeout");
+    struct span v = sim_query_get(q, "timeout");
     *ms = 0;
     while (v.n) {
         int64_t part;

@@ -20,17 +20,17 @@ struct query {
     size_t n;
 };
 
-void query_init(struct query *q, const char *raw); /* NULL is an empty query */
-void query_fini(struct query *q);
-#define cleanup_query __attribute__((cleanup(query_fini)))
+void sim_query_init(struct query *q, const char *raw); /* NULL is an empty query */
+void sim_query_fini(struct query *q);
+#define cleanup_query __attribute__((cleanup(sim_query_fini)))
 
 /* The first value under the key; {NULL, 0} when there is none or it is empty. */
-struct span query_get(const struct query *q, const char *key);
-bool query_has(const struct query *q, const char *key);
+struct span sim_query_get(const struct query *q, const char *key);
+bool sim_query_has(const struct query *q, const char *key);
 /* As the API server reads it: absent, "false" and "0" are false, all else is true. */
-bool query_bool(const struct query *q, const char *key);
+bool sim_query_bool(const struct query *q, const char *key);
 /* A whole number, `otherwise` when absent; ERR_INVALID when it is something else. */
-int query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
-              struct err *err);
+int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
+                  struct err *err);
 /* ?timeout=: "3s", "500ms", "1m30s"; 0 when absent. */
-int query_timeout_ms(const struct query *q, int64_t *ms, struct err *err);
+int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err);

@@ -13,11 +13,11 @@ static void in_namespace(struct route *r, struct span group, struct span version
 {
     struct span ns = part(&rest), plural = part(&rest);
     if (!plural.n) {
-        r->kind = kind_by_plural(group, version, SPAN("namespaces"));
+        r->kind = sim_kind_by_plural(group, version, SPAN("namespaces"));
         r->name = ns;
         return;
     }
-    r->kind = kind_by_plural(group, version, plural);
+    r->kind = sim_kind_by_plural(group, version, plural);
     if (r->kind && !r->kind->namespaced)
         r->kind = NULL;
     r->ns = ns;
@@ -27,7 +27,7 @@ static void in_namespace(struct route *r, struct span group, struct span version
         r->kind = NULL;
 }
 
-struct route route_parse(const char *path)
+struct route sim_route_parse(const char *path)
 {
     struct route r = {0};
     struct span rest = span_of(path), group = {"", 0};
@@ -42,7 +42,7 @@ struct route route_parse(const char *path)
     if (span_eq(plural, SPAN("namespaces")) && rest.n) {
         in_namespace(&r, group, version, rest);
     } else {
-        r.kind = kind_by_plural(group, version, plural);
+        r.kind = sim_kind_by_plural(group, version, plural);
         r.name = part(&rest);
         r.sub = part(&rest);
         if (rest.p || (r.kind && r.kind->namespaced && r.name.n))

@@ -12,4 +12,4 @@ struct route {
     struct span sub;         /* {NULL, 0}: the object itself */
 };
 
-struct route route_parse(const char *path);
+struct route sim_route_parse(const char *path);

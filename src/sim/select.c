@@ -21,8 +21,7 @@ static void add(struct selector *s, struct selector_term term)
     s->terms[s->n++] = term;
 }
 
-/* -- fields: a=b,c==d,e!=f ------------------------------------------------------------
- */
+/* -- fields: a=b,c==d,e!=f -- */
 
 static int field_term(struct selector *s, const struct kind *kind, struct span text,
                       struct err *err)
@@ -39,7 +38,7 @@ static int field_term(struct selector *s, const struct kind *kind, struct span t
     if (value.n && value.p[0] == '=' && !unequal)
         value = (struct span){value.p + 1, value.n - 1};
     key = span_trim(key);
-    int field = kind_field(kind, key);
+    int field = sim_kind_field(kind, key);
     if (field < 0)
         return err_set(err, ERR_INVALID, "field label not supported: %.*s",
                        SPAN_ARG(key));
@@ -58,8 +57,7 @@ static int parse_fields(struct selector *s, const struct kind *kind, struct span
     return 0;
 }
 
-/* -- labels: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1 -----------------
- */
+/* -- labels: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1 -- */
 
 static int bad(struct span text, struct err *err)
 {
@@ -110,7 +108,7 @@ static bool value_set(struct span *s, struct span *values)
     char *out = (char *)s->p, *at = out; /* our own copy of the text */
     do {
         struct span v = word(s);
-        if (!name_is_label_value(v))
+        if (!sim_name_is_label_value(v))
             return false;
         if (at != out)
             *at++ = ',';
@@ -139,7 +137,7 @@ static bool compare_term(struct span *s, struct selector_term *term)
         int64_t number;
         if (term->op >= OP_GREATER)
             return span_i64(term->values, &number);
-        return name_is_label_value(term->values);
+        return sim_name_is_label_value(term->values);
     }
     return false;
 }
@@ -149,7 +147,7 @@ static bool label_term(struct span *s, struct selector_term *term)
     skip_space(s);
     bool absent = take(s, "!");
     term->key = word(s);
-    if (!name_is_qualified(term->key))
+    if (!sim_name_is_qualified(term->key))
         return false;
     term->op = absent ? OP_ABSENT : OP_EXISTS;
     if (!s->n || s->p[0] == ',')
@@ -180,8 +178,8 @@ static int parse_labels(struct selector *s, struct span text, struct err *err)
     return 0;
 }
 
-int selector_init(struct selector *s, const struct kind *kind, struct span ns,
-                  struct span labels, struct span fields, struct err *err)
+int sim_selector_init(struct selector *s, const struct kind *kind, struct span ns,
+                      struct span labels, struct span fields, struct err *err)
 {
     *s = (struct selector){.text = xmalloc(ns.n + labels.n + fields.n + 1)};
     char *at = s->text;
@@ -196,7 +194,7 @@ int selector_init(struct selector *s, const struct kind *kind, struct span ns,
     return parse_labels(s, labels, err) || parse_fields(s, kind, fields, err) ? -1 : 0;
 }
 
-void selector_fini(struct selector *s)
+void sim_selector_fini(struct selector *s)
 {
     free(s->text);
     free(s->terms);
@@ -245,7 +243,7 @@ static bool match_label(const struct selector_term *t, const struct object *o)
     }
 }
 
-bool selector_match(const struct selector *s, const struct object *o)
+bool sim_selector_match(const struct selector *s, const struct object *o)
 {
     if (s->ns.p && !span_eq(s->ns, o->ns))
         return false;

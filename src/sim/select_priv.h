@@ -22,7 +22,7 @@ struct selector {
 
 /* Spans may be {NULL, 0}. -1 with ERR_INVALID when a selector is malformed or names a
  * field that the kind cannot select by. */
-int selector_init(struct selector *s, const struct kind *kind, struct span ns,
-                  struct span labels, struct span fields, struct err *err);
-void selector_fini(struct selector *s);
-bool selector_match(const struct selector *s, const struct object *o);
+int sim_selector_init(struct selector *s, const struct kind *kind, struct span ns,
+                      struct span labels, struct span fields, struct err *err);
+void sim_selector_fini(struct selector *s);
+bool sim_selector_match(const struct selector *s, const struct object *o);

@@ -24,29 +24,29 @@ static const struct object *find_frozen(const struct frozen *f, struct span key)
 static void get_handle(struct call *c)
 {
     cleanup_buf struct buf key = {0};
-    const struct frozen *frozen = &c->api->frozen[kind_index(c->route.kind)];
+    const struct frozen *frozen = &c->api->frozen[sim_kind_index(c->route.kind)];
     bool stale =
-        frozen->on && span_eq(query_get(&c->query, "resourceVersion"), SPAN("0"));
-    kind_key(c->route.kind, c->route.ns, c->route.name, &key);
+        frozen->on && span_eq(sim_query_get(&c->query, "resourceVersion"), SPAN("0"));
+    sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key);
     const struct object *o = stale ? find_frozen(frozen, buf_span(&key))
-                                   : store_find(c->store, buf_span(&key));
+                                   : sim_store_find(c->store, buf_span(&key));
     if (!o) {
-        refuse_not_found(c, c->route.kind, c->route.name);
-    } else if (table_wanted(c->req->accept)) {
-        struct table t =
-            table_of(c->route.kind, c->now_ms, query_get(&c->query, "includeObject"));
+        sim_refuse_not_found(c, c->route.kind, c->route.name);
+    } else if (sim_table_wanted(c->req->accept)) {
+        struct table t = sim_table_of(c->route.kind, c->now_ms,
+                                      sim_query_get(&c->query, "includeObject"));
         c->reply->status = 200;
-        table_add(&t, true, o, &c->reply->body);
+        sim_table_add(&t, true, o, &c->reply->body);
         buf_addc(&c->reply->body, '\n');
     } else {
-        answer_object(c, 200, o);
+        sim_answer_object(c, 200, o);
     }
 }
 
 static int refuse_method(struct call *c)
 {
-    return refuse(c, 405,
-                  "the server does not allow this method on the requested resource");
+    return sim_refuse(c, 405,
+                      "the server does not allow this method on the requested resource");
 }
 
 /* Is there something of that name below an object? */
@@ -59,13 +59,13 @@ static bool knows_sub(const struct kind *kind, struct span sub)
 static void collection(struct call *c)
 {
     if (strcmp(c->req->method, "GET") == 0) {
-        if (query_bool(&c->query, "watch"))
-            watch_handle(c);
+        if (sim_query_bool(&c->query, "watch"))
+            sim_watch_handle(c);
         else
-            list_handle(c);
+            sim_list_handle(c);
     } else if (strcmp(c->req->method, "POST") == 0 &&
                (c->route.ns.p || !c->route.kind->namespaced)) {
-        create_handle(c);
+        sim_create_handle(c);
     } else {
         refuse_method(c);
     }
@@ -76,13 +76,13 @@ static void single(struct call *c)
     const char *method = c->req->method;
     bool binding = span_eq(c->route.sub, SPAN("binding"));
     if (binding && strcmp(method, "POST") == 0)
-        binding_handle(c);
+        sim_binding_handle(c);
     else if (!binding && strcmp(method, "GET") == 0)
         get_handle(c);
     else if (!binding && (strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0))
-        update_handle(c);
+        sim_update_handle(c);
     else if (!c->route.sub.p && strcmp(method, "DELETE") == 0)
-        delete_handle(c);
+        sim_delete_handle(c);
     else
         refuse_method(c);
 }
@@ -92,12 +92,12 @@ static void dispatch(struct call *c)
     struct err err;
     int64_t timeout_ms;
     if (c->req->body.n > MAX_BODY) {
-        refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
-    } else if (query_timeout_ms(&c->query, &timeout_ms, &err)) {
-        refuse(c, 400, "%s", err.msg);
+        sim_refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
+    } else if (sim_query_timeout_ms(&c->query, &timeout_ms, &err)) {
+        sim_refuse(c, 400, "%s", err.msg);
     } else if (!c->route.kind || !knows_sub(c->route.kind, c->route.sub)) {
-        if (!discovery_handle(c))
-            refuse(c, 404, "the server could not find the requested resource");
+        if (!sim_discovery_handle(c))
+            sim_refuse(c, 404, "the server could not find the requested resource");
     } else if (c->route.name.p) {
         single(c);
     } else {
@@ -109,12 +109,12 @@ void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
                 struct api_reply *reply)
 {
     struct call c = {.api = api, .now_ms = now_ms, .req = req, .reply = reply};
-    c.route = route_parse(req->path);
-    c.store = c.route.kind ? api_store(api, c.route.kind) : NULL;
-    query_init(&c.query, req->query);
-    c.dry_run = query_get(&c.query, "dryRun").p;
+    c.route = sim_route_parse(req->path);
+    c.store = c.route.kind ? sim_api_store(api, c.route.kind) : NULL;
+    sim_query_init(&c.query, req->query);
+    c.dry_run = sim_query_get(&c.query, "dryRun").p;
     dispatch(&c);
-    query_fini(&c.query);
+    sim_query_fini(&c.query);
 }
 
 bool api_classify(const struct api_request *req, struct api_target *target)
@@ -127,7 +127,7 @@ bool api_classify(const struct api_request *req, struct api_target *target)
         {"PATCH", "", "patch"},
         {"DELETE", "deletecollection", "delete"},
     };
-    struct route r = route_parse(req->path);
+    struct route r = sim_route_parse(req->path);
     *target = (struct api_target){.verb = ""};
     if (!r.kind)
         return false;
@@ -137,8 +137,8 @@ bool api_classify(const struct api_request *req, struct api_target *target)
             target->verb = verbs[i][r.name.p ? 2 : 1];
     if (strcmp(target->verb, "list") == 0) {
         cleanup_query struct query q;
-        query_init(&q, req->query);
-        if (query_bool(&q, "watch"))
+        sim_query_init(&q, req->query);
+        if (sim_query_bool(&q, "watch"))
             target->verb = "watch";
     }
     return true;

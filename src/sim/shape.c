@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "sim/quantity_priv.h"
 
-const struct shape shape_meta[] = {
+const struct shape sim_shape_meta[] = {
     {"metadata", SHAPE_OBJECT},
     {"metadata.name", SHAPE_STRING},
     {"metadata.generateName", SHAPE_STRING},
@@ -23,11 +23,11 @@ const struct shape shape_meta[] = {
     {"metadata.managedFields", SHAPE_OBJECTS},
     {0},
 };
-const struct shape shape_namespace[] = {{"spec", SHAPE_OBJECT},
-                                        {"spec.finalizers", SHAPE_STRINGS},
-                                        {"status", SHAPE_OBJECT},
-                                        {0}};
-const struct shape shape_node[] = {
+const struct shape sim_shape_namespace[] = {{"spec", SHAPE_OBJECT},
+                                            {"spec.finalizers", SHAPE_STRINGS},
+                                            {"status", SHAPE_OBJECT},
+                                            {0}};
+const struct shape sim_shape_node[] = {
     {"spec", SHAPE_OBJECT},
     {"spec.unschedulable", SHAPE_BOOL},
     {"spec.taints", SHAPE_OBJECTS},
@@ -63,7 +63,7 @@ const struct shape shape_node[] = {
         "spec." list "[].volumeMounts", SHAPE_OBJECTS                                    \
     }
 
-const struct shape shape_pod[] = {
+const struct shape sim_shape_pod[] = {
     {"spec", SHAPE_OBJECT},
     CONTAINERS("containers"),
     CONTAINERS("initContainers"),
@@ -97,7 +97,7 @@ const struct shape shape_pod[] = {
     {"status.initContainerStatuses", SHAPE_OBJECTS},
     {0},
 };
-const struct shape shape_event[] = {
+const struct shape sim_shape_event[] = {
     {"involvedObject", SHAPE_OBJECT},
     {"involvedObject.kind", SHAPE_STRING},
     {"involvedObject.namespace", SHAPE_STRING},
@@ -118,7 +118,7 @@ const struct shape shape_event[] = {
     {"reportingInstance", SHAPE_STRING},
     {0},
 };
-const struct shape shape_event_v1[] = {
+const struct shape sim_shape_event_v1[] = {
     {"regarding", SHAPE_OBJECT},
     {"regarding.kind", SHAPE_STRING},
     {"regarding.namespace", SHAPE_STRING},
@@ -136,9 +136,9 @@ const struct shape shape_event_v1[] = {
     {"reportingInstance", SHAPE_STRING},
     {0},
 };
-const struct shape shape_configmap[] = {
+const struct shape sim_shape_configmap[] = {
     {"data", SHAPE_TEXTS}, {"binaryData", SHAPE_TEXTS}, {"immutable", SHAPE_BOOL}, {0}};
-const struct shape shape_lease[] = {
+const struct shape sim_shape_lease[] = {
     {"spec", SHAPE_OBJECT},
     {"spec.holderIdentity", SHAPE_STRING},
     {"spec.leaseDurationSeconds", SHAPE_INT},
@@ -147,7 +147,7 @@ const struct shape shape_lease[] = {
     {"spec.renewTime", SHAPE_MICRO},
     {0},
 };
-const struct shape shape_scv[] = {
+const struct shape sim_shape_scv[] = {
     {"spec", SHAPE_OBJECT},
     {"spec.updateInterval", SHAPE_INT},
     {"status", SHAPE_OBJECT},
@@ -168,11 +168,11 @@ const struct shape shape_scv[] = {
     {"status.cardList[].uuid", SHAPE_STRING},
     {0},
 };
-const struct shape shape_binding[] = {{"target", SHAPE_OBJECT},
-                                      {"target.kind", SHAPE_STRING},
-                                      {"target.name", SHAPE_STRING},
-                                      {0}};
-const struct shape shape_delete_options[] = {
+const struct shape sim_shape_binding[] = {{"target", SHAPE_OBJECT},
+                                          {"target.kind", SHAPE_STRING},
+                                          {"target.name", SHAPE_STRING},
+                                          {0}};
+const struct shape sim_shape_delete_options[] = {
     {"gracePeriodSeconds", SHAPE_INT},   {"preconditions", SHAPE_OBJECT},
     {"preconditions.uid", SHAPE_STRING}, {"preconditions.resourceVersion", SHAPE_STRING},
     {"propagationPolicy", SHAPE_STRING}, {0},
@@ -183,7 +183,7 @@ static int wrong(const struct shape *row, const json_t *v, const char *go,
 {
     return err_set(err, ERR_INVALID,
                    "json: cannot unmarshal %s into Go struct field %s of type %s",
-                   jsonx_type(v), row->path, go);
+                   sim_jsonx_type(v), row->path, go);
 }
 
 /* RFC 3339 with exactly six decimals, as Go's layout of a MicroTime demands. */
@@ -197,7 +197,7 @@ static bool is_micro_time(struct span s)
 
 static int check_time(const struct shape *row, json_t *v, struct err *err)
 {
-    struct span s = jsonx_text(v);
+    struct span s = sim_jsonx_text(v);
     int64_t seconds;
     if (!s.p)
         return wrong(row, v, "time.Time", err);
@@ -226,16 +226,16 @@ static int check_amount(json_t *map, const char *key, json_t *v, struct err *err
     cleanup_buf struct buf text = {0};
     struct quantity q;
     if (json_is_string(v))
-        buf_add_span(&text, jsonx_text(v));
+        buf_add_span(&text, sim_jsonx_text(v));
     else if (json_is_number(v))
         buf_printf(&text, "%.15g", json_number_value(v));
-    if (!text.n || !quantity_parse(buf_span(&text), &q))
+    if (!text.n || !sim_quantity_parse(buf_span(&text), &q))
         return err_set(err, ERR_INVALID,
                        "quantities must match the regular expression "
                        "'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'");
     cleanup_buf struct buf best = {0};
-    quantity_format(q, &best);
-    if (!json_is_string(v) || !span_eq(buf_span(&best), jsonx_text(v)))
+    sim_quantity_format(q, &best);
+    if (!json_is_string(v) || !span_eq(buf_span(&best), sim_jsonx_text(v)))
         json_object_set_new(map, key, json_stringn(best.p, best.n));
     return 0;
 }
@@ -309,7 +309,7 @@ static int follow(const struct shape *row, json_t *at, const char *path, struct 
     return 0;
 }
 
-int shape_check(const struct shape *rows, json_t *object, struct err *err)
+int sim_shape_check(const struct shape *rows, json_t *object, struct err *err)
 {
     for (const struct shape *row = rows; row->path; row++)
         if (follow(row, object, row->path, err))

@@ -29,10 +29,10 @@ struct shape {
     enum shape_type type;
 };
 
-extern const struct shape shape_meta[]; /* of every kind; ends with a NULL path */
-extern const struct shape shape_namespace[], shape_node[], shape_pod[], shape_event[],
-    shape_event_v1[], shape_configmap[], shape_lease[], shape_scv[], shape_binding[],
-    shape_delete_options[];
+extern const struct shape sim_shape_meta[]; /* of every kind; ends with a NULL path */
+extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod[],
+    sim_shape_event[], sim_shape_event_v1[], sim_shape_configmap[], sim_shape_lease[],
+    sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[];
 
 /* -1 when a member has the wrong type; the message is the one of Go's decoder. */
-int shape_check(const struct shape *rows, json_t *object, struct err *err);
+int sim_shape_check(const struct shape *rows, json_t *object, struct err *err);

@@ -23,7 +23,7 @@ static void add_details(struct buf *out, const struct status_about *about)
         add_member(out, "uid", span_of(about->uid));
     if (about->causes) {
         buf_adds(out, ",\"causes\":");
-        jsonx_dump(out, about->causes);
+        sim_jsonx_dump(out, about->causes);
     }
     if (about->retry_s > 0)
         buf_printf(out, ",\"retryAfterSeconds\":%lld", (long long)about->retry_s);
@@ -34,8 +34,8 @@ static void add_details(struct buf *out, const struct status_about *about)
     buf_addc(out, '}');
 }
 
-void status_write(struct buf *out, unsigned code, const char *reason, const char *message,
-                  const struct status_about *about)
+void sim_status_write(struct buf *out, unsigned code, const char *reason,
+                      const char *message, const struct status_about *about)
 {
     buf_adds(out, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
                   "\"status\":\"Failure\"");
@@ -46,8 +46,8 @@ void status_write(struct buf *out, unsigned code, const char *reason, const char
     buf_printf(out, ",\"code\":%u}\n", code);
 }
 
-void status_write_success(struct buf *out, unsigned code,
-                          const struct status_about *about)
+void sim_status_write_success(struct buf *out, unsigned code,
+                              const struct status_about *about)
 {
     buf_adds(out, "{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{},"
                   "\"status\":\"Success\"");
@@ -57,7 +57,7 @@ void status_write_success(struct buf *out, unsigned code,
     buf_adds(out, "}\n");
 }
 
-const char *status_reason(unsigned code)
+const char *sim_status_reason(unsigned code)
 {
     switch (code) {
     case 400:
@@ -95,7 +95,7 @@ const char *status_reason(unsigned code)
     }
 }
 
-void faultlist_fini(struct faultlist *f)
+void sim_faultlist_fini(struct faultlist *f)
 {
     json_decref(f->causes);
     buf_fini(&f->text);
@@ -125,8 +125,8 @@ static void add_value(struct buf *out, const char *what, struct span value)
     buf_add_json(out, (struct span){value.p, value.n < SHOWN ? value.n : SHOWN});
 }
 
-void fault_invalid(struct faultlist *f, const char *field, struct span value,
-                   const char *detail)
+void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
+                       const char *detail)
 {
     cleanup_buf struct buf text = {0};
     add_value(&text, "Invalid value", value);
@@ -134,22 +134,22 @@ void fault_invalid(struct faultlist *f, const char *field, struct span value,
     add(f, "FieldValueInvalid", field, &text);
 }
 
-void fault_required(struct faultlist *f, const char *field, const char *detail)
+void sim_fault_required(struct faultlist *f, const char *field, const char *detail)
 {
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "Required value%s%s", detail[0] ? ": " : "", detail);
     add(f, "FieldValueRequired", field, &text);
 }
 
-void fault_forbidden(struct faultlist *f, const char *field, const char *detail)
+void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail)
 {
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "Forbidden: %s", detail);
     add(f, "FieldValueForbidden", field, &text);
 }
 
-void fault_unsupported(struct faultlist *f, const char *field, struct span value,
-                       const char *supported)
+void sim_fault_unsupported(struct faultlist *f, const char *field, struct span value,
+                           const char *supported)
 {
     cleanup_buf struct buf text = {0};
     add_value(&text, "Unsupported value", value);
@@ -157,22 +157,22 @@ void fault_unsupported(struct faultlist *f, const char *field, struct span value
     add(f, "FieldValueNotSupported", field, &text);
 }
 
-void fault_duplicate(struct faultlist *f, const char *field, struct span value)
+void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value)
 {
     cleanup_buf struct buf text = {0};
     add_value(&text, "Duplicate value", value);
     add(f, "FieldValueDuplicate", field, &text);
 }
 
-void fault_too_long(struct faultlist *f, const char *field, int64_t limit)
+void sim_fault_too_long(struct faultlist *f, const char *field, int64_t limit)
 {
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "Too long: may not be more than %lld bytes", (long long)limit);
     add(f, "FieldValueTooLong", field, &text);
 }
 
-void faultlist_message(const struct faultlist *f, struct buf *out, const char *group,
-                       const char *kind, struct span name)
+void sim_faultlist_message(const struct faultlist *f, struct buf *out, const char *group,
+                           const char *kind, struct span name)
 {
     buf_printf(out, "%s%s%s \"%.*s\" is invalid: ", kind, group[0] ? "." : "", group,
                SPAN_ARG(name));

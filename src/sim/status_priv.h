@@ -19,13 +19,13 @@ struct status_about {
 };
 
 /* Appends a Status object. `reason` may be NULL; `about` may be NULL. */
-void status_write(struct buf *out, unsigned code, const char *reason, const char *message,
-                  const struct status_about *about);
-void status_write_success(struct buf *out, unsigned code,
-                          const struct status_about *about);
+void sim_status_write(struct buf *out, unsigned code, const char *reason,
+                      const char *message, const struct status_about *about);
+void sim_status_write_success(struct buf *out, unsigned code,
+                              const struct status_about *about);
 
 /* The reason that goes with a code when nothing better is known: "Conflict" for 409. */
-const char *status_reason(unsigned code);
+const char *sim_status_reason(unsigned code);
 
 /* What is wrong with an object, field by field. {0} is empty. */
 struct faultlist {
@@ -34,18 +34,18 @@ struct faultlist {
     size_t n;
 };
 
-void faultlist_fini(struct faultlist *f);
-#define cleanup_faultlist __attribute__((cleanup(faultlist_fini)))
+void sim_faultlist_fini(struct faultlist *f);
+#define cleanup_faultlist __attribute__((cleanup(sim_faultlist_fini)))
 
-void fault_invalid(struct faultlist *f, const char *field, struct span value,
-                   const char *detail);
-void fault_required(struct faultlist *f, const char *field, const char *detail);
-void fault_forbidden(struct faultlist *f, const char *field, const char *detail);
-void fault_unsupported(struct faultlist *f, const char *field, struct span value,
-                       const char *supported);
-void fault_duplicate(struct faultlist *f, const char *field, struct span value);
-void fault_too_long(struct faultlist *f, const char *field, int64_t limit);
+void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
+                       const char *detail);
+void sim_fault_required(struct faultlist *f, const char *field, const char *detail);
+void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail);
+void sim_fault_unsupported(struct faultlist *f, const char *field, struct span value,
+                           const char *supported);
+void sim_fault_duplicate(struct faultlist *f, const char *field, struct span value);
+void sim_fault_too_long(struct faultlist *f, const char *field, int64_t limit);
 
 /* The message of the Status with reason Invalid: `Pod "p" is invalid: ...`. */
-void faultlist_message(const struct faultlist *f, struct buf *out, const char *group,
-                       const char *kind, struct span name);
+void sim_faultlist_message(const struct faultlist *f, struct buf *out, const char *group,
+                           const char *kind, struct span name);

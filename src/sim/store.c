@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-void store_init(struct store *s, const struct kind *kind, size_t max_events,
-                size_t max_bytes)
+void sim_store_init(struct store *s, const struct kind *kind, size_t max_events,
+                    size_t max_bytes)
 {
     *s = (struct store){.kind = kind, .max_events = max_events, .max_bytes = max_bytes};
 }
@@ -24,22 +24,22 @@ static void drop_first(struct store *s)
     s->floor_rv = e->rv;
     if (e->prev)
         s->bytes -= e->prev->bytes.n;
-    object_unref(e->now);
-    object_unref(e->prev);
+    sim_object_unref(e->now);
+    sim_object_unref(e->prev);
 }
 
-void store_fini(struct store *s)
+void sim_store_fini(struct store *s)
 {
     while (s->first_seq < s->next_seq)
         drop_first(s);
     for (size_t i = 0; i < s->n; i++)
-        object_unref(s->items[i]);
+        sim_object_unref(s->items[i]);
     free(s->items);
     free(s->ring);
     *s = (struct store){0};
 }
 
-size_t store_lower(const struct store *s, struct span key)
+size_t sim_store_lower(const struct store *s, struct span key)
 {
     size_t lo = 0, hi = s->n;
     if (hi && span_cmp(s->items[hi - 1]->key, key) < 0)
@@ -59,9 +59,9 @@ static bool is_at(const struct store *s, size_t i, struct span key)
     return i < s->n && span_eq(s->items[i]->key, key);
 }
 
-struct object *store_find(const struct store *s, struct span key)
+struct object *sim_store_find(const struct store *s, struct span key)
 {
-    size_t i = store_lower(s, key);
+    size_t i = sim_store_lower(s, key);
     return is_at(s, i, key) ? s->items[i] : NULL;
 }
 
@@ -84,16 +84,16 @@ static void record(struct store *s, enum change change, struct object *now,
         drop_first(s);
     if (s->next_seq - s->first_seq == s->ring_cap)
         grow_ring(s);
-    *slot(s, s->next_seq++) = (struct event){change, now->rv, object_ref(now), prev};
+    *slot(s, s->next_seq++) = (struct event){change, now->rv, sim_object_ref(now), prev};
     if (prev)
         s->bytes += prev->bytes.n;
     while (s->bytes > s->max_bytes && s->first_seq < s->next_seq)
         drop_first(s);
 }
 
-void store_put(struct store *s, struct object *o)
+void sim_store_put(struct store *s, struct object *o)
 {
-    size_t i = store_lower(s, o->key);
+    size_t i = sim_store_lower(s, o->key);
     if (is_at(s, i, o->key)) {
         struct object *prev = s->items[i];
         s->items[i] = o;
@@ -107,24 +107,24 @@ void store_put(struct store *s, struct object *o)
     record(s, CHANGE_ADDED, o, NULL);
 }
 
-void store_remove(struct store *s, struct object *last)
+void sim_store_remove(struct store *s, struct object *last)
 {
-    size_t i = store_lower(s, last->key);
+    size_t i = sim_store_lower(s, last->key);
     assert(is_at(s, i, last->key));
     struct object *prev = s->items[i];
     s->n--;
     memmove(s->items + i, s->items + i + 1, (s->n - i) * sizeof *s->items);
     record(s, CHANGE_DELETED, last, prev);
-    object_unref(last);
+    sim_object_unref(last);
 }
 
-const struct event *store_event(const struct store *s, uint64_t seq)
+const struct event *sim_store_event(const struct store *s, uint64_t seq)
 {
     assert(seq >= s->first_seq && seq < s->next_seq);
     return slot(s, seq);
 }
 
-uint64_t store_seq_after(const struct store *s, uint64_t rv)
+uint64_t sim_store_seq_after(const struct store *s, uint64_t rv)
 {
     uint64_t lo = s->first_seq, hi = s->next_seq;
     while (lo < hi) {
@@ -137,7 +137,7 @@ uint64_t store_seq_after(const struct store *s, uint64_t rv)
     return lo;
 }
 
-void store_compact(struct store *s, uint64_t rv)
+void sim_store_compact(struct store *s, uint64_t rv)
 {
     while (s->first_seq < s->next_seq)
         drop_first(s);
@@ -163,7 +163,7 @@ static void undo_init(struct undo *u, const struct store *s, uint64_t rv,
 {
     *u = (struct undo){0};
     map_init(&u->by_key, 0);
-    uint64_t first = store_seq_after(s, rv);
+    uint64_t first = sim_store_seq_after(s, rv);
     if (first < s->next_seq)
         u->events = xcalloc(s->next_seq - first, sizeof *u->events);
     for (uint64_t seq = first; seq < s->next_seq; seq++) {
@@ -183,12 +183,12 @@ static void undo_fini(struct undo *u)
     map_fini(&u->by_key);
 }
 
-void store_walk(const struct store *s, uint64_t rv, struct span from, store_each_fn each,
-                void *ctx)
+void sim_store_walk(const struct store *s, uint64_t rv, struct span from,
+                    store_each_fn each, void *ctx)
 {
     struct undo u;
     undo_init(&u, s, rv, from);
-    size_t i = store_lower(s, from), k = 0;
+    size_t i = sim_store_lower(s, from), k = 0;
     bool go_on = true;
     while (go_on && (i < s->n || k < u.n)) {
         bool old = k < u.n &&

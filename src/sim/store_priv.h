@@ -38,28 +38,29 @@ struct store {
     uint64_t floor_rv; /* all changes after this version are kept */
 };
 
-void store_init(struct store *s, const struct kind *kind, size_t max_events,
-                size_t max_bytes);
-void store_fini(struct store *s);
+void sim_store_init(struct store *s, const struct kind *kind, size_t max_events,
+                    size_t max_bytes);
+void sim_store_fini(struct store *s);
 
-struct object *store_find(const struct store *s, struct span key); /* borrowed; NULL */
+struct object *sim_store_find(const struct store *s,
+                              struct span key); /* borrowed; NULL */
 /* Position of the first object whose key is not below `key`. */
-size_t store_lower(const struct store *s, struct span key);
+size_t sim_store_lower(const struct store *s, struct span key);
 
 /* Adds the object or replaces the one with its key. Takes it. */
-void store_put(struct store *s, struct object *o);
+void sim_store_put(struct store *s, struct object *o);
 /* Takes the object with last's key out; `last` is its last state. Takes `last`. */
-void store_remove(struct store *s, struct object *last);
+void sim_store_remove(struct store *s, struct object *last);
 
 /* An event by its number, which must be kept. */
-const struct event *store_event(const struct store *s, uint64_t seq);
+const struct event *sim_store_event(const struct store *s, uint64_t seq);
 /* Number of the first event after the version. */
-uint64_t store_seq_after(const struct store *s, uint64_t rv);
+uint64_t sim_store_seq_after(const struct store *s, uint64_t rv);
 /* Drops all history up to and with `rv`, the present version. */
-void store_compact(struct store *s, uint64_t rv);
+void sim_store_compact(struct store *s, uint64_t rv);
 
 /* Walks the objects as they were at version rv, in order, from the first key that is not
  * below `from`, until `each` answers false. rv must not be below floor_rv. */
 typedef bool (*store_each_fn)(void *ctx, struct object *o);
-void store_walk(const struct store *s, uint64_t rv, struct span from, store_each_fn each,
-                void *ctx);
+void sim_store_walk(const struct store *s, uint64_t rv, struct span from,
+                    store_each_fn each, void *ctx);

@@ -3,7 +3,7 @@
 
 #include "sim/columns_priv.h"
 
-bool table_wanted(const char *accept)
+bool sim_table_wanted(const char *accept)
 {
     struct span rest = span_of(accept);
     struct span first = span_cut(&rest, ','); /* what the client likes best */
@@ -17,7 +17,7 @@ bool table_wanted(const char *accept)
     return table && v1 && span_eq(span_trim(type), SPAN("application/json"));
 }
 
-struct table table_of(const struct kind *kind, int64_t now_ms, struct span include)
+struct table sim_table_of(const struct kind *kind, int64_t now_ms, struct span include)
 {
     enum table_rows rows = span_eq(include, SPAN("Object")) ? TABLE_OBJECTS
                            : span_eq(include, SPAN("None")) ? TABLE_CELLS
@@ -38,8 +38,8 @@ static void add_columns(const struct kind *kind, struct buf *out)
     }
 }
 
-void table_begin(const struct table *t, bool with_columns, struct span metadata,
-                 struct buf *out)
+void sim_table_begin(const struct table *t, bool with_columns, struct span metadata,
+                     struct buf *out)
 {
     buf_printf(out,
                "{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":%.*s,"
@@ -65,16 +65,16 @@ static void add_cells(const struct table *t, const json_t *root, struct buf *out
     }
 }
 
-void table_add_row(const struct table *t, const struct object *o, struct buf *out)
+void sim_table_add_row(const struct table *t, const struct object *o, struct buf *out)
 {
-    cleanup_json json_t *root = object_parse(o);
+    cleanup_json json_t *root = sim_object_parse(o);
     buf_adds(out, "{\"cells\":[");
     add_cells(t, root, out);
     buf_addc(out, ']');
     if (t->rows == TABLE_METADATA) {
         buf_adds(out, ",\"object\":{\"kind\":\"PartialObjectMetadata\","
                       "\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":");
-        jsonx_dump(out, json_object_get(root, "metadata"));
+        sim_jsonx_dump(out, json_object_get(root, "metadata"));
         buf_addc(out, '}');
     } else if (t->rows == TABLE_OBJECTS) {
         buf_adds(out, ",\"object\":");
@@ -83,12 +83,12 @@ void table_add_row(const struct table *t, const struct object *o, struct buf *ou
     buf_addc(out, '}');
 }
 
-void table_add(const struct table *t, bool with_columns, const struct object *o,
-               struct buf *out)
+void sim_table_add(const struct table *t, bool with_columns, const struct object *o,
+                   struct buf *out)
 {
     cleanup_buf struct buf meta = {0};
     buf_printf(&meta, "{\"resourceVersion\":\"%llu\"}", (unsigned long long)o->rv);
-    table_begin(t, with_columns, buf_span(&meta), out);
-    table_add_row(t, o, out);
+    sim_table_begin(t, with_columns, buf_span(&meta), out);
+    sim_table_add_row(t, o, out);
     buf_adds(out, "]}");
 }

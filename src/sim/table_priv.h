@@ -21,14 +21,14 @@ struct table {
 };
 
 /* Does the Accept header prefer a table? */
-bool table_wanted(const char *accept);
+bool sim_table_wanted(const char *accept);
 /* `include` is the value of ?includeObject=. */
-struct table table_of(const struct kind *kind, int64_t now_ms, struct span include);
+struct table sim_table_of(const struct kind *kind, int64_t now_ms, struct span include);
 
 /* Begins a table, up to the bracket behind which the rows go; "]}" ends it. */
-void table_begin(const struct table *t, bool with_columns, struct span metadata,
-                 struct buf *out);
-void table_add_row(const struct table *t, const struct object *o, struct buf *out);
+void sim_table_begin(const struct table *t, bool with_columns, struct span metadata,
+                     struct buf *out);
+void sim_table_add_row(const struct table *t, const struct object *o, struct buf *out);
 /* A whole table with one row. */
-void table_add(const struct table *t, bool with_columns, const struct object *o,
-               struct buf *out);
+void sim_table_add(const struct table *t, bool with_columns, const struct object *o,
+                   struct buf *out);

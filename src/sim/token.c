@@ -39,7 +39,7 @@ static bool decode(struct buf *out, struct span s)
     return true;
 }
 
-void token_write(struct buf *out, int64_t rv, struct span last)
+void sim_token_write(struct buf *out, int64_t rv, struct span last)
 {
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"v\":\"meta.k8s.io/v1\",\"rv\":%lld,\"start\":", (long long)rv);
@@ -49,7 +49,7 @@ void token_write(struct buf *out, int64_t rv, struct span last)
     encode(out, buf_span(&text));
 }
 
-bool token_read(struct span text, struct token *t)
+bool sim_token_read(struct span text, struct token *t)
 {
     *t = (struct token){0};
     cleanup_buf struct buf plain = {0};
@@ -58,8 +58,8 @@ bool token_read(struct span text, struct token *t)
     cleanup_json json_t *j =
         json_loadb(plain.p ? plain.p : "", plain.n, JSON_ALLOW_NUL, NULL);
     json_t *rv = json_object_get(j, "rv");
-    struct span start = jsonx_span(j, "start");
-    if (strcmp(jsonx_str(j, "v"), "meta.k8s.io/v1") != 0 || !json_is_integer(rv) ||
+    struct span start = sim_jsonx_span(j, "start");
+    if (strcmp(sim_jsonx_str(j, "v"), "meta.k8s.io/v1") != 0 || !json_is_integer(rv) ||
         !start.n)
         return false;
     t->rv = json_integer_value(rv);

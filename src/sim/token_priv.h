@@ -17,6 +17,6 @@ struct token {
 };
 
 /* `last` is the last key that was sent. */
-void token_write(struct buf *out, int64_t rv, struct span last);
+void sim_token_write(struct buf *out, int64_t rv, struct span last);
 /* False when the text is no token. Release with buf_fini(&t->start) in every case. */
-bool token_read(struct span text, struct token *t);
+bool sim_token_read(struct span text, struct token *t);

@@ -10,8 +10,8 @@
 static struct object *find(struct call *c)
 {
     cleanup_buf struct buf key = {0};
-    return store_find(c->store,
-                      kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+    return sim_store_find(c->store,
+                          sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
 }
 
 static bool is_status(const struct call *c)
@@ -22,23 +22,25 @@ static bool is_status(const struct call *c)
 /* The body's names must be those of the URL. */
 static int check_names(struct call *c, const json_t *object)
 {
-    struct span name = jsonx_span(object, "metadata.name");
-    struct span ns = jsonx_span(object, "metadata.namespace");
+    struct span name = sim_jsonx_span(object, "metadata.name");
+    struct span ns = sim_jsonx_span(object, "metadata.namespace");
     if (!name.n)
-        return refuse(
+        return sim_refuse(
             c, 400,
             "the name of the object (%.*s based on URL) was undeterminable: name "
             "must be provided",
             SPAN_ARG(c->route.name));
     if (!span_eq(name, c->route.name))
-        return refuse(c, 400,
-                      "the name of the object (%.*s) does not match the name on the URL "
-                      "(%.*s)",
-                      SPAN_ARG(name), SPAN_ARG(c->route.name));
+        return sim_refuse(
+            c, 400,
+            "the name of the object (%.*s) does not match the name on the URL "
+            "(%.*s)",
+            SPAN_ARG(name), SPAN_ARG(c->route.name));
     if (ns.n && !span_eq(ns, c->route.ns))
-        return refuse(c, 400,
-                      "the namespace of the provided object does not match the namespace "
-                      "sent on the request");
+        return sim_refuse(
+            c, 400,
+            "the namespace of the provided object does not match the namespace "
+            "sent on the request");
     return 0;
 }
 
@@ -75,14 +77,15 @@ static void keep_other_half(struct call *c, json_t *object, const json_t *old)
 
 static int check_version(struct call *c, const json_t *object, const struct object *o)
 {
-    struct span wanted = jsonx_span(object, "metadata.resourceVersion");
+    struct span wanted = sim_jsonx_span(object, "metadata.resourceVersion");
     int64_t rv;
     if (!wanted.n)
         return 0;
     if (!span_i64(wanted, &rv))
-        return refuse(c, 400, "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                      SPAN_ARG(wanted));
-    return (uint64_t)rv == o->rv ? 0 : refuse_modified(c);
+        return sim_refuse(c, 400,
+                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
+                          SPAN_ARG(wanted));
+    return (uint64_t)rv == o->rv ? 0 : sim_refuse_modified(c);
 }
 
 /* Checks the new tree against the old one, and stores it unless nothing has changed. */
@@ -97,74 +100,73 @@ static void replace(struct call *c, json_t *object, const json_t *old, struct ob
     if (kind->fill && !is_status(c))
         kind->fill(object);
     keep_other_half(c, object, old);
-    meta_carry_over(object, old, &f);
-    meta_check(kind, object, &f);
+    sim_meta_carry_over(object, old, &f);
+    sim_meta_check(kind, object, &f);
     if (kind->check)
         kind->check(object, old, &f);
     if (f.n) {
-        refuse_invalid(c, c->route.name, &f);
+        sim_refuse_invalid(c, c->route.name, &f);
         return;
     }
     if (kind->generation)
-        meta_count_change(object, old, kind->status);
+        sim_meta_count_change(object, old, kind->status);
     keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
                 "resourceVersion");
     if (json_equal(object, (json_t *)old)) {
-        answer_object(c, 200, o);
+        sim_answer_object(c, 200, o);
     } else if (c->dry_run) {
-        struct object *made = object_new(kind, object, o->rv);
-        answer_object(c, 200, made);
-        object_unref(made);
+        struct object *made = sim_object_new(kind, object, o->rv);
+        sim_answer_object(c, 200, made);
+        sim_object_unref(made);
     } else {
-        const struct object *now = change_put(c->api, kind, object);
-        answer_object(c, 200, now);
-        bool over = now->deleting && !meta_has_finalizers(object) &&
-                    jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
+        const struct object *now = sim_change_put(c->api, kind, object);
+        sim_answer_object(c, 200, now);
+        bool over = now->deleting && !sim_meta_has_finalizers(object) &&
+                    sim_jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
         if (over)
-            change_remove(c->api, now);
+            sim_change_remove(c->api, now);
     }
 }
 
-/* -- PUT
- * ---------------------------------------------------------------------------------- */
+/* -- PUT -- */
 
 static int put_absent(struct call *c, json_t *object)
 {
     if (!c->route.kind->create_on_put || is_status(c))
-        return refuse_not_found(c, c->route.kind, c->route.name);
-    if (create_prepare(c, object, false))
+        return sim_refuse_not_found(c, c->route.kind, c->route.name);
+    if (sim_create_prepare(c, object, false))
         return -1;
-    create_store(c, object);
+    sim_create_store(c, object);
     return -1;
 }
 
 static int check_put(struct call *c, const json_t *object, const struct object *o)
 {
-    struct span uid = jsonx_span(object, "metadata.uid");
+    struct span uid = sim_jsonx_span(object, "metadata.uid");
     if (uid.n && !span_eq(uid, o->uid))
-        return refuse_precondition(c, "UID", uid.p, o->uid);
-    if (jsonx_span(object, "metadata.resourceVersion").n || c->route.kind->unconditional)
+        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
+    if (sim_jsonx_span(object, "metadata.resourceVersion").n ||
+        c->route.kind->unconditional)
         return 0;
     cleanup_faultlist struct faultlist f = {0};
-    fault_invalid(&f, "metadata.resourceVersion", SPAN("0x0"),
-                  "must be specified for an update");
-    return refuse_invalid(c, c->route.name, &f);
+    sim_fault_invalid(&f, "metadata.resourceVersion", SPAN("0x0"),
+                      "must be specified for an update");
+    return sim_refuse_invalid(c, c->route.name, &f);
 }
 
 static void put(struct call *c)
 {
-    cleanup_json json_t *object = body_object(c);
+    cleanup_json json_t *object = sim_body_object(c);
     if (!object || check_names(c, object))
         return;
     struct object *o = find(c);
     if (!o ? put_absent(c, object) : check_put(c, object, o))
         return;
-    cleanup_json json_t *old = object_parse(o);
+    cleanup_json json_t *old = sim_object_parse(o);
     replace(c, object, old, o);
 }
 
-/* -- PATCH
- * -------------------------------------------------------------------------------- */
+/* -- PATCH -- */
 
 static const char merge_type[] = "application/merge-patch+json";
 static const char strategic_type[] = "application/strategic-merge-patch+json";
@@ -172,9 +174,9 @@ static const char strategic_type[] = "application/strategic-merge-patch+json";
 static int check_patch_type(struct call *c)
 {
     bool strategic = !c->route.kind->custom;
-    if (body_is(c, merge_type) || (strategic && body_is(c, strategic_type)))
+    if (sim_body_is(c, merge_type) || (strategic && sim_body_is(c, strategic_type)))
         return 0;
-    return refuse(
+    return sim_refuse(
         c, 415,
         "the body of the request was in an unknown format - accepted media types "
         "include: %s%s%s",
@@ -185,22 +187,23 @@ static int check_patch_type(struct call *c)
 static json_t *patched(struct call *c, const json_t *old)
 {
     struct err err;
-    cleanup_json json_t *patch = jsonx_parse(c->req->body, &err);
+    cleanup_json json_t *patch = sim_jsonx_parse(c->req->body, &err);
     if (!json_is_object(patch)) {
-        refuse(c, 400, "error decoding patch: %s", patch ? "no JSON object" : err.msg);
+        sim_refuse(c, 400, "error decoding patch: %s",
+                   patch ? "no JSON object" : err.msg);
         return NULL;
     }
     cleanup_json json_t *object = json_deep_copy(old);
-    if (body_is(c, merge_type)) {
-        patch_merge(object, patch);
-    } else if (patch_strategic(object, patch, &err)) {
-        refuse(c, 422, "%s", err.msg);
+    if (sim_body_is(c, merge_type)) {
+        sim_patch_merge(object, patch);
+    } else if (sim_patch_strategic(object, patch, &err)) {
+        sim_refuse(c, 422, "%s", err.msg);
         return NULL;
     }
-    jsonx_strip_nulls(object);
+    sim_jsonx_strip_nulls(object);
     if (!json_is_object(json_object_get(object, "metadata")))
         json_object_set_new(object, "metadata", json_object());
-    if (body_check(c, object))
+    if (sim_body_check(c, object))
         return NULL;
     return json_incref(object);
 }
@@ -211,17 +214,17 @@ static void patch(struct call *c)
         return;
     struct object *o = find(c);
     if (!o) {
-        refuse_not_found(c, c->route.kind, c->route.name);
+        sim_refuse_not_found(c, c->route.kind, c->route.name);
         return;
     }
-    cleanup_json json_t *old = object_parse(o);
+    cleanup_json json_t *old = sim_object_parse(o);
     cleanup_json json_t *object = patched(c, old);
     if (!object || check_names(c, object))
         return;
     replace(c, object, old, o);
 }
 
-void update_handle(struct call *c)
+void sim_update_handle(struct call *c)
 {
     if (strcmp(c->req->method, "PUT") == 0)
         put(c);

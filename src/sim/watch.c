@@ -36,19 +36,18 @@ struct api_watch {
     bool woken;
 };
 
-/* -- opening
- * ------------------------------------------------------------------------------ */
+/* -- opening -- */
 
 static int check_options(struct call *c)
 {
-    if (query_has(&c->query, "sendInitialEvents"))
-        return refuse_option(c, "sendInitialEvents",
-                             "sendInitialEvents is forbidden for watch unless the "
-                             "WatchList feature gate is enabled");
-    if (query_get(&c->query, "resourceVersionMatch").p)
-        return refuse_option(c, "resourceVersionMatch",
-                             "resourceVersionMatch is forbidden for watch unless "
-                             "sendInitialEvents is provided");
+    if (sim_query_has(&c->query, "sendInitialEvents"))
+        return sim_refuse_option(c, "sendInitialEvents",
+                                 "sendInitialEvents is forbidden for watch unless the "
+                                 "WatchList feature gate is enabled");
+    if (sim_query_get(&c->query, "resourceVersionMatch").p)
+        return sim_refuse_option(c, "resourceVersionMatch",
+                                 "resourceVersionMatch is forbidden for watch unless "
+                                 "sendInitialEvents is provided");
     return 0;
 }
 
@@ -56,15 +55,15 @@ static int read_times(struct call *c, struct api_watch *w)
 {
     struct err err;
     int64_t seconds;
-    if (query_int(&c->query, "timeoutSeconds", 0, &seconds, &err))
-        return refuse(c, 400, "%s", err.msg);
+    if (sim_query_int(&c->query, "timeoutSeconds", 0, &seconds, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
     if (seconds <= 0)
         seconds = MIN_TIMEOUT_S + (int64_t)rng_below(&c->api->rng, MIN_TIMEOUT_S);
     if (seconds > INT32_MAX)
         seconds = INT32_MAX;
     w->end_ms = c->now_ms + seconds * 1000;
     w->bookmark_ms = c->now_ms + BOOKMARK_MS;
-    w->bookmarks = query_bool(&c->query, "allowWatchBookmarks");
+    w->bookmarks = sim_query_bool(&c->query, "allowWatchBookmarks");
     w->last_bookmark_sent = seconds * 1000 <= LAST_BOOKMARK_MS; /* too short for one */
     return 0;
 }
@@ -72,18 +71,19 @@ static int read_times(struct call *c, struct api_watch *w)
 /* Where the watch begins. */
 static int read_version(struct call *c, struct api_watch *w)
 {
-    struct span text = query_get(&c->query, "resourceVersion");
+    struct span text = sim_query_get(&c->query, "resourceVersion");
     int64_t rv = 0;
     if (text.p && (!span_i64(text, &rv) || rv < 0))
-        return refuse(c, 400, "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                      SPAN_ARG(text));
+        return sim_refuse(c, 400,
+                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
+                          SPAN_ARG(text));
     if (rv == 0) {
-        w->initial = list_collect(c->store, &w->selector, c->api->rv, &w->n_initial);
+        w->initial = sim_list_collect(c->store, &w->selector, c->api->rv, &w->n_initial);
         rv = (int64_t)c->api->rv;
     }
     w->after = (uint64_t)rv;
     w->expired = w->after < c->store->floor_rv;
-    w->next_seq = store_seq_after(c->store, w->after);
+    w->next_seq = sim_store_seq_after(c->store, w->after);
     return 0;
 }
 
@@ -97,15 +97,16 @@ static void enlist(struct api_watch *w)
     *first = w;
 }
 
-void watch_handle(struct call *c)
+void sim_watch_handle(struct call *c)
 {
     struct api_watch *w = xcalloc(1, sizeof *w);
     w->api = c->api;
-    w->kind = kind_index(c->route.kind);
-    w->as_table = table_wanted(c->req->accept);
-    w->table = table_of(c->route.kind, c->now_ms, query_get(&c->query, "includeObject"));
+    w->kind = sim_kind_index(c->route.kind);
+    w->as_table = sim_table_wanted(c->req->accept);
+    w->table =
+        sim_table_of(c->route.kind, c->now_ms, sim_query_get(&c->query, "includeObject"));
     enlist(w);
-    if (check_options(c) || read_times(c, w) || list_selector(c, &w->selector) ||
+    if (check_options(c) || read_times(c, w) || sim_list_selector(c, &w->selector) ||
         read_version(c, w)) {
         api_watch_free(w);
         return;
@@ -122,26 +123,25 @@ void api_watch_free(struct api_watch *w)
     if (w->next)
         w->next->link = w->link;
     for (size_t i = w->at_initial; i < w->n_initial; i++)
-        object_unref(w->initial[i]);
+        sim_object_unref(w->initial[i]);
     free(w->initial);
-    selector_fini(&w->selector);
+    sim_selector_fini(&w->selector);
     free(w);
 }
 
 const char *api_watch_resource(const struct api_watch *w)
 {
-    return kinds[w->kind].plural;
+    return sim_kinds[w->kind].plural;
 }
 
-/* -- waking
- * ------------------------------------------------------------------------------- */
+/* -- waking -- */
 
 /* What a change is to this watch; false when it is nothing. An object that begins or
  * stops to match the selectors comes or goes. */
 static bool seen_as(const struct api_watch *w, const struct event *e, enum change *change)
 {
-    bool before = e->prev && selector_match(&w->selector, e->prev);
-    bool after = e->change != CHANGE_DELETED && selector_match(&w->selector, e->now);
+    bool before = e->prev && sim_selector_match(&w->selector, e->prev);
+    bool after = e->change != CHANGE_DELETED && sim_selector_match(&w->selector, e->now);
     if (!before && !after)
         return false;
     *change = !before ? CHANGE_ADDED : !after ? CHANGE_DELETED : CHANGE_MODIFIED;
@@ -154,7 +154,7 @@ void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx)
     w->wake_ctx = ctx;
 }
 
-void watch_notify(struct api *api, size_t kind, const struct event *e)
+void sim_watch_notify(struct api *api, size_t kind, const struct event *e)
 {
     enum change change;
     for (struct api_watch *w = api->watches[kind]; w; w = w->next) {
@@ -165,17 +165,16 @@ void watch_notify(struct api *api, size_t kind, const struct event *e)
     }
 }
 
-/* -- delivery
- * ----------------------------------------------------------------------------- */
+/* -- delivery -- */
 
 static void add_object(struct api_watch *w, const struct object *o, uint64_t rv,
                        struct buf *out)
 {
     if (!w->as_table) {
-        object_add_bytes(o, rv, out);
+        sim_object_add_bytes(o, rv, out);
         return;
     }
-    table_add(&w->table, !w->columns_sent, o, out);
+    sim_table_add(&w->table, !w->columns_sent, o, out);
     w->columns_sent = true;
 }
 
@@ -195,7 +194,7 @@ static void add_expired(struct api_watch *w, struct buf *out)
                (unsigned long long)w->after,
                (unsigned long long)w->api->stores[w->kind].floor_rv);
     buf_adds(out, "{\"type\":\"ERROR\",\"object\":");
-    status_write(out, 410, "Expired", text.p, NULL);
+    sim_status_write(out, 410, "Expired", text.p, NULL);
     out->n--; /* its newline */
     buf_adds(out, "}\n");
     w->over = true;
@@ -203,11 +202,11 @@ static void add_expired(struct api_watch *w, struct buf *out)
 
 static void add_bookmark(struct api_watch *w, struct buf *out)
 {
-    const struct kind *kind = &kinds[w->kind];
+    const struct kind *kind = &sim_kinds[w->kind];
     buf_printf(out,
                "{\"type\":\"BOOKMARK\",\"object\":{\"kind\":\"%s\",\"apiVersion\":\"",
                kind->kind);
-    kind_add_group_version(kind, out);
+    sim_kind_add_group_version(kind, out);
     buf_printf(out,
                "\",\"metadata\":{\"resourceVersion\":\"%llu\","
                "\"creationTimestamp\":null}}}\n",
@@ -220,7 +219,7 @@ static bool next_initial(struct api_watch *w, struct buf *out)
         return false;
     struct object *o = w->initial[w->at_initial++];
     add_event(w, CHANGE_ADDED, o, o->rv, out);
-    object_unref(o);
+    sim_object_unref(o);
     return true;
 }
 
@@ -229,7 +228,7 @@ static bool next_change(struct api_watch *w, struct buf *out)
     const struct store *store = &w->api->stores[w->kind];
     enum change change;
     while (w->next_seq < store->next_seq) {
-        const struct event *e = store_event(store, w->next_seq++);
+        const struct event *e = sim_store_event(store, w->next_seq++);
         if (e->rv <= w->after || !seen_as(w, e, &change))
             continue;
         /* What leaves the selection is shown as it was when it was still in it. */

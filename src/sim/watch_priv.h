@@ -4,7 +4,7 @@
 #include "sim/call_priv.h"
 
 /* GET of a collection with ?watch. */
-void watch_handle(struct call *c);
+void sim_watch_handle(struct call *c);
 
 /* Tells the watches of a kind that a change was recorded. */
-void watch_notify(struct api *api, size_t kind, const struct event *e);
+void sim_watch_notify(struct api *api, size_t kind, const struct event *e);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -9,6 +10,12 @@
  * Blocking calls. A handle is taken from the pool for one call and put back only when the
  * call has an answer; otherwise it is freed, which closes its connection. The pool is a
  * stack: handles that a burst left over sink to its bottom and are freed there.
+ *
+ * Before a kept connection is used again it is looked at: when there is anything to read,
+ * an end, an error or bytes that nobody asked for, its handle is freed. libcurl looks
+ * too, but takes the goodbye of a TLS server for a sign of life, writes the request, and
+ * would then repeat it. As it is kept from that, each server restart would cost the first
+ * write of each connection its answer.
  */
 
 enum {
@@ -65,8 +72,8 @@ static struct call *idle_remove(struct httpc *c, size_t i)
     return call;
 }
 
-/* The handle that was used last, of those whose sockets fit. */
-static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
+/* The handle that was used last, of those whose sockets fit. NULL: none. */
+static struct call *idle_take(struct httpc *c, int64_t delivery_ms)
 {
     struct call *call = NULL;
     pthread_mutex_lock(&c->lock);
@@ -74,6 +81,25 @@ static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
         if (c->idle[i]->x.delivery_ms == delivery_ms)
             call = idle_remove(c, i);
     pthread_mutex_unlock(&c->lock);
+    return call;
+}
+
+/* Has the handle's connection, if it has one, been quiet since its last call? */
+static bool is_quiet(const struct call *call)
+{
+    curl_socket_t fd = CURL_SOCKET_BAD;
+    curl_easy_getinfo(call->x.easy, CURLINFO_ACTIVESOCKET, &fd);
+    struct pollfd p = {.fd = fd, .events = POLLIN | POLLRDHUP};
+    return fd == CURL_SOCKET_BAD || poll(&p, 1, 0) == 0;
+}
+
+static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
+{
+    struct call *call = idle_take(c, delivery_ms);
+    while (call && !is_quiet(call)) {
+        call_free(call);
+        call = idle_take(c, delivery_ms);
+    }
     return call ? call : call_new(c);
 }
 

@@ -38,7 +38,7 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
         d->limits.first_request_ms = 10 * 1000;
     if (d->limits.idle_ms <= 0)
         d->limits.idle_ms = 120 * 1000;
-    d->wake_fd = -1;
+    d->wake_fd = d->hup_fd = -1;
     pthread_mutex_init(&d->lock, NULL);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
@@ -279,6 +279,8 @@ void httpd_free(struct httpd *d)
         close(d->linger[i].fd);
     if (d->wake_fd >= 0)
         close(d->wake_fd);
+    if (d->hup_fd >= 0)
+        close(d->hup_fd);
     free(d->doors);
     pthread_cond_destroy(&d->gone);
     pthread_mutex_destroy(&d->lock);

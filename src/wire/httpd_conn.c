@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
@@ -49,6 +52,9 @@ static void on_started(struct httpd_door *door, struct MHD_Connection *mhd, void
         p->next->prev = p;
     d->peers = p;
     pthread_mutex_unlock(&d->lock);
+    struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
+    if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
+        log_debug("httpd", "epoll_ctl", LOG_S("err", strerrordesc_np(errno)));
     *ctx = p;
 }
 
@@ -83,6 +89,7 @@ static void on_closed(struct httpd_peer *p)
     httpd_peer_end(p);
     bool lingers = p->linger && httpd_due_phase(atomic_load(&p->due)) != HTTPD_CUT_OFF;
     pthread_mutex_lock(&d->lock);
+    epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
     if (p->next)
         p->next->prev = p->prev;
     if (p->prev)
@@ -141,6 +148,8 @@ void httpd_peer_end(struct httpd_peer *p)
         buf_fini(&p->target);
     httpd_peer_settle(p);
     httpd_peer_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
+    if (atomic_load(&p->hung))
+        httpd_keeper_wake(d); /* it was the last request */
     atomic_fetch_sub(&d->in_flight, 1);
 }
 

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -25,6 +26,8 @@ enum {
     ACCEPT_WARN_MS = 60 * 1000,
     DRAIN_GRACE_MS = 300, /* quiet for so long, a connection is ended by a drain */
     ROUND_MIN_MS = 20,
+    HANGUPS = 64, /* per round */
+    FIRST_DOOR = 2,
 };
 
 void httpd_keeper_wake(struct httpd *d)
@@ -152,12 +155,27 @@ static void poke(struct httpd_peer *p, uint64_t due, int64_t now)
         shutdown(p->fd, SHUT_RD);
 }
 
+/* The client sends no more: libmicrohttpd is made to look again, reads what is there, and
+ * finds the end. Once may not be enough: with epoll it takes a short read for the end of
+ * what there is, also when this came in between. A request that is being answered is
+ * answered first. */
+static bool is_going(struct httpd_peer *p, enum httpd_phase phase)
+{
+    bool reading = phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_IDLE;
+    if (phase != HTTPD_POKED && !(reading && atomic_load(&p->hung)))
+        return false;
+    shutdown(p->fd, SHUT_RD);
+    return true;
+}
+
 /* When to look again. */
 static int64_t look_at(struct httpd_peer *p, int64_t now, bool draining)
 {
     uint64_t due = atomic_load(&p->due);
     if (httpd_due_ms(due) <= now)
         expire(p, due, now);
+    else if (is_going(p, httpd_due_phase(due)))
+        return now;
     else if (draining)
         poke(p, due, now);
     int64_t at = httpd_due_ms(atomic_load(&p->due));
@@ -214,11 +232,28 @@ static void close_doors(struct httpd *d)
     pthread_mutex_unlock(&d->lock);
 }
 
+/* Marks the clients that send no more; the next round looks at them. */
+static void notice_hangups(struct httpd *d)
+{
+    struct epoll_event events[HANGUPS];
+    pthread_mutex_lock(&d->lock); /* none of these can go meanwhile */
+    int n = epoll_wait(d->hup_fd, events, HANGUPS, 0);
+    for (int i = 0; i < n; i++) {
+        struct httpd_peer *p = events[i].data.ptr;
+        epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
+        atomic_store(&p->hung, true);
+        if (p->stream)
+            httpd_wake(p->stream);
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* What the keeper polls: wake_fd, hup_fd, the doors, the lingering connections. */
 struct round {
     struct pollfd *fds;
     size_t n, cap;
     size_t first_linger;
-    struct httpd_door **doors; /* of the fds from 1 to first_linger */
+    struct httpd_door **doors; /* of the fds from FIRST_DOOR to first_linger */
     size_t cap_doors;
 };
 
@@ -234,6 +269,7 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     int64_t wait = look_at_all(d, now);
     r->n = 0;
     add_fd(r, d->wake_fd, POLLIN);
+    add_fd(r, d->hup_fd, POLLIN);
     MEM_GROW(r->doors, r->cap_doors, d->n_doors);
     size_t n = 0;
     for (size_t i = 0; i < d->n_doors; i++) {
@@ -294,9 +330,11 @@ static void run_round(struct httpd *d, struct round *r)
     uint64_t wakes;
     ssize_t got = read(d->wake_fd, &wakes, sizeof wakes);
     (void)got;
-    for (size_t i = 1; i < r->first_linger; i++)
+    if (r->fds[1].revents)
+        notice_hangups(d);
+    for (size_t i = FIRST_DOOR; i < r->first_linger; i++)
         if (r->fds[i].revents)
-            for (int n = 0; n < ACCEPT_BURST && accept_one(r->doors[i - 1]); n++)
+            for (int n = 0; n < ACCEPT_BURST && accept_one(r->doors[i - FIRST_DOOR]); n++)
                 ;
     if (r->n > r->first_linger)
         linger_all(d);
@@ -323,15 +361,15 @@ int httpd_keeper_start(struct httpd *d, struct err *err)
 {
     if (d->has_keeper)
         return 0;
-    d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (d->wake_fd < 0)
-        return err_set(err, ERR_UNAVAILABLE, "eventfd: %s", strerrordesc_np(errno));
+        d->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->hup_fd < 0)
+        d->hup_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (d->wake_fd < 0 || d->hup_fd < 0)
+        return err_set(err, ERR_UNAVAILABLE, "%s", strerrordesc_np(errno));
     int rc = pthread_create(&d->keeper, NULL, keep, d);
-    if (rc) {
-        close(d->wake_fd);
-        d->wake_fd = -1;
+    if (rc)
         return err_set(err, ERR_UNAVAILABLE, "thread: %s", strerrordesc_np(rc));
-    }
     pthread_setname_np(d->keeper, "httpd");
     d->has_keeper = true;
     return 0;

@@ -53,6 +53,7 @@ struct httpd {
     _Atomic uint64_t body_bytes; /* charged, all requests */
     _Atomic uint64_t kept_bytes; /* buffers between their uses, all connections */
     int wake_fd;
+    int hup_fd; /* epoll: connections whose client sends no more */
     pthread_t keeper;
     bool has_keeper;
 
@@ -103,11 +104,13 @@ struct httpd_peer {
     struct httpd_waker *stream;     /* httpd.lock */
     uint64_t acked;                 /* keeper: what the client had taken when last seen */
     int64_t first_due_ms;           /* of the first request; 0 after it */
+    atomic_bool hung;               /* the client sends no more */
 
     bool in_request;
     bool seen_head;
     bool linger; /* a refused body may still be coming */
     bool chunked;
+    bool http_1_0;
     const char *line; /* the target in libmicrohttpd's buffer, and its length */
     size_t line_n;
     struct buf target; /* path, NUL, query */

@@ -99,7 +99,7 @@ static const char *read_head(struct httpd_peer *p, const char *version, struct h
         return head->wrong;
     if (head->chunked && head->has_length)
         return "both Content-Length and Transfer-Encoding";
-    if (head->chunked && strcmp(version, "HTTP/1.0") == 0)
+    if (head->chunked && p->http_1_0)
         return "Transfer-Encoding in HTTP/1.0";
     if (has_nul(p, version) || !httpd_uri_parse(p))
         return "malformed request target";
@@ -117,6 +117,7 @@ static enum MHD_Result refuse_now(struct httpd_peer *p, unsigned status, const c
 static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
 {
     struct head head = {0};
+    p->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     const char *wrong = read_head(p, version, &head);
     if (wrong)
         return refuse_now(p, MHD_HTTP_BAD_REQUEST, wrong);

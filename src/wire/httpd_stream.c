@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -28,6 +29,7 @@ struct httpd_waker {
     enum httpd_more next;
     bool opened;
     bool rested; /* has slept since the last fill */
+    bool plain;  /* HTTP/1.0: no chunks */
 
     pthread_mutex_t lock;
     pthread_cond_t cond;
@@ -121,6 +123,13 @@ static void ask(struct httpd_waker *s)
         s->next = HTTPD_SLEEP;
 }
 
+static ssize_t break_off(struct httpd_waker *s, char *to)
+{
+    shutdown(s->peer->fd, SHUT_RDWR);
+    to[0] = '\n'; /* never sent */
+    return 1;
+}
+
 static ssize_t give(struct httpd_waker *s, char *to, size_t max)
 {
     size_t n = s->out.n - s->at;
@@ -134,29 +143,23 @@ static ssize_t give(struct httpd_waker *s, char *to, size_t max)
         if (s->out.cap > KEEP_OUT)
             buf_fini(&s->out);
     }
-    int64_t due = clock_mono_ms() + s->peer->door->d->limits.idle_ms;
-    if (!httpd_peer_enter(s->peer, HTTPD_SEND, due))
-        return MHD_CONTENT_READER_END_WITH_ERROR;
     return (ssize_t)n;
 }
 
-static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
+/* What libmicrohttpd is to be told, or 0 when the stream is asleep. */
+static ssize_t next(struct httpd_waker *s, char *to, size_t max)
 {
-    (void)pos;
-    struct httpd_waker *s = cls;
     bool threads = s->peer->door->conf.mode == HTTPD_THREADS;
-    if (!httpd_peer_enter(s->peer, HTTPD_WORK, INT64_MAX))
-        return MHD_CONTENT_READER_END_WITH_ERROR;
     for (;;) {
         int state = atomic_load(&s->peer->door->d->state);
         if (state == HTTPD_STOPPING)
-            return MHD_CONTENT_READER_END_WITH_ERROR;
+            return break_off(s, to);
         if (s->at < s->out.n)
             return give(s, to, max);
         if (s->next == HTTPD_CUT)
-            return MHD_CONTENT_READER_END_WITH_ERROR;
+            return break_off(s, to);
         if (s->next == HTTPD_END || state == HTTPD_DRAINING)
-            return MHD_CONTENT_READER_END_OF_STREAM;
+            return s->plain ? break_off(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_SLEEP && !s->rested) {
             s->rested = true;
             if (threads)
@@ -166,10 +169,23 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
             continue;
         }
         if (s->rested && hung_up(s))
-            return MHD_CONTENT_READER_END_WITH_ERROR;
+            return break_off(s, to);
         s->rested = false;
         ask(s);
     }
+}
+
+static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
+{
+    (void)pos;
+    struct httpd_waker *s = cls;
+    const struct httpd_limits *limits = &s->peer->door->d->limits;
+    if (!httpd_peer_enter(s->peer, HTTPD_WORK, INT64_MAX))
+        return break_off(s, to);
+    ssize_t n = next(s, to, max);
+    if (n != 0)
+        httpd_peer_enter(s->peer, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
+    return n;
 }
 
 static void on_free(void *cls)
@@ -193,6 +209,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_peer *p, struct httpd_reply *
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
     s->next = HTTPD_AGAIN;
+    s->plain = p->http_1_0;
     if (reply->body.n)
         s->out = reply->body;
     else

@@ -305,7 +305,7 @@ struct yaml *yaml_load(const char *path, struct err *err)
     return yaml_parse(path, bytes.p, bytes.n, err);
 }
 
-void yaml_free(struct yaml *y)
+void yaml_close(struct yaml *y)
 {
     if (!y)
         return;
@@ -317,6 +317,6 @@ void yaml_free(struct yaml *y)
 
 void yaml_cleanup(struct yaml **y)
 {
-    yaml_free(*y);
+    yaml_close(*y);
     *y = NULL;
 }

@@ -42,8 +42,9 @@ struct cases_server {
     /* Returns the status; a watch that was opened goes to *watch. */
     unsigned (*watch)(void *ctx, const char *path, const char *accept, void **watch,
                       struct buf *reply);
-    /* The next event: 1, appended to line; 0: none; -1: over. */
+    /* The next event: 1, appended to line; 0: none; -1: over. May wait for one. */
     int (*next)(void *ctx, void *watch, struct buf *line);
+    bool (*quiet)(void *ctx, void *watch); /* NULL: ask next, which does not wait */
     void (*close)(void *ctx, void *watch);
     void (*advance)(void *ctx, int64_t ms);
     void (*compact)(void *ctx);
@@ -52,8 +53,7 @@ struct cases_server {
 
 #define CASES_DIR "test/sim/conformance"
 
-/* -- is it contained? -------------------------------------------------------------------
- */
+/* -- is it contained? -- */
 
 static inline bool cases_contains(const json_t *have, const json_t *want,
                                   struct buf *where);
@@ -99,8 +99,7 @@ static inline bool cases_contains(const json_t *have, const json_t *want,
     return json_equal(have, want);
 }
 
-/* -- one case
- * ----------------------------------------------------------------------------- */
+/* -- one case -- */
 
 struct cases_run {
     const char *file;
@@ -239,6 +238,11 @@ static inline void cases_next(struct cases_run *r, const char *key, int want)
 {
     struct buf got = {0};
     void *w = cases_watch(r, key);
+    if (want == 0 && r->server->quiet) {
+        if (!r->server->quiet(r->server->ctx, w))
+            cases_fail(r, "the watch is not quiet", NULL);
+        return;
+    }
     int rc = r->server->next(r->server->ctx, w, &got);
     if (rc != want)
         cases_fail(r, rc == 1 ? "an event" : rc ? "the watch is over" : "no event", &got);
@@ -302,8 +306,7 @@ static inline bool cases_run(const char *file, const struct cases_server *server
     return run;
 }
 
-/* -- all cases
- * ---------------------------------------------------------------------------- */
+/* -- all cases -- */
 
 static inline int cases_by_name(const void *a, const void *b)
 {

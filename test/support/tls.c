@@ -2,64 +2,16 @@
 #include "support/tls.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "base/mem.h"
+#include "support/temp.h"
 #include "support/unit.h"
-
-extern char **environ;
-
-char *temp_dir(void)
-{
-    const char *base = getenv("TMPDIR");
-    char *path = xasprintf("%s/gpushare-test-XXXXXX", base && *base ? base : "/tmp");
-    ck_assert_msg(mkdtemp(path) != NULL, "cannot make %s", path);
-    return path;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-    (void)st;
-    (void)type;
-    (void)ftw;
-    return remove(path);
-}
-
-void temp_dir_remove(const char *dir)
-{
-    ck_assert_int_eq(nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
-}
-
-char *temp_path(const char *dir, const char *name)
-{
-    return xasprintf("%s/%s", dir, name);
-}
-
-char *temp_read(const char *dir, const char *name)
-{
-    cleanup_free char *path = temp_path(dir, name);
-    struct buf b = {0};
-    struct err err = {0};
-    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
-    return buf_take(&b);
-}
-
-void temp_write(const char *dir, const char *name, const char *text)
-{
-    cleanup_free char *path = temp_path(dir, name);
-    FILE *f = fopen(path, "w");
-    ck_assert_msg(f != NULL, "cannot write %s", path);
-    ck_assert_int_ge(fputs(text, f), 0);
-    ck_assert_int_eq(fclose(f), 0);
-}
 
 /* Starts openssl in the directory, with its output going to `out`. */
 static pid_t start(const char *dir, const char *const *argv, int out)
@@ -124,8 +76,9 @@ struct tls_server {
     int out;
 };
 
-/* Reads what s_server prints until it names its port. */
-static unsigned read_port(int fd)
+/* Reads what s_server prints until it accepts. It names its port only if it was free to
+ * choose. */
+static unsigned read_port(int fd, unsigned port)
 {
     cleanup_buf struct buf said = {0};
     char piece[512];
@@ -135,9 +88,9 @@ static unsigned read_port(int fd)
         ssize_t n = read(fd, piece, sizeof piece);
         ck_assert_msg(n > 0, "openssl s_server has ended: %s", said.p ? said.p : "");
         buf_add(&said, piece, (size_t)n);
-        const char *at = strstr(said.p, "ACCEPT "), *colon = at ? strchr(at, ':') : NULL;
-        if (colon && strchr(colon, '\n'))
-            return (unsigned)strtoul(colon + 1, NULL, 10);
+        const char *at = strstr(said.p, "ACCEPT"), *colon = at ? strchr(at, ':') : NULL;
+        if (at && strchr(at, '\n'))
+            return colon ? (unsigned)strtoul(colon + 1, NULL, 10) : port;
     }
 }
 
@@ -158,7 +111,7 @@ struct tls_server *tls_server_start(const char *dir, unsigned port,
     s->pid = start(dir, argv, pipe_fds[1]);
     s->out = pipe_fds[0];
     close(pipe_fds[1]);
-    s->port = read_port(s->out);
+    s->port = read_port(s->out, port);
     return s;
 }
 

@@ -7,15 +7,6 @@
  * Certificates and TLS servers for tests, made with the `openssl` program.
  */
 
-/* A new directory under TMPDIR or /tmp, and its end with all that is in it. */
-char *temp_dir(void);
-void temp_dir_remove(const char *dir);
-/* dir/name, new. */
-char *temp_path(const char *dir, const char *name);
-/* The bytes of dir/name, new string. */
-char *temp_read(const char *dir, const char *name);
-void temp_write(const char *dir, const char *name, const char *text);
-
 /* dir/NAME.crt and dir/NAME.key of an authority. */
 void tls_make_ca(const char *dir, const char *name);
 /* The same of a server or client, signed by the authority `ca`; `names` is a list as in

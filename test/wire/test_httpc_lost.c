@@ -165,7 +165,49 @@ START_TEST(a_request_that_is_too_late_is_not_sent)
 }
 END_TEST
 
-UNIT_MAIN("httpc_lost", a_write_is_never_repeated_on_another_connection,
+/* Answers once, goes away, and says when it has. On the first connection it says
+ * something that nobody asked for before. */
+static void answer_and_leave(struct server_conn *conn, void *ctx)
+{
+    struct gate **left = ctx;
+    if (conn->index > 2) {
+        server_echo(conn, (void *)"ok");
+        return;
+    }
+    server_read(conn);
+    server_reply(conn, 200, "", "ok");
+    if (conn->index == 0)
+        server_say(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
+    if (conn->index == 1)
+        shutdown(conn->fd, SHUT_RDWR);
+    if (conn->index < 2) {
+        gate_open(left[conn->index]);
+        server_read(conn);
+    }
+}
+
+START_TEST(a_connection_that_is_no_longer_quiet_is_not_written_to)
+{
+    struct gate *left[2] = {gate_new(), gate_new()};
+    struct server *s = server_start(answer_and_leave, left);
+    struct httpc *c = client_of(server_url(s), 5000);
+    struct httpc_request req = request("POST", "{}");
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_uint_eq(call(c, &req).status, 200);
+        ck_assert_uint_eq(server_requests(s), i + 1);
+        ck_assert_uint_eq(server_connections(s), i + 1);
+        if (i < 2)
+            gate_wait(left[i]);
+    }
+    httpc_free(c);
+    server_stop(s);
+    gate_free(left[0]);
+    gate_free(left[1]);
+}
+END_TEST
+
+UNIT_MAIN("httpc_lost", a_connection_that_is_no_longer_quiet_is_not_written_to,
+          a_write_is_never_repeated_on_another_connection,
           a_get_is_repeated_once_when_a_kept_connection_dies,
           a_get_is_not_repeated_more_than_once,
           a_body_that_was_half_sent_is_not_sent_again,

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/httpc.h"
 
+#include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "support/server.h"
+#include "support/temp.h"
 #include "support/tls.h"
 
 /* One directory of certificates for a test, and what the client is made of. */
@@ -227,10 +230,82 @@ START_TEST(tls_below_1_2_is_not_spoken)
 }
 END_TEST
 
+/* A TLS server that keeps connections, for a while. */
+static enum MHD_Result serve_kept(void *ctx, struct MHD_Connection *conn, const char *url,
+                                  const char *method, const char *version,
+                                  const char *data, size_t *n, void **state)
+{
+    static int begun;
+    (void)ctx;
+    (void)url;
+    (void)method;
+    (void)version;
+    (void)data;
+    if (!*state) {
+        *state = &begun;
+        return MHD_YES;
+    }
+    if (*n) {
+        *n = 0;
+        return MHD_YES;
+    }
+    char body[] = "kept";
+    struct MHD_Response *r =
+        MHD_create_response_from_buffer(4, body, MHD_RESPMEM_MUST_COPY);
+    enum MHD_Result rc = MHD_queue_response(conn, 200, r);
+    MHD_destroy_response(r);
+    return rc;
+}
+
+static void count_connection(void *ctx, struct MHD_Connection *conn, void **socket_ctx,
+                             enum MHD_ConnectionNotificationCode code)
+{
+    atomic_uint *counts = ctx;
+    (void)conn;
+    (void)socket_ctx;
+    atomic_fetch_add(&counts[code == MHD_CONNECTION_NOTIFY_CLOSED], 1);
+}
+
+START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
+{
+    struct world *w = world_new();
+    cleanup_free char *crt = temp_read(w->dir, "server.crt");
+    cleanup_free char *key = temp_read(w->dir, "server.key");
+    atomic_uint counts[2] = {0}; /* connections opened, and closed */
+    struct MHD_Daemon *d = MHD_start_daemon(
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_TLS, 0, NULL, NULL, serve_kept, NULL,
+        MHD_OPTION_HTTPS_MEM_CERT, crt, MHD_OPTION_HTTPS_MEM_KEY, key,
+        MHD_OPTION_CONNECTION_TIMEOUT, 1, MHD_OPTION_NOTIFY_CONNECTION, count_connection,
+        counts, MHD_OPTION_END);
+    ck_assert_ptr_nonnull(d);
+    cleanup_free char *url = xasprintf(
+        "https://127.0.0.1:%u", MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT)->port);
+    struct httpc_config config = {.url = url, .ca_pem = span_of(w->ca)};
+    struct httpc_request req = {
+        .method = "POST", .path = "/", .body = SPAN("{}"), .timeout_ms = 20000};
+    struct err err = {0};
+    struct httpc *c = httpc_new(&config, &err);
+    for (unsigned round = 1; round <= 2; round++) {
+        for (int i = 0; i < 3; i++) {
+            struct httpc_reply reply;
+            ck_assert_done(httpc_call(c, &req, 100, &reply, &err), err);
+            ck_assert_span_eq(buf_span(&reply.body), "kept");
+            httpc_reply_fini(&reply);
+        }
+        ck_assert_uint_eq(atomic_load(&counts[0]), round);
+        wait_for(atomic_load(&counts[1]) == round); /* idle for too long */
+    }
+    httpc_free(c);
+    MHD_stop_daemon(d);
+    world_free(w);
+}
+END_TEST
+
 UNIT_MAIN("httpc_tls", the_authority_decides_whom_to_trust,
           several_authorities_may_be_named,
           the_server_name_is_asked_for_and_checked_instead_of_the_host,
           the_server_name_may_be_an_address,
           a_client_certificate_is_shown_when_it_is_required,
           with_tls_1_3_a_refused_client_counts_as_having_sent,
-          a_key_that_does_not_fit_is_an_error, tls_below_1_2_is_not_spoken)
+          a_key_that_does_not_fit_is_an_error, tls_below_1_2_is_not_spoken,
+          a_connection_that_the_server_has_closed_is_not_written_to)

@@ -128,14 +128,23 @@ START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
 }
 END_TEST
 
+static bool has_one_connection(void *ctx)
+{
+    struct httpd_stats stats;
+    httpd_stats(((struct kit *)ctx)->d, &stats);
+    return stats.connections == 1;
+}
+
 START_TEST(a_cut_stream_ends_without_its_last_chunk)
 {
     FOR_BOTH_MODES(mode)
     {
         struct kit kit;
         kit_start(&kit, mode, NULL);
-        struct raw c;
+        struct raw older, c;
         struct raw_reply r = {0};
+        raw_open(&older, kit.port);
+        raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         open_stream(&kit, &c, &r);
         kit_say(&kit, "half a li", HTTPD_CUT, true);
         bool last = false;
@@ -147,8 +156,11 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
         ck_assert_int_eq(rc, RAW_CLOSED);
         ck_assert_body(r, "half a li");
         expect_counts(&kit, atomic_load(&kit.opened), 1);
+        /* Released, while an older one lives and this client has not hung up. */
+        ck_assert(raw_until(has_one_connection, &kit));
         raw_reply_fini(&r);
         raw_close(&c);
+        raw_close(&older);
         kit_fini(&kit);
     }
 }
@@ -160,8 +172,10 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
     {
         struct kit kit;
         kit_start(&kit, mode, NULL);
-        struct raw c;
+        struct raw older, c;
         struct raw_reply r = {0};
+        raw_open(&older, kit.port);
+        raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /stream?first=a HTTP/1.0\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
@@ -170,8 +184,10 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
         kit_say(&kit, "b", HTTPD_END, true);
         ck_assert_int_eq(raw_read_all(&c, &r.body), RAW_OK);
         ck_assert_body(r, "ab");
+        ck_assert(raw_until(has_one_connection, &kit));
         raw_reply_fini(&r);
         raw_close(&c);
+        raw_close(&older);
         kit_fini(&kit);
     }
 }

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/client.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/client_priv.h"
+
+enum { CONNECT_MS = 5000 };
+
+/* What one request needs: who we are, and the way to the server. */
+struct pass {
+    struct kube_identity *id;
+    struct httpc *http;
+};
+
+static void pass_fini(struct pass *p)
+{
+    if (p->id)
+        kube_identity_free(p->id);
+    httpc_free(p->http);
+}
+
+static struct httpc *http_new(const struct kube_config *config,
+                              const struct kube_identity *id, struct err *err)
+{
+    struct httpc_config http = {
+        .url = config->server,
+        .ca_pem = id->ca_pem,
+        .cert_pem = id->cert_pem,
+        .key_pem = id->key_pem,
+        .server_name = config->server_name,
+        .proxy = config->proxy,
+        .insecure = config->insecure,
+        .user_agent = "gpushare/" GPUSHARE_VERSION,
+        .connect_ms = CONNECT_MS,
+    };
+    return httpc_new(&http, err);
+}
+
+struct kube_client *kube_client_new(const struct kube_config *config, struct err *err)
+{
+    json_object_seed(0); /* before there are threads */
+    struct kube_client *c = xcalloc(1, sizeof *c);
+    kube_config_copy(&c->config, config);
+    c->now_ms = clock_mono_ms;
+    pthread_mutex_init(&c->lock, NULL);
+    c->credential = kube_credential_new(&c->config);
+    const struct kube_identity first = {.ca_pem = config->ca_pem,
+                                        .cert_pem = config->cert_pem,
+                                        .key_pem = config->key_pem};
+    c->http = http_new(&c->config, &first, err);
+    if (c->http)
+        return c;
+    err_wrap(err, "%s", config->source ? config->source : config->server);
+    kube_client_free(c);
+    return NULL;
+}
+
+void kube_client_free(struct kube_client *c)
+{
+    if (!c)
+        return;
+    httpc_free(c->http);
+    kube_credential_free(c->credential);
+    kube_config_fini(&c->config);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}
+
+/* Makes c->http fit the identity, if that is newer than what it was made for. */
+static int renew_http(struct kube_client *c, const struct kube_identity *id,
+                      struct err *err)
+{
+    if (id->tls_version <= c->tls_version)
+        return 0;
+    struct httpc *http = http_new(&c->config, id, err);
+    if (!http)
+        return -1;
+    httpc_free(c->http); /* goes when its last call or stream is over */
+    c->http = http;
+    c->tls_version = id->tls_version;
+    return 0;
+}
+
+static int pass_get(struct kube_client *c, struct pass *p, struct err *err)
+{
+    *p = (struct pass){.id = kube_credential_get(c->credential, c->now_ms(), err)};
+    if (!p->id)
+        return err_wrap(err, "%s",
+                        c->config.source ? c->config.source : c->config.server);
+    pthread_mutex_lock(&c->lock);
+    int rc = renew_http(c, p->id, err);
+    if (!rc)
+        p->http = httpc_ref(c->http);
+    pthread_mutex_unlock(&c->lock);
+    if (rc)
+        pass_fini(p);
+    return rc;
+}
+
+/* The request as HTTP. *path is the caller's to free. */
+static struct httpc_request http_request(const struct kube_client *c,
+                                         const struct kube_request *req,
+                                         const struct pass *p, char **path)
+{
+    const char *type = req->content_type ? req->content_type : "application/json";
+    *path =
+        xasprintf("%s%s", c->config.path_prefix ? c->config.path_prefix : "", req->path);
+    return (struct httpc_request){
+        .method = req->method,
+        .path = *path,
+        .authorization = p->id->authorization,
+        .content_type = req->body.n ? type : NULL,
+        .body = req->body,
+        .gzip = req->gzip,
+        .timeout_ms = req->timeout_ms,
+        .delivery_ms = req->delivery_ms,
+        .send_by_ms = req->send_by_ms,
+        .stall_ms = req->stall_ms,
+    };
+}
+
+static int call_once(struct kube_client *c, const struct kube_request *req,
+                     struct httpc_reply *reply, struct err *err)
+{
+    struct pass p;
+    cleanup_free char *path = NULL;
+    *reply = (struct httpc_reply){.retry_after_s = -1};
+    if (pass_get(c, &p, err))
+        return -1;
+    struct httpc_request http = http_request(c, req, &p, &path);
+    int rc = httpc_call(p.http, &http, KUBE_MAX_BODY, reply, err);
+    if (rc && !reply->sent)
+        kube_credential_doubted(c->credential); /* perhaps for want of a new authority */
+    if (!rc && reply->status == 401)
+        kube_credential_refused(c->credential, p.id);
+    pass_fini(&p);
+    return rc;
+}
+
+int kube_call(struct kube_client *c, const struct kube_request *req,
+              struct httpc_reply *reply, struct err *err)
+{
+    int64_t start = clock_mono_ms();
+    int rc = call_once(c, req, reply, err);
+    if (rc || reply->status != 401 || !kube_credential_can_change(c->credential))
+        return rc;
+    struct kube_request again = *req;
+    if (req->timeout_ms > 0) {
+        again.timeout_ms = req->timeout_ms - (clock_mono_ms() - start);
+        if (again.timeout_ms <= 0)
+            return 0; /* the 401 is the answer */
+    }
+    httpc_reply_fini(reply);
+    return call_once(c, &again, reply, err);
+}
+
+struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop *loop,
+                                       const struct kube_request *req,
+                                       const struct httpc_sink *sink, void *ctx,
+                                       struct err *err)
+{
+    struct pass p;
+    cleanup_free char *path = NULL;
+    if (pass_get(c, &p, err))
+        return NULL;
+    struct httpc_request http = http_request(c, req, &p, &path);
+    struct httpc_stream *s = httpc_stream_start(loop, p.http, &http, sink, ctx);
+    pass_fini(&p);
+    return s;
+}
+
+void kube_client_unauthorized(struct kube_client *c)
+{
+    kube_credential_refused(c->credential, NULL);
+}

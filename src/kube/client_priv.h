@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <pthread.h>
+
+#include "kube/client.h"
+#include "kube/credential.h"
+
+struct kube_client {
+    struct kube_config config;
+    struct kube_credential *credential;
+    int64_t (*now_ms)(
+        void);            /* clock_mono_ms; another one in tests of what takes minutes */
+    pthread_mutex_t lock; /* of what follows */
+    struct httpc *http;
+    uint64_t tls_version; /* of the identity that http was made for */
+};

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/config_priv.h"
+#include "kube/credential_priv.h"
+
+enum {
+    ANSWER_MAX = 1 << 20,
+    SAID_MAX = 200, /* of standard error, in a message */
+};
+
+static void words_free(char **words)
+{
+    for (size_t i = 0; words && words[i]; i++)
+        free(words[i]);
+    free(words);
+}
+
+static char **words_copy(char *const *words)
+{
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    char **copy = xcalloc(n + 1, sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = xstrdup(words[i]);
+    return copy;
+}
+
+static char *copy_of(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+struct kube_exec *kube_exec_copy(const struct kube_exec *e)
+{
+    if (!e)
+        return NULL;
+    struct kube_exec *copy = xcalloc(1, sizeof *copy);
+    *copy = (struct kube_exec){
+        .user = copy_of(e->user),
+        .api_version = copy_of(e->api_version),
+        .argv = words_copy(e->argv),
+        .env = words_copy(e->env),
+        .install_hint = copy_of(e->install_hint),
+        .info = copy_of(e->info),
+    };
+    return copy;
+}
+
+void kube_exec_free(struct kube_exec *e)
+{
+    if (!e)
+        return;
+    free(e->user);
+    free(e->api_version);
+    words_free(e->argv);
+    words_free(e->env);
+    free(e->install_hint);
+    free(e->info);
+    free(e);
+}
+
+void kube_exec_answer_fini(struct kube_exec_answer *a)
+{
+    free(a->token);
+    kube_span_free(&a->cert_pem);
+    kube_span_free(&a->key_pem);
+    *a = (struct kube_exec_answer){0};
+}
+
+char *kube_printable(struct span s, size_t max)
+{
+    struct buf out = {0};
+    s = span_trim(s);
+    for (size_t i = 0; i < s.n && i < max; i++) {
+        unsigned char c = (unsigned char)s.p[i];
+        buf_addc(&out, c < ' ' ? ' ' : c >= 0x7f ? '?' : (char)c);
+    }
+    if (s.n > max)
+        buf_adds(&out, "...");
+    return buf_take(&out);
+}
+
+/* Does `entry` set the variable that `addition` sets? */
+static bool same_variable(const char *entry, const char *addition)
+{
+    size_t n = strcspn(addition, "=") + 1;
+    return strncmp(entry, addition, n) == 0;
+}
+
+static bool is_replaced(const char *entry, char *const *additions, const char *info)
+{
+    for (; *additions; additions++)
+        if (same_variable(entry, *additions))
+            return true;
+    return same_variable(entry, info);
+}
+
+/* Our environment with the plugin's additions and the variable `info`. The strings are
+ * borrowed; the array is new. */
+static char **environment(const struct kube_exec *e, char *info)
+{
+    size_t n = 0, additions = 0;
+    while (environ[n])
+        n++;
+    while (e->env[additions])
+        additions++;
+    char **env = xcalloc(n + additions + 2, sizeof *env);
+    size_t used = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!is_replaced(environ[i], e->env, info))
+            env[used++] = environ[i];
+    for (size_t i = 0; i < additions; i++)
+        env[used++] = e->env[i];
+    env[used] = info;
+    return env;
+}
+
+/* The string under a key, or NULL; borrowed. */
+static const char *text_in(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static int take_certificate(const json_t *status, struct kube_exec_answer *answer,
+                            struct err *err)
+{
+    struct span cert = span_of(text_in(status, "clientCertificateData"));
+    struct span key = span_of(text_in(status, "clientKeyData"));
+    if (!cert.n && !key.n)
+        return 0;
+    if (!kube_is_pem(cert) || !kube_is_pem(key))
+        return err_set(err, ERR_INVALID,
+                       "clientCertificateData and clientKeyData are not both PEM");
+    answer->cert_pem = kube_span_copy(cert);
+    answer->key_pem = kube_span_copy(key);
+    return 0;
+}
+
+static int take_token(const json_t *status, struct kube_exec_answer *answer,
+                      struct err *err)
+{
+    struct span token = span_trim(span_of(text_in(status, "token")));
+    if (!token.n)
+        return 0;
+    if (!kube_token_ok(token))
+        return err_set(err, ERR_INVALID, "the token is not one word of ASCII");
+    answer->token = xmemdup0(token.p, token.n);
+    return 0;
+}
+
+static int take_status(const json_t *status, struct kube_exec_answer *answer,
+                       struct err *err)
+{
+    const json_t *expiry = json_object_get(status, "expirationTimestamp");
+    if (take_token(status, answer, err) || take_certificate(status, answer, err))
+        return -1;
+    if (!answer->token && !answer->cert_pem.n)
+        return err_set(err, ERR_INVALID, "neither a token nor a certificate");
+    if (!expiry || json_is_null(expiry))
+        return 0;
+    answer->expires = true;
+    if (!clock_parse(span_of(json_string_value(expiry)), &answer->expires_s))
+        return err_set(err, ERR_INVALID, "expirationTimestamp is no time");
+    return 0;
+}
+
+int kube_exec_parse(const struct kube_exec *e, struct span text,
+                    struct kube_exec_answer *answer, struct err *err)
+{
+    json_error_t why;
+    json_t *root = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, &why);
+    const char *kind = text_in(root, "kind"), *version = text_in(root, "apiVersion");
+    int rc;
+    if (!root)
+        rc = err_set(err, ERR_INVALID, "its output is not JSON (line %d)", why.line);
+    else if (!kind || strcmp(kind, "ExecCredential"))
+        rc = err_set(err, ERR_INVALID, "its output is no ExecCredential");
+    else if (!version || strcmp(version, e->api_version))
+        rc = err_set(err, ERR_INVALID, "its output is not of version %s", e->api_version);
+    else
+        rc = take_status(json_object_get(root, "status"), answer, err);
+    json_decref(root);
+    if (rc)
+        kube_exec_answer_fini(answer);
+    return rc;
+}
+
+/* Failed as a program? What it said on standard error belongs into the message. */
+static int check_end(const struct kube_run *r, struct err *err)
+{
+    if (WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0)
+        return 0;
+    cleanup_free char *said = kube_printable(buf_span(&r->errors), SAID_MAX);
+    if (WIFSIGNALED(r->status))
+        return err_set(err, ERR_UNAVAILABLE, "ended by signal %d: %s",
+                       WTERMSIG(r->status), said);
+    return err_set(err, ERR_UNAVAILABLE, "exit status %d: %s", WEXITSTATUS(r->status),
+                   said);
+}
+
+static void add_said(const struct kube_run *r, struct err *err)
+{
+    cleanup_free char *said = kube_printable(buf_span(&r->errors), SAID_MAX);
+    cleanup_free char *old = xstrdup(err->msg);
+    if (*said)
+        err_set(err, err->code, "%s; it said: %s", old, said);
+}
+
+int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
+                  struct kube_exec_answer *answer, struct err *err)
+{
+    *answer = (struct kube_exec_answer){0};
+    cleanup_free char *info = xasprintf("KUBERNETES_EXEC_INFO=%s", e->info);
+    cleanup_free char **env = environment(e, info);
+    struct kube_run r;
+    struct err why = {0};
+    int rc = kube_run_program(e->argv, env, ANSWER_MAX, limit_ms, &r, &why);
+    if (rc && why.code == ERR_NOT_FOUND && e->install_hint) {
+        cleanup_free char *hint = kube_printable(span_of(e->install_hint), SAID_MAX);
+        err_set(&why, ERR_NOT_FOUND, "cannot run %.100s; %s", e->argv[0], hint);
+    } else if (rc) {
+        add_said(&r, &why);
+    } else {
+        rc = check_end(&r, &why);
+        if (!rc)
+            rc = kube_exec_parse(e, buf_span(&r.out), answer, &why);
+    }
+    kube_run_fini(&r);
+    if (rc) {
+        err_set(err, why.code, "%s", why.msg);
+        err_wrap(err, "exec plugin of user \"%.100s\"", e->user);
+    }
+    return rc;
+}

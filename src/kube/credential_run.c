@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/credential_priv.h"
+
+/*
+ * A program is over when it has ended, whether or not its output has: a process that it
+ * left behind may hold the pipe open for ever. So both are watched; the end of the
+ * program is looked for when the pipes are quiet.
+ */
+
+enum {
+    ERRORS_MAX = 4096, /* kept of standard error; the rest is read and dropped */
+    LOOK_MS = 50,
+};
+
+struct running {
+    pid_t pid;
+    int out, errors; /* our ends of the pipes; -1 when at their end */
+    bool has_ended;
+    size_t max_out;
+    struct kube_run *r;
+};
+
+static int spawn(char *const *argv, char *const *env, int out, int errors, pid_t *pid)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                        POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setsigmask(&attr, &none); /* our threads may block signals */
+    posix_spawnattr_setsigdefault(&attr, &all);
+    int rc = posix_spawnp(pid, argv[0], &actions, &attr, argv, env);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&actions);
+    return rc;
+}
+
+/* A pipe whose ends are above the standard descriptors, which a daemon may have closed.
+ */
+static int high_pipe(int fds[2])
+{
+    int low[2];
+    if (pipe2(low, O_CLOEXEC))
+        return -1;
+    for (int i = 0; i < 2; i++) {
+        fds[i] = fcntl(low[i], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        close(low[i]);
+    }
+    return fds[0] < 0 || fds[1] < 0 ? -1 : 0;
+}
+
+/* Reads once; closes the pipe at its end. False: too much came on standard output. */
+static bool take(struct running *p, int *fd)
+{
+    char piece[4096];
+    ssize_t n = read(*fd, piece, sizeof piece);
+    if (n < 0 && errno == EINTR)
+        return true;
+    if (n <= 0) {
+        mem_cleanup_close(fd);
+        return true;
+    }
+    if (fd == &p->out) {
+        buf_add(&p->r->out, piece, (size_t)n);
+        return p->r->out.n <= p->max_out;
+    }
+    size_t room = ERRORS_MAX - p->r->errors.n;
+    buf_add(&p->r->errors, piece, (size_t)n < room ? (size_t)n : room);
+    return true;
+}
+
+static void look_for_end(struct running *p, int flags)
+{
+    int rc;
+    do
+        rc = waitpid(p->pid, &p->r->status, flags);
+    while (rc < 0 && errno == EINTR);
+    if (rc == p->pid || rc < 0) /* no child any more: somebody ignores SIGCHLD */
+        p->has_ended = true;
+}
+
+/* Waits for output for a while and takes it. Answers as take does. */
+static bool listen_for(struct running *p, int64_t wait_ms, bool *quiet)
+{
+    struct pollfd fds[2] = {{.fd = p->out, .events = POLLIN},
+                            {.fd = p->errors, .events = POLLIN}};
+    int n = poll(fds, 2, wait_ms > 0 ? (int)wait_ms : 0);
+    *quiet = n <= 0;
+    bool ok = true;
+    if (n > 0 && fds[0].revents)
+        ok = take(p, &p->out);
+    if (n > 0 && fds[1].revents)
+        ok = take(p, &p->errors) && ok;
+    return ok;
+}
+
+/* Until the program has ended and its pipes are empty. */
+static int attend(struct running *p, int64_t limit_ms, struct err *err)
+{
+    int64_t limit = clock_mono_ms() + limit_ms;
+    for (;;) {
+        int64_t left = limit - clock_mono_ms();
+        bool quiet, ended = p->has_ended;
+        if (left <= 0)
+            return err_set(err, ERR_TIMEOUT, "no end after %lld ms", (long long)limit_ms);
+        if (!ended && p->out < 0 && p->errors < 0 && left > 1)
+            left = 1; /* it has closed its output, so its end is near */
+        else if (left > LOOK_MS)
+            left = LOOK_MS;
+        if (!listen_for(p, ended ? 0 : left, &quiet))
+            return err_set(err, ERR_TOO_LARGE, "it writes more than %zu bytes",
+                           p->max_out);
+        if (quiet && ended)
+            return 0;
+        if (!ended)
+            look_for_end(p, WNOHANG);
+    }
+}
+
+static int make_pipes(struct running *p, int *out, int *errors)
+{
+    int a[2] = {-1, -1}, b[2] = {-1, -1};
+    if (high_pipe(a) || high_pipe(b)) {
+        for (int i = 0; i < 2; i++) {
+            mem_cleanup_close(&a[i]);
+            mem_cleanup_close(&b[i]);
+        }
+        return -1;
+    }
+    p->out = a[0];
+    *out = a[1];
+    p->errors = b[0];
+    *errors = b[1];
+    return 0;
+}
+
+int kube_run_program(char *const *argv, char *const *env, size_t max_out,
+                     int64_t limit_ms, struct kube_run *r, struct err *err)
+{
+    struct running p = {.out = -1, .errors = -1, .max_out = max_out, .r = r};
+    int out = -1, errors = -1;
+    *r = (struct kube_run){0};
+    if (make_pipes(&p, &out, &errors))
+        return err_set(err, ERR_UNAVAILABLE, "no pipe: %m");
+    int rc = spawn(argv, env, out, errors, &p.pid);
+    close(out);
+    close(errors);
+    if (rc) {
+        errno = rc;
+        err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
+                "cannot run %.200s: %m", argv[0]);
+    } else {
+        rc = attend(&p, limit_ms, err);
+        if (!p.has_ended) {
+            kill(-p.pid, SIGKILL);
+            look_for_end(&p, 0);
+        }
+    }
+    mem_cleanup_close(&p.out);
+    mem_cleanup_close(&p.errors);
+    return rc ? -1 : 0;
+}
+
+void kube_run_fini(struct kube_run *r)
+{
+    buf_fini(&r->out);
+    buf_fini(&r->errors);
+}

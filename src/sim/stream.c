@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sim/stream_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+enum { PIECE = 64 * 1024 }; /* bytes of events that are handed over at once, about */
+
+struct stream {
+    struct sim_server *server;
+    struct api_watch *watch;
+    struct stream *next, **link;
+    struct httpd_waker *waker; /* NULL before open */
+    enum httpd_more fate;      /* HTTPD_AGAIN: it lives */
+};
+
+static size_t stall_index(const char *resource)
+{
+    return sim_kind_index(sim_kind_by_resource(span_of(resource)));
+}
+
+/* -- watches -- */
+
+static void wake(void *ctx)
+{
+    struct stream *st = ctx;
+    httpd_wake(st->waker);
+}
+
+static void open_watch(void *ctx, struct httpd_waker *waker)
+{
+    struct stream *st = ctx;
+    pthread_mutex_lock(&st->server->lock);
+    st->waker = waker;
+    api_watch_on_ready(st->watch, wake, st);
+    pthread_mutex_unlock(&st->server->lock);
+}
+
+static enum httpd_more take_events(struct stream *st, struct buf *out)
+{
+    if (st->fate != HTTPD_AGAIN)
+        return st->fate;
+    if (st->server->stalled[stall_index(api_watch_resource(st->watch))])
+        return HTTPD_SLEEP;
+    int64_t now_ms = front_now_ms();
+    int rc = 1;
+    while (rc > 0 && out->n < PIECE)
+        rc = api_watch_next(st->watch, now_ms, out);
+    return rc < 0 ? HTTPD_END : rc == 0 ? HTTPD_SLEEP : HTTPD_AGAIN;
+}
+
+static enum httpd_more fill_watch(void *ctx, struct buf *out)
+{
+    struct stream *st = ctx;
+    pthread_mutex_lock(&st->server->lock);
+    enum httpd_more more = take_events(st, out);
+    pthread_mutex_unlock(&st->server->lock);
+    return more;
+}
+
+static void close_watch(void *ctx)
+{
+    struct stream *st = ctx;
+    pthread_mutex_lock(&st->server->lock);
+    *st->link = st->next;
+    if (st->next)
+        st->next->link = st->link;
+    api_watch_free(st->watch);
+    pthread_mutex_unlock(&st->server->lock);
+    free(st);
+}
+
+static const struct httpd_stream watch_stream = {open_watch, fill_watch, close_watch};
+
+void sim_stream_watch(struct sim_server *s, struct api_watch *w,
+                      struct httpd_reply *reply)
+{
+    struct stream *st = xcalloc(1, sizeof *st);
+    *st = (struct stream){.server = s,
+                          .watch = w,
+                          .next = s->streams,
+                          .link = &s->streams,
+                          .fate = HTTPD_AGAIN};
+    if (st->next)
+        st->next->link = &st->next;
+    s->streams = st;
+    reply->stream = &watch_stream;
+    reply->stream_ctx = st;
+}
+
+size_t sim_stream_order(struct sim_server *s, const char *resource,
+                        enum stream_order order)
+{
+    size_t n = 0;
+    for (struct stream *st = s->streams; st; st = st->next) {
+        if (resource && strcmp(resource, api_watch_resource(st->watch)) != 0)
+            continue;
+        n++;
+        if (order == STREAM_COUNT)
+            continue;
+        if (order != STREAM_WAKE)
+            st->fate = order == STREAM_CUT ? HTTPD_CUT : HTTPD_END;
+        if (st->waker)
+            httpd_wake(st->waker);
+    }
+    return n;
+}
+
+/* -- lists -- */
+
+static void open_list(void *ctx, struct httpd_waker *waker)
+{
+    (void)ctx;
+    (void)waker;
+}
+
+static enum httpd_more fill_list(void *ctx, struct buf *out)
+{
+    return api_list_next(ctx, out) ? HTTPD_AGAIN : HTTPD_END;
+}
+
+static void close_list(void *ctx)
+{
+    api_list_free(ctx);
+}
+
+static const struct httpd_stream list_stream = {open_list, fill_list, close_list};
+
+/* A list that fits into one piece is an ordinary body. */
+void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
+{
+    if (!api_list_next(list, &reply->body)) {
+        api_list_free(list);
+        return;
+    }
+    reply->stream = &list_stream;
+    reply->stream_ctx = list;
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/client.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/client_priv.h"
+#include "support/server.h"
+#include "support/temp.h"
+#include "support/tls.h"
+
+enum { TIMEOUT_MS = 20000 };
+
+struct world {
+    char *dir;
+    struct server *server;
+    struct kube_config config;
+    struct kube_client *c;
+    struct err err;
+};
+
+static struct world *world_new(server_fn serve, void *ctx)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    w->dir = temp_dir();
+    w->server = server_start(serve, ctx);
+    w->config.server = xstrdup(server_url(w->server));
+    w->config.source = xstrdup("context x of y");
+    return w;
+}
+
+static void world_free(struct world *w)
+{
+    kube_client_free(w->c);
+    kube_config_fini(&w->config);
+    if (w->server)
+        server_stop(w->server);
+    temp_dir_remove(w->dir);
+    free(w->dir);
+    free(w);
+}
+
+static void start(struct world *w)
+{
+    w->c = kube_client_new(&w->config, &w->err);
+    ck_assert_msg(w->c != NULL, "%s", w->err.msg);
+}
+
+static void use_token_file(struct world *w, const char *token)
+{
+    temp_write(w->dir, "token", token);
+    w->config.token_file = temp_path(w->dir, "token");
+}
+
+/* The status of the answer; 0 when there is none. */
+static unsigned call(struct world *w, const char *method, const char *path,
+                     const char *body)
+{
+    struct kube_request req = {
+        .method = method, .path = path, .body = span_of(body), .timeout_ms = TIMEOUT_MS};
+    struct httpc_reply reply;
+    w->err = (struct err){0};
+    int rc = kube_call(w->c, &req, &reply, &w->err);
+    unsigned status = reply.status;
+    ck_assert((rc == 0) == (status != 0));
+    httpc_reply_fini(&reply);
+    return status;
+}
+
+/* Answers 200 to those who show the token `ctx`, else 401. */
+static void ask_for_token(struct server_conn *conn, void *ctx)
+{
+    cleanup_free char *line =
+        xasprintf("\r\nAuthorization: Bearer %s\r\n", (const char *)ctx);
+    while (server_read(conn)) {
+        cleanup_free char *last =
+            server_request(conn->server, server_requests(conn->server) - 1);
+        server_reply(conn, strstr(last, line) ? 200 : 401, "", "{}");
+    }
+}
+
+START_TEST(a_call_has_prefix_credentials_and_user_agent)
+{
+    struct world *w = world_new(ask_for_token, (void *)"abc");
+    w->config.path_prefix = xstrdup("/k8s/c1");
+    w->config.token = xstrdup("abc");
+    start(w);
+    ck_assert_uint_eq(call(w, "GET", "/api/v1/pods?limit=1", NULL), 200);
+    ck_assert_uint_eq(call(w, "POST", "/x", "{\"a\":1}"), 200);
+    cleanup_free char *get = server_request(w->server, 0);
+    cleanup_free char *post = server_request(w->server, 1);
+    ck_assert(strstr(get, "GET /k8s/c1/api/v1/pods?limit=1 HTTP/1.1\r\n") == get);
+    ck_assert(strstr(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n") != NULL);
+    ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
+    ck_assert(strstr(post, "POST /k8s/c1/x HTTP/1.1\r\n") == post);
+    ck_assert(strstr(post, "\r\nContent-Type: application/json\r\n") != NULL);
+    struct kube_request req = {.method = "PATCH",
+                               .path = "/y",
+                               .content_type = "application/merge-patch+json",
+                               .body = SPAN("{}"),
+                               .timeout_ms = TIMEOUT_MS};
+    struct httpc_reply reply;
+    ck_assert_done(kube_call(w->c, &req, &reply, &w->err), w->err);
+    httpc_reply_fini(&reply);
+    cleanup_free char *patch = server_request(w->server, 2);
+    ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
+              NULL);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(after_a_401_the_call_is_repeated_with_the_new_token)
+{
+    struct world *w = world_new(ask_for_token, (void *)"new");
+    use_token_file(w, "old");
+    start(w);
+    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401); /* there is no new token yet */
+    ck_assert_uint_eq(server_requests(w->server), 2);
+    temp_write(w->dir, "token", "new");
+    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
+    temp_write(w->dir, "token", "worse"); /* is not looked at for a while */
+    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(after_a_401_of_a_fixed_token_nothing_is_repeated)
+{
+    struct world *w = world_new(ask_for_token, (void *)"new");
+    w->config.token = xstrdup("old");
+    start(w);
+    ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401);
+    ck_assert_uint_eq(server_requests(w->server), 1);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(no_credentials_means_not_sent)
+{
+    struct world *w = world_new(ask_for_token, (void *)"new");
+    w->config.token_file = temp_path(w->dir, "none");
+    start(w);
+    struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
+    struct httpc_reply reply;
+    ck_assert_int_eq(kube_call(w->c, &req, &reply, &w->err), -1);
+    ck_assert(!reply.sent);
+    httpc_reply_fini(&reply);
+    ck_assert_msg(strstr(w->err.msg, "context x of y: no token: ") == w->err.msg, "%s",
+                  w->err.msg);
+    ck_assert_ptr_null(kube_stream_start(w->c, NULL, &req, NULL, NULL, &w->err));
+    ck_assert_uint_eq(server_connections(w->server), 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_config_that_cannot_be_used_is_refused)
+{
+    struct world *w = world_new(ask_for_token, (void *)"new");
+    free(w->config.server);
+    w->config.server = xstrdup("https://h:99999");
+    ck_assert_ptr_null(kube_client_new(&w->config, &w->err));
+    ck_assert_msg(strstr(w->err.msg, "context x of y: ") == w->err.msg, "%s", w->err.msg);
+    ck_assert_int_eq(w->err.code, ERR_INVALID);
+    kube_client_free(NULL);
+    world_free(w);
+}
+END_TEST
+
+struct story {
+    unsigned status, ends;
+    struct buf body;
+};
+
+static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
+{
+    (void)retry_after_s;
+    ((struct story *)ctx)->status = status;
+    return true;
+}
+
+static bool on_data(void *ctx, const char *p, size_t n)
+{
+    buf_add(&((struct story *)ctx)->body, p, n);
+    return true;
+}
+
+static void on_end(void *ctx, const struct err *why)
+{
+    ck_assert_msg(!why, "%s", why ? why->msg : "");
+    ((struct story *)ctx)->ends++;
+}
+
+static unsigned watch(struct world *w, struct httpc_loop *loop)
+{
+    static const struct httpc_sink sink = {on_begin, on_data, on_end};
+    struct kube_request req = {
+        .method = "GET", .path = "/w?watch=1", .stall_ms = TIMEOUT_MS};
+    struct story story = {0};
+    ck_assert_ptr_nonnull(kube_stream_start(w->c, loop, &req, &sink, &story, &w->err));
+    while (!story.ends)
+        httpc_loop_run(loop, 1000);
+    ck_assert_span_eq(buf_span(&story.body), "{}");
+    buf_fini(&story.body);
+    return story.status;
+}
+
+START_TEST(a_stream_shows_the_credentials_and_gets_new_ones_when_told)
+{
+    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct httpc_loop *loop = httpc_loop_new();
+    w->config.path_prefix = xstrdup("/p");
+    use_token_file(w, "old");
+    start(w);
+    ck_assert_uint_eq(watch(w, loop), 401);
+    temp_write(w->dir, "token", "new");
+    ck_assert_uint_eq(watch(w, loop), 401); /* nobody said that the first was refused */
+    kube_client_unauthorized(w->c);
+    ck_assert_uint_eq(watch(w, loop), 200);
+    cleanup_free char *got = server_request(w->server, 0);
+    ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
+    httpc_loop_free(loop);
+    world_free(w);
+}
+END_TEST
+
+static void *call_often(void *arg)
+{
+    struct world *w = arg;
+    uintptr_t good = 0;
+    for (int i = 0; i < 40; i++) {
+        struct kube_request req = {
+            .method = "GET", .path = "/", .timeout_ms = TIMEOUT_MS};
+        struct httpc_reply reply;
+        good += !kube_call(w->c, &req, &reply, NULL) && reply.status == 200;
+        httpc_reply_fini(&reply);
+    }
+    return (void *)good;
+}
+
+/* A clock that runs a minute with each look, so that files are read again all the time.
+ */
+static int64_t hasty_clock(void)
+{
+    static atomic_llong now;
+    return atomic_fetch_add(&now, 60000);
+}
+
+START_TEST(threads_call_while_credentials_change)
+{
+    struct world *w = world_new(server_echo, (void *)"{}");
+    pthread_t threads[4];
+    use_token_file(w, "t0");
+    temp_write(w->dir, "ca", "-----BEGIN CERTIFICATE----- 0");
+    w->config.ca_file = temp_path(w->dir, "ca");
+    start(w);
+    w->c->now_ms = hasty_clock;
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_often, w), 0);
+    for (int i = 1; i < 30; i++) {
+        cleanup_free char *token = xasprintf("t%d", i);
+        cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
+        temp_write(w->dir, "token", token);
+        temp_write(w->dir, "ca", ca);
+        server_pause();
+    }
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+        void *good;
+        pthread_join(threads[i], &good);
+        ck_assert_uint_eq((uintptr_t)good, 40);
+    }
+    world_free(w);
+}
+END_TEST
+
+static int64_t late_clock(void)
+{
+    return clock_mono_ms() + 2000;
+}
+
+static int64_t later_clock(void)
+{
+    return clock_mono_ms() + 60000;
+}
+
+#define SERVE(name)                                                                      \
+    (const char *[])                                                                     \
+    {                                                                                    \
+        "-cert", name ".crt", "-key", name ".key", NULL                                  \
+    }
+
+START_TEST(a_new_authority_is_noticed)
+{
+    struct world *w = world_new(server_echo, (void *)"");
+    tls_make_ca(w->dir, "ca1");
+    tls_make_ca(w->dir, "ca2");
+    tls_make_cert(w->dir, "ca1", "server1", "IP:127.0.0.1");
+    tls_make_cert(w->dir, "ca2", "server2", "IP:127.0.0.1");
+    cleanup_free char *ca1 = temp_read(w->dir, "ca1.crt");
+    cleanup_free char *ca2 = temp_read(w->dir, "ca2.crt");
+    struct tls_server *s = tls_server_start(w->dir, 0, SERVE("server1"));
+    unsigned port = tls_server_port(s);
+    free(w->config.server);
+    w->config.server = xasprintf("https://127.0.0.1:%u", port);
+    w->config.ca_file = temp_path(w->dir, "ca");
+    w->config.ca_pem = (struct span){xstrdup(ca1), strlen(ca1)};
+    temp_write(w->dir, "ca", ca1);
+    start(w);
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
+    tls_server_stop(s);
+
+    s = tls_server_start(w->dir, port, SERVE("server2"));
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 0); /* not trusted: not sent */
+    temp_write(w->dir, "ca", ca2);
+    w->c->now_ms = late_clock; /* two seconds later: after a failure that is enough */
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
+    temp_write(w->dir, "ca", ca1);
+    ck_assert_uint_eq(call(w, "GET", "/", NULL),
+                      200); /* else it takes most of a minute */
+    w->c->now_ms = later_clock;
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 0);
+    tls_server_stop(s);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_status_becomes_an_error_code)
+{
+    static const struct {
+        unsigned status;
+        enum err_code code;
+    } cases[] = {
+        {400, ERR_INVALID},   {401, ERR_UNAUTHORIZED}, {403, ERR_FORBIDDEN},
+        {404, ERR_NOT_FOUND}, {405, ERR_INVALID},      {408, ERR_TIMEOUT},
+        {409, ERR_CONFLICT},  {410, ERR_GONE},         {413, ERR_TOO_LARGE},
+        {415, ERR_INVALID},   {422, ERR_INVALID},      {429, ERR_UNAVAILABLE},
+        {500, ERR_INTERNAL},  {502, ERR_INTERNAL},     {503, ERR_UNAVAILABLE},
+        {504, ERR_TIMEOUT},   {302, ERR_INTERNAL},     {100, ERR_INTERNAL},
+        {0, ERR_INTERNAL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        ck_assert_int_eq(kube_reply_check(cases[i].status, SPAN(""), &err), -1);
+        ck_assert_msg(err.code == cases[i].code, "%u", cases[i].status);
+        cleanup_free char *want = xasprintf("HTTP %u", cases[i].status);
+        ck_assert_str_eq(err.msg, want);
+        ck_assert_int_eq(kube_reply_check(cases[i].status, SPAN("x"), NULL), -1);
+    }
+    struct err err = {0};
+    ck_assert_int_eq(kube_reply_check(200, SPAN("anything"), &err), 0);
+    ck_assert_int_eq(kube_reply_check(201, SPAN(""), &err), 0);
+    ck_assert_str_eq(err.msg, "");
+}
+END_TEST
+
+START_TEST(the_message_of_a_status_is_kept)
+{
+    static const struct {
+        const char *body, *want;
+    } cases[] = {
+        {"{\"kind\":\"Status\",\"message\":\"pods \\\"p\\\" is forbidden: User \\\"u\\\" "
+         "cannot create resource \\\"pods/binding\\\"\",\"reason\":\"Forbidden\"}",
+         "HTTP 403: pods \"p\" is forbidden: User \"u\" cannot create resource "
+         "\"pods/binding\""},
+        {"{\"kind\":\"Status\",\"message\":\"\",\"reason\":\"Forbidden\"}",
+         "HTTP 403: Forbidden"},
+        {"{\"kind\":\"Status\",\"message\":\"a\\nb\\u001bc\"}", "HTTP 403: a b c"},
+        {"{\"kind\":\"Pod\",\"message\":\"x\"}",
+         "HTTP 403, not from an API server: {\"kind\":\"Pod\",\"message\":\"x\"}"},
+        {"<html>\r\n\x01\xff", "HTTP 403, not from an API server: <html>   ?"},
+        {"{\"kind\":\"Status\"}",
+         "HTTP 403, not from an API server: {\"kind\":\"Status\"}"},
+        {"[1]", "HTTP 403, not from an API server: [1]"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        ck_assert_int_eq(kube_reply_check(403, span_of(cases[i].body), &err), -1);
+        ck_assert_str_eq(err.msg, cases[i].want);
+    }
+    struct err err = {0};
+    cleanup_buf struct buf big = {0};
+    for (int i = 0; i < 2 << 20; i++)
+        buf_addc(&big, '[');
+    ck_assert_int_eq(kube_reply_check(403, buf_span(&big), &err), -1);
+    ck_assert_uint_lt(strlen(err.msg), 200);
+    big.n = 1 << 20;
+    ck_assert_int_eq(kube_reply_check(403, buf_span(&big), &err), -1);
+}
+END_TEST
+
+UNIT_MAIN("client", a_call_has_prefix_credentials_and_user_agent,
+          after_a_401_the_call_is_repeated_with_the_new_token,
+          after_a_401_of_a_fixed_token_nothing_is_repeated, no_credentials_means_not_sent,
+          a_config_that_cannot_be_used_is_refused,
+          a_stream_shows_the_credentials_and_gets_new_ones_when_told,
+          threads_call_while_credentials_change, a_new_authority_is_noticed,
+          a_status_becomes_an_error_code, the_message_of_a_status_is_kept)

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "kube/base64_priv.h"
+#include "kube/config_priv.h"
+#include "kube/credential.h"
+#include "support/temp.h"
+#include "support/unit.h"
+
+#define PEM "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+#define PEM_B64                                                                          \
+    "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
+
+/* A directory with files, and what was loaded from it. */
+struct world {
+    char *dir;
+    struct kube_config_sources sources;
+    struct kube_config config;
+    struct err err;
+    char *list;
+};
+
+static struct world *world_new(void)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    w->dir = temp_dir();
+    return w;
+}
+
+static void world_free(struct world *w)
+{
+    kube_config_fini(&w->config);
+    temp_dir_remove(w->dir);
+    free(w->dir);
+    free(w->list);
+    free(w);
+}
+
+static int load(struct world *w)
+{
+    kube_config_fini(&w->config);
+    w->err = (struct err){0};
+    return kube_config_load(&w->sources, &w->config, &w->err);
+}
+
+/* Loads the file "k" with this text. */
+static int load_text(struct world *w, const char *text)
+{
+    temp_write(w->dir, "k", text);
+    free(w->list);
+    w->list = temp_path(w->dir, "k");
+    w->sources.kubeconfig = w->list;
+    return load(w);
+}
+
+/* The message must be `want`, in which %s stands for the directory. */
+static void check_error(const struct world *w, const char *want)
+{
+    cleanup_buf struct buf full = {0};
+    for (; *want; want++) {
+        if (want[0] == '%' && want[1] == 's') {
+            buf_adds(&full, w->dir);
+            want++;
+        } else {
+            buf_addc(&full, *want);
+        }
+    }
+    ck_assert_str_eq(w->err.msg, full.p);
+}
+
+/* One cluster, one user and one context, whose bodies are given. */
+static char *config_of(const char *cluster, const char *user)
+{
+    return xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                     "contexts:\n- name: c\n  context: {cluster: a, user: b}\n"
+                     "clusters:\n- name: a\n  cluster: %s\n"
+                     "users:\n- name: b\n  user: %s\n",
+                     cluster, user);
+}
+
+START_TEST(base64_is_decoded_strictly)
+{
+    static const struct {
+        const char *in, *out; /* out NULL: refused */
+    } cases[] = {
+        {"", ""},
+        {"Zg==", "f"},
+        {"Zm8=", "fo"},
+        {"Zm9v", "foo"},
+        {"Zm9vYg==", "foob"},
+        {" Z\nm 9\tv\r\n", "foo"},
+        {"Zg", NULL},
+        {"Zg=", NULL},
+        {"Z", NULL},
+        {"Zh==", NULL},
+        {"Zm9=", NULL},
+        {"Zg===", NULL},
+        {"Zg==Zg==", NULL},
+        {"=", NULL},
+        {"Z===", NULL},
+        {"Zm9v!", NULL},
+        {"Zm-_", NULL},
+        {"Zg==\n", "f"},
+        {"Zg= =", "f"},
+        {"Zg==A", NULL},
+        {"Z=g=", NULL},
+        {"\xff\xff\xff\xff", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf out = {0};
+        buf_adds(&out, "kept");
+        bool ok = base64_decode(span_of(cases[i].in), &out);
+        ck_assert_msg(ok == (cases[i].out != NULL), "\"%s\"", cases[i].in);
+        cleanup_free char *want = xasprintf("kept%s", ok ? cases[i].out : "");
+        ck_assert_str_eq(out.p, want);
+    }
+}
+END_TEST
+
+START_TEST(base64_goes_there_and_back)
+{
+    cleanup_buf struct buf bytes = {0};
+    for (int n = 0; n < 300; n++) {
+        cleanup_buf struct buf text = {0}, again = {0};
+        base64_encode(buf_span(&bytes), &text);
+        ck_assert(base64_decode(buf_span(&text), &again));
+        ck_assert(span_eq(buf_span(&bytes), buf_span(&again)));
+        buf_addc(&bytes, (char)(n * 167));
+    }
+}
+END_TEST
+
+START_TEST(a_kubeconfig_with_everything_is_read)
+{
+    struct world *w = world_new();
+    temp_write(w->dir, "ca.pem", PEM);
+    cleanup_free char *text = config_of(
+        "{server: \"https://h:6443/k8s/clusters/c1/\", certificate-authority: ca.pem,\n"
+        "    tls-server-name: api, proxy-url: \"http://p:1\", disable-compression: true}",
+        "{client-certificate-data: " PEM_B64 ", client-key-data: " PEM_B64 ",\n"
+        "    token: \" abc \", tokenFile: sub/token, username: '', as-groups: []}");
+    ck_assert_done(load_text(w, text), w->err);
+    const struct kube_config *c = &w->config;
+    ck_assert_str_eq(c->server, "https://h:6443");
+    ck_assert_str_eq(c->path_prefix, "/k8s/clusters/c1");
+    ck_assert_str_eq(c->server_name, "api");
+    ck_assert_str_eq(c->proxy, "http://p:1");
+    ck_assert(!c->insecure);
+    ck_assert_span_eq(c->ca_pem, PEM);
+    cleanup_free char *ca = temp_path(w->dir, "ca.pem");
+    cleanup_free char *token = temp_path(w->dir, "sub/token");
+    ck_assert_str_eq(c->ca_file, ca);
+    ck_assert_span_eq(c->cert_pem, PEM);
+    ck_assert_span_eq(c->key_pem, PEM);
+    ck_assert_ptr_null(c->cert_file);
+    ck_assert_str_eq(c->token, "abc");
+    ck_assert_str_eq(c->token_file, token);
+    ck_assert_ptr_null(c->exec);
+    ck_assert_str_eq(c->ns, "default");
+    cleanup_free char *source = xasprintf("context c of %s/k", w->dir);
+    ck_assert_str_eq(c->source, source);
+
+    struct kube_config copy;
+    kube_config_copy(&copy, c);
+    kube_config_fini(&w->config);
+    ck_assert_str_eq(copy.server_name, "api");
+    ck_assert_span_eq(copy.ca_pem, PEM);
+    ck_assert_str_eq(copy.token, "abc");
+    kube_config_fini(&copy);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(the_url_of_a_server_is_taken_apart)
+{
+    static const struct {
+        const char *url, *server, *prefix; /* server NULL: refused */
+    } cases[] = {
+        {"https://h", "https://h", ""},
+        {"HTTPS://h/", "https://h", ""},
+        {"http://127.0.0.1:8080", "http://127.0.0.1:8080", ""},
+        {"https://[::1]:6443//a/b//", "https://[::1]:6443", "//a/b"},
+        {"h:6443", NULL, NULL},
+        {"ftp://h", NULL, NULL},
+        {"https:/h", NULL, NULL},
+        {"https://", NULL, NULL},
+        {"https:///x", NULL, NULL},
+        {"https://u:p@h", NULL, NULL},
+        {"https://h?x", NULL, NULL},
+        {"https://h/#x", NULL, NULL},
+        {"https://h/a b", NULL, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kube_config c = {0};
+        struct err err = {0};
+        int rc = kube_config_server(&c, span_of(cases[i].url), &err);
+        ck_assert_msg((rc == 0) == (cases[i].server != NULL), "%s", cases[i].url);
+        if (!rc) {
+            ck_assert_str_eq(c.server, cases[i].server);
+            ck_assert_str_eq(c.path_prefix, cases[i].prefix);
+        }
+        kube_config_fini(&c);
+    }
+}
+END_TEST
+
+START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
+{
+    static const struct {
+        const char *cluster, *user, *want;
+    } cases[] = {
+        {"{server: \"https://h\"}", "{auth-provider: {name: gcp}}",
+         "%s/k:12: user \"b\": auth-provider: not supported"},
+        {"{server: \"https://h\"}", "{username: x, password: y}",
+         "%s/k:12: user \"b\": username: not supported"},
+        {"{server: \"https://h\"}", "{password: y}",
+         "%s/k:12: user \"b\": password: not supported"},
+        {"{server: \"https://h\"}", "{token: x, as: y}",
+         "%s/k:12: user \"b\": as: not supported"},
+        {"{server: \"https://h\"}", "{as-groups: [y]}",
+         "%s/k:12: user \"b\": as-groups: not supported"},
+        {"{server: \"https://h\"}", "{as-user-extra: {a: [b]}}",
+         "%s/k:12: user \"b\": as-user-extra: not supported"},
+        {"{server: \"https://h\"}", "{token: \"a b\"}",
+         "%s/k:12: user \"b\": token: not one word of ASCII"},
+        {"{server: \"https://h\"}", "{token: [a]}",
+         "user \"b\": %s/k:12: \"token\" must be a single value"},
+        {"{server: \"https://h\"}", "{client-certificate-data: " PEM_B64 "}",
+         "%s/k:12: user \"b\": client-key: missing"},
+        {"{server: \"https://h\"}", "{client-key-data: " PEM_B64 "}",
+         "%s/k:12: user \"b\": client-certificate: missing"},
+        {"{server: \"https://h\"}", "{client-key-data: \"%%%\"}",
+         "%s/k:12: user \"b\": client-key-data: not base64"},
+        {"{server: \"https://h\"}", "{client-key-data: QUJD}",
+         "%s/k:12: user \"b\": client-key-data: not in PEM form"},
+        {"{server: \"https://h\"}", "{client-key: gone}",
+         "%s/k:12: user \"b\": client-key: %s/gone: No such file or directory"},
+        {"{server: \"https://h\"}", "[x]",
+         "context \"c\": %s/k:12: user \"b\": not a mapping"},
+        {"{}", "{}", "%s/k:9: cluster \"a\": server: missing"},
+        {"", "{}", "%s/k: cluster \"a\": server: missing"},
+        {"{server: h}", "{}",
+         "%s/k:9: cluster \"a\": server: it must begin with https:// or http://"},
+        {"{server: \"https://h\", proxy-url: \"ftp://p\"}", "{}",
+         "%s/k:9: cluster \"a\": proxy-url: neither http, https nor socks5"},
+        {"{server: \"https://h\", insecure-skip-tls-verify: maybe}", "{}",
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: neither true nor false"},
+        {"{server: \"https://h\", insecure-skip-tls-verify: true, "
+         "certificate-authority-data: " PEM_B64 "}",
+         "{}",
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: not together with a "
+         "certificate authority"},
+    };
+    struct world *w = world_new();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *text = config_of(cases[i].cluster, cases[i].user);
+        ck_assert_msg(load_text(w, text) == -1, "%s", text);
+        check_error(w, cases[i].want);
+    }
+    cleanup_free char *text =
+        config_of("{server: \"https://h\", insecure-skip-tls-verify: true}", "");
+    ck_assert_done(load_text(w, text), w->err);
+    ck_assert(w->config.insecure);
+    world_free(w);
+}
+END_TEST
+
+#define ENTRIES(server)                                                                  \
+    "clusters: [{name: a, cluster: {server: \"" server "\"}}]\n"                         \
+    "users: [{name: b, user: {}}]\n"
+
+START_TEST(a_wrong_reference_says_what_there_is)
+{
+    static const struct {
+        const char *text, *context, *want;
+    } cases[] = {
+        {"current-context: x\ncontexts: [{name: a, context: {}}, {name: b}]\n", NULL,
+         "context \"x\" not found in %s/k; it has: a, b"},
+        {"current-context: a\ncontexts: [{name: a}]\n", "y",
+         "context \"y\" not found in %s/k; it has: a"},
+        {"current-context: x\n", NULL, "context \"x\" not found in %s/k; it has: none"},
+        {"contexts: [{name: a}]\n", NULL, "no current-context in %s/k; it has: a"},
+        {"", NULL, "no current-context in %s/k; it has: none"},
+        {"current-context: a\ncontexts: [{name: a}]\n", NULL,
+         "%s/k: context \"a\" names no cluster"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: q}}]\n", NULL,
+         "context \"a\": cluster \"q\" not found in %s/k; it has: none"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n" ENTRIES(
+             "http://h"),
+         NULL, "%s/k: context \"a\" names no user"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: "
+         "q}}]\n" ENTRIES("http://h"),
+         NULL, "context \"a\": user \"q\" not found in %s/k; it has: b"},
+        {"current-context: a\ncontexts:\n- {name: a}\n- {name: a}\n", NULL,
+         "%s/k:4: a second context \"a\""},
+        {"current-context: a\ncontexts: {name: a}\n", NULL,
+         "%s/k:2: \"contexts\" must be a list"},
+        {"current-context: a\ncontexts: [a]\n", NULL, "%s/k:2: not a named context"},
+        {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: b, "
+         "namespace: A/b}}]\n" ENTRIES("http://h"),
+         NULL, "%s/k:2: context \"a\": namespace: not the name of a namespace"},
+        {"- x\n", NULL, "%s/k:1: not a kubeconfig"},
+        {"a: 1\n---\nb: 2\n", NULL, "%s/k: more than one document"},
+        {"a: [\n", NULL,
+         "%s/k:2: while parsing a flow node: did not find expected node content"},
+    };
+    struct world *w = world_new();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        w->sources.context = cases[i].context;
+        ck_assert_msg(load_text(w, cases[i].text) == -1, "%s", cases[i].text);
+        check_error(w, cases[i].want);
+    }
+    world_free(w);
+}
+END_TEST
+
+START_TEST(several_files_are_one_and_the_first_wins)
+{
+    struct world *w = world_new();
+    temp_mkdir(w->dir, "sub");
+    temp_write(w->dir, "one",
+               "current-context: \"\"\n"
+               "contexts: [{name: x, context: {cluster: a, user: b, namespace: n1}}]\n"
+               "users: [{name: b, user: {tokenFile: t1}}]\n");
+    temp_write(
+        w->dir, "sub/two",
+        "current-context: x\n"
+        "contexts: [{name: x, context: {cluster: gone, user: gone}},\n"
+        "           {name: y, context: {cluster: a, user: c}}]\n"
+        "clusters: [{name: a, cluster: {server: \"http://two\"}}]\n"
+        "users: [{name: b, user: {token: two}}, {name: c, user: {tokenFile: t2}}]\n");
+    temp_write(w->dir, "three",
+               "current-context: y\n"
+               "clusters: [{name: a, cluster: {server: \"http://three\"}}]\n");
+    w->list =
+        xasprintf("%s/none::%s/one:%s/sub/two:%s/three:", w->dir, w->dir, w->dir, w->dir);
+    w->sources.kubeconfig = w->list;
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.server, "http://two");
+    ck_assert_str_eq(w->config.ns, "n1");
+    cleanup_free char *t1 = temp_path(w->dir, "t1"), *t2 = temp_path(w->dir, "sub/t2");
+    ck_assert_str_eq(w->config.token_file, t1);
+    ck_assert_ptr_null(w->config.token);
+
+    w->sources.context = "y";
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.token_file, t2);
+
+    w->sources.context = "z";
+    ck_assert_int_eq(load(w), -1);
+    cleanup_free char *want =
+        xasprintf("context \"z\" not found in %s; it has: x, y", w->list);
+    ck_assert_str_eq(w->err.msg, want);
+    ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_list_of_missing_files_is_an_error)
+{
+    struct world *w = world_new();
+    w->list = xasprintf("%s/none:%s/neither", w->dir, w->dir);
+    w->sources.kubeconfig = w->list;
+    w->sources.home = w->dir; /* is not fallen back to */
+    ck_assert_int_eq(load(w), -1);
+    ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
+    check_error(w, "no kubeconfig: there is no %s/none:%s/neither");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(in_a_pod_the_service_account_is_used)
+{
+    struct world *w = world_new();
+    temp_write(w->dir, "token", "t\n");
+    temp_write(w->dir, "ca.crt", PEM);
+    temp_write(w->dir, "namespace", "kube-system\n");
+    w->sources = (struct kube_config_sources){
+        .host = "fd00::1", .port = "443", .account_dir = w->dir, .kubeconfig = ""};
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.server, "https://[fd00::1]:443");
+    ck_assert_str_eq(w->config.path_prefix, "");
+    ck_assert_str_eq(w->config.ns, "kube-system");
+    ck_assert_span_eq(w->config.ca_pem, PEM);
+    cleanup_free char *token = temp_path(w->dir, "token"),
+                      *ca = temp_path(w->dir, "ca.crt");
+    ck_assert_str_eq(w->config.token_file, token);
+    ck_assert_str_eq(w->config.ca_file, ca);
+    ck_assert_ptr_null(w->config.token);
+    w->sources.host = "10.0.0.1";
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.server, "https://10.0.0.1:443");
+
+    temp_write(w->dir, "namespace", "../x");
+    ck_assert_int_eq(load(w), -1);
+    check_error(w, "%s/namespace: not the name of a namespace");
+    temp_remove(w->dir, "namespace");
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.ns, "default");
+    temp_write(w->dir, "ca.crt", "nothing");
+    ck_assert_int_eq(load(w), -1);
+    check_error(w, "%s/ca.crt: not a certificate in PEM form");
+    temp_remove(w->dir, "ca.crt");
+    ck_assert_int_eq(load(w), -1);
+    check_error(w, "%s/ca.crt: No such file or directory");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(home_comes_last)
+{
+    struct world *w = world_new();
+    w->sources = (struct kube_config_sources){
+        .host = "h", .port = "1", .home = w->dir, .account_dir = w->dir};
+    ck_assert_int_eq(load(w), -1);
+    check_error(w, "no way to the API server: no kubeconfig is named, there is no "
+                   "%s/token, and there is no %s/.kube/config");
+    temp_mkdir(w->dir, ".kube");
+    cleanup_free char *text = config_of("{server: \"http://home\"}", "{}");
+    temp_write(w->dir, ".kube/config", text);
+    ck_assert_done(load(w), w->err);
+    ck_assert_str_eq(w->config.server, "http://home");
+    w->sources = (struct kube_config_sources){.host = "", .port = "1"};
+    ck_assert_int_eq(load(w), -1);
+    ck_assert_str_eq(w->err.msg, "no way to the API server: no kubeconfig is named, this "
+                                 "is not a pod, and HOME is not set");
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("config", base64_is_decoded_strictly, base64_goes_there_and_back,
+          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_taken_apart,
+          what_cannot_be_honoured_is_an_error_that_names_it,
+          a_wrong_reference_says_what_there_is, several_files_are_one_and_the_first_wins,
+          a_list_of_missing_files_is_an_error, in_a_pod_the_service_account_is_used,
+          home_comes_last)

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kube/config_priv.h"
+#include "kube/credential_priv.h"
+#include "support/mutate.h"
+#include "support/server.h"
+#include "support/temp.h"
+
+/* Credential plugins: what is read of them, how they are run, what they answer. */
+
+#define V1      "client.authentication.k8s.io/v1"
+#define V1BETA1 "client.authentication.k8s.io/v1beta1"
+
+/* Loads a kubeconfig whose user has this exec plugin. */
+static int load_exec(const char *dir, const char *exec, struct kube_config *config,
+                     struct err *err)
+{
+    cleanup_free char *path = temp_path(dir, "k");
+    cleanup_free char *text =
+        xasprintf("current-context: c\n"
+                  "contexts: [{name: c, context: {cluster: a, user: b}}]\n"
+                  "clusters:\n- name: a\n  cluster:\n    server: https://h:1/p\n"
+                  "    tls-server-name: \"n\\\"x\"\n    insecure-skip-tls-verify: true\n"
+                  "    extensions:\n    - {name: other, extension: 1}\n"
+                  "    - name: client.authentication.k8s.io/exec\n"
+                  "      extension: {audience: x, level: 3, \"on\": true}\n"
+                  "users:\n- name: b\n  user:\n    exec: %s\n",
+                  exec);
+    temp_write(dir, "k", text);
+    struct kube_config_sources sources = {.kubeconfig = path};
+    *config = (struct kube_config){0};
+    return kube_config_load(&sources, config, err);
+}
+
+START_TEST(a_plugin_is_read_from_a_kubeconfig)
+{
+    cleanup_free char *dir = temp_dir();
+    struct kube_config config;
+    struct err err = {0};
+    ck_assert_done(load_exec(dir,
+                             "{apiVersion: " V1
+                             ", command: bin/login, args: [-x, 7, ''],\n"
+                             "  env: [{name: A, value: b=c}], installHint: get it,\n"
+                             "  provideClusterInfo: true, interactiveMode: IfAvailable}",
+                             &config, &err),
+                   err);
+    struct kube_exec *e = kube_exec_copy(config.exec);
+    kube_config_fini(&config);
+    cleanup_free char *command = temp_path(dir, "bin/login");
+    ck_assert_str_eq(e->user, "b");
+    ck_assert_str_eq(e->argv[0], command);
+    ck_assert_str_eq(e->argv[1], "-x");
+    ck_assert_str_eq(e->argv[2], "7");
+    ck_assert_str_eq(e->argv[3], "");
+    ck_assert_ptr_null(e->argv[4]);
+    ck_assert_str_eq(e->env[0], "A=b=c");
+    ck_assert_ptr_null(e->env[1]);
+    ck_assert_str_eq(e->install_hint, "get it");
+
+    json_t *info = json_loads(e->info, 0, NULL);
+    json_t *want = json_pack("{s:s, s:s, s:{s:b, s:{s:s, s:s, s:b, s:{s:s, s:i, s:b}}}}",
+                             "kind", "ExecCredential", "apiVersion", V1, "spec",
+                             "interactive", 0, "cluster", "server", "https://h:1/p",
+                             "tls-server-name", "n\"x", "insecure-skip-tls-verify", 1,
+                             "config", "audience", "x", "level", 3, "on", 1);
+    ck_assert_msg(json_equal(info, want), "%s", e->info);
+    json_decref(info);
+    json_decref(want);
+    kube_exec_free(e);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(a_plugin_is_told_of_the_cluster_only_if_it_wants)
+{
+    cleanup_free char *dir = temp_dir();
+    struct kube_config config;
+    struct err err = {0};
+    ck_assert_done(
+        load_exec(dir, "{apiVersion: " V1BETA1 ", command: login}", &config, &err), err);
+    ck_assert_str_eq(config.exec->argv[0], "login"); /* looked for in PATH */
+    ck_assert_str_eq(config.exec->info,
+                     "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1
+                     "\",\"spec\":{\"interactive\":false}}");
+    kube_config_fini(&config);
+    ck_assert_ptr_null(kube_exec_copy(NULL));
+    kube_exec_free(NULL);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(a_plugin_that_cannot_be_run_is_an_error)
+{
+    static const struct {
+        const char *exec, *want;
+    } cases[] = {
+        {"x", "user \"b\": exec: not a mapping"},
+        {"{command: x}", "apiVersion: neither " V1 " nor " V1BETA1},
+        {"{apiVersion: client.authentication.k8s.io/v1alpha1, command: x}",
+         "apiVersion: neither " V1 " nor " V1BETA1},
+        {"{apiVersion: " V1 "}", "command: missing"},
+        {"{apiVersion: " V1 ", command: x, args: y}", "args: not a list"},
+        {"{apiVersion: " V1 ", command: x, args: [[y]]}", "args: not a list of texts"},
+        {"{apiVersion: " V1 ", command: x, env: {A: b}}", "env: not a list"},
+        {"{apiVersion: " V1 ", command: x, env: [{name: A}]}",
+         "env: not a list of name and value"},
+        {"{apiVersion: " V1 ", command: x, env: [{name: A=B, value: c}]}",
+         "env: not a list of name and value"},
+        {"{apiVersion: " V1 ", command: x, interactiveMode: Always}",
+         "interactiveMode: the plugin wants a terminal, and there is none"},
+        {"{apiVersion: " V1 ", command: x, interactiveMode: Often}",
+         "interactiveMode: none of Never, IfAvailable, Always"},
+        {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
+         "provideClusterInfo: neither true nor false"},
+    };
+    cleanup_free char *dir = temp_dir();
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kube_config config;
+        struct err err = {0};
+        ck_assert_int_eq(load_exec(dir, cases[i].exec, &config, &err), -1);
+        kube_config_fini(&config);
+        size_t n = strlen(cases[i].want), have = strlen(err.msg);
+        ck_assert_msg(have > n && !strcmp(err.msg + have - n, cases[i].want), "%s",
+                      err.msg);
+        ck_assert_msg(strstr(err.msg, "user \"b\""), "%s", err.msg);
+    }
+    temp_dir_remove(dir);
+}
+END_TEST
+
+/* Runs the shell script. */
+static int run(const char *script, size_t max_out, int64_t limit_ms, struct kube_run *r,
+               struct err *err)
+{
+    char sh[] = "sh", c[] = "-c", *argv[] = {sh, c, (char *)script, NULL};
+    return kube_run_program(argv, environ, max_out, limit_ms, r, err);
+}
+
+START_TEST(a_program_is_run_and_heard)
+{
+    struct kube_run r;
+    struct err err = {0};
+    ck_assert_done(run("echo out; cat; echo err >&2; exit 3", 100, 20000, &r, &err), err);
+    ck_assert_span_eq(buf_span(&r.out), "out\n");
+    ck_assert_span_eq(buf_span(&r.errors), "err\n");
+    ck_assert_int_eq(WEXITSTATUS(r.status), 3);
+    kube_run_fini(&r);
+
+    ck_assert_done(run("head -c 300000 /dev/zero >&2; head -c 300000 /dev/zero", 300000,
+                       20000, &r, &err),
+                   err);
+    ck_assert_uint_eq(r.out.n, 300000);
+    ck_assert_uint_eq(r.errors.n, 4096);
+    kube_run_fini(&r);
+
+    char none[] = "no-such-program-anywhere", *argv[] = {none, NULL};
+    ck_assert_int_eq(kube_run_program(argv, environ, 1, 1000, &r, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    kube_run_fini(&r);
+}
+END_TEST
+
+/* Is the process gone, or only waiting for its parent's question? */
+static bool is_over(const char *dir, const char *pid_file)
+{
+    cleanup_free char *pid = temp_read(dir, pid_file);
+    cleanup_free char *path = xasprintf("/proc/%.*s/stat", (int)strcspn(pid, "\n"), pid);
+    cleanup_buf struct buf stat = {0};
+    if (file_read(path, 4096, &stat, NULL))
+        return true;
+    const char *state = strrchr(stat.p, ')');
+    return state && (state[2] == 'Z' || state[2] == 'X');
+}
+
+START_TEST(a_program_that_goes_on_too_long_is_killed_with_its_children)
+{
+    cleanup_free char *dir = temp_dir();
+    cleanup_free char *script =
+        xasprintf("cd %s; sleep 1000 & echo $! >child; mv child ready; sleep 1000", dir);
+    struct kube_run r;
+    struct err err = {0};
+    int64_t start = clock_mono_ms();
+    ck_assert_int_eq(run(script, 100, 1500, &r, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TIMEOUT);
+    ck_assert_int_ge(clock_mono_ms() - start, 1500);
+    ck_assert_int_lt(clock_mono_ms() - start, 15000);
+    wait_for(is_over(dir, "ready"));
+    kube_run_fini(&r);
+
+    start = clock_mono_ms();
+    ck_assert_int_eq(run("yes", 1 << 20, 20000, &r, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_int_lt(clock_mono_ms() - start, 15000);
+    kube_run_fini(&r);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(what_a_program_leaves_running_holds_nobody_up)
+{
+    cleanup_free char *dir = temp_dir();
+    cleanup_free char *script =
+        xasprintf("sleep 100 & echo $! >%s/child; echo done", dir);
+    struct kube_run r;
+    struct err err = {0};
+    int64_t start = clock_mono_ms();
+    ck_assert_done(run(script, 100, 60000, &r, &err), err);
+    ck_assert_span_eq(buf_span(&r.out), "done\n");
+    ck_assert_int_lt(clock_mono_ms() - start, 20000);
+    cleanup_free char *pid = temp_read(dir, "child");
+    kill((pid_t)strtol(pid, NULL, 10), SIGKILL);
+    kube_run_fini(&r);
+
+    /* Nor does one that closes its output and goes on a little. */
+    ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000, &r, &err), err);
+    ck_assert_int_eq(WEXITSTATUS(r.status), 5);
+    kube_run_fini(&r);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(a_program_inherits_neither_files_nor_signal_masks)
+{
+    sigset_t term, old;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, &old);
+    int fds[2];
+    ck_assert_int_eq(pipe(fds), 0);
+    ck_assert_int_eq(dup2(fds[0], 9), 9);
+    struct kube_run r;
+    struct err err = {0};
+    ck_assert_done(run("[ -e /proc/self/fd/9 ] && echo leak; [ -t 0 ] && echo terminal;"
+                       "kill -TERM $$; echo alive",
+                       100, 20000, &r, &err),
+                   err);
+    ck_assert_uint_eq(r.out.n, 0);
+    ck_assert(WIFSIGNALED(r.status) && WTERMSIG(r.status) == SIGTERM);
+    kube_run_fini(&r);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    close(fds[0]);
+    close(fds[1]);
+    close(9);
+}
+END_TEST
+
+#define PEM "-----BEGIN X-----\\nAA\\n-----END X-----\\n"
+#define ANSWER(status)                                                                   \
+    "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1 "\",\"status\":" status "}"
+
+static struct kube_exec exec_of(char **argv)
+{
+    static char user[] = "b", version[] = V1, info[] = "{}", foo[] = "FOO=bar",
+                *env[] = {foo, NULL};
+    return (struct kube_exec){
+        .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
+}
+
+START_TEST(an_answer_is_a_token_or_a_certificate)
+{
+    struct kube_exec e = exec_of(NULL);
+    struct kube_exec_answer a = {0};
+    struct err err = {0};
+    ck_assert_done(
+        kube_exec_parse(&e,
+                        SPAN(ANSWER("{\"token\":\" abc\\n\",\"expirationTimestamp\":"
+                                    "\"2026-11-21T10:00:00+01:00\"}")),
+                        &a, &err),
+        err);
+    ck_assert_str_eq(a.token, "abc");
+    ck_assert(a.expires);
+    ck_assert_int_eq(a.expires_s, 1795251600);
+    kube_exec_answer_fini(&a);
+    ck_assert_done(kube_exec_parse(&e,
+                                   SPAN(ANSWER("{\"clientCertificateData\":\"" PEM
+                                               "\",\"clientKeyData\":\"" PEM "\","
+                                               "\"expirationTimestamp\":null}")),
+                                   &a, &err),
+                   err);
+    ck_assert_ptr_null(a.token);
+    ck_assert(!a.expires);
+    ck_assert_span_eq(a.cert_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
+    ck_assert_span_eq(a.key_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
+    kube_exec_answer_fini(&a);
+}
+END_TEST
+
+START_TEST(any_other_answer_is_refused_without_being_shown)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"", "its output is not JSON (line 1)"},
+        {"SECRET", "its output is not JSON (line 1)"},
+        {"[\"SECRET\"]", "its output is no ExecCredential"},
+        {"{\"kind\":\"SECRET\"}", "its output is no ExecCredential"},
+        {"{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1 "\",\"status\":{}}",
+         "its output is not of version " V1},
+        {"{\"kind\":\"ExecCredential\"}", "its output is not of version " V1},
+        {ANSWER("{}"), "neither a token nor a certificate"},
+        {ANSWER("null"), "neither a token nor a certificate"},
+        {ANSWER("{\"token\":7}"), "neither a token nor a certificate"},
+        {ANSWER("{\"token\":\"SEC RET\"}"), "the token is not one word of ASCII"},
+        {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"), "the token is not one word of ASCII"},
+        {ANSWER("{\"clientCertificateData\":\"" PEM "\"}"),
+         "clientCertificateData and clientKeyData are not both PEM"},
+        {ANSWER("{\"token\":\"a\",\"clientKeyData\":\"SECRET\"}"),
+         "clientCertificateData and clientKeyData are not both PEM"},
+        {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":\"soon\"}"),
+         "expirationTimestamp is no time"},
+        {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":7}"),
+         "expirationTimestamp is no time"},
+    };
+    struct kube_exec e = exec_of(NULL);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct kube_exec_answer a = {0};
+        struct err err = {0};
+        ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &err), -1);
+        ck_assert_str_eq(err.msg, cases[i].want);
+        ck_assert_ptr_null(a.token);
+    }
+}
+END_TEST
+
+START_TEST(spoilt_answers_do_no_harm)
+{
+    static const char seed_text[] =
+        ANSWER("{\"token\":\"abcdef\",\"clientCertificateData\":\"" PEM
+               "\",\"clientKeyData\":\"" PEM
+               "\",\"expirationTimestamp\":\"2026-11-21T10:00:00Z\"}");
+    static const char *const words[] = {"\"",      "{",    "}",    "[",   "]",
+                                        ",",       ":",    "null", "1e9", "\\u0000",
+                                        "\\ud800", "\xff", NULL};
+    struct kube_exec e = exec_of(NULL);
+    struct rng rng;
+    unsigned good = 0;
+    rng_init(&rng, 3);
+    for (int round = 0; round < 5000; round++) {
+        struct kube_exec_answer a = {0};
+        struct err err = {0};
+        cleanup_buf struct buf b = {0};
+        buf_adds(&b, seed_text);
+        mutate(&rng, words, &b);
+        cleanup_free char *exact = xmalloc(b.n);
+        memcpy(exact, b.p, b.n);
+        int rc = kube_exec_parse(&e, (struct span){exact, b.n}, &a, &err);
+        good += rc == 0;
+        ck_assert(rc == 0 || *err.msg);
+        ck_assert(rc != 0 || a.token || a.cert_pem.n);
+        kube_exec_answer_fini(&a);
+    }
+    ck_assert_uint_gt(good, 100);
+    ck_assert_uint_lt(good, 4900);
+}
+END_TEST
+
+START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
+{
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "plugin");
+    char *argv[] = {path, NULL};
+    struct kube_exec e = exec_of(argv);
+    char hint[] = "get it\nfrom there";
+    struct kube_exec_answer a;
+    struct err err = {0};
+    setenv("FOO", "mine", 1);
+    setenv("KUBERNETES_EXEC_INFO", "mine", 1);
+    setenv("OTHER", "kept", 1);
+    temp_script(dir, "plugin",
+                "[ \"$FOO$OTHER$KUBERNETES_EXEC_INFO\" = 'barkept{}' ] || exit 1\n"
+                "cat <<END\n" ANSWER("{\"token\":\"abc\"}") "\nEND\n");
+    ck_assert_done(kube_exec_run(&e, 20000, &a, &err), err);
+    ck_assert_str_eq(a.token, "abc");
+    kube_exec_answer_fini(&a);
+
+    temp_script(dir, "plugin",
+                "echo SECRET\nprintf 'log in\\n\\033first\\n' >&2\nexit 4\n");
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
+    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": exit status 4: log in  first");
+    temp_script(dir, "plugin", "kill -9 $$\n");
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
+    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": ended by signal 9: ");
+    temp_script(dir, "plugin", "echo waiting >&2; sleep 1000\n");
+    ck_assert_int_eq(kube_exec_run(&e, 300, &a, &err), -1);
+    ck_assert_str_eq(err.msg,
+                     "exec plugin of user \"b\": no end after 300 ms; it said: waiting");
+    temp_remove(dir, "plugin");
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
+    ck_assert_msg(strstr(err.msg, ": cannot run ") && strstr(err.msg, "No such file"),
+                  "%s", err.msg);
+    e.install_hint = hint;
+    ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
+    ck_assert_msg(strstr(err.msg, "; get it from there"), "%s", err.msg);
+    temp_dir_remove(dir);
+}
+END_TEST
+
+UNIT_MAIN("credential_exec", a_plugin_is_read_from_a_kubeconfig,
+          a_plugin_is_told_of_the_cluster_only_if_it_wants,
+          a_plugin_that_cannot_be_run_is_an_error, a_program_is_run_and_heard,
+          a_program_that_goes_on_too_long_is_killed_with_its_children,
+          what_a_program_leaves_running_holds_nobody_up,
+          a_program_inherits_neither_files_nor_signal_masks,
+          an_answer_is_a_token_or_a_certificate,
+          any_other_answer_is_refused_without_being_shown, spoilt_answers_do_no_harm,
+          a_plugin_gets_its_environment_and_its_error_is_passed_on)

@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <sys/socket.h>
+
+#include "wire/httpd_kit.h"
+
+struct drain {
+    struct kit *kit;
+    int64_t timeout_ms;
+    bool all_ended;
+    pthread_t thread;
+};
+
+static void *drain_main(void *arg)
+{
+    struct drain *drain = arg;
+    drain->all_ended = httpd_drain(drain->kit->d, drain->timeout_ms);
+    return NULL;
+}
+
+static bool is_refused(void *ctx)
+{
+    struct raw c;
+    struct kit *kit = ctx;
+    if (!raw_try_open(&c, kit->port))
+        return true;
+    raw_close(&c);
+    return false;
+}
+
+/* Returns when nobody can connect any more. */
+static void drain_begin(struct drain *drain, struct kit *kit, int64_t timeout_ms)
+{
+    *drain = (struct drain){.kit = kit, .timeout_ms = timeout_ms};
+    pthread_create(&drain->thread, NULL, drain_main, drain);
+    ck_assert(raw_until(is_refused, kit));
+}
+
+static bool drain_end(struct drain *drain)
+{
+    pthread_join(drain->thread, NULL);
+    return drain->all_ended;
+}
+
+static bool has_one_call(void *ctx)
+{
+    struct httpd_stats stats;
+    httpd_stats(((struct kit *)ctx)->d, &stats);
+    return stats.in_flight == 1 && stats.connections == 1;
+}
+
+START_TEST(a_call_in_flight_is_answered_whole)
+{
+    struct kit kit;
+    struct drain drain;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct raw a, idle;
+    struct raw_reply r = {0};
+    raw_open(&idle, kit.port);
+    raw_call(&idle, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+    raw_open(&a, kit.port);
+    raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    kit_wait_blocked(&kit, 1);
+    drain_begin(&drain, &kit, RAW_WAIT_MS);
+    ck_assert(raw_ended(&idle)); /* while the call goes on */
+    ck_assert(raw_until(has_one_call, &kit));
+    kit_release(&kit);
+    ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
+    ck_assert_body(r, "unblocked");
+    ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+    ck_assert(raw_ended(&a));
+    ck_assert(drain_end(&drain));
+    raw_reply_fini(&r);
+    raw_close(&a);
+    raw_close(&idle);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(a_request_that_has_begun_is_answered)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        struct drain drain;
+        kit_start(&kit, mode, NULL);
+        struct raw head, body;
+        struct raw_reply r = {0};
+        raw_open(&head, kit.port);
+        raw_sendf(&head, "GET /hello HTTP/1.1\r\nHo");
+        raw_open(&body, kit.port);
+        raw_call(&body, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_sendf(&body,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\nabc");
+        struct httpd_stats stats;
+        do
+            httpd_stats(kit.d, &stats);
+        while (stats.in_flight < 2);
+        drain_begin(&drain, &kit, RAW_WAIT_MS);
+        raw_sendf(&head, "st: x\r\n\r\n");
+        ck_assert_int_eq(raw_read(&head, &r), RAW_OK);
+        ck_assert_body(r, "hello\n");
+        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+        raw_sendf(&body, "def");
+        ck_assert_int_eq(raw_read(&body, &r), RAW_OK);
+        ck_assert_body(r, "abcdef");
+        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+        ck_assert(drain_end(&drain));
+        raw_reply_fini(&r);
+        raw_close(&head);
+        raw_close(&body);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_big_reply_is_delivered_whole)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        struct drain drain;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /big?a=32 HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        drain_begin(&drain, &kit, RAW_WAIT_MS);
+        cleanup_buf struct buf rest = {0};
+        ck_assert_int_eq(raw_read_all(&c, &rest), RAW_OK);
+        ck_assert_uint_eq(rest.n, (size_t)32 << 20);
+        ck_assert(drain_end(&drain));
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(sleeping_streams_end_cleanly)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        struct drain drain;
+        kit_start(&kit, mode, NULL);
+        struct raw c[30];
+        struct raw_reply r = {0};
+        for (int i = 0; i < 30; i++) {
+            raw_open(&c[i], kit.port);
+            raw_sendf(&c[i], "GET /stream?first=a HTTP/1.1\r\nHost: x\r\n\r\n");
+            ck_assert_int_eq(raw_read_head(&c[i], &r), RAW_OK);
+        }
+        int64_t begin = raw_now_ms();
+        drain_begin(&drain, &kit, RAW_WAIT_MS);
+        for (int i = 0; i < 30; i++) {
+            bool last = false;
+            buf_clear(&r.body);
+            while (!last)
+                ck_assert_int_eq(raw_read_chunk(&c[i], &r, &last), RAW_OK);
+            ck_assert_body(r, "a");
+            ck_assert(raw_ended(&c[i]));
+            raw_close(&c[i]);
+        }
+        ck_assert(drain_end(&drain));
+        ck_assert_int_lt(raw_now_ms() - begin, 5000);
+        ck_assert_int_eq(atomic_load(&kit.closed), 30);
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(idle_connections_are_closed_without_waiting_for_their_limit)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw used[20], unused;
+        struct raw_reply r = {0};
+        for (int i = 0; i < 20; i++) {
+            raw_open(&used[i], kit.port);
+            raw_call(&used[i], &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        }
+        raw_open(&unused, kit.port);
+        int64_t begin = raw_now_ms();
+        ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+        ck_assert_int_lt(raw_now_ms() - begin, 5000);
+        for (int i = 0; i < 20; i++) {
+            ck_assert(raw_ended(&used[i]));
+            raw_close(&used[i]);
+        }
+        ck_assert(raw_ended(&unused));
+        raw_close(&unused);
+        ck_assert(kit_is_empty(&kit));
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_drain_gives_up_at_its_deadline)
+{
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct raw c;
+    raw_open(&c, kit.port);
+    raw_sendf(&c, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    kit_wait_blocked(&kit, 1);
+    int64_t begin = raw_now_ms();
+    ck_assert(!httpd_drain(kit.d, 200));
+    ck_assert_int_ge(raw_now_ms() - begin, 190);
+    ck_assert_int_lt(raw_now_ms() - begin, 5000);
+    kit_release(&kit);
+    raw_close(&c);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(nothing_can_be_started_after_a_drain)
+{
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS, NULL);
+    ck_assert(httpd_drain(kit.d, 1000));
+    ck_assert(httpd_drain(kit.d, 1000));
+    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct err err = {0};
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: the server is stopping");
+    kit_fini(&kit);
+    kit_init(&kit, NULL);
+    ck_assert(httpd_drain(kit.d, 1000)); /* nothing was listening */
+    kit_fini(&kit);
+    httpd_free(NULL);
+}
+END_TEST
+
+/* A client that sends one request after the other, as fast as it can. */
+struct busy {
+    unsigned port;
+    pthread_t thread;
+    atomic_int calls;
+    bool told_to_close; /* the last reply said so */
+    bool was_slow;      /* it was quiet long enough to be closed without that */
+    const char *wrong;
+};
+
+static void *busy_main(void *arg)
+{
+    struct busy *b = arg;
+    struct raw c;
+    struct raw_reply r = {0};
+    cleanup_free char *body = xcalloc(87000, 1);
+    raw_open(&c, b->port);
+    int64_t last = raw_now_ms();
+    while (!b->told_to_close) {
+        bool sent = raw_sendf(&c, "POST /echo HTTP/1.1\r\nHost: x\r\n"
+                                  "Content-Length: 87000\r\n\r\n") &&
+                    raw_send(&c, body, 87000);
+        enum raw_result rc = raw_read(&c, &r);
+        b->was_slow = raw_now_ms() - last > 200;
+        last = raw_now_ms();
+        if (!sent || rc != RAW_OK || r.body.n != 87000) {
+            b->wrong = !sent ? "not sent" : rc != RAW_OK ? "no answer" : "half an answer";
+            break;
+        }
+        atomic_fetch_add(&b->calls, 1);
+        b->told_to_close = span_eq(raw_header(&r, "Connection"), SPAN("close"));
+    }
+    raw_reply_fini(&r);
+    raw_close(&c);
+    return NULL;
+}
+
+START_TEST(a_drain_under_load_loses_no_call)
+{
+    enum { N = 8, ROUNDS = 5 };
+    for (int i = 0; i < 2 * ROUNDS; i++) {
+        struct kit kit;
+        struct busy busy[N] = {0};
+        kit_start(&kit, i % 2 ? HTTPD_EVENTS : HTTPD_THREADS, NULL);
+        for (int k = 0; k < N; k++) {
+            busy[k].port = kit.port;
+            pthread_create(&busy[k].thread, NULL, busy_main, &busy[k]);
+        }
+        for (int k = 0; k < N; k++)
+            while (atomic_load(&busy[k].calls) < 5)
+                nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        bool ended = httpd_drain(kit.d, RAW_WAIT_MS);
+        for (int k = 0; k < N; k++) {
+            pthread_join(busy[k].thread, NULL);
+            ck_assert_msg(!busy[k].wrong || busy[k].was_slow, "%s", busy[k].wrong);
+        }
+        ck_assert(ended);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(stopping_without_a_drain_cuts_what_is_there)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        unsigned before = raw_count_fds();
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c[4];
+        struct raw_reply r = {0};
+        for (int i = 0; i < 4; i++)
+            raw_open(&c[i], kit.port);
+        raw_call(&c[1], &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_sendf(&c[2],
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc");
+        raw_sendf(&c[3], "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c[3], &r), RAW_OK);
+        kit_fini(&kit);
+        cleanup_buf struct buf rest = {0};
+        ck_assert_int_eq(raw_read_all(&c[3], &rest), RAW_OK);
+        ck_assert_uint_lt(rest.n, (size_t)64 << 20);
+        for (int i = 0; i < 4; i++) {
+            ck_assert(raw_ended(&c[i]));
+            raw_close(&c[i]);
+        }
+        raw_reply_fini(&r);
+        ck_assert_uint_eq(raw_count_fds(), before);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_drain", a_call_in_flight_is_answered_whole,
+          a_request_that_has_begun_is_answered, a_big_reply_is_delivered_whole,
+          sleeping_streams_end_cleanly,
+          idle_connections_are_closed_without_waiting_for_their_limit,
+          a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
+          a_drain_under_load_loses_no_call, stopping_without_a_drain_cuts_what_is_there)

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "base/rng.h"
+#include "wire/httpd_kit.h"
+
+/* Sends `text` byte for byte, then 'a' for ever, one each 20 ms, until the server ends
+ * the connection. Returns how long it bore that. */
+static int64_t drip(struct raw *c, const char *text)
+{
+    int64_t begin = raw_now_ms();
+    while (raw_now_ms() - begin < RAW_WAIT_MS) {
+        char byte = *text ? *text++ : 'a';
+        struct pollfd fd = {.fd = c->fd, .events = POLLIN};
+        if (!raw_send(c, &byte, 1) || poll(&fd, 1, 20) > 0)
+            break;
+    }
+    return raw_now_ms() - begin;
+}
+
+/* What a request that must never be complete begins with. */
+static const char *const slow_starts[] = {
+    "GET /hel",
+    "GET /hello HTTP/1.1\r\nHost: x\r\nX: ",
+    "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+    "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5000\r\n",
+    "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+};
+
+START_TEST(a_client_that_drips_its_first_request_is_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, &(struct httpd_limits){.first_request_ms = 400});
+        for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
+            struct raw c;
+            raw_open(&c, kit.port);
+            int64_t bore = drip(&c, slow_starts[i]);
+            ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
+                          (int)bore);
+            raw_close(&c);
+        }
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_client_that_drips_a_later_request_is_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode,
+                  &(struct httpd_limits){.first_request_ms = 400, .idle_ms = 600});
+        for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
+            struct raw c;
+            struct raw_reply r = {0};
+            raw_open(&c, kit.port);
+            raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+            int64_t bore = drip(&c, slow_starts[i]);
+            ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
+                          (int)bore);
+            raw_reply_fini(&r);
+            raw_close(&c);
+        }
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(silence_is_ended_before_and_between_requests)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode,
+                  &(struct httpd_limits){.first_request_ms = 300, .idle_ms = 900});
+        struct raw a, b;
+        struct raw_reply r = {0};
+        raw_open(&a, kit.port);
+        raw_open(&b, kit.port);
+        raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        int64_t begin = raw_now_ms();
+        ck_assert(raw_ended(&a));
+        ck_assert_int_lt(raw_now_ms() - begin, 5000);
+        ck_assert(raw_ended(&b));
+        ck_assert_int_ge(raw_now_ms() - begin, 800);
+        raw_reply_fini(&r);
+        raw_close(&a);
+        raw_close(&b);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_handler_may_take_longer_than_every_limit)
+{
+    struct kit kit;
+    kit_start(&kit, HTTPD_THREADS,
+              &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
+    struct raw a, b;
+    struct raw_reply r = {0};
+    raw_open(&a, kit.port);
+    raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
+    kit_wait_blocked(&kit, 1);
+    int64_t begin = raw_now_ms();
+    while (raw_now_ms() - begin < 1500) { /* others do not notice */
+        raw_open(&b, kit.port);
+        raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        raw_close(&b);
+    }
+    kit_release(&kit);
+    ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
+    ck_assert_body(r, "unblocked");
+    raw_reply_fini(&r);
+    raw_close(&a);
+    kit_fini(&kit);
+}
+END_TEST
+
+START_TEST(a_client_that_does_not_take_its_reply_is_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 300});
+        struct raw c;
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
+        struct pollfd fd = {.fd = c.fd, .events = POLLIN};
+        ck_assert_int_eq(poll(&fd, 1, RAW_WAIT_MS), 1);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 400});
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+        cleanup_free char *bytes = xmalloc(1 << 20);
+        size_t got = c.in.n;
+        /* A MiB now and then: longer in all than the limit, but never so long without. */
+        while (got < (size_t)64 << 20) {
+            ssize_t n = recv(c.fd, bytes, 1 << 20, 0);
+            ck_assert_int_gt(n, 0);
+            got += (size_t)n;
+            nanosleep(&(struct timespec){.tv_nsec = 10 * 1000000}, NULL);
+        }
+        ck_assert_uint_eq(got, (size_t)64 << 20);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(connections_over_the_limit_wait_and_are_served_later)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, NULL);
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.connections = 3;
+        kit_listen(&kit, &listener);
+        struct raw c[6];
+        struct raw_reply r = {0};
+        for (int i = 0; i < 6; i++) {
+            raw_open(&c[i], kit.port);
+            raw_sendf(&c[i], "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        }
+        for (int i = 0; i < 3; i++)
+            ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
+        struct httpd_stats stats;
+        httpd_stats(kit.d, &stats);
+        ck_assert_uint_eq(stats.connections, 3);
+        struct pollfd fd = {.fd = c[3].fd, .events = POLLIN};
+        ck_assert_int_eq(poll(&fd, 1, 100), 0);
+        for (int i = 0; i < 3; i++) {
+            raw_close(&c[i]);
+            ck_assert_int_eq(raw_read(&c[i + 3], &r), RAW_OK);
+            ck_assert_body(r, "hello\n");
+        }
+        for (int i = 3; i < 6; i++)
+            raw_close(&c[i]);
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+static void still_answers(struct kit *kit)
+{
+    struct raw c;
+    struct raw_reply r = {0};
+    raw_open(&c, kit->port);
+    raw_call(&c, &r, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nok");
+    ck_assert_body(r, "ok");
+    raw_reply_fini(&r);
+    raw_close(&c);
+}
+
+static bool same_fds(void *ctx)
+{
+    return raw_count_fds() == *(unsigned *)ctx;
+}
+
+START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
+{
+    static const char *const requests[] = {
+        "",
+        "GET /hel",
+        "GET /big HTTP/1.1\r\nHost: x\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc",
+        "POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nabc",
+        "\r\n",
+        "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n",
+    };
+    unsigned outside = raw_count_fds();
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        still_answers(&kit);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        unsigned before = raw_count_fds();
+        for (int i = 0; i < 2000; i++) {
+            struct raw c;
+            raw_open(&c, kit.port);
+            const char *request = requests[(size_t)i % ARRAY_LEN(requests)];
+            raw_send(&c, request, strlen(request));
+            if (i % 3)
+                raw_reset(&c);
+            raw_close(&c);
+        }
+        ck_assert(raw_until(kit_is_empty, &kit));
+        still_answers(&kit);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        ck_assert(raw_until(same_fds, &before));
+        kit_fini(&kit);
+        ck_assert_int_eq(atomic_load(&kit.opened) > atomic_load(&kit.closed), 0);
+    }
+    ck_assert_uint_eq(raw_count_fds(), outside);
+}
+END_TEST
+
+/* Bytes at random, or a good request with some of its bytes changed. */
+static void nonsense(struct rng *rng, struct buf *out)
+{
+    static const char *const seeds[] = {
+        "GET /show?a=1&b=%41 HTTP/1.1\r\nHost: x\r\nCookie: a=b; c=\"d\"\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n0123456789",
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "5;ext\r\n01234\r\n0\r\nTrailer: x\r\n\r\nGET /hello HTTP/1.1\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc",
+        "HEAD /pre/%2f HTTP/1.0\r\nConnection: keep-alive\r\nA: b\r\n c\r\n\r\n",
+    };
+    buf_clear(out);
+    if (rng_below(rng, 4) == 0) {
+        for (uint64_t n = rng_below(rng, 600); n; n--)
+            buf_addc(out, (char)rng_below(rng, 256));
+        return;
+    }
+    for (uint64_t n = 1 + rng_below(rng, 3); n; n--)
+        buf_adds(out, seeds[rng_below(rng, ARRAY_LEN(seeds))]);
+    static const char likely[] = "\r\n:; %?&=/\0\t,+-09aAfF\x7f\xff";
+    for (uint64_t n = rng_below(rng, 8); n; n--)
+        out->p[rng_below(rng, out->n)] = likely[rng_below(rng, sizeof likely)];
+    if (rng_below(rng, 3) == 0)
+        out->n = rng_below(rng, out->n);
+}
+
+START_TEST(nonsense_harms_nobody)
+{
+    unsigned outside = raw_count_fds();
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct rng rng;
+        rng_init(&rng, 20261121);
+        cleanup_buf struct buf bytes = {0};
+        for (int i = 0; i < 3000; i++) {
+            struct raw c;
+            nonsense(&rng, &bytes);
+            raw_open(&c, kit.port);
+            size_t cut = bytes.n ? rng_below(&rng, bytes.n) : 0;
+            raw_send(&c, bytes.p, cut);
+            raw_send(&c, bytes.p + cut, bytes.n - cut);
+            if (rng_below(&rng, 2)) { /* half of them hear what it says */
+                shutdown(c.fd, SHUT_WR);
+                bytes.n = 0;
+                ck_assert_int_eq(raw_read_all(&c, &bytes), RAW_OK);
+            }
+            if (rng_below(&rng, 4) == 0)
+                raw_reset(&c);
+            raw_close(&c);
+            if (i % 500 == 0)
+                still_answers(&kit);
+        }
+        still_answers(&kit);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+    ck_assert_uint_eq(raw_count_fds(), outside);
+}
+END_TEST
+
+UNIT_MAIN_SECONDS("httpd_limits", 120, a_client_that_drips_its_first_request_is_cut_off,
+                  a_client_that_drips_a_later_request_is_cut_off,
+                  silence_is_ended_before_and_between_requests,
+                  a_handler_may_take_longer_than_every_limit,
+                  a_client_that_does_not_take_its_reply_is_cut_off,
+                  a_big_reply_arrives_whole_at_a_slow_client,
+                  connections_over_the_limit_wait_and_are_served_later,
+                  thousands_of_clients_that_come_and_vanish_leave_nothing,
+                  nonsense_harms_nobody)

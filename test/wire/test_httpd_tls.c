@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "wire/httpd_kit.h"
+
+extern char **environ;
+
+/* A key and a certificate for 127.0.0.1, made by the openssl program. */
+struct pair {
+    char dir[32];
+    char cert_file[64], key_file[64];
+    struct buf cert, key;
+};
+
+static void read_file(const char *path, struct buf *out)
+{
+    FILE *f = fopen(path, "re");
+    ck_assert_msg(f, "no %s", path);
+    buf_reserve(out, 16384);
+    out->n = fread(out->p, 1, 16384, f);
+    out->p[out->n] = '\0';
+    fclose(f);
+}
+
+static void pair_init(struct pair *pair)
+{
+    *pair = (struct pair){.dir = "/tmp/httpd-tls-XXXXXX"};
+    ck_assert_ptr_nonnull(mkdtemp(pair->dir));
+    snprintf(pair->cert_file, sizeof pair->cert_file, "%s/cert.pem", pair->dir);
+    snprintf(pair->key_file, sizeof pair->key_file, "%s/key.pem", pair->dir);
+    const char *argv[] = {"openssl",
+                          "req",
+                          "-x509",
+                          "-newkey",
+                          "ec",
+                          "-pkeyopt",
+                          "ec_paramgen_curve:P-256",
+                          "-nodes",
+                          "-days",
+                          "2",
+                          "-subj",
+                          "/CN=localhost",
+                          "-addext",
+                          "subjectAltName=IP:127.0.0.1",
+                          "-keyout",
+                          pair->key_file,
+                          "-out",
+                          pair->cert_file,
+                          NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    pid_t pid;
+    int status = -1;
+    ck_assert_int_eq(
+        posix_spawnp(&pid, "openssl", &actions, NULL, (char **)argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    read_file(pair->cert_file, &pair->cert);
+    read_file(pair->key_file, &pair->key);
+}
+
+static void pair_fini(struct pair *pair)
+{
+    unlink(pair->cert_file);
+    unlink(pair->key_file);
+    rmdir(pair->dir);
+    buf_fini(&pair->cert);
+    buf_fini(&pair->key);
+}
+
+static void tls_start(struct kit *kit, struct pair *pair, enum httpd_mode mode,
+                      const struct httpd_limits *limits)
+{
+    kit_init(kit, limits);
+    struct httpd_listener listener = kit_listener(kit, mode);
+    listener.cert_pem = pair->cert.p;
+    listener.key_pem = pair->key.p;
+    kit_listen(kit, &listener);
+}
+
+static size_t on_body(char *p, size_t size, size_t n, void *ctx)
+{
+    buf_add(ctx, p, size * n);
+    return size * n;
+}
+
+static CURL *client(struct kit *kit, struct pair *pair, const char *path, struct buf *out)
+{
+    CURL *curl = curl_easy_init();
+    ck_assert_ptr_nonnull(curl);
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u%s", kit->port, path);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CAINFO, pair->cert_file);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, out);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)RAW_WAIT_MS);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    return curl;
+}
+
+static long connects(CURL *curl)
+{
+    long n = -1;
+    curl_easy_getinfo(curl, CURLINFO_NUM_CONNECTS, &n);
+    return n;
+}
+
+START_TEST(https_serves_and_keeps_the_connection)
+{
+    struct pair pair;
+    pair_init(&pair);
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        tls_start(&kit, &pair, mode, NULL);
+        cleanup_buf struct buf out = {0}, body = {0};
+        CURL *curl = client(&kit, &pair, "/echo", &out);
+        for (int i = 0; i < 300000; i++)
+            buf_addc(&body, (char)('a' + i % 26));
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.p);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE, (long)body.n);
+        for (int i = 0; i < 3; i++) {
+            buf_clear(&out);
+            ck_assert_int_eq(curl_easy_perform(curl), CURLE_OK);
+            ck_assert(span_eq(buf_span(&out), buf_span(&body)));
+            ck_assert_int_eq(connects(curl), i == 0);
+        }
+        curl_easy_cleanup(curl);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+    pair_fini(&pair);
+}
+END_TEST
+
+static CURLcode try_version(struct kit *kit, struct pair *pair, long version)
+{
+    cleanup_buf struct buf out = {0};
+    CURL *curl = client(kit, pair, "/hello", &out);
+    curl_easy_setopt(curl, CURLOPT_SSLVERSION, version);
+    curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ALL:@SECLEVEL=0");
+    CURLcode rc = curl_easy_perform(curl);
+    ck_assert(rc != CURLE_OK || span_eq(buf_span(&out), SPAN("hello\n")));
+    curl_easy_cleanup(curl);
+    return rc;
+}
+
+START_TEST(only_tls_1_2_and_1_3_are_spoken)
+{
+    struct pair pair;
+    struct kit kit;
+    pair_init(&pair);
+    tls_start(&kit, &pair, HTTPD_THREADS, NULL);
+    ck_assert_int_eq(
+        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_3 | CURL_SSLVERSION_MAX_TLSv1_3),
+        CURLE_OK);
+    ck_assert_int_eq(
+        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_2 | CURL_SSLVERSION_MAX_TLSv1_2),
+        CURLE_OK);
+    ck_assert_int_eq(
+        try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_1 | CURL_SSLVERSION_MAX_TLSv1_1),
+        CURLE_SSL_CONNECT_ERROR);
+    pair_fini(&pair);
+    kit_fini(&kit);
+}
+END_TEST
+
+static void *get_stream(void *arg)
+{
+    CURL *curl = arg;
+    return (void *)(intptr_t)curl_easy_perform(curl);
+}
+
+static bool stream_is_open(void *ctx)
+{
+    return atomic_load(&((struct kit *)ctx)->opened) == 1;
+}
+
+START_TEST(streams_and_drain_work_over_tls)
+{
+    struct pair pair;
+    pair_init(&pair);
+    FOR_BOTH_MODES(mode)
+    {
+        for (int drained = 0; drained < 2; drained++) {
+            struct kit kit;
+            tls_start(&kit, &pair, mode, NULL);
+            cleanup_buf struct buf out = {0};
+            CURL *curl = client(&kit, &pair, "/stream?first=a", &out);
+            pthread_t thread;
+            pthread_create(&thread, NULL, get_stream, curl);
+            ck_assert(raw_until(stream_is_open, &kit));
+            kit_say(&kit, "b", drained ? HTTPD_SLEEP : HTTPD_CUT, true);
+            if (drained)
+                ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+            void *rc;
+            pthread_join(thread, &rc);
+            ck_assert_int_eq((int)(intptr_t)rc, drained ? CURLE_OK : CURLE_PARTIAL_FILE);
+            ck_assert(drained ? out.n >= 1 : span_eq(buf_span(&out), SPAN("ab")));
+            curl_easy_cleanup(curl);
+            ck_assert(raw_until(kit_is_empty, &kit));
+            kit_fini(&kit);
+            ck_assert_int_eq(atomic_load(&kit.closed), 1);
+        }
+    }
+    pair_fini(&pair);
+}
+END_TEST
+
+START_TEST(a_client_that_does_not_speak_tls_is_ended)
+{
+    struct pair pair;
+    pair_init(&pair);
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        tls_start(&kit, &pair, mode, &(struct httpd_limits){.first_request_ms = 500});
+        struct raw plain, silent, half;
+        cleanup_buf struct buf out = {0};
+        raw_open(&plain, kit.port);
+        raw_open(&silent, kit.port);
+        raw_open(&half, kit.port);
+        raw_sendf(&plain, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_send(&half, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+        ck_assert_int_eq(raw_read_all(&plain, &out), RAW_OK);
+        ck_assert(!out.n || out.p[0] != 'H');
+        ck_assert(raw_ended(&silent));
+        ck_assert_int_eq(raw_read_all(&half, &out), RAW_OK);
+        raw_close(&plain);
+        raw_close(&silent);
+        raw_close(&half);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+    pair_fini(&pair);
+}
+END_TEST
+
+START_TEST(a_bad_certificate_is_an_error)
+{
+    struct pair pair, other;
+    struct kit kit;
+    struct err err = {0};
+    pair_init(&pair);
+    pair_init(&other);
+    kit_init(&kit, NULL);
+    unsigned before = raw_count_fds();
+    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    listener.cert_pem = pair.cert.p;
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: a certificate needs its key, and a "
+                              "key its certificate");
+    listener.key_pem = other.key.p;
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_int_eq(err.code, ERR_INVALID);
+    listener.key_pem = "not a key";
+    ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
+    ck_assert_int_eq(strncmp(err.msg, "listen on 127.0.0.1:0: ", 23), 0);
+    ck_assert_uint_eq(raw_count_fds(), before);
+    kit_fini(&kit);
+    pair_fini(&pair);
+    pair_fini(&other);
+}
+END_TEST
+
+UNIT_MAIN("httpd_tls", https_serves_and_keeps_the_connection,
+          only_tls_1_2_and_1_3_are_spoken, streams_and_drain_work_over_tls,
+          a_client_that_does_not_speak_tls_is_ended, a_bad_certificate_is_an_error)

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/yaml.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "support/mutate.h"
+#include "support/temp.h"
+#include "support/unit.h"
+
+static struct yaml *parse(const char *text)
+{
+    struct err err = {0};
+    struct yaml *y = yaml_parse("f.yaml", text, strlen(text), &err);
+    ck_assert_msg(y != NULL, "%s", err.msg);
+    return y;
+}
+
+static struct span text_of(const struct yaml_node *node, const char *key)
+{
+    struct span s;
+    struct err err = {0};
+    ck_assert_done(yaml_text(node, key, &s, &err), err);
+    return s;
+}
+
+START_TEST(block_and_flow_style_give_the_same_tree)
+{
+    static const char *const texts[] = {
+        "a: 1\nb:\n- x\n- y: z\nc:\n  d: {}\n",
+        "{a: 1, b: [x, {y: z}], c: {d: {}}}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        cleanup_yaml struct yaml *y = parse(texts[i]);
+        ck_assert_uint_eq(yaml_count(y), 1);
+        const struct yaml_node *root = yaml_document(y, 0);
+        ck_assert_int_eq(root->type, YAML_MAPPING);
+        ck_assert_uint_eq(root->n, 3);
+        ck_assert_span_eq(root->keys[1], "b");
+        ck_assert_span_eq(text_of(root, "a"), "1");
+        const struct yaml_node *b = yaml_get(root, "b");
+        ck_assert_int_eq(b->type, YAML_SEQUENCE);
+        ck_assert_uint_eq(b->n, 2);
+        ck_assert_span_eq(b->items[0]->text, "x");
+        ck_assert_span_eq(text_of(b->items[1], "y"), "z");
+        ck_assert_uint_eq(yaml_get(yaml_get(root, "c"), "d")->n, 0);
+        ck_assert_ptr_null(yaml_get(root, "d"));
+        ck_assert_ptr_null(yaml_get(b, "x"));
+        ck_assert_ptr_null(yaml_get(NULL, "x"));
+    }
+}
+END_TEST
+
+START_TEST(nodes_know_their_lines_and_quotes)
+{
+    cleanup_yaml struct yaml *y =
+        parse("# c\na: yes\nb: 'yes'\nc: |\n  one\n  two\nd:\n- e\n");
+    const struct yaml_node *root = yaml_document(y, 0);
+    ck_assert_uint_eq(root->line, 2);
+    ck_assert_uint_eq(yaml_get(root, "a")->line, 2);
+    ck_assert(yaml_get(root, "a")->plain);
+    ck_assert(!yaml_get(root, "b")->plain);
+    ck_assert_uint_eq(yaml_get(root, "c")->line, 4);
+    ck_assert_span_eq(yaml_get(root, "c")->text, "one\ntwo\n");
+    ck_assert_uint_eq(yaml_get(root, "d")->items[0]->line, 8);
+    ck_assert_str_eq(root->file, "f.yaml");
+}
+END_TEST
+
+START_TEST(a_file_may_hold_several_documents_or_none)
+{
+    cleanup_yaml struct yaml *y = parse("a: 1\n---\n---\nb: 2\n--- ~\n");
+    ck_assert_uint_eq(yaml_count(y), 4);
+    ck_assert_span_eq(text_of(yaml_document(y, 0), "a"), "1");
+    ck_assert_ptr_null(yaml_document(y, 1));
+    ck_assert_span_eq(text_of(yaml_document(y, 2), "b"), "2");
+    ck_assert_ptr_null(yaml_document(y, 3));
+    ck_assert_ptr_null(yaml_document(y, 4));
+    cleanup_yaml struct yaml *empty = parse("# nothing\n");
+    ck_assert_uint_eq(yaml_count(empty), 0);
+    ck_assert_ptr_null(yaml_document(empty, 0));
+    struct err err = {0};
+    cleanup_yaml struct yaml *none = yaml_parse("f", NULL, 0, &err);
+    ck_assert_ptr_nonnull(none);
+}
+END_TEST
+
+START_TEST(null_is_told_from_text)
+{
+    cleanup_yaml struct yaml *y =
+        parse("a:\nb: ~\nc: null\nd: ''\ne: 'null'\nf: !!str null\ng: [1]\n");
+    const struct yaml_node *root = yaml_document(y, 0);
+    static const char *const nulls[] = {"a", "b", "c", "none"};
+    for (size_t i = 0; i < ARRAY_LEN(nulls); i++) {
+        ck_assert(yaml_is_null(yaml_get(root, nulls[i])));
+        ck_assert_ptr_null(text_of(root, nulls[i]).p);
+    }
+    ck_assert(!yaml_is_null(yaml_get(root, "d")));
+    ck_assert_ptr_nonnull(text_of(root, "d").p);
+    ck_assert_uint_eq(text_of(root, "d").n, 0);
+    ck_assert_span_eq(text_of(root, "e"), "null");
+    ck_assert_span_eq(text_of(root, "f"), "null");
+    struct span s;
+    struct err err = {0};
+    ck_assert_int_eq(yaml_text(root, "g", &s, &err), -1);
+    ck_assert_str_eq(err.msg, "f.yaml:7: \"g\" must be a single value");
+    ck_assert_int_eq(yaml_text(yaml_get(root, "g"), "h", &s, &err), -1);
+    ck_assert_str_eq(err.msg, "f.yaml:7: not a mapping, so without \"h\"");
+    ck_assert_int_eq(yaml_text(NULL, "h", &s, &err), 0);
+    ck_assert_ptr_null(s.p);
+}
+END_TEST
+
+START_TEST(a_string_holds_no_nul)
+{
+    cleanup_yaml struct yaml *y = parse("a: \"x\\0y\"\nb: xy\nc:\n");
+    const struct yaml_node *root = yaml_document(y, 0);
+    struct err err = {0};
+    char *s = NULL;
+    ck_assert_uint_eq(text_of(root, "a").n, 3);
+    ck_assert_int_eq(yaml_string(root, "a", &s, &err), -1);
+    ck_assert_str_eq(err.msg, "f.yaml:1: \"a\" holds a NUL character");
+    ck_assert_ptr_null(s);
+    ck_assert_done(yaml_string(root, "b", &s, &err), err);
+    ck_assert_str_eq(s, "xy");
+    free(s);
+    ck_assert_done(yaml_string(root, "c", &s, &err), err);
+    ck_assert_ptr_null(s);
+}
+END_TEST
+
+START_TEST(an_error_names_file_and_line)
+{
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"a: 1\nb: [1, 2\nc: 3\n", "f.yaml:3: while parsing a flow sequence: "},
+        {"a: 1\nb: \"x\n", "f.yaml:3: while scanning a quoted scalar: "},
+        {"a: 1\n b: 2\n", "f.yaml:2: "},
+        {"a:\n\t- 1\n", "f.yaml:2: "},
+        {"a: 1\nb: &x 2\n", "f.yaml:2: anchors are not allowed"},
+        {"a: &x [1]\n", "f.yaml:1: anchors are not allowed"},
+        {"&x a: 1\n", "f.yaml:1: anchors are not allowed"},
+        {"a: &x {}\n", "f.yaml:1: anchors are not allowed"},
+        {"a:\nb: *x\n", "f.yaml:2: aliases are not allowed"},
+        {"<<: {a: 1}\n", "f.yaml:1: merge keys are not allowed"},
+        {"a: 1\nb: 2\na: 3\n", "f.yaml:3: key \"a\" stands here twice"},
+        {"a: 1\n'a': 3\n", "f.yaml:2: key \"a\" stands here twice"},
+        {"? [a]\n: 1\n", "f.yaml:1: a key must be a single value"},
+        {"{a: 1, {b: c}: 2}", "f.yaml:1: a key must be a single value"},
+        {"{? : 1}\n", "f.yaml:1: a key is empty"},
+        {"a: !!binary aaaa\n", "f.yaml:1: a tag that is not known"},
+        {"a: !mine aaaa\n", "f.yaml:1: a tag that is not known"},
+        {"a: !!map [1]\n", "f.yaml:1: a tag that is not known"},
+        {"a: !!str {}\n", "f.yaml:1: a tag that is not known"},
+        {"a: \xff\n", "f.yaml: byte 3: "},
+        {"a: \x01\n", "f.yaml: byte "},
+        {"%YAML 9.9\n---\na", "f.yaml:1: "},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        ck_assert_msg(!yaml_parse("f.yaml", cases[i].text, strlen(cases[i].text), &err),
+                      "%s", cases[i].text);
+        ck_assert_int_eq(err.code, ERR_INVALID);
+        ck_assert_msg(strstr(err.msg, cases[i].want) == err.msg, "%s: %s", cases[i].text,
+                      err.msg);
+    }
+}
+END_TEST
+
+static struct buf nested(size_t depth, bool flow)
+{
+    struct buf b = {0};
+    for (size_t i = 0; i < depth; i++)
+        buf_adds(&b, flow ? "[" : "- ");
+    buf_addc(&b, 'x');
+    for (size_t i = 0; flow && i < depth; i++)
+        buf_addc(&b, ']');
+    return b;
+}
+
+START_TEST(depth_is_bounded)
+{
+    static const size_t depths[] = {1, 63, 64, 65, 66, 1000, 100000, 5000000};
+    for (size_t i = 0; i < ARRAY_LEN(depths) * 2; i++) {
+        size_t depth = depths[i / 2];
+        struct err err = {0};
+        cleanup_buf struct buf b = nested(depth, i % 2);
+        cleanup_yaml struct yaml *y = yaml_parse("f", b.p, b.n, &err);
+        ck_assert_msg((y != NULL) == (depth <= 64), "%zu", depth);
+        if (!y)
+            ck_assert_int_eq(err.code, ERR_INVALID);
+    }
+}
+END_TEST
+
+START_TEST(size_and_number_of_values_are_bounded)
+{
+    cleanup_buf struct buf b = {0};
+    struct err err = {0};
+    buf_adds(&b, "a: ");
+    while (b.n < (10 << 20))
+        buf_addc(&b, 'x');
+    cleanup_yaml struct yaml *whole = yaml_parse("f", b.p, b.n, &err);
+    ck_assert_msg(whole != NULL, "%s", err.msg);
+    buf_addc(&b, 'x');
+    ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+
+    buf_clear(&b);
+    buf_addc(&b, '[');
+    for (int i = 0; i < 1 << 20; i++)
+        buf_adds(&b, "1,");
+    buf_adds(&b, "1]");
+    ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
+    ck_assert_str_eq(err.msg, "f:1: too many values");
+}
+END_TEST
+
+START_TEST(many_keys_are_read_in_order_and_compared)
+{
+    cleanup_buf struct buf b = {0};
+    for (int i = 0; i < 50000; i++)
+        buf_printf(&b, "key%d: v%d\n", i, i);
+    cleanup_yaml struct yaml *y = parse(b.p);
+    const struct yaml_node *root = yaml_document(y, 0);
+    ck_assert_uint_eq(root->n, 50000);
+    ck_assert_span_eq(root->keys[49999], "key49999");
+    ck_assert_span_eq(text_of(root, "key31337"), "v31337");
+    buf_adds(&b, "key7: again\n");
+    struct err err = {0};
+    ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
+    ck_assert_str_eq(err.msg, "f:50001: key \"key7\" stands here twice");
+}
+END_TEST
+
+START_TEST(a_tree_becomes_json)
+{
+    static const struct {
+        const char *yaml, *json;
+    } cases[] = {
+        {"a: [1, -2, +3, 0, 1.5, .5, 5., -1e3, 1E+2]",
+         "{\"a\":[1,-2,3,0,1.5,0.5,5,-1e3,1E+2]}"},
+        {"[0644, 0x1F, 0o17, -010, 08, 1.2.3, 1_000, 0x, 0xfffffffffffffffff]",
+         "[420,31,15,-8,\"08\",\"1.2.3\",\"1_000\",\"0x\",\"0xfffffffffffffffff\"]"},
+        {"[12345678901234567890123, '1', \"true\", -, +, ., .inf, e5, 1e, 1e+]",
+         "[12345678901234567890123,\"1\",\"true\",\"-\",\"+\",\".\",\".inf\",\"e5\","
+         "\"1e\","
+         "\"1e+\"]"},
+        {"[true, False, TRUE, yes, ~, null, Null, x]",
+         "[true,false,true,\"yes\",null,null,null,\"x\"]"},
+        {"{a: {b: [], c: {}}, \"d\\\"e\": f\\g}",
+         "{\"a\":{\"b\":[],\"c\":{}},\"d\\\"e\":\"f\\\\g\"}"},
+        {"!!str 5", "\"5\""},
+        {"!!int 5", "5"},
+        {"", "null"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        cleanup_buf struct buf out = {0};
+        struct yaml *y = yaml_parse("f", cases[i].yaml, strlen(cases[i].yaml), &err);
+        ck_assert_msg(y != NULL, "%s", err.msg);
+        yaml_json(yaml_document(y, 0), &out);
+        ck_assert_str_eq(out.p, cases[i].json);
+        yaml_close(y);
+    }
+}
+END_TEST
+
+struct pairs {
+    struct buf said;
+    const char *refuse;
+};
+
+static int on_pair(void *ctx, const char *key, const char *value, unsigned line,
+                   struct err *err)
+{
+    struct pairs *pairs = ctx;
+    if (pairs->refuse && !strcmp(key, pairs->refuse))
+        return err_set(err, ERR_INVALID, "no %s", key);
+    buf_printf(&pairs->said, "%u %s=%s;", line, key, value);
+    return 0;
+}
+
+START_TEST(options_are_handed_out_pair_by_pair)
+{
+    static const struct {
+        const char *text, *said, *error; /* the error behind the path */
+    } cases[] = {
+        {"port: 80\nname: \"a b\"\nload:\n- x\n- y\nnone:\n",
+         "1 port=80;2 name=a b;4 load=x;5 load=y;", NULL},
+        {"", "", NULL},
+        {"--- ~\n", "", NULL},
+        {"port: {a: 1}\n", "", ":1: \"port\" must be a value or a list of values"},
+        {"port: [[1]]\n", "", ":1: \"port\" must be a value or a list of values"},
+        {"- a\n", "", ":1: not of the form `name: value`"},
+        {"a: 1\n---\nb: 2\n", "", ": more than one document"},
+        {"a: \"\\0\"\n", "", ":1: a NUL character"},
+        {"\"\\0\": a\n", "", ":1: a NUL character"},
+        {"a: 1\nbad: 2\nc: 3\n", "1 a=1;", ""},
+    };
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "o.yaml");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct pairs pairs = {.refuse = "bad"};
+        struct err err = {0};
+        buf_adds(&pairs.said, "");
+        temp_write(dir, "o.yaml", cases[i].text);
+        int rc = yaml_read_options(path, on_pair, &pairs, &err);
+        ck_assert_msg((rc != 0) == (cases[i].error != NULL), "%s: %s", cases[i].text,
+                      err.msg);
+        ck_assert_str_eq(pairs.said.p, cases[i].said);
+        if (cases[i].error && *cases[i].error) {
+            cleanup_free char *want = xasprintf("%s%s", path, cases[i].error);
+            ck_assert_str_eq(err.msg, want);
+        }
+        buf_fini(&pairs.said);
+    }
+    struct err err = {0};
+    cleanup_free char *missing = temp_path(dir, "missing");
+    ck_assert_int_eq(yaml_read_options(missing, on_pair, NULL, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    ck_assert_ptr_null(yaml_load(dir, &err));
+    temp_dir_remove(dir);
+}
+END_TEST
+
+static void check_node(const struct yaml_node *node, size_t depth, size_t *bytes)
+{
+    ck_assert_uint_le(depth, 65);
+    ck_assert_uint_ge(node->line, 1);
+    if (node->type == YAML_SCALAR) {
+        for (size_t i = 0; i <= node->text.n; i++)
+            *bytes += (unsigned char)node->text.p[i]; /* is it all ours to read? */
+        return;
+    }
+    for (size_t i = 0; i < node->n; i++) {
+        if (node->type == YAML_MAPPING && node->keys[i].n < 64) {
+            for (size_t j = 0; j < i; j++)
+                ck_assert(!span_eq(node->keys[i], node->keys[j]));
+        }
+        check_node(node->items[i], depth + 1, bytes);
+    }
+}
+
+START_TEST(spoilt_files_do_no_harm)
+{
+    static const char seed_text[] = "apiVersion: v1\nkind: Config\nclusters:\n- name: "
+                                    "a\n  cluster: {server: \"h\\n\"}\n"
+                                    "list: [1, 0x2, ~, 'x''y', \"\\u00e9\"]\ntext: |\n  "
+                                    "one\n  two\nfold: >-\n  a\n\n  b\n"
+                                    "---\n? q\n: !!str 7\n...\n# end\n";
+    static const char *const words[] = {
+        "\n",  "  ",    ": ",           "- ",          "[",    "]",  "{",   "}",
+        ",",   "? ",    "&a ",          "*a",          "'",    "\"", "|\n", ">\n",
+        "---", "...\n", "!!str",        "%YAML 1.1\n", "#",    "\\", "\\x", "\t",
+        "~",   "\r\n",  "\xef\xbb\xbf", "\xff\xfe",    "<<: ", NULL};
+    struct rng rng;
+    unsigned good = 0;
+    size_t bytes = 0;
+    rng_init(&rng, 1);
+    for (int round = 0; round < 20000; round++) {
+        struct err err = {0};
+        cleanup_buf struct buf b = {0}, json = {0};
+        buf_adds(&b, seed_text);
+        mutate(&rng, words, &b);
+        cleanup_free char *exact = xmalloc(b.n); /* so that reading behind it is seen */
+        memcpy(exact, b.p, b.n);
+        cleanup_yaml struct yaml *y = yaml_parse("f", exact, b.n, &err);
+        if (!y) {
+            ck_assert_str_ne(err.msg, "");
+            continue;
+        }
+        good++;
+        for (size_t i = 0; i < yaml_count(y); i++) {
+            struct json j;
+            const struct yaml_node *root = yaml_document(y, i);
+            if (root)
+                check_node(root, 1, &bytes);
+            buf_clear(&json);
+            yaml_json(root, &json);
+            json_init(&j, json.p, json.n);
+            json_skip(&j);
+            ck_assert_msg(json_finish(&j, &err) == 0, "%s: %s", err.msg, json.p);
+        }
+    }
+    ck_assert_uint_gt(good, 500); /* both outcomes were seen */
+    ck_assert_uint_lt(good, 19500);
+    ck_assert_uint_gt(bytes, 0);
+}
+END_TEST
+
+UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree,
+          nodes_know_their_lines_and_quotes, a_file_may_hold_several_documents_or_none,
+          null_is_told_from_text, a_string_holds_no_nul, an_error_names_file_and_line,
+          depth_is_bounded, size_and_number_of_values_are_bounded,
+          many_keys_are_read_in_order_and_compared, a_tree_becomes_json,
+          options_are_handed_out_pair_by_pair, spoilt_files_do_no_harm)
