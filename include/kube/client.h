@@ -42,7 +42,8 @@ void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 
 /* As httpc_call. A status of 400 and above is an answer, not an error: see
  * kube_reply_check. When no credentials can be had it fails with what
- * kube_credential_get says, not sent. timeout_ms holds for both attempts together. */
+ * kube_credential_get says, not sent. timeout_ms holds for both attempts together, but
+ * not for a credential plugin that has to be run first: send_by_ms does. */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 

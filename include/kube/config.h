@@ -10,8 +10,9 @@
  * Where the API server is and how to show who we are.
  *
  * Sources, first that exists: the file(s) named (colon list, as in KUBECONFIG: the first
- * file that sets a value or a named entry wins, `current-context` too), the service
- * account of the pod, ~/.kube/config. Kubeconfig: clusters (server,
+ * file that sets a value or a named entry wins, `current-context` too; a file that is
+ * missing is left out), the service account of the pod (host and port are set and there
+ * is a token file), ~/.kube/config. Kubeconfig: clusters (server,
  * certificate-authority[-data], insecure-skip-tls-verify, tls-server-name, proxy-url),
  * users (client-certificate[-data], client-key[-data], token, tokenFile, exec), contexts.
  * Relative paths are relative to the file they stand in. What we cannot honour

@@ -38,7 +38,7 @@ struct httpc_config {
     const char *proxy;       /* NULL: none, whatever the environment says */
     bool insecure;           /* do not check the server's certificate */
     const char *user_agent;
-    int64_t connect_ms; /* for TCP and TLS together; 0: only the call's time limit */
+    int64_t connect_ms; /* for TCP and TLS together; 0: 300 s */
 };
 
 /* New. It has one user, its maker. */

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "support/temp.h"
+#include "support/unit.h"
+
+START_TEST(a_file_is_appended_whole)
+{
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
+    cleanup_buf struct buf out = {0}, big = {0};
+    struct err err = {0};
+    temp_write(dir, "f", "content");
+    buf_adds(&out, "old ");
+    ck_assert_done(file_read(path, 7, &out, &err), err);
+    ck_assert_str_eq(out.p, "old content");
+    temp_write(dir, "f", "");
+    ck_assert_done(file_read(path, 0, &out, &err), err);
+    ck_assert_str_eq(out.p, "old content");
+    for (int i = 0; i < 100000; i++)
+        buf_addc(&big, (char)i);
+    temp_write_bytes(dir, "f", buf_span(&big));
+    buf_clear(&out);
+    ck_assert_done(file_read(path, 100000, &out, &err), err);
+    ck_assert(span_eq(buf_span(&out), buf_span(&big)));
+    temp_dir_remove(dir);
+}
+END_TEST
+
+START_TEST(an_error_names_the_file_and_leaves_nothing_behind)
+{
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
+    cleanup_buf struct buf out = {0};
+    struct err err = {0};
+    buf_adds(&out, "old");
+    ck_assert_int_eq(file_read(path, 10, &out, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    cleanup_free char *want = xasprintf("%s: No such file or directory", path);
+    ck_assert_str_eq(err.msg, want);
+    ck_assert_int_eq(file_read(dir, 10, &out, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    temp_write(dir, "f", "12345678901");
+    ck_assert_int_eq(file_read(path, 10, &out, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_int_eq(file_read("/dev/zero", 100000, &out, &err), -1);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    ck_assert_str_eq(out.p, "old");
+    if (geteuid() != 0) { /* root may read everything */
+        chmod(path, 0);
+        ck_assert_int_eq(file_read(path, 100, &out, &err), -1);
+        ck_assert_int_eq(err.code, ERR_FORBIDDEN);
+    }
+    temp_dir_remove(dir);
+}
+END_TEST
+
+UNIT_MAIN("file", a_file_is_appended_whole,
+          an_error_names_the_file_and_leaves_nothing_behind)

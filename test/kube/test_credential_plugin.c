@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/credential.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kube/credential_world.h"
+#include "support/server.h"
+
+/* When a plugin is run again. */
+
+/* A plugin that counts its runs in the file "runs" and then does `script`. */
+static struct world *with_plugin(const char *script)
+{
+    struct world *w = world_new();
+    cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w->dir, script);
+    temp_script(w->dir, "plugin", text);
+    struct kube_exec *e = w->config.exec = xcalloc(1, sizeof *e);
+    e->user = xstrdup("b");
+    e->api_version = xstrdup("client.authentication.k8s.io/v1");
+    e->argv = xcalloc(2, sizeof(char *));
+    e->argv[0] = temp_path(w->dir, "plugin");
+    e->env = xcalloc(1, sizeof(char *));
+    e->info = xstrdup("{}");
+    start(w);
+    return w;
+}
+
+static unsigned runs(const struct world *w)
+{
+    cleanup_free char *text = temp_read(w->dir, "runs");
+    return count(text, "run\n");
+}
+
+/* What the plugin prints next: a token that expires so many seconds from now. */
+static void set_answer(const struct world *w, const char *token, int64_t seconds)
+{
+    cleanup_buf struct buf when = {0};
+    clock_format_s(&when, clock_wall_ns() / 1000000000 + seconds);
+    cleanup_free char *text = xasprintf(
+        ANSWER("{\"token\":\"%s\",\"expirationTimestamp\":\"%s\"}"), token, when.p);
+    temp_write(w->dir, "answer", text);
+}
+
+START_TEST(a_plugin_is_run_once_until_its_answer_expires)
+{
+    struct world *w = with_plugin("cat answer");
+    ck_assert(kube_credential_can_change(w->c));
+    set_answer(w, "one", 3600);
+    for (int i = 0; i < 5; i++)
+        check_get(w, T + i * 1000000 / 5, "Bearer one");
+    ck_assert_uint_eq(runs(w), 1);
+    set_answer(w, "two", 7200);
+    check_get(w, T + 3570000, "Bearer one");
+    check_get(w, T + 3595000, "Bearer two"); /* ten seconds before the end */
+    ck_assert_uint_eq(runs(w), 2);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
+{
+    struct world *w = with_plugin("cat answer");
+    temp_write(w->dir, "answer", ANSWER("{\"token\":\"one\"}"));
+    check_get(w, T, "Bearer one");
+    check_get(w, T + 1000000000, "Bearer one"); /* it does not expire */
+    ck_assert_uint_eq(runs(w), 1);
+    temp_write(w->dir, "answer", ANSWER("{\"token\":\"two\"}"));
+    struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
+    kube_credential_refused(w->c, old);
+    check_get(w, T + 500000, "Bearer two");
+    kube_credential_refused(w->c, old); /* old news */
+    check_get(w, T + 600000, "Bearer two");
+    ck_assert_uint_eq(runs(w), 2);
+    kube_credential_refused(w->c, NULL);
+    check_get(w, T + 500900, "Bearer two"); /* too soon after the run */
+    ck_assert_uint_eq(runs(w), 2);
+    check_get(w, T + 600000, "Bearer two");
+    ck_assert_uint_eq(runs(w), 3);
+    kube_credential_doubted(w->c); /* does not concern plugins */
+    check_get(w, T + 700000, "Bearer two");
+    ck_assert_uint_eq(runs(w), 3);
+    kube_identity_free(old);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_failing_plugin_is_not_run_for_each_call)
+{
+    struct world *w = with_plugin("cat answer || { echo log in >&2; exit 1; }");
+    for (int i = 0; i < 5; i++) {
+        cleanup_free char *said = get(w, T + i);
+        ck_assert_msg(strstr(said, "exec plugin of user \"b\": exit status 1: "), "%s",
+                      said);
+        ck_assert_int_eq(w->err.code, ERR_UNAVAILABLE);
+    }
+    ck_assert_uint_eq(runs(w), 1);
+    set_answer(w, "one", 60);
+    check_get(w, T + 30000, "Bearer one");
+    ck_assert_uint_eq(runs(w), 2);
+    temp_remove(w->dir, "answer");
+    int old = catch_log(w);
+    check_get(w, T + 30000 + 53000, "Bearer one"); /* renewal fails, but it still holds */
+    cleanup_free char *log = log_caught(w, old);
+    ck_assert_msg(count(log, "level=warn") == 1, "%s", log);
+    ck_assert_uint_eq(runs(w), 3);
+    cleanup_free char *said = get(w, T + 30000 + 61000);
+    ck_assert(strstr(said, "exec plugin") == said);
+    ck_assert_uint_eq(runs(w), 4);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(an_answer_that_is_old_already_is_used_and_asked_for_again)
+{
+    struct world *w = with_plugin("cat answer");
+    set_answer(w, "one", -5);
+    check_get(w, T, "Bearer one");
+    check_get(w, T + 100, "Bearer one");
+    ck_assert_uint_eq(runs(w), 1);
+    check_get(w, T + 20000, "Bearer one");
+    ck_assert_uint_eq(runs(w), 2);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_token_wins_over_a_plugin)
+{
+    struct world *w = with_plugin("cat answer");
+    kube_credential_free(w->c);
+    temp_write(w->dir, "runs", "");
+    w->config.token = xstrdup("fixed");
+    start(w);
+    check_get(w, T, "Bearer fixed");
+    ck_assert_uint_eq(runs(w), 0);
+    ck_assert(!kube_credential_can_change(w->c));
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_plugin_can_give_a_certificate)
+{
+    struct world *w = with_plugin("cat answer");
+    temp_write(w->dir, "answer",
+               ANSWER("{\"clientCertificateData\":\"-----BEGIN C-----\","
+                      "\"clientKeyData\":\"-----BEGIN K-----\"}"));
+    struct kube_identity *id = kube_credential_get(w->c, T, &w->err);
+    ck_assert_msg(id != NULL, "%s", w->err.msg);
+    ck_assert_ptr_null(id->authorization);
+    ck_assert_span_eq(id->cert_pem, "-----BEGIN C-----");
+    ck_assert_span_eq(id->key_pem, "-----BEGIN K-----");
+    ck_assert_uint_eq(id->tls_version, id->version);
+    kube_identity_free(id);
+    world_free(w);
+}
+END_TEST
+
+struct asker {
+    struct world *w;
+    pthread_t thread;
+    bool good;
+    int64_t now_ms;
+};
+
+static void *ask(void *arg)
+{
+    struct asker *a = arg;
+    struct kube_identity *id = kube_credential_get(a->w->c, a->now_ms, NULL);
+    a->good = id && !strcmp(id->authorization, "Bearer one");
+    if (id)
+        kube_identity_free(id);
+    return NULL;
+}
+
+START_TEST(one_run_serves_all_threads)
+{
+    struct world *w = with_plugin("until [ -e go ]; do sleep 0.01; done; cat answer");
+    struct asker askers[8];
+    set_answer(w, "one", 3600);
+    for (size_t i = 0; i < ARRAY_LEN(askers); i++) {
+        askers[i] = (struct asker){.w = w, .now_ms = T};
+        ck_assert_int_eq(pthread_create(&askers[i].thread, NULL, ask, &askers[i]), 0);
+    }
+    cleanup_free char *path = temp_path(w->dir, "runs");
+    wait_for(access(path, R_OK) == 0);
+    temp_write(w->dir, "go", "");
+    for (size_t i = 0; i < ARRAY_LEN(askers); i++) {
+        pthread_join(askers[i].thread, NULL);
+        ck_assert(askers[i].good);
+    }
+    ck_assert_uint_eq(runs(w), 1);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(while_one_renews_the_others_use_the_old_one)
+{
+    struct world *w = with_plugin("[ -e first ] && until [ -e go ]; do sleep 0.01; done\n"
+                                  "touch first; cat answer");
+    set_answer(w, "old", 3600);
+    check_get(w, T, "Bearer old");
+    set_answer(w, "one", 7200);
+    struct asker renewer = {.w = w, .now_ms = T + 3595000};
+    ck_assert_int_eq(pthread_create(&renewer.thread, NULL, ask, &renewer), 0);
+    wait_for(runs(w) == 2);
+    check_get(w, T + 3595000, "Bearer old"); /* the plugin still runs */
+    temp_write(w->dir, "go", "");
+    pthread_join(renewer.thread, NULL);
+    ck_assert(renewer.good);
+    check_get(w, T + 3595000, "Bearer one");
+    ck_assert_uint_eq(runs(w), 2);
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("credential_plugin", a_plugin_is_run_once_until_its_answer_expires,
+          a_refusal_makes_the_plugin_run_but_not_twice_a_second,
+          a_failing_plugin_is_not_run_for_each_call,
+          an_answer_that_is_old_already_is_used_and_asked_for_again,
+          a_token_wins_over_a_plugin, a_plugin_can_give_a_certificate,
+          one_run_serves_all_threads, while_one_renews_the_others_use_the_old_one)
