@@ -187,9 +187,12 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
         expect_counts(&kit, 1, 0);
+        int asked = atomic_load(&kit.fills);
         kit_say(&kit, "b", HTTPD_SLEEP, true);
         cleanup_buf struct buf all = {0};
         ck_assert_int_eq(raw_take(&c, &all, 2), RAW_OK);
+        while (atomic_load(&kit.fills) < asked + 2) /* until it goes to sleep again */
+            sched_yield();
         kit_say(&kit, "", HTTPD_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
