@@ -63,8 +63,8 @@ struct httpd_stream {
     void (*open)(void *ctx, struct httpd_waker *waker);
     enum httpd_more (*fill)(void *ctx, struct buf *out);
     /* Called exactly once, when the stream is over for any reason, opened or not: it has
-     * ended, the client has gone or takes nothing, the server drains or stops. Frees
-     * ctx. */
+     * ended, the client has gone (also: will send no more) or takes nothing, the server
+     * drains or stops. Frees ctx. */
     void (*close)(void *ctx);
 };
 

@@ -47,26 +47,21 @@ static void set_keepalive(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-static bool count_in(struct httpd_door *door)
+/* Only the keeper adds connections, so what it finds room for stays free. */
+static bool has_room(struct httpd_door *door)
 {
-    struct httpd *d = door->d;
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&door->d->lock);
     bool room = door->open < door->conf.connections;
-    if (room) {
-        door->open++;
-        d->connections++;
-    }
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_unlock(&door->d->lock);
     return room;
 }
 
-static void count_out(struct httpd_door *door)
+static void count(struct httpd_door *door, int n)
 {
-    struct httpd *d = door->d;
-    pthread_mutex_lock(&d->lock);
-    door->open--;
-    d->connections--;
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_lock(&door->d->lock);
+    door->open += (unsigned)n;
+    door->d->connections += (unsigned)n;
+    pthread_mutex_unlock(&door->d->lock);
 }
 
 /* After a failed accept: is it worth trying the next one at once? */
@@ -89,20 +84,18 @@ static bool accept_again(struct httpd_door *door, int error)
 /* True when there may be more. */
 static bool accept_one(struct httpd_door *door)
 {
-    if (!count_in(door))
-        return false;
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
+    if (!has_room(door))
+        return false;
     int fd =
         accept4(door->fd, (struct sockaddr *)&addr, &n, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) {
-        int error = errno;
-        count_out(door);
-        return accept_again(door, error);
-    }
+    if (fd < 0)
+        return accept_again(door, errno);
     set_keepalive(fd);
+    count(door, 1);
     if (MHD_add_connection(door->mhd, fd, (struct sockaddr *)&addr, n) != MHD_YES)
-        count_out(door);
+        count(door, -1);
     return true;
 }
 

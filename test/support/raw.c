@@ -21,19 +21,25 @@ int64_t raw_now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-bool raw_try_open(struct raw *c, unsigned port)
+bool raw_connect(struct raw *c, int fd, unsigned port)
 {
     const int on = 1;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    *c = (struct raw){.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
-    ck_assert_int_ge(c->fd, 0);
-    if (connect(c->fd, (struct sockaddr *)&at, sizeof at) != 0) {
+    *c = (struct raw){.fd = fd};
+    if (connect(fd, (struct sockaddr *)&at, sizeof at) != 0) {
         raw_close(c);
         return false;
     }
-    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     return true;
+}
+
+bool raw_try_open(struct raw *c, unsigned port)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(fd, 0);
+    return raw_connect(c, fd, port);
 }
 
 void raw_open(struct raw *c, unsigned port)
@@ -98,8 +104,7 @@ static void drop(struct raw *c, size_t n)
     c->in.n -= n;
 }
 
-/* Moves n bytes, or what there is until the end, to `out`. */
-static enum raw_result take(struct raw *c, struct buf *out, size_t n)
+enum raw_result raw_take(struct raw *c, struct buf *out, size_t n)
 {
     enum raw_result rc = RAW_OK;
     while (rc == RAW_OK && c->in.n < n)
@@ -120,7 +125,7 @@ static enum raw_result take_to(struct raw *c, struct buf *out, const char *mark)
         if (rc != RAW_OK)
             return rc;
     }
-    return take(c, out, (size_t)(at - c->in.p) + strlen(mark));
+    return raw_take(c, out, (size_t)(at - c->in.p) + strlen(mark));
 }
 
 enum raw_result raw_read_head(struct raw *c, struct raw_reply *r)
@@ -140,9 +145,9 @@ enum raw_result raw_read_chunk(struct raw *c, struct raw_reply *r, bool *last)
     if (rc != RAW_OK)
         return rc;
     size_t n = strtoul(line.p, NULL, 16);
-    rc = take(c, &r->body, n);
+    rc = raw_take(c, &r->body, n);
     if (rc == RAW_OK)
-        rc = take(c, &end, 2);
+        rc = raw_take(c, &end, 2);
     *last = rc == RAW_OK && n == 0;
     return rc;
 }
@@ -162,7 +167,7 @@ enum raw_result raw_read(struct raw *c, struct raw_reply *r)
     }
     int64_t n;
     if (span_i64(raw_header(r, "Content-Length"), &n))
-        return take(c, &r->body, (size_t)n);
+        return raw_take(c, &r->body, (size_t)n);
     return raw_read_all(c, &r->body);
 }
 
@@ -195,7 +200,7 @@ void raw_reply_fini(struct raw_reply *r)
 
 enum raw_result raw_read_all(struct raw *c, struct buf *out)
 {
-    enum raw_result rc = take(c, out, SIZE_MAX / 2);
+    enum raw_result rc = raw_take(c, out, SIZE_MAX / 2);
     return rc == RAW_CLOSED ? RAW_OK : rc;
 }
 

@@ -30,7 +30,8 @@ struct raw_reply {
     struct buf body; /* chunks joined */
 };
 
-void raw_open(struct raw *c, unsigned port); /* on 127.0.0.1; fails the test */
+void raw_open(struct raw *c, unsigned port);            /* on 127.0.0.1; fails the test */
+bool raw_connect(struct raw *c, int fd, unsigned port); /* takes the TCP socket fd */
 bool raw_try_open(struct raw *c, unsigned port);
 void raw_close(struct raw *c);
 void raw_reset(struct raw *c); /* closes with RST */
@@ -47,6 +48,8 @@ void raw_call(struct raw *c, struct raw_reply *r, const char *request);
 /* The value of a header of r (absent: {NULL, 0}). */
 struct span raw_header(const struct raw_reply *r, const char *name);
 void raw_reply_fini(struct raw_reply *r);
+/* n bytes, or what comes of them. */
+enum raw_result raw_take(struct raw *c, struct buf *out, size_t n);
 /* All that comes until the connection ends. */
 enum raw_result raw_read_all(struct raw *c, struct buf *out);
 /* Waits until the other side has ended the connection. False when bytes come, or nothing

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <errno.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include "wire/httpd_kit.h"
@@ -109,6 +109,37 @@ START_TEST(a_request_that_has_begun_is_answered)
         raw_reply_fini(&r);
         raw_close(&head);
         raw_close(&body);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_call_in_the_backlog_is_answered)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        struct rlimit limit;
+        kit_start(&kit, mode, NULL);
+        struct raw used, late;
+        struct raw_reply r = {0};
+        raw_open(&used, kit.port);
+        raw_call(&used, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        /* No descriptor is left to accept with. */
+        getrlimit(RLIMIT_NOFILE, &limit);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        struct rlimit none = {(rlim_t)fd + 1, limit.rlim_max}; /* all below are taken */
+        setrlimit(RLIMIT_NOFILE, &none);
+        raw_connect(&late, fd, kit.port);
+        raw_sendf(&late, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        raw_call(&used, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
+        setrlimit(RLIMIT_NOFILE, &limit);
+        ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
+        ck_assert_int_eq(raw_read(&late, &r), RAW_OK);
+        ck_assert_body(r, "hello\n");
+        raw_reply_fini(&r);
+        raw_close(&used);
+        raw_close(&late);
         kit_fini(&kit);
     }
 }
@@ -330,8 +361,8 @@ START_TEST(stopping_without_a_drain_cuts_what_is_there)
 END_TEST
 
 UNIT_MAIN("httpd_drain", a_call_in_flight_is_answered_whole,
-          a_request_that_has_begun_is_answered, a_big_reply_is_delivered_whole,
-          sleeping_streams_end_cleanly,
+          a_request_that_has_begun_is_answered, a_call_in_the_backlog_is_answered,
+          a_big_reply_is_delivered_whole, sleeping_streams_end_cleanly,
           idle_connections_are_closed_without_waiting_for_their_limit,
           a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
           a_drain_under_load_loses_no_call, stopping_without_a_drain_cuts_what_is_there)

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/httpd_kit.h"
+
+static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk)
+{
+    cleanup_free char *body = xmalloc(n + 1);
+    memset(body, 'b', n + 1);
+    if (!chunk) {
+        raw_sendf(c, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", n);
+        ck_assert(raw_send(c, body, n));
+    } else {
+        raw_sendf(c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        for (size_t at = 0; at < n; at += chunk) {
+            size_t len = n - at < chunk ? n - at : chunk;
+            raw_sendf(c, "%zx\r\n", len);
+            raw_send(c, body, len);
+            raw_sendf(c, "\r\n");
+        }
+        raw_sendf(c, "0\r\n\r\n");
+    }
+    ck_assert_int_eq(raw_read(c, r), RAW_OK);
+    ck_assert_uint_eq(r->status, 200);
+    ck_assert_uint_eq(r->body.n, n);
+    ck_assert(n == 0 || memcmp(r->body.p, body, n) == 0);
+}
+
+START_TEST(bodies_of_every_size_arrive_whole)
+{
+    static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+            post_size(&c, &r, sizes[i], 0);
+            post_size(&c, &r, sizes[i], 50 * 1000);
+        }
+        post_size(&c, &r, 2000, 1);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, NULL);
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.max_body = 1000;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        ck_assert_body(r, "{\"error\":\"request body is too large\"}\n");
+        ck_assert_span_eq(raw_header(&r, "Connection"), "close");
+        ck_assert(raw_ended(&c));
+        raw_close(&c);
+        /* The client may go on sending for a while: a reset could overtake the reply. */
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        cleanup_free char *body = xcalloc(500000, 1);
+        int64_t begin = raw_now_ms();
+        bool sent = true;
+        for (int i = 0; i < 10 && sent; i++)
+            sent = raw_send(&c, body, 50000);
+        ck_assert(sent || raw_now_ms() - begin > 500);
+        ck_assert(raw_ended(&c));
+        raw_close(&c);
+        /* The client that asks first is told before it sends. */
+        raw_open(&c, kit.port);
+        raw_call(&c, &r,
+                 "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n"
+                 "Expect: 100-continue\r\n\r\n");
+        ck_assert_uint_eq(r.status, 413);
+        raw_close(&c);
+        raw_open(&c, kit.port);
+        post_size(&c, &r, 1000, 0);
+        raw_reply_fini(&r);
+        raw_close(&c);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_init(&kit, NULL);
+        struct httpd_listener listener = kit_listener(&kit, mode);
+        listener.max_body = 1000;
+        kit_listen(&kit, &listener);
+        struct raw c;
+        struct raw_reply r = {0};
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "3E8\r\n%01000d\r\n1\r\nx\r\n5\r\nhello\r\n0\r\n\r\n",
+                  0);
+        ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 413);
+        /* It was read to its end, so the connection may go on. */
+        post_size(&c, &r, 1000, 100);
+        raw_close(&c);
+        /* More than a MiB too much: no reply, only the end. */
+        raw_open(&c, kit.port);
+        raw_sendf(&c,
+                  "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        cleanup_free char *body = xcalloc(65536, 1);
+        int sent = 0;
+        while (sent < 4000 && raw_sendf(&c, "10000\r\n") && raw_send(&c, body, 65536) &&
+               raw_sendf(&c, "\r\n"))
+            sent++;
+        ck_assert_int_lt(sent, 4000);
+        raw_close(&c);
+        raw_reply_fini(&r);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+static bool holds_900(void *ctx)
+{
+    struct kit *kit = ctx;
+    struct httpd_stats stats;
+    httpd_stats(kit->d, &stats);
+    return stats.body_bytes == 900;
+}
+
+START_TEST(too_many_bodies_together_are_503_until_there_is_room)
+{
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct httpd_listener other = kit_listener(&kit, HTTPD_EVENTS);
+        unsigned port;
+        struct err err = {0};
+        ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
+        struct raw a, b;
+        struct raw_reply r = {0};
+        raw_open(&a, kit.port);
+        raw_sendf(&a, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\nabc");
+        ck_assert(raw_until(holds_900, &kit));
+        /* The other listener shares the limit. */
+        raw_open(&b, port);
+        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 101\r\n\r\n");
+        ck_assert_uint_eq(r.status, 503);
+        ck_assert_span_eq(raw_header(&r, "Retry-After"), "1");
+        raw_close(&b);
+        raw_open(&b, port);
+        raw_sendf(&b,
+                  "POST /size HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "65\r\n%0101d\r\n0\r\n\r\n",
+                  0);
+        ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
+        ck_assert_uint_eq(r.status, 503);
+        raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
+        ck_assert_body(r, "2");
+        /* What goes without finishing gives its bytes back. */
+        raw_reset(&a);
+        raw_close(&b);
+        ck_assert(raw_until(kit_is_empty, &kit));
+        raw_open(&b, port);
+        raw_sendf(&b,
+                  "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n%01000d",
+                  0);
+        ck_assert_int_eq(raw_read(&b, &r), RAW_OK);
+        ck_assert_body(r, "1000");
+        raw_close(&b);
+        raw_reply_fini(&r);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
+UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
+          a_body_over_the_limit_is_413_before_it_is_read,
+          chunks_over_the_limit_are_413_and_in_the_end_cut_off,
+          too_many_bodies_together_are_503_until_there_is_room)
