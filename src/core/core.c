@@ -83,6 +83,7 @@ void core_step(struct core *core, struct core_time now, const struct core_input 
         lock_start(&s);
         sync_start(&s);
     }
+    lock_lapse(&s);
     switch (in->type) {
     case CORE_TICK:
         break;

@@ -76,6 +76,23 @@ static void put(struct step *s, bool give_back)
     o->create = !lock->known;
 }
 
+static void lose(struct step *s, enum err_code code, const char *why)
+{
+    struct lock *lock = &s->core->lock;
+    if (lock->leader)
+        out_note(s, code, "no longer the one who binds: %s", why);
+    lock->leader = false;
+}
+
+/* Who could not renew for the lease's time may have a successor, whatever the Lease says
+ * or does not say any more. */
+void lock_lapse(struct step *s)
+{
+    const struct lock *lock = &s->core->lock;
+    if (lock->leader && s->now.mono_ms >= lock->valid_ms + CORE_LEASE_MS)
+        lose(s, ERR_TIMEOUT, "the lease could not be renewed in time");
+}
+
 void lock_tick(struct step *s)
 {
     struct core *core = s->core;
@@ -89,14 +106,6 @@ void lock_tick(struct step *s)
         put(s, give_back);
     else if (lock->due_ms <= s->now.mono_ms)
         get(s);
-}
-
-static void lose(struct step *s, enum err_code code, const char *why)
-{
-    struct lock *lock = &s->core->lock;
-    if (lock->leader)
-        out_note(s, code, "no longer the one who binds: %s", why);
-    lock->leader = false;
 }
 
 static bool holds(const struct core *core)

@@ -156,6 +156,7 @@ void op_free(struct op *op);
 
 /* core_lease.c: who may bind */
 void lock_start(struct step *s);
+void lock_lapse(struct step *s); /* before anything else in a step */
 void lock_tick(struct step *s);
 bool lock_answered(struct step *s);
 int64_t lock_due(const struct core *core);

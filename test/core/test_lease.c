@@ -208,6 +208,22 @@ START_TEST(a_deleted_lease_is_made_again_by_its_holder)
 }
 END_TEST
 
+START_TEST(who_could_not_renew_in_time_makes_no_lease_of_his_own)
+{
+    start();
+    rig_lead(&r);
+    rig_tick(&r, CORE_RENEW_MS);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    rig_tick(&r, CORE_LEASE_MS); /* paused; somebody else held it and it was deleted */
+    rig_answer(&r, put.call, ERR_TIMEOUT);
+    ck_assert(!core_is_leader(r.core));
+    rig_tick(&r, 500);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
 {
     start();
@@ -252,5 +268,6 @@ UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           the_lease_is_renewed_with_its_version,
           a_lost_renewal_is_looked_into_and_made_again, who_lost_the_lease_binds_no_more,
           a_deleted_lease_is_made_again_by_its_holder,
+          who_could_not_renew_in_time_makes_no_lease_of_his_own,
           a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight,
           who_never_held_it_has_nothing_to_give_back)

@@ -85,12 +85,12 @@ bool replica_up(const struct world *w, const struct replica *r)
     return r->alive && r->paused_until <= w->now_ms;
 }
 
-bool replica_watches_all(const struct replica *r)
+bool replica_watches_all(const struct world *w, const struct replica *r)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        if (!r->lines[kind].watch)
+        if (!r->lines[kind].watch || r->lines[kind].last_ms > w->now_ms)
             return false;
-    return r->alive;
+    return replica_up(w, r) && r->watches_stall_until <= w->now_ms;
 }
 
 int replica_id(const struct replica *r)

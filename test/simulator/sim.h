@@ -100,7 +100,8 @@ void replica_stall_watches(struct world *w, struct replica *r, int64_t ms);
 void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms);
 bool replica_up(const struct world *w,
                 const struct replica *r); /* not dead, not paused */
-bool replica_watches_all(const struct replica *r);
+/* Are all its watches open and up to date? */
+bool replica_watches_all(const struct world *w, const struct replica *r);
 int replica_id(const struct replica *r);
 bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);

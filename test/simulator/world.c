@@ -187,7 +187,7 @@ static void end_quiet(struct world *w, void *arg)
 static bool everybody_watches(const struct world *w)
 {
     for (int i = 0; i < w->n_replicas; i++)
-        if (!replica_watches_all(w->replicas[i]))
+        if (!replica_watches_all(w, w->replicas[i]))
             return false;
     return true;
 }
