@@ -127,7 +127,11 @@ static void observe(struct step *s, const struct lease *lease)
         set(&lock->acquire_time, lease->acquire_time);
     }
     lock->known = true;
-    if (lock->leader && !holds(s->core))
+    if (holds(s->core))
+        return;
+    if (lock->holder.n == 0)
+        lose(s, ERR_NONE, "the lease is given back");
+    else
         lose(s, ERR_CONFLICT, "somebody else holds the lease");
 }
 
@@ -211,10 +215,8 @@ static void put_answered(struct step *s)
         return;
     }
     observe(s, in->lease);
-    if (!holds(s->core)) {
-        lose(s, ERR_NONE, "the lease is given back");
+    if (!holds(s->core))
         return;
-    }
     lock->valid_ms = lock->sent_ms;
     lock->due_ms = lock->sent_ms + CORE_RENEW_MS;
     if (!lock->leader)
