@@ -51,7 +51,8 @@ enum httpd_more {
     HTTPD_AGAIN, /* something was appended; ask again when it has been sent */
     HTTPD_SLEEP, /* nothing there; ask again after httpd_wake, at latest after a second */
     HTTPD_END,   /* the body ends here, after what was appended */
-    HTTPD_CUT,   /* the same, but break the connection off, as a failing server would */
+    HTTPD_CUT,   /* the same, but break the connection off, as a failing server would
+                    (which an HTTP/1.0 client cannot tell from the end) */
 };
 
 struct httpd_waker; /* wakes one sleeping stream; valid from `open` until `close` */
@@ -78,10 +79,9 @@ struct httpd_reply {
     struct buf body;                   /* preset empty; taken over by the server */
     const struct httpd_stream *stream; /* NULL, or what follows the body (chunked) */
     void *stream_ctx;
-    const char
-        *header[4][2]; /* further headers, static strings; fewer end with a NULL name */
-    bool gzip;         /* body is gzip already: adds Content-Encoding */
-    bool cut;          /* break the connection off instead of answering */
+    const char *header[4][2]; /* further ones, static; fewer end with a NULL name */
+    bool gzip;                /* body is gzip already: adds Content-Encoding */
+    bool cut;                 /* break the connection off instead of answering */
 };
 
 /* Replies with a JSON object {"error": message}. */
@@ -140,5 +140,6 @@ struct httpd_stats {
     unsigned connections; /* now */
     unsigned in_flight;  /* now: requests from their first line to the end of the reply */
     uint64_t body_bytes; /* held now, all bodies; until their handlers return */
+    uint64_t cut_off;    /* connections whose deadline passed, since the start */
 };
 void httpd_stats(struct httpd *d, struct httpd_stats *stats);

@@ -294,4 +294,5 @@ void httpd_stats(struct httpd *d, struct httpd_stats *stats)
     pthread_mutex_unlock(&d->lock);
     stats->in_flight = atomic_load(&d->in_flight);
     stats->body_bytes = atomic_load(&d->body_bytes);
+    stats->cut_off = atomic_load(&d->cut_off);
 }

@@ -107,8 +107,7 @@ static uint64_t bytes_acked(int fd)
     return info.tcpi_bytes_acked;
 }
 
-/* The deadline that was seen has passed: cut the connection off, unless it has gone on.
- */
+/* The deadline that was seen has passed: cuts the connection off unless it has moved. */
 static void expire(struct httpd_peer *p, uint64_t due, int64_t now)
 {
     if (httpd_due_phase(due) == HTTPD_SEND) {
@@ -124,8 +123,7 @@ static void expire(struct httpd_peer *p, uint64_t due, int64_t now)
     if (!atomic_compare_exchange_strong(&p->due, &due,
                                         httpd_due_pack(HTTPD_CUT_OFF, INT64_MAX)))
         return;
-    log_debug("httpd", "deadline passed", LOG_S("listener", p->door->conf.name),
-              LOG_I("phase", httpd_due_phase(due)));
+    atomic_fetch_add(&p->door->d->cut_off, 1);
     shutdown(p->fd, SHUT_RDWR);
 }
 

@@ -51,6 +51,7 @@ struct httpd {
     atomic_int state;
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged, all requests */
+    _Atomic uint64_t cut_off;
     _Atomic uint64_t kept_bytes; /* buffers between their uses, all connections */
     int wake_fd;
     int hup_fd; /* epoll: connections whose client sends no more */

@@ -43,6 +43,9 @@ START_TEST(a_client_that_drips_its_first_request_is_cut_off)
             raw_close(&c);
         }
         ck_assert(raw_until(kit_is_empty, &kit));
+        struct httpd_stats stats;
+        httpd_stats(kit.d, &stats);
+        ck_assert_uint_eq(stats.cut_off, ARRAY_LEN(slow_starts));
         kit_fini(&kit);
     }
 }
