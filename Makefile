@@ -42,7 +42,7 @@ LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
 
 all_of  = $(1) $(USES_$(1))
 archives = $(patsubst %,$(B)/lib/%.a,$(call all_of,$(1)))
-pkgs     = $(foreach f,$(call all_of,$(1)),$(PKGS_$(f)))
+pkgs     = $(strip $(foreach f,$(call all_of,$(1)),$(PKGS_$(f))))
 # Evaluated only in recipes: on a fresh machine pkg-config comes with the dependencies.
 libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1))))) -pthread
 

@@ -271,11 +271,51 @@ START_TEST(absence_from_a_list_is_proof_only_if_it_was_asked_for_later)
     rig_answer(&r, bind.call, ERR_NONE);
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(free_mib(0), 8000);
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* this can tell */
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    ck_assert_int_eq(free_mib(0), 8000);
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
 
     rig_tick(&r, 10);
     list_of_pods_ends_with(NULL); /* asked for after the answer */
     rig_list_end(&r, CORE_PODS);
     ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_ended_before_an_older_list_is_found_out)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    list_of_pods_ends_with(NULL);
+    rig_tick(&r, 10);
+    rig_answer(&r, bind.call, ERR_NONE);
+    rig_list_end(&r, CORE_PODS); /* the watch will never speak of the pod again */
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_TIMEOUT);
+    rig_pass(&r, 1000);
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_list_that_ends_before_the_answer_raises_a_doubt_too)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(free_mib(0), 8000);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
+    rig_answer(&r, bind.call, ERR_NONE);
+    expect_reply(1, ERR_NONE, "");
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    ck_assert_int_eq(free_mib(0), 16000);
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
     rig_free(&r);
 }
 END_TEST
@@ -470,6 +510,8 @@ UNIT_MAIN("bind", a_bind_reserves_sends_one_binding_and_answers,
           a_second_bind_joins_the_first,
           what_is_bound_is_freed_by_the_end_of_the_pod_only,
           absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
+          a_pod_that_ended_before_an_older_list_is_found_out,
+          a_list_that_ends_before_the_answer_raises_a_doubt_too,
           a_list_that_shows_the_pod_unbound_frees_nothing,
           deletion_while_the_binding_is_under_way_frees_and_is_answered,
           a_pod_that_is_not_known_is_fetched_first, bind_any_binds_without_annotations,

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/json.h"
+#include "base/jread.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "support/mutate.h"
@@ -375,15 +375,15 @@ START_TEST(spoilt_files_do_no_harm)
         }
         good++;
         for (size_t i = 0; i < yaml_count(y); i++) {
-            struct json j;
+            struct jread j;
             const struct yaml_node *root = yaml_document(y, i);
             if (root)
                 check_node(root, 1, &bytes);
             buf_clear(&json);
             yaml_json(root, &json);
-            json_init(&j, json.p, json.n);
-            json_skip(&j);
-            ck_assert_msg(json_finish(&j, &err) == 0, "%s: %s", err.msg, json.p);
+            jread_init(&j, json.p, json.n);
+            jread_skip(&j);
+            ck_assert_msg(jread_finish(&j, &err) == 0, "%s: %s", err.msg, json.p);
         }
     }
     ck_assert_uint_gt(good, 500); /* both outcomes were seen */
