@@ -8,7 +8,8 @@
 /*
  * What kube-scheduler sends to filter and prioritize: a pod and candidate nodes, as names
  * (nodeCacheCapable) or as full Node objects. Source: k8s.io/kube-scheduler/extender/v1.
- * Keys are matched without regard to case, as by Go's decoder. The whole body is validated.
+ * Keys are matched without regard to case, as by Go's decoder. The whole body is
+ * validated.
  */
 
 struct candidate {

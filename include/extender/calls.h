@@ -16,8 +16,8 @@ bool call_is(const struct core_output *output);
 void call_request(const struct core_output *call, struct arena *a,
                   struct kube_request *request);
 
-/* What came back. `status` 0: no answer; `why` says why, and `sent` whether the request may
- * have reached the server. */
+/* What came back. `status` 0: no answer; `why` says why, and `sent` whether the request
+ * may have reached the server. */
 struct call_result {
     unsigned status;
     struct span body;

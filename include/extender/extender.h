@@ -4,7 +4,8 @@
 #include "base/opt.h"
 
 /*
- * The extender as a program: its options, and the order in which its parts start and stop.
+ * The extender as a program: its options, and the order in which its parts start and
+ * stop.
  */
 
 struct extender_config {
@@ -23,8 +24,8 @@ extern const struct opt_program extender_program;
 
 struct extender;
 
-/* New; answers requests at once, and is ready as soon as everything is listed. The signals
- * that end the program must be blocked before, so that all threads block them. */
+/* New; answers requests at once, and is ready as soon as everything is listed. The
+ * signals that end the program must be blocked before, so that all threads block them. */
 struct extender *extender_start(const struct extender_config *config, struct err *err);
 /* Graceful: what is in flight is finished, the lease is given back. */
 void extender_stop(struct extender *e);

@@ -6,13 +6,13 @@
 #include "kube/client.h"
 
 /*
- * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests and
- * reads what comes back; whoever has the connection carries the bytes.
+ * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests
+ * and reads what comes back; whoever has the connection carries the bytes.
  *
  *     feed_start ... { feed_request, feed_begin, feed_data ..., feed_end } per page
  *
- * An object that has a fault is reported and left out; an Scv with a fault is handed on as
- * damaged, so that its node gives nothing out on the strength of older news.
+ * An object that has a fault is reported and left out; an Scv with a fault is handed on
+ * as damaged, so that its node gives nothing out on the strength of older news.
  */
 
 struct feed_sink {
@@ -34,8 +34,8 @@ struct feed {
     struct buf error_body; /* of an answer that is not 200 */
     unsigned status;
     int64_t retry_after_ms;
-    size_t objects;        /* of the run */
-    struct err failed;     /* the stream broke, or an ERROR event came */
+    size_t objects;    /* of the run */
+    struct err failed; /* the stream broke, or an ERROR event came */
 };
 
 /* Begins a run. `version` is where a watch starts; empty for a list. */

@@ -10,8 +10,8 @@
  * Stable order: nodes by name, cards by index, pods by namespace and name.
  */
 
-/* All nodes, the pods that wait, and the state of this process. Each node is consistent in
- * itself; the lock is not held over all of them. */
+/* All nodes, the pods that wait, and the state of this process. Each node is consistent
+ * in itself; the lock is not held over all of them. */
 void inspect_all(struct store *store, struct buf *out);
 /* One node; false (and an object with `error`) when it is not known. */
 bool inspect_node(struct store *store, struct span name, struct buf *out);

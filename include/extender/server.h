@@ -5,8 +5,8 @@
 #include "wire/httpd.h"
 
 /*
- * The HTTP face of the extender: two listeners, the verbs for kube-scheduler (a thread per
- * connection, because bind blocks) and one for observers.
+ * The HTTP face of the extender: two listeners, the verbs for kube-scheduler (a thread
+ * per connection, because bind blocks) and one for observers.
  */
 
 struct server_config {
@@ -14,7 +14,7 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* of the verbs' listener */
     size_t max_body;
-    size_t max_bodies;    /* of all requests together */
+    size_t max_bodies; /* of all requests together */
 };
 
 struct server;

@@ -51,9 +51,10 @@ struct store_bind {
     struct span ns, name, uid, node;
 };
 
-/* Binds a pod: blocks until the outcome is known, for 15 s at most. While this process does
- * not hold the lease it waits for it, for a little more than a lease's time. -1: not bound,
- * or not known to be; err says why. ERR_UNAVAILABLE with `*ready` false: no full list yet. */
+/* Binds a pod: blocks until the outcome is known, for 15 s at most. While this process
+ * does not hold the lease it waits for it, for a little more than a lease's time. -1: not
+ * bound, or not known to be; err says why. ERR_UNAVAILABLE with `*ready` false: no full
+ * list yet. */
 int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
                struct err *err);
 

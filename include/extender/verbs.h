@@ -5,8 +5,9 @@
 
 /*
  * The verbs that kube-scheduler calls, from the bytes of a body to the bytes of a reply.
- * Each returns the HTTP status. 200 is an answer, also when no node fits; 400: the body is
- * malformed; 503: there is no full list of all objects yet. An error is {"Error": "..."}.
+ * Each returns the HTTP status. 200 is an answer, also when no node fits; 400: the body
+ * is malformed; 503: there is no full list of all objects yet. An error is {"Error":
+ * "..."}.
  *
  * Output names are those of k8s.io/kube-scheduler/extender/v1, exactly.
  */
@@ -17,8 +18,8 @@ struct verbs;
 struct verbs *verbs_new(struct store *store);
 void verbs_free(struct verbs *v);
 
-/* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not now")
- * or FailedAndUnresolvableNodes ("never here"). */
+/* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not
+ * now") or FailedAndUnresolvableNodes ("never here"). */
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
 /* How well each node suits the pod, 0..10. */
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);

@@ -215,8 +215,10 @@ static void put_answered(struct step *s)
         return;
     }
     observe(s, in->lease);
-    if (!holds(s->core))
+    if (!holds(s->core)) {
+        lock->due_ms = s->now.mono_ms + RETRY_MS;
         return;
+    }
     lock->valid_ms = lock->sent_ms;
     lock->due_ms = lock->sent_ms + CORE_RENEW_MS;
     if (!lock->leader)

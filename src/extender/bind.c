@@ -5,9 +5,10 @@
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; what the pod asks for is known
- * from the watch. When no card fits any more, nothing is bound and Error says why. (The Go
- * extender's design has bind end silently then, and the scheduler's assumption time out; since
- * Kubernetes 1.23 an assumed pod never times out, so silence would strand the pod.)
+ * from the watch. When no card fits any more, nothing is bound and Error says why. (The
+ * Go extender's design has bind end silently then, and the scheduler's assumption time
+ * out; since Kubernetes 1.23 an assumed pod never times out, so silence would strand the
+ * pod.)
  */
 
 static int read_args(struct span body, struct arena *a, struct store_bind *bind,
@@ -37,8 +38,8 @@ static bool is_name(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {
         char c = s.p[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-              c == '-' || c == '.' || c == '_'))
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+              (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_'))
             return false;
     }
     return s.n > 0 && s.n <= 253 && s.p[0] != '.';
@@ -71,7 +72,7 @@ unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply)
         buf_adds(reply, "{\"Error\":\"\"}");
         return 200;
     }
-    log_info("bind", "not bound", LOG_SPAN("namespace", bind.ns), LOG_SPAN("pod", bind.name),
-             LOG_SPAN("node", bind.node), LOG_ERR(&err));
+    log_info("bind", "not bound", LOG_SPAN("namespace", bind.ns),
+             LOG_SPAN("pod", bind.name), LOG_SPAN("node", bind.node), LOG_ERR(&err));
     return reply_error(reply, ready ? 200 : 503, &err);
 }

@@ -15,7 +15,7 @@
 
 enum {
     BODIES_MAX = 256 << 20,
-    GIVE_BACK_MS = 3000,       /* for the lease at the end */
+    GIVE_BACK_MS = 3000, /* for the lease at the end */
 };
 
 struct extender {

@@ -7,10 +7,10 @@
 
 enum {
     PAGE_LIMIT = 500,
-    ITEM_MAX = 32 << 20,       /* etcd keeps 1.5 MiB; the JSON form is larger */
+    ITEM_MAX = 32 << 20, /* etcd keeps 1.5 MiB; the JSON form is larger */
     ERROR_BODY_MAX = 64 << 10,
-    WATCH_MIN_S = 300,         /* how long a watch is asked for: 5 to 10 minutes */
-    STALL_MS = 90 * 1000,      /* a watch with bookmarks is never silent for so long */
+    WATCH_MIN_S = 300,    /* how long a watch is asked for: 5 to 10 minutes */
+    STALL_MS = 90 * 1000, /* a watch with bookmarks is never silent for so long */
 };
 
 /* Pods that are over hold nothing, so they are neither listed nor watched; one that ends
@@ -20,8 +20,8 @@ static const char *const paths[CORE_KINDS] = {
     [CORE_PODS] = "/api/v1/pods?fieldSelector="
                   "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&",
     [CORE_SCVS] = "/apis/core.run-linux.com/v1/scvs?",
-    [CORE_LEASES] = "/apis/coordination.k8s.io/v1/namespaces/" KEY_LEASE_NAMESPACE
-                    "/leases?",
+    [CORE_LEASES] =
+        "/apis/coordination.k8s.io/v1/namespaces/" KEY_LEASE_NAMESPACE "/leases?",
     [CORE_CONFIGMAPS] = "/api/v1/namespaces/" KEY_UNHEALTHY_NAMESPACE "/configmaps?",
 };
 
@@ -138,7 +138,8 @@ static bool end_list(struct feed *f)
     }
     if (f->next.n)
         return true;
-    emit(f, (struct core_input){.type = CORE_LIST_ENDED, .version = buf_span(&f->version)});
+    emit(f,
+         (struct core_input){.type = CORE_LIST_ENDED, .version = buf_span(&f->version)});
     return false;
 }
 
@@ -154,7 +155,8 @@ bool feed_end(struct feed *f, const struct err *why)
     } else if (f->status == 0) {
         err_set(&f->failed, ERR_UNAVAILABLE, "no answer");
     } else if (f->watch) {
-        jsonlist_end(&f->list, &ignored); /* cut off inside an event: it will come again */
+        jsonlist_end(&f->list,
+                     &ignored); /* cut off inside an event: it will come again */
     } else {
         jsonlist_end(&f->list, &f->failed);
     }
@@ -280,8 +282,10 @@ static void read_configmap(struct feed *f, struct jread *j, bool gone)
 static void read_object(struct feed *f, struct jread *j, bool gone)
 {
     static void (*const readers[CORE_KINDS])(struct feed *, struct jread *, bool) = {
-        [CORE_NODES] = read_node,   [CORE_PODS] = read_pod,
-        [CORE_SCVS] = read_scv,     [CORE_LEASES] = read_lease,
+        [CORE_NODES] = read_node,
+        [CORE_PODS] = read_pod,
+        [CORE_SCVS] = read_scv,
+        [CORE_LEASES] = read_lease,
         [CORE_CONFIGMAPS] = read_configmap,
     };
     readers[f->kind](f, j, gone);
@@ -338,8 +342,8 @@ static void read_typed(struct feed *f, struct jread *j, struct span type)
         jread_skip(j);
 }
 
-/* {"type": ..., "object": ...}, in this order from every API server; in the other order the
- * object is read after its type is known. */
+/* {"type": ..., "object": ...}, in this order from every API server; in the other order
+ * the object is read after its type is known. */
 static void read_event(void *ctx, struct jread *j)
 {
     struct feed *f = ctx;

@@ -4,8 +4,8 @@
 #include "placement/placement.h"
 
 /*
- * filter. The names of nodes that fit are written as the bytes that came, straight into the
- * reply; those that do not fit go to one of two lists, each with its reason.
+ * filter. The names of nodes that fit are written as the bytes that came, straight into
+ * the reply; those that do not fit go to one of two lists, each with its reason.
  */
 
 struct filter {
@@ -22,7 +22,8 @@ static void add_comma(struct buf *out)
 }
 
 /* "<node>":" -- the reason follows, then a quote. */
-static void begin_reason(const struct filter *f, struct buf *out, const struct candidate *c)
+static void begin_reason(const struct filter *f, struct buf *out,
+                         const struct candidate *c)
 {
     add_comma(out);
     if (f->args->full)
@@ -32,8 +33,8 @@ static void begin_reason(const struct filter *f, struct buf *out, const struct c
     buf_addc(out, ':');
 }
 
-static void refuse_text(const struct filter *f, struct buf *out, const struct candidate *c,
-                        const char *text)
+static void refuse_text(const struct filter *f, struct buf *out,
+                        const struct candidate *c, const char *text)
 {
     begin_reason(f, out, c);
     buf_add_json(out, span_of(text));
@@ -45,7 +46,8 @@ static void pass(const struct filter *f, const struct candidate *c)
     buf_add_span(f->passed, c->raw);
 }
 
-/* A pod that holds a promise can only go where it is: its Binding may have taken effect. */
+/* A pod that holds a promise can only go where it is: its Binding may have taken effect.
+ */
 static void judge_promised(const struct filter *f, const struct candidate *c)
 {
     if (span_eq(f->promised->name, c->name)) {
@@ -104,7 +106,7 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
     if (status == 200) {
         const struct ledger *ledger = core_ledger(core);
         const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
-        struct filter f = {&w->args, ledger, known ? known->node : NULL,
+        struct filter f = {&w->args, ledger,     known ? known->node : NULL,
                            reply,    &w->failed, &w->never};
         buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                      : "{\"Nodes\":null,\"NodeNames\":[");

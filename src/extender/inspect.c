@@ -86,9 +86,7 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
 
 static const char *health(enum card_out out)
 {
-    return out == CARD_IN          ? "Healthy"
-           : out == CARD_UNHEALTHY ? "Unhealthy"
-                                   : "TakenOut";
+    return out == CARD_IN ? "Healthy" : out == CARD_UNHEALTHY ? "Unhealthy" : "TakenOut";
 }
 
 static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
@@ -112,6 +110,9 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, '[');
     for (size_t i = 0; i < pods->n; i++) {
         int64_t mib = share_on(pods->items[i], card);
+        if (mib >= 0 && pods->items[i]->request.kind == REQUEST_CARDS &&
+            mib < card->total_mib)
+            mib = card->total_mib;
         if (mib >= 0)
             write_pod(out, pods->items[i], mib, unit);
     }
@@ -261,8 +262,10 @@ static void write_waiting(const struct ledger *l, struct buf *out)
         text(out, "name", pod->name);
         text(out, "namespace", pod->ns);
         text(out, "uid", pod->uid);
-        text(out, "asks", buf_span(&asks));
-        text(out, "error", pod->why_not);
+        if (pod->why_not.n)
+            text(out, "error", pod->why_not);
+        else
+            text(out, "asks", buf_span(&asks));
         buf_addc(out, '}');
     }
     buf_addc(out, ']');

@@ -26,14 +26,15 @@ struct server {
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
 
-static void run_verb(void *ctx, const struct httpd_request *req, struct httpd_reply *reply,
-                     verb_fn verb)
+static void run_verb(void *ctx, const struct httpd_request *req,
+                     struct httpd_reply *reply, verb_fn verb)
 {
     struct server *s = ctx;
     reply->status = verb(s->verbs, req->body, &reply->body);
 }
 
-static void on_filter(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_filter(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
 {
     run_verb(ctx, req, reply, verb_filter);
 }
@@ -49,7 +50,8 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
     run_verb(ctx, req, reply, verb_bind);
 }
 
-static void on_inspect(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_inspect(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
     struct server *s = ctx;
     (void)req;
@@ -65,14 +67,16 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
         reply->status = 404;
 }
 
-static void on_version(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_version(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
     buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
 }
 
-static void on_healthz(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_healthz(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
@@ -80,7 +84,8 @@ static void on_healthz(void *ctx, const struct httpd_request *req, struct httpd_
     buf_adds(&reply->body, "ok\n");
 }
 
-static void on_readyz(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_readyz(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
 {
     struct server *s = ctx;
     struct err err = {0};
@@ -101,7 +106,9 @@ static void on_readyz(void *ctx, const struct httpd_request *req, struct httpd_r
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
         {"GET", "/readyz", on_readyz}, {"GET", "/inspect", on_inspect},                  \
         {"GET", "/inspect/*", on_inspect_node}, {"GET", PREFIX "/inspect", on_inspect},  \
-        {"GET", PREFIX "/inspect/*", on_inspect_node}
+    {                                                                                    \
+        "GET", PREFIX "/inspect/*", on_inspect_node                                      \
+    }
 
 static const struct httpd_route verb_routes[] = {
     {"POST", PREFIX "/filter", on_filter},

@@ -265,7 +265,8 @@ static void pending_finish(struct store *store, struct pending *p)
     pthread_mutex_unlock(&store->wait_lock);
 }
 
-/* Makes the calls that came out of our own inputs, and those that come of their answers. */
+/* Makes the calls that came out of our own inputs, and those that come of their answers.
+ */
 static void make_calls(struct store *store, struct own_calls *own)
 {
     cleanup_arena struct arena arena = {0};

@@ -25,7 +25,7 @@ struct sync {
     struct httpc_loop *loop;
     struct line lines[CORE_KINDS];
     pthread_t thread;
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock;                   /* protects what follows */
     struct core_output *wanted[CORE_KINDS]; /* the newest wish of each kind, or NULL */
     bool stop;
 };
@@ -93,8 +93,8 @@ static void start_page(struct line *line)
     struct err err;
     cleanup_arena struct arena a = {0};
     feed_request(&line->feed, sync->gzip, &a, &request);
-    line->stream = kube_stream_start(sync->client, sync->loop, &request, &http_sink, line,
-                                     &err);
+    line->stream =
+        kube_stream_start(sync->client, sync->loop, &request, &http_sink, line, &err);
     if (!line->stream)
         on_end(line, &err); /* no credentials: as if there had been no answer */
 }
@@ -117,8 +117,8 @@ static void begin(struct sync *sync, const struct core_output *wish)
     line->sync = sync;
     line->since_ms = clock_mono_ms();
     line->fed = true;
-    feed_start(&line->feed, wish->kind, watch, wish->run, span_of(wish->version), &feed_sink,
-               line);
+    feed_start(&line->feed, wish->kind, watch, wish->run, span_of(wish->version),
+               &feed_sink, line);
     start_page(line);
 }
 
@@ -167,7 +167,8 @@ void sync_add(struct sync *sync, const struct core_output *output)
 {
     pthread_mutex_lock(&sync->lock);
     struct core_output *old = sync->wanted[output->kind];
-    if (!old || old->run < output->run) { /* threads may pass each other on the way here */
+    if (!old ||
+        old->run < output->run) { /* threads may pass each other on the way here */
         sync->wanted[output->kind] = core_output_dup(output);
         free(old);
     }

@@ -55,8 +55,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct worker *worker_start(const char *name, struct store *store, worker_perform_fn perform,
-                            void *ctx)
+struct worker *worker_start(const char *name, struct store *store,
+                            worker_perform_fn perform, void *ctx)
 {
     struct worker *w = xcalloc(1, sizeof *w);
     w->store = store;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * base/jread against jansson: both must agree on what is valid, and on every string, key and
- * integer of what is. Where they may differ, and why:
- *   - jansson refuses numbers that do not fit its types; the reader only checks their form.
+ * base/jread against jansson: both must agree on what is valid, and on every string, key
+ * and integer of what is. Where they may differ, and why:
+ *   - jansson refuses numbers that do not fit its types; the reader only checks their
+ * form.
  *   - Their depth limits differ (2048 and 256).
  *   - jansson has no room for a NUL (\u0000) in a key.
  *   - jansson overlooks a NUL byte right behind a number, which is not JSON.
@@ -129,7 +130,8 @@ static void count_item(void *ctx, struct jread *j)
     *n += jread_check(j, NULL) == 0;
 }
 
-/* {"items": [...]} through jsonlist, in three pieces, against the same read as a whole. */
+/* {"items": [...]} through jsonlist, in three pieces, against the same read as a whole.
+ */
 static void check_list(const char *p, size_t n, bool valid, json_t *want)
 {
     static const struct jsonlist_handler handler = {count_item, NULL};

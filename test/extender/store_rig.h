@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * A store on the bench: its calls are answered at once by the test, its lists come from a
+ * file of objects.
+ */
+
+#include <jansson.h>
+
+#include "extender/feed.h"
+#include "extender/store.h"
+#include "support/unit.h"
+
+struct store_rig {
+    struct store *store;
+    uint64_t runs[CORE_KINDS];
+    struct core_output *deferred[64];
+    size_t n_deferred;
+    enum err_code bind_answer; /* what the API server says to a Binding */
+    struct buf binding;        /* body of the last Binding */
+    unsigned bindings;
+    /* Takes the place of rig_perform when set. */
+    void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct call_answer *answer);
+};
+
+static inline void rig_stream(void *ctx, const struct core_output *o)
+{
+    struct store_rig *rig = ctx;
+    rig->runs[o->kind] = o->run;
+}
+
+/* The API server, in short. */
+static inline void rig_api(struct store_rig *rig, const struct core_output *call,
+                           struct arena *arena, struct call_answer *answer)
+{
+    struct kube_request request;
+    struct call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
+    call_request(call, arena, &request);
+    if (call->type == CORE_CALL_LEASE_GET)
+        result.body =
+            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
+                 "\"1\"},\"spec\":{}}");
+    if (call->type == CORE_CALL_LEASE_PUT)
+        result.body =
+            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
+                 "\"2\"},\"spec\":{\"holderIdentity\":\"me\"}}");
+    if (call->type == CORE_CALL_GET_POD)
+        result.status = 404;
+    if (call->type == CORE_CALL_BIND) {
+        buf_clear(&rig->binding);
+        buf_add_span(&rig->binding, request.body);
+        rig->bindings++;
+        result.status = err_http_status(rig->bind_answer);
+        result.body =
+            SPAN("{\"kind\":\"Status\",\"message\":\"the API server says no\"}");
+    }
+    call_answer(call, &result, arena, answer);
+}
+
+static inline void rig_perform(void *ctx, const struct core_output *call,
+                               struct arena *arena, struct call_answer *answer)
+{
+    struct store_rig *rig = ctx;
+    if (rig->perform)
+        rig->perform(ctx, call, arena, answer);
+    else
+        rig_api(rig, call, arena, answer);
+}
+
+static inline void rig_defer(void *ctx, const struct core_output *o)
+{
+    struct store_rig *rig = ctx;
+    if (rig->perform && o->type == CORE_CALL_LEASE_PUT) {
+        /* Many threads, and nobody to settle: renewals are answered on the spot. */
+        struct call_answer answer;
+        cleanup_arena struct arena a = {0};
+        rig_api(rig, o, &a, &answer);
+        store_input(rig->store, &answer.input);
+        return;
+    }
+    ck_assert_uint_lt(rig->n_deferred, 64);
+    rig->deferred[rig->n_deferred++] = core_output_dup(o);
+}
+
+static inline void rig_hurry(void *ctx)
+{
+    (void)ctx;
+}
+
+/* Answers what was deferred, and what comes of it. */
+static inline void rig_settle(struct store_rig *rig)
+{
+    for (size_t i = 0; i < rig->n_deferred; i++) {
+        struct call_answer answer;
+        cleanup_arena struct arena a = {0};
+        rig_perform(rig, rig->deferred[i], &a, &answer);
+        store_input(rig->store, &answer.input);
+        free(rig->deferred[i]);
+    }
+    rig->n_deferred = 0;
+}
+
+static inline void rig_input(void *ctx, const struct core_input *in)
+{
+    struct store_rig *rig = ctx;
+    store_input(rig->store, in);
+}
+
+static inline void rig_fault(void *ctx, const struct err *err)
+{
+    (void)ctx;
+    ck_abort_msg("an object of the test has a fault: %s", err->msg);
+}
+
+/* Delivers a list of each kind, with those of the objects that are of that kind. */
+static inline void rig_deliver(struct store_rig *rig, json_t *objects)
+{
+    static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
+                                                  "ConfigMap"};
+    static const struct feed_sink sink = {rig_input, rig_fault};
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct feed feed;
+        size_t i;
+        json_t *object,
+            *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
+        json_array_foreach(objects, i, object)
+        {
+            const char *name = json_string_value(json_object_get(object, "kind"));
+            if (name && !strcmp(name, kinds[kind]))
+                json_array_append(json_object_get(list, "items"), object);
+        }
+        char *text = json_dumps(list, JSON_COMPACT);
+        feed_start(&feed, (enum core_kind)kind, false, rig->runs[kind], (struct span){0},
+                   &sink, rig);
+        feed_begin(&feed, 200, -1);
+        ck_assert(feed_data(&feed, text, strlen(text)));
+        ck_assert(!feed_end(&feed, NULL));
+        feed_fini(&feed);
+        free(text);
+        json_decref(list);
+    }
+}
+
+static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
+                             bool bind_any)
+{
+    *rig = (struct store_rig){0};
+    struct core_settings settings = {.ledger = *ledger,
+                                     .identity = "me",
+                                     .lease_namespace = "kube-system",
+                                     .lease_name = "gpushare-extender",
+                                     .bind_any = bind_any,
+                                     .seed = 1};
+    struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
+    rig->store = store_new(&settings, &io);
+    store_input(rig->store, &(struct core_input){.type = CORE_TICK});
+    rig_settle(rig); /* the GET of the lease */
+    rig_settle(rig); /* and its PUT: the pods are asked for now */
+    rig_settle(rig);
+}
+
+static inline void rig_stop(struct store_rig *rig)
+{
+    for (size_t i = 0; i < rig->n_deferred; i++)
+        free(rig->deferred[i]);
+    store_free(rig->store);
+    buf_fini(&rig->binding);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The verbs by golden directories: test/golden/<verb>/<case>/ holds
+ *
+ *     objects.json   what the API server has: an array of objects with their kind
+ *     request.json   the body that kube-scheduler sends, byte for byte
+ *     reply.json     what is to come back: {"status": 200, "body": ...}; a bind may add
+ *                    "binding": what is to be sent to the API server. "*" stands for any
+ *                    string.
+ *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
+ *                    "bindAnswer": 403}
+ *
+ * Adding a case adds no C.
+ */
+
+#include <dirent.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "domain/quantity.h"
+#include "extender/inspect.h"
+#include "extender/store_rig.h"
+#include "extender/verbs.h"
+
+struct verb {
+    const char *name;
+    unsigned (*run)(struct verbs *v, struct span body, struct buf *reply);
+};
+
+static const struct verb verbs[] = {
+    {"filter", verb_filter},
+    {"prioritize", verb_prioritize},
+    {"bind", verb_bind},
+    {"inspect", NULL},
+};
+
+static json_t *load(const char *dir, const char *name, bool needed)
+{
+    cleanup_free char *path = xasprintf("%s/%s", dir, name);
+    json_error_t error;
+    json_t *j = json_load_file(path, 0, &error);
+    ck_assert_msg(j || !needed, "%s: %s", path, error.text);
+    return j;
+}
+
+/* Is `got` what `want` describes? "*" is any string. */
+static bool same(json_t *want, json_t *got)
+{
+    const char *text = json_string_value(want), *key;
+    json_t *value;
+    size_t i;
+    if (text && !strcmp(text, "*"))
+        return json_is_string(got);
+    if (json_typeof(want) != json_typeof(got))
+        return false;
+    if (json_is_object(want)) {
+        json_object_foreach(
+            want, key, value) if (!json_object_get(got, key) ||
+                                  !same(value, json_object_get(got, key))) return false;
+        return json_object_size(want) == json_object_size(got);
+    }
+    if (json_is_array(want)) {
+        json_array_foreach(want, i,
+                           value) if (!json_array_get(got, i) ||
+                                      !same(value, json_array_get(got, i))) return false;
+        return json_array_size(want) == json_array_size(got);
+    }
+    return json_equal(want, got);
+}
+
+static void expect(const char *dir, const char *what, json_t *want, struct span bytes)
+{
+    json_error_t error;
+    json_t *got = json_loadb(bytes.p, bytes.n, JSON_DECODE_ANY, &error);
+    ck_assert_msg(got != NULL, "%s: %s is not JSON: %s", dir, what, error.text);
+    if (!same(want, got)) {
+        cleanup_free char *w = json_dumps(want, JSON_INDENT(1) | JSON_SORT_KEYS);
+        cleanup_free char *g = json_dumps(got, JSON_INDENT(1) | JSON_SORT_KEYS);
+        ck_abort_msg("%s: %s is\n%s\ninstead of\n%s", dir, what, g, w);
+    }
+    json_decref(got);
+}
+
+static const char *text_of(json_t *j, const char *key, const char *otherwise)
+{
+    const char *s = json_string_value(json_object_get(j, key));
+    return s ? s : otherwise;
+}
+
+static enum err_code code_of(json_int_t status)
+{
+    enum err_code code = ERR_NONE;
+    while (code < ERR_INTERNAL && err_http_status(code) != (unsigned)status)
+        code++;
+    return status ? code : ERR_NONE;
+}
+
+static void run_case(const struct verb *verb, const char *dir)
+{
+    json_t *objects = load(dir, "objects.json", true),
+           *reply = load(dir, "reply.json", true);
+    json_t *settings = load(dir, "settings.json", false);
+    struct ledger_settings ledger = {
+        .external_tolerance_mib = 1024,
+        .require_scv = json_is_true(json_object_get(settings, "requireScv"))};
+    struct store_rig rig;
+    struct err err;
+    cleanup_buf struct buf request = {0}, body = {0};
+    cleanup_free char *path = xasprintf("%s/request.json", dir);
+
+    ck_assert_int_eq(
+        unit_read(span_of(text_of(settings, "unit", "MiB")), &ledger.unit_mib, &err), 0);
+    rig_start(&rig, &ledger, json_is_true(json_object_get(settings, "bindAny")));
+    rig.bind_answer =
+        code_of(json_integer_value(json_object_get(settings, "bindAnswer")));
+    if (!json_is_true(json_object_get(settings, "notReady")))
+        rig_deliver(&rig, objects);
+    struct verbs *v = verbs_new(rig.store);
+    unsigned status = 200;
+    ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
+    if (verb->run)
+        status = verb->run(v, buf_span(&request), &body);
+    else
+        inspect_all(rig.store, &body);
+    ck_assert_msg(status == json_integer_value(json_object_get(reply, "status")),
+                  "%s: status %u: %s", dir, status, body.p);
+    expect(dir, "the reply", json_object_get(reply, "body"), buf_span(&body));
+    json_t *binding = json_object_get(reply, "binding");
+    if (binding)
+        expect(dir, "the Binding", binding, buf_span(&rig.binding));
+    else
+        ck_assert_msg(rig.bindings == 0, "%s: an unexpected Binding %s", dir,
+                      rig.binding.p);
+    verbs_free(v);
+    rig_stop(&rig);
+    json_decref(objects);
+    json_decref(reply);
+    json_decref(settings);
+}
+
+static int visible(const struct dirent *e)
+{
+    return e->d_name[0] != '.';
+}
+
+static void run_all(const struct verb *verb)
+{
+    cleanup_free char *root = xasprintf("test/golden/%s", verb->name);
+    struct dirent **cases = NULL;
+    log_set_level(LOG_ERROR);
+    int n = scandir(root, &cases, visible, alphasort);
+    ck_assert_msg(n > 0, "no cases in %s", root);
+    for (int i = 0; i < n; i++) {
+        cleanup_free char *dir = xasprintf("%s/%s", root, cases[i]->d_name);
+        run_case(verb, dir);
+        free(cases[i]);
+    }
+    free(cases);
+}
+
+START_TEST(filter_answers_as_written)
+{
+    run_all(&verbs[0]);
+}
+END_TEST
+
+START_TEST(prioritize_answers_as_written)
+{
+    run_all(&verbs[1]);
+}
+END_TEST
+
+START_TEST(bind_answers_as_written)
+{
+    run_all(&verbs[2]);
+}
+END_TEST
+
+START_TEST(inspect_answers_as_written)
+{
+    run_all(&verbs[3]);
+}
+END_TEST
+
+UNIT_MAIN("golden", filter_answers_as_written, prioritize_answers_as_written,
+          bind_answers_as_written, inspect_answers_as_written)

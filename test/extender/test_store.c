@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/store.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/store_rig.h"
+#include "extender/verbs.h"
+
+enum {
+    THREADS = 32,
+};
+
+static struct store_rig rig;
+static _Atomic unsigned bindings;
+static pthread_barrier_t together;
+
+/* The API server of many threads: it only counts. */
+static void perform(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct call_answer *answer)
+{
+    (void)ctx;
+    struct call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
+    ck_assert_int_eq(call->type, CORE_CALL_BIND);
+    atomic_fetch_add(&bindings, 1);
+    sched_yield();
+    call_answer(call, &ok, arena, answer);
+}
+
+/* Pods p0, p1, ... of so many MiB each, and a node n1 with so many cards of 16000. */
+static void start(int pods, int mib, int cards)
+{
+    struct ledger_settings ledger = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    log_set_level(LOG_ERROR);
+    rig_start(&rig, &ledger, false);
+    json_t *objects = json_array();
+    json_t *list = json_array();
+    for (int i = 0; i < cards; i++)
+        json_array_append_new(list, json_pack("{sisssi}", "id", i, "health", "Healthy",
+                                              "totalMemory", 16000));
+    json_array_append_new(objects, json_pack("{sss{ss}s{so}}", "kind", "Scv", "metadata",
+                                             "name", "n1", "status", "cardList", list));
+    for (int i = 0; i < pods; i++) {
+        char name[16], uid[16], units[16];
+        snprintf(name, sizeof name, "p%d", i);
+        snprintf(uid, sizeof uid, "u%d", i);
+        snprintf(units, sizeof units, "%d", mib);
+        json_array_append_new(objects,
+                              json_pack("{sss{ssssss}s{s[{s{s{ss}}}]}}", "kind", "Pod",
+                                        "metadata", "namespace", "default", "name", name,
+                                        "uid", uid, "spec", "containers", "resources",
+                                        "limits", "aliyun.com/gpu-mem", units));
+    }
+    rig_deliver(&rig, objects);
+    json_decref(objects);
+    /* From here on, calls come from many threads at once. */
+    rig.perform = perform;
+    atomic_store(&bindings, 0);
+    pthread_barrier_init(&together, NULL, THREADS);
+}
+
+static void *bind_one(void *arg)
+{
+    int i = *(int *)arg;
+    char name[16], uid[16];
+    struct err err = {0};
+    bool ready = false;
+    snprintf(name, sizeof name, "p%d", i);
+    snprintf(uid, sizeof uid, "u%d", i);
+    struct store_bind bind = {SPAN("default"), span_of(name), span_of(uid), SPAN("n1")};
+    pthread_barrier_wait(&together);
+    int rc = store_bind(rig.store, &bind, &ready, &err);
+    if (rc && !strstr(err.msg, "no card of node n1 fits"))
+        ck_abort_msg("%s", err.msg);
+    return rc ? NULL : arg;
+}
+
+static int bind_all(const int *pods)
+{
+    pthread_t threads[THREADS];
+    int bound = 0;
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, bind_one, (void *)&pods[i]);
+    for (int i = 0; i < THREADS; i++) {
+        void *ok;
+        pthread_join(threads[i], &ok);
+        bound += ok != NULL;
+    }
+    return bound;
+}
+
+START_TEST(of_many_binds_at_once_as_many_succeed_as_fit)
+{
+    int pods[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pods[i] = i;
+    start(THREADS, 5000, 4); /* three on each card */
+    ck_assert_int_eq(bind_all(pods), 12);
+    ck_assert_uint_eq(atomic_load(&bindings), 12);
+    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger_node *n = ledger_node_find(l, SPAN("n1"));
+    for (uint32_t i = 0; i < 4; i++)
+        ck_assert_int_eq(n->cards[i].promised_mib, 15000);
+    store_read_end(rig.store);
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(many_binds_of_one_pod_are_one_binding)
+{
+    int pods[THREADS] = {0};
+    start(1, 5000, 1);
+    ck_assert_int_eq(bind_all(pods), THREADS);
+    ck_assert_uint_eq(atomic_load(&bindings), 1);
+    rig_stop(&rig);
+}
+END_TEST
+
+static _Atomic bool done;
+
+static void *filter_for_ever(void *arg)
+{
+    struct verbs *v = arg;
+    static const char body[] =
+        "{\"Pod\":{\"metadata\":{\"name\":\"x\",\"uid\":\"x\"},\"spec\":{"
+        "\"containers\":[{\"resources\":{\"limits\":{"
+        "\"aliyun.com/gpu-mem\":\"1\"}}}]}},\"NodeNames\":[\"n1\"]}";
+    cleanup_buf struct buf reply = {0};
+    while (!atomic_load(&done)) {
+        buf_clear(&reply);
+        ck_assert_uint_eq(verb_filter(v, (struct span){body, sizeof body - 1}, &reply),
+                          200);
+    }
+    return NULL;
+}
+
+START_TEST(a_bind_gets_through_while_filters_never_stop)
+{
+    enum { READERS = 8, PODS = 50 };
+    pthread_t readers[READERS];
+    start(PODS, 100, 1);
+    struct verbs *v = verbs_new(rig.store);
+    atomic_store(&done, false);
+    for (int i = 0; i < READERS; i++)
+        pthread_create(&readers[i], NULL, filter_for_ever, v);
+    pthread_barrier_destroy(&together);
+    pthread_barrier_init(&together, NULL, 1);
+    for (int i = 0; i < PODS; i++)
+        ck_assert_ptr_nonnull(bind_one(&i));
+    atomic_store(&done, true);
+    for (int i = 0; i < READERS; i++)
+        pthread_join(readers[i], NULL);
+    verbs_free(v);
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
+{
+    start(0, 0, 1);
+    ck_assert(!store_stop(rig.store, 50)); /* nobody makes the deferred call */
+    ck_assert_uint_eq(rig.n_deferred, 1);
+    ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_PUT);
+    ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
+    rig_stop(&rig);
+}
+END_TEST
+
+UNIT_MAIN("store", of_many_binds_at_once_as_many_succeed_as_fit,
+          many_binds_of_one_pod_are_one_binding,
+          a_bind_gets_through_while_filters_never_stop,
+          a_stop_waits_for_the_lease_to_be_given_back)
