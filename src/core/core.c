@@ -110,6 +110,7 @@ void core_step(struct core *core, struct core_time now, const struct core_input 
         break;
     case CORE_STOP:
         core->stopping = true;
+        core->lock.due_ms = now.mono_ms; /* give the lease back now, not when it is due */
         break;
     }
     tick(&s);

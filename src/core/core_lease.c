@@ -99,12 +99,13 @@ void lock_tick(struct step *s)
     struct lock *lock = &core->lock;
     if (lock->state != LOCK_IDLE)
         return;
-    bool give_back = core->stopping;
-    if (give_back && (!lock->leader || core->n_ops))
+    if (core->stopping && (!lock->leader || core->n_ops))
         return; /* nothing to give back, or not yet */
-    if (lock->leader && lock->known && (give_back || lock->due_ms <= s->now.mono_ms))
-        put(s, give_back);
-    else if (lock->due_ms <= s->now.mono_ms)
+    if (lock->due_ms > s->now.mono_ms)
+        return;
+    if (lock->leader && lock->known)
+        put(s, core->stopping);
+    else
         get(s);
 }
 

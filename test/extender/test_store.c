@@ -161,6 +161,7 @@ END_TEST
 START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
 {
     start(0, 0, 1);
+    rig.perform = NULL;
     ck_assert(!store_stop(rig.store, 50)); /* nobody makes the deferred call */
     ck_assert_uint_eq(rig.n_deferred, 1);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_PUT);
