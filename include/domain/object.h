@@ -29,6 +29,10 @@ struct object_field {
 void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
                       const struct object_field *fields, size_t n);
 
-/* Checks that the object has a name that can be one: not empty, at most 253 bytes, none
- * of them a control character, a space, a quote or a slash. Otherwise a fault. */
+/* Can that be the name of an object? Not empty, at most 253 bytes, none of them a control
+ * character, a space, a quote, a slash or a backslash. (The API server is stricter; this is
+ * what keeps a name from meaning something else where it is written.) */
+bool object_is_name(struct span name);
+
+/* A fault if the object has no name that can be one. */
 void object_meta_check(struct jread *j, const struct object_meta *meta);

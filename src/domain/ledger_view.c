@@ -102,9 +102,16 @@ static bool in_sample(const struct ledger_node_facts *f, const struct ledger_pod
     return pod->running && pod->running_since_s < f->sample_s;
 }
 
+/* Foreign annotations can claim anything; the sum stays far from the end of its type. */
+static void add_mib(int64_t *sum, int64_t mib)
+{
+    if (*sum < (int64_t)1 << 60)
+        *sum += mib;
+}
+
 static void charge(struct card *card, int64_t mib, bool whole)
 {
-    card->promised_mib += mib;
+    add_mib(&card->promised_mib, mib);
     card->pods++;
     card->whole |= whole;
 }
@@ -136,12 +143,12 @@ static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own
             int64_t mib =
                 whole && share->mib < card->total_mib ? card->total_mib : share->mib;
             charge(card, mib, whole);
-            own[card - node->cards] += sampled ? mib : 0;
+            add_mib(&own[card - node->cards], sampled ? mib : 0);
         }
         int64_t mib = pod->n_shares ? -1 : unplaced_mib(l, node, pod);
         if (mib >= 0) {
             charge(&node->cards[0], mib, whole);
-            own[0] += sampled ? mib : 0;
+            add_mib(&own[0], sampled ? mib : 0);
         }
     }
     const struct ledger_node_facts *f = node->facts;
@@ -149,7 +156,7 @@ static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own
         const struct departure *d = &f->departures[i];
         struct card *card = find_card(node, d->card, d->uuid);
         if (card)
-            own[card - node->cards] += d->mib;
+            add_mib(&own[card - node->cards], d->mib);
     }
 }
 

@@ -4,6 +4,8 @@
 #include "domain/keys.h"
 #include "domain/quantity.h"
 
+static const int64_t amount_max = (int64_t)1 << 40;
+
 static void read_quantity(struct jread *j, struct arena *a, const char *where,
                           int64_t *out)
 {
@@ -12,8 +14,12 @@ static void read_quantity(struct jread *j, struct arena *a, const char *where,
         jread_raw(j, &text);
     else
         jread_text(j, where, a, &text);
-    if (text.p && quantity_read(text, out, NULL))
+    if (!text.p)
+        return;
+    if (quantity_read(text, out, NULL))
         jread_fail(j, where, "a quantity is not a whole number");
+    else if (*out > amount_max)
+        jread_fail(j, where, "a quantity is more than any node has");
 }
 
 static void read_resources(struct jread *j, struct arena *a, const char *where,

@@ -44,17 +44,18 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
     }
 }
 
+bool object_is_name(struct span name)
+{
+    for (size_t i = 0; i < name.n; i++) {
+        unsigned char c = (unsigned char)name.p[i];
+        if (c <= ' ' || c == 0x7f || c == '"' || c == '/' || c == '\\')
+            return false;
+    }
+    return name.n > 0 && name.n <= 253;
+}
+
 void object_meta_check(struct jread *j, const struct object_meta *meta)
 {
-    if (!meta->name.n || meta->name.n > 253) {
-        jread_fail(j, "metadata.name", "is missing or too long");
-        return;
-    }
-    for (size_t i = 0; i < meta->name.n; i++) {
-        unsigned char c = (unsigned char)meta->name.p[i];
-        if (c <= ' ' || c == 0x7f || c == '"' || c == '/' || c == '\\') {
-            jread_fail(j, "metadata.name", "cannot be a name");
-            return;
-        }
-    }
+    if (!object_is_name(meta->name))
+        jread_fail(j, "metadata.name", "is missing or cannot be a name");
 }

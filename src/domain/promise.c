@@ -40,6 +40,8 @@ static bool read_allocation(struct span text, struct promise *p)
             if (!share)
                 return false;
             share->units = (share->units < 0 ? 0 : share->units) + units;
+            if (share->units > UNITS_MAX)
+                return false;
         }
     }
     return jread_finish(&j, NULL) == 0;

@@ -24,10 +24,13 @@ static void read_names(struct jread *j, struct arena *a, struct extender_args *a
     args->full = false;
     jread_array(j, "NodeNames");
     while (jread_item(j)) {
+        struct span decoded = {0};
         if (jread_string(j, "NodeNames[]", &name))
-            add(args, (struct span){name.p - 1, name.n + 2}, jread_span(name, a));
+            decoded = jread_span(name, a);
+        if (object_is_name(decoded))
+            add(args, (struct span){name.p - 1, name.n + 2}, decoded);
         else
-            jread_fail(j, "NodeNames[]", "expected a string");
+            jread_fail(j, "NodeNames[]", "is not the name of a node");
     }
 }
 

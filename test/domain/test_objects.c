@@ -29,6 +29,11 @@ START_TEST(a_node_says_what_it_has)
                         "':'1.5'}}}"),
                  &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "status.capacity: a quantity is not a whole"));
+    object_fault(node, node_read, &arena,
+                 quoted(&arena, "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
+                                "':'3E'}}}"),
+                 &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "is more than any node has"));
 }
 END_TEST
 

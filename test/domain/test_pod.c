@@ -94,8 +94,8 @@ START_TEST(a_pod_with_faults_is_refused_with_the_place)
         const char *json, *message;
     } cases[] = {
         {"{'metadata':{'name':7}}", "metadata.name: expected a string"},
-        {"{'metadata':{}}", "metadata.name: is missing or too long"},
-        {"{'metadata':{'name':'a b'}}", "metadata.name: cannot be a name"},
+        {"{'metadata':{}}", "metadata.name: is missing or cannot be a name"},
+        {"{'metadata':{'name':'a b'}}", "metadata.name: is missing or cannot be a name"},
         {"{'metadata':{'name':'p','labels':{'" KEY_GPU_COUNT "':2}}}",
          "metadata.labels: expected a string"},
         {"{'metadata':{'name':'p'},'spec':{'containers':{}}}",

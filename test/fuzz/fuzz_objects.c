@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The readers of API objects on arbitrary bytes: no crash, no read too far, and what they
+ * accept holds together. The first byte says which kind is read.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include "base/mem.h"
+#include "domain/configmap.h"
+#include "domain/ledger.h"
+#include "domain/lease.h"
+#include "domain/quantity.h"
+#include "placement/placement.h"
+
+static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
+{
+    struct request request;
+    struct promise promise;
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    int bad = request_of(pod, 1024, a, &request, &err);
+    if (bad && request.kind != REQUEST_NONE)
+        fuzz_fail("a request that cannot be meant is one");
+    if (request.kind != REQUEST_NONE &&
+        (request.cards < 1 || request.cards > REQUEST_MAX_CARDS))
+        fuzz_fail("an impossible number of cards");
+    if (request.kind == REQUEST_MEMORY && request.units % request.cards)
+        fuzz_fail("units that cannot be split evenly");
+    request_write(&text, &request, 1024);
+    if (!pod->meta.uid.n)
+        return;
+    struct ledger_pod *p = ledger_pod_add(l, pod, &request, bad ? err.msg : NULL);
+    if (promise_of(pod, a, &promise) && pod->node.n) {
+        struct ledger_share *shares = arena_zalloc(a, promise.n * sizeof *shares);
+        for (size_t i = 0; i < promise.n; i++) {
+            shares[i].card = promise.shares[i].card;
+            shares[i].uuid = promise.shares[i].uuid;
+            shares[i].mib = promise_share_mib(&promise, i, &request, 1024);
+            if (shares[i].mib < 0)
+                fuzz_fail("a negative share");
+        }
+        ledger_pod_place(l, p, pod->node, shares, (uint32_t)promise.n);
+    }
+    ledger_pod_running(l, p, 5);
+}
+
+static void check_node(const struct ledger *l, struct span name)
+{
+    const struct ledger_node *node = ledger_node_find(l, name);
+    const struct request asks[] = {
+        {.kind = REQUEST_MEMORY, .cards = 1, .units = 1, .mib_per_card = 1024},
+        {.kind = REQUEST_MEMORY, .cards = 3, .units = 3, .mib_per_card = 1024},
+        {.kind = REQUEST_CARDS, .cards = 2},
+    };
+    for (uint32_t i = 0; node && i < node->n_cards; i++) {
+        const struct card *card = &node->cards[i];
+        if (card->free_mib < 0 || card->free_mib > card->total_mib)
+            fuzz_fail("a card has more or less free than there can be");
+        if (i && card->index <= node->cards[i - 1].index)
+            fuzz_fail("the cards are not in order");
+    }
+    for (size_t i = 0; node && i < ARRAY_LEN(asks); i++) {
+        cleanup_buf struct buf why = {0};
+        int score = placement_score(node, &asks[i]);
+        if (score < 0 || score > 10)
+            fuzz_fail("a score out of bounds");
+        placement_reason(&why, node, &asks[i], false);
+        for (size_t k = 0; k < why.n; k++)
+            if (why.p[k] == '"' || why.p[k] == '\\' || (unsigned char)why.p[k] < 0x20)
+                fuzz_fail("a reason that cannot stand in a JSON string");
+    }
+}
+
+static struct span read_one(struct ledger *l, char kind, struct jread *j, struct arena *a)
+{
+    struct node node;
+    struct scv scv;
+    struct lease lease;
+    struct pod pod;
+    struct unhealthy_cards u;
+    switch (kind) {
+    case 'n':
+        node_read(j, a, &node);
+        if (jread_finish(j, NULL))
+            break;
+        ledger_node_seen(l, &node, 1);
+        return node.meta.name;
+    case 's':
+        scv_read(j, a, &scv);
+        if (jread_finish(j, NULL))
+            break;
+        ledger_scv_seen(l, &scv, 1);
+        return scv.meta.name;
+    case 'l':
+        lease_read(j, a, &lease);
+        if (jread_finish(j, NULL))
+            break;
+        ledger_lease_seen(l, lease.meta.name, 1);
+        return lease.meta.name;
+    case 'c':
+        unhealthy_cards_read(j, a, &u);
+        if (jread_finish(j, NULL) || !u.node.n)
+            break;
+        ledger_unhealthy_seen(l, &u, 1);
+        return u.node;
+    default:
+        pod_read(j, a, &pod);
+        if (jread_finish(j, NULL))
+            break;
+        use_pod(l, &pod, a);
+        return pod.node;
+    }
+    return (struct span){0};
+}
+
+/* Several objects, one per line: they meet in one ledger. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ledger_settings settings = {.unit_mib = 1024, .external_tolerance_mib = 1024};
+    struct ledger *l = ledger_new(&settings, 3);
+    cleanup_arena struct arena a = {0};
+    struct span rest = {(const char *)data, size};
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        struct jread j;
+        if (line.n < 2)
+            continue;
+        jread_init(&j, line.p + 1, line.n - 1);
+        struct span node = read_one(l, line.p[0], &j, &a);
+        if (node.n)
+            check_node(l, node);
+    }
+    ledger_sweep(l, LEDGER_SCV, 2);
+    ledger_free(l);
+
+    int64_t value;
+    struct span text = {(const char *)data, size < 40 ? size : 40};
+    if (quantity_read(text, &value, NULL) == 0 && value < 0)
+        fuzz_fail("a negative quantity");
+    return 0;
+}
