@@ -177,7 +177,8 @@ static int flag_read(const struct opt *table, int argc, char *const *argv, int i
 {
     struct span rest = span_of(argv[i]);
     if (!span_starts(rest, SPAN("--")) || rest.n == 2)
-        return err_set(err, ERR_INVALID, "unexpected argument \"%s\"", argv[i]);
+        return err_set(err, ERR_INVALID,
+                       "unexpected argument \"%s\" (options are --name=value)", argv[i]);
     rest.p += 2;
     rest.n -= 2;
     bool joined = memchr(rest.p, '=', rest.n) != NULL;

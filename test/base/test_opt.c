@@ -117,7 +117,7 @@ START_TEST(an_error_names_the_option_and_its_source)
         {"--unit=TB", NULL, NULL, "--unit: \"TB\" is no unit"},
         {"--bind-any=maybe", NULL, NULL,
          "--bind-any: \"maybe\" is neither true nor false"},
-        {"port", NULL, NULL, "unexpected argument \"port\""},
+        {"port", NULL, NULL, "unexpected argument \"port\" (options are --name=value)"},
         {NULL, NULL, "PORT=abc",
          "environment variable PORT: \"abc\" is not a whole number"},
         {"--config", "bad.yaml", NULL, "bad.yaml:7: unknown option \"prot\""},
