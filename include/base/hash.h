@@ -23,6 +23,11 @@ struct map {
 void map_init(struct map *m, uint64_t seed);
 void map_fini(struct map *m);                        /* the values are not touched */
 void *map_get(const struct map *m, struct span key); /* NULL if absent */
+/* Many at once: values[i] gets what keys[i] has, or NULL. In a large table most of a
+ * look-up is waiting for memory; here the look-ups of a batch wait together, and the
+ * first cache line of each value is on its way when its look-up ends. */
+enum { MAP_BATCH = 16 };
+void map_get_many(const struct map *m, const struct span *keys, size_t n, void **values);
 /* Adds key, or replaces key and value when an equal key is there. value is not NULL. */
 void map_set(struct map *m, struct span key, void *value);
 void *map_remove(struct map *m, struct span key); /* what was there, or NULL */

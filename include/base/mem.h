@@ -22,6 +22,9 @@ char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull, warn_unused
 /* A copy of n bytes with a NUL behind them. */
 char *xmemdup0(const void *p, size_t n)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
+/* Zeroed, and at the start of a cache line (of 64 bytes). */
+void *xzalloc_line(size_t size)
+    __attribute__((malloc, returns_nonnull, warn_unused_result));
 char *xasprintf(const char *fmt, ...)
     __attribute__((format(printf, 1, 2), malloc, returns_nonnull, warn_unused_result));
 
@@ -30,7 +33,11 @@ char *xasprintf(const char *fmt, ...)
  * costs constant time each. */
 void mem_grow(void **items, size_t *cap, size_t want, size_t size);
 #define MEM_GROW(items, cap, want)                                                       \
-    mem_grow((void **)&(items), &(cap), (want), sizeof *(items))
+    do {                                                                                 \
+        size_t mem_want_ = (want);                                                       \
+        if (mem_want_ > (cap))                                                           \
+            mem_grow((void **)&(items), &(cap), mem_want_, sizeof *(items));             \
+    } while (0)
 
 void mem_cleanup_free(void *pp);
 #define cleanup_free __attribute__((cleanup(mem_cleanup_free)))

@@ -48,11 +48,41 @@ struct buf {
 };
 
 void buf_fini(struct buf *b);
-void buf_reserve(struct buf *b, size_t more); /* room for `more` bytes and a NUL */
-void buf_add(struct buf *b, const void *p, size_t n);
-void buf_addc(struct buf *b, char c);
-void buf_adds(struct buf *b, const char *s);
-void buf_add_span(struct buf *b, struct span s);
+void buf_grow(struct buf *b, size_t more); /* buf_reserve when there is no room */
+
+/* Room for `more` bytes and a NUL. */
+static inline void buf_reserve(struct buf *b, size_t more)
+{
+    if (b->cap - b->n <= more)
+        buf_grow(b, more);
+}
+
+static inline void buf_add(struct buf *b, const void *p, size_t n)
+{
+    buf_reserve(b, n);
+    if (n)
+        memcpy(b->p + b->n, p, n);
+    b->n += n;
+    b->p[b->n] = '\0';
+}
+
+static inline void buf_addc(struct buf *b, char c)
+{
+    buf_reserve(b, 1);
+    b->p[b->n++] = c;
+    b->p[b->n] = '\0';
+}
+
+static inline void buf_adds(struct buf *b, const char *s)
+{
+    buf_add(b, s, strlen(s));
+}
+
+static inline void buf_add_span(struct buf *b, struct span s)
+{
+    buf_add(b, s.p, s.n);
+}
+
 void buf_add_i64(struct buf *b, int64_t v); /* decimal, without printf */
 void buf_printf(struct buf *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -41,7 +41,7 @@ bool placement_choose(const struct ledger_node *node, const struct request *requ
 int placement_score(const struct ledger_node *node, const struct request *request);
 
 /* Appends why the request does not fit, in terms of cards: what was asked, what is free
- * on the best card, which cards are out. `in_line`: it would fit but for nominated pods.
- */
+ * on the best card, which cards are out. `alone` is what placement_fit has answered;
+ * FIT_YES: it would fit but for nominated pods. */
 void placement_reason(struct buf *out, const struct ledger_node *node,
-                      const struct request *request, bool in_line);
+                      const struct request *request, enum fit alone);

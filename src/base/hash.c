@@ -13,25 +13,40 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-static uint64_t load(const unsigned char *p, size_t n)
+static uint64_t load8(const unsigned char *p)
 {
-    uint64_t v = 0;
-    memcpy(&v, p, n);
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static uint64_t load4(const unsigned char *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
     return v;
 }
 
 uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
-    const unsigned char *p = data;
-    uint64_t h = mix(seed ^ k0, n ^ k1);
-    size_t left = n;
-    for (; left >= 16; left -= 16, p += 16)
-        h = mix(load(p, 8) ^ h ^ k0, load(p + 8, 8) ^ seed ^ k1);
-    if (left > 8)
-        h = mix(load(p, 8) ^ h ^ k0, load(p + 8, left - 8) ^ seed ^ k1);
-    else if (left)
-        h = mix(load(p, left) ^ h ^ k1, seed ^ k0);
+    const unsigned char *p = data, *end = p + n;
+    uint64_t h = mix(seed ^ k0, n ^ k1), a = 0, b = 0;
+    for (; end - p > 16; p += 16)
+        h = mix(load8(p) ^ h ^ k0, load8(p + 8) ^ seed ^ k1);
+    /* The last 1 to 16 bytes as two words, which may overlap; n tells the lengths apart.
+     */
+    size_t left = (size_t)(end - p);
+    if (left >= 8) {
+        a = load8(p);
+        b = load8(end - 8);
+    } else if (left >= 4) {
+        a = load4(p);
+        b = load4(end - 4);
+    } else if (left) {
+        a = (uint64_t)p[0] << 16 | (uint64_t)p[left / 2] << 8 | p[left - 1];
+    }
+    h = mix(a ^ h ^ k0, b ^ seed ^ k1);
     return mix(h ^ k1, seed ^ k0);
 }
 
@@ -73,6 +88,46 @@ static uint64_t hash_key(const struct map *m, struct span key)
 void *map_get(const struct map *m, struct span key)
 {
     return m->n ? find(m, hash_key(m, key), key)->value : NULL;
+}
+
+/* The slot whose hash is this, or a free one: all but certainly the key's. */
+static const struct map_slot *find_hash(const struct map *m, uint64_t hash)
+{
+    size_t mask = m->cap - 1;
+    for (size_t i = hash & mask;; i = (i + 1) & mask)
+        if (!m->slots[i].value || m->slots[i].hash == hash)
+            return &m->slots[i];
+}
+
+static void get_batch(const struct map *m, const struct span *keys, size_t n,
+                      void **values)
+{
+    uint64_t hashes[MAP_BATCH];
+    const struct map_slot *slots[MAP_BATCH];
+    for (size_t i = 0; i < n; i++) {
+        hashes[i] = hash_key(m, keys[i]);
+        __builtin_prefetch(&m->slots[hashes[i] & (m->cap - 1)]);
+    }
+    for (size_t i = 0; i < n; i++) {
+        slots[i] = find_hash(m, hashes[i]);
+        __builtin_prefetch(slots[i]->value);
+        __builtin_prefetch(slots[i]->key.p);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (slots[i]->value && !span_eq(slots[i]->key, keys[i]))
+            slots[i] = find(m, hashes[i], keys[i]);
+        values[i] = slots[i]->value;
+    }
+}
+
+void map_get_many(const struct map *m, const struct span *keys, size_t n, void **values)
+{
+    if (!m->n) {
+        memset(values, 0, n * sizeof *values);
+        return;
+    }
+    for (size_t i = 0; i < n; i += MAP_BATCH)
+        get_batch(m, keys + i, n - i < MAP_BATCH ? n - i : MAP_BATCH, values + i);
 }
 
 static void grow(struct map *m)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/jread.h"
 
+#include <endian.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -81,13 +82,19 @@ static int next(struct jread *j)
     return -1;
 }
 
-/* Has a byte of v one of: '"', '\\', below 0x20, 0x80 and up? */
-static bool has_special(uint64_t v)
+/* Which of the eight bytes at p is the first that is '"', '\\', below 0x20, or 0x80 and
+ * up; 8: none. A borrow makes false alarms only behind the first hit. */
+static unsigned first_special(const char *p)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    v = le64toh(v);
     uint64_t quote = v ^ (ones * '"'), slash = v ^ (ones * '\\');
-    uint64_t special = (v - ones * 0x20) | (quote - ones) | (slash - ones) | v;
-    return (special & tops) != 0; /* may be a false alarm, never a miss */
+    uint64_t hit = ((v - ones * 0x20) & ~v) | ((quote - ones) & ~quote) |
+                   ((slash - ones) & ~slash) | v;
+    hit &= tops;
+    return hit ? (unsigned)__builtin_ctzll(hit) / 8 : 8;
 }
 
 static int hex_digit(char c)
@@ -124,6 +131,23 @@ static bool is_low(int u)
     return u >= 0xdc00 && u <= 0xdfff;
 }
 
+static bool is_escape(char c)
+{
+    switch (c) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't':
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* pos is at a backslash. Passes the escape; false when the state was set. */
 static bool pass_escape(struct jread *j)
 {
@@ -134,7 +158,7 @@ static bool pass_escape(struct jread *j)
         return false;
     }
     if (p[1] != 'u') {
-        if (!p[1] || !strchr("\"\\/bfnrt", p[1])) {
+        if (!is_escape(p[1])) {
             fail(j, "unknown escape in a string");
             return false;
         }
@@ -191,38 +215,33 @@ static bool pass_string(struct jread *j, struct jread_str *out)
     bool escaped = false;
     for (;;) {
         while (j->n - j->pos >= 8) {
-            uint64_t v;
-            memcpy(&v, j->data + j->pos, 8);
-            if (has_special(v))
+            unsigned plain = first_special(j->data + j->pos);
+            j->pos += plain;
+            if (plain < 8)
                 break;
-            j->pos += 8;
-        }
-        /* One byte of these eight needs a look, or fewer than eight are left. */
-        size_t end = j->n - j->pos < 8 ? j->n : j->pos + 8;
-        while (j->pos < end) {
-            unsigned char c = (unsigned char)j->data[j->pos];
-            if (c == '"') {
-                *out = (struct jread_str){j->data + start, j->pos - start, escaped};
-                j->pos++;
-                return true;
-            }
-            if (c == '\\') {
-                escaped = true;
-                if (!pass_escape(j))
-                    return false;
-            } else if (c >= 0x80) {
-                if (!pass_utf8(j))
-                    return false;
-            } else if (c < 0x20) {
-                fail(j, "a control character in a string");
-                return false;
-            } else {
-                j->pos++;
-            }
         }
         if (j->pos == j->n) {
             cut(j);
             return false;
+        }
+        unsigned char c = (unsigned char)j->data[j->pos];
+        if (c == '"') {
+            *out = (struct jread_str){j->data + start, j->pos - start, escaped};
+            j->pos++;
+            return true;
+        }
+        if (c == '\\') {
+            escaped = true;
+            if (!pass_escape(j))
+                return false;
+        } else if (c >= 0x80) {
+            if (!pass_utf8(j))
+                return false;
+        } else if (c < 0x20) {
+            fail(j, "a control character in a string");
+            return false;
+        } else {
+            j->pos++; /* one of the last seven bytes */
         }
     }
 }
@@ -457,6 +476,8 @@ bool jread_item(struct jread *j)
 
 bool jread_string(struct jread *j, const char *where, struct jread_str *out)
 {
+    if (j->state == JREAD_OK && at(j, '"'))
+        return pass_string(j, out);
     return want(j, JREAD_STRING, where) && pass_string(j, out);
 }
 

@@ -99,7 +99,7 @@ void buf_fini(struct buf *b)
     *b = (struct buf){0};
 }
 
-void buf_reserve(struct buf *b, size_t more)
+void buf_grow(struct buf *b, size_t more)
 {
     size_t want;
     if (__builtin_add_overflow(b->n, more, &want) || want == SIZE_MAX)
@@ -107,41 +107,18 @@ void buf_reserve(struct buf *b, size_t more)
     MEM_GROW(b->p, b->cap, want + 1);
 }
 
-void buf_add(struct buf *b, const void *p, size_t n)
-{
-    buf_reserve(b, n);
-    if (n)
-        memcpy(b->p + b->n, p, n);
-    b->n += n;
-    b->p[b->n] = '\0';
-}
-
-void buf_addc(struct buf *b, char c)
-{
-    buf_reserve(b, 1);
-    b->p[b->n++] = c;
-    b->p[b->n] = '\0';
-}
-
-void buf_adds(struct buf *b, const char *s)
-{
-    buf_add(b, s, strlen(s));
-}
-
-void buf_add_span(struct buf *b, struct span s)
-{
-    buf_add(b, s.p, s.n);
-}
-
 void buf_add_i64(struct buf *b, int64_t v)
 {
     char digits[24];
     char *end = digits + sizeof digits, *p = end;
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    do {
+    for (; u >> 32; u /= 10)
         *--p = (char)('0' + u % 10);
-        u /= 10;
-    } while (u);
+    uint32_t small = (uint32_t)u; /* divides faster */
+    do {
+        *--p = (char)('0' + small % 10);
+        small /= 10;
+    } while (small);
     if (v < 0)
         *--p = '-';
     buf_add(b, p, (size_t)(end - p));

@@ -145,7 +145,7 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
     }
     if (!placement_choose(node, r, picks)) {
         cleanup_buf struct buf why = {0};
-        placement_reason(&why, node, r, false);
+        placement_reason(&why, node, r, placement_fit(node, r));
         err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node_name),
                 why.p);
         return false;

@@ -46,7 +46,6 @@ static void node_free(struct ledger_node *node)
     free(node->facts->listed);
     free(node->facts);
     free(node->cards);
-    free((char *)node->name.p);
     free(node);
 }
 
@@ -78,6 +77,12 @@ const struct ledger_node *ledger_node_find(const struct ledger *l, struct span n
     return map_get(&l->nodes_by_name, name);
 }
 
+void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
+                       const struct ledger_node **nodes)
+{
+    map_get_many(&l->nodes_by_name, names, n, (void **)nodes);
+}
+
 uint32_t ledger_node_slots(const struct ledger *l)
 {
     return (uint32_t)l->n_nodes;
@@ -93,9 +98,10 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
     if (node)
         return node;
-    node = xcalloc(1, sizeof *node);
+    node = xzalloc_line(sizeof *node + name.n + 1);
     node->facts = xcalloc(1, sizeof *node->facts);
-    node->name = (struct span){xmemdup0(name.p, name.n), name.n};
+    memcpy(node->name_bytes, name.p, name.n);
+    node->name = (struct span){node->name_bytes, name.n};
     if (l->n_free_slots) {
         node->id = l->free_slots[--l->n_free_slots];
     } else {

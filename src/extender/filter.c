@@ -60,11 +60,11 @@ static void judge_promised(const struct filter *f, const struct candidate *c)
     buf_adds(f->failed, ", and it is not known yet whether it is bound there\"");
 }
 
-static void judge(const struct filter *f, const struct candidate *c)
+static void judge(const struct filter *f, const struct candidate *c,
+                  const struct ledger_node *node)
 {
     const struct extender_args *args = f->args;
     const struct request *r = &args->request;
-    const struct ledger_node *node = ledger_node_find(f->ledger, c->name);
     if (!node) {
         refuse_text(f, f->failed, c, "nothing is known of this node's GPUs yet");
         return;
@@ -79,22 +79,36 @@ static void judge(const struct filter *f, const struct candidate *c)
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
     begin_reason(f, out, c);
     buf_addc(out, '"');
-    placement_reason(out, node, r, alone == FIT_YES);
+    placement_reason(out, node, r, alone);
     buf_addc(out, '"');
+}
+
+static void judge_by_ledger(const struct filter *f)
+{
+    const struct extender_args *args = f->args;
+    for (size_t i = 0; i < args->n; i += MAP_BATCH) {
+        const struct ledger_node *nodes[MAP_BATCH];
+        size_t n = candidates_find(args, i, f->ledger, nodes);
+        for (size_t k = 0; k < n; k++)
+            judge(f, &args->nodes[i + k], nodes[k]);
+    }
 }
 
 static void judge_all(const struct filter *f)
 {
     const struct extender_args *args = f->args;
+    bool asks = args->bad.code == ERR_NONE && args->request.kind != REQUEST_NONE;
+    if (asks && !f->promised) {
+        judge_by_ledger(f);
+        return;
+    }
     for (size_t i = 0; i < args->n; i++) {
         if (args->bad.code != ERR_NONE)
             refuse_text(f, f->never, &args->nodes[i], args->bad.msg);
-        else if (args->request.kind == REQUEST_NONE)
-            pass(f, &args->nodes[i]);
-        else if (f->promised)
+        else if (asks)
             judge_promised(f, &args->nodes[i]);
         else
-            judge(f, &args->nodes[i]);
+            pass(f, &args->nodes[i]);
     }
 }
 

@@ -187,7 +187,7 @@ static void write_node(struct buf *out, const struct ledger *l,
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        placement_reason(&why, node, &any, false);
+        placement_reason(&why, node, &any, placement_fit(node, &any));
         text(out, "reason", buf_span(&why));
     }
     buf_addc(out, '}');

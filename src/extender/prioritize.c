@@ -3,6 +3,20 @@
 
 #include "placement/placement.h"
 
+static void add_score(struct buf *reply, const struct extender_args *args,
+                      const struct candidate *c, const struct ledger_node *node)
+{
+    bool asks = args->request.kind != REQUEST_NONE;
+    buf_adds(reply, c == args->nodes ? "{\"Host\":" : ",{\"Host\":");
+    if (args->full)
+        buf_add_json(reply, c->name);
+    else
+        buf_add_span(reply, c->raw);
+    buf_adds(reply, ",\"Score\":");
+    buf_add_i64(reply, node && asks ? placement_score(node, &args->request) : 0);
+    buf_addc(reply, '}');
+}
+
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply)
 {
     struct work *w = work_take(v);
@@ -11,18 +25,11 @@ unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply)
     if (status == 200) {
         const struct extender_args *args = &w->args;
         buf_addc(reply, '[');
-        for (size_t i = 0; i < args->n; i++) {
-            const struct candidate *c = &args->nodes[i];
-            const struct ledger_node *node = ledger_node_find(core_ledger(core), c->name);
-            bool asks = args->request.kind != REQUEST_NONE;
-            buf_adds(reply, i ? ",{\"Host\":" : "{\"Host\":");
-            if (args->full)
-                buf_add_json(reply, c->name);
-            else
-                buf_add_span(reply, c->raw);
-            buf_adds(reply, ",\"Score\":");
-            buf_add_i64(reply, node && asks ? placement_score(node, &args->request) : 0);
-            buf_addc(reply, '}');
+        for (size_t i = 0; i < args->n; i += MAP_BATCH) {
+            const struct ledger_node *nodes[MAP_BATCH];
+            size_t n = candidates_find(args, i, core_ledger(core), nodes);
+            for (size_t k = 0; k < n; k++)
+                add_score(reply, args, &args->nodes[i + k], nodes[k]);
         }
         buf_addc(reply, ']');
         store_read_end(verbs_store(v));

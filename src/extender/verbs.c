@@ -102,3 +102,14 @@ unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct bu
     }
     return 200;
 }
+
+size_t candidates_find(const struct extender_args *args, size_t i, const struct ledger *l,
+                       const struct ledger_node *nodes[MAP_BATCH])
+{
+    struct span names[MAP_BATCH];
+    size_t n = args->n - i < MAP_BATCH ? args->n - i : MAP_BATCH;
+    for (size_t k = 0; k < n; k++)
+        names[k] = args->nodes[i + k].name;
+    ledger_nodes_find(l, names, n, nodes);
+    return n;
+}

@@ -19,7 +19,11 @@ struct store *verbs_store(struct verbs *v);
 
 /* {"Error": message}; returns the status. */
 unsigned reply_error(struct buf *reply, unsigned status, const struct err *err);
-/* Reads the body of filter or prioritize and sees that the core can answer. Returns 200 with
- * the core borrowed (store_read_end is the caller's), or the status of the error. */
+/* Reads the body of filter or prioritize and sees that the core can answer. Returns 200
+ * with the core borrowed (store_read_end is the caller's), or the status of the error. */
 unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct buf *reply,
                     const struct core **core);
+/* What the ledger knows of the next candidates, from the i-th on: at most MAP_BATCH of
+ * them, NULL for a node that is not known. Returns how many. */
+size_t candidates_find(const struct extender_args *args, size_t i, const struct ledger *l,
+                       const struct ledger_node *nodes[MAP_BATCH]);

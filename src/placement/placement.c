@@ -78,9 +78,12 @@ enum fit placement_fit(const struct ledger_node *node, const struct request *r)
     enum fit fit = node_fits(node, r);
     if (fit != FIT_YES)
         return fit;
-    if (r->kind == REQUEST_MEMORY && r->cards == 1 && node->best_free_mib > 0 &&
-        node->best_free_mib >= r->mib_per_card)
-        return FIT_YES;
+    if (r->kind == REQUEST_MEMORY && r->cards == 1) { /* without a look at the cards */
+        if (node->best_free_mib >= r->mib_per_card && node->best_free_mib > 0)
+            return FIT_YES;
+        return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
+                                                                     : FIT_NEVER;
+    }
     return cards_fit(node, node->cards, r);
 }
 

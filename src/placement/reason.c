@@ -12,10 +12,10 @@ static void add_mib(struct buf *out, int64_t mib)
     buf_adds(out, " MiB");
 }
 
-static void add_card_name(struct buf *out, const struct card *card)
+static void add_card_name(struct buf *out, int32_t index)
 {
     buf_adds(out, "GPU");
-    buf_add_i64(out, card->index);
+    buf_add_i64(out, index);
 }
 
 static bool is_unhealthy(const struct card *card)
@@ -41,7 +41,7 @@ static void add_cards(struct buf *out, const struct ledger_node *node, const cha
         if (!test(&node->cards[i]))
             continue;
         buf_adds(out, any ? "," : what);
-        add_card_name(out, &node->cards[i]);
+        add_card_name(out, node->cards[i].index);
         any = true;
     }
 }
@@ -56,7 +56,7 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
         buf_adds(out, any ? ", " : "; in use from outside Kubernetes: ");
         add_mib(out, card->withheld_mib);
         buf_adds(out, " of ");
-        add_card_name(out, card);
+        add_card_name(out, card->index);
         any = true;
     }
 }
@@ -67,17 +67,6 @@ static void add_out(struct buf *out, const struct ledger_node *node)
     add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
     add_cards(out, node, "; taken whole: ", is_whole);
     add_withheld(out, node);
-}
-
-static const struct card *best_card(const struct ledger_node *node)
-{
-    const struct card *best = NULL;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        if (card->out == CARD_IN && (!best || card->free_mib > best->free_mib))
-            best = card;
-    }
-    return best;
 }
 
 static void add_need(struct buf *out, const struct request *r)
@@ -126,9 +115,8 @@ static void add_never(struct buf *out, const struct ledger_node *node,
 static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    const struct card *best = best_card(node);
     add_need(out, r);
-    if (!best) {
+    if (!node->best) {
         buf_adds(out, "; no card is healthy");
     } else if (r->kind == REQUEST_CARDS) {
         buf_adds(out, "; wholly free: ");
@@ -141,13 +129,14 @@ static void add_later(struct buf *out, const struct ledger_node *node,
             buf_add_i64(out, count_fitting(node, r));
         }
         buf_adds(out, "; most free: ");
-        buf_add_i64(out, best->free_mib);
+        buf_add_i64(out, node->best_free_mib);
         buf_adds(out, " of ");
-        add_mib(out, best->total_mib);
+        add_mib(out, node->best_total_mib);
         buf_adds(out, " on ");
-        add_card_name(out, best);
+        add_card_name(out, node->best_index);
     }
-    add_out(out, node);
+    if (!node->all_in)
+        add_out(out, node);
 }
 
 static const char *state_reason(enum node_state state)
@@ -177,7 +166,7 @@ static const char *state_reason(enum node_state state)
 }
 
 void placement_reason(struct buf *out, const struct ledger_node *node,
-                      const struct request *r, bool in_line)
+                      const struct request *r, enum fit alone)
 {
     const char *why = state_reason(node->state);
     if (why) {
@@ -188,10 +177,10 @@ void placement_reason(struct buf *out, const struct ledger_node *node,
         buf_adds(out, "node label gpushare/mode=memory: no whole cards");
     } else if (node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY) {
         buf_adds(out, "node label gpushare/mode=card: whole cards only");
-    } else if (in_line) {
+    } else if (alone == FIT_YES) {
         add_need(out, r);
         buf_adds(out, "; free, but kept for pods nominated to this node");
-    } else if (placement_fit(node, r) == FIT_NEVER) {
+    } else if (alone == FIT_NEVER) {
         add_never(out, node, r);
     } else {
         add_later(out, node, r);

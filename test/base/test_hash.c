@@ -69,6 +69,55 @@ START_TEST(names_that_count_up_do_not_collide_in_the_low_bits)
 }
 END_TEST
 
+START_TEST(many_look_ups_at_once_answer_like_single_ones)
+{
+    enum { N = 1000, ASKED = 3 * MAP_BATCH + 5 };
+    static char names[N][16];
+    struct map m;
+    map_init(&m, 3);
+    struct span keys[ASKED];
+    void *values[ASKED];
+    memset(values, 1, sizeof values);
+    for (size_t i = 0; i < ASKED; i++) {
+        snprintf(names[i], sizeof names[i], "k%zu", i);
+        keys[i] = span_of(names[i]);
+    }
+    map_get_many(&m, keys, ASKED, values); /* an empty table */
+    for (size_t i = 0; i < ASKED; i++)
+        ck_assert_ptr_null(values[i]);
+    for (size_t i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "k%zu", i);
+        if (i % 3) /* each third one is not there */
+            map_set(&m, span_of(names[i]), names[i]);
+    }
+    struct rng rng;
+    rng_init(&rng, 1);
+    for (int round = 0; round < 1000; round++) {
+        size_t n = rng_below(&rng, ASKED + 1);
+        for (size_t i = 0; i < n; i++)
+            keys[i] = span_of(names[rng_below(&rng, N)]);
+        map_get_many(&m, keys, n, values);
+        for (size_t i = 0; i < n; i++)
+            ck_assert_ptr_eq(values[i], map_get(&m, keys[i]));
+    }
+    map_fini(&m);
+}
+END_TEST
+
+START_TEST(the_hash_takes_every_byte_into_account)
+{
+    char text[40] = {0};
+    for (size_t n = 1; n < sizeof text; n++) {
+        uint64_t plain = hash_bytes(9, text, n);
+        for (size_t at = 0; at < n; at++) {
+            text[at] = 1;
+            ck_assert_uint_ne(hash_bytes(9, text, n), plain);
+            text[at] = 0;
+        }
+    }
+}
+END_TEST
+
 START_TEST(random_numbers_repeat_and_stay_below)
 {
     struct rng a, b;
@@ -85,4 +134,5 @@ END_TEST
 
 UNIT_MAIN("hash", a_map_agrees_with_a_plain_array_over_many_changes,
           the_seed_changes_the_hash, names_that_count_up_do_not_collide_in_the_low_bits,
-          random_numbers_repeat_and_stay_below)
+          many_look_ups_at_once_answer_like_single_ones,
+          the_hash_takes_every_byte_into_account, random_numbers_repeat_and_stay_below)

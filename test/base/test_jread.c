@@ -133,6 +133,33 @@ START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
 }
 END_TEST
 
+/* Strings are passed eight bytes at a time: each byte at each place, and behind others.
+ */
+START_TEST(each_byte_of_a_string_is_looked_at)
+{
+    for (size_t n = 1; n < 20; n++) {
+        for (size_t at = 0; at < n; at++) {
+            for (int c = 0; c < 256; c++) {
+                char text[32];
+                struct jread j;
+                memset(text, c % 2 ? 'a' : 0x7f, sizeof text);
+                text[0] = '"';
+                text[1 + at] = (char)c;
+                text[1 + n] = '"';
+                jread_init(&j, text, n + 2);
+                bool passed = jread_skip(&j), fine = c >= 0x20 && c < 0x80 && c != '\\';
+                if (c == '"') { /* the string ends here */
+                    ck_assert(passed);
+                    ck_assert_uint_eq(j.pos, at + 2);
+                } else {
+                    ck_assert_msg(passed == fine, "byte %d at %zu of %zu", c, at, n);
+                }
+            }
+        }
+    }
+}
+END_TEST
+
 START_TEST(depth_is_limited)
 {
     char text[2 * JREAD_MAX_DEPTH + 2];
@@ -344,8 +371,8 @@ END_TEST
 
 UNIT_MAIN("jread", valid_values_pass, invalid_values_are_refused,
           a_nul_byte_is_no_space_and_no_escape, a_prefix_of_a_valid_value_is_cut_not_bad,
-          depth_is_limited, an_object_is_read_member_by_member,
-          null_counts_as_empty_and_the_parent_goes_on,
+          each_byte_of_a_string_is_looked_at, depth_is_limited,
+          an_object_is_read_member_by_member, null_counts_as_empty_and_the_parent_goes_on,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
           integers_must_be_whole_and_fit, raw_gives_the_bytes_of_a_value,
           keys_compare_decoded, every_escape_is_decoded,

@@ -30,8 +30,9 @@ START_TEST(a_node_says_what_it_has)
                  &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "status.capacity: a quantity is not a whole"));
     object_fault(node, node_read, &arena,
-                 quoted(&arena, "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
-                                "':'3E'}}}"),
+                 quoted(&arena,
+                        "{'metadata':{'name':'n'},'status':{'capacity':{'" KEY_GPU_MEM
+                        "':'3E'}}}"),
                  &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "is more than any node has"));
 }
@@ -154,7 +155,31 @@ START_TEST(configmaps_that_take_cards_out)
 }
 END_TEST
 
-UNIT_MAIN("objects", a_node_says_what_it_has, the_scv_of_the_seed_documents_is_read,
+START_TEST(each_byte_of_a_name_is_looked_at)
+{
+    char name[32];
+    ck_assert(!object_is_name((struct span){name, 0}));
+    for (size_t n = 1; n < sizeof name; n++) {
+        for (size_t at = 0; at < n; at++) {
+            for (int c = 0; c < 256; c++) {
+                memset(name, 'a', n);
+                name[at] = (char)c;
+                bool wrong = c <= ' ' || c == 0x7f || strchr("\"/\\", c);
+                ck_assert_msg(object_is_name((struct span){name, n}) == !wrong,
+                              "byte %d at %zu of %zu", c, at, n);
+            }
+        }
+    }
+    char *longest = xmalloc(254);
+    memset(longest, 'a', 254);
+    ck_assert(object_is_name((struct span){longest, 253}));
+    ck_assert(!object_is_name((struct span){longest, 254}));
+    free(longest);
+}
+END_TEST
+
+UNIT_MAIN("objects", each_byte_of_a_name_is_looked_at, a_node_says_what_it_has,
+          the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
           an_scv_that_cannot_be_true_is_a_fault, a_lease_is_read_and_written,
           configmaps_that_take_cards_out)

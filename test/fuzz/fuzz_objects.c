@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "domain/configmap.h"
-#include "domain/ledger.h"
 #include "domain/lease.h"
+#include "domain/ledger.h"
 #include "domain/quantity.h"
 #include "placement/placement.h"
 
@@ -66,7 +66,7 @@ static void check_node(const struct ledger *l, struct span name)
         int score = placement_score(node, &asks[i]);
         if (score < 0 || score > 10)
             fuzz_fail("a score out of bounds");
-        placement_reason(&why, node, &asks[i], false);
+        placement_reason(&why, node, &asks[i], placement_fit(node, &asks[i]));
         for (size_t k = 0; k < why.n; k++)
             if (why.p[k] == '"' || why.p[k] == '\\' || (unsigned char)why.p[k] < 0x20)
                 fuzz_fail("a reason that cannot stand in a JSON string");

@@ -51,7 +51,7 @@ static struct request whole(uint32_t cards)
 static const char *reason(const struct ledger_node *node, struct request r)
 {
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, node, &r, false);
+    placement_reason(&b, node, &r, placement_fit(node, &r));
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
@@ -265,7 +265,7 @@ START_TEST(nominated_pods_of_no_lower_priority_come_first)
     ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("y")), FIT_YES);
     ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, n, &r, true);
+    placement_reason(&b, n, &r, FIT_YES);
     ck_assert_str_eq(b.p,
                      "needs 6000 MiB on one card; free, but kept for pods nominated to "
                      "this node");
