@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "support/program.h"
 #include "support/raw.h"
+#include "support/temp.h"
 #include "support/unit.h"
 #include "wire/yaml.h"
 
@@ -25,8 +26,8 @@ static inline void manifest_free(json_t **j)
 /* Ends with NULL; globfree. */
 static inline void manifest_files(glob_t *files)
 {
-    static const char *const patterns[] = {
-        "manifests/*.yaml", "manifests/samples/*.yaml", "manifests/demo/*.yaml"};
+    static const char *const patterns[] = {"manifests/*.yaml", "manifests/samples/*.yaml",
+                                           "manifests/demo/*.yaml"};
     for (size_t i = 0; i < ARRAY_LEN(patterns); i++)
         ck_assert_int_eq(glob(patterns[i], i ? GLOB_APPEND : 0, NULL, files), 0);
 }
@@ -108,4 +109,43 @@ static inline unsigned ask(unsigned port, const char *method, const char *path,
     raw_reply_fini(&r);
     raw_close(&c);
     return status;
+}
+
+/* A kube-sim on a free port; `more` ends with NULL. Returns the port. */
+static inline unsigned start_sim(struct program *p, const char *dir,
+                                 const char *const *more)
+{
+    enum { ARGS = 128 };
+    const char *argv[ARGS];
+    cleanup_free char *path = program_path("kube-sim");
+    size_t n = 0;
+    argv[n++] = path;
+    argv[n++] = "--port";
+    argv[n++] = "0";
+    for (; *more; more++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n++] = *more;
+    }
+    argv[n] = NULL;
+    program_start(p, dir, argv);
+    return program_port(p, "listening on");
+}
+
+/* An extender in front of the API server at that port. Returns its own. */
+static inline unsigned start_extender(struct program *p, const char *dir, unsigned api)
+{
+    cleanup_free char *path = program_path("gpushare-extender");
+    cleanup_free char *name = xasprintf("kubeconfig-%u", api);
+    cleanup_free char *config =
+        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                  "clusters: [{name: c, cluster: {server: \"http://127.0.0.1:%u\"}}]\n"
+                  "users: [{name: u, user: {}}]\n"
+                  "contexts: [{name: c, context: {cluster: c, user: u}}]\n",
+                  api);
+    temp_write(dir, name, config);
+    cleanup_free char *file = temp_path(dir, name);
+    program_start(p, dir,
+                  ARGV(path, "--kubeconfig", file, "--listen", "127.0.0.1", "--port", "0",
+                       "--observe-port", "0"));
+    return program_port(p, "listening on");
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
-#include <jansson.h>
 
 #include "domain/keys.h"
 #include "integration/manifest.h"
-#include "support/temp.h"
 
 /*
  * manifests/ and policy/ against the programs: files load, options exist, ports and names
@@ -94,24 +92,19 @@ START_TEST(every_file_loads_into_kube_sim)
 {
     cleanup_json json_t *all = manifest_all();
     struct program sim;
-    const char *argv[128];
+    const char *argv[100];
     size_t n = 0, i, skipped = 0;
     glob_t files;
     json_t *j;
-    cleanup_free char *path = program_path("kube-sim");
     manifest_files(&files);
     ck_assert_uint_gt(files.gl_pathc, 10);
-    argv[n++] = path;
-    argv[n++] = "--port";
-    argv[n++] = "0";
     for (i = 0; i < files.gl_pathc; i++) {
         ck_assert_uint_lt(n + 2, ARRAY_LEN(argv));
         argv[n++] = "--load";
         argv[n++] = files.gl_pathv[i];
     }
     argv[n] = NULL;
-    program_start(&sim, dir, argv);
-    unsigned port = program_port(&sim, "listening on");
+    unsigned port = start_sim(&sim, dir, argv);
     json_array_foreach(all, i, j)
     {
         ck_assert_str_ne(str_at(j, "metadata/name"), "");
@@ -168,19 +161,16 @@ static void validate(const json_t *schema, const json_t *j, const char *where)
     }
 }
 
-/* Structural: each part says its type, and there is nothing in it that v1 does not have. */
+/* Structural: each part says its type, and there is nothing in it that v1 does not have.
+ */
 static void check_schema(const json_t *schema, const char *where)
 {
-    static const char *const words[] = {"type",
-                                        "format",
-                                        "description",
-                                        "properties",
-                                        "items",
-                                        "required",
-                                        "minimum",
-                                        "maximum",
-                                        "nullable",
-                                        "x-kubernetes-preserve-unknown-fields"};
+    static const char *const words[] = {
+        "type",        "format",
+        "description", "properties",
+        "items",       "required",
+        "minimum",     "maximum",
+        "nullable",    "x-kubernetes-preserve-unknown-fields"};
     const char *key;
     json_t *v;
     ck_assert_msg(*str_at(schema, "type"), "%s has no type", where);
@@ -236,11 +226,8 @@ START_TEST(scvs_that_kube_sim_makes_fit_the_schema)
 {
     cleanup_json json_t *crd = read_one("manifests/crd.yaml"), *scv = NULL;
     struct program sim;
-    cleanup_free char *path = program_path("kube-sim");
     json_t *schema = at(crd, "spec/versions/0/schema/openAPIV3Schema");
-    program_start(&sim, dir,
-                  ARGV(path, "--port", "0", "--generate", "nodes=1,cards=2,uuid=1"));
-    unsigned port = program_port(&sim, "listening on");
+    unsigned port = start_sim(&sim, dir, ARGV("--generate", "nodes=1,cards=2,uuid=1"));
     ck_assert_uint_eq(
         ask(port, "GET", "/apis/core.run-linux.com/v1/scvs/node-00000", "", &scv), 200);
     json_object_del(at(schema, "properties"), "metadata");
@@ -466,8 +453,8 @@ static json_t *legacy_policy(void)
                                       NULL};
     static const char *const keys[] = {STANZA, "enableHttps", NULL};
     json_error_t why;
-    json_t *j =
-        json_load_file("policy/scheduler-policy-config.json", JSON_REJECT_DUPLICATES, &why);
+    json_t *j = json_load_file("policy/scheduler-policy-config.json",
+                               JSON_REJECT_DUPLICATES, &why);
     ck_assert_msg(j != NULL, "%s, line %d", why.text, why.line);
     check_keys(j, top);
     check_keys(at(j, "extenders/0"), keys);
@@ -481,9 +468,9 @@ static json_t *legacy_policy(void)
 
 static json_t *scheduler_config(void)
 {
-    static const char *const top[] = {"kind",           "apiVersion",    "extenders",
-                                      "leaderElection", "clientConnection", "profiles",
-                                      NULL};
+    static const char *const top[] = {
+        "kind",     "apiVersion", "extenders", "leaderElection", "clientConnection",
+        "profiles", NULL};
     static const char *const keys[] = {STANZA, "enableHTTPS", NULL};
     json_t *j = read_one("policy/kube-scheduler-config.yaml");
     check_keys(j, top);
@@ -539,18 +526,8 @@ START_TEST(the_verbs_are_there_and_behind_the_node_port)
                   (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
     ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
     /* No API server is needed to see which routes there are. */
-    temp_write(dir, "config",
-               "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-               "clusters: [{name: c, cluster: {server: \"http://127.0.0.1:1\"}}]\n"
-               "users: [{name: u, user: {}}]\n"
-               "contexts: [{name: c, context: {cluster: c, user: u}}]\n");
-    cleanup_free char *kubeconfig = temp_path(dir, "config");
-    cleanup_free char *path = program_path("gpushare-extender");
     struct program p;
-    program_start(&p, dir,
-                  ARGV(path, "--kubeconfig", kubeconfig, "--listen", "127.0.0.1", "--port",
-                       "0", "--observe-port", "0"));
-    unsigned port = program_port(&p, "listening on");
+    unsigned port = start_extender(&p, dir, 1);
     static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
                                         "preemptVerb"};
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
 #include "integration/manifest.h"
-#include "support/temp.h"
 
 /*
  * manifests/rbac.yaml against what the extender does: a real run that makes each of its
@@ -94,8 +93,7 @@ static void read_rights(struct rights *rights)
         bindings++;
         check_subject(rights->all, j);
         json_array_foreach(at(role_of(rights->all, j), "rules"), k, rule)
-            add_rule(rights, rule,
-                     bound_in_one ? str_at(j, "metadata/namespace") : NULL);
+            add_rule(rights, rule, bound_in_one ? str_at(j, "metadata/namespace") : NULL);
     }
     ck_assert_uint_eq(roles, bindings);
     ck_assert_uint_gt(rights->n, 0);
@@ -108,7 +106,8 @@ struct pair {
     unsigned api, port;
 };
 
-/* kube-sim counts for each right how many requests it covers: rules that are never due. */
+/* kube-sim counts for each right how many requests it covers: rules that are never due.
+ */
 static void count_rights(const struct pair *p, const struct rights *rights)
 {
     cleanup_json json_t *rules = json_array();
@@ -130,28 +129,11 @@ static void count_rights(const struct pair *p, const struct rights *rights)
     ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/faults", body, NULL), 200);
 }
 
-static void pair_start(struct pair *p, const struct rights *rights, const char *name,
-                       const char *lease)
+static void pair_start(struct pair *p, const struct rights *rights, const char *lease)
 {
-    cleanup_free char *sim = program_path("kube-sim");
-    cleanup_free char *extender = program_path("gpushare-extender");
-    program_start(&p->sim, dir,
-                  lease ? ARGV(sim, "--port", "0", "--load", lease)
-                        : ARGV(sim, "--port", "0"));
-    p->api = program_port(&p->sim, "listening on");
+    p->api = start_sim(&p->sim, dir, lease ? ARGV("--load", lease) : ARGV(NULL));
     count_rights(p, rights);
-    cleanup_free char *config = xasprintf(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-        "clusters: [{name: c, cluster: {server: \"http://127.0.0.1:%u\"}}]\n"
-        "users: [{name: u, user: {}}]\n"
-        "contexts: [{name: c, context: {cluster: c, user: u}}]\n",
-        p->api);
-    temp_write(dir, name, config);
-    cleanup_free char *path = temp_path(dir, name);
-    program_start(&p->extender, dir,
-                  ARGV(extender, "--kubeconfig", path, "--listen", "127.0.0.1", "--port",
-                       "0", "--observe-port", "0"));
-    p->port = program_port(&p->extender, "listening on");
+    p->port = start_extender(&p->extender, dir, p->api);
 }
 
 static bool inspect_says(const struct pair *p, const char *text)
@@ -230,8 +212,7 @@ static void check_record(const struct pair *p, const struct rights *rights,
             if (strcmp(str_at(c, "verb"), r->verb) == 0 &&
                 strcmp(str_at(c, "group"), r->group) == 0 &&
                 strcmp(resource, r->resource) == 0)
-                granted +=
-                    json_integer_value(at(json_array_get(rules, k), "matched"));
+                granted += json_integer_value(at(json_array_get(rules, k), "matched"));
         }
         ck_assert_msg(granted == json_integer_value(at(c, "count")),
                       "%s %s.%s: %lld requests, the rules cover %lld", str_at(c, "verb"),
@@ -266,8 +247,8 @@ static void watch_of_pods(const struct pair *p, const char *action)
     ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/watches", order, NULL), 200);
 }
 
-/* A bind whose answer is lost and which no watch tells of, so that the pod is asked for; a
- * pod that does not fit; and room for it. */
+/* A bind whose answer is lost and which no watch tells of, so that the pod is asked for;
+ * a pod that does not fit; and room for it. */
 static void bind_and_mark(struct pair *p)
 {
     cleanup_json json_t *answer = NULL, *second = NULL;
@@ -304,8 +285,8 @@ START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
     json_int_t covered[RIGHTS] = {0};
     dir = temp_dir();
     read_rights(&rights);
-    pair_start(&lost, &rights, "lost", NULL);
-    pair_start(&usual, &rights, "usual", "manifests/lease.yaml");
+    pair_start(&lost, &rights, NULL);
+    pair_start(&usual, &rights, "manifests/lease.yaml");
     ck_assert(program_until(holds, &usual));
     bind_and_mark(&usual);
     ck_assert(program_until(holds, &lost)); /* makes the Lease, after five seconds */
