@@ -47,6 +47,17 @@ static inline void manifest_read(json_t *out, const char *path)
     }
 }
 
+/* The only document of a file: new. */
+static inline json_t *read_one(const char *path)
+{
+    json_t *all = json_array();
+    manifest_read(all, path);
+    ck_assert_uint_eq(json_array_size(all), 1);
+    json_t *one = json_incref(json_array_get(all, 0));
+    json_decref(all);
+    return one;
+}
+
 /* All documents of all manifests: new. */
 static inline json_t *manifest_all(void)
 {
@@ -73,11 +84,16 @@ static inline json_t *at(const json_t *j, const char *path)
     return (json_t *)j;
 }
 
+/* "" if it is no string. */
+static inline const char *text_of(const json_t *j)
+{
+    return json_is_string(j) ? json_string_value(j) : "";
+}
+
 /* "" if there is none, or it is no string. */
 static inline const char *str_at(const json_t *j, const char *path)
 {
-    const char *text = json_string_value(at(j, path));
-    return text ? text : "";
+    return text_of(at(j, path));
 }
 
 /* The first document of the kind; fails the test if there is none. */
