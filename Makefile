@@ -50,9 +50,10 @@ BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
+BENCH    := main load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 
-.PHONY: all deps test check simulate demo install clean help format
+.PHONY: all deps test check simulate bench demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 
@@ -83,6 +84,12 @@ $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call ar
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
 		$(call libs,extender)
+$(B)/bench: $(BENCH:%=$(B)/test/bench/%.o) $(B)/lib/base.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson)
+$(B)/bench-floor: $(B)/test/bench/floor.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/driver.o $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,extender)
@@ -107,6 +114,11 @@ check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
+# make bench: the figures of docs/performance.md; BENCH_ARGS="--nodes 5000 --rounds 3".
+bench: deps
+	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor
+	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
+
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)BUILD=$(B) KEEP=$(KEEP) scripts/demo
@@ -129,6 +141,7 @@ help:
 	@echo 'make test       install what is missing, build, and run every test'
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
+	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make clean      remove build/'
 	@echo 'V=1 shows the commands'

@@ -293,7 +293,8 @@ static void on_pump(struct world *w, struct replica *r, struct letter *l)
         n = 1 + rng_below(&w->rng, n); /* the rest is under way */
     cleanup_buf struct buf now = {0};
     buf_add(&now, line->waiting.p, n);
-    memmove(line->waiting.p, line->waiting.p + n, line->waiting.n - n);
+    if (n)
+        memmove(line->waiting.p, line->waiting.p + n, line->waiting.n - n);
     line->waiting.n -= n;
     if (now.n)
         deliver_bytes(w, r, line, now.p, now.n);

@@ -217,9 +217,11 @@ static void still_answers(struct kit *kit)
     raw_close(&c);
 }
 
-static bool same_fds(void *ctx)
+/* Fewer than before are fine: the count may have come before the server closed the
+ * connection that was there to try it. */
+static bool no_more_fds(void *ctx)
 {
-    return raw_count_fds() == *(unsigned *)ctx;
+    return raw_count_fds() <= *(unsigned *)ctx;
 }
 
 START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
@@ -253,7 +255,7 @@ START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
         ck_assert(raw_until(kit_is_empty, &kit));
         still_answers(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
-        ck_assert(raw_until(same_fds, &before));
+        ck_assert(raw_until(no_more_fds, &before));
         kit_fini(&kit);
         ck_assert_int_eq(atomic_load(&kit.opened) > atomic_load(&kit.closed), 0);
     }

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/bodies.h"
+
+#include <curl/curl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "bench/load.h"
+
+#define UNITS "2" /* of aliyun.com/gpu-mem, that each pod asks for */
+
+static void need(bool ok, const char *what)
+{
+    if (ok)
+        return;
+    fprintf(stderr, "bench: %s\n", what);
+    exit(1);
+}
+
+static size_t take(char *p, size_t size, size_t n, void *reply)
+{
+    buf_add(reply, p, size * n);
+    return size * n;
+}
+
+static json_t *call(unsigned port, const char *path, struct span body)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *url = xasprintf("http://127.0.0.1:%u%s", port, path);
+    CURL *curl = curl_easy_init();
+    need(curl != NULL, "no curl");
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
+    if (body.p) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.p);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
+    }
+    CURLcode rc = curl_easy_perform(curl);
+    curl_easy_cleanup(curl);
+    need(rc == CURLE_OK, curl_easy_strerror(rc));
+    json_t *json = json_loadb(reply.p, reply.n, 0, NULL);
+    
+    need(json && !json_object_get(json, "error") && !json_object_get(json, "code"), reply.n ? reply.p : url);
+    return json;
+}
+
+/* A request with this body, which is taken. */
+static struct span post(const char *path, json_t *body)
+{
+    char *text = json_dumps(body, JSON_COMPACT);
+    struct span request = load_request("POST", path, span_of(text));
+    free(text);
+    json_decref(body);
+    return request;
+}
+
+/* A pod of the cluster, as large as they are there, made one that waits. */
+static json_t *waiting_pod(const json_t *model, size_t i)
+{
+    char name[32], uid[40];
+    snprintf(name, sizeof name, "waiting-%05zu", i);
+    snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012zx", i);
+    json_t *pod = json_deep_copy(model);
+    json_t *meta = json_object_get(pod, "metadata"), *spec = json_object_get(pod, "spec");
+    json_object_set_new(pod, "apiVersion", json_string("v1")); /* not in a list */
+    json_object_set_new(pod, "kind", json_string("Pod"));
+    json_object_set_new(meta, "name", json_string(name));
+    json_object_set_new(meta, "uid", json_string(uid));
+    json_object_del(meta, "annotations");
+    json_object_del(meta, "resourceVersion");
+    json_object_del(spec, "nodeName");
+    json_object_set_new(pod, "status", json_pack("{s:s}", "phase", "Pending"));
+    json_t *containers = json_object_get(spec, "containers");
+    json_t *resources = json_pack("{s:{s:s}}", "limits", "aliyun.com/gpu-mem", UNITS);
+    json_object_set_new(json_array_get(containers, 0), "resources", resources);
+    return pod;
+}
+
+static json_t *names_in_order(json_t *const *names, size_t n)
+{
+    json_t *all = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append(all, names[i]);
+    return all;
+}
+
+static void shuffle(struct rng *rng, json_t **names, size_t n)
+{
+    for (size_t i = n; i > 1; i--) {
+        size_t k = rng_below(rng, i);
+        json_t *name = names[k];
+        names[k] = names[i - 1];
+        names[i - 1] = name;
+    }
+}
+
+static void make_names(struct bodies *b, const json_t *pod, unsigned port)
+{
+    struct rng rng;
+    rng_init(&rng, 1);
+    json_t **names = xcalloc(b->n_nodes, sizeof *names);
+    for (size_t i = 0; i < b->n_nodes; i++)
+        names[i] = json_sprintf("node-%05zu", i);
+    for (size_t i = 0; i < BODIES_ORDERS; i++) {
+        shuffle(&rng, names, b->n_nodes);
+        json_t *body = json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames",
+                                 names_in_order(names, b->n_nodes));
+        b->filter[i] = post("/gpushare-scheduler/filter", json_incref(body));
+        struct span text = {json_dumps(body, JSON_COMPACT), 0};
+        text.n = strlen(text.p);
+        json_t *reply = call(port, "/filter", text);
+        json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
+        b->prioritize[i] = post("/gpushare-scheduler/prioritize", body);
+        json_decref(reply);
+        free((char *)text.p);
+    }
+    for (size_t i = 0; i < b->n_nodes; i++)
+        json_decref(names[i]);
+    free(names);
+}
+
+static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/api/v1/nodes?limit=%d", BODIES_FULL);
+    for (size_t i = 0; i < ARRAY_LEN(b->full); i++) {
+        json_t *list = call(sim_port, path, (struct span){0});
+        json_t *items = json_object_get(list, "items");
+        b->n_full = json_array_size(items);
+        b->full[i] = post("/gpushare-scheduler/filter",
+                          json_pack("{s:O,s:{s:{},s:O},s:n}", "Pod", pod, "Nodes",
+                                    "metadata", "items", items, "NodeNames"));
+        json_decref(list);
+    }
+}
+
+static json_t *binding_of(const char *name, const char *uid, const char *node)
+{
+    json_t *annotations = json_pack(
+        "{s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "ALIYUN_COM_GPU_MEM_ASSIGNED", "false",
+        "ALIYUN_COM_GPU_MEM_ASSUME_TIME", "1700000000000000000", "ALIYUN_COM_GPU_MEM_DEV",
+        "80", "ALIYUN_COM_GPU_MEM_IDX", "0", "ALIYUN_COM_GPU_MEM_POD", UNITS,
+        "gpushare/card-uuid", "GPU-00000000-0000-4000-8000-000000000000",
+        "scheduler.framework.gpushare.allocation", "{\"0\":{\"0\":" UNITS "}}");
+    return json_pack("{s:s,s:s,s:{s:s,s:s,s:s,s:o},s:{s:s,s:s,s:s}}", "apiVersion", "v1",
+                     "kind", "Binding", "metadata", "name", name, "namespace", "default",
+                     "uid", uid, "annotations", annotations, "target", "apiVersion", "v1",
+                     "kind", "Node", "name", node);
+}
+
+/* The pods are made in the cluster with one call. */
+static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
+                       const json_t *nodes)
+{
+    json_t *items = json_array();
+    b->bind = xcalloc(b->n_pods, sizeof *b->bind);
+    b->binding = xcalloc(b->n_pods, sizeof *b->binding);
+    for (size_t i = 0; i < 2 * b->n_pods; i++) {
+        json_t *pod = waiting_pod(model, i), *meta = json_object_get(pod, "metadata");
+        const char *name = json_string_value(json_object_get(meta, "name"));
+        const char *uid = json_string_value(json_object_get(meta, "uid"));
+        /* The two kinds go to different nodes, so that they do not meet. */
+        const char *node =
+            json_string_value(json_array_get(nodes, i % json_array_size(nodes)));
+        json_object_set_new(meta, "namespace", json_string("default"));
+        json_array_append_new(items, pod);
+        if (i % 2) {
+            char path[128];
+            snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/binding",
+                     name);
+            b->binding[i / 2] = post(path, binding_of(name, uid, node));
+        } else {
+            b->bind[i / 2] =
+                post("/gpushare-scheduler/bind",
+                     json_pack("{s:s,s:s,s:s,s:s}", "PodName", name, "PodNamespace",
+                               "default", "PodUID", uid, "Node", node));
+        }
+    }
+    char *text = json_dumps(items, JSON_COMPACT);
+    json_decref(items);
+    json_decref(call(sim_port, "/kube-sim/load", span_of(text)));
+    free(text);
+}
+
+void bodies_make(struct bodies *b, unsigned sim_port, unsigned extender_port,
+                 size_t n_nodes, size_t n_pods)
+{
+    *b = (struct bodies){.n_nodes = n_nodes, .n_pods = n_pods};
+    json_t *list = call(sim_port, "/api/v1/pods?limit=1", (struct span){0});
+    json_t *model = json_array_get(json_object_get(list, "items"), 0);
+    need(model != NULL, "the cluster has no pods");
+    json_t *pod = waiting_pod(model, 99999);
+    make_names(b, pod, extender_port);
+    make_full(b, pod, sim_port);
+
+    json_t *passed = json_loads(strstr(b->prioritize[0].p, "\r\n\r\n") + 4, 0, NULL);
+    json_t *nodes = json_object_get(passed, "NodeNames");
+    need(json_array_size(nodes) > 1, "no two nodes have room");
+    make_binds(b, model, sim_port, nodes);
+    json_decref(passed);
+    json_decref(pod);
+    json_decref(list);
+}
+
+void bodies_fini(struct bodies *b)
+{
+    for (size_t i = 0; i < BODIES_ORDERS; i++) {
+        free((char *)b->filter[i].p);
+        free((char *)b->prioritize[i].p);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(b->full); i++)
+        free((char *)b->full[i].p);
+    for (size_t i = 0; i < b->n_pods; i++) {
+        free((char *)b->bind[i].p);
+        free((char *)b->binding[i].p);
+    }
+    free(b->bind);
+    free(b->binding);
+    *b = (struct bodies){0};
+}

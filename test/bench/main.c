@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/opt.h"
+#include "bench/bodies.h"
+#include "bench/load.h"
+#include "bench/server.h"
+
+/*
+ * make bench: how fast the extender answers, for clusters of several sizes, beside the
+ * floor measured in the same run. This process is the load; the extender, the API server
+ * and the floor are processes of their own. What is compared is measured in turns, round
+ * by round, and each figure is the median of the rounds.
+ */
+
+enum { ROUNDS_MAX = 51 };
+
+struct config {
+    char *nodes, *only, *build, *out;
+    int64_t rounds, calls;
+};
+
+#define AT(field) offsetof(struct config, field)
+static const struct opt options[] = {
+    {.name = "nodes",
+     .arg = "N,...",
+     .init = "100,1000,5000,10000",
+     .type = OPT_STRING,
+     .offset = AT(nodes),
+     .help = "Sizes of the cluster."},
+    {.name = "only",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(only),
+     .help = "Only the calls whose name begins with this: \"filter, N\"."},
+    {.name = "rounds",
+     .arg = "N",
+     .init = "7",
+     .type = OPT_INT,
+     .min = 1,
+     .max = ROUNDS_MAX,
+     .offset = AT(rounds),
+     .help = "Rounds of each measurement."},
+    {.name = "calls",
+     .arg = "N",
+     .init = "400",
+     .type = OPT_INT,
+     .min = 20,
+     .max = 100000,
+     .offset = AT(calls),
+     .help = "Calls of a round, at one connection; at 16, four times as many."},
+    {.name = "build",
+     .arg = "DIR",
+     .init = "build",
+     .type = OPT_STRING,
+     .offset = AT(build),
+     .help = "Where the programs are."},
+    {.name = "out",
+     .arg = "FILE",
+     .init = "build/bench.json",
+     .type = OPT_STRING,
+     .offset = AT(out),
+     .help = "Gets the figures as JSON."},
+    {0},
+};
+
+static const struct opt_program program = {
+    .name = "bench",
+    .summary = "measures the extender, and the floor under it",
+    .version = GPUSHARE_VERSION,
+    .table = options,
+};
+
+/* One figure in all rounds. */
+struct figure {
+    double of[ROUNDS_MAX];
+    size_t n;
+};
+
+static void note(struct figure *f, double value)
+{
+    f->of[f->n++] = value;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct spread {
+    double median, min, max;
+};
+
+static struct spread spread_of(const struct figure *f)
+{
+    struct figure sorted = *f;
+    qsort(sorted.of, f->n, sizeof *f->of, compare);
+    return (struct spread){sorted.of[f->n / 2], sorted.of[0], sorted.of[f->n - 1]};
+}
+
+static struct spread ratio_of(const struct figure *a, const struct figure *b)
+{
+    struct figure ratio = {.n = a->n};
+    for (size_t i = 0; i < a->n; i++)
+        ratio.of[i] = a->of[i] / b->of[i];
+    return spread_of(&ratio);
+}
+
+/* What is measured of one server under one kind of call. */
+struct side {
+    struct figure p50, p99, rate, cpu;
+};
+
+/* A kind of call: to the extender, and to what it is compared with. */
+struct bench {
+    const char *name, *floor_name;
+    const struct server *ours, *floor;
+    const struct span *requests, *floor_requests;
+    size_t n_requests;
+    size_t calls, calls16; /* of a round */
+    bool once;             /* each request can be used but once */
+    size_t used, floor_used;
+    struct side side[2];
+    size_t failed;
+};
+
+static void measure(struct bench *b, bool floor, unsigned connections, size_t calls)
+{
+    struct side *side = &b->side[floor];
+    size_t *used = floor ? &b->floor_used : &b->used;
+    const struct server *server = floor ? b->floor : b->ours;
+    struct load load = {
+        .port = server->port,
+        .connections = connections,
+        .requests = floor ? b->floor_requests : b->requests,
+        .n_requests = b->n_requests,
+        .first = *used,
+        .calls = calls,
+    };
+    struct load_result r;
+    double cpu = server_cpu_ms(server);
+    load_run(&load, &r);
+    cpu = server_cpu_ms(server) - cpu;
+    *used += calls;
+    if (connections == 1) {
+        note(&side->p50, load_quantile(&r, 0.5));
+        note(&side->p99, load_quantile(&r, 0.99));
+        note(&side->cpu, cpu / (double)calls);
+    } else {
+        note(&side->rate, (double)calls / r.seconds);
+    }
+    b->failed += r.failed;
+    load_result_fini(&r);
+}
+
+static void bench_round(struct bench *b)
+{
+    for (int floor = 0; floor < 2; floor++)
+        measure(b, floor, 1, b->calls);
+    for (int floor = 0; b->calls16 && floor < 2; floor++)
+        measure(b, floor, 16, b->calls16);
+}
+
+static void warm_up(struct bench *b)
+{
+    struct load_result r;
+    for (int floor = 0; !b->once && floor < 2; floor++) {
+        struct load load = {
+            .port = floor ? b->floor->port : b->ours->port,
+            .connections = 4,
+            .requests = floor ? b->floor_requests : b->requests,
+            .n_requests = b->n_requests,
+            .calls = 40,
+        };
+        load_run(&load, &r);
+        load_result_fini(&r);
+    }
+}
+
+/* -- output -- */
+
+static void json_spread(struct buf *out, const char *name, struct spread s)
+{
+    buf_printf(out, "\"%s\":{\"median\":%.4f,\"min\":%.4f,\"max\":%.4f},", name, s.median,
+               s.min, s.max);
+}
+
+static void json_side(struct buf *out, const char *name, const struct side *side)
+{
+    buf_printf(out, "\"%s\":{", name);
+    json_spread(out, "p50_ms", spread_of(&side->p50));
+    json_spread(out, "p99_ms", spread_of(&side->p99));
+    if (side->rate.n)
+        json_spread(out, "calls_per_s_at_16", spread_of(&side->rate));
+    json_spread(out, "cpu_ms_per_call", spread_of(&side->cpu));
+    out->n--;
+    buf_adds(out, "},");
+}
+
+static void report(const struct bench *b, struct buf *json)
+{
+    const struct side *ours = &b->side[0], *floor = &b->side[1];
+    struct spread p50 = spread_of(&ours->p50), p99 = spread_of(&ours->p99);
+    struct spread f50 = spread_of(&floor->p50), f99 = spread_of(&floor->p99);
+    struct spread r50 = ratio_of(&ours->p50, &floor->p50);
+    struct spread r99 = ratio_of(&ours->p99, &floor->p99);
+    char rates[64] = "            ";
+    if (ours->rate.n)
+        snprintf(rates, sizeof rates, "%6.0f/%-6.0f", spread_of(&ours->rate).median,
+                 spread_of(&floor->rate).median);
+    printf("  %-22s %7.3f /%7.3f  %5.3f (%.3f-%.3f)  %7.3f /%7.3f  %5.3f  %13s  %6.3f\n",
+           b->name, p50.median, f50.median, r50.median, r50.min, r50.max, p99.median,
+           f99.median, r99.median, rates, spread_of(&ours->cpu).median);
+    if (b->failed)
+        printf("  %-22s %zu calls failed\n", "", b->failed);
+    buf_printf(json, "{\"name\":\"%s\",\"floor\":\"%s\",\"failed\":%zu,", b->name,
+               b->floor_name, b->failed);
+    json_side(json, "extender", ours);
+    json_side(json, "floor_figures", floor);
+    json_spread(json, "p50_ratio", r50);
+    json_spread(json, "p99_ratio", r99);
+    json->n--;
+    buf_adds(json, "},");
+}
+
+/* -- one size of cluster -- */
+
+struct rig {
+    const struct config *config;
+    char *dir, *kubeconfig, *lease;
+    struct server sim, extender, floor;
+};
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f)) {
+        fprintf(stderr, "bench: cannot write %s\n", path);
+        exit(1);
+    }
+}
+
+static void write_kubeconfig(const struct rig *rig)
+{
+    cleanup_free char *text =
+        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: sim\n"
+                  "clusters: [{name: sim, cluster: {server: \"http://127.0.0.1:%u\"}}]\n"
+                  "users: [{name: sim, user: {}}]\n"
+                  "contexts: [{name: sim, context: {cluster: sim, user: sim}}]\n",
+                  rig->sim.port);
+    write_file(rig->kubeconfig, text);
+}
+
+static void start_sim(struct rig *rig, long nodes)
+{
+    cleanup_free char *exe = xasprintf("%s/kube-sim", rig->config->build);
+    cleanup_free char *log = xasprintf("%s/kube-sim.log", rig->dir);
+    cleanup_free char *what = xasprintf(
+        "nodes=%ld,cards=8,pods=8,full=30,node-bytes=10240,pod-bytes=3400,uuid=1", nodes);
+    write_file(rig->lease,
+               "apiVersion: coordination.k8s.io/v1\nkind: Lease\n"
+               "metadata: {name: gpushare-extender, namespace: kube-system}\nspec: {}\n");
+    server_start(&rig->sim, log,
+                 (const char *const[]){exe, "--port", "0", "--generate", what, "--load",
+                                       rig->lease, NULL});
+    write_kubeconfig(rig);
+}
+
+static void start_extender(struct rig *rig, const char *compression)
+{
+    cleanup_free char *exe = xasprintf("%s/gpushare-extender", rig->config->build);
+    cleanup_free char *log = xasprintf("%s/extender.log", rig->dir);
+    cleanup_free char *option = xasprintf("--api-compression=%s", compression);
+    server_start(&rig->extender, log,
+                 (const char *const[]){exe, "--kubeconfig", rig->kubeconfig, "--listen",
+                                       "127.0.0.1", "--port", "0", "--observe-port", "0",
+                                       option, NULL});
+}
+
+static void start_floor(struct rig *rig)
+{
+    cleanup_free char *exe = xasprintf("%s/bench-floor", rig->config->build);
+    cleanup_free char *log = xasprintf("%s/floor.log", rig->dir);
+    server_start(&rig->floor, log, (const char *const[]){exe, NULL});
+}
+
+/* The extender is started several times: how long until it is ready, and how large. */
+static void measure_start(struct rig *rig, struct buf *json)
+{
+    struct figure ready = {0}, mib = {0};
+    int64_t starts = rig->config->rounds < 5 ? rig->config->rounds : 5;
+    for (int64_t i = 0; i < starts; i++) {
+        if (i)
+            server_stop(&rig->extender);
+        start_extender(rig, "off");
+        note(&ready, server_wait(&rig->extender, "/readyz"));
+        note(&mib, server_mib(&rig->extender));
+    }
+    struct spread r = spread_of(&ready), m = spread_of(&mib);
+    printf("  ready after %.0f ms (%.0f-%.0f); resident then %.1f MiB\n", r.median, r.min,
+           r.max, m.median);
+    json_spread(json, "ready_ms", r);
+    json_spread(json, "resident_at_start_mib", m);
+}
+
+static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
+{
+    size_t calls = (size_t)rig->config->calls, rounds = (size_t)rig->config->rounds;
+    struct bench benches[] = {
+        {.name = "filter, NodeNames",
+         .floor_name = "jansson echo",
+         .ours = &rig->extender,
+         .floor = &rig->floor,
+         .requests = b->filter,
+         .floor_requests = b->filter,
+         .n_requests = BODIES_ORDERS,
+         .calls = calls,
+         .calls16 = 4 * calls},
+        {.name = "prioritize, NodeNames",
+         .floor_name = "jansson echo",
+         .ours = &rig->extender,
+         .floor = &rig->floor,
+         .requests = b->prioritize,
+         .floor_requests = b->prioritize,
+         .n_requests = BODIES_ORDERS,
+         .calls = calls,
+         .calls16 = 4 * calls},
+        {.name = "filter, whole Nodes",
+         .floor_name = "jansson echo",
+         .ours = &rig->extender,
+         .floor = &rig->floor,
+         .requests = b->full,
+         .floor_requests = b->full,
+         .n_requests = ARRAY_LEN(b->full),
+         .calls = calls / 20},
+        {.name = "bind",
+         .floor_name = "the API call alone",
+         .ours = &rig->extender,
+         .floor = &rig->sim,
+         .requests = b->bind,
+         .floor_requests = b->binding,
+         .n_requests = b->n_pods,
+         .once = true,
+         .calls = b->n_pods / rounds / 2,
+         .calls16 = b->n_pods / rounds / 2},
+    };
+    printf("  %-22s %16s  %-20s %17s  %-5s  %13s  %s\n", "", "p50 ms ours/floor",
+           "ratio (spread)", "p99 ours/floor", "ratio", "calls/s at 16", "cpu ms");
+    buf_adds(json, "\"calls\":[");
+    struct span only = span_of(rig->config->only);
+    for (size_t i = 0; i < ARRAY_LEN(benches); i++) {
+        if (!span_starts(span_of(benches[i].name), only))
+            continue;
+        warm_up(&benches[i]);
+        for (size_t round = 0; round < rounds; round++)
+            bench_round(&benches[i]);
+        report(&benches[i], json);
+    }
+    json->n--;
+    buf_adds(json, "],");
+    double mib = server_mib(&rig->extender);
+    printf("  resident after all that: %.1f MiB\n", mib);
+    buf_printf(json, "\"resident_at_end_mib\":%.1f", mib);
+}
+
+static void bench_size(struct rig *rig, long nodes, struct buf *json)
+{
+    struct bodies bodies;
+    printf("%ld nodes, %ld pods\n", nodes, nodes * 8);
+    buf_printf(json, "{\"nodes\":%ld,\"pods\":%ld,", nodes, nodes * 8);
+    start_sim(rig, nodes);
+    measure_start(rig, json);
+    bodies_make(&bodies, rig->sim.port, rig->extender.port, (size_t)nodes,
+                (size_t)rig->config->rounds * 150);
+    run_all(rig, &bodies, json);
+    buf_adds(json, "},");
+    bodies_fini(&bodies);
+    server_stop(&rig->extender);
+    server_stop(&rig->sim);
+}
+
+static void rig_init(struct rig *rig, const struct config *config)
+{
+    const char *tmp = getenv("TMPDIR");
+    *rig = (struct rig){.config = config,
+                        .dir = xasprintf("%s/gpushare-bench-XXXXXX", tmp ? tmp : "/tmp")};
+    if (!mkdtemp(rig->dir)) {
+        perror("bench: mkdtemp");
+        exit(1);
+    }
+    rig->kubeconfig = xasprintf("%s/kubeconfig", rig->dir);
+    rig->lease = xasprintf("%s/lease.yaml", rig->dir);
+    start_floor(rig);
+}
+
+static void rig_fini(struct rig *rig)
+{
+    static const char *const files[] = {"kubeconfig", "lease.yaml", "kube-sim.log",
+                                        "extender.log", "floor.log"};
+    server_stop(&rig->floor);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_free char *path = xasprintf("%s/%s", rig->dir, files[i]);
+        unlink(path);
+    }
+    rmdir(rig->dir);
+    free(rig->dir);
+    free(rig->kubeconfig);
+    free(rig->lease);
+}
+
+static void bench_sizes(struct rig *rig, struct buf *json)
+{
+    struct span rest = span_of(rig->config->nodes);
+    buf_adds(json, "{\"sizes\":[");
+    while (rest.n) {
+        int64_t nodes;
+        struct span word = span_cut(&rest, ',');
+        if (!span_i64(word, &nodes) || nodes < 2 || nodes > 99999) {
+            fprintf(stderr, "bench: --nodes: \"%.*s\" is no number within 2..99999\n",
+                    SPAN_ARG(word));
+            exit(2);
+        }
+        bench_size(rig, (long)nodes, json);
+    }
+    json->n--;
+    buf_adds(json, "]}\n");
+}
+
+int main(int argc, char **argv)
+{
+    struct config config = {0};
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    struct err err;
+    switch (
+        opt_load(&program, &config, argc, argv, (char *[]){NULL}, NULL, stdout, &err)) {
+    case OPT_DONE:
+        opt_free(&program, &config);
+        return 0;
+    case OPT_FAILED:
+        fprintf(stderr, "bench: %s\n", err.msg);
+        return 2;
+    case OPT_RUN:
+        break;
+    }
+    struct rig rig;
+    cleanup_buf struct buf json = {0};
+    rig_init(&rig, &config);
+    bench_sizes(&rig, &json);
+    write_file(config.out, json.p);
+    rig_fini(&rig);
+    opt_free(&program, &config);
+    return 0;
+}
