@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "support/program.h"
 #include "support/raw.h"
 #include "support/temp.h"
 #include "support/tls.h"
@@ -15,122 +11,48 @@
 
 /* The program kube-sim as people start it, and kubectl in front of it. */
 
-enum { LIMIT_MS = 60 * 1000, ARGS = 16 };
-
-struct child {
-    pid_t pid;
-    int out; /* its standard output and error */
-    struct buf said;
-};
+enum { ARGS = 16 };
 
 static char *dir; /* of this test */
-
-static void child_start(struct child *c, const char *const *argv)
-{
-    int fds[2];
-    *c = (struct child){0};
-    ck_assert_int_eq(pipe2(fds, O_CLOEXEC), 0);
-    c->pid = fork();
-    ck_assert_int_ge(c->pid, 0);
-    if (c->pid == 0) {
-        dup2(fds[1], STDOUT_FILENO);
-        dup2(fds[1], STDERR_FILENO);
-        setenv("HOME", dir, 1);
-        setenv("KUBECONFIG", "/dev/null", 1);
-        unsetenv("LOG_LEVEL");
-        unsetenv("PORT");
-        execvp(argv[0], (char *const *)argv);
-        _exit(127);
-    }
-    close(fds[1]);
-    c->out = fds[0];
-}
-
-/* Reads on until the text has been said (NULL: to the end). False when it never is. */
-static bool child_says(struct child *c, const char *text)
-{
-    char piece[4096];
-    struct pollfd fd = {.fd = c->out, .events = POLLIN};
-    buf_adds(&c->said, "");
-    while (!text || !strstr(c->said.p, text)) {
-        ck_assert_msg(poll(&fd, 1, LIMIT_MS) > 0, "nothing more after: %s", c->said.p);
-        ssize_t n = read(c->out, piece, sizeof piece);
-        if (n <= 0)
-            return !text;
-        buf_add(&c->said, piece, (size_t)n);
-    }
-    return true;
-}
-
-static int child_end(struct child *c)
-{
-    int status = 0;
-    child_says(c, NULL);
-    ck_assert_int_eq(waitpid(c->pid, &status, 0), c->pid);
-    close(c->out);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-static void child_fini(struct child *c)
-{
-    buf_fini(&c->said);
-}
 
 /* -- kube-sim -- */
 
 struct sim {
-    struct child child;
+    struct program program;
     unsigned port;
 };
 
-static char *program(void)
-{
-    const char *build = getenv("GPUSHARE_BUILD");
-    return xasprintf("%s/kube-sim", build ? build : "build");
-}
-
 /* The further arguments end with a NULL. */
-static void sim_args(const char **argv, char *path, const char *const *more)
+static void sim_begin(struct program *p, const char *const *more)
 {
+    const char *argv[ARGS];
     size_t n = 0;
+    cleanup_free char *path = program_path("kube-sim");
     argv[n++] = path;
     for (; *more; more++) {
         ck_assert_uint_lt(n, ARGS - 1);
         argv[n++] = *more;
     }
     argv[n] = NULL;
+    program_start(p, dir, argv);
 }
 
 static void sim_start(struct sim *s, const char *const *more)
 {
-    static const char mark[] = "listening on 127.0.0.1:";
-    const char *argv[ARGS];
-    cleanup_free char *path = program();
-    sim_args(argv, path, more);
-    child_start(&s->child, argv);
-    ck_assert_msg(child_says(&s->child, mark), "%s", s->child.said.p);
-    ck_assert(child_says(&s->child, "\n"));
-    s->port =
-        (unsigned)strtoul(strstr(s->child.said.p, mark) + sizeof mark - 1, NULL, 10);
-    ck_assert_uint_gt(s->port, 0);
+    sim_begin(&s->program, more);
+    s->port = program_port(&s->program, "listening on 127.0.0.1:");
 }
 
 static void sim_stop(struct sim *s)
 {
-    kill(s->child.pid, SIGTERM);
-    int rc = child_end(&s->child);
-    ck_assert_msg(rc == 0, "exit status %d: %s", rc, s->child.said.p);
-    child_fini(&s->child);
+    program_stop(&s->program);
 }
 
 /* Starts it for failing; returns the exit status. */
-static int sim_fails(struct child *c, const char *const *more)
+static int sim_fails(struct program *p, const char *const *more)
 {
-    const char *argv[ARGS];
-    cleanup_free char *path = program();
-    sim_args(argv, path, more);
-    child_start(c, argv);
-    return child_end(c);
+    sim_begin(p, more);
+    return program_wait(p);
 }
 
 static unsigned ask(const struct sim *s, const char *request, struct raw_reply *reply)
@@ -148,12 +70,12 @@ static unsigned ask(const struct sim *s, const char *request, struct raw_reply *
 
 static bool have_kubectl(void)
 {
-    struct child c;
-    child_start(&c, (const char *const[]){"kubectl", "version", "--client", NULL});
-    int rc = child_end(&c);
+    struct program p;
+    program_start(&p, dir, ARGV("kubectl", "version", "--client"));
+    int rc = program_wait(&p);
     if (rc)
-        printf("skipped, there is no kubectl that runs here: %s\n", c.said.p);
-    child_fini(&c);
+        printf("skipped, there is no kubectl that runs here: %s\n", p.said.p);
+    program_fini(&p);
     return rc == 0;
 }
 
@@ -167,19 +89,16 @@ static int kubectl(const struct sim *s, struct buf *said, const char *const *mor
     for (; *more; more++)
         argv[n++] = *more;
     argv[n] = NULL;
-    struct child c;
-    child_start(&c, argv);
-    int rc = child_end(&c);
-    buf_fini(said);
-    *said = c.said;
+    struct program p;
+    program_start(&p, dir, argv);
+    int rc = program_wait(&p);
+    buf_clear(said);
+    buf_add_span(said, buf_span(&p.said));
+    program_fini(&p);
     return rc;
 }
 
-#define KUBECTL(s, said, ...) kubectl(s, said, (const char *const[]){__VA_ARGS__, NULL})
-#define ARGV(...)             ((const char *const[]){__VA_ARGS__, NULL})
-
-#define ck_assert_says(said, text)                                                       \
-    ck_assert_msg(strstr((said).p, text) != NULL, "no \"%s\" in: %s", text, (said).p)
+#define KUBECTL(s, said, ...) kubectl(s, said, ARGV(__VA_ARGS__))
 
 /* -- tests -- */
 
@@ -207,10 +126,10 @@ START_TEST(it_listens_on_a_free_port_and_ends_cleanly)
 
 START_TEST(help_and_bad_options_do_not_start_it)
 {
-    struct child c;
+    struct program c;
     ck_assert_int_eq(sim_fails(&c, ARGV("--help")), 0);
-    ck_assert_says(c.said, "--generate PARAMETERS");
-    child_fini(&c);
+    ck_assert_says(c.said.p, "--generate PARAMETERS");
+    program_fini(&c);
     static const char *const bad[][3] = {{"--unknown", NULL, "unknown"},
                                          {"--port", "70000", "port"},
                                          {"--generate", "nodes=x", "nodes"},
@@ -219,8 +138,8 @@ START_TEST(help_and_bad_options_do_not_start_it)
                                          {"--log-level", "loud", "loud"}};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         ck_assert_int_eq(sim_fails(&c, ARGV(bad[i][0], bad[i][1])), 1);
-        ck_assert_says(c.said, bad[i][2]);
-        child_fini(&c);
+        ck_assert_says(c.said.p, bad[i][2]);
+        program_fini(&c);
     }
 }
 
@@ -257,19 +176,19 @@ START_TEST(manifests_are_loaded_and_what_is_not_served_is_named)
     cleanup_free char *path = temp_path(dir, "m.yaml");
     sim_start(&s, ARGV("--port", "0", "--load", path));
     ck_assert_uint_eq(ask(&s, GET("/api/v1/nodes/n1"), &reply), 200);
-    ck_assert_says(reply.body, "\"aliyun.com/gpu-mem\":\"16\"");
-    ck_assert_says(reply.body, "\"cpu\":\"500m\"");
+    ck_assert_says(reply.body.p, "\"aliyun.com/gpu-mem\":\"16\"");
+    ck_assert_says(reply.body.p, "\"cpu\":\"500m\"");
     ck_assert_uint_eq(ask(&s, GET("/api/v1/namespaces/team/pods/p"), &reply), 200);
-    ck_assert_says(s.child.said, "Deployment");
+    ck_assert_says(program_said(&s.program), "Deployment");
     raw_reply_fini(&reply);
     sim_stop(&s);
     temp_write(dir, "bad.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: NO}\n");
     cleanup_free char *bad = temp_path(dir, "bad.yaml");
-    struct child c;
+    struct program c;
     ck_assert_int_eq(sim_fails(&c, ARGV("--load", bad)), 1);
-    ck_assert_says(c.said, "bad.yaml, document 1");
-    ck_assert_says(c.said, "metadata.name");
-    child_fini(&c);
+    ck_assert_says(c.said.p, "bad.yaml, document 1");
+    ck_assert_says(c.said.p, "metadata.name");
+    program_fini(&c);
 }
 
 START_TEST(kubectl_shows_what_there_is)
@@ -292,10 +211,10 @@ START_TEST(kubectl_shows_what_there_is)
                                         "lease.coordination.k8s.io/node-00002",
                                         "namespace/kube-system"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-        ck_assert_says(said, lines[i]);
+        ck_assert_says(said.p, lines[i]);
     ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods", "-o", "wide"), 0);
-    ck_assert_says(said, "NODE");
-    ck_assert_says(said, "node-00002");
+    ck_assert_says(said.p, "NODE");
+    ck_assert_says(said.p, "node-00002");
     ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods", "--field-selector",
                              "spec.nodeName=node-00001", "-o", "name"),
                      0);
@@ -304,12 +223,12 @@ START_TEST(kubectl_shows_what_there_is)
         KUBECTL(&s, &said, "get", "nodes", "--chunk-size", "1", "-o", "name"), 0);
     ck_assert_str_eq(said.p, "node/node-00000\nnode/node-00001\nnode/node-00002\n");
     ck_assert_int_eq(KUBECTL(&s, &said, "describe", "node", "node-00000"), 0);
-    ck_assert_says(said, "aliyun.com/gpu-mem");
-    ck_assert_says(said, "gpu-00000-000");
+    ck_assert_says(said.p, "aliyun.com/gpu-mem");
+    ck_assert_says(said.p, "gpu-00000-000");
     ck_assert_int_eq(KUBECTL(&s, &said, "describe", "pod", "gpu-00000-000"), 0);
-    ck_assert_says(said, "ALIYUN_COM_GPU_MEM_IDX");
+    ck_assert_says(said.p, "ALIYUN_COM_GPU_MEM_IDX");
     ck_assert_int_eq(KUBECTL(&s, &said, "get", "pod", "none"), 1);
-    ck_assert_says(said, "Error from server (NotFound): pods \"none\" not found");
+    ck_assert_says(said.p, "Error from server (NotFound): pods \"none\" not found");
     buf_fini(&said);
     sim_stop(&s);
 }
@@ -328,10 +247,10 @@ START_TEST(kubectl_makes_changes_and_deletes)
     cleanup_free char *path = temp_path(dir, "pod.yaml");
     sim_start(&s, ARGV("--port", "0"));
     ck_assert_int_eq(KUBECTL(&s, &said, "apply", "-f", path), 0);
-    ck_assert_says(said, "pod/p created");
-    ck_assert_says(said, "scv.core.run-linux.com/n1 created");
+    ck_assert_says(said.p, "pod/p created");
+    ck_assert_says(said.p, "scv.core.run-linux.com/n1 created");
     ck_assert_int_eq(KUBECTL(&s, &said, "apply", "--validate=false", "-f", path), 0);
-    ck_assert_says(said, "pod/p unchanged");
+    ck_assert_says(said.p, "pod/p unchanged");
     ck_assert_int_eq(KUBECTL(&s, &said, "create", "namespace", "team"), 0);
     ck_assert_int_eq(KUBECTL(&s, &said, "create", "configmap", "m", "-n", "team",
                              "--from-literal=a=b"),
@@ -347,7 +266,7 @@ START_TEST(kubectl_makes_changes_and_deletes)
     ck_assert_str_eq(said.p, "b");
     ck_assert_int_eq(KUBECTL(&s, &said, "delete", "-f", path, "--timeout=30s"), 0);
     ck_assert_int_eq(KUBECTL(&s, &said, "get", "pods,scvs"), 0);
-    ck_assert_says(said, "No resources found");
+    ck_assert_says(said.p, "No resources found");
     buf_fini(&said);
     sim_stop(&s);
 }
@@ -355,20 +274,18 @@ START_TEST(kubectl_makes_changes_and_deletes)
 START_TEST(kubectl_sees_changes_as_they_come)
 {
     struct sim s;
-    struct child watch;
+    struct program watch;
     struct buf said = {0};
     char server[64];
     if (!have_kubectl())
         return;
     sim_start(&s, ARGV("--port", "0", "--generate", "nodes=2,cards=1,pods=1"));
     snprintf(server, sizeof server, "http://127.0.0.1:%u", s.port);
-    child_start(&watch, ARGV("kubectl", "--server", server, "get", "nodes", "-w"));
-    ck_assert(child_says(&watch, "node-00001"));
+    program_start(&watch, dir, ARGV("kubectl", "--server", server, "get", "nodes", "-w"));
+    ck_assert(program_says(&watch, "node-00001"));
     ck_assert_int_eq(KUBECTL(&s, &said, "cordon", "node-00001"), 0);
-    ck_assert(child_says(&watch, "Ready,SchedulingDisabled"));
-    kill(watch.pid, SIGKILL);
-    child_end(&watch);
-    child_fini(&watch);
+    ck_assert(program_says(&watch, "Ready,SchedulingDisabled"));
+    program_kill(&watch);
     buf_fini(&said);
     sim_stop(&s);
 }
@@ -420,10 +337,10 @@ START_TEST(it_asks_for_the_token_and_speaks_tls)
     cleanup_free char *authority = xasprintf("--certificate-authority=%s", ca);
     ck_assert_int_eq(
         KUBECTL(&s, &said, server, authority, "--token=secret", "get", "namespaces"), 0);
-    ck_assert_says(said, "kube-system");
+    ck_assert_says(said.p, "kube-system");
     ck_assert_int_ne(
         KUBECTL(&s, &said, server, authority, "--token=wrong", "get", "namespaces"), 0);
-    ck_assert_says(said, "nauthorized");
+    ck_assert_says(said.p, "nauthorized");
     buf_fini(&said);
     sim_stop(&s);
 }

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/keys.h"
+#include "integration/manifest.h"
+
+/*
+ * The Deployment, the Service and the policies of kube-scheduler against the program:
+ * options exist, ports and names agree, and the verbs are there.
+ */
+
+static char *dir; /* of this test */
+
+static void begin(void)
+{
+    dir = temp_dir();
+}
+
+static void end(void)
+{
+    temp_dir_remove(dir);
+    free(dir);
+}
+
+/* The item of an array whose `name` is this; NULL if there is none. */
+static json_t *named(const json_t *array, const char *name)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(array, i, j) if (strcmp(str_at(j, "name"), name) == 0) return j;
+    return NULL;
+}
+
+/* -- the Deployment -- */
+
+static char *help_of(const char *program)
+{
+    struct program p;
+    cleanup_free char *path = program_path(program);
+    program_start(&p, dir, ARGV(path, "--help"));
+    ck_assert_int_eq(program_wait(&p), 0);
+    char *help = xstrdup(program_said(&p));
+    program_fini(&p);
+    return help;
+}
+
+/* The line of --help about the option `--NAME`, up to its end. */
+static char *help_line(const char *help, const char *option)
+{
+    cleanup_free char *line = xasprintf("\n  %s", option);
+    const char *found = strstr(help, line);
+    ck_assert_msg(found && (found[strlen(line)] == ' ' || found[strlen(line)] == '\n'),
+                  "the program has no option %s", option);
+    return xmemdup0(found + 1, strcspn(found + 1, "\n"));
+}
+
+/* The option that can also be given in this variable of the environment: new. */
+static char *option_of_variable(const char *help, const char *variable)
+{
+    cleanup_free char *mark = xasprintf("(environment: %s)", variable);
+    const char *p = strstr(help, mark);
+    ck_assert_msg(p != NULL, "no option reads %s", variable);
+    while (p[-1] != '\n')
+        p--;
+    p += strspn(p, " ");
+    return xmemdup0(p, strcspn(p, " "));
+}
+
+static json_t *container(const json_t *deployment)
+{
+    json_t *containers = at(deployment, "spec/template/spec/containers");
+    ck_assert_uint_eq(json_array_size(containers), 1);
+    return json_array_get(containers, 0);
+}
+
+enum { ARGS = 32 };
+
+/* Its options as one would type them, variables of the environment too; all new. */
+static size_t arguments(const json_t *deployment, const char *help, char **out)
+{
+    size_t n = 0, i;
+    json_t *j;
+    json_array_foreach(at(container(deployment), "args"), i, j)
+    {
+        ck_assert_uint_lt(n, ARGS);
+        ck_assert_msg(strchr(text_of(j), '=') != NULL, "%s", text_of(j));
+        out[n++] = xstrdup(text_of(j));
+    }
+    json_array_foreach(at(container(deployment), "env"), i, j)
+    {
+        cleanup_free char *option = option_of_variable(help, str_at(j, "name"));
+        ck_assert_uint_lt(n, ARGS);
+        out[n++] = xasprintf("%s=%s", option, str_at(j, "value"));
+    }
+    return n;
+}
+
+/* The value that the Deployment gives to an option, or the option's default: new. */
+static char *value_of(const json_t *deployment, const char *option)
+{
+    char *given[ARGS], *value = NULL;
+    cleanup_free char *help = help_of("gpushare-extender");
+    cleanup_free char *line = help_line(help, option);
+    size_t n = arguments(deployment, help, given);
+    for (size_t i = 0; i < n; i++) {
+        size_t length = strlen(option);
+        if (strncmp(given[i], option, length) == 0 && given[i][length] == '=')
+            value = xstrdup(given[i] + length + 1);
+        free(given[i]);
+    }
+    const char *init = strstr(line, "[default: ");
+    if (!value && init)
+        value = xmemdup0(init + 10, strcspn(init + 10, "]"));
+    ck_assert_ptr_nonnull(value);
+    return value;
+}
+
+static json_int_t number_of(const json_t *deployment, const char *option)
+{
+    cleanup_free char *value = value_of(deployment, option);
+    return strtoll(value, NULL, 10);
+}
+
+START_TEST(the_deployment_gives_options_that_the_program_takes)
+{
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    cleanup_free char *help = help_of("gpushare-extender");
+    cleanup_free char *path = program_path("gpushare-extender");
+    char *given[ARGS];
+    const char *argv[ARGS + 4] = {path, "--kubeconfig", "/nonexistent/config"};
+    struct program p;
+    size_t n = arguments(deployment, help, given);
+    for (size_t i = 0; i < n; i++) {
+        cleanup_free char *option = xmemdup0(given[i], strcspn(given[i], "="));
+        cleanup_free char *line = help_line(help, option);
+        argv[3 + i] = given[i];
+    }
+    argv[3 + n] = NULL;
+    /* It takes them all, and then finds no way to the API server. */
+    program_start(&p, dir, argv);
+    ck_assert_int_eq(program_wait(&p), 1);
+    ck_assert_says(program_said(&p), "/nonexistent/config");
+    program_fini(&p);
+    ck_assert_str_eq(str_at(container(deployment), "command/0"), "gpushare-extender");
+    for (size_t i = 0; i < n; i++)
+        free(given[i]);
+}
+
+START_TEST(ports_agree)
+{
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    json_t *ports = at(container(deployment), "ports"),
+           *port = at(service, "spec/ports/0");
+    json_int_t http = json_integer_value(at(named(ports, "http"), "containerPort"));
+    ck_assert_int_eq(http, 12345);
+    ck_assert_int_eq(http, number_of(deployment, "--port"));
+    ck_assert_int_eq(json_integer_value(at(named(ports, "observe"), "containerPort")),
+                     number_of(deployment, "--observe-port"));
+    ck_assert_uint_eq(json_array_size(at(service, "spec/ports")), 1);
+    ck_assert_int_eq(json_integer_value(at(port, "port")), http);
+    ck_assert_int_eq(json_integer_value(at(port, "targetPort")), http);
+    ck_assert_int_eq(json_integer_value(at(port, "nodePort")), 32766);
+    static const char *const probes[] = {"startupProbe", "livenessProbe",
+                                         "readinessProbe"};
+    for (size_t i = 0; i < ARRAY_LEN(probes); i++) {
+        json_t *get = at(at(container(deployment), probes[i]), "httpGet");
+        ck_assert_msg(named(ports, str_at(get, "port")) != NULL, "%s", probes[i]);
+    }
+}
+
+START_TEST(names_and_labels_agree)
+{
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    cleanup_json json_t *policy = read_one("manifests/samples/network-policy.yaml");
+    cleanup_json json_t *lease = read_one("manifests/lease.yaml");
+    cleanup_json json_t *ns = read_one("manifests/namespace.yaml");
+    cleanup_free char *lease_ns = value_of(deployment, "--lease-namespace");
+    json_t *labels = at(deployment, "spec/template/metadata/labels");
+    ck_assert_int_eq(json_object_size(labels), 2);
+    ck_assert(json_equal(labels, at(deployment, "spec/selector/matchLabels")));
+    ck_assert(json_equal(labels, at(service, "spec/selector")));
+    ck_assert(json_equal(labels, at(policy, "spec/podSelector/matchLabels")));
+    ck_assert_str_eq(str_at(service, "metadata/namespace"),
+                     str_at(deployment, "metadata/namespace"));
+    ck_assert_str_eq(str_at(lease, "metadata/namespace"), lease_ns);
+    ck_assert_str_eq(str_at(ns, "metadata/name"), KEY_LEASE_NAMESPACE);
+    /* Free, so that nobody has to wait for it. */
+    ck_assert(json_is_object(at(lease, "spec")));
+    ck_assert_uint_eq(json_object_size(at(lease, "spec")), 0);
+}
+
+START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
+{
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    json_t *pod = at(deployment, "spec/template/spec");
+    json_t *c = container(deployment), *safe = at(c, "securityContext");
+    ck_assert(json_is_true(at(pod, "securityContext/runAsNonRoot")));
+    ck_assert_int_gt(json_integer_value(at(pod, "securityContext/runAsUser")), 0);
+    ck_assert_str_eq(str_at(pod, "securityContext/seccompProfile/type"),
+                     "RuntimeDefault");
+    ck_assert(json_is_false(at(safe, "allowPrivilegeEscalation")));
+    ck_assert(json_is_true(at(safe, "readOnlyRootFilesystem")));
+    ck_assert_str_eq(str_at(safe, "capabilities/drop/0"), "ALL");
+    ck_assert_ptr_null(at(pod, "hostNetwork"));
+    ck_assert_ptr_null(at(pod, "volumes"));
+    ck_assert_int_eq(json_integer_value(at(deployment, "spec/replicas")), 1);
+    ck_assert_str_eq(str_at(deployment, "spec/strategy/type"), "Recreate");
+    static const char *const amounts[] = {"requests/cpu", "requests/memory", "limits/cpu",
+                                          "limits/memory"};
+    for (size_t i = 0; i < ARRAY_LEN(amounts); i++)
+        ck_assert_str_ne(str_at(at(c, "resources"), amounts[i]), "");
+    /* Drained, and then the lease given back, before it is killed. */
+    cleanup_free char *drain = value_of(deployment, "--drain-timeout");
+    ck_assert_int_eq(drain[strlen(drain) - 1], 's');
+    enum { GIVE_BACK_S = 3, SPARE_S = 5 };
+    ck_assert_int_ge(json_integer_value(at(pod, "terminationGracePeriodSeconds")),
+                     number_of(deployment, "--drain-timeout") + GIVE_BACK_S + SPARE_S);
+}
+
+/* -- the policies -- */
+
+static void check_keys(const json_t *object, const char *const *keys)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)object, key, v)
+    {
+        size_t i = 0;
+        while (keys[i] && strcmp(keys[i], key) != 0)
+            i++;
+        ck_assert_msg(keys[i] != NULL, "kube-scheduler does not know %s", key);
+    }
+}
+
+/* What kube-scheduler decodes; the two formats differ in two keys. */
+#define STANZA                                                                           \
+    "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "weight", "bindVerb",    \
+        "tlsConfig", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"
+
+static json_t *legacy_policy(void)
+{
+    static const char *const top[] = {"kind",       "apiVersion",
+                                      "extenders",  "predicates",
+                                      "priorities", "hardPodAffinitySymmetricWeight",
+                                      NULL};
+    static const char *const keys[] = {STANZA, "enableHttps", NULL};
+    json_error_t why;
+    json_t *j = json_load_file("policy/scheduler-policy-config.json",
+                               JSON_REJECT_DUPLICATES, &why);
+    ck_assert_msg(j != NULL, "%s, line %d", why.text, why.line);
+    check_keys(j, top);
+    check_keys(at(j, "extenders/0"), keys);
+    ck_assert_str_eq(str_at(j, "kind"), "Policy");
+    ck_assert_str_eq(str_at(j, "apiVersion"), "v1");
+    /* Nanoseconds, and no string. */
+    ck_assert_int_eq(json_integer_value(at(j, "extenders/0/httpTimeout")), 30000000000LL);
+    ck_assert(json_is_false(at(j, "extenders/0/enableHttps")));
+    return j;
+}
+
+static json_t *scheduler_config(void)
+{
+    static const char *const top[] = {
+        "kind",     "apiVersion", "extenders", "leaderElection", "clientConnection",
+        "profiles", NULL};
+    static const char *const keys[] = {STANZA, "enableHTTPS", NULL};
+    json_t *j = read_one("policy/kube-scheduler-config.yaml");
+    check_keys(j, top);
+    check_keys(at(j, "extenders/0"), keys);
+    ck_assert_str_eq(str_at(j, "kind"), "KubeSchedulerConfiguration");
+    ck_assert_str_eq(str_at(j, "apiVersion"), "kubescheduler.config.k8s.io/v1");
+    ck_assert_str_eq(str_at(j, "extenders/0/httpTimeout"), "30s");
+    ck_assert(json_is_false(at(j, "extenders/0/enableHTTPS")));
+    return j;
+}
+
+START_TEST(both_policies_say_the_same)
+{
+    cleanup_json json_t *old = legacy_policy(), *new = scheduler_config();
+    json_t *a = at(old, "extenders/0"), *b = at(new, "extenders/0"), *name;
+    ck_assert_uint_eq(json_array_size(at(old, "extenders")), 1);
+    ck_assert_uint_eq(json_array_size(at(new, "extenders")), 1);
+    static const char *const apart[] = {"httpTimeout", "enableHttps", "enableHTTPS"};
+    ck_assert(json_is_true(at(a, "nodeCacheCapable")));
+    ck_assert(json_is_false(at(a, "ignorable")));
+    ck_assert_int_gt(json_integer_value(at(a, "weight")), 0);
+    static const char *const resources[] = {KEY_GPU_MEM, KEY_GPU_COUNT};
+    ck_assert_uint_eq(json_array_size(at(a, "managedResources")), ARRAY_LEN(resources));
+    for (size_t i = 0; i < ARRAY_LEN(resources); i++) {
+        name = named(at(a, "managedResources"), resources[i]);
+        ck_assert_msg(name != NULL, "%s is not managed", resources[i]);
+        ck_assert(json_is_false(at(name, "ignoredByScheduler")));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(apart); i++) {
+        json_object_del(a, apart[i]);
+        json_object_del(b, apart[i]);
+    }
+    ck_assert(json_equal(a, b));
+}
+
+/* The path of a URL. */
+static const char *path_of(const char *url)
+{
+    ck_assert_msg(strncmp(url, "http://", 7) == 0, "%s", url);
+    const char *path = strchr(url + 7, '/');
+    ck_assert_ptr_nonnull(path);
+    return path;
+}
+
+START_TEST(the_verbs_are_there_and_behind_the_node_port)
+{
+    cleanup_json json_t *config = scheduler_config();
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    json_t *stanza = at(config, "extenders/0");
+    const char *prefix = str_at(stanza, "urlPrefix");
+    cleanup_free char *address =
+        xasprintf("http://127.0.0.1:%lld/",
+                  (long long)json_integer_value(at(service, "spec/ports/0/nodePort")));
+    ck_assert_msg(strncmp(prefix, address, strlen(address)) == 0, "%s", prefix);
+    /* No API server is needed to see which routes there are. */
+    struct program p;
+    unsigned port = start_extender(&p, dir, 1);
+    static const char *const verbs[] = {"filterVerb", "prioritizeVerb", "bindVerb",
+                                        "preemptVerb"};
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+        const char *verb = str_at(stanza, verbs[i]);
+        cleanup_free char *route = xasprintf("%s/%s", path_of(prefix), verb);
+        ck_assert(*verb || i == 3); /* only preempt may be missing */
+        if (*verb)
+            ck_assert_uint_eq(ask(port, "POST", route, "no JSON", NULL), 400);
+    }
+    /* What is not served is told apart, and a verb that is served is used. */
+    cleanup_free char *preempt = xasprintf("%s/preempt", path_of(prefix));
+    ck_assert_uint_eq(ask(port, "POST", preempt, "no JSON", NULL),
+                      *str_at(stanza, "preemptVerb") ? 400 : 404);
+    /* Where the probes ask. */
+    ck_assert_uint_eq(ask(port, "GET", "/healthz", "", NULL), 200);
+    ck_assert_uint_eq(ask(port, "GET", "/readyz", "", NULL), 503);
+    program_stop(&p);
+}
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        the_deployment_gives_options_that_the_program_takes,
+        ports_agree,
+        names_and_labels_agree,
+        the_deployment_has_no_rights_on_its_node_and_time_to_stop,
+        both_policies_say_the_same,
+        the_verbs_are_there_and_behind_the_node_port};
+    Suite *suite = suite_create("deployment");
+    TCase *tcase = tcase_create("deployment");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, begin, end);
+    for (size_t i = 0; i < ARRAY_LEN(tests); i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/keys.h"
+#include "integration/manifest.h"
+
+/*
+ * manifests/: every file loads, its kinds are known, and the schema of the Scv knows what
+ * Scvs have.
+ */
+
+static char *dir; /* of this test */
+
+static void begin(void)
+{
+    dir = temp_dir();
+}
+
+static void end(void)
+{
+    temp_dir_remove(dir);
+    free(dir);
+}
+
+/* -- kube-sim takes them -- */
+
+struct known {
+    const char *kind, *version;
+    bool served; /* by kube-sim */
+};
+static const struct known known[] = {
+    {"Namespace", "v1", true},
+    {"Node", "v1", true},
+    {"Pod", "v1", true},
+    {"Lease", "coordination.k8s.io/v1", true},
+    {"Scv", "core.run-linux.com/v1", true},
+    {"ServiceAccount", "v1", false},
+    {"Service", "v1", false},
+    {"Deployment", "apps/v1", false},
+    {"NetworkPolicy", "networking.k8s.io/v1", false},
+    {"CustomResourceDefinition", "apiextensions.k8s.io/v1", false},
+    {"Role", "rbac.authorization.k8s.io/v1", false},
+    {"RoleBinding", "rbac.authorization.k8s.io/v1", false},
+    {"ClusterRole", "rbac.authorization.k8s.io/v1", false},
+    {"ClusterRoleBinding", "rbac.authorization.k8s.io/v1", false},
+};
+
+static const struct known *known_kind(const json_t *object)
+{
+    for (size_t i = 0; i < ARRAY_LEN(known); i++)
+        if (strcmp(str_at(object, "kind"), known[i].kind) == 0 &&
+            strcmp(str_at(object, "apiVersion"), known[i].version) == 0)
+            return &known[i];
+    ck_abort_msg("kind \"%s\" of \"%s\"", str_at(object, "kind"),
+                 str_at(object, "apiVersion"));
+    return NULL;
+}
+
+static size_t count_text(const char *in, const char *what)
+{
+    size_t n = 0;
+    for (; (in = strstr(in, what)); in += strlen(what))
+        n++;
+    return n;
+}
+
+START_TEST(every_file_loads_into_kube_sim)
+{
+    cleanup_json json_t *all = manifest_all();
+    struct program sim;
+    const char *argv[100];
+    size_t n = 0, i, skipped = 0;
+    glob_t files;
+    json_t *j;
+    manifest_files(&files);
+    ck_assert_uint_gt(files.gl_pathc, 10);
+    for (i = 0; i < files.gl_pathc; i++) {
+        ck_assert_uint_lt(n + 2, ARRAY_LEN(argv));
+        argv[n++] = "--load";
+        argv[n++] = files.gl_pathv[i];
+    }
+    argv[n] = NULL;
+    unsigned port = start_sim(&sim, dir, argv);
+    json_array_foreach(all, i, j)
+    {
+        ck_assert_str_ne(str_at(j, "metadata/name"), "");
+        skipped += !known_kind(j)->served;
+    }
+    const char *said = program_said(&sim);
+    ck_assert_msg(count_text(said, "level=warn") == skipped &&
+                      count_text(said, "is not served") == skipped,
+                  "%zu kinds are not served: %s", skipped, said);
+    static const char *const there[] = {
+        "/api/v1/namespaces/" KEY_LEASE_NAMESPACE,
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-extender",
+        "/api/v1/namespaces/default/pods/gpu-count",
+        "/apis/core.run-linux.com/v1/scvs/isl-super"};
+    for (i = 0; i < ARRAY_LEN(there); i++)
+        ck_assert_msg(ask(port, "GET", there[i], "", NULL) == 200, "%s", there[i]);
+    program_stop(&sim);
+    globfree(&files);
+}
+
+/* -- the schema of the Scv -- */
+
+static bool is_of_type(const json_t *j, const char *type)
+{
+    return (strcmp(type, "object") == 0 && json_is_object(j)) ||
+           (strcmp(type, "array") == 0 && json_is_array(j)) ||
+           (strcmp(type, "string") == 0 && json_is_string(j)) ||
+           (strcmp(type, "integer") == 0 && json_is_integer(j));
+}
+
+/* As the API server would, but what it drops without a word fails the test. */
+static void validate(const json_t *schema, const json_t *j, const char *where)
+{
+    const char *key;
+    size_t i;
+    json_t *v, *minimum = at(schema, "minimum");
+    ck_assert_msg(is_of_type(j, str_at(schema, "type")), "%s is no %s", where,
+                  str_at(schema, "type"));
+    if (minimum)
+        ck_assert_msg(json_integer_value(j) >= json_integer_value(minimum),
+                      "%s is too small", where);
+    json_array_foreach(at(schema, "required"), i, v)
+        ck_assert_msg(at(j, text_of(v)) != NULL, "%s has no %s", where, text_of(v));
+    json_array_foreach(json_is_array(j) ? j : NULL, i, v)
+        validate(at(schema, "items"), v, where);
+    if (!json_is_object(j) || !at(schema, "properties"))
+        return;
+    json_object_foreach((json_t *)j, key, v)
+    {
+        json_t *inner = json_object_get(at(schema, "properties"), key);
+        cleanup_free char *path = xasprintf("%s.%s", where, key);
+        ck_assert_msg(inner != NULL, "the schema does not know %s", path);
+        validate(inner, v, path);
+    }
+}
+
+/* Structural: each part says its type, and there is nothing in it that v1 does not have.
+ */
+static void check_schema(const json_t *schema, const char *where)
+{
+    static const char *const words[] = {
+        "type",        "format",
+        "description", "properties",
+        "items",       "required",
+        "minimum",     "maximum",
+        "nullable",    "x-kubernetes-preserve-unknown-fields"};
+    const char *key;
+    json_t *v;
+    ck_assert_msg(*str_at(schema, "type"), "%s has no type", where);
+    json_object_foreach((json_t *)schema, key, v)
+    {
+        size_t i = 0;
+        while (i < ARRAY_LEN(words) && strcmp(words[i], key) != 0)
+            i++;
+        ck_assert_msg(i < ARRAY_LEN(words), "%s: %s", where, key);
+    }
+    json_object_foreach(at(schema, "properties"), key, v) check_schema(v, key);
+    if (at(schema, "items"))
+        check_schema(at(schema, "items"), where);
+}
+
+START_TEST(the_schema_knows_what_scvs_have)
+{
+    cleanup_json json_t *crd = read_one("manifests/crd.yaml");
+    cleanup_json json_t *all = manifest_all();
+    json_t *version = at(crd, "spec/versions/0"), *j;
+    json_t *schema = at(version, "schema/openAPIV3Schema");
+    size_t i, scvs = 0;
+    ck_assert_str_eq(str_at(crd, "metadata/name"), "scvs.core.run-linux.com");
+    ck_assert_str_eq(str_at(crd, "spec/group"), "core.run-linux.com");
+    ck_assert_str_eq(str_at(crd, "spec/names/plural"), "scvs");
+    ck_assert_str_eq(str_at(crd, "spec/names/kind"), "Scv");
+    ck_assert_str_eq(str_at(crd, "spec/scope"), "Cluster");
+    ck_assert_str_eq(str_at(version, "name"), "v1");
+    ck_assert_ptr_null(at(version, "subresources"));
+    check_schema(schema, "Scv");
+    /* "metadata" may say no more than its type, in a structural schema. */
+    ck_assert_uint_eq(json_object_size(at(schema, "properties/metadata")), 1);
+    json_object_del(at(schema, "properties"), "metadata");
+    json_array_foreach(all, i, j)
+    {
+        if (strcmp(str_at(j, "kind"), "Scv") != 0)
+            continue;
+        json_object_del(j, "metadata");
+        validate(schema, j, "Scv");
+        scvs++;
+    }
+    ck_assert_uint_eq(scvs, 3);
+    /* What the extender reads beyond SCV's fields. */
+    static const char *const ours[] = {"uuid", "usedMemory"};
+    for (i = 0; i < ARRAY_LEN(ours); i++) {
+        cleanup_free char *path = xasprintf(
+            "properties/status/properties/cardList/items/properties/%s", ours[i]);
+        ck_assert_msg(at(schema, path) != NULL, "%s", path);
+    }
+}
+
+START_TEST(scvs_that_kube_sim_makes_fit_the_schema)
+{
+    cleanup_json json_t *crd = read_one("manifests/crd.yaml"), *scv = NULL;
+    struct program sim;
+    json_t *schema = at(crd, "spec/versions/0/schema/openAPIV3Schema");
+    unsigned port = start_sim(&sim, dir, ARGV("--generate", "nodes=1,cards=2,uuid=1"));
+    ck_assert_uint_eq(
+        ask(port, "GET", "/apis/core.run-linux.com/v1/scvs/node-00000", "", &scv), 200);
+    json_object_del(at(schema, "properties"), "metadata");
+    json_object_del(scv, "metadata");
+    validate(schema, scv, "Scv");
+    ck_assert_str_ne(str_at(scv, "status/cardList/1/uuid"), "");
+    program_stop(&sim);
+}
+
+int main(void)
+{
+    const TTest *const tests[] = {every_file_loads_into_kube_sim,
+                                  the_schema_knows_what_scvs_have,
+                                  scvs_that_kube_sim_makes_fit_the_schema};
+    Suite *suite = suite_create("manifests");
+    TCase *tcase = tcase_create("manifests");
+    tcase_set_timeout(tcase, 120);
+    tcase_add_checked_fixture(tcase, begin, end);
+    for (size_t i = 0; i < ARRAY_LEN(tests); i++)
+        tcase_add_test(tcase, tests[i]);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}

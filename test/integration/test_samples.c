@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/keys.h"
+#include "integration/manifest.h"
+
+/*
+ * manifests/samples: each is understood as what its comment says. Every sample is
+ * filtered and bound on a node of its own, with two cards of 16 units.
+ */
+
+static const struct sample {
+    const char *name;
+    const char *cards, *units; /* what is promised */
+    const char *first;         /* units taken on the first card before */
+} samples[] = {
+    {"binpack-1", "0", "1", NULL},
+    {"gpu-mem", "0", "4", NULL},
+    {"gpu-mem-several-cards", "0,1", "24", NULL},
+    {"gpu-count", "0,1", "32", NULL},
+    {"spread", "1", "2", "4"},
+};
+
+struct world {
+    char *dir;
+    struct program sim, extender;
+    unsigned api, port;
+};
+
+static void load(const struct world *w, json_t *object)
+{
+    cleanup_free char *body = json_dumps(object, 0);
+    ck_assert_uint_eq(ask(w->api, "POST", "/kube-sim/load", body, NULL), 200);
+    json_decref(object);
+}
+
+static json_t *node(const char *name, const char *units, const char *cards)
+{
+    return json_pack("{s:s, s:s, s:{s:s}, s:{s:{s:s, s:s}, s:{s:s, s:s}}}", "apiVersion",
+                     "v1", "kind", "Node", "metadata", "name", name, "status", "capacity",
+                     KEY_GPU_MEM, units, KEY_GPU_COUNT, cards, "allocatable", KEY_GPU_MEM,
+                     units, KEY_GPU_COUNT, cards);
+}
+
+/* A pod that is there already. */
+static json_t *resident(const char *on, const char *units)
+{
+    cleanup_free char *name = xasprintf("on-%s", on);
+    return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}},"
+                     " s:{s:s, s:[{s:s, s:s, s:{s:{s:s}}}]}}",
+                     "apiVersion", "v1", "kind", "Pod", "metadata", "name", name,
+                     "namespace", "default", "annotations", KEY_MEM_IDX, "0", "spec",
+                     "nodeName", on, "containers", "name", "c", "image", "i", "resources",
+                     "limits", KEY_GPU_MEM, units);
+}
+
+/* The pod of a sample; of a Deployment the one that it would make. New. */
+static json_t *pod_of(const json_t *object)
+{
+    json_t *pod = json_deep_copy(object);
+    if (strcmp(str_at(object, "kind"), "Deployment") == 0) {
+        json_decref(pod);
+        pod = json_deep_copy(at(object, "spec/template"));
+        json_object_set_new(pod, "apiVersion", json_string("v1"));
+        json_object_set_new(pod, "kind", json_string("Pod"));
+        json_object_del(at(pod, "metadata"), "creationTimestamp");
+        json_object_set(at(pod, "metadata"), "name", at(object, "metadata/name"));
+        json_object_set(at(pod, "metadata"), "namespace",
+                        at(object, "metadata/namespace"));
+    }
+    json_object_set_new(at(pod, "metadata"), "uid",
+                        json_sprintf("uid-%s", str_at(pod, "metadata/name")));
+    return pod;
+}
+
+static void post(const struct world *w, const char *verb, const json_t *body,
+                 json_t **answer)
+{
+    cleanup_free char *text = json_dumps(body, 0);
+    ck_assert_uint_eq(ask(w->port, "POST", verb, text, answer), 200);
+}
+
+static void check_sample(const struct world *w, const struct sample *s, json_t *pod)
+{
+    cleanup_json json_t *fits = NULL, *bound = NULL, *now = NULL;
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", s->name);
+    load(w, json_incref(pod));
+    cleanup_json json_t *args =
+        json_pack("{s:O, s:[s, s]}", "Pod", pod, "NodeNames", "no-gpu", s->name);
+    post(w, "/filter", args, &fits);
+    ck_assert_uint_eq(json_array_size(at(fits, "NodeNames")), 1);
+    ck_assert_str_eq(json_string_value(at(fits, "NodeNames/0")), s->name);
+    cleanup_json json_t *bind =
+        json_pack("{s:s, s:s, s:O, s:s}", "PodName", s->name, "PodNamespace", "default",
+                  "PodUID", at(pod, "metadata/uid"), "Node", s->name);
+    post(w, "/bind", bind, &bound);
+    ck_assert_str_eq(str_at(bound, "Error"), "");
+    ck_assert_uint_eq(ask(w->api, "GET", path, "", &now), 200);
+    ck_assert_str_eq(str_at(now, "metadata/annotations/" KEY_MEM_IDX), s->cards);
+    ck_assert_str_eq(str_at(now, "metadata/annotations/" KEY_MEM_POD), s->units);
+}
+
+static bool is_known(const struct world *w, const char *name, bool resident)
+{
+    cleanup_json json_t *all = NULL;
+    cleanup_free char *path = xasprintf("/inspect/%s", name);
+    if (ask(w->port, "GET", path, "", &all) != 200)
+        return false;
+    return at(all, "nodes/0/devs/1") &&
+           (!resident || json_array_size(at(all, "nodes/0/devs/0/pods")) == 1);
+}
+
+/* The extender may bind, and has heard of every node and who is on it. */
+static bool is_ready(void *ctx)
+{
+    const struct world *w = ctx;
+    cleanup_json json_t *all = NULL;
+    ask(w->port, "GET", "/inspect", "", &all);
+    bool ready = json_is_true(at(all, "leader"));
+    for (size_t i = 0; i < ARRAY_LEN(samples); i++)
+        ready = ready && is_known(w, samples[i].name, samples[i].first);
+    return ready;
+}
+
+static void world_start(struct world *w)
+{
+    w->dir = temp_dir();
+    w->api = start_sim(&w->sim, w->dir, ARGV("--load", "manifests/lease.yaml"));
+    load(w, node("no-gpu", "0", "0"));
+    for (size_t i = 0; i < ARRAY_LEN(samples); i++) {
+        load(w, node(samples[i].name, "32", "2"));
+        if (samples[i].first)
+            load(w, resident(samples[i].name, samples[i].first));
+    }
+    w->port = start_extender(&w->extender, w->dir, w->api);
+    ck_assert(program_until(is_ready, w));
+}
+
+static void world_stop(struct world *w)
+{
+    program_stop(&w->extender);
+    program_stop(&w->sim);
+    temp_dir_remove(w->dir);
+    free(w->dir);
+}
+
+START_TEST(each_sample_gets_what_it_says)
+{
+    struct world w;
+    glob_t files;
+    cleanup_json json_t *all = json_array();
+    size_t i, k, seen = 0;
+    json_t *j;
+    ck_assert_int_eq(glob("manifests/samples/*.yaml", 0, NULL, &files), 0);
+    for (i = 0; i < files.gl_pathc; i++)
+        manifest_read(all, files.gl_pathv[i]);
+    globfree(&files);
+    world_start(&w);
+    json_array_foreach(all, i, j)
+    {
+        const char *name = str_at(j, "metadata/name");
+        if (strcmp(str_at(j, "kind"), "NetworkPolicy") == 0)
+            continue;
+        for (k = 0; k < ARRAY_LEN(samples) && strcmp(samples[k].name, name) != 0; k++)
+            ;
+        ck_assert_msg(k < ARRAY_LEN(samples), "nothing is expected of %s", name);
+        cleanup_json json_t *pod = pod_of(j);
+        check_sample(&w, &samples[k], pod);
+        seen++;
+    }
+    ck_assert_uint_eq(seen, ARRAY_LEN(samples));
+    world_stop(&w);
+}
+
+UNIT_MAIN("samples", each_sample_gets_what_it_says)
