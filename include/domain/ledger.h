@@ -96,10 +96,11 @@ struct ledger_node {
     uint32_t id;                     /* place in the dense array of nodes */
     uint64_t generation;             /* changes with what is promised and what can be */
     struct ledger_pod *pods;         /* with a promise here, or bound here without one */
-    struct ledger_node_facts *facts; /* what the objects said */
+    struct ledger_node_facts *facts; /* what the objects said; NULL: the slot is free */
 
-    char name_bytes[];
+    char name_bytes[64]; /* a longer name is elsewhere */
 };
+_Static_assert(sizeof(struct ledger_node) == 3 * 64, "see above");
 
 /* A part of a promise: memory on one card. */
 struct ledger_share {

@@ -54,13 +54,17 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
  */
 struct map_slot {
     uint64_t hash;
-    struct span key;
     void *value; /* NULL: free */
 };
 
-void map_init(struct map *m, uint64_t seed)
+void map_init(struct map *m, uint64_t seed, size_t key_at)
 {
-    *m = (struct map){.seed = seed};
+    *m = (struct map){.seed = seed, .key_at = key_at};
+}
+
+static struct span key_of(const struct map *m, const void *value)
+{
+    return *(const struct span *)((const char *)value + m->key_at);
 }
 
 void map_fini(struct map *m)
@@ -75,7 +79,7 @@ static struct map_slot *find(const struct map *m, uint64_t hash, struct span key
     size_t mask = m->cap - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
         struct map_slot *slot = &m->slots[i];
-        if (!slot->value || (slot->hash == hash && span_eq(slot->key, key)))
+        if (!slot->value || (slot->hash == hash && span_eq(key_of(m, slot->value), key)))
             return slot;
     }
 }
@@ -100,7 +104,7 @@ static const struct map_slot *find_hash(const struct map *m, uint64_t hash)
 }
 
 static void get_batch(const struct map *m, const struct span *keys, size_t n,
-                      void **values)
+                      size_t ahead, void **values)
 {
     uint64_t hashes[MAP_BATCH];
     const struct map_slot *slots[MAP_BATCH];
@@ -110,24 +114,25 @@ static void get_batch(const struct map *m, const struct span *keys, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         slots[i] = find_hash(m, hashes[i]);
-        __builtin_prefetch(slots[i]->value);
-        __builtin_prefetch(slots[i]->key.p);
+        for (size_t at = 0; at < ahead; at += 64)
+            __builtin_prefetch((const char *)slots[i]->value + at);
     }
     for (size_t i = 0; i < n; i++) {
-        if (slots[i]->value && !span_eq(slots[i]->key, keys[i]))
+        if (slots[i]->value && !span_eq(key_of(m, slots[i]->value), keys[i]))
             slots[i] = find(m, hashes[i], keys[i]);
         values[i] = slots[i]->value;
     }
 }
 
-void map_get_many(const struct map *m, const struct span *keys, size_t n, void **values)
+void map_get_many(const struct map *m, const struct span *keys, size_t n, size_t ahead,
+                  void **values)
 {
     if (!m->n) {
         memset(values, 0, n * sizeof *values);
         return;
     }
     for (size_t i = 0; i < n; i += MAP_BATCH)
-        get_batch(m, keys + i, n - i < MAP_BATCH ? n - i : MAP_BATCH, values + i);
+        get_batch(m, keys + i, n - i < MAP_BATCH ? n - i : MAP_BATCH, ahead, values + i);
 }
 
 static void grow(struct map *m)
@@ -137,19 +142,20 @@ static void grow(struct map *m)
     m->slots = xcalloc(m->cap, sizeof *m->slots);
     for (size_t i = 0; i < old.cap; i++)
         if (old.slots[i].value)
-            *find(m, old.slots[i].hash, old.slots[i].key) = old.slots[i];
+            *find(m, old.slots[i].hash, key_of(m, old.slots[i].value)) = old.slots[i];
     free(old.slots);
 }
 
-void map_set(struct map *m, struct span key, void *value)
+void map_set(struct map *m, void *value)
 {
     assert(value);
+    struct span key = key_of(m, value);
     if (m->n + 1 > m->cap / 4 * 3)
         grow(m);
     uint64_t hash = hash_key(m, key);
     struct map_slot *slot = find(m, hash, key);
     m->n += !slot->value;
-    *slot = (struct map_slot){hash, key, value};
+    *slot = (struct map_slot){hash, value};
 }
 
 void *map_remove(struct map *m, struct span key)

@@ -27,7 +27,7 @@ struct core *core_new(const struct core_settings *settings)
     core->lease_name = xstrdup(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
-    map_init(&core->ops_by_uid, settings->seed);
+    map_init(&core->ops_by_uid, settings->seed, offsetof(struct op, uid));
     return core;
 }
 

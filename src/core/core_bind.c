@@ -66,7 +66,7 @@ static struct op *op_new(struct core *core, struct span uid, struct span ns,
         core->ops->prev = op;
     core->ops = op;
     core->n_ops++;
-    map_set(&core->ops_by_uid, op->uid, op);
+    map_set(&core->ops_by_uid, op);
     return op;
 }
 

@@ -15,8 +15,8 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     struct ledger *l = xcalloc(1, sizeof *l);
     assert(settings->unit_mib > 0);
     l->settings = *settings;
-    map_init(&l->nodes_by_name, seed);
-    map_init(&l->pods_by_uid, seed ^ 0x5bd1e995);
+    map_init(&l->nodes_by_name, seed, offsetof(struct ledger_node, name));
+    map_init(&l->pods_by_uid, seed ^ 0x5bd1e995, offsetof(struct ledger_pod, uid));
     return l;
 }
 
@@ -38,7 +38,13 @@ static void scv_clear(struct ledger_node_facts *f)
     f->sample_s = 0;
 }
 
-static void node_free(struct ledger_node *node)
+static struct ledger_node *node_at(const struct ledger *l, size_t slot)
+{
+    return &l->chunks[slot / LEDGER_CHUNK][slot % LEDGER_CHUNK];
+}
+
+/* Leaves a free slot behind. */
+static void node_fini(struct ledger_node *node)
 {
     departures_clear(node->facts);
     scv_clear(node->facts);
@@ -46,7 +52,9 @@ static void node_free(struct ledger_node *node)
     free(node->facts->listed);
     free(node->facts);
     free(node->cards);
-    free(node);
+    if (node->name.p != node->name_bytes)
+        free((char *)node->name.p);
+    *node = (struct ledger_node){0};
 }
 
 void ledger_free(struct ledger *l)
@@ -55,11 +63,13 @@ void ledger_free(struct ledger *l)
         return;
     ledger_pods_free(l);
     for (size_t i = 0; i < l->n_nodes; i++)
-        if (l->nodes[i])
-            node_free(l->nodes[i]);
+        if (node_at(l, i)->facts)
+            node_fini(node_at(l, i));
+    for (size_t i = 0; i < l->n_chunks; i++)
+        free(l->chunks[i]);
     map_fini(&l->nodes_by_name);
     map_fini(&l->pods_by_uid);
-    free(l->nodes);
+    free(l->chunks);
     free(l->free_slots);
     free(l->classes);
     free(l);
@@ -80,7 +90,7 @@ const struct ledger_node *ledger_node_find(const struct ledger *l, struct span n
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
                        const struct ledger_node **nodes)
 {
-    map_get_many(&l->nodes_by_name, names, n, (void **)nodes);
+    map_get_many(&l->nodes_by_name, names, n, sizeof **nodes, (void **)nodes);
 }
 
 uint32_t ledger_node_slots(const struct ledger *l)
@@ -90,7 +100,25 @@ uint32_t ledger_node_slots(const struct ledger *l)
 
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
 {
-    return l->nodes[slot];
+    const struct ledger_node *node = node_at(l, slot);
+    return node->facts ? node : NULL;
+}
+
+static struct ledger_node *node_new(struct ledger *l)
+{
+    size_t slot = l->n_nodes;
+    if (l->n_free_slots) {
+        slot = l->free_slots[--l->n_free_slots];
+    } else if (slot == l->n_chunks * LEDGER_CHUNK) {
+        MEM_GROW(l->chunks, l->chunks_cap, l->n_chunks + 1);
+        l->chunks[l->n_chunks++] =
+            xzalloc_line(LEDGER_CHUNK * sizeof(struct ledger_node));
+    }
+    l->n_nodes += slot == l->n_nodes;
+    struct ledger_node *node = node_at(l, slot);
+    node->id = (uint32_t)slot;
+    node->facts = xcalloc(1, sizeof *node->facts);
+    return node;
 }
 
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
@@ -98,18 +126,14 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name)
     struct ledger_node *node = map_get(&l->nodes_by_name, name);
     if (node)
         return node;
-    node = xzalloc_line(sizeof *node + name.n + 1);
-    node->facts = xcalloc(1, sizeof *node->facts);
-    memcpy(node->name_bytes, name.p, name.n);
-    node->name = (struct span){node->name_bytes, name.n};
-    if (l->n_free_slots) {
-        node->id = l->free_slots[--l->n_free_slots];
+    node = node_new(l);
+    if (name.n < sizeof node->name_bytes) {
+        memcpy(node->name_bytes, name.p, name.n);
+        node->name = (struct span){node->name_bytes, name.n};
     } else {
-        MEM_GROW(l->nodes, l->nodes_cap, l->n_nodes + 1);
-        node->id = (uint32_t)l->n_nodes++;
+        node->name = (struct span){xmemdup0(name.p, name.n), name.n};
     }
-    l->nodes[node->id] = node;
-    map_set(&l->nodes_by_name, node->name, node);
+    map_set(&l->nodes_by_name, node);
     node->state = NODE_UNKNOWN;
     return node;
 }
@@ -122,10 +146,9 @@ void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node)
     if (node->pods || node->nominated)
         return;
     map_remove(&l->nodes_by_name, node->name);
-    l->nodes[node->id] = NULL;
     MEM_GROW(l->free_slots, l->free_slots_cap, l->n_free_slots + 1);
     l->free_slots[l->n_free_slots++] = node->id;
-    node_free(node);
+    node_fini(node);
 }
 
 static struct ledger_node *object_seen(struct ledger *l, struct span name,
@@ -248,8 +271,8 @@ void ledger_unhealthy_gone(struct ledger *l, struct span node)
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 {
     for (size_t i = 0; i < l->n_nodes; i++) {
-        struct ledger_node *node = l->nodes[i];
-        if (node && node->facts->has[kind] && node->facts->seen[kind] != list)
+        struct ledger_node *node = node_at(l, i);
+        if (node->facts && node->facts->has[kind] && node->facts->seen[kind] != list)
             object_gone(l, node, kind);
     }
 }

@@ -167,7 +167,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     pod->uid = (struct span){pod->strings, meta->uid.n};
     pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
     pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};
-    map_set(&l->pods_by_uid, pod->uid, pod);
+    map_set(&l->pods_by_uid, pod);
 
     pod->next_all = l->pods;
     if (l->pods)

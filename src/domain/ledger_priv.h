@@ -34,11 +34,16 @@ struct ledger_node_facts {
     size_t n_departures, departures_cap;
 };
 
+/* Nodes lie close together, or reading thousands of them would take a page table walk
+ * for each. They never move. */
+enum { LEDGER_CHUNK = 64 };
+
 struct ledger {
     struct ledger_settings settings;
     struct map nodes_by_name, pods_by_uid;
-    struct ledger_node **nodes; /* by slot; NULL: free */
-    size_t n_nodes, nodes_cap;
+    struct ledger_node **chunks; /* of LEDGER_CHUNK slots each, side by side */
+    size_t n_chunks, chunks_cap;
+    size_t n_nodes; /* slots in use, now or once */
     uint32_t *free_slots;
     size_t n_free_slots, free_slots_cap;
     struct ledger_pod *pods;    /* all, newest first */

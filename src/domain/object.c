@@ -49,18 +49,18 @@ static bool may_stand_in_name(unsigned char c)
     return c > ' ' && c != 0x7f && c != '"' && c != '/' && c != '\\';
 }
 
-/* The same for eight bytes at once: each term has a top bit set when a byte is wrong. */
-static bool eight_may_stand_in_name(const char *p)
+/* The same for sixteen bytes at once. */
+typedef unsigned char bytes16 __attribute__((vector_size(16)));
+
+static bool all_may_stand_in_name(const char *first8, const char *last8)
 {
-    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    uint64_t del = v ^ (ones * 0x7f), quote = v ^ (ones * '"'), slash = v ^ (ones * '/'),
-             back = v ^ (ones * '\\');
-    uint64_t wrong = ((v - ones * 0x21) & ~v) | ((del - ones) & ~del) |
-                     ((quote - ones) & ~quote) | ((slash - ones) & ~slash) |
-                     ((back - ones) & ~back);
-    return !(wrong & tops);
+    bytes16 v;
+    uint64_t wrong[2];
+    memcpy(&v, first8, 8);
+    memcpy((char *)&v + 8, last8, 8);
+    v = (bytes16)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') | (v == '\\'));
+    memcpy(wrong, &v, sizeof wrong);
+    return !(wrong[0] | wrong[1]);
 }
 
 bool object_is_name(struct span name)
@@ -73,10 +73,13 @@ bool object_is_name(struct span name)
                 return false;
         return true;
     }
-    for (size_t i = 0; i + 8 <= name.n; i += 8)
-        if (!eight_may_stand_in_name(name.p + i))
+    size_t i = 0;
+    for (; name.n - i > 16; i += 16)
+        if (!all_may_stand_in_name(name.p + i, name.p + i + 8))
             return false;
-    return eight_may_stand_in_name(name.p + name.n - 8); /* the rest, and some again */
+    /* What is left, from its beginning and from its end; they may overlap. */
+    return all_may_stand_in_name(name.n - i < 8 ? name.p + name.n - 8 : name.p + i,
+                                 name.p + name.n - 8);
 }
 
 void object_meta_check(struct jread *j, const struct object_meta *meta)

@@ -162,7 +162,7 @@ static void undo_init(struct undo *u, const struct store *s, uint64_t rv,
                       struct span from)
 {
     *u = (struct undo){0};
-    map_init(&u->by_key, 0);
+    map_init(&u->by_key, 0, offsetof(struct object, key));
     uint64_t first = sim_store_seq_after(s, rv);
     if (first < s->next_seq)
         u->events = xcalloc(s->next_seq - first, sizeof *u->events);
@@ -170,7 +170,7 @@ static void undo_init(struct undo *u, const struct store *s, uint64_t rv,
         struct event *e = slot(s, seq);
         if (span_cmp(e->now->key, from) < 0 || map_get(&u->by_key, e->now->key))
             continue;
-        map_set(&u->by_key, e->now->key, e);
+        map_set(&u->by_key, e->now);
         u->events[u->n++] = e;
     }
     if (u->n)

@@ -15,14 +15,12 @@
  * of fixed depth; a frame that ends moves its items into the arena.
  */
 
-enum { MAPPED_FROM = 16 }; /* keys; above, duplicates are looked for in a table */
-
 struct frame {
     struct yaml_node *node;
     struct yaml_node **items;
     struct span *keys;
     size_t items_cap, keys_cap, n_keys;
-    struct map seen; /* of the keys, once there are many */
+    struct map seen; /* the nodes of the keys */
 };
 
 struct reader {
@@ -112,27 +110,9 @@ static int push(struct reader *r, const yaml_event_t *e, struct yaml_node *node,
         return fail_at(r, e, err, "a tag that is not known");
     if (r->depth == YAML_MAX_DEPTH)
         return fail_at(r, e, err, "nested too deeply");
-    r->frames[r->depth++] = (struct frame){.node = node};
+    r->frames[r->depth] = (struct frame){.node = node};
+    map_init(&r->frames[r->depth++].seen, r->seed, offsetof(struct yaml_node, text));
     return 0;
-}
-
-static bool seen_before(struct reader *r, struct frame *f, struct span key)
-{
-    if (f->n_keys < MAPPED_FROM) {
-        for (size_t i = 0; i < f->n_keys; i++)
-            if (span_eq(f->keys[i], key))
-                return true;
-        return false;
-    }
-    if (f->n_keys == MAPPED_FROM) {
-        map_init(&f->seen, r->seed);
-        for (size_t i = 0; i < f->n_keys; i++)
-            map_set(&f->seen, f->keys[i], f);
-    }
-    if (map_get(&f->seen, key))
-        return true;
-    map_set(&f->seen, key, f);
-    return false;
 }
 
 static int add_key(struct reader *r, const yaml_event_t *e, struct err *err)
@@ -147,9 +127,10 @@ static int add_key(struct reader *r, const yaml_event_t *e, struct err *err)
         return fail_at(r, e, err, "a key is empty");
     if (node->plain && span_eq(node->text, SPAN("<<")))
         return fail_at(r, e, err, "merge keys are not allowed");
-    if (seen_before(r, f, node->text))
+    if (map_get(&f->seen, node->text))
         return err_set(err, ERR_INVALID, "%s:%u: key \"%.*s\" stands here twice",
                        r->y->name, node->line, SPAN_ARG(node->text));
+    map_set(&f->seen, node);
     MEM_GROW(f->keys, f->keys_cap, f->n_keys + 1);
     f->keys[f->n_keys++] = node->text;
     return 0;
