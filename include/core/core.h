@@ -126,7 +126,7 @@ struct core_input {
     /* ANSWER */
     uint64_t call;
     bool not_sent; /* certainly not a byte has left */
-    /* ... with `pod` (GET_POD) or `lease` (LEASE_GET, LEASE_PUT) when there is one */
+    /* ... with `pod` (GET_POD) or `lease` (LEASE_GET, LEASE_WRITE) when there is one */
 };
 
 /* Outputs. Strings live until core_outputs_reset. */
@@ -137,7 +137,7 @@ enum core_output_type {
     CORE_CALL_BIND,      /* POST the Binding */
     CORE_CALL_GET_POD,   /* GET, consistently */
     CORE_CALL_LEASE_GET, /* GET, consistently */
-    CORE_CALL_LEASE_PUT, /* PUT, or POST when `create` */
+    CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
     CORE_CALL_MARK_ROOM, /* PATCH the Node's annotation gpushare/room-since to `value` */
     CORE_REPLY,          /* answer of a bind */
     CORE_NOTE,           /* something an operator may want to know */
@@ -153,7 +153,7 @@ struct core_output {
     const char *ns, *name, *uid, *node;
     const char *annotations; /* CALL_BIND: a JSON object, or NULL */
     int64_t send_by_ms;      /* CALL_BIND: monotonic; later it must not be sent */
-    const char *body;        /* LEASE_PUT: the Lease as JSON */
+    const char *body;        /* LEASE_WRITE: the Lease as JSON */
     bool create;
     const char *value;
 

@@ -71,7 +71,7 @@ static void put(struct step *s, bool give_back)
     lock->state = LOCK_PUTTING;
     lock->sent_ms = s->now.mono_ms;
     const char *text = out_str(s, buf_span(&body));
-    struct core_output *o = call(s, CORE_CALL_LEASE_PUT);
+    struct core_output *o = call(s, CORE_CALL_LEASE_WRITE);
     o->body = text;
     o->create = !lock->known;
 }

@@ -19,7 +19,7 @@ bool call_is(const struct core_output *output)
     case CORE_CALL_BIND:
     case CORE_CALL_GET_POD:
     case CORE_CALL_LEASE_GET:
-    case CORE_CALL_LEASE_PUT:
+    case CORE_CALL_LEASE_WRITE:
     case CORE_CALL_MARK_ROOM:
         return true;
     default:
@@ -84,6 +84,23 @@ static void mark_request(const struct core_output *call, struct arena *a,
     r->body = arena_copy(a, buf_span(&body));
 }
 
+/* A patch leaves labels and annotations alone that others have put there. It names the
+ * version that it is for, so it conflicts where a PUT would. */
+static void lease_request(const struct core_output *call, struct arena *a,
+                          struct kube_request *r)
+{
+    if (call->create) {
+        r->method = "POST";
+        r->path = path(a, LEASES "%s/leases", call->ns);
+    } else {
+        r->method = "PATCH";
+        r->content_type = "application/merge-patch+json";
+        r->path = path(a, LEASES "%s/leases/%s", call->ns, call->name);
+    }
+    r->body = arena_copy(a, span_of(call->body));
+    r->timeout_ms = LEASE_MS;
+}
+
 void call_request(const struct core_output *call, struct arena *a, struct kube_request *r)
 {
     *r = (struct kube_request){.method = "GET", .timeout_ms = CALL_MS};
@@ -98,12 +115,8 @@ void call_request(const struct core_output *call, struct arena *a, struct kube_r
         r->path = path(a, LEASES "%s/leases/%s", call->ns, call->name);
         r->timeout_ms = LEASE_MS;
         break;
-    case CORE_CALL_LEASE_PUT:
-        r->method = call->create ? "POST" : "PUT";
-        r->path = call->create ? path(a, LEASES "%s/leases", call->ns)
-                               : path(a, LEASES "%s/leases/%s", call->ns, call->name);
-        r->body = arena_copy(a, span_of(call->body));
-        r->timeout_ms = LEASE_MS;
+    case CORE_CALL_LEASE_WRITE:
+        lease_request(call, a, r);
         break;
     default:
         mark_request(call, a, r);
@@ -117,7 +130,7 @@ static void read_body(const struct core_output *call, struct span body, struct a
     struct jread j;
     struct err err;
     bool pod = call->type == CORE_CALL_GET_POD;
-    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_PUT;
+    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE;
     if (!pod && !lease)
         return;
     jread_init(&j, body.p, body.n);

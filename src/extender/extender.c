@@ -54,7 +54,7 @@ static void stream(void *ctx, const struct core_output *output)
 static void defer(void *ctx, const struct core_output *call)
 {
     struct extender *e = ctx;
-    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_PUT;
+    bool lease = call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE;
     worker_add(lease                               ? e->leases
                : call->type == CORE_CALL_MARK_ROOM ? e->marks
                                                    : e->checks,

@@ -9,8 +9,12 @@ enum {
     PAGE_LIMIT = 500,
     ITEM_MAX = 32 << 20, /* etcd keeps 1.5 MiB; the JSON form is larger */
     ERROR_BODY_MAX = 64 << 10,
-    WATCH_MIN_S = 300,    /* how long a watch is asked for: 5 to 10 minutes */
-    STALL_MS = 90 * 1000, /* a watch with bookmarks is never silent for so long */
+    /* How long a watch is asked for: 50 to 75 seconds. Bookmarks are no sign of life: an
+     * API server sends none while nothing of the kind has changed. The end of a watch is
+     * one, and starting the next costs a request. */
+    WATCH_MIN_S = 50,
+    WATCH_MORE_S = 25,
+    STALL_MS = 90 * 1000, /* no answer is ever silent for so long */
 };
 
 /* Pods that are over hold nothing, so they are neither listed nor watched; one that ends
@@ -47,7 +51,7 @@ void feed_request(const struct feed *f, bool gzip, struct arena *a,
     cleanup_buf struct buf path = {0};
     buf_adds(&path, paths[f->kind]);
     if (f->watch) {
-        uint64_t spread = hash_bytes(0, &f->run, sizeof f->run) % WATCH_MIN_S;
+        uint64_t spread = hash_bytes(0, &f->run, sizeof f->run) % WATCH_MORE_S;
         buf_adds(&path, "watch=1&allowWatchBookmarks=true&timeoutSeconds=");
         buf_add_i64(&path, WATCH_MIN_S + (int64_t)spread);
         buf_adds(&path, "&resourceVersion=");

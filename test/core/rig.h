@@ -120,7 +120,7 @@ static inline void rig_new(struct rig *r, struct core_settings settings)
 static inline void rig_lead(struct rig *r)
 {
     rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_GET).call, "", "1");
-    rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_PUT).call, "me", "2");
+    rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_WRITE).call, "me", "2");
     for (int kind = 0; kind < CORE_KINDS; kind++)
         rig_list_end(r, (enum core_kind)kind);
     core_outputs_reset(&r->out);
@@ -151,10 +151,10 @@ static inline void rig_pass(struct rig *r, int64_t ms)
 {
     for (int64_t t = 0; t < ms; t += 100) {
         rig_tick(r, ms - t < 100 ? ms - t : 100);
-        if (rig_count(r, CORE_CALL_LEASE_PUT)) {
+        if (rig_count(r, CORE_CALL_LEASE_WRITE)) {
             char version[32];
             snprintf(version, sizeof version, "l%lld", (long long)r->now.mono_ms);
-            rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_PUT).call, "me", version);
+            rig_answer_lease(r, rig_take(r, CORE_CALL_LEASE_WRITE).call, "me", version);
         }
     }
 }

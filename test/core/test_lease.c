@@ -27,7 +27,7 @@ START_TEST(a_free_lease_is_taken_before_the_pods_are_listed)
     ck_assert_str_eq(get.ns, "kube-system");
     ck_assert_str_eq(get.name, "gpushare-extender");
     rig_answer_lease(&r, get.call, "", "1");
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert(!put.create);
     struct lease written = object_lease(&r.arena, span_of(put.body));
     ck_assert_span_eq(written.holder, "me");
@@ -62,11 +62,11 @@ START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
         rig_tick(&r, 100);
         if (rig_count(&r, CORE_CALL_LEASE_GET))
             rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     }
     rig_tick(&r, 100);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
-    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, "me", "2");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
     ck_assert(core_is_leader(r.core));
     ck_assert(!may_bind());
     ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_PODS);
@@ -86,7 +86,7 @@ START_TEST(a_renewed_lease_is_held_longer)
         if (rig_count(&r, CORE_CALL_LEASE_GET))
             rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other",
                              version);
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     }
     rig_free(&r);
 }
@@ -101,11 +101,11 @@ START_TEST(an_absent_lease_may_be_somebodys_for_its_time)
         rig_tick(&r, 1);
         if (rig_count(&r, CORE_CALL_LEASE_GET))
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     }
     rig_tick(&r, 1);
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert(put.create);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "");
     rig_free(&r);
@@ -150,13 +150,13 @@ START_TEST(the_lease_is_renewed_with_its_version)
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     struct lease lease = object_lease(&r.arena, span_of(put.body));
     ck_assert_span_eq(lease.meta.version, "2");
     ck_assert_span_eq(lease.holder, "me");
     rig_answer_lease(&r, put.call, "me", "3");
     rig_tick(&r, CORE_RENEW_MS);
-    put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "3");
     rig_free(&r);
 }
@@ -167,10 +167,10 @@ START_TEST(a_lost_renewal_is_looked_into_and_made_again)
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_TIMEOUT);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_TIMEOUT);
     rig_tick(&r, 500);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "9");
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).meta.version, "9");
     rig_answer_lease(&r, put.call, "me", "10");
     ck_assert(may_bind());
@@ -184,7 +184,7 @@ START_TEST(who_lost_the_lease_binds_no_more)
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_CONFLICT);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_CONFLICT);
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "9");
     ck_assert(!core_is_leader(r.core));
     ck_assert(!may_bind());
@@ -197,10 +197,10 @@ START_TEST(a_deleted_lease_is_made_again_by_its_holder)
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
-    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_PUT).call, ERR_NOT_FOUND);
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_NOT_FOUND);
     rig_tick(&r, 500);
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert(put.create);
     rig_answer_lease(&r, put.call, "me", "1");
     ck_assert(may_bind());
@@ -213,13 +213,13 @@ START_TEST(who_could_not_renew_in_time_makes_no_lease_of_his_own)
     start();
     rig_lead(&r);
     rig_tick(&r, CORE_RENEW_MS);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     rig_tick(&r, CORE_LEASE_MS); /* paused; somebody else held it and it was deleted */
     rig_answer(&r, put.call, ERR_TIMEOUT);
     ck_assert(!core_is_leader(r.core));
     rig_tick(&r, 500);
     rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_NOT_FOUND);
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     rig_free(&r);
 }
 END_TEST
@@ -234,11 +234,11 @@ START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
     rig_step(&r, (struct core_input){.type = CORE_STOP});
     ck_assert(!core_stopped(r.core));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     rig_bind(&r, 2, "b", "n1");
     ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_UNAVAILABLE);
     rig_answer(&r, bind.call, ERR_NONE);
-    struct core_output put = rig_take(&r, CORE_CALL_LEASE_PUT);
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
     ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
     ck_assert(!core_stopped(r.core));
     rig_answer_lease(&r, put.call, "", "9");
@@ -255,7 +255,7 @@ START_TEST(who_never_held_it_has_nothing_to_give_back)
     rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
     rig_step(&r, (struct core_input){.type = CORE_STOP});
     ck_assert(core_stopped(r.core));
-    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_PUT), 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
     rig_free(&r);
 }
 END_TEST

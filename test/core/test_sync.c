@@ -193,7 +193,7 @@ START_TEST(the_due_time_is_never_missed)
             r.now.mono_ms = due == INT64_MAX ? r.now.mono_ms + 1000 : due;
         rig_tick(&r, 0);
         for (size_t k = 0; k < r.out.n; k++)
-            if (r.out.items[k].type == CORE_CALL_LEASE_PUT)
+            if (r.out.items[k].type == CORE_CALL_LEASE_WRITE)
                 rig_answer_lease(&r, r.out.items[k].call, "me", "5");
         core_outputs_reset(&r.out);
         ck_assert_int_gt(core_due(r.core), r.now.mono_ms);

@@ -42,7 +42,7 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
                  "\"1\"},\"spec\":{}}");
-    if (call->type == CORE_CALL_LEASE_PUT)
+    if (call->type == CORE_CALL_LEASE_WRITE)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
                  "\"2\"},\"spec\":{\"holderIdentity\":\"me\"}}");
@@ -72,7 +72,7 @@ static inline void rig_perform(void *ctx, const struct core_output *call,
 static inline void rig_defer(void *ctx, const struct core_output *o)
 {
     struct store_rig *rig = ctx;
-    if (rig->perform && o->type == CORE_CALL_LEASE_PUT) {
+    if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
         /* Many threads, and nobody to settle: renewals are answered on the spot. */
         struct call_answer answer;
         cleanup_arena struct arena a = {0};

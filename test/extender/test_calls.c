@@ -43,10 +43,12 @@ START_TEST(the_other_calls)
     call_request(&lease, &a, &r);
     ck_assert_str_eq(r.path,
                      "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l");
-    lease.type = CORE_CALL_LEASE_PUT;
+    lease.type = CORE_CALL_LEASE_WRITE;
     lease.body = "{}";
     call_request(&lease, &a, &r);
-    ck_assert_str_eq(r.method, "PUT");
+    ck_assert_str_eq(r.method, "PATCH"); /* keeps what others have put there */
+    ck_assert_str_eq(r.content_type, "application/merge-patch+json");
+    ck_assert_span_eq(r.body, "{}");
     lease.create = true;
     call_request(&lease, &a, &r);
     ck_assert_str_eq(r.method, "POST");

@@ -164,7 +164,7 @@ START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
     rig.perform = NULL;
     ck_assert(!store_stop(rig.store, 50)); /* nobody makes the deferred call */
     ck_assert_uint_eq(rig.n_deferred, 1);
-    ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_PUT);
+    ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_WRITE);
     ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
     rig_stop(&rig);
 }

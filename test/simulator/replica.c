@@ -596,7 +596,7 @@ static void on_server(struct world *w, void *arg)
 static void send_copy(struct world *w, struct wire *wire)
 {
     bool bind = wire->call->type == CORE_CALL_BIND;
-    bool lease = wire->call->type == CORE_CALL_LEASE_PUT;
+    bool lease = wire->call->type == CORE_CALL_LEASE_WRITE;
     if (lease && w->now_ms < wire->r->lease_trouble_until && !chance(w, 100))
         return;
     int64_t arrives = w->now_ms + network_delay(w);
