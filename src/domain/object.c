@@ -51,15 +51,16 @@ static bool may_stand_in_name(unsigned char c)
 
 /* The same for sixteen bytes at once. */
 typedef unsigned char bytes16 __attribute__((vector_size(16)));
+typedef uint64_t words2 __attribute__((vector_size(16)));
 
 static bool all_may_stand_in_name(const char *first8, const char *last8)
 {
-    bytes16 v;
-    uint64_t wrong[2];
-    memcpy(&v, first8, 8);
-    memcpy((char *)&v + 8, last8, 8);
-    v = (bytes16)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') | (v == '\\'));
-    memcpy(wrong, &v, sizeof wrong);
+    uint64_t first, last;
+    memcpy(&first, first8, 8);
+    memcpy(&last, last8, 8);
+    bytes16 v = (bytes16)(words2){first, last};
+    words2 wrong = (words2)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') |
+                            (v == '\\'));
     return !(wrong[0] | wrong[1]);
 }
 
