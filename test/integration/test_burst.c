@@ -14,6 +14,7 @@ enum outcome { PENDING, BOUND, REFUSED_BY_FILTER, REFUSED_BY_BIND };
 struct burst {
     struct sim sim;
     struct extender extender;
+    const char *prefix;       /* of the pods' names */
     const char *const *nodes; /* NULL at the end */
     int units;
     pthread_barrier_t start;
@@ -22,9 +23,9 @@ struct burst {
     int retries;
 };
 
-static void pod_name(char *name, size_t i)
+static void pod_name(const struct burst *b, char *name, size_t i)
 {
-    snprintf(name, 16, "p%02zu", i);
+    snprintf(name, 16, "%s%02zu", b->prefix, i);
 }
 
 /* Filters over all nodes. The first that passes, or NULL with what was answered. */
@@ -54,7 +55,7 @@ static void client(void *ctx, size_t i)
 {
     struct burst *b = ctx;
     char name[16];
-    pod_name(name, i);
+    pod_name(b, name, i);
     pthread_barrier_wait(&b->start);
     for (int k = 0; k < 100 && b->outcome[i] != BOUND; k++) {
         const char *node = pick(b, name, i, &b->why[i]);
@@ -70,18 +71,23 @@ static void client(void *ctx, size_t i)
     }
 }
 
+static void add_pods(struct burst *b)
+{
+    for (size_t i = 0; i < CLIENTS; i++) {
+        char name[16];
+        pod_name(b, name, i);
+        sim_add_pod(&b->sim, name, b->units);
+    }
+}
+
 static void burst_begin(struct burst *b, const char *const *nodes, int cards, int card,
                         int units)
 {
-    *b = (struct burst){.nodes = nodes, .units = units};
+    *b = (struct burst){.prefix = "p", .nodes = nodes, .units = units};
     sim_start(&b->sim, ARGV(NULL));
     for (size_t i = 0; nodes[i]; i++)
         sim_add_node(&b->sim, nodes[i], cards, card);
-    for (size_t i = 0; i < CLIENTS; i++) {
-        char name[16];
-        pod_name(name, i);
-        sim_add_pod(&b->sim, name, units);
-    }
+    add_pods(b);
     extender_start(&b->extender, &b->sim, ARGV(NULL));
     pthread_barrier_init(&b->start, NULL, CLIENTS);
 }
@@ -101,7 +107,7 @@ static int check_outcomes(struct burst *b)
     int bound = 0;
     for (size_t i = 0; i < CLIENTS; i++) {
         char name[16], path[64];
-        pod_name(name, i);
+        pod_name(b, name, i);
         snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
         cleanup_json json_t *pod = peer_json(&b->sim.api, "GET", path, NULL);
         bool has_node = *kit_str(pod, "spec.nodeName");
@@ -137,7 +143,7 @@ static void bind_blindly(void *ctx, size_t i)
 {
     struct burst *b = ctx;
     char name[16];
-    pod_name(name, i);
+    pod_name(b, name, i);
     pthread_barrier_wait(&b->start);
     b->outcome[i] =
         extender_bind(&b->extender, name, b->nodes[0], &b->why[i]) ? BOUND : PENDING;
@@ -192,13 +198,12 @@ START_TEST(room_that_comes_free_is_used)
     ck_assert_int_eq(check_outcomes(&b), 12);
     for (size_t i = 0; i < CLIENTS; i++) {
         char name[16];
-        pod_name(name, i);
-        if (b.outcome[i] == BOUND)
-            sim_delete_pod(&b.sim, name);
-        if (b.outcome[i] == BOUND)
-            sim_add_pod(&b.sim, name, 5);
+        pod_name(&b, name, i);
+        sim_delete_pod(&b.sim, name);
         b.outcome[i] = PENDING;
     }
+    b.prefix = "q";
+    add_pods(&b);
     oracle_agrees(&b.sim, &b.extender);
     kit_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
