@@ -8,7 +8,8 @@
 /*
  * What has been promised, from the API objects alone. It is written for this purpose and
  * shares nothing with the ledger: jansson reads, and a promise is what the first five
- * annotations say, as the Go extender would read them.
+ * annotations say, as the Go extender would read them. A pod without them counts on the
+ * card of a node that has only one.
  */
 
 enum { MIB_PER_UNIT = 1024 };
@@ -41,31 +42,6 @@ static const char *annotation(const json_t *pod, const char *key)
     return s ? s : "";
 }
 
-static void add_pod(json_t *sums, const json_t *pod)
-{
-    const char *node = kit_str(pod, "spec.nodeName");
-    cleanup_free char *cards = xstrdup(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
-    long units = atol(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
-    long n = 0;
-    for (const char *p = cards; *p; p++)
-        n += p == cards || *p == ',';
-    for (char *rest = cards, *card; (card = strsep(&rest, ",")) && *card;)
-        add(sums, node, card, units / n);
-}
-
-json_t *oracle_promised(const struct sim *s)
-{
-    cleanup_json json_t *pods = items(s, "/api/v1/pods");
-    json_t *sums = json_object(), *pod;
-    size_t i;
-    json_array_foreach(pods, i, pod)
-    {
-        if (holds(pod))
-            add_pod(sums, pod);
-    }
-    return sums;
-}
-
 /* Units that each card has, by its Scv. */
 static json_t *sizes(const struct sim *s)
 {
@@ -82,6 +58,53 @@ static json_t *sizes(const struct sim *s)
             add(sums, kit_str(scv, "metadata.name"), index,
                 json_integer_value(kit_at(card, "totalMemory")) / MIB_PER_UNIT);
         }
+    }
+    return sums;
+}
+
+static bool has_card(const json_t *size, const char *node, int card)
+{
+    cleanup_free char *key = xasprintf("%s/%d", node, card);
+    return json_object_get(size, key);
+}
+
+static long limit(const json_t *pod)
+{
+    size_t i;
+    json_t *c;
+    long sum = 0;
+    json_array_foreach(kit_at(pod, "spec.containers"), i, c)
+    {
+        json_t *limits = kit_at(c, "resources.limits");
+        const char *s = json_string_value(json_object_get(limits, "aliyun.com/gpu-mem"));
+        sum += s ? atol(s) : 0;
+    }
+    return sum;
+}
+
+static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
+{
+    const char *node = kit_str(pod, "spec.nodeName");
+    cleanup_free char *cards = xstrdup(annotation(pod, "ALIYUN_COM_GPU_MEM_IDX"));
+    long units = atol(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
+    long n = 0;
+    if (!*cards && has_card(size, node, 0) && !has_card(size, node, 1))
+        add(sums, node, "0", limit(pod));
+    for (const char *p = cards; *p; p++)
+        n += p == cards || *p == ',';
+    for (char *rest = cards, *card; (card = strsep(&rest, ",")) && *card;)
+        add(sums, node, card, units / n);
+}
+
+json_t *oracle_promised(const struct sim *s)
+{
+    cleanup_json json_t *pods = items(s, "/api/v1/pods"), *size = sizes(s);
+    json_t *sums = json_object(), *pod;
+    size_t i;
+    json_array_foreach(pods, i, pod)
+    {
+        if (holds(pod))
+            add_pod(sums, size, pod);
     }
     return sums;
 }
