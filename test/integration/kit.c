@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "support/raw.h"
 
@@ -83,15 +84,28 @@ void kit_pause(void)
 
 /* -- requests -- */
 
-void peer_init(struct peer *p, unsigned port)
+static void init(struct peer *p, const char *scheme, unsigned port, struct span ca)
 {
     char url[64];
     struct err err = {0};
-    snprintf(url, sizeof url, "http://127.0.0.1:%u", port);
+    snprintf(url, sizeof url, "%s://127.0.0.1:%u", scheme, port);
     struct httpc_config config = {
-        .url = url, .user_agent = "gpushare-test", .connect_ms = CALL_MS};
+        .url = url, .ca_pem = ca, .user_agent = "gpushare-test", .connect_ms = CALL_MS};
     *p = (struct peer){.port = port, .http = httpc_new(&config, &err)};
     ck_assert_msg(p->http != NULL, "%s", err.msg);
+}
+
+void peer_init(struct peer *p, unsigned port)
+{
+    init(p, "http", port, (struct span){0});
+}
+
+void peer_init_tls(struct peer *p, unsigned port, const char *ca)
+{
+    cleanup_buf struct buf pem = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(ca, 1 << 20, &pem, &err), err);
+    init(p, "https", port, buf_span(&pem));
 }
 
 void peer_fini(struct peer *p)
@@ -181,12 +195,32 @@ void sim_start(struct sim *s, const char *const *more)
 {
     start(&s->program, "kube-sim", ARGV("--port", "0", "--tick", "20ms"), more);
     peer_init(&s->api, program_port(&s->program, "listening on "));
+    s->authorization = NULL;
+    sim_add_lease(s);
+}
+
+void sim_start_secure(struct sim *s, const struct sim_security *how,
+                      const char *const *more)
+{
+    char port[16];
+    snprintf(port, sizeof port, "%u", how->port);
+    cleanup_free char *ca = xasprintf("%s/%s.crt", kit_dir, how->ca);
+    cleanup_free char *cert = xasprintf("%s/%s.crt", kit_dir, how->cert);
+    cleanup_free char *key = xasprintf("%s/%s.key", kit_dir, how->cert);
+    start(&s->program, "kube-sim",
+          ARGV("--port", port, "--tick", "20ms", "--cert", cert, "--key", key, "--token",
+               how->token),
+          more);
+    peer_init_tls(&s->api, program_port(&s->program, "listening on "), ca);
+    s->authorization = xasprintf("Bearer %s", how->token);
+    s->api.authorization = s->authorization;
     sim_add_lease(s);
 }
 
 void sim_stop(struct sim *s)
 {
     peer_fini(&s->api);
+    free(s->authorization);
     program_stop(&s->program);
 }
 

@@ -57,6 +57,8 @@ struct peer {
 };
 
 void peer_init(struct peer *p, unsigned port);
+/* With TLS; the server must show a certificate of this authority (a file). */
+void peer_init_tls(struct peer *p, unsigned port, const char *ca);
 void peer_fini(struct peer *p);
 /* Sends and returns the status; 0 when no answer came. The body of the answer replaces
  * what is in *reply. `body` NULL: none. From any thread. */
@@ -81,10 +83,19 @@ const char *kit_str(const json_t *j, const char *path); /* "" if there is none *
 struct sim {
     struct program program;
     struct peer api;
+    char *authorization; /* or NULL */
 };
 
 /* With further options, that end with NULL; then a free Lease and nothing else. */
 void sim_start(struct sim *s, const char *const *more);
+/* With TLS, by a certificate of kit_dir/CA.crt that tls_make_cert made as CERT, and a
+ * token. `port` 0 takes a free one. */
+struct sim_security {
+    const char *ca, *cert, *token;
+    unsigned port;
+};
+void sim_start_secure(struct sim *s, const struct sim_security *how,
+                      const char *const *more);
 void sim_stop(struct sim *s);
 
 /* A JSON object, or an array of them; the same again replaces it. */

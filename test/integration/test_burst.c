@@ -211,6 +211,6 @@ START_TEST(room_that_comes_free_is_used)
     burst_end(&b);
 }
 
-KIT_MAIN("burst", 60, only_as_many_are_bound_as_fit,
+KIT_MAIN("burst", 150, only_as_many_are_bound_as_fit,
          binds_without_a_filter_are_refused_alike, one_pod_is_bound_once_whoever_asks,
          room_that_comes_free_is_used)

@@ -540,7 +540,7 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
     check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
 }
 
-KIT_MAIN("hostile", 60, broken_requests_are_refused, large_heads_and_bodies_are_refused,
+KIT_MAIN("hostile", 150, broken_requests_are_refused, large_heads_and_bodies_are_refused,
          chunks_and_expectations_are_understood, slow_clients_are_cut_off,
          a_client_that_leaves_in_a_bind_changes_nothing,
          bad_json_is_refused_with_what_and_where, deep_json_is_refused,

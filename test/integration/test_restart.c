@@ -337,7 +337,7 @@ START_TEST(two_that_are_asked_alike_promise_nothing_twice)
     sim_stop(&p.sim);
 }
 
-KIT_MAIN("restart", 100, killed_in_the_middle_of_binds, killed_again_and_again,
+KIT_MAIN("restart", 150, killed_in_the_middle_of_binds, killed_again_and_again,
          a_stop_finishes_what_is_in_flight, a_stop_gives_the_lease_back,
          a_stop_lets_one_that_waits_bind,
          only_the_holder_of_the_lease_binds,

@@ -402,7 +402,7 @@ START_TEST(recorded_binds_bind)
     check_recorded_bind("nodes-100-filter.json", "nodes-100-bind.json");
 }
 
-KIT_MAIN("verbs", 60, filter_answers_under_every_path,
+KIT_MAIN("verbs", 150, filter_answers_under_every_path,
          prioritize_answers_under_every_path, bind_answers_under_every_path,
          a_bind_that_cannot_be_says_why, observers_ask_on_both_ports,
          a_connection_is_used_again, recorded_names_are_answered_with_names,

@@ -341,5 +341,5 @@ START_TEST(binds_go_on_while_watches_break)
     sim_stop(&c.sim);
 }
 
-KIT_MAIN("watches", 100, what_was_missed_is_known_afterwards,
+KIT_MAIN("watches", 150, what_was_missed_is_known_afterwards,
          binds_go_on_while_watches_break)
