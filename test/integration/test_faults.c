@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -267,5 +268,84 @@ START_TEST(binds_and_what_comes_of_them_fail)
     run_cases(IN_BIND, ON_ROOM);
 }
 
+/* -- what is not known counts -- */
+
+struct unknown {
+    const char *way; /* what becomes of the Binding */
+    bool applied;
+    struct world w;
+    bool bound;
+    struct buf why;
+};
+
+static void *bind_first(void *arg)
+{
+    struct unknown *u = arg;
+    u->bound = extender_bind(&u->w.extender, "first", "n1", &u->why);
+    return NULL;
+}
+
+/* A Binding fills the card, and nobody can say whether it took effect: the watch is
+ * silent and no pod can be looked at. Until that is known, the card is taken. */
+static void run_unknown(struct unknown *u)
+{
+    pthread_t thread;
+    cleanup_buf struct buf why = {0};
+    struct sim *s = &u->w.sim;
+    struct extender *e = &u->w.extender;
+    sim_start(s, ARGV(NULL));
+    sim_add_node(s, "n1", 1, 16);
+    sim_add_pod(s, "first", 16);
+    sim_add_pod(s, "second", 1);
+    extender_start(e, s, ARGV(NULL));
+    ck_assert_int_eq(extender_filter(e, 16, "n1", &why), FITS);
+    sim_watches(s, "stall", "pods");
+    sim_fault(s, "[{\"subresource\":\"binding\",\"nth\":1,%s},"
+                 "{\"verb\":\"get\",\"resource\":\"pods\",\"action\":\"answer\","
+                 "\"status\":503}]",
+              u->way);
+    ck_assert_int_eq(pthread_create(&thread, NULL, bind_first, u), 0);
+    kit_wait(sim_fired(s) >= 2); /* the Binding, and a look at the pod */
+    for (int i = 0; i < 3; i++) {
+        int fired = sim_fired(s);
+        ck_assert_int_eq(extender_filter(e, 1, "n1", &why), NOT_NOW);
+        ck_assert(!extender_bind(e, "second", "n1", &why));
+        ck_assert_says(why.p, "no card of node n1 fits");
+        kit_wait(sim_fired(s) > fired);
+    }
+    sim_no_faults(s);
+    pthread_join(thread, NULL);
+    ck_assert_msg(u->bound == u->applied, "%s: %s", u->way, u->why.p);
+    sim_watches(s, "release", "pods");
+    oracle_agrees(s, e);
+    ck_assert_int_eq(extender_bind(e, "second", "n1", &why), !u->applied);
+    oracle_agrees(s, e);
+    extender_stop(e);
+    sim_stop(s);
+    buf_fini(&u->why);
+}
+
+static const struct unknown unknowns[] = {
+    {.way = "\"action\":\"apply-cut\"", .applied = true},
+    {.way = "\"action\":\"apply-answer\",\"status\":500", .applied = true},
+    {.way = "\"action\":\"apply-answer\",\"status\":504", .applied = true},
+    {.way = "\"action\":\"apply-answer\",\"status\":429", .applied = true},
+    {.way = "\"action\":\"cut\""},
+    {.way = "\"action\":\"answer\",\"status\":500"},
+    {.way = "\"action\":\"hang-cut\",\"hangMs\":300"},
+};
+
+static void unknown_thread(void *ctx, size_t i)
+{
+    struct unknown u = unknowns[i];
+    (void)ctx;
+    run_unknown(&u);
+}
+
+START_TEST(what_is_not_known_counts)
+{
+    kit_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
+}
+
 KIT_MAIN("faults", 150, lists_watches_and_the_lease_fail,
-         binds_and_what_comes_of_them_fail)
+         binds_and_what_comes_of_them_fail, what_is_not_known_counts)

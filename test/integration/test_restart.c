@@ -218,12 +218,52 @@ START_TEST(a_stop_finishes_what_is_in_flight)
     sim_stop(&w.sim);
 }
 
+static void check_lease_is_free(const struct sim *s)
+{
+    cleanup_json json_t *lease =
+        peer_json(&s->api, "GET",
+                  "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
+                  "gpushare-extender",
+                  NULL);
+    ck_assert_str_eq(kit_str(lease, "spec.holderIdentity"), "");
+}
+
 static int64_t bind_ms(const struct extender *e, const char *pod, const char *node)
 {
     int64_t start = kit_now_ms();
     cleanup_buf struct buf why = {0};
     ck_assert_msg(extender_bind(e, pod, node, &why), "%s", why.p);
     return kit_now_ms() - start;
+}
+
+/* A Binding that got no answer is looked after for some seconds, longer than giving the
+ * lease back may take: all that time the stop waits. */
+START_TEST(a_stop_waits_until_an_outcome_is_known)
+{
+    struct world w;
+    struct raw c;
+    struct raw_reply r = {0};
+    cleanup_buf struct buf body = {0};
+    world_begin(&w);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    ck_assert(extender_bind(&w.extender, "p00", "n1", NULL));
+    sim_fault(&w.sim, "{\"subresource\":\"binding\",\"action\":\"cut\"}");
+    kit_bind_body(&body, "p01", "n1");
+    raw_open(&c, w.extender.verbs.port);
+    raw_sendf(&c, "POST /bind HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+              body.n, body.p);
+    kit_wait(sim_fired(&w.sim) == 1);
+    program_signal(&w.extender.program, SIGTERM);
+    ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
+    ck_assert_uint_eq(r.status, 200);
+    ck_assert_says(r.body.p, "the Binding has not taken effect");
+    raw_reply_fini(&r);
+    raw_close(&c);
+    ck_assert_int_eq(program_wait(&w.extender.program), 0);
+    ck_assert_ptr_null(strstr(w.extender.program.said.p, "could not be given back"));
+    check_lease_is_free(&w.sim);
+    extender_kill(&w.extender);
+    sim_stop(&w.sim);
 }
 
 START_TEST(a_stop_gives_the_lease_back)
@@ -233,12 +273,7 @@ START_TEST(a_stop_gives_the_lease_back)
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     bind_ms(&w.extender, "p00", "n1");
     extender_stop(&w.extender);
-    cleanup_json json_t *lease =
-        peer_json(&w.sim.api, "GET",
-                  "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/"
-                  "gpushare-extender",
-                  NULL);
-    ck_assert_str_eq(kit_str(lease, "spec.holderIdentity"), "");
+    check_lease_is_free(&w.sim);
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     /* Much less than the five seconds after which a lease runs out. */
     ck_assert_int_lt(bind_ms(&w.extender, "p01", "n1"), 3000);
@@ -338,7 +373,8 @@ START_TEST(two_that_are_asked_alike_promise_nothing_twice)
 }
 
 KIT_MAIN("restart", 150, killed_in_the_middle_of_binds, killed_again_and_again,
-         a_stop_finishes_what_is_in_flight, a_stop_gives_the_lease_back,
+         a_stop_finishes_what_is_in_flight, a_stop_waits_until_an_outcome_is_known,
+         a_stop_gives_the_lease_back,
          a_stop_lets_one_that_waits_bind,
          only_the_holder_of_the_lease_binds,
          two_that_are_asked_alike_promise_nothing_twice)
