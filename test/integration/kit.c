@@ -17,9 +17,24 @@ enum { ARGS = 24, CALL_MS = PROGRAM_WAIT_MS, BODY_MAX = 64 << 20 };
 
 const char *kit_dir;
 
-static void begin(void)
+static char *base; /* of all tests of the program: it goes also when a test fails */
+
+static void begin_all(void)
 {
     json_object_seed(1); /* before there are threads */
+    base = temp_dir();
+    setenv("TMPDIR", base, 1);
+}
+
+static void end_all(void)
+{
+    temp_dir_remove(base);
+    free(base);
+    base = NULL;
+}
+
+static void begin(void)
+{
     kit_dir = temp_dir();
 }
 
@@ -35,6 +50,7 @@ int kit_run(const char *name, const TTest *const *tests, size_t n, double second
     Suite *suite = suite_create(name);
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, seconds * KIT_SLOWER);
+    tcase_add_unchecked_fixture(tcase, begin_all, end_all);
     tcase_add_checked_fixture(tcase, begin, end);
     for (size_t i = 0; i < n; i++)
         tcase_add_test(tcase, tests[i]);
