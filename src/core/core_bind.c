@@ -374,7 +374,7 @@ static void checked(struct step *s, struct op *op)
         retry_get(s, op);
         return;
     }
-    struct span uid = op->uid;
+    struct span uid = arena_copy(&s->core->scratch, op->uid); /* the op may end */
     if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
         pod_gone(s, uid);
         return;
@@ -413,7 +413,7 @@ static void fetched(struct step *s, struct op *op)
         op_end(s, op);
         return;
     }
-    struct span uid = op->uid;
+    struct span uid = arena_copy(&core->scratch, op->uid); /* the op may end */
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(core, uid);
     if (op) /* neither over nor bound */
