@@ -105,6 +105,20 @@ static const struct round {
     {30, "\"nth\":10,\"times\":100,\"action\":\"apply-answer\",\"status\":500"},
 };
 
+/* Waits until so many Bindings have come in; the extender must live so long. */
+static void wait_for_bindings(struct world *w, int n)
+{
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    while (sim_count(&w->sim, "create", "pods", "binding") < n) {
+        bool good = program_runs(&w->extender.program) && kit_now_ms() < end;
+        if (!good)
+            puts(program_said(&w->extender.program)); /* Check's messages are short */
+        ck_assert_msg(good, "%d Bindings of %d",
+                      sim_count(&w->sim, "create", "pods", "binding"), n);
+        kit_pause();
+    }
+}
+
 static void run_round(void *ctx, size_t i)
 {
     const struct round *r = &rounds[i];
@@ -115,7 +129,7 @@ static void run_round(void *ctx, size_t i)
         sim_fault(&w.sim, "{\"subresource\":\"binding\",%s}", r->fault);
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     start_clients(&w);
-    kit_wait(sim_count(&w.sim, "create", "pods", "binding") >= r->after);
+    wait_for_bindings(&w, r->after);
     program_signal(&w.extender.program, SIGKILL);
     atomic_store(&w.give_up, true);
     join_clients(&w);
