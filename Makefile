@@ -52,6 +52,7 @@ SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH    := main load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
+KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
 .PHONY: all deps test check simulate bench demo install clean help format
 .DEFAULT_GOAL := all
@@ -76,7 +77,7 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
-$(B)/test/integration/%: $(B)/test/integration/%.o $(SUPPORT) $(call archives,sim)
+$(B)/test/integration/%: $(B)/test/integration/%.o $(KIT) $(SUPPORT) $(call archives,sim)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \

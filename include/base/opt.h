@@ -48,7 +48,8 @@ struct opt_program {
     const struct opt *table; /* ends with a NULL name */
 };
 
-/* Called once per entry of the file; what it returns is passed on by the reader. */
+/* Called once per entry of the file, and of a list once per item, one after the other;
+ * what it returns is passed on by the reader. */
 typedef int (*opt_pair_fn)(void *ctx, const char *key, const char *value, unsigned line,
                            struct err *err);
 /* Reads a file of `key: value` lines, calling `pair` for each entry. */

@@ -150,6 +150,7 @@ struct file_load {
     const struct opt *table;
     void *config;
     const char *path;
+    const struct opt *last; /* a list comes as one pair after the other */
 };
 
 static int file_pair(void *ctx, const char *key, const char *value, unsigned line,
@@ -160,6 +161,10 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
     if (!o)
         return err_set(err, ERR_INVALID, "%s:%u: unknown option \"%s\"", load->path, line,
                        key);
+    if (o == load->last && o->type != OPT_LIST)
+        return err_set(err, ERR_INVALID, "%s:%u: %s: one value is wanted, not a list",
+                       load->path, line, key);
+    load->last = o;
     if (set_value(o, load->config, span_of(value), err))
         return err_wrap(err, "%s:%u: %s", load->path, line, key);
     return 0;
@@ -255,7 +260,7 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
     if (load_defaults(program->table, config, err))
         return OPT_FAILED;
     if (path) {
-        struct file_load load = {program->table, config, path};
+        struct file_load load = {program->table, config, path, NULL};
         if (read_file(path, file_pair, &load, err))
             return OPT_FAILED;
     }

@@ -374,11 +374,11 @@ static void checked(struct step *s, struct op *op)
         retry_get(s, op);
         return;
     }
-    if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, op->uid)) {
-        pod_gone(s, op->uid);
+    struct span uid = arena_copy(&s->core->scratch, op->uid); /* the op may end */
+    if (code == ERR_NOT_FOUND || !span_eq(in->pod->meta.uid, uid)) {
+        pod_gone(s, uid);
         return;
     }
-    struct span uid = in->pod->meta.uid; /* the op may end now, and its UID with it */
     bool bound_now = in->pod->node.n > 0, proof = op->get_ms > op->proof_ms;
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(s->core, uid); /* the news may have ended it */
@@ -413,7 +413,7 @@ static void fetched(struct step *s, struct op *op)
         op_end(s, op);
         return;
     }
-    struct span uid = in->pod->meta.uid; /* the op may end now, and its UID with it */
+    struct span uid = arena_copy(&core->scratch, op->uid); /* the op may end */
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(core, uid);
     if (op) /* neither over nor bound */

@@ -40,6 +40,8 @@ static int read_file(const char *path, opt_pair_fn pair, void *ctx, struct err *
 {
     if (strcmp(path, "good.yaml") == 0)
         return pair(ctx, "port", "1", 1, err) || pair(ctx, "listen", "file", 2, err);
+    if (strcmp(path, "list.yaml") == 0) /* port: [1, 2] */
+        return pair(ctx, "port", "1", 3, err) || pair(ctx, "port", "2", 3, err);
     return pair(ctx, "prot", "1", 7, err);
 }
 
@@ -121,6 +123,8 @@ START_TEST(an_error_names_the_option_and_its_source)
         {NULL, NULL, "PORT=abc",
          "environment variable PORT: \"abc\" is not a whole number"},
         {"--config", "bad.yaml", NULL, "bad.yaml:7: unknown option \"prot\""},
+        {"--config", "list.yaml", NULL,
+         "list.yaml:3: port: one value is wanted, not a list"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct config c;

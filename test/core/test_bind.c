@@ -127,6 +127,33 @@ START_TEST(a_lost_answer_of_a_binding_that_took_effect_is_success)
 }
 END_TEST
 
+/* The look at the pod ends the op that asked for it; other ops go on. */
+START_TEST(a_look_that_ends_a_bind_leaves_the_others)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_bind(&r, 2, "b", "n1");
+    struct core_output a = rig_take(&r, CORE_CALL_BIND);
+    struct core_output b = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, a.call, ERR_TIMEOUT);
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", a.annotations));
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
+    rig_answer(&r, b.call, ERR_NONE);
+    expect_reply(2, ERR_NONE, "");
+
+    /* The same of a pod that is fetched because it is not known. */
+    rig_bind(&r, 3, "x", "n1");
+    rig_bind(&r, 4, "y", "n1");
+    struct core_output x = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, x.call, rig_bound_pod(&r, "x", 8000, "n1", "{}"));
+    expect_reply(3, ERR_NONE, "");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 1);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(an_event_can_confirm_before_the_lost_answer)
 {
     start();
@@ -503,6 +530,7 @@ UNIT_MAIN("bind", a_bind_reserves_sends_one_binding_and_answers,
           assume_times_of_one_process_differ,
           a_lost_answer_counts_until_a_get_after_the_limit,
           a_lost_answer_of_a_binding_that_took_effect_is_success,
+          a_look_that_ends_a_bind_leaves_the_others,
           an_event_can_confirm_before_the_lost_answer,
           a_conflict_is_looked_into_before_it_is_answered,
           a_refusal_is_answered_at_once_and_its_memory_returns_with_proof,

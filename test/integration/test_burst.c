@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+
+/* Many clients at once ask for more than there is. */
+
+enum { CLIENTS = 64 };
+
+enum outcome { PENDING, BOUND, REFUSED_BY_FILTER, REFUSED_BY_BIND };
+
+struct burst {
+    struct sim sim;
+    struct extender extender;
+    const char *prefix;       /* of the pods' names */
+    const char *const *nodes; /* NULL at the end */
+    int units;
+    pthread_barrier_t start;
+    enum outcome outcome[CLIENTS];
+    struct buf why[CLIENTS];
+    int retries;
+};
+
+static void pod_name(const struct burst *b, char *name, size_t i)
+{
+    snprintf(name, 16, "%s%02zu", b->prefix, i);
+}
+
+/* Filters over all nodes. The first that passes, or NULL with what was answered. */
+static const char *pick(struct burst *b, const char *pod, size_t skip, struct buf *why)
+{
+    cleanup_buf struct buf body = {0};
+    kit_filter_body(&body, pod, b->units, b->nodes);
+    unsigned status =
+        peer_call(&b->extender.verbs, "POST", "/gpushare-scheduler/filter", body.p, why);
+    cleanup_json json_t *j = json_loadb(why->p, why->n, 0, NULL);
+    json_t *names = kit_at(j, "NodeNames");
+    size_t n = json_array_size(names), known = 0;
+    while (b->nodes[known])
+        known++;
+    if (status != 200 || !n)
+        return NULL;
+    const char *name = json_string_value(json_array_get(names, skip % n));
+    for (size_t i = 0; i < known; i++)
+        if (strcmp(b->nodes[i], name) == 0)
+            return b->nodes[i];
+    return NULL;
+}
+
+/* Filter and bind until bound, or until filter passes no node: a bind that lost the race
+ * is tried again, as kube-scheduler does. */
+static void client(void *ctx, size_t i)
+{
+    struct burst *b = ctx;
+    char name[16];
+    pod_name(b, name, i);
+    pthread_barrier_wait(&b->start);
+    for (int k = 0; k < 100 && b->outcome[i] != BOUND; k++) {
+        const char *node = pick(b, name, i, &b->why[i]);
+        if (!node) {
+            b->outcome[i] = REFUSED_BY_FILTER;
+            return;
+        }
+        if (extender_bind(&b->extender, name, node, &b->why[i]))
+            b->outcome[i] = BOUND;
+        else
+            b->outcome[i] = REFUSED_BY_BIND;
+        __atomic_add_fetch(&b->retries, b->outcome[i] != BOUND, __ATOMIC_RELAXED);
+    }
+}
+
+static void add_pods(struct burst *b)
+{
+    for (size_t i = 0; i < CLIENTS; i++) {
+        char name[16];
+        pod_name(b, name, i);
+        sim_add_pod(&b->sim, name, b->units);
+    }
+}
+
+static void burst_begin(struct burst *b, const char *const *nodes, int cards, int card,
+                        int units)
+{
+    *b = (struct burst){.prefix = "p", .nodes = nodes, .units = units};
+    sim_start(&b->sim, ARGV(NULL));
+    for (size_t i = 0; nodes[i]; i++)
+        sim_add_node(&b->sim, nodes[i], cards, card);
+    add_pods(b);
+    extender_start(&b->extender, &b->sim, ARGV(NULL));
+    pthread_barrier_init(&b->start, NULL, CLIENTS);
+}
+
+static void burst_end(struct burst *b)
+{
+    for (size_t i = 0; i < CLIENTS; i++)
+        buf_fini(&b->why[i]);
+    pthread_barrier_destroy(&b->start);
+    extender_stop(&b->extender);
+    sim_stop(&b->sim);
+}
+
+/* Each client's pod is bound, or refused with a reason in terms of cards. */
+static int check_outcomes(struct burst *b)
+{
+    int bound = 0;
+    for (size_t i = 0; i < CLIENTS; i++) {
+        char name[16], path[64];
+        pod_name(b, name, i);
+        snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
+        cleanup_json json_t *pod = peer_json(&b->sim.api, "GET", path, NULL);
+        bool has_node = *kit_str(pod, "spec.nodeName");
+        ck_assert_msg(has_node == (b->outcome[i] == BOUND), "%s %s a node, but: %s", name,
+                      has_node ? "has" : "has not", b->why[i].p);
+        if (b->outcome[i] != BOUND)
+            ck_assert_says(b->why[i].p, "on one card; most free: ");
+        bound += has_node;
+    }
+    return bound;
+}
+
+START_TEST(only_as_many_are_bound_as_fit)
+{
+    struct burst b;
+    /* 4 cards of 16 units take three pods of 5 each. */
+    burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
+    kit_threads(CLIENTS, client, &b);
+    ck_assert_int_eq(check_outcomes(&b), 12);
+    oracle_agrees(&b.sim, &b.extender);
+    cleanup_json json_t *promised = oracle_promised(&b.sim);
+    ck_assert_uint_eq(json_object_size(promised), 4);
+    const char *card;
+    json_t *units;
+    json_object_foreach(promised, card, units)
+        ck_assert_int_eq(json_integer_value(units), 15);
+    /* One Binding for each that was bound: a refusal costs the API server nothing. */
+    ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 12);
+    burst_end(&b);
+}
+
+static void bind_blindly(void *ctx, size_t i)
+{
+    struct burst *b = ctx;
+    char name[16];
+    pod_name(b, name, i);
+    pthread_barrier_wait(&b->start);
+    b->outcome[i] =
+        extender_bind(&b->extender, name, b->nodes[0], &b->why[i]) ? BOUND : PENDING;
+}
+
+START_TEST(binds_without_a_filter_are_refused_alike)
+{
+    struct burst b;
+    burst_begin(&b, ARGV("n1"), 1, 16, 1);
+    kit_threads(CLIENTS, bind_blindly, &b);
+    ck_assert_int_eq(check_outcomes(&b), 16);
+    oracle_agrees(&b.sim, &b.extender);
+    burst_end(&b);
+}
+
+static void bind_the_same(void *ctx, size_t i)
+{
+    struct burst *b = ctx;
+    pthread_barrier_wait(&b->start);
+    b->outcome[i] = extender_bind(&b->extender, "p00", b->nodes[i % 2], &b->why[i])
+                        ? BOUND
+                        : REFUSED_BY_BIND;
+}
+
+START_TEST(one_pod_is_bound_once_whoever_asks)
+{
+    struct burst b;
+    burst_begin(&b, ARGV("n1", "n2"), 1, 16, 1);
+    kit_threads(CLIENTS, bind_the_same, &b);
+    cleanup_json json_t *pod =
+        peer_json(&b.sim.api, "GET", "/api/v1/namespaces/default/pods/p00", NULL);
+    const char *node = kit_str(pod, "spec.nodeName");
+    ck_assert(*node);
+    for (size_t i = 0; i < CLIENTS; i++) {
+        bool there = strcmp(b.nodes[i % 2], node) == 0;
+        ck_assert_msg((b.outcome[i] == BOUND) == there, "asked for %s, is on %s: %s",
+                      b.nodes[i % 2], node, b.why[i].p);
+        if (!there)
+            ck_assert_says(b.why[i].p, "already bound to node");
+    }
+    ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 1);
+    oracle_agrees(&b.sim, &b.extender);
+    burst_end(&b);
+}
+
+/* The room of pods that go away is given to those that were refused. */
+START_TEST(room_that_comes_free_is_used)
+{
+    struct burst b;
+    burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
+    kit_threads(CLIENTS, client, &b);
+    ck_assert_int_eq(check_outcomes(&b), 12);
+    for (size_t i = 0; i < CLIENTS; i++) {
+        char name[16];
+        pod_name(&b, name, i);
+        sim_delete_pod(&b.sim, name);
+        b.outcome[i] = PENDING;
+    }
+    b.prefix = "q";
+    add_pods(&b);
+    oracle_agrees(&b.sim, &b.extender);
+    kit_threads(CLIENTS, client, &b);
+    ck_assert_int_eq(check_outcomes(&b), 12);
+    oracle_agrees(&b.sim, &b.extender);
+    burst_end(&b);
+}
+
+KIT_MAIN("burst", 150, only_as_many_are_bound_as_fit,
+         binds_without_a_filter_are_refused_alike, one_pod_is_bound_once_whoever_asks,
+         room_that_comes_free_is_used)

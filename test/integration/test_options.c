@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+
+/*
+ * Options, option files and kubeconfigs that cannot be meant: the extender ends with exit
+ * status 1 and says what is wrong where.
+ */
+
+static void check_start(const char *kubeconfig, const char *const *more, const char *text,
+                        const char *where)
+{
+    const char *argv[16];
+    size_t n = 0;
+    struct program p;
+    cleanup_free char *path = program_path("gpushare-extender");
+    const char *const first[] = {path, "--listen",       "127.0.0.1", "--port",
+                                 "0",  "--observe-port", "0"};
+    for (size_t i = 0; i < ARRAY_LEN(first); i++)
+        argv[n++] = first[i];
+    if (kubeconfig) {
+        argv[n++] = "--kubeconfig";
+        argv[n++] = kubeconfig;
+    }
+    while (*more)
+        argv[n++] = *more++;
+    argv[n] = NULL;
+    program_start(&p, kit_dir, argv);
+    int status = program_wait(&p);
+    ck_assert_msg(status == 1, "%s: exit status %d, %s", where, status, p.said.p);
+    ck_assert_msg(strstr(p.said.p, text), "%s: no \"%s\" in: %s", where, text, p.said.p);
+    program_fini(&p);
+}
+
+#define BOMB                                                                             \
+    "a: &a [l,l,l,l,l,l,l,l,l]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"                    \
+    "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"           \
+    "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
+
+START_TEST(bad_options_end_it_with_what_and_where)
+{
+    static const char *const flags[][3] = {
+        {"--nope", NULL, "unknown option --nope"},
+        {"--port", NULL, "--port needs a value"},
+        {"--port", "99999", "--port: \"99999\" is not within 0..65535"},
+        {"--port", "-1", "--port: \"-1\" is not"},
+        {"--memory-unit", "3 apples", "--memory-unit: \"3 apples\" is none of GiB"},
+        {"--body-limit", "1", "--body-limit: \"1\" is not within"},
+        {"--drain-timeout", "soon", "--drain-timeout: \"soon\" is not"},
+        {"extra", NULL, "unexpected argument \"extra\""},
+        {"--config", "/nonexistent.yaml", "/nonexistent.yaml: No such file"},
+        {"--config", "/", "/: Is a directory"},
+        {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
+    };
+    static const char *const files[][2] = {
+        {"port: x\n", ":1: port: \"x\" is not a whole number"},
+        {"log-level: info\nport: 70000\n", ":2: port: \"70000\" is not within 0..65535"},
+        {"nonsense: 1\n", ":1: unknown option \"nonsense\""},
+        {"port: [1, 2]\n", ":1: port: one value is wanted, not a list"},
+        {"port: {a: b}\n", ":1: \"port\" must be a value or a list of values"},
+        {"- port\n", ":1: not of the form `name: value`"},
+        {"port: 1\nport: 2\n", ":2: key \"port\" stands here twice"},
+        {"port: \"unterminated\n", "while scanning a quoted scalar"},
+        {"\t- : :\n", ":1: while scanning for the next token"},
+        {"port: 1\n---\nport: 2\n", "more than one document"},
+        {"require-scv: maybe\n", ":1: require-scv: \"maybe\" is neither true nor false"},
+        {"\xff\xfe\n", "options.yaml: byte"},
+        {BOMB, ":1: anchors are not allowed"},
+    };
+    cleanup_free char *kubeconfig = kit_kubeconfig("kubeconfig", "http", 1, "", "");
+    cleanup_free char *path = temp_path(kit_dir, "options.yaml");
+    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+        check_start(kubeconfig, ARGV(flags[i][0], flags[i][1]), flags[i][2], flags[i][0]);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        temp_write(kit_dir, "options.yaml", files[i][0]);
+        check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
+    }
+}
+
+#define CONTEXT                                                                          \
+    "current-context: c\ncontexts: [{name: c, context: {cluster: d, user: u}}]\n"
+#define CLUSTER(more) "clusters: [{name: d, cluster: {" more "}}]\n"
+#define USER(more)    "users: [{name: u, user: {" more "}}]\n"
+#define SERVER        "server: \"https://x\""
+
+START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
+{
+    static const char *const files[][2] = {
+        {"", "no current-context in "},
+        {"x: [\n", "kubeconfig:2: while parsing a flow node"},
+        {"[]\n", "kubeconfig:1: not a kubeconfig"},
+        {"text\n", "kubeconfig:1: not a kubeconfig"},
+        {"current-context: c\n", "context \"c\" not found in "},
+        {"current-context: c\ncontexts: 7\n",
+         "kubeconfig:2: \"contexts\" must be a list"},
+        {CONTEXT, "context \"c\": cluster \"d\" not found in "},
+        {CONTEXT CLUSTER("server: \"ftp://x\"") USER(""),
+         "kubeconfig:3: cluster \"d\": server: it must begin with https:// or http://"},
+        {CONTEXT CLUSTER("server: [x]") USER(""),
+         "kubeconfig:3: \"server\" must be a single value"},
+        {CONTEXT CLUSTER(SERVER ", certificate-authority: /nonexistent.crt") USER(""),
+         "certificate-authority: /nonexistent.crt: No such file"},
+        {CONTEXT CLUSTER(SERVER ", certificate-authority-data: \"!\"") USER(""),
+         "certificate-authority-data: not base64"},
+        {CONTEXT CLUSTER(SERVER) USER("username: a, password: b"),
+         "kubeconfig:4: user \"u\": username: not supported"},
+        {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
+    };
+    cleanup_free char *path = temp_path(kit_dir, "kubeconfig");
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        temp_write(kit_dir, "kubeconfig", files[i][0]);
+        check_start(path, ARGV(NULL), files[i][1], files[i][0]);
+    }
+    check_start("/nonexistent/k", ARGV(NULL), "there is no /nonexistent/k", "missing");
+    check_start(kit_dir, ARGV(NULL), "Is a directory", "directory");
+    check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
+}
+
+KIT_MAIN("options", 150, bad_options_end_it_with_what_and_where,
+         bad_kubeconfigs_end_it_with_what_and_where)
