@@ -45,6 +45,7 @@ void core_free(struct core *core)
         buf_fini(&core->cursors[kind].version);
     struct lock *lock = &core->lock;
     buf_fini(&lock->version);
+    buf_fini(&lock->noted);
     buf_fini(&lock->holder);
     buf_fini(&lock->renew_time);
     buf_fini(&lock->acquire_time);
@@ -178,7 +179,7 @@ bool core_is_leader(const struct core *core)
 bool core_stopped(const struct core *core)
 {
     return core->stopping && core->n_ops == 0 && !core->lock.leader &&
-           core->lock.state != LOCK_PUTTING;
+           core->lock.state != LOCK_WRITING;
 }
 
 size_t core_binds_in_flight(const struct core *core)

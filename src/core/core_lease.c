@@ -13,7 +13,8 @@
 
 enum {
     RETRY_MS = 500,
-    DURATION_MAX_S = 3600, /* a holder that claims more is not believed */
+    NOTE_AGAIN_MS = 60 * 1000, /* the same failure is told again after so long */
+    DURATION_MAX_S = 3600,     /* a holder that claims more is not believed */
 };
 
 void lock_start(struct step *s)
@@ -68,7 +69,7 @@ static void put(struct step *s, bool give_back)
     if (lock->known)
         lease.meta.version = buf_span(&lock->version);
     lease_write(&body, &lease);
-    lock->state = LOCK_PUTTING;
+    lock->state = LOCK_WRITING;
     lock->sent_ms = s->now.mono_ms;
     const char *text = out_str(s, buf_span(&body));
     struct core_output *o = call(s, CORE_CALL_LEASE_WRITE);
@@ -165,6 +166,20 @@ static void decide(struct step *s)
         lock->due_ms = free_at(lock);
 }
 
+/* It fails twice a second for as long as the API server is away: once a minute is told.
+ */
+static void note_failure(struct step *s, const char *what)
+{
+    struct lock *lock = &s->core->lock;
+    const struct err *err = s->in->err;
+    bool same = span_eq(buf_span(&lock->noted), span_of(err->msg));
+    if (same && s->now.mono_ms < lock->noted_ms + NOTE_AGAIN_MS)
+        return;
+    set(&lock->noted, span_of(err->msg));
+    lock->noted_ms = s->now.mono_ms;
+    out_note(s, err->code, "%s of the lease failed: %s", what, err->msg);
+}
+
 static void got(struct step *s)
 {
     const struct core_input *in = s->in;
@@ -179,7 +194,7 @@ static void got(struct step *s)
     } else {
         lock->settled = true;
         lock->due_ms = s->now.mono_ms + RETRY_MS;
-        out_note(s, code, "get of the lease failed: %s", in->err->msg);
+        note_failure(s, "get");
         return;
     }
     lock->looked = true;
@@ -199,7 +214,7 @@ static void acquired(struct step *s)
         sync_relist(s, CORE_PODS);
 }
 
-static void put_answered(struct step *s)
+static void write_answered(struct step *s)
 {
     const struct core_input *in = s->in;
     struct lock *lock = &s->core->lock;
@@ -212,7 +227,7 @@ static void put_answered(struct step *s)
         if (!lock->leader)
             lock->observed_ms = s->now.mono_ms;
         if (code != ERR_CONFLICT)
-            out_note(s, code, "write of the lease failed: %s", in->err->msg);
+            note_failure(s, "write");
         return;
     }
     observe(s, in->lease);
@@ -236,7 +251,7 @@ bool lock_answered(struct step *s)
     if (state == LOCK_GETTING)
         got(s);
     else
-        put_answered(s);
+        write_answered(s);
     return true;
 }
 

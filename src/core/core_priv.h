@@ -62,7 +62,7 @@ struct mark {
 enum lock_state {
     LOCK_IDLE,
     LOCK_GETTING,
-    LOCK_PUTTING,
+    LOCK_WRITING,
 };
 
 /* The Lease that says who may bind, as it was seen last. */
@@ -70,7 +70,7 @@ struct lock {
     enum lock_state state;
     uint64_t call;
     int64_t due_ms;  /* IDLE: when to act next */
-    int64_t sent_ms; /* of the outstanding PUT */
+    int64_t sent_ms; /* of the outstanding PATCH */
     bool leader;
     bool looked;      /* a GET has been answered */
     bool settled;     /* it has been acquired, or has to be waited for */
@@ -80,7 +80,9 @@ struct lock {
     struct buf version, holder, renew_time, acquire_time;
     int64_t duration_s, transitions;
     int64_t observed_ms; /* when this state of it was first seen */
-    struct buf written;  /* renewTime of the outstanding PUT */
+    struct buf written;  /* renewTime of the outstanding PATCH */
+    struct buf noted;    /* the failure that was told last, and when */
+    int64_t noted_ms;
 };
 
 struct core {

@@ -41,6 +41,7 @@ size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
 }
 
 struct head {
+    unsigned hosts;
     const char *wrong; /* why the request must not be understood, or NULL */
     bool has_length, has_coding, chunked;
     uint64_t length;
@@ -78,6 +79,8 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
         if (head->has_coding || !span_eq_nocase(v, SPAN("chunked")))
             head->wrong = "unsupported Transfer-Encoding";
         head->has_coding = head->chunked = true;
+    } else if (span_eq_nocase(k, SPAN("Host"))) {
+        head->hosts++;
     } else if (span_eq_nocase(k, SPAN("Expect"))) {
         if (!span_eq_nocase(v, SPAN("100-continue")))
             head->wrong = "unsupported Expect";
@@ -97,6 +100,8 @@ static const char *read_head(struct httpd_peer *p, const char *version, struct h
     MHD_get_connection_values_n(p->mhd, MHD_HEADER_KIND, on_header, head);
     if (head->wrong)
         return head->wrong;
+    if (head->hosts != 1 && !(p->http_1_0 && head->hosts == 0)) /* RFC 9112, 3.2 */
+        return "not one Host";
     if (head->chunked && head->has_length)
         return "both Content-Length and Transfer-Encoding";
     if (head->chunked && p->http_1_0)

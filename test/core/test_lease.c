@@ -76,6 +76,23 @@ START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
 }
 END_TEST
 
+START_TEST(a_failure_that_lasts_is_told_once_a_minute)
+{
+    start();
+    size_t told = rig_count(&r, CORE_NOTE), failed = 0;
+    for (int64_t ms = 0; ms < 125 * 1000; ms += 100) {
+        if (rig_count(&r, CORE_CALL_LEASE_GET)) {
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
+            failed++;
+        }
+        rig_tick(&r, 100);
+    }
+    ck_assert_uint_ge(failed, 200);
+    ck_assert_uint_eq(rig_count(&r, CORE_NOTE) - told, 3);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_renewed_lease_is_held_longer)
 {
     start();
@@ -262,7 +279,8 @@ END_TEST
 
 UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           a_held_lease_is_waited_for_and_the_pods_listed_again,
-          a_renewed_lease_is_held_longer, an_absent_lease_may_be_somebodys_for_its_time,
+          a_failure_that_lasts_is_told_once_a_minute, a_renewed_lease_is_held_longer,
+          an_absent_lease_may_be_somebodys_for_its_time,
           binds_stop_before_the_lease_can_be_over,
           a_binding_must_leave_while_the_lease_allows_it,
           the_lease_is_renewed_with_its_version,

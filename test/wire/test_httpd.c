@@ -229,6 +229,9 @@ START_TEST(what_two_servers_could_read_differently_is_refused)
         "GET /hel lo HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "GET /hello\t HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
         "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED,
+        "GET /hello HTTP/1.1\r\n\r\n" SMUGGLED,
+        "GET /hello HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n" SMUGGLED,
+        "GET /hello HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n" SMUGGLED,
     };
     static const char nul[] = "GET /hello\0?a=1 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED;
     FOR_BOTH_MODES(mode)
