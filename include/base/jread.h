@@ -121,7 +121,11 @@ bool jread_raw(struct jread *j, struct span *raw);
  * Returns the length. s must come from a reader, which has validated it. */
 size_t jread_decode(struct jread_str s, char *out);
 /* s decoded: the span itself when it has no escapes, else a copy in the arena. */
-struct span jread_span(struct jread_str s, struct arena *a);
+struct span jread_span_decoded(struct jread_str s, struct arena *a);
+static inline struct span jread_span(struct jread_str s, struct arena *a)
+{
+    return s.escaped ? jread_span_decoded(s, a) : (struct span){s.p, s.n};
+}
 /* Is the decoded s equal to the literal? */
 bool jread_str_eq(struct jread_str s, struct span literal);
 bool jread_str_eq_nocase(struct jread_str s, struct span literal);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include <stddef.h>
+
 #include "base/hash.h"
 #include "domain/configmap.h"
 #include "domain/node.h"
@@ -73,9 +75,9 @@ enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 
 struct ledger_pod;
 
-/* Filter looks at thousands of nodes per call, and most of that is waiting for memory:
- * the first cache line has all that decides about a request for one card, the second what
- * its refusal says, and the name follows. */
+/* Filter looks at thousands of nodes per call, and most of that is waiting for memory. So
+ * the first cache line has all that decides about a request for one card, and the second
+ * the name and what a refusal says. */
 struct ledger_node {
     struct span name;             /* NUL-terminated */
     struct card *cards;           /* by rising index */
@@ -87,20 +89,22 @@ struct ledger_node {
     uint32_t n_cards;
     uint32_t free_cards; /* healthy and wholly free */
 
-    const struct card *best; /* with most free memory, of the healthy; NULL: none is */
-    int64_t best_total_mib;  /* its size and index */
-    int32_t best_index;
-    bool all_in; /* no card is out, taken whole, or used from outside */
+    int64_t best_total_mib; /* of the healthy card with most free memory: its size ... */
+    int32_t best_index;     /* ... and index; -1: none is healthy */
+    bool all_in;            /* no card is out, taken whole, or used from outside */
+    char name_bytes[51];    /* a longer name is elsewhere */
+
+    uint32_t id;         /* place in the dense array of nodes */
+    uint64_t generation; /* changes with what is promised and what can be */
     enum node_source source;
     uint32_t healthy_cards;
-    uint32_t id;                     /* place in the dense array of nodes */
-    uint64_t generation;             /* changes with what is promised and what can be */
     struct ledger_pod *pods;         /* with a promise here, or bound here without one */
     struct ledger_node_facts *facts; /* what the objects said; NULL: the slot is free */
-
-    char name_bytes[64]; /* a longer name is elsewhere */
 };
-_Static_assert(sizeof(struct ledger_node) == 3 * 64, "see above");
+enum { LEDGER_NODE_HOT = 128 };
+_Static_assert(offsetof(struct ledger_node, best_total_mib) == 64 &&
+                   offsetof(struct ledger_node, id) == LEDGER_NODE_HOT,
+               "two cache lines, as said above");
 
 /* A part of a promise: memory on one card. */
 struct ledger_share {

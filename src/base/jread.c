@@ -608,10 +608,8 @@ size_t jread_decode(struct jread_str s, char *out)
     return n;
 }
 
-struct span jread_span(struct jread_str s, struct arena *a)
+struct span jread_span_decoded(struct jread_str s, struct arena *a)
 {
-    if (!s.escaped)
-        return (struct span){s.p, s.n};
     char *out = arena_alloc(a, s.n);
     return (struct span){out, jread_decode(s, out)};
 }

@@ -109,16 +109,24 @@ void buf_grow(struct buf *b, size_t more)
 
 void buf_add_i64(struct buf *b, int64_t v)
 {
+    static const char pairs[] = "0001020304050607080910111213141516171819"
+                                "2021222324252627282930313233343536373839"
+                                "4041424344454647484950515253545556575859"
+                                "6061626364656667686970717273747576777879"
+                                "8081828384858687888990919293949596979899";
     char digits[24];
     char *end = digits + sizeof digits, *p = end;
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    for (; u >> 32; u /= 10)
-        *--p = (char)('0' + u % 10);
-    uint32_t small = (uint32_t)u; /* divides faster */
-    do {
-        *--p = (char)('0' + small % 10);
-        small /= 10;
-    } while (small);
+    for (; u >= 100; u /= 100) {
+        p -= 2;
+        memcpy(p, pairs + u % 100 * 2, 2);
+    }
+    if (u >= 10) {
+        p -= 2;
+        memcpy(p, pairs + u * 2, 2);
+    } else {
+        *--p = (char)('0' + u);
+    }
     if (v < 0)
         *--p = '-';
     buf_add(b, p, (size_t)(end - p));

@@ -185,22 +185,21 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
 {
     node->free_cards = node->healthy_cards = 0;
     node->largest_mib = 0;
-    node->best = NULL;
     node->all_in = true;
+    const struct card *best = NULL;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         node->free_cards += card_is_free(card);
         node->healthy_cards += card->out == CARD_IN;
         node->all_in &= !is_remarkable(card);
-        if (card->out == CARD_IN &&
-            (!node->best || card->free_mib > node->best->free_mib))
-            node->best = card;
+        if (card->out == CARD_IN && (!best || card->free_mib > best->free_mib))
+            best = card;
         if (card->total_mib > node->largest_mib)
             node->largest_mib = card->total_mib;
     }
-    node->best_free_mib = node->best ? node->best->free_mib : 0;
-    node->best_total_mib = node->best ? node->best->total_mib : 0;
-    node->best_index = node->best ? node->best->index : -1;
+    node->best_free_mib = best ? best->free_mib : 0;
+    node->best_total_mib = best ? best->total_mib : 0;
+    node->best_index = best ? best->index : -1;
     node->generation = ++l->generation;
 }
 

@@ -116,7 +116,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
     add_need(out, r);
-    if (!node->best) {
+    if (node->best_index < 0) {
         buf_adds(out, "; no card is healthy");
     } else if (r->kind == REQUEST_CARDS) {
         buf_adds(out, "; wholly free: ");
