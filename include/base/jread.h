@@ -106,6 +106,18 @@ void jread_array(struct jread *j, const char *where);
 bool jread_member(struct jread *j, struct jread_str *key);
 bool jread_item(struct jread *j);
 
+/* Steps over the next items of an array as long as they are strings and nothing but a
+ * comma stands between them, at most max of them, and returns how many. It saves calls in
+ * a long list of names. What stops it is left to jread_item, which always goes on:
+ *
+ *     do {
+ *         while ((n = jread_strings(&j, names, ARRAY_LEN(names))) > 0)
+ *             ...
+ *         if (!(more = jread_item(&j))) break; ... one value of any kind ...
+ *     } while (more);
+ */
+size_t jread_strings(struct jread *j, struct jread_str *out, size_t max);
+
 /* Values. Each reads one value. True when *out was set; false for null and errors. */
 bool jread_string(struct jread *j, const char *where, struct jread_str *out);
 bool jread_bool(struct jread *j, const char *where, bool *out);

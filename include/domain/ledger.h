@@ -76,34 +76,35 @@ enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
 struct ledger_pod;
 
 /* Filter looks at thousands of nodes per call, and most of that is waiting for memory. So
- * the first cache line has all that decides about a request for one card, and the second
- * the name and what a refusal says. */
+ * the first cache line has all that decides about a request for one card, with the name
+ * if it is short, and the second what a refusal says. */
 struct ledger_node {
-    struct span name;             /* NUL-terminated */
-    struct card *cards;           /* by rising index */
-    struct ledger_pod *nominated; /* waiting pods nominated to this node */
-    int64_t best_free_mib;        /* of any one card */
-    int64_t largest_mib;          /* size of the largest card, also when it is out */
-    enum node_state state;
-    enum node_mode mode;
+    struct span name;      /* NUL-terminated */
+    int64_t best_free_mib; /* of any one card */
+    int64_t largest_mib;   /* size of the largest card, also when it is out */
+    enum node_state state : 8;
+    enum node_mode mode : 8;
+    bool has_nominated;
+    bool all_in; /* no card is out, taken whole, or used from outside */
     uint32_t n_cards;
-    uint32_t free_cards; /* healthy and wholly free */
+    char name_bytes[56]; /* a longer name is elsewhere */
 
     int64_t best_total_mib; /* of the healthy card with most free memory: its size ... */
     int32_t best_index;     /* ... and index; -1: none is healthy */
-    bool all_in;            /* no card is out, taken whole, or used from outside */
-    char name_bytes[51];    /* a longer name is elsewhere */
+    uint32_t free_cards;    /* healthy and wholly free */
+    struct card *cards;     /* by rising index */
+    struct ledger_pod *nominated; /* waiting pods nominated to this node */
 
-    uint32_t id;         /* place in the dense array of nodes */
-    uint64_t generation; /* changes with what is promised and what can be */
-    enum node_source source;
-    uint32_t healthy_cards;
     struct ledger_pod *pods;         /* with a promise here, or bound here without one */
     struct ledger_node_facts *facts; /* what the objects said; NULL: the slot is free */
+    uint64_t generation;             /* changes with what is promised and what can be */
+    uint32_t id;                     /* place in the dense array of nodes */
+    uint32_t healthy_cards;
+    enum node_source source;
 };
-enum { LEDGER_NODE_HOT = 128 };
-_Static_assert(offsetof(struct ledger_node, best_total_mib) == 64 &&
-                   offsetof(struct ledger_node, id) == LEDGER_NODE_HOT,
+enum { LEDGER_LINE = 64 };
+_Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
+                   offsetof(struct ledger_node, pods) == 2 * LEDGER_LINE,
                "two cache lines, as said above");
 
 /* A part of a promise: memory on one card. */
@@ -184,7 +185,8 @@ void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
 
 /* Reading. */
 const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name);
-/* Many at once, faster than one by one: nodes[i] gets what names[i] has, or NULL. */
+/* Many at once, faster than one by one: nodes[i] gets what names[i] has, or NULL. Their
+ * first cache lines are there then, or on the way. */
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
                        const struct ledger_node **nodes);
 uint32_t ledger_node_slots(const struct ledger *l);

@@ -40,8 +40,20 @@ bool placement_choose(const struct ledger_node *node, const struct request *requ
  */
 int placement_score(const struct ledger_node *node, const struct request *request);
 
-/* Appends why the request does not fit, in terms of cards: what was asked, what is free
- * on the best card, which cards are out. `alone` is what placement_fit has answered;
- * FIT_YES: it would fit but for nominated pods. */
+/* Why requests do not fit, in terms of cards: what was asked, what is free on the best
+ * card, which cards are out. What it says of the request is put together once for all
+ * nodes. */
+struct reasons {
+    const struct request *request; /* borrowed */
+    char need[96];
+    size_t need_n;
+};
+
+void reasons_init(struct reasons *r, const struct request *request);
+/* Appends the reason for a node. `alone` is what placement_fit has answered; FIT_YES: it
+ * would fit but for nominated pods. */
+void reasons_add(struct buf *out, const struct reasons *r, const struct ledger_node *node,
+                 enum fit alone);
+/* The same for a single node. */
 void placement_reason(struct buf *out, const struct ledger_node *node,
                       const struct request *request, enum fit alone);

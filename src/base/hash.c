@@ -31,9 +31,9 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
     const unsigned char *p = data, *end = p + n;
-    uint64_t h = mix(seed ^ k0, n ^ k1), a = 0, b = 0;
+    uint64_t h = seed ^ k0, a = 0, b = 0;
     for (; end - p > 16; p += 16)
-        h = mix(load8(p) ^ h ^ k0, load8(p + 8) ^ seed ^ k1);
+        h = mix(load8(p) ^ k1, load8(p + 8) ^ h);
     /* The last 1 to 16 bytes as two words, which may overlap; n tells the lengths apart.
      */
     size_t left = (size_t)(end - p);
@@ -46,8 +46,7 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
     } else if (left) {
         a = (uint64_t)p[0] << 16 | (uint64_t)p[left / 2] << 8 | p[left - 1];
     }
-    h = mix(a ^ h ^ k0, b ^ seed ^ k1);
-    return mix(h ^ k1, seed ^ k0);
+    return mix(k1 ^ n, mix(a ^ k1, b ^ h));
 }
 
 /* Open addressing with linear probing; a removal closes the gap by moving what follows.
@@ -60,6 +59,17 @@ struct map_slot {
 void map_init(struct map *m, uint64_t seed, size_t key_at)
 {
     *m = (struct map){.seed = seed, .key_at = key_at};
+}
+
+/* span_eq without a call for what most names are. */
+static bool same_key(struct span a, struct span b)
+{
+    if (a.n != b.n)
+        return false;
+    const unsigned char *p = (const unsigned char *)a.p, *q = (const unsigned char *)b.p;
+    if (a.n < 8 || a.n > 16)
+        return span_eq(a, b);
+    return load8(p) == load8(q) && load8(p + a.n - 8) == load8(q + a.n - 8);
 }
 
 static struct span key_of(const struct map *m, const void *value)
@@ -79,7 +89,7 @@ static struct map_slot *find(const struct map *m, uint64_t hash, struct span key
     size_t mask = m->cap - 1;
     for (size_t i = hash & mask;; i = (i + 1) & mask) {
         struct map_slot *slot = &m->slots[i];
-        if (!slot->value || (slot->hash == hash && span_eq(key_of(m, slot->value), key)))
+        if (!slot->value || (slot->hash == hash && same_key(key_of(m, slot->value), key)))
             return slot;
     }
 }
@@ -118,7 +128,7 @@ static void get_batch(const struct map *m, const struct span *keys, size_t n,
             __builtin_prefetch((const char *)slots[i]->value + at);
     }
     for (size_t i = 0; i < n; i++) {
-        if (slots[i]->value && !span_eq(key_of(m, slots[i]->value), keys[i]))
+        if (slots[i]->value && !same_key(key_of(m, slots[i]->value), keys[i]))
             slots[i] = find(m, hashes[i], keys[i]);
         values[i] = slots[i]->value;
     }

@@ -481,6 +481,24 @@ bool jread_string(struct jread *j, const char *where, struct jread_str *out)
     return want(j, JREAD_STRING, where) && pass_string(j, out);
 }
 
+size_t jread_strings(struct jread *j, struct jread_str *out, size_t max)
+{
+    size_t n = 0;
+    if (j->state != JREAD_OK || j->hollow || j->depth == 0 || in_object(j))
+        return 0;
+    while (n < max) {
+        size_t quote = j->pos + !j->fresh;
+        if (quote >= j->n || j->data[quote] != '"' || (!j->fresh && !at(j, ',')))
+            break;
+        j->fresh = false;
+        j->pos = quote;
+        if (!pass_string(j, &out[n]))
+            break;
+        n++;
+    }
+    return n;
+}
+
 bool jread_bool(struct jread *j, const char *where, bool *out)
 {
     if (!want(j, JREAD_BOOL, where))

@@ -90,8 +90,7 @@ const struct ledger_node *ledger_node_find(const struct ledger *l, struct span n
 void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t n,
                        const struct ledger_node **nodes)
 {
-    map_get_many(&l->nodes_by_name, names, n, LEDGER_NODE_HOT,
-                 (void **)nodes);
+    map_get_many(&l->nodes_by_name, names, n, LEDGER_LINE, (void **)nodes);
 }
 
 uint32_t ledger_node_slots(const struct ledger *l)

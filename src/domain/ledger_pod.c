@@ -114,6 +114,7 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
             pod->prev_nominated->next_nominated = pod->next_nominated;
         else
             old->nominated = pod->next_nominated;
+        old->has_nominated = old->nominated != NULL;
         if (pod->next_nominated)
             pod->next_nominated->prev_nominated = pod->prev_nominated;
         pod->next_nominated = pod->prev_nominated = NULL;
@@ -124,6 +125,7 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
         if (node->nominated)
             node->nominated->prev_nominated = pod;
         node->nominated = pod;
+        node->has_nominated = true;
         node->generation = ++l->generation;
     }
     if (old) {

@@ -59,8 +59,8 @@ static bool all_may_stand_in_name(const char *first8, const char *last8)
     memcpy(&first, first8, 8);
     memcpy(&last, last8, 8);
     bytes16 v = (bytes16)(words2){first, last};
-    words2 wrong = (words2)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') |
-                            (v == '\\'));
+    words2 wrong =
+        (words2)((v <= ' ') | (v == 0x7f) | (v == '"') | (v == '/') | (v == '\\'));
     return !(wrong[0] | wrong[1]);
 }
 

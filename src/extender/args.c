@@ -17,21 +17,34 @@ static void add(struct extender_args *args, struct span raw, struct span name)
     args->nodes[args->n++] = (struct candidate){raw, name};
 }
 
+static void add_name(struct jread *j, struct arena *a, struct extender_args *args,
+                     const struct jread_str *name)
+{
+    struct span decoded = jread_span(*name, a);
+    if (object_is_name(decoded))
+        add(args, (struct span){name->p - 1, name->n + 2}, decoded);
+    else
+        jread_fail(j, "NodeNames[]", "is not the name of a node");
+}
+
 static void read_names(struct jread *j, struct arena *a, struct extender_args *args)
 {
-    struct jread_str name;
+    struct jread_str names[32] = {0};
+    bool more;
     args->n = 0;
     args->full = false;
     jread_array(j, "NodeNames");
-    while (jread_item(j)) {
-        struct span decoded = {0};
-        if (jread_string(j, "NodeNames[]", &name))
-            decoded = jread_span(name, a);
-        if (object_is_name(decoded))
-            add(args, (struct span){name.p - 1, name.n + 2}, decoded);
-        else
+    do {
+        size_t n;
+        while ((n = jread_strings(j, names, ARRAY_LEN(names))) > 0)
+            for (size_t i = 0; i < n; i++)
+                add_name(j, a, args, &names[i]);
+        more = jread_item(j);
+        if (more && jread_string(j, "NodeNames[]", &names[0]))
+            add_name(j, a, args, &names[0]);
+        else if (more)
             jread_fail(j, "NodeNames[]", "is not the name of a node");
-    }
+    } while (more);
 }
 
 static void read_node(struct jread *j, struct arena *a, struct extender_args *args)

@@ -12,6 +12,7 @@ struct filter {
     const struct extender_args *args;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* the pod has a promise on that node already */
+    struct reasons reasons;
     struct buf *passed, *failed, *never;
 };
 
@@ -60,8 +61,9 @@ static void judge_promised(const struct filter *f, const struct candidate *c)
     buf_adds(f->failed, ", and it is not known yet whether it is bound there\"");
 }
 
+/* `alone`: does it fit as promises stand? */
 static void judge(const struct filter *f, const struct candidate *c,
-                  const struct ledger_node *node)
+                  const struct ledger_node *node, enum fit alone)
 {
     const struct extender_args *args = f->args;
     const struct request *r = &args->request;
@@ -69,8 +71,8 @@ static void judge(const struct filter *f, const struct candidate *c,
         refuse_text(f, f->failed, c, "nothing is known of this node's GPUs yet");
         return;
     }
-    enum fit alone = placement_fit(node, r), fit = alone;
-    if (alone == FIT_YES && node->nominated)
+    enum fit fit = alone;
+    if (alone == FIT_YES && node->has_nominated)
         fit = placement_fit_in_line(node, r, args->pod.priority, args->pod.meta.uid);
     if (fit == FIT_YES) {
         pass(f, c);
@@ -79,7 +81,7 @@ static void judge(const struct filter *f, const struct candidate *c,
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
     begin_reason(f, out, c);
     buf_addc(out, '"');
-    placement_reason(out, node, r, alone);
+    reasons_add(out, &f->reasons, node, alone);
     buf_addc(out, '"');
 }
 
@@ -89,8 +91,15 @@ static void judge_by_ledger(const struct filter *f)
     for (size_t i = 0; i < args->n; i += MAP_BATCH) {
         const struct ledger_node *nodes[MAP_BATCH];
         size_t n = candidates_find(args, i, f->ledger, nodes);
+        enum fit fits[MAP_BATCH] = {FIT_YES};
+        for (size_t k = 0; k < n; k++) {
+            if (nodes[k])
+                fits[k] = placement_fit(nodes[k], &args->request);
+            if (fits[k] != FIT_YES) /* a reason is to be written soon */
+                __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+        }
         for (size_t k = 0; k < n; k++)
-            judge(f, &args->nodes[i + k], nodes[k]);
+            judge(f, &args->nodes[i + k], nodes[k], fits[k]);
     }
 }
 
@@ -120,8 +129,13 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
     if (status == 200) {
         const struct ledger *ledger = core_ledger(core);
         const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
-        struct filter f = {&w->args, ledger,     known ? known->node : NULL,
-                           reply,    &w->failed, &w->never};
+        struct filter f = {.args = &w->args,
+                           .ledger = ledger,
+                           .promised = known ? known->node : NULL,
+                           .passed = reply,
+                           .failed = &w->failed,
+                           .never = &w->never};
+        reasons_init(&f.reasons, &w->args.request);
         buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                      : "{\"Nodes\":null,\"NodeNames\":[");
         judge_all(&f);

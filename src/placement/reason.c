@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/placement.h"
 
+#include <assert.h>
+
 /*
  * Reasons are made for every refused node of every filter call, so they are put together
  * from pieces, without printf.
@@ -87,6 +89,15 @@ static void add_need(struct buf *out, const struct request *r)
     buf_adds(out, " cards");
 }
 
+void reasons_init(struct reasons *r, const struct request *request)
+{
+    cleanup_buf struct buf need = {0};
+    add_need(&need, request);
+    *r = (struct reasons){.request = request, .need_n = need.n};
+    assert(need.n < sizeof r->need);
+    memcpy(r->need, need.p, need.n);
+}
+
 static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)
 {
     uint32_t n = 0;
@@ -98,7 +109,6 @@ static uint32_t count_fitting(const struct ledger_node *node, const struct reque
 static void add_never(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    add_need(out, r);
     if (node->n_cards < r->cards) {
         buf_adds(out, "; the node has ");
         buf_add_i64(out, node->n_cards);
@@ -115,7 +125,6 @@ static void add_never(struct buf *out, const struct ledger_node *node,
 static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
-    add_need(out, r);
     if (node->best_index < 0) {
         buf_adds(out, "; no card is healthy");
     } else if (r->kind == REQUEST_CARDS) {
@@ -165,24 +174,34 @@ static const char *state_reason(enum node_state state)
     return NULL;
 }
 
-void placement_reason(struct buf *out, const struct ledger_node *node,
-                      const struct request *r, enum fit alone)
+void reasons_add(struct buf *out, const struct reasons *reasons,
+                 const struct ledger_node *node, enum fit alone)
 {
+    const struct request *r = reasons->request;
     const char *why = state_reason(node->state);
+    if (!why && node->mode == NODE_MODE_WRONG)
+        why = "node label gpushare/mode is neither memory nor card";
+    else if (!why && node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS)
+        why = "node label gpushare/mode=memory: no whole cards";
+    else if (!why && node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY)
+        why = "node label gpushare/mode=card: whole cards only";
     if (why) {
         buf_adds(out, why);
-    } else if (node->mode == NODE_MODE_WRONG) {
-        buf_adds(out, "node label gpushare/mode is neither memory nor card");
-    } else if (node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS) {
-        buf_adds(out, "node label gpushare/mode=memory: no whole cards");
-    } else if (node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY) {
-        buf_adds(out, "node label gpushare/mode=card: whole cards only");
-    } else if (alone == FIT_YES) {
-        add_need(out, r);
-        buf_adds(out, "; free, but kept for pods nominated to this node");
-    } else if (alone == FIT_NEVER) {
-        add_never(out, node, r);
-    } else {
-        add_later(out, node, r);
+        return;
     }
+    buf_add(out, reasons->need, reasons->need_n);
+    if (alone == FIT_YES)
+        buf_adds(out, "; free, but kept for pods nominated to this node");
+    else if (alone == FIT_NEVER)
+        add_never(out, node, r);
+    else
+        add_later(out, node, r);
+}
+
+void placement_reason(struct buf *out, const struct ledger_node *node,
+                      const struct request *request, enum fit alone)
+{
+    struct reasons reasons;
+    reasons_init(&reasons, request);
+    reasons_add(out, &reasons, node, alone);
 }

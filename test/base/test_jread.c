@@ -369,10 +369,70 @@ START_TEST(an_unclosed_object_is_not_finished)
 }
 END_TEST
 
+/* The strings of an array, one by one or several at a time; others count as '?'. */
+static void gather(const char *text, size_t n, bool at_once, struct buf *out)
+{
+    struct jread j;
+    struct jread_str strings[3];
+    bool more;
+    jread_init(&j, text, n);
+    jread_array(&j, "list");
+    do {
+        size_t got;
+        while (at_once && (got = jread_strings(&j, strings, ARRAY_LEN(strings))) > 0)
+            for (size_t i = 0; i < got; i++)
+                buf_printf(out, "%.*s|", (int)strings[i].n, strings[i].p);
+        more = jread_item(&j);
+        if (more && jread_peek(&j) == JREAD_STRING) {
+            if (jread_string(&j, "list[]", &strings[0]))
+                buf_printf(out, "%.*s|", (int)strings[0].n, strings[0].p);
+        } else if (more) {
+            jread_skip(&j);
+            buf_adds(out, "?|");
+        }
+    } while (more);
+    buf_printf(out, "%d", jread_finish(&j, NULL));
+}
+
+START_TEST(several_strings_at_once_are_the_same_strings)
+{
+    static const char *const lists[] = {
+        "[]",
+        "null",
+        "[\"a\"]",
+        "[\"a\",\"b\",\"cc\",\"\",\"e\",\"f\",\"g\"]",
+        "[ \"a\" , \"b\",\"c\" ,\"d\"]",
+        "[\"a\",1,\"b\",null,[\"c\",\"d\"],{\"e\":\"f\"},\"g\"]",
+        "[\"a\\u0041\",\"b\",\"\xc3\xa9\"]",
+        "[\"a\",]",
+        "[,\"a\"]",
+        "[\"a\"\"b\"]",
+        "[\"a\",,\"b\"]",
+        "[\"a\",\"\x01\"]",
+        "[\"a\"} ",
+        "{\"a\":\"b\"}",
+        "\"a\"",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        for (size_t n = 0; n <= strlen(lists[i]); n++) {
+            cleanup_buf struct buf one = {0}, many = {0};
+            cleanup_free char *text = xmalloc(n);
+            memcpy(text, lists[i], n);
+            gather(text, n, false, &one);
+            gather(text, n, true, &many);
+            ck_assert_msg(strcmp(one.p, many.p) == 0, "%.*s: %s, not %s", (int)n,
+                          lists[i], many.p, one.p);
+        }
+    }
+}
+END_TEST
+
 UNIT_MAIN("jread", valid_values_pass, invalid_values_are_refused,
-          a_nul_byte_is_no_space_and_no_escape, a_prefix_of_a_valid_value_is_cut_not_bad,
-          each_byte_of_a_string_is_looked_at, depth_is_limited,
-          an_object_is_read_member_by_member, null_counts_as_empty_and_the_parent_goes_on,
+          a_nul_byte_is_no_space_and_no_escape,
+          several_strings_at_once_are_the_same_strings,
+          a_prefix_of_a_valid_value_is_cut_not_bad, each_byte_of_a_string_is_looked_at,
+          depth_is_limited, an_object_is_read_member_by_member,
+          null_counts_as_empty_and_the_parent_goes_on,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
           integers_must_be_whole_and_fit, raw_gives_the_bytes_of_a_value,
           keys_compare_decoded, every_escape_is_decoded,
