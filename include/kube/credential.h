@@ -22,19 +22,6 @@
  * Tokens and keys never reach a log or a message.
  */
 
-/* A credential plugin (client.authentication.k8s.io/v1 or v1beta1). */
-struct kube_exec {
-    char *user;         /* of the kubeconfig, for messages */
-    char *api_version;  /* "client.authentication.k8s.io/v1" */
-    char **argv;        /* command and arguments; ends with NULL */
-    char **env;         /* "NAME=value", on top of our own environment; ends with NULL */
-    char *install_hint; /* or NULL */
-    char *info;         /* KUBERNETES_EXEC_INFO: a JSON object */
-};
-
-struct kube_exec *kube_exec_copy(const struct kube_exec *e); /* new; NULL of NULL */
-void kube_exec_free(struct kube_exec *e);
-
 /* What a plugin answers. */
 struct kube_exec_answer {
     char *token;                   /* or NULL */

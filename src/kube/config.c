@@ -6,7 +6,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "kube/config_priv.h"
-#include "kube/credential.h"
 
 #define ACCOUNT_DIR "/var/run/secrets/kubernetes.io/serviceaccount"
 

@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
-#include "kube/credential.h"
 
 /* The exec plugin of a user: kubeconfig to struct kube_exec. */
 
@@ -157,4 +156,56 @@ int kube_config_exec(const struct kube_entry *user, const struct kube_entry *clu
         return kube_entry_wrap(&e, err);
     exec->info = info_of(exec, config, with_cluster ? cluster : NULL);
     return 0;
+}
+
+static void words_free(char **words)
+{
+    for (size_t i = 0; words && words[i]; i++)
+        free(words[i]);
+    free(words);
+}
+
+static char **words_copy(char *const *words)
+{
+    size_t n = 0;
+    while (words && words[n])
+        n++;
+    char **copy = xcalloc(n + 1, sizeof *copy);
+    for (size_t i = 0; i < n; i++)
+        copy[i] = xstrdup(words[i]);
+    return copy;
+}
+
+static char *copy_of(const char *s)
+{
+    return s ? xstrdup(s) : NULL;
+}
+
+struct kube_exec *kube_exec_copy(const struct kube_exec *e)
+{
+    if (!e)
+        return NULL;
+    struct kube_exec *copy = xcalloc(1, sizeof *copy);
+    *copy = (struct kube_exec){
+        .user = copy_of(e->user),
+        .api_version = copy_of(e->api_version),
+        .argv = words_copy(e->argv),
+        .env = words_copy(e->env),
+        .install_hint = copy_of(e->install_hint),
+        .info = copy_of(e->info),
+    };
+    return copy;
+}
+
+void kube_exec_free(struct kube_exec *e)
+{
+    if (!e)
+        return;
+    free(e->user);
+    free(e->api_version);
+    words_free(e->argv);
+    words_free(e->env);
+    free(e->install_hint);
+    free(e->info);
+    free(e);
 }
