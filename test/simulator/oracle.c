@@ -23,7 +23,7 @@ static const int64_t sizes[NODES][8] = {
 struct oracle {
     struct api_watch *watch;
     struct oracle_pod *pods;
-    bool sick[NODES][8];
+    bool sick[NODES][8], shrunk[NODES][8];
 };
 
 int oracle_cards(int node)
@@ -34,9 +34,19 @@ int oracle_cards(int node)
     return n;
 }
 
-int64_t oracle_card_mib(int node, int card)
+int64_t oracle_card_mib(const struct oracle *o, int node, int card)
 {
-    return sizes[node][card];
+    return o->shrunk[node][card] ? sizes[node][card] / 2 : sizes[node][card];
+}
+
+void oracle_shrink(struct oracle *o, int node, int card, bool shrunk)
+{
+    o->shrunk[node][card] = shrunk;
+}
+
+bool oracle_is_shrunk(const struct oracle *o, int node, int card)
+{
+    return o->shrunk[node][card];
 }
 
 void oracle_set_health(struct oracle *o, int node, int card, bool healthy)

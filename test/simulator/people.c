@@ -29,8 +29,8 @@ static void put_scv(struct world *w, int node, bool create)
                    "\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld}",
                    card ? "," : "", card,
                    oracle_health(w->oracle, node, card) ? "Healthy" : "Unhealthy", node,
-                   card, (long long)oracle_card_mib(node, card),
-                   (long long)oracle_card_mib(node, card));
+                   card, (long long)oracle_card_mib(w->oracle, node, card),
+                   (long long)oracle_card_mib(w->oracle, node, card));
     buf_printf(&body, "],\"cardNumber\":%d}}", oracle_cards(node));
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs%s%s",
              create ? "" : "/n", create ? "" : (const char[]){(char)('0' + node), 0});
@@ -119,6 +119,17 @@ static void flip_health(struct world *w)
     int node = (int)rng_below(&w->rng, NODES);
     int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
     oracle_set_health(w->oracle, node, card, !oracle_health(w->oracle, node, card));
+    put_scv(w, node, false);
+}
+
+/* A driver that gives less memory out, such as after MIG was turned on, and back. */
+static void shrink_card(struct world *w)
+{
+    int node = (int)rng_below(&w->rng, NODES);
+    int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
+    oracle_shrink(w->oracle, node, card, !oracle_is_shrunk(w->oracle, node, card));
+    trace(w, "people: n%d GPU%d has %lld MiB now", node, card,
+          (long long)oracle_card_mib(w->oracle, node, card));
     put_scv(w, node, false);
 }
 
@@ -227,6 +238,8 @@ static void one_thing(struct world *w)
             replica_cut_watches(w, r);
     } else if (dice < 980) {
         delete_lease(w);
+    } else if (dice < 995) {
+        shrink_card(w);
     }
 }
 
@@ -235,6 +248,8 @@ static void tidy(struct world *w)
 {
     for (int node = 0; node < NODES; node++) {
         char path[96];
+        for (int card = 0; card < oracle_cards(node); card++)
+            oracle_shrink(w->oracle, node, card, false);
         put_scv(w, node, false);
         snprintf(path, sizeof path,
                  "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-n%d", node);

@@ -679,6 +679,9 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
 {
     struct core_outputs out = {0};
     core_step(r->core, replica_time(w), in, &out);
+    for (size_t i = 0; i < out.n; i++)
+        if (out.items[i].type == CORE_CALL_BIND)
+            witness_bind(w, r->core, &out.items[i]);
     carry_out(w, r, &out);
     core_outputs_fini(&out);
     bool leader = core_is_leader(r->core);

@@ -124,6 +124,9 @@ void scheduler_forget_backoff(struct world *w);
 /* people.c: those who create and delete, and what breaks */
 void people_start(struct world *w);
 
+/* witness.c: a core has put out this Binding */
+void witness_bind(struct world *w, const struct core *core, const struct core_output *o);
+
 /* oracle.c */
 struct oracle_card {
     int64_t mib;
@@ -131,8 +134,11 @@ struct oracle_card {
 };
 struct oracle *oracle_new(struct world *w);
 void oracle_free(struct oracle *o);
-int oracle_cards(int node);                  /* how many cards the node has */
-int64_t oracle_card_mib(int node, int card); /* their sizes never change */
+int oracle_cards(int node); /* how many cards the node has */
+/* What its Scv says it has now: less than its true size while it is shrunk. */
+int64_t oracle_card_mib(const struct oracle *o, int node, int card);
+void oracle_shrink(struct oracle *o, int node, int card, bool shrunk);
+bool oracle_is_shrunk(const struct oracle *o, int node, int card);
 void oracle_set_health(struct oracle *o, int node, int card, bool healthy);
 bool oracle_health(const struct oracle *o, int node, int card);
 /* Looks at all pod changes since the last time. */
