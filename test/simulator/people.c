@@ -74,11 +74,20 @@ static void create_pod(struct world *w)
     buf_printf(&body,
                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p%llu\"",
                (unsigned long long)++w->stats.pods);
+    /* Made from the manifest of a pod that ran: its annotations promise nothing. */
+    bool stale = rng_below(&w->rng, 8) == 0, spread = rng_below(&w->rng, 4) == 0;
+    if (stale || spread)
+        buf_printf(&body, ",\"annotations\":{%s%s%s}",
+                   spread ? "\"gpushare/placement\":\"spread\"" : "",
+                   stale && spread ? "," : "",
+                   stale ? "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
+                           "\"15\",\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_"
+                           "MEM_ASSIGNED\":\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":"
+                           "\"1\""
+                         : "");
     if (k > 1)
         buf_printf(&body, ",\"labels\":{\"aliyun.com/gpu-count\":\"%lld\"}",
                    (long long)k);
-    if (rng_below(&w->rng, 4) == 0)
-        buf_adds(&body, ",\"annotations\":{\"gpushare/placement\":\"spread\"}");
     buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
                inits.n ? inits.p : "");
     unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
