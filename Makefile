@@ -54,9 +54,10 @@ BENCH    := main load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
-.PHONY: all deps test check simulate bench demo install clean help format
+.PHONY: all deps test check simulate mutants bench demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
+	@:
 
 define folder_rules
 OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(wildcard src/$(1)/*.c))
@@ -115,6 +116,10 @@ check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
+# make mutants: plants each fault of test/mutants/ and sees that the simulator finds it.
+mutants: deps
+	$(Q)BUILD=$(B) scripts/mutants
+
 # make bench: the figures of docs/performance.md; BENCH_ARGS="--nodes 5000 --rounds 3".
 bench: deps
 	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor
@@ -142,6 +147,8 @@ help:
 	@echo 'make test       install what is missing, build, and run every test'
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
+	@echo 'make deps       install what is missing'
+	@echo 'make mutants    plant faults and see that the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make clean      remove build/'

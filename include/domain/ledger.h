@@ -101,6 +101,8 @@ struct ledger_node {
     uint32_t id;                     /* place in the dense array of nodes */
     uint32_t healthy_cards;
     enum node_source source;
+    int32_t
+        listed_nowhere; /* a card that the ConfigMap names and that is not there; -1 */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&

@@ -303,7 +303,7 @@ void opt_help(const struct opt_program *program, FILE *out)
             program->name);
     for (const struct opt *o = program->table; o->name; o++) {
         fprintf(out, "  --%s%s%s", o->name, o->type == OPT_BOOL ? "" : " ",
-                o->type == OPT_BOOL ? "" : o->arg);
+                o->type == OPT_BOOL ? "[=on|off]" : o->arg);
         if (o->env)
             fprintf(out, "  (environment: %s)", o->env);
         if (o->init)

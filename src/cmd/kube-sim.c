@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -161,7 +162,7 @@ int main(int argc, char **argv)
         rc = run(&c, &set, &err);
     }
     if (rc)
-        log_error("main", "kube-sim cannot run", LOG_ERR(&err));
+        fprintf(stderr, "kube-sim: %s\n", err.msg);
     opt_free(&program, &c);
     return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }

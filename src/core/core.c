@@ -46,6 +46,7 @@ void core_free(struct core *core)
     struct lock *lock = &core->lock;
     buf_fini(&lock->version);
     buf_fini(&lock->noted);
+    buf_fini(&lock->waits_for);
     buf_fini(&lock->holder);
     buf_fini(&lock->renew_time);
     buf_fini(&lock->acquire_time);

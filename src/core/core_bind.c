@@ -405,11 +405,15 @@ static void fetched(struct step *s, struct op *op)
     const struct core_input *in = s->in;
     struct core *core = s->core;
     enum err_code code = in->err ? in->err->code : ERR_NONE;
-    if (code == ERR_NONE && !span_eq(in->pod->meta.uid, op->uid))
+    const char *why = code == ERR_NOT_FOUND ? "there is no such pod"
+                      : code != ERR_NONE    ? in->err->msg
+                                            : NULL;
+    if (code == ERR_NONE && !span_eq(in->pod->meta.uid, op->uid)) {
         code = ERR_NOT_FOUND;
-    if (code != ERR_NONE) {
-        bool absent = code == ERR_NOT_FOUND;
-        answer_error(s, op, code, absent ? "there is no such pod" : in->err->msg);
+        why = "the pod is gone; one of the same name has another UID";
+    }
+    if (why) {
+        answer_error(s, op, code, why);
         op_end(s, op);
         return;
     }

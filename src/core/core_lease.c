@@ -149,6 +149,18 @@ static int64_t free_at(const struct lock *lock)
     return lock->observed_ms + seconds * 1000;
 }
 
+/* Said once for each holder. */
+static void note_waiting(struct step *s)
+{
+    struct lock *lock = &s->core->lock;
+    struct span holder = lock->known ? buf_span(&lock->holder) : SPAN("nobody known");
+    if (span_eq(buf_span(&lock->waits_for), holder))
+        return;
+    set(&lock->waits_for, holder);
+    out_note(s, ERR_NONE, "waiting for the lease %s/%s, held by %.*s",
+             s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
+}
+
 /* The Lease was looked at: take it if it is free, otherwise look again. */
 static void decide(struct step *s)
 {
@@ -161,6 +173,7 @@ static void decide(struct step *s)
         return;
     }
     lock->settled = true;
+    note_waiting(s);
     lock->due_ms = s->now.mono_ms + RETRY_MS;
     if (free_at(lock) < lock->due_ms)
         lock->due_ms = free_at(lock);
@@ -206,6 +219,7 @@ static void acquired(struct step *s)
     struct core *core = s->core;
     struct lock *lock = &core->lock;
     lock->leader = lock->settled = true;
+    buf_clear(&lock->waits_for);
     lock->acquired_ms = s->now.mono_ms;
     out_note(s, ERR_NONE, "holding the lease %s/%s", core->lease_namespace,
              core->lease_name);

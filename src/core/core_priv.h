@@ -79,9 +79,10 @@ struct lock {
     bool known; /* the object exists */
     struct buf version, holder, renew_time, acquire_time;
     int64_t duration_s, transitions;
-    int64_t observed_ms; /* when this state of it was first seen */
-    struct buf written;  /* renewTime of the outstanding PATCH */
-    struct buf noted;    /* the failure that was told last, and when */
+    int64_t observed_ms;  /* when this state of it was first seen */
+    struct buf written;   /* renewTime of the outstanding PATCH */
+    struct buf waits_for; /* the holder that was told last */
+    struct buf noted;     /* the failure that was told last, and when */
     int64_t noted_ms;
 };
 

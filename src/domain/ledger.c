@@ -118,6 +118,7 @@ static struct ledger_node *node_new(struct ledger *l)
     struct ledger_node *node = node_at(l, slot);
     node->id = (uint32_t)slot;
     node->facts = xcalloc(1, sizeof *node->facts);
+    node->best_index = node->listed_nowhere = -1;
     return node;
 }
 

@@ -9,6 +9,15 @@
  * cards and pods of a node that is cheaper than keeping differences right.
  */
 
+/* Does the ConfigMap name a card that the capacity speaks of? */
+static bool names_a_card(const struct ledger_node_facts *f)
+{
+    for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++)
+        if (f->listed[i] >= 0 && f->listed[i] < f->capacity.cards)
+            return true;
+    return false;
+}
+
 static enum node_state state_of(const struct ledger *l, const struct ledger_node_facts *f)
 {
     if (f->has[LEDGER_UNHEALTHY] && f->list_damaged)
@@ -28,7 +37,7 @@ static enum node_state state_of(const struct ledger *l, const struct ledger_node
         return NODE_NO_COUNT;
     bool low =
         f->allocatable.mem < f->capacity.mem || f->allocatable.cards < f->capacity.cards;
-    if (low && f->n_listed == 0)
+    if (low && !names_a_card(f))
         return NODE_ALLOCATABLE_LOW;
     return NODE_USABLE;
 }
@@ -39,6 +48,20 @@ static bool is_listed(const struct ledger_node_facts *f, int32_t index)
         if (f->listed[i] == index)
             return true;
     return false;
+}
+
+/* A card that the ConfigMap names and the node does not have, or -1. */
+static int32_t listed_nowhere(const struct ledger_node *node)
+{
+    const struct ledger_node_facts *f = node->facts;
+    for (size_t i = 0; f->has[LEDGER_UNHEALTHY] && i < f->n_listed; i++) {
+        bool there = false;
+        for (uint32_t k = 0; k < node->n_cards; k++)
+            there |= node->cards[k].index == f->listed[i];
+        if (!there)
+            return f->listed[i];
+    }
+    return -1;
 }
 
 static void resize_cards(struct ledger_node *node, size_t n)
@@ -223,6 +246,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     for (uint32_t i = 0; i < node->n_cards; i++)
         if (is_listed(f, node->cards[i].index))
             node->cards[i].out = CARD_LISTED;
+    node->listed_nowhere = listed_nowhere(node);
     charge_pods(l, node, own);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);

@@ -67,8 +67,8 @@ unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply)
     if (read_args(body, &a, &bind, &err) || check_args(&bind, &err))
         return reply_error(reply, 400, &err);
     if (store_bind(verbs_store(v), &bind, &ready, &err) == 0) {
-        log_debug("bind", "bound", LOG_SPAN("namespace", bind.ns),
-                  LOG_SPAN("pod", bind.name), LOG_SPAN("node", bind.node));
+        log_info("bind", "bound", LOG_SPAN("namespace", bind.ns),
+                 LOG_SPAN("pod", bind.name), LOG_SPAN("node", bind.node));
         buf_adds(reply, "{\"Error\":\"\"}");
         return 200;
     }

@@ -184,6 +184,10 @@ static void write_node(struct buf *out, const struct ledger *l,
     buf_addc(out, ']');
     text(out, "source", span_of(source(node->source)));
     write_unplaced(out, &pods, unit);
+    if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
+        text(out, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+    if (node->listed_nowhere >= 0)
+        number(out, "unknownCard", node->listed_nowhere);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};

@@ -150,9 +150,10 @@ static int listen_both(struct server *s, const struct server_config *config,
         .ctx = s,
     };
     unsigned port, observe_port;
-    if (httpd_listen(s->httpd, &verbs, &port, err) ||
-        httpd_listen(s->httpd, &observers, &observe_port, err))
-        return -1;
+    if (httpd_listen(s->httpd, &verbs, &port, err))
+        return err_wrap(err, "--port");
+    if (httpd_listen(s->httpd, &observers, &observe_port, err))
+        return err_wrap(err, "--observe-port");
     fprintf(stderr, "observing on %s:%u\nlistening on %s:%u\n", config->address,
             observe_port, config->address, port);
     return 0;

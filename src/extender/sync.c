@@ -39,7 +39,7 @@ static void on_input(void *ctx, const struct core_input *in)
 static void on_fault(void *ctx, const struct err *err)
 {
     (void)ctx;
-    log_warn("sync", "object left out", LOG_ERR(err));
+    log_warn("sync", "object with a fault", LOG_ERR(err));
 }
 
 static const struct feed_sink feed_sink = {on_input, on_fault};

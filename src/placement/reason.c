@@ -148,42 +148,58 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_out(out, node);
 }
 
-static const char *state_reason(enum node_state state)
+/* Why the node gives nothing out at all. False when it does. */
+static bool add_state(struct buf *out, const struct ledger_node *node)
 {
-    switch (state) {
+    switch (node->state) {
     case NODE_UNKNOWN:
-        return "nothing is known of this node's GPUs yet";
+        buf_adds(out, "nothing is known of this node's GPUs yet");
+        return true;
     case NODE_SCV_MISSING:
-        return "its Scv object is missing, so nothing is known of its cards";
+        buf_adds(out, "its Scv object is missing, so nothing is known of its cards");
+        return true;
     case NODE_SCV_DAMAGED:
-        return "its Scv object is damaged; the extender's log says where";
+        buf_adds(out, "its Scv object is damaged; the extender's log says where");
+        return true;
     case NODE_SCV_EMPTY:
-        return "its Scv object lists no card";
+        buf_adds(out, "its Scv object lists no card");
+        return true;
     case NODE_NO_GPU:
-        return "the node has no GPU memory (no Scv object, no capacity)";
+        buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
+        return true;
     case NODE_NO_COUNT:
-        return "the node's capacity has aliyun.com/gpu-mem but no aliyun.com/gpu-count";
+        buf_adds(out, "the node's capacity has aliyun.com/gpu-mem but no "
+                      "aliyun.com/gpu-count");
+        return true;
     case NODE_ALLOCATABLE_LOW:
-        return "allocatable GPU memory is below capacity, and no ConfigMap "
-               "unhealthy-gpu-<node> says which card is out";
+        buf_adds(out, "allocatable GPU memory is below capacity, and no ConfigMap "
+                      "unhealthy-gpu-");
+        buf_add_span(out, node->name);
+        buf_adds(out, " says which card is out");
+        return true;
     case NODE_LIST_DAMAGED:
-        return "its ConfigMap unhealthy-gpu-<node> is not a comma list of card indexes";
+        buf_adds(out, "its ConfigMap unhealthy-gpu-");
+        buf_add_span(out, node->name);
+        buf_adds(out, " is not a comma list of card indexes");
+        return true;
     case NODE_USABLE:
         break;
     }
-    return NULL;
+    return false;
 }
 
 void reasons_add(struct buf *out, const struct reasons *reasons,
                  const struct ledger_node *node, enum fit alone)
 {
     const struct request *r = reasons->request;
-    const char *why = state_reason(node->state);
-    if (!why && node->mode == NODE_MODE_WRONG)
+    const char *why = NULL;
+    if (add_state(out, node))
+        return;
+    if (node->mode == NODE_MODE_WRONG)
         why = "node label gpushare/mode is neither memory nor card";
-    else if (!why && node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS)
+    else if (node->mode == NODE_MEMORY && r->kind == REQUEST_CARDS)
         why = "node label gpushare/mode=memory: no whole cards";
-    else if (!why && node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY)
+    else if (node->mode == NODE_CARDS && r->kind == REQUEST_MEMORY)
         why = "node label gpushare/mode=card: whole cards only";
     if (why) {
         buf_adds(out, why);

@@ -394,7 +394,7 @@ START_TEST(a_pod_that_is_not_known_is_fetched_first)
     rig_bind(&r, 3, "replaced", "n1");
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
                    object_pod_mem(&r.arena, "successor", 100));
-    expect_reply(3, ERR_NOT_FOUND, "no such pod");
+    expect_reply(3, ERR_NOT_FOUND, "another UID");
 
     rig_bind(&r, 4, "plain", "n1");
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,

@@ -177,6 +177,11 @@ START_TEST(capacity_that_cannot_be_used_says_why)
     ck_assert_int_eq(node("low")->cards[0].out, CARD_IN);
     ck_assert_int_eq(node("low")->cards[1].out, CARD_LISTED);
     ck_assert_int_eq(node("low")->cards[1].free_mib, 0);
+    ck_assert_int_eq(node("low")->listed_nowhere, -1);
+    one = 2; /* a slip: which card is ill is still not known */
+    ledger_unhealthy_seen(ledger, &u, 0);
+    ck_assert_int_eq(node("low")->state, NODE_ALLOCATABLE_LOW);
+    ck_assert_int_eq(node("low")->listed_nowhere, 2);
     u.damaged = true;
     ledger_unhealthy_seen(ledger, &u, 0);
     ck_assert_int_eq(node("low")->state, NODE_LIST_DAMAGED);

@@ -171,7 +171,7 @@ START_TEST(names_and_labels_agree)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     cleanup_json json_t *service = read_one("manifests/service.yaml");
-    cleanup_json json_t *policy = read_one("manifests/samples/network-policy.yaml");
+    cleanup_json json_t *policy = read_one("manifests/network-policy.yaml.example");
     cleanup_json json_t *lease = read_one("manifests/lease.yaml");
     cleanup_json json_t *ns = read_one("manifests/namespace.yaml");
     cleanup_free char *lease_ns = value_of(deployment, "--lease-namespace");
