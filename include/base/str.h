@@ -115,5 +115,6 @@ void *arena_alloc(struct arena *a, size_t n); /* aligned for any type; not zeroe
 void *arena_zalloc(struct arena *a, size_t n);
 struct span arena_copy(struct arena *a, struct span s); /* with a NUL behind it */
 void arena_reset(struct arena *a);
+size_t arena_bytes(const struct arena *a); /* that it keeps for the next round */
 void arena_fini(struct arena *a);
 #define cleanup_arena __attribute__((cleanup(arena_fini)))

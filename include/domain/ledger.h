@@ -133,6 +133,7 @@ struct ledger_pod {
     uint64_t seen;   /* for the owner: the list in which it was seen last */
     int64_t sure_ms; /* for the owner: when it was last certain to exist */
     bool doubt;      /* for the owner: a list did not show it, which proves nothing */
+    bool fixed;      /* for the owner: bound, and these shares are what it was promised */
 
     struct ledger_pod *next, *prev; /* on node, or among the waiting */
     struct ledger_node *nominated_node;

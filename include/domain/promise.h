@@ -19,6 +19,7 @@ struct promise_share {
 struct promise {
     struct promise_share *shares;
     size_t n;
+    size_t n_indexes; /* cards that the index annotation names */
 };
 
 /* Reads the annotations. False when they name no card: there are none, or they are

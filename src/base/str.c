@@ -251,6 +251,14 @@ struct span arena_copy(struct arena *a, struct span s)
     return (struct span){p, s.n};
 }
 
+size_t arena_bytes(const struct arena *a)
+{
+    size_t n = 0;
+    for (const struct arena_block *block = a->first; block; block = block->next)
+        n += block->size;
+    return n;
+}
+
 void arena_reset(struct arena *a)
 {
     a->current = a->first;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,12 +21,21 @@ static sigset_t end_signals(void)
     return set;
 }
 
+/* Bodies of requests can be large and are rare then. glibc would keep what each thread
+ * once held (measured: 465 MiB after sixty bodies of 20 MiB, six at a time; 10 MiB so).
+ */
+static void give_large_memory_back(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
+}
+
 int main(int argc, char **argv)
 {
     struct extender_config config = {0};
     struct err err = {0};
     int status = EXIT_FAILURE, signal_number;
 
+    give_large_memory_back();
     sigset_t signals = end_signals();
     enum opt_result r = opt_load(&extender_program, &config, argc, argv, environ,
                                  yaml_read_options, stdout, &err);

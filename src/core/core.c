@@ -45,7 +45,6 @@ void core_free(struct core *core)
         buf_fini(&core->cursors[kind].version);
     struct lock *lock = &core->lock;
     buf_fini(&lock->version);
-    buf_fini(&lock->noted);
     buf_fini(&lock->waits_for);
     buf_fini(&lock->holder);
     buf_fini(&lock->renew_time);

@@ -167,7 +167,7 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
         core->last_assume_ns++;
     else
         core->last_assume_ns = s->now.wall_ns;
-    promise_write(annotations, &(struct promise){written, r->cards}, r,
+    promise_write(annotations, &(struct promise){.shares = written, .n = r->cards}, r,
                   core->last_assume_ns);
     ledger_pod_place(l, pod, node_name, shares, r->cards);
     return true;
@@ -239,14 +239,14 @@ void bind_asked(struct step *s)
     struct core *core = s->core;
     struct err err = {0};
     struct op *op = op_find(core, in->uid);
-    if (op) {
-        op_join(op, in->token, in->node_name);
-        return;
-    }
     struct ledger_pod *pod = ledger_pod_find(core->ledger, in->uid);
-    if (pod && (!span_eq(pod->ns, in->ns) || !span_eq(pod->name, in->name))) {
+    struct span ns = pod ? pod->ns : op ? op->ns : in->ns;
+    struct span name = pod ? pod->name : op ? op->name : in->name;
+    if (!span_eq(ns, in->ns) || !span_eq(name, in->name)) {
         out_reply(s, in->token, ERR_INVALID, "UID %.*s is pod %.*s/%.*s",
-                  SPAN_ARG(in->uid), SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+                  SPAN_ARG(in->uid), SPAN_ARG(ns), SPAN_ARG(name));
+    } else if (op) {
+        op_join(op, in->token, in->node_name);
     } else if (pod && pod->node) {
         reply_bound(s, in->token, in->node_name, pod->node->name);
     } else if (pod) {
@@ -284,6 +284,7 @@ static void bound(struct step *s, struct op *op, struct span node)
     if (!pod)
         return;
     pod->sure_ms = s->now.mono_ms;
+    pod->fixed = pod->n_shares > 0;
     if (pod->doubt)
         bind_check(s, pod);
 }

@@ -185,10 +185,9 @@ static void note_failure(struct step *s, const char *what)
 {
     struct lock *lock = &s->core->lock;
     const struct err *err = s->in->err;
-    bool same = span_eq(buf_span(&lock->noted), span_of(err->msg));
-    if (same && s->now.mono_ms < lock->noted_ms + NOTE_AGAIN_MS)
+    if (lock->noted == err->code && s->now.mono_ms < lock->noted_ms + NOTE_AGAIN_MS)
         return;
-    set(&lock->noted, span_of(err->msg));
+    lock->noted = err->code;
     lock->noted_ms = s->now.mono_ms;
     out_note(s, err->code, "%s of the lease failed: %s", what, err->msg);
 }
@@ -203,6 +202,7 @@ static void got(struct step *s)
             lock->observed_ms = s->now.mono_ms; /* since when it is known to be absent */
         lock->known = false;
     } else if (code == ERR_NONE) {
+        lock->noted = ERR_NONE;
         observe(s, in->lease);
     } else {
         lock->settled = true;
@@ -244,6 +244,7 @@ static void write_answered(struct step *s)
             note_failure(s, "write");
         return;
     }
+    lock->noted = ERR_NONE;
     observe(s, in->lease);
     if (!holds(s->core)) {
         lock->due_ms = s->now.mono_ms + RETRY_MS;

@@ -48,7 +48,11 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
             .uuid = promise.shares[i].uuid,
         };
     struct room before = room_before(s, entry->node ? entry->node->name : pod->node);
-    ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)promise.n);
+    /* A promise is not taken back because somebody edits the annotations. */
+    bool known = entry->fixed && entry->node && span_eq(entry->node->name, pod->node);
+    if (!known)
+        ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)promise.n);
+    entry->fixed = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
         ledger_pod_running(core->ledger, entry,
                            core->cursors[CORE_PODS].synced ? wall_s(s) : 0);

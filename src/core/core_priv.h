@@ -82,7 +82,7 @@ struct lock {
     int64_t observed_ms;  /* when this state of it was first seen */
     struct buf written;   /* renewTime of the outstanding PATCH */
     struct buf waits_for; /* the holder that was told last */
-    struct buf noted;     /* the failure that was told last, and when */
+    enum err_code noted;  /* the failure that was told last, and when */
     int64_t noted_ms;
 };
 

@@ -159,6 +159,13 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
 }
 
+/* These get into paths and into what others read. */
+static void check_name(struct jread *j, const char *where, struct span name)
+{
+    if (name.n && !object_is_name(name))
+        jread_fail(j, where, "cannot be a name");
+}
+
 void pod_read(struct jread *j, struct arena *a, struct pod *pod)
 {
     struct jread_str key;
@@ -179,6 +186,9 @@ void pod_read(struct jread *j, struct arena *a, struct pod *pod)
         if (pod->containers[i].role == CONTAINER_SIDECAR)
             pod->containers[i].index += r.apps;
     object_meta_check(j, &pod->meta);
+    check_name(j, "metadata.namespace", pod->meta.ns);
+    check_name(j, "spec.nodeName", pod->node);
+    check_name(j, "status.nominatedNodeName", pod->nominated_node);
 }
 
 bool pod_is_over(const struct pod *pod)

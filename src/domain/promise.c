@@ -55,6 +55,7 @@ static bool read_indexes(struct span text, struct promise *p)
         if (!span_i64(span_trim(span_cut(&text, ',')), &index) || index < 0 ||
             index > INDEX_MAX || !share_of(p, index))
             return false;
+        p->n_indexes++;
     }
     return true;
 }
@@ -92,12 +93,17 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
                           const struct request *request, int64_t unit_mib)
 {
     int64_t said = 0, n = (int64_t)p->n;
+    int64_t named = p->n_indexes ? (int64_t)p->n_indexes : 1;
     for (size_t k = 0; k < p->n; k++)
         said += p->shares[k].units > 0 ? p->shares[k].units : 0;
     int64_t units = p->shares[i].units > 0 ? p->shares[i].units : 0;
     int64_t even = (request->units + n - 1) / n;
     if (said < request->units && units < even)
         units = even;
+    /* Only the index names this card, and the index is what device plugins go by. */
+    int64_t part = (request->units + named - 1) / named;
+    if (p->shares[i].units < 0 && units < part)
+        units = part;
     return units * unit_mib;
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/mem.h"
 
+enum { UNIT_MAX_MIB = 1 << 16 }; /* sums of units stay far from the end of their type */
+
 /* A decimal number is kept as digits and a power of ten, a binary suffix as a power of
  * two, so that nothing is rounded. */
 struct scale {
@@ -118,7 +120,7 @@ int unit_read(struct span text, int64_t *mib, struct err *err)
         return 0;
     }
     if (text.n > 3 && span_eq((struct span){text.p + text.n - 3, 3}, SPAN("MiB")) &&
-        span_i64((struct span){text.p, text.n - 3}, &n) && n >= 1 && n <= 1 << 20) {
+        span_i64((struct span){text.p, text.n - 3}, &n) && n >= 1 && n <= UNIT_MAX_MIB) {
         *mib = n;
         return 0;
     }

@@ -9,6 +9,7 @@ enum {
     PAGE_LIMIT = 500,
     ITEM_MAX = 32 << 20, /* etcd keeps 1.5 MiB; the JSON form is larger */
     ERROR_BODY_MAX = 64 << 10,
+    RETRY_AFTER_MAX_S = 60, /* a server that asks for more is asked again all the same */
     /* How long a watch is asked for: 50 to 75 seconds. Bookmarks are no sign of life: an
      * API server sends none while nothing of the kind has changed. The end of a watch is
      * one, and starting the next costs a request. */
@@ -112,6 +113,8 @@ static void emit(struct feed *f, struct core_input in)
 bool feed_begin(struct feed *f, unsigned status, int64_t retry_after_s)
 {
     f->status = status;
+    if (retry_after_s > RETRY_AFTER_MAX_S)
+        retry_after_s = RETRY_AFTER_MAX_S;
     f->retry_after_ms = retry_after_s < 0 ? -1 : retry_after_s * 1000;
     jsonlist_fini(&f->list);
     jsonlist_init(&f->list, f->watch ? JSONLIST_WATCH : JSONLIST_LIST, ITEM_MAX,

@@ -55,10 +55,11 @@ static void judge_promised(const struct filter *f, const struct candidate *c)
         pass(f, c);
         return;
     }
-    begin_reason(f, f->failed, c);
-    buf_adds(f->failed, "\"the pod has a promise on node ");
-    buf_add_span(f->failed, f->promised->name);
-    buf_adds(f->failed, ", and it is not known yet whether it is bound there\"");
+    cleanup_buf struct buf why = {0};
+    buf_adds(&why, "the pod has a promise on node ");
+    buf_add_span(&why, f->promised->name);
+    buf_adds(&why, ", and it is not known yet whether it is bound there");
+    refuse_text(f, f->failed, c, why.p);
 }
 
 /* `alone`: does it fit as promises stand? */

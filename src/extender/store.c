@@ -251,9 +251,8 @@ static void pending_add(struct store *store, struct pending *p)
 }
 
 /* Waits for the answer, then takes the pending bind off the list. */
-static void pending_finish(struct store *store, struct pending *p)
+static void pending_finish(struct store *store, struct pending *p, struct timespec until)
 {
-    struct timespec until = deadline_in(BIND_WAIT_MS);
     int timed_out = 0;
     pthread_mutex_lock(&store->wait_lock);
     while (!p->done && !timed_out)
@@ -265,14 +264,25 @@ static void pending_finish(struct store *store, struct pending *p)
     pthread_mutex_unlock(&store->wait_lock);
 }
 
+static bool passed(struct timespec until)
+{
+    struct timespec now = deadline_in(0);
+    return now.tv_sec != until.tv_sec ? now.tv_sec > until.tv_sec
+                                      : now.tv_nsec >= until.tv_nsec;
+}
+
 /* Makes the calls that came out of our own inputs, and those that come of their answers.
- */
-static void make_calls(struct store *store, struct own_calls *own)
+ * What is left when the time is over is done by others. */
+static void make_calls(struct store *store, struct own_calls *own, struct timespec until)
 {
     cleanup_arena struct arena arena = {0};
     while (own->n) {
         cleanup_free struct core_output *call = own->calls[--own->n];
         struct call_answer answer;
+        if (passed(until)) {
+            store->io.defer(store->io.ctx, call);
+            continue;
+        }
         arena_reset(&arena);
         store->io.perform(store->io.ctx, call, &arena, &answer);
         step(store, &answer.input, own);
@@ -291,11 +301,12 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
                             .name = bind->name,
                             .uid = bind->uid,
                             .node_name = bind->node};
+    struct timespec until = deadline_in(BIND_WAIT_MS);
     pending_add(store, &p);
     in.token = p.token;
     step(store, &in, &own);
-    make_calls(store, &own);
-    pending_finish(store, &p);
+    make_calls(store, &own, until);
+    pending_finish(store, &p, until);
     if (!p.done)
         return err_set(err, ERR_TIMEOUT,
                        "the outcome is not known after %d s; the memory stays reserved "

@@ -27,6 +27,7 @@ struct sync {
     pthread_t thread;
     pthread_mutex_t lock;                   /* protects what follows */
     struct core_output *wanted[CORE_KINDS]; /* the newest wish of each kind, or NULL */
+    uint64_t newest[CORE_KINDS];            /* run of the newest wish that ever came */
     bool stop;
 };
 
@@ -166,11 +167,12 @@ struct sync *sync_start_thread(struct store *store, struct kube_client *client, 
 void sync_add(struct sync *sync, const struct core_output *output)
 {
     pthread_mutex_lock(&sync->lock);
-    struct core_output *old = sync->wanted[output->kind];
-    if (!old ||
-        old->run < output->run) { /* threads may pass each other on the way here */
+    /* Threads may pass each other on the way here: an older wish must not end a newer
+     * one, whether that still waits or has begun. */
+    if (output->run > sync->newest[output->kind]) {
+        sync->newest[output->kind] = output->run;
+        free(sync->wanted[output->kind]);
         sync->wanted[output->kind] = core_output_dup(output);
-        free(old);
     }
     pthread_mutex_unlock(&sync->lock);
     httpc_loop_wake(sync->loop);

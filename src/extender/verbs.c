@@ -67,7 +67,7 @@ struct work *work_take(struct verbs *v)
 void work_give(struct verbs *v, struct work *w)
 {
     if (w->args.cap > KEEP_CANDIDATES || w->failed.cap > KEEP_BYTES ||
-        w->never.cap > KEEP_BYTES) {
+        w->never.cap > KEEP_BYTES || arena_bytes(&w->arena) > KEEP_BYTES) {
         work_free(w);
         return;
     }

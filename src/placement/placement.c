@@ -190,6 +190,6 @@ int placement_score(const struct ledger_node *node, const struct request *r)
             total += node->cards[picks[k]].total_mib;
         }
     }
-    int empty = (int)(10 * left / total);
+    int empty = (int)(__extension__(__int128) 10 * left / total);
     return policies[r->placement].prefers_empty ? empty : 10 - empty;
 }

@@ -525,7 +525,64 @@ START_TEST(a_promise_that_came_to_nothing_makes_room)
 }
 END_TEST
 
-UNIT_MAIN("bind", a_bind_reserves_sends_one_binding_and_answers,
+START_TEST(edited_annotations_take_no_promise_back)
+{
+    start();
+    rig_bind(&r, 1, "c", "n1");
+    rig_answer(&r, rig_take(&r, CORE_CALL_BIND).call, ERR_NONE);
+    ck_assert_int_eq(free_mib(0), 0);
+    static const char *const edits[] = {"{'" KEY_MEM_IDX "':'9'}",
+                                        "{'" KEY_MEM_IDX "':'1'}", "{}"};
+    for (size_t i = 0; i < ARRAY_LEN(edits); i++) {
+        rig_pod(&r, rig_bound_pod(&r, "c", 16000, "n1", edits[i]), false);
+        ck_assert_int_eq(free_mib(0), 0);
+        ck_assert_int_eq(free_mib(1), 16000);
+    }
+    /* One that we did not bind is taken at its first word. */
+    rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"), false);
+    rig_pod(&r, rig_bound_pod(&r, "x", 8000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
+    ck_assert_int_eq(free_mib(1), 8000);
+    rig_pod(&r, rig_bound_pod(&r, "c", 16000, "n1", "{}"), true);
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_another_has_bound_counts_and_not_what_we_meant)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    uint64_t call = rig_take(&r, CORE_CALL_BIND).call;
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_pod(&r, rig_bound_pod(&r, "a", 8000, "n1", "{'" KEY_MEM_IDX "':'1'}"), false);
+    ck_assert_int_eq(free_mib(0), 16000);
+    ck_assert_int_eq(free_mib(1), 8000);
+    rig_answer(&r, call, ERR_CONFLICT);
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_int_eq(free_mib(1), 8000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_bind_of_another_name_does_not_join)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    rig_step(&r, (struct core_input){.type = CORE_BIND,
+                                     .token = 2,
+                                     .uid = SPAN("a"),
+                                     .ns = SPAN("other"),
+                                     .name = SPAN("else"),
+                                     .node_name = SPAN("n1")});
+    expect_reply(2, ERR_INVALID, "UID a is pod default/pod-a");
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("bind", edited_annotations_take_no_promise_back,
+          what_another_has_bound_counts_and_not_what_we_meant,
+          a_bind_of_another_name_does_not_join,
+          a_bind_reserves_sends_one_binding_and_answers,
           two_binds_at_once_never_share_what_only_one_can_have,
           assume_times_of_one_process_differ,
           a_lost_answer_counts_until_a_get_after_the_limit,

@@ -408,6 +408,37 @@ START_TEST(slots_of_forgotten_nodes_are_used_again)
 }
 END_TEST
 
+START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
+{
+    char names[3][160];
+    size_t lengths[] = {55, 56, 150}; /* the last that fits into the node, and others */
+    start(1024, false);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+            memset(names[i], 'a' + round * 3 + (int)i, lengths[i]);
+            names[i][lengths[i]] = '\0';
+            see_capacity(names[i], 16, 1, 16);
+            const struct ledger_node *n = node(names[i]);
+            ck_assert_str_eq(n->name.p, names[i]);
+            ck_assert_uint_eq(n->n_cards, 1);
+            ck_assert_int_eq(n->best_free_mib, 16 * 1024);
+            ck_assert_ptr_null(n->pods);
+            ck_assert(!n->has_nominated);
+            ck_assert_int_eq(n->listed_nowhere, -1);
+            place("p", 4, names[i], 0, NULL);
+            ck_assert_int_eq(node(names[i])->best_free_mib, 12 * 1024);
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")), 0);
+        }
+        for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+            ledger_node_gone(ledger, span_of(names[i]));
+            ck_assert_ptr_null(ledger_node_find(ledger, span_of(names[i])));
+        }
+    }
+    ck_assert_uint_le(ledger_node_slots(ledger), 3);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(a_waiting_pod_changes_and_a_bound_one_keeps_its_request)
 {
     start(1, false);
@@ -529,6 +560,7 @@ UNIT_MAIN("ledger", promises_are_taken_from_the_card,
           memory_used_from_outside_is_withheld_beyond_the_tolerance,
           the_drivers_own_memory_is_not_used_from_outside, many_departures_are_bounded,
           what_a_list_did_not_show_is_swept_away, slots_of_forgotten_nodes_are_used_again,
+          a_used_slot_remembers_nothing_and_names_may_be_long,
           a_waiting_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,
           derived_values_depend_on_the_state_and_not_on_the_way_there)
