@@ -239,6 +239,11 @@ static void one_thing(struct world *w)
     } else if (dice < 940) {
         api_compact(w->api);
         w->stats.compactions++;
+        /* An API server that starts anew forgets its history, and cuts its clients off.
+         */
+        for (int i = 0; i < w->n_replicas && rng_below(&w->rng, 2) == 0; i++)
+            if (replica_alive(w->replicas[i]))
+                replica_cut_watches(w, w->replicas[i]);
     } else if (dice < 965) {
         break_replica(w);
     } else if (dice < 975) {

@@ -34,6 +34,8 @@ struct replica {
     bool alive;
     uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
     int64_t paused_until, watches_stall_until, lease_trouble_until;
+    int64_t last_gasp_ms; /* the next write of the lease gets through, and then for so
+                             long none; its answer comes late */
     bool stopping;
     int64_t next_tick;
     struct core *core;
@@ -394,7 +396,9 @@ static void open_page(struct world *w, struct replica *r, struct line *line)
     struct letter *l = letter_to(r, on_open);
     l->line = line;
     l->conn = line->conn;
-    post(w, w->now_ms + network_delay(w), l);
+    /* A server that is slow with lists is slow with the watches that follow them. */
+    bool slow = line->feed.watch && chance(w, w->weather.slow_list / 2);
+    post(w, w->now_ms + (slow ? between(w, 0, 3000) : network_delay(w)), l);
 }
 
 static void on_wish(struct world *w, struct replica *r, struct letter *l)
@@ -438,6 +442,7 @@ struct wire {
     struct replica *r;
     uint64_t epoch;
     bool answered; /* the replica has had its answer, or has given up */
+    bool late;     /* the answer takes as long as the replica waits for it */
     int64_t sent_ms;
 };
 
@@ -528,7 +533,7 @@ static void reply_later(struct world *w, struct wire *wire, unsigned status,
     if (chance(w, w->weather.lose_reply))
         letter_free(l);
     else
-        post(w, w->now_ms + network_delay(w), l);
+        post(w, w->now_ms + (wire->late ? between(w, 1500, 1980) : network_delay(w)), l);
 }
 
 static void reply_error(struct world *w, struct wire *wire)
@@ -597,8 +602,16 @@ static void send_copy(struct world *w, struct wire *wire)
 {
     bool bind = wire->call->type == CORE_CALL_BIND;
     bool lease = wire->call->type == CORE_CALL_LEASE_WRITE;
-    if (lease && w->now_ms < wire->r->lease_trouble_until && !chance(w, 100))
+    struct replica *r = wire->r;
+    if (lease && w->now_ms < r->lease_trouble_until && !chance(w, 100))
         return;
+    if (lease && chance(w, w->weather.last_gasp))
+        r->last_gasp_ms = between(w, 5000, 12000);
+    if (lease && r->last_gasp_ms) {
+        wire->late = true;
+        r->lease_trouble_until = w->now_ms + r->last_gasp_ms;
+        r->last_gasp_ms = 0;
+    }
     int64_t arrives = w->now_ms + network_delay(w);
     int64_t works =
         chance(w, w->weather.slow) ? between(w, 0, bind ? 4000 : 2000) : between(w, 0, 3);
@@ -716,7 +729,10 @@ void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
 void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms)
 {
     trace(w, "r%d cannot write the lease for %lld ms", r->id, (long long)ms);
-    r->lease_trouble_until = w->now_ms + ms;
+    if (rng_below(&w->rng, 2))
+        r->last_gasp_ms = ms;
+    else
+        r->lease_trouble_until = w->now_ms + ms;
 }
 
 static void on_stopped(struct world *w, struct replica *r, struct letter *l)
@@ -759,6 +775,7 @@ void replica_boot(struct world *w, struct replica *r)
     r->alive = true;
     r->was_leader = r->stopping = false;
     r->paused_until = r->watches_stall_until = r->lease_trouble_until = 0;
+    r->last_gasp_ms = 0;
     r->next_tick = INT64_MAX;
     replica_input(w, r, &(struct core_input){.type = CORE_TICK});
 }

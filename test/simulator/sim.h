@@ -36,7 +36,8 @@ struct replica;
 struct weather {
     int lose_request, lose_reply, duplicate, refuse, slow, not_sent, cut_call;
     int cut_list, cut_watch, lag, slow_list, stall;
-    int delay_ms; /* usual, each way */
+    int last_gasp; /* a write of the lease is the last for a while, with a late answer */
+    int delay_ms;  /* usual, each way */
 };
 
 typedef void (*event_fn)(struct world *w, void *arg);

@@ -163,7 +163,13 @@ static const struct weather weathers[] = {
      .stall = 10,
      .delay_ms = 100},
     /* Nothing is lost, but all takes as long as it may: lists and calls overlap. */
-    {.slow = 600, .slow_list = 950, .lag = 50, .stall = 20, .delay_ms = 50},
+    {.slow = 600,
+     .slow_list = 950,
+     .lag = 50,
+     .stall = 20,
+     .last_gasp = 20,
+     .cut_watch = 10,
+     .delay_ms = 50},
     /* Processes are frozen between a decision and its Binding. */
     {.lose_reply = 50, .slow = 100, .slow_list = 200, .stall = 150, .delay_ms = 10},
 };
