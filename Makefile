@@ -51,10 +51,11 @@ UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard te
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 BENCH    := main load server bodies
+SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
-.PHONY: all deps test check simulate mutants bench demo install clean help format
+.PHONY: all deps test check simulate mutants bench soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -89,6 +90,9 @@ $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call ar
 $(B)/bench: $(BENCH:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson)
+$(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl) -pthread
 $(B)/bench-floor: $(B)/test/bench/floor.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
@@ -125,6 +129,11 @@ bench: deps
 	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor
 	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
 
+# make soak SOAK_TIME=10m: everything at once; memory, descriptors and threads stay flat.
+soak: deps
+	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/soak
+	$(Q)$(B)/soak --build $(B) $(if $(SOAK_TIME),--time $(SOAK_TIME))
+
 demo: deps
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)BUILD=$(B) KEEP=$(KEEP) scripts/demo
@@ -150,6 +159,7 @@ help:
 	@echo 'make deps       install what is missing'
 	@echo 'make mutants    plant faults and see that the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
+	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make clean      remove build/'
 	@echo 'V=1 shows the commands'
