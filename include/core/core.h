@@ -104,7 +104,8 @@ struct core_input {
      * gave; inputs of a run that is over are ignored. */
     enum core_kind kind;
     uint64_t run;
-    bool gone; /* OBJECT: DELETED, or it no longer matches */
+    bool gone;   /* OBJECT: DELETED, or it no longer matches */
+    bool faulty; /* OBJECT, a pod: only that it is there, or gone, can be made out */
     struct span
         version; /* OBJECT of a watch, LIST_ENDED, ALIVE: resourceVersion, or empty */
     union {
@@ -134,9 +135,9 @@ struct core_input {
 enum core_output_type {
     CORE_LIST,  /* list `kind`, consistently (no resourceVersion); ends a watch of it */
     CORE_WATCH, /* watch `kind` from `version` */
-    CORE_CALL_BIND,      /* POST the Binding */
-    CORE_CALL_GET_POD,   /* GET, consistently */
-    CORE_CALL_LEASE_GET, /* GET, consistently */
+    CORE_CALL_BIND,        /* POST the Binding */
+    CORE_CALL_GET_POD,     /* GET, consistently */
+    CORE_CALL_LEASE_GET,   /* GET, consistently */
     CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
     CORE_CALL_MARK_ROOM, /* PATCH the Node's annotation gpushare/room-since to `value` */
     CORE_REPLY,          /* answer of a bind */

@@ -88,6 +88,16 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
         bind_seen(s, op, pod->node);
 }
 
+/* What cannot be read frees nothing: what was known of the pod stays. */
+void pod_is_there(struct step *s, struct span uid)
+{
+    struct ledger_pod *entry = ledger_pod_find(s->core->ledger, uid);
+    if (!entry)
+        return;
+    entry->seen = s->in->run;
+    entry->doubt = false;
+}
+
 /* A pod that a complete list does not show is gone, if the list was asked for after the
  * pod was last certain to exist. If not, the watch will never speak of it should it be
  * gone, so a GET has to find out: at once, or when the bind in flight has its answer. */

@@ -141,6 +141,8 @@ enum pod_news {
 void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from);
 /* The pod of that UID does not exist any more. */
 void pod_gone(struct step *s, struct span uid);
+/* A list or watch has shown the pod, but what it said could not be read. */
+void pod_is_there(struct step *s, struct span uid);
 void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms);
 
 /* core_bind.c: binds in flight */

@@ -164,7 +164,9 @@ void sync_object(struct step *s)
     if (!c)
         return;
     c->alive_ms = s->now.mono_ms;
-    if (in->kind == CORE_PODS) {
+    if (in->kind == CORE_PODS && in->faulty && !in->gone) {
+        pod_is_there(s, in->pod->meta.uid);
+    } else if (in->kind == CORE_PODS) {
         pod_news(s, in->pod, in->gone, NEWS_STREAM);
     } else if (object_node(in).n) {
         struct room before = room_before(s, object_node(in));
@@ -260,7 +262,7 @@ void sync_watch_ended(struct step *s)
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
     if (code == ERR_NONE)
-        return; /* watches end every few minutes */
+        return; /* watches end every minute or so */
     c->due_ms += back_off(s->core, c, in->retry_after_ms);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
         /* What was missed since the last version can only be had from a list. */

@@ -235,9 +235,12 @@ static void read_pod(struct feed *f, struct jread *j, bool gone)
 {
     struct pod pod;
     pod_read(j, &f->arena, &pod);
-    if (jread_check(j, NULL) || has_fault(f, j, &pod.meta))
+    if (jread_check(j, NULL))
         return;
-    deliver(f, (struct core_input){.pod = &pod}, &pod.meta, gone);
+    bool faulty = has_fault(f, j, &pod.meta);
+    if (faulty && !pod.meta.uid.n)
+        return;
+    deliver(f, (struct core_input){.pod = &pod, .faulty = faulty}, &pod.meta, gone);
 }
 
 static void read_node(struct feed *f, struct jread *j, bool gone)

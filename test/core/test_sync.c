@@ -157,6 +157,33 @@ START_TEST(news_of_an_old_run_is_ignored)
 }
 END_TEST
 
+START_TEST(a_pod_that_cannot_be_read_keeps_what_it_has)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    rig_pod(&r, rig_bound_pod(&r, "a", 9000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
+    rig_pod(&r, rig_bound_pod(&r, "b", 4000, "n1", "{'" KEY_MEM_IDX "':'0'}"), false);
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 3000);
+    ended(CORE_PODS, ERR_GONE, -1);
+    rig_tick(&r, 60000); /* a new list shows a, unreadable, and not b */
+    struct pod a = {.meta = {.uid = SPAN("a"), .name = SPAN("pod-a")}};
+    struct core_input in = {.type = CORE_OBJECT,
+                            .kind = CORE_PODS,
+                            .run = r.runs[CORE_PODS],
+                            .pod = &a,
+                            .faulty = true};
+    rig_step(&r, in);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
+    in.run = r.runs[CORE_PODS];
+    in.gone = true; /* that much can be made out */
+    rig_step(&r, in);
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
 {
     rig_new(&r, (struct core_settings){0});
@@ -208,4 +235,5 @@ UNIT_MAIN("sync", nothing_is_answered_before_the_first_full_list,
           failures_back_off_and_honour_what_the_server_says,
           a_kind_that_the_server_does_not_know_is_an_empty_list,
           nodes_that_must_exist_are_not_taken_for_absent, news_of_an_old_run_is_ignored,
+          a_pod_that_cannot_be_read_keeps_what_it_has,
           silence_makes_it_unready_and_a_sign_of_life_ready, the_due_time_is_never_missed)

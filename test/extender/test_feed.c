@@ -28,6 +28,8 @@ static void on_input(void *ctx, const struct core_input *in)
                                                     : in->node->meta.name));
         if (in->kind == CORE_SCVS && in->scv->damaged)
             buf_adds(&seen, " damaged");
+        if (in->faulty)
+            buf_adds(&seen, " faulty");
         break;
     case CORE_LIST_ENDED:
         buf_adds(&seen, "list ended");
@@ -172,10 +174,11 @@ START_TEST(one_bad_object_does_not_stop_the_others)
     answer(&f, 200,
            "{\"metadata\":{\"resourceVersion\":\"3\"},\"items\":["
            "{\"metadata\":{\"name\":\"a\",\"labels\":{\"" KEY_GPU_COUNT "\":1}}},"
-           "{\"metadata\":{\"name\":\"b\"}},7,{\"metadata\":{\"name\":\"c\"}}]}",
+           "{\"metadata\":{\"name\":\"b\"}},7,{\"metadata\":{\"name\":\"c\"}},"
+           "{\"metadata\":{\"name\":\"d\",\"uid\":\"u\"},\"spec\":7}]}",
            NULL);
-    ck_assert_str_eq(seen.p, "seen b\nseen c\nlist ended @3\n");
-    ck_assert_uint_eq(faults, 2);
+    ck_assert_str_eq(seen.p, "seen b\nseen c\nseen d faulty\nlist ended @3\n");
+    ck_assert_uint_eq(faults, 3);
     feed_fini(&f);
 }
 END_TEST
