@@ -7,7 +7,7 @@
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
-libcurl4-openssl-dev libyaml-dev check curl ca-certificates openssl"
+libcurl4-openssl-dev libyaml-dev check curl ca-certificates openssl patch"
 
 missing=
 if command -v dpkg-query >/dev/null 2>&1; then
