@@ -90,6 +90,7 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
 void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms)
 {
     struct core *core = s->core;
+    bind_listed(s, list);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;
