@@ -47,6 +47,8 @@ enum {
         500, /* for a Binding to reach the API server; then it is given up */
     CORE_SERVER_MS = 3000, /* for the API server to apply it (?timeout=3s) */
     CORE_BIND_LIMIT_MS = CORE_DELIVERY_MS + CORE_SERVER_MS, /* nothing happens later */
+    CORE_SLACK_MS = 100, /* timers and the clocks of two machines are not exact: so long
+                            before the lease can be over a Binding must have ended */
     CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts as proof */
     CORE_STALE_MS = 150 * 1000, /* without a sign of life from a watch: not ready */
     CORE_ROOM_MS = 1000,        /* between two marks of a node */

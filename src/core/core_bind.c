@@ -120,6 +120,7 @@ static void call_get(struct step *s, struct op *op)
 {
     op->call = next_id(s->core);
     op->get_ms = s->now.mono_ms;
+    op->overtaken = false;
     const char *ns = out_str(s, op->ns), *name = out_str(s, op->name);
     const char *uid = out_str(s, op->uid);
     struct core_output *o = out_add(s, CORE_CALL_GET_POD);
@@ -261,6 +262,15 @@ void bind_asked(struct step *s)
     }
 }
 
+/* A list did not show the pod while the op was in flight. If it does exist, the watch
+ * will say so. */
+static void forget_doubtful(struct step *s, const struct op *op)
+{
+    struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+    if (pod && pod->doubt && !pod->node)
+        ledger_pod_remove(s->core->ledger, pod, s->now.wall_ns / 1000000000);
+}
+
 /* The outcome is known: not bound, and no copy of the Binding is left. The pod waits. */
 static void not_bound(struct step *s, struct op *op, enum err_code code, const char *text)
 {
@@ -269,8 +279,7 @@ static void not_bound(struct step *s, struct op *op, enum err_code code, const c
         struct room before = room_before(s, op->node);
         ledger_pod_unplace(s->core->ledger, pod);
         room_after(s, &before);
-        if (pod->doubt) /* if it does exist, the watch will say so */
-            ledger_pod_remove(s->core->ledger, pod, s->now.wall_ns / 1000000000);
+        forget_doubtful(s, op);
     }
     answer_error(s, op, code, text);
     op_end(s, op);
@@ -380,6 +389,10 @@ static void checked(struct step *s, struct op *op)
         pod_gone(s, uid);
         return;
     }
+    if (op->overtaken) {
+        call_get(s, op);
+        return;
+    }
     bool bound_now = in->pod->node.n > 0, proof = op->get_ms > op->proof_ms;
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(s->core, uid); /* the news may have ended it */
@@ -415,7 +428,12 @@ static void fetched(struct step *s, struct op *op)
     }
     if (why) {
         answer_error(s, op, code, why);
+        forget_doubtful(s, op);
         op_end(s, op);
+        return;
+    }
+    if (op->overtaken) {
+        call_get(s, op);
         return;
     }
     struct span uid = arena_copy(&core->scratch, op->uid); /* the op may end */
@@ -423,6 +441,15 @@ static void fetched(struct step *s, struct op *op)
     op = op_find(core, uid);
     if (op) /* neither over nor bound */
         start(s, op, ledger_pod_find(core->ledger, uid));
+}
+
+void bind_listed(struct step *s, uint64_t list)
+{
+    for (struct op *op = s->core->ops; op; op = op->next) {
+        const struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
+        if (op->call && op->state != OP_SENT && (!pod || pod->seen != list))
+            op->overtaken = true;
+    }
 }
 
 bool bind_answered(struct step *s)

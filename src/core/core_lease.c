@@ -281,5 +281,7 @@ int64_t lock_due(const struct core *core)
 int64_t lock_bind_until(const struct core *core)
 {
     const struct lock *lock = &core->lock;
-    return lock->leader ? lock->valid_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS : INT64_MIN;
+    if (!lock->leader)
+        return INT64_MIN;
+    return lock->valid_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS;
 }

@@ -104,6 +104,7 @@ void pod_is_there(struct step *s, struct span uid)
 void pods_sweep(struct step *s, uint64_t list, int64_t asked_ms)
 {
     struct core *core = s->core;
+    bind_listed(s, list);
     for (struct ledger_pod *pod = ledger_first_pod(core->ledger), *next; pod;
          pod = next) {
         next = pod->next_all;

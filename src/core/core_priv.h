@@ -44,6 +44,7 @@ struct op {
     int64_t backoff_ms;
     bool plain;       /* without reservation and annotations (--bind-any) */
     bool gone;        /* SENT: news came that the pod is gone */
+    bool overtaken;   /* a list that ended after the outstanding GET was sent lacks the pod */
     struct span seen; /* SENT: news came that it is bound to that node; owned */
     struct err why;   /* what went wrong with the Binding */
     struct waiter *waiters;
@@ -153,6 +154,9 @@ int64_t bind_due(const struct core *core);
 struct op *op_find(const struct core *core, struct span uid);
 /* Finds out whether a pod with a promise still exists. */
 void bind_check(struct step *s, struct ledger_pod *pod);
+/* A list of pods has ended. A GET of a pod that it does not show may be older than it,
+ * and the watch will not speak of that pod: the GET is asked again. */
+void bind_listed(struct step *s, uint64_t list);
 /* News: the pod is bound to that node; or it is gone. Ends an op whose outcome is
  * unknown. */
 void bind_seen(struct step *s, struct op *op, struct span node);

@@ -405,6 +405,53 @@ START_TEST(a_pod_that_is_not_known_is_fetched_first)
 }
 END_TEST
 
+START_TEST(a_get_that_a_list_overtook_is_asked_again)
+{
+    start();
+    rig_bind(&r, 1, "new", "n1");
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS); /* the watch that follows never speaks of the pod */
+    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "new", 8000));
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    expect_reply(1, ERR_NOT_FOUND, "no such pod");
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+
+    rig_bind(&r, 2, "lost", "n1");
+    struct core_output bind;
+    get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_answer_pod(&r, get.call, object_pod_mem(&r.arena, "lost", 8000));
+    bind = rig_take(&r, CORE_CALL_BIND);
+    rig_answer(&r, bind.call, ERR_TIMEOUT);
+    get = rig_take(&r, CORE_CALL_GET_POD);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS);
+    rig_answer_pod(&r, get.call,
+                   rig_bound_pod(&r, "lost", 8000, "n1", bind.annotations));
+    rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
+    expect_reply(2, ERR_NOT_FOUND, "gone");
+    ck_assert_int_eq(free_mib(0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_fetch_that_fails_leaves_no_pod_that_a_list_lacks)
+{
+    start();
+    rig_bind(&r, 1, "new", "n1");
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD);
+    rig_pod(&r, object_pod_mem(&r.arena, "new", 100), false);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    rig_answer(&r, get.call, ERR_UNAVAILABLE);
+    expect_reply(1, ERR_UNAVAILABLE, "");
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(bind_any_binds_without_annotations)
 {
     rig_new(&r, (struct core_settings){.bind_any = true});
@@ -599,7 +646,9 @@ UNIT_MAIN("bind", edited_annotations_take_no_promise_back,
           a_list_that_ends_before_the_answer_raises_a_doubt_too,
           a_list_that_shows_the_pod_unbound_frees_nothing,
           deletion_while_the_binding_is_under_way_frees_and_is_answered,
-          a_pod_that_is_not_known_is_fetched_first, bind_any_binds_without_annotations,
+          a_pod_that_is_not_known_is_fetched_first,
+          a_get_that_a_list_overtook_is_asked_again,
+          a_fetch_that_fails_leaves_no_pod_that_a_list_lacks, bind_any_binds_without_annotations,
           what_cannot_be_meant_is_refused, health_and_size_count_at_bind,
           memory_that_comes_back_is_told_to_the_scheduler,
           a_promise_that_came_to_nothing_makes_room)
