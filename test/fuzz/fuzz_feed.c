@@ -51,7 +51,8 @@ static void start(struct world *w)
     input(w, &(struct core_input){.type = CORE_TICK});
 }
 
-static void run(struct world *w, int kind, bool watch, const char *p, size_t n, size_t piece)
+static void run(struct world *w, int kind, bool watch, const char *p, size_t n,
+                size_t piece)
 {
     struct feed f;
     bool go_on = true;
