@@ -59,7 +59,7 @@ BENCH    := main load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
-.PHONY: all deps test check simulate fuzz fuzzers coverage mutants bench demo install \
+.PHONY: all deps test check programs-of-check simulate fuzz fuzzers coverage mutants bench demo install \
         clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
@@ -119,7 +119,8 @@ deps:
 # Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+check: programs-of-check
 	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
