@@ -28,14 +28,19 @@ PROGRAMS                := gpushare-extender kube-sim
 FOLDER_gpushare-extender := extender
 FOLDER_kube-sim          := sim
 
-CC       := gcc
+CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
-            -Wwrite-strings -Wformat=2 -Wundef -Wvla -Wno-format-truncation -Werror
+            -Wwrite-strings -Wformat=2 -Wundef -Wvla -Werror \
+            $(if $(filter clang,$(CC)),-Wno-format-nonliteral,-Wno-format-truncation)
 HARDEN   := -D_FORTIFY_SOURCE=2 -fstack-protector-strong
 SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SAN_thread  := -fsanitize=thread
+# These two are not for people: `make fuzz` and `make coverage` build with them.
+SAN_fuzzer  := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+SAN_coverage := --coverage -fprofile-update=atomic
 SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE is address or thread)))
-OPTIM    := -O2 -g -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN))
+OPTIM    := -O2 -g -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
+            $(if $(filter coverage,$(SANITIZE)),-O0)
 CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -MMD -MP
 CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
 LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
@@ -55,7 +60,8 @@ SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
-.PHONY: all deps test check simulate mutants bench soak demo install clean help format
+.PHONY: all deps test check programs-of-check simulate fuzz fuzzers coverage mutants bench soak demo install \
+        clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -96,9 +102,13 @@ $(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 $(B)/bench-floor: $(B)/test/bench/floor.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
-$(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/driver.o $(call archives,extender)
+# With clang, libFuzzer takes the place of the driver.
+$(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
+                  $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
+                  $(B)/lib/sim.a $(call archives,extender)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,extender)
+	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ $^ \
+		$(call libs,extender)
 
 $(B)/%.o: %.c
 	$(call say,CC,$<)
@@ -113,12 +123,24 @@ deps:
 # Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+check: programs-of-check
 	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
+
+# make fuzz FUZZ_SECONDS=600 FUZZ="jread feed": each target under libFuzzer, one by one.
+fuzz:
+	$(Q)scripts/install-deps.sh --fuzz
+	$(Q)$(MAKE) --no-print-directory SANITIZE=fuzzer fuzzers
+	$(Q)scripts/fuzz build/fuzzer build/fuzz $(FUZZ)
+fuzzers: $(FUZZERS)
+
+# make coverage: which lines of src/ the tests run.
+coverage: deps
+	$(Q)scripts/coverage build/coverage
 
 # make mutants: plants each fault of test/mutants/ and sees that the simulator finds it.
 mutants: deps
@@ -157,6 +179,8 @@ help:
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
+	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'
+	@echo 'make coverage   the lines of src/ that the tests run, and those they do not'
 	@echo 'make mutants    plant faults and see that the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'

@@ -4,10 +4,21 @@
 # Debian and its relatives: with apt, through sudo when not root. Elsewhere it prints the names.
 #
 #   scripts/install-deps.sh          all that `make demo` and `make test` need
+#   scripts/install-deps.sh --fuzz   and what `make fuzz` needs: clang with libFuzzer
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
 libcurl4-openssl-dev libyaml-dev check curl ca-certificates openssl patch"
+fuzz=
+case ${1-} in
+"") ;;
+--fuzz) # libclang-rt-dev has libFuzzer and the sanitizers, llvm the names in their reports
+    fuzz=yes
+    packages="$packages clang libclang-rt-dev llvm" ;;
+*)
+    echo "install-deps: --fuzz or nothing is wanted, not \"$1\"" >&2
+    exit 1 ;;
+esac
 
 missing=
 if command -v dpkg-query >/dev/null 2>&1; then
@@ -21,12 +32,14 @@ fi
 if ! command -v apt-get >/dev/null 2>&1; then
     # Not Debian: see whether the build would work, and say what is wanted if not.
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
-        pkg-config --exists libmicrohttpd jansson libcurl yaml-0.1 check; then
+        pkg-config --exists libmicrohttpd jansson libcurl yaml-0.1 check &&
+        { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; }; then
         exit 0
     fi
     echo "install-deps: this is not a Debian system. Please install, with headers:" >&2
     echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75, jansson >= 2.13," >&2
     echo "  libcurl >= 7.85 (OpenSSL flavour), libyaml, Check (the unit test framework)" >&2
+    [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel jansson-devel libcurl-devel libyaml-devel check-devel openssl" >&2
     echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev jansson-dev curl-dev yaml-dev check-dev openssl curl" >&2
     exit 1

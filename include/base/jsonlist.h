@@ -47,3 +47,6 @@ int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *er
 /* No more bytes will follow. -1 when a list is not complete or a watch was cut off inside
  * a value. */
 int jsonlist_end(struct jsonlist *l, struct err *err);
+/* The same for a stream that may stop anywhere: a value that was cut off is no error, but
+ * bytes that cannot begin one are (jsonlist_feed may have left them for later). */
+int jsonlist_cut(struct jsonlist *l, struct err *err);

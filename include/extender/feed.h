@@ -35,6 +35,7 @@ struct feed {
     unsigned status;
     int64_t retry_after_ms;
     size_t objects;    /* of the run */
+    size_t handed;     /* objects of the event that is being read, handed on already */
     struct err failed; /* the stream broke, or an ERROR event came */
 };
 

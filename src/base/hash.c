@@ -124,8 +124,9 @@ static void get_batch(const struct map *m, const struct span *keys, size_t n,
     }
     for (size_t i = 0; i < n; i++) {
         slots[i] = find_hash(m, hashes[i]);
+        uintptr_t value = (uintptr_t)slots[i]->value; /* may be NULL */
         for (size_t at = 0; at < ahead; at += 64)
-            __builtin_prefetch((const char *)slots[i]->value + at);
+            __builtin_prefetch((const void *)(value + at));
     }
     for (size_t i = 0; i < n; i++) {
         if (slots[i]->value && !same_key(key_of(m, slots[i]->value), keys[i]))

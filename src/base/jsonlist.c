@@ -123,6 +123,12 @@ int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *er
     return 0;
 }
 
+int jsonlist_cut(struct jsonlist *l, struct err *err)
+{
+    jread_more(&l->j, l->tail.p, l->tail.n, false);
+    return read_all(l, err);
+}
+
 int jsonlist_end(struct jsonlist *l, struct err *err)
 {
     jread_more(&l->j, l->tail.p, l->tail.n, true);

@@ -125,6 +125,13 @@ bool feed_begin(struct feed *f, unsigned status, int64_t retry_after_s)
     return true;
 }
 
+/* The first failure counts: what follows an ERROR event does not hide its code. */
+static void fail(struct feed *f, const struct err *err)
+{
+    if (f->failed.code == ERR_NONE)
+        f->failed = *err;
+}
+
 bool feed_data(struct feed *f, const char *p, size_t n)
 {
     if (f->status != 200) {
@@ -134,7 +141,10 @@ bool feed_data(struct feed *f, const char *p, size_t n)
     }
     if (f->failed.code != ERR_NONE)
         return false;
-    return jsonlist_feed(&f->list, p, n, &f->failed) == 0 && f->failed.code == ERR_NONE;
+    struct err err;
+    if (jsonlist_feed(&f->list, p, n, &err))
+        fail(f, &err);
+    return f->failed.code == ERR_NONE;
 }
 
 static bool end_list(struct feed *f)
@@ -152,7 +162,6 @@ static bool end_list(struct feed *f)
 
 bool feed_end(struct feed *f, const struct err *why)
 {
-    struct err ignored;
     if (f->failed.code != ERR_NONE) {
         /* Known already. */
     } else if (f->status && f->status != 200) {
@@ -161,11 +170,11 @@ bool feed_end(struct feed *f, const struct err *why)
         f->failed = *why;
     } else if (f->status == 0) {
         err_set(&f->failed, ERR_UNAVAILABLE, "no answer");
-    } else if (f->watch) {
-        jsonlist_end(&f->list,
-                     &ignored); /* cut off inside an event: it will come again */
     } else {
-        jsonlist_end(&f->list, &f->failed);
+        /* A watch that is cut off inside an event has not failed: it will come again. */
+        struct err err;
+        if (f->watch ? jsonlist_cut(&f->list, &err) : jsonlist_end(&f->list, &err))
+            fail(f, &err);
     }
     if (!f->watch)
         return end_list(f);
@@ -353,12 +362,14 @@ static void read_typed(struct feed *f, struct jread *j, struct span type)
 }
 
 /* {"type": ..., "object": ...}, in this order from every API server; in the other order
- * the object is read after its type is known. */
+ * the object is read after its type is known. An event that is cut off behind its object
+ * is read again later, the object is not. */
 static void read_event(void *ctx, struct jread *j)
 {
     struct feed *f = ctx;
     struct jread_str key;
     struct span type = {0}, object = {0};
+    size_t n = 0;
     if (f->failed.code != ERR_NONE) {
         jread_skip(j);
         return;
@@ -370,13 +381,18 @@ static void read_event(void *ctx, struct jread *j)
             jread_text(j, "event.type", &f->arena, &type);
         else if (!jread_key_is(key, "object"))
             jread_skip(j);
-        else if (type.n)
-            read_typed(f, j, type);
-        else
+        else if (!type.n)
             jread_raw(j, &object);
+        else if (n++ < f->handed)
+            jread_skip(j);
+        else
+            read_typed(f, j, type);
+        if (n > f->handed && jread_check(j, NULL) == 0)
+            f->handed = n;
     }
     if (jread_check(j, NULL))
         return;
+    f->handed = 0;
     if (object.p && type.n) {
         struct jread inner;
         jread_init(&inner, object.p, object.n);

@@ -135,6 +135,19 @@ int sim_quantity_cmp(struct quantity a, struct quantity b)
     return (a.nano > b.nano) - (a.nano < b.nano);
 }
 
+/* Decimal; not above limit() * 100 by far, so two parts are enough. */
+static void add_wide(struct buf *out, wide v)
+{
+    static const wide half = 1000000000000000000;
+    if (v > INT64_MIN && v <= INT64_MAX) {
+        buf_add_i64(out, (int64_t)v);
+        return;
+    }
+    buf_add_i64(out, (int64_t)(v / half));
+    wide rest = v % half;
+    buf_printf(out, "%018lld", (long long)(rest < 0 ? -rest : rest));
+}
+
 static void add_decimal(struct buf *out, wide v, bool exponent)
 {
     int power = -9;
@@ -142,7 +155,7 @@ static void add_decimal(struct buf *out, wide v, bool exponent)
         power++;
     for (; power % 3; power--)
         v *= 10;
-    buf_add_i64(out, (int64_t)v);
+    add_wide(out, v);
     if (!exponent)
         buf_adds(out, unit_of(QUANTITY_DECIMAL, power)->suffix);
     else if (power)

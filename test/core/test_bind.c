@@ -347,6 +347,44 @@ START_TEST(a_list_that_ends_before_the_answer_raises_a_doubt_too)
 }
 END_TEST
 
+START_TEST(a_look_at_a_bound_pod_that_shows_it_unbound_is_older)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS);
+    rig_answer(&r, bind.call, ERR_NONE); /* bound, and yet no list has shown it */
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "a", 8000));
+    ck_assert_int_eq(free_mib(0), 8000);
+    rig_pass(&r, 1000);
+    struct core_output get = rig_take(&r, CORE_CALL_GET_POD); /* it asks again */
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "a", 8000, "n1", bind.annotations));
+    ck_assert_int_eq(free_mib(0), 8000);
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten)
+{
+    start();
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    list_of_pods_ends_with(NULL);
+    rig_list_end(&r, CORE_PODS); /* the pod is gone, or younger than the list */
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
+    rig_step(&r,
+             (struct core_input){
+                 .type = CORE_ANSWER, .call = bind.call, .err = &err, .not_sent = true});
+    expect_reply(1, ERR_UNAVAILABLE, "connection refused");
+    ck_assert_int_eq(free_mib(0), 16000);
+    ck_assert_ptr_null(ledger_pod_find(core_ledger(r.core), SPAN("a")));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_list_that_shows_the_pod_unbound_frees_nothing)
 {
     start();
@@ -644,6 +682,8 @@ UNIT_MAIN("bind", edited_annotations_take_no_promise_back,
           absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
           a_pod_that_ended_before_an_older_list_is_found_out,
           a_list_that_ends_before_the_answer_raises_a_doubt_too,
+          a_look_at_a_bound_pod_that_shows_it_unbound_is_older,
+          what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten,
           a_list_that_shows_the_pod_unbound_frees_nothing,
           deletion_while_the_binding_is_under_way_frees_and_is_answered,
           a_pod_that_is_not_known_is_fetched_first,

@@ -85,6 +85,17 @@ START_TEST(a_damaged_allocation_leaves_the_index)
 }
 END_TEST
 
+START_TEST(an_allocation_of_too_many_cards_leaves_the_index)
+{
+    cleanup_buf struct buf text = {0};
+    buf_adds(&text, "'" KEY_MEM_IDX "':'2','" KEY_ALLOCATION "':'{\\'0\\':{");
+    for (int i = 0; i <= REQUEST_MAX_CARDS; i++)
+        buf_printf(&text, "%s\\'%d\\':1", i ? "," : "", i);
+    buf_adds(&text, "}}'");
+    ck_assert_str_eq(read_back(text.p), "2:6144");
+}
+END_TEST
+
 START_TEST(where_index_and_allocation_differ_both_count)
 {
     ck_assert_str_eq(
@@ -189,6 +200,7 @@ UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           the_allocation_says_what_each_card_gives,
           less_than_the_pod_asks_for_is_not_believed,
           a_damaged_allocation_leaves_the_index,
+          an_allocation_of_too_many_cards_leaves_the_index,
           where_index_and_allocation_differ_both_count,
           uuids_stand_in_the_order_of_the_index,
           a_shared_promise_is_written_as_the_contract_says,

@@ -127,7 +127,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_clear(&reply);
     check(verb_prioritize(v, body, &reply), &reply);
 
-    /* Reading the arguments of bind; a bind that is well-formed would wait for the lease. */
+    /* Reading the arguments of bind; a bind that is well-formed would wait for the lease.
+     */
     json_t *j = json_loadb(body.p, body.n, 0, NULL);
     bool complete = j != NULL;
     json_decref(j);

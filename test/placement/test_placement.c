@@ -225,6 +225,11 @@ START_TEST(a_node_that_gives_nothing_says_why)
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
                      "its Scv object is missing, so nothing is known of its cards");
+    struct scv damaged = object_scv_even(&arena, "n5", 1, 16276);
+    damaged.damaged = true;
+    ledger_scv_seen(ledger, &damaged, 0);
+    ck_assert_str_eq(reason(ledger_node_find(ledger, SPAN("n5")), r),
+                     "its Scv object is damaged; the extender's log says where");
     see("n2", "memory");
     n = ledger_node_find(ledger, SPAN("n2"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A kubeconfig: what is accepted can be used as it is (no control character gets into a
+ * URL or a header), and naming the file twice changes nothing, because the first wins.
+ * The files that it names are looked for where there are none.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include "base/mem.h"
+#include "fuzz/fuzz_file.h"
+#include "kube/config_priv.h"
+
+static bool same(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+static bool is_one_word(const char *s)
+{
+    for (; *s; s++)
+        if ((unsigned char)*s <= ' ' || (unsigned char)*s >= 0x7f)
+            return false;
+    return true;
+}
+
+static void check_exec(const struct kube_exec *e)
+{
+    struct kube_exec *copy = kube_exec_copy(e);
+    if (!e->argv || !e->argv[0] || !e->argv[0][0] || !e->env)
+        fuzz_fail("a plugin without a command");
+    for (size_t i = 0; e->argv[i]; i++)
+        if (!same(e->argv[i], copy->argv[i]))
+            fuzz_fail("the copy of a plugin differs");
+    for (size_t i = 0; e->env[i]; i++)
+        if (!strchr(e->env[i], '=') || !same(e->env[i], copy->env[i]))
+            fuzz_fail("a variable without a value, or another in the copy");
+    if (strncmp(e->info, "{\"kind\":\"ExecCredential\"", 24))
+        fuzz_fail("KUBERNETES_EXEC_INFO is something else");
+    kube_exec_free(copy);
+}
+
+static void check(const struct kube_config *c)
+{
+    if (strncmp(c->server, "https://", 8) && strncmp(c->server, "http://", 7))
+        fuzz_fail("the server has no scheme");
+    if (!is_one_word(c->server) || !is_one_word(c->path_prefix) ||
+        (*c->path_prefix && *c->path_prefix != '/'))
+        fuzz_fail("a URL that is not one");
+    if (!kube_namespace_ok(c->ns) || !c->source)
+        fuzz_fail("no namespace, or no source");
+    if (c->token && !kube_token_ok(span_of(c->token)))
+        fuzz_fail("a token that cannot stand in a header");
+    if (!c->cert_pem.n != !c->key_pem.n || (c->ca_pem.n && c->insecure))
+        fuzz_fail("certificates that contradict each other");
+    if (c->exec)
+        check_exec(c->exec);
+}
+
+/* Are two the same but for what names the list of files? */
+static void compare(const struct kube_config *a, const struct kube_config *b)
+{
+    if (!same(a->server, b->server) || !same(a->path_prefix, b->path_prefix) ||
+        !same(a->server_name, b->server_name) || !same(a->proxy, b->proxy) ||
+        !same(a->token, b->token) || !same(a->token_file, b->token_file) ||
+        !same(a->ns, b->ns) || a->insecure != b->insecure ||
+        !span_eq(a->ca_pem, b->ca_pem) || !span_eq(a->cert_pem, b->cert_pem) ||
+        !span_eq(a->key_pem, b->key_pem) || !a->exec != !b->exec)
+        fuzz_fail("named twice, or copied, the file means something else");
+}
+
+/* Certificates and tokens are looked for beside a file in no folder. */
+static int load(const char *list, struct kube_config *config, struct err *err)
+{
+    struct kubeconfig k = {0};
+    int rc = kubeconfig_load(&k, list, err);
+    for (size_t i = 0; !rc && i < k.n; i++) {
+        free(k.files[i].path);
+        k.files[i].path = xstrdup("/nonexistent/kubeconfig");
+    }
+    if (!rc)
+        rc = kubeconfig_apply(&k, NULL, config, err);
+    kubeconfig_fini(&k);
+    return rc;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *path = fuzz_file(data, size);
+    cleanup_free char *twice = xasprintf("%s::%s", path, path);
+    struct kube_config one = {0}, two = {0}, copy = {0};
+    struct err err = {0}, other = {0};
+    int rc = load(path, &one, &err);
+    if (rc != load(twice, &two, &other))
+        fuzz_fail("named twice, it is accepted or refused otherwise");
+    if (rc && (err.code == ERR_NONE || !err.msg[0] || err.code != other.code))
+        fuzz_fail("an error without words, or another error");
+    if (!rc) {
+        check(&one);
+        compare(&one, &two);
+        kube_config_copy(&copy, &one);
+        compare(&one, &copy);
+    }
+    kube_config_fini(&one);
+    kube_config_fini(&two);
+    kube_config_fini(&copy);
+    return 0;
+}

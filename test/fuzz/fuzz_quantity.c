@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * Quantities and memory units, one per line. What the extender reads means the same when
+ * it is written and read again, in any suffix that it divides by; and kube-sim, which has
+ * a parser of its own, agrees on the value and gives a form that the extender reads.
+ *
+ * Where they may differ: the extender refuses what is no whole number, is negative, has
+ * more digits than 63 bits hold, or an exponent beyond 30; kube-sim caps and rounds as an
+ * API server does.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include "base/mem.h"
+#include "domain/quantity.h"
+#include "sim/quantity_priv.h"
+
+static void expect(const struct buf *text, int64_t want)
+{
+    int64_t value = -1;
+    if (quantity_read(buf_span(text), &value, NULL) || value != want)
+        fuzz_fail("written and read again, it is another number");
+}
+
+static void check_forms(int64_t value)
+{
+    static const struct {
+        int64_t size;
+        const char *suffix;
+    } forms[] = {{1, ""},         {1, ".000"},     {1, "e0"},
+                 {1000, "k"},     {1000000, "M"},  {1000000000, "G"},
+                 {1024, "Ki"},    {1048576, "Mi"}, {1073741824, "Gi"},
+                 {1000000, "e6"}, {1000, "000e0"}, {100, "e+2"}};
+    for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+        cleanup_buf struct buf text = {0};
+        if (value % forms[i].size)
+            continue;
+        if (forms[i].suffix[0] == '.' && value > INT64_MAX / 1000)
+            continue;
+        buf_add_i64(&text, value / forms[i].size);
+        buf_adds(&text, forms[i].suffix);
+        expect(&text, value);
+    }
+}
+
+static void check_quantity(struct span text)
+{
+    static const int64_t billion = 1000000000;
+    struct quantity theirs, again;
+    cleanup_buf struct buf canonical = {0};
+    struct err err = {0};
+    int64_t value = -1;
+    bool good = quantity_read(text, &value, &err) == 0;
+    bool known = sim_quantity_parse(text, &theirs);
+    if (good != (err.code == ERR_NONE) || (!good && (value != -1 || !err.msg[0])))
+        fuzz_fail("neither a number nor an error");
+    if (good && value < 0)
+        fuzz_fail("a negative quantity");
+    if (good && text.n <= 256 && !known)
+        fuzz_fail("only the extender accepts it");
+    if (good)
+        check_forms(value);
+    if (!known)
+        return;
+    bool whole = sim_quantity_is_whole(theirs);
+    int64_t theirs_whole = (int64_t)(theirs.nano / billion);
+    if (good && (!whole || theirs_whole != value))
+        fuzz_fail("kube-sim has another value");
+    sim_quantity_format(theirs, &canonical);
+    if (!sim_quantity_parse(buf_span(&canonical), &again) ||
+        sim_quantity_cmp(theirs, again))
+        fuzz_fail("kube-sim writes another value than it has read");
+    if (whole && theirs.nano >= 0)
+        expect(&canonical, theirs_whole);
+}
+
+static void check_unit(struct span text)
+{
+    cleanup_buf struct buf out = {0};
+    int64_t mib, again;
+    if (unit_read(text, &mib, NULL))
+        return;
+    if (mib < 1 || mib > 1 << 20)
+        fuzz_fail("a unit out of bounds");
+    unit_write(&out, mib);
+    if (unit_read(buf_span(&out), &again, NULL) || again != mib)
+        fuzz_fail("written and read again, it is another unit");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct span rest = {(const char *)data, size};
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        check_quantity(line);
+        check_unit(line);
+    }
+    return 0;
+}

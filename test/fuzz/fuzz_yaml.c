@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * YAML as JSON: every document becomes JSON that jansson accepts; and since JSON is YAML,
+ * reading that gives the same JSON again.
+ *
+ * What cannot be read again, because JSON is not all of it YAML 1.1: a key that takes
+ * more than 1024 bytes, and characters that YAML takes for ends of lines or refuses
+ * (U+007F to U+009F, U+2028, U+2029, U+FEFF, U+FFFE, U+FFFF). And a text that grew beyond
+ * a limit.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "wire/yaml.h"
+
+static bool has_long_key(const struct yaml_node *node)
+{
+    enum { LONG = 150 }; /* written as \u0001, six times as much */
+    for (size_t i = 0; node && node->type != YAML_SCALAR && i < node->n; i++)
+        if ((node->type == YAML_MAPPING && node->keys[i].n > LONG) ||
+            has_long_key(node->items[i]))
+            return true;
+    return false;
+}
+
+static bool has_other_characters(const struct buf *json)
+{
+    static const char *const others[] = {"\x7f",         "\xe2\x80\xa8", "\xe2\x80\xa9",
+                                         "\xef\xbb\xbf", "\xef\xbf\xbe", "\xef\xbf\xbf"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        if (memmem(json->p, json->n, others[i], strlen(others[i])))
+            return true;
+    for (size_t i = 1; i < json->n; i++)
+        if ((unsigned char)json->p[i - 1] == 0xc2 && (unsigned char)json->p[i] < 0xa0)
+            return true;
+    return false;
+}
+
+static void check_again(const struct buf *json)
+{
+    struct err err = {0};
+    cleanup_buf struct buf again = {0};
+    cleanup_yaml struct yaml *y = yaml_parse("again", json->p, json->n, &err);
+    if (!y && err.code == ERR_TOO_LARGE)
+        return;
+    if (!y || yaml_count(y) != 1)
+        fuzz_fail("JSON that was written is not read");
+    yaml_json(yaml_document(y, 0), &again);
+    if (!span_eq(buf_span(json), buf_span(&again)))
+        fuzz_fail("read again, it means something else");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct err err = {0};
+    cleanup_yaml struct yaml *y = yaml_parse("file", (const char *)data, size, &err);
+    if (!y && (err.code == ERR_NONE || !strstr(err.msg, "file")))
+        fuzz_fail("an error that does not name the file");
+    for (size_t i = 0; y && i < yaml_count(y); i++) {
+        const struct yaml_node *node = yaml_document(y, i);
+        cleanup_buf struct buf json = {0};
+        json_error_t error;
+        yaml_json(node, &json);
+        json_t *j = json_loadb(json.p, json.n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+        bool no_room = !j && (json_error_code(&error) == json_error_numeric_overflow ||
+                              json_error_code(&error) == json_error_null_byte_in_key);
+        if (!j && !no_room)
+            fuzz_fail("the JSON of a document is none");
+        json_decref(j);
+        if (!has_long_key(node) && !has_other_characters(&json))
+            check_again(&json);
+    }
+    return 0;
+}
