@@ -136,9 +136,9 @@ struct core_input {
 enum core_output_type {
     CORE_LIST,  /* list `kind`, consistently (no resourceVersion); ends a watch of it */
     CORE_WATCH, /* watch `kind` from `version` */
-    CORE_CALL_BIND,      /* POST the Binding */
-    CORE_CALL_GET_POD,   /* GET, consistently */
-    CORE_CALL_LEASE_GET, /* GET, consistently */
+    CORE_CALL_BIND,        /* POST the Binding */
+    CORE_CALL_GET_POD,     /* GET, consistently */
+    CORE_CALL_LEASE_GET,   /* GET, consistently */
     CORE_CALL_LEASE_WRITE, /* merge patch, or POST when `create` */
     CORE_CALL_MARK_ROOM, /* PATCH the Node's annotation gpushare/room-since to `value` */
     CORE_REPLY,          /* answer of a bind */
