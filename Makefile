@@ -55,6 +55,8 @@ BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
+# What test/walk/heap.c stands in for.
+WRAPS    := malloc calloc realloc reallocarray aligned_alloc strdup free
 BENCH    := main load server bodies
 SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
@@ -93,6 +95,9 @@ $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call ar
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
 		$(call libs,extender)
+$(B)/walk: $(patsubst %.c,$(B)/%.o,$(wildcard test/walk/*.c)) $(call archives,core)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) $(WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(call libs,core)
 $(B)/bench: $(BENCH:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson)
@@ -123,9 +128,9 @@ deps:
 # Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
-programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
 check: programs-of-check
-	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate
+	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/walk $(B)/simulate
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate

@@ -465,8 +465,7 @@ START_TEST(a_get_that_a_list_overtook_is_asked_again)
     get = rig_take(&r, CORE_CALL_GET_POD);
     list_of_pods_ends_with(NULL);
     rig_list_end(&r, CORE_PODS);
-    rig_answer_pod(&r, get.call,
-                   rig_bound_pod(&r, "lost", 8000, "n1", bind.annotations));
+    rig_answer_pod(&r, get.call, rig_bound_pod(&r, "lost", 8000, "n1", bind.annotations));
     rig_answer(&r, rig_take(&r, CORE_CALL_GET_POD).call, ERR_NOT_FOUND);
     expect_reply(2, ERR_NOT_FOUND, "gone");
     ck_assert_int_eq(free_mib(0), 16000);
@@ -688,7 +687,7 @@ UNIT_MAIN("bind", edited_annotations_take_no_promise_back,
           deletion_while_the_binding_is_under_way_frees_and_is_answered,
           a_pod_that_is_not_known_is_fetched_first,
           a_get_that_a_list_overtook_is_asked_again,
-          a_fetch_that_fails_leaves_no_pod_that_a_list_lacks, bind_any_binds_without_annotations,
-          what_cannot_be_meant_is_refused, health_and_size_count_at_bind,
-          memory_that_comes_back_is_told_to_the_scheduler,
+          a_fetch_that_fails_leaves_no_pod_that_a_list_lacks,
+          bind_any_binds_without_annotations, what_cannot_be_meant_is_refused,
+          health_and_size_count_at_bind, memory_that_comes_back_is_told_to_the_scheduler,
           a_promise_that_came_to_nothing_makes_room)

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walk/walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "core/core_priv.h"
+
+/*
+ * The fingerprint of a state. Two states with the same one must have the same future, so
+ * it has all of a core that its next steps depend on (which is why it looks inside), but
+ * no time, number or version as such: only how they stand to the present, to each other,
+ * and to what the server has. How much time is left is not in it: see main.c.
+ *
+ * A time long past is as good as another: FAR is further than any limit in the core that
+ * matters here.
+ */
+
+enum { FAR_MS = 20000, ROOM = 2048, RECORD = 64 };
+
+struct printer {
+    unsigned char bytes[ROOM];
+    size_t n;
+    int64_t now_ms;
+};
+
+static void put(struct printer *p, int64_t v)
+{
+    if (p->n + 4 > sizeof p->bytes)
+        abort();
+    int32_t small = (int32_t)v;
+    memcpy(p->bytes + p->n, &small, sizeof small);
+    p->n += sizeof small;
+}
+
+static void put_time(struct printer *p, int64_t t)
+{
+    int64_t far = t > p->now_ms + FAR_MS ? FAR_MS : t - p->now_ms;
+    put(p, t < p->now_ms - FAR_MS ? -FAR_MS : far);
+}
+
+/* A time of which only matters whether it has come. */
+static void put_due(struct printer *p, int64_t t)
+{
+    put_time(p, t < p->now_ms ? p->now_ms : t);
+}
+
+/* Identities: "p1" and so on. */
+static void put_name(struct printer *p, struct span s)
+{
+    put(p, s.n < 2 ? 0 : s.p[0] * 256 + s.p[1]);
+}
+
+static void put_uid(struct printer *p, struct span s)
+{
+    put(p, s.n ? s.p[0] : 0);
+}
+
+static void put_lock(struct printer *p, const struct world *w, const struct core *core)
+{
+    const struct lock *lock = &core->lock;
+    int64_t version = -1;
+    span_i64(buf_span(&lock->version), &version);
+    put(p, lock->state | lock->leader << 4 | lock->looked << 5 | lock->settled << 6 |
+               lock->known << 7);
+    put(p, lock->known ? version == w->lease.version : -1);
+    put_name(p, buf_span(&lock->holder));
+    put(p, lock->duration_s);
+    if (lock->state == LOCK_IDLE)
+        put_due(p, lock->due_ms);
+    if (lock->state == LOCK_WRITING)
+        put_time(p, lock->sent_ms);
+    if (lock->leader) {
+        put_time(p, lock->valid_ms);
+        put(p, core->cursors[CORE_PODS].listed_ms < lock->acquired_ms);
+        put(p, core->cursors[CORE_PODS].asked_ms < lock->acquired_ms);
+    } else {
+        put_time(p, lock->observed_ms);
+    }
+}
+
+static void put_op(struct printer *p, const struct op *op)
+{
+    put_uid(p, op->uid);
+    put(p, op->state | (op->call != 0) << 4 | op->plain << 5 | op->gone << 6 |
+               (op->seen.p != NULL) << 7 | (op->call && op->get_ms > op->proof_ms) << 8 |
+               op->overtaken << 9);
+    put_due(p, op->proof_ms);
+    if (!op->call)
+        put_due(p, op->check_ms);
+    put(p, op->backoff_ms);
+    put(p, op->why.code);
+    for (size_t i = 0; i < op->n_waiters; i++)
+        put(p, (int64_t)op->waiters[i].token);
+    put(p, -1);
+}
+
+static void put_core(struct printer *p, const struct world *w, const struct core *core)
+{
+    const struct cursor *c = &core->cursors[CORE_PODS];
+    put_lock(p, w, core);
+    put(p, c->state | c->synced << 4);
+    put(p, c->backoff_ms);
+    if (c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE)
+        put_due(p, c->due_ms);
+    put(p, (int64_t)(core->rng.state & INT32_MAX));
+    for (const struct op *op = core->ops; op; op = op->next)
+        put_op(p, op);
+    put(p, -2);
+    for (int i = 0; i < WALK_PODS; i++) {
+        const struct ledger_pod *pod =
+            ledger_pod_find(core->ledger, i ? SPAN("B") : SPAN("A"));
+        put(p, pod != NULL);
+        if (!pod)
+            continue;
+        int64_t asked = c->state == CURSOR_LISTING ? c->asked_ms : p->now_ms;
+        put(p, (pod->node != NULL) | pod->doubt << 1 | (pod->seen == c->run) << 2 |
+                   (pod->sure_ms < asked) << 3);
+    }
+    const struct ledger_node *node = ledger_node_find(core->ledger, SPAN("n0"));
+    put(p, node ? node->cards[0].promised_mib : -1);
+    for (size_t i = 0; i < core->n_marks; i++) {
+        put(p, core->marks[i].due);
+        put_due(p, core->marks[i].not_before_ms);
+    }
+    put(p, -3);
+}
+
+static void put_message(struct printer *p, const struct world *w, const struct message *m)
+{
+    put(p, m->type | m->way << 4 | m->waiting << 8 | m->deciding << 9 | m->denied << 10 |
+               m->proc << 11 | m->pod << 12 | m->create << 13);
+    put(p, m->life);
+    /* Each pod has one op in a process, but mutants may have more. */
+    const struct core *core = w->procs[m->proc].core;
+    int place = 0;
+    if (m->waiting && core)
+        for (const struct op *op = core->ops; op && op->call != m->call; op = op->next)
+            place++;
+    put(p, place);
+    if (m->way == WAY_OUT) {
+        put_due(p, m->arrive_by_ms);
+        put_due(p, m->type == MSG_BIND ? m->send_by_ms : 0);
+    }
+    if (m->waiting)
+        put_due(p, m->give_up_ms);
+    if (m->type == MSG_LEASE_WRITE && m->way == WAY_OUT) {
+        put(p, m->wants.version == w->lease.version);
+        put_name(p, span_of(m->wants.holder));
+    }
+    if (m->way != WAY_BACK)
+        return;
+    const struct answer *a = &m->answer;
+    put(p, a->code);
+    for (int i = 0; i < WALK_PODS; i++)
+        put(p, a->exists[i] | a->bound[i] << 1);
+    put(p, w->n_events - a->events);
+    if (m->type == MSG_LEASE_GET || m->type == MSG_LEASE_WRITE) {
+        put(p, a->lease.version == w->lease.version);
+        put_name(p, span_of(a->lease.holder));
+        /* Is it what the process knows already? */
+        int64_t version = -1;
+        if (core && core->lock.known)
+            span_i64(buf_span(&core->lock.version), &version);
+        put(p, a->lease.version == version);
+    }
+}
+
+struct record {
+    unsigned char bytes[RECORD];
+};
+
+static int record_order(const void *a, const void *b)
+{
+    return memcmp(a, b, sizeof(struct record));
+}
+
+/* The messages have no order among themselves. */
+static void put_messages(struct printer *p, const struct world *w)
+{
+    struct record records[WALK_MESSAGES] = {0};
+    size_t n = 0;
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        if (!w->messages[i].type)
+            continue;
+        size_t before = p->n;
+        put_message(p, w, &w->messages[i]);
+        if (p->n - before > RECORD)
+            abort();
+        memcpy(records[n++].bytes, p->bytes + before, p->n - before);
+        p->n = before;
+    }
+    qsort(records, n, sizeof *records, record_order);
+    if (p->n + n * RECORD > sizeof p->bytes)
+        abort();
+    memcpy(p->bytes + p->n, records, n * RECORD);
+    p->n += n * RECORD;
+}
+
+uint64_t world_print(const struct world *w)
+{
+    struct printer p;
+    p.n = 0;
+    p.now_ms = w->now_ms;
+    const struct scenario *left = &w->left;
+    put(&p, left->late_pod | left->asks[0] << 4 | left->asks[1] << 8 | left->cuts << 12 |
+                left->unsent << 16 | left->gone << 20 | left->deletes << 24);
+    put(&p,
+        left->crashes | left->starts << 4 | left->holds << 8 | left->lease_cuts << 12);
+    for (int i = 0; i < WALK_PODS; i++) {
+        const struct walk_pod *pod = &w->pods[i];
+        put(&p, pod->created | pod->exists << 1 | pod->bound << 2 | pod->was_bound << 3);
+    }
+    put_name(&p, span_of(w->lease.holder));
+    for (int i = 0; i < w->n_asks; i++)
+        put(&p, w->asks[i].waits | w->asks[i].proc << 1 | w->asks[i].pod << 2);
+    put(&p, -1);
+    for (int i = 0; i < WALK_PROCS; i++) {
+        const struct proc *proc = &w->procs[i];
+        put(&p, proc->lives | proc->watching << 8 | proc->lease_cut << 9 |
+                    (proc->core != NULL) << 10);
+        /* What is still to be heard; the order in which it happened. */
+        for (int e = proc->watching ? proc->next_event : w->n_events; e < w->n_events;
+             e++)
+            put(&p, w->events[e].pod << 4 | w->events[e].what);
+        put(&p, -1);
+        if (proc->core)
+            put_core(&p, w, proc->core);
+    }
+    put_messages(&p, w);
+    return hash_bytes(1, p.bytes, p.n);
+}

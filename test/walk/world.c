@@ -1,0 +1,934 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "walk/walk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "core/core_priv.h"
+#include "domain/keys.h"
+#include "walk/heap.h"
+
+/*
+ * The API server, the network and the processes. Of the network the same is assumed as in
+ * docs/architecture.md, "What a Binding can take": a Binding leaves until send_by_ms,
+ * arrives within CORE_DELIVERY_MS and is applied within CORE_SERVER_MS, or never. One
+ * that has left outlives its process.
+ */
+
+enum {
+    CARD_UNITS = 8,
+    POD_UNITS = 5, /* of the card, which so takes one of them */
+    /* Time limits of the calls, as in extender/calls.c. */
+    BIND_GIVE_UP_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
+    GET_GIVE_UP_MS = 5000,
+    LIST_GIVE_UP_MS = 5000,
+    LEASE_GIVE_UP_MS = 2000,
+    NO_LIMIT_MS = 10 * 1000, /* how late a Binding without send_by_ms can leave */
+    SETTLE_MS = 60 * 1000,
+    FIRST_VERSION = 100,
+    TEXT = 1024,
+};
+#define WALL_BASE_MS 1700000000000
+
+static const char *const uids[WALK_PODS] = {"A", "B"};
+
+static void step(struct world *w, int proc, struct core_input in);
+
+static void violated(struct world *w, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void violated(struct world *w, const char *fmt, ...)
+{
+    if (w->violation[0])
+        return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(w->violation, sizeof w->violation, fmt, ap);
+    va_end(ap);
+}
+
+static struct core_time now_of(const struct world *w)
+{
+    return (struct core_time){w->now_ms, (WALL_BASE_MS + w->now_ms) * 1000000};
+}
+
+/* Objects, read by the readers of the program from the JSON of an API server */
+
+static struct span json(struct arena *a, char *text)
+{
+    for (char *c = text; *c; c++)
+        if (*c == '\'')
+            *c = '"';
+    return arena_copy(a, span_of(text));
+}
+
+static struct pod pod_object(struct arena *a, const struct world *w, int i, bool bound)
+{
+    char text[TEXT];
+    snprintf(
+        text, sizeof text,
+        "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s','annotations':"
+        "%s},'spec':{%s'containers':[{'resources':{'limits':{'" KEY_GPU_MEM
+        "':'%d'}}}]}}",
+        uids[i], uids[i], bound ? w->pods[i].notes : "{}",
+        bound ? "'nodeName':'n0'," : "", POD_UNITS);
+    struct span s = json(a, text);
+    struct jread j;
+    struct pod pod;
+    jread_init(&j, s.p, s.n);
+    pod_read(&j, a, &pod);
+    if (jread_finish(&j, NULL))
+        abort();
+    return pod;
+}
+
+static struct node node_object(struct arena *a)
+{
+    char text[TEXT];
+    snprintf(text, sizeof text,
+             "{'metadata':{'name':'n0'},'status':{"
+             "'capacity':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'},"
+             "'allocatable':{'" KEY_GPU_MEM "':'%d','" KEY_GPU_COUNT "':'1'}}}",
+             CARD_UNITS, CARD_UNITS);
+    struct span s = json(a, text);
+    struct jread j;
+    struct node node;
+    jread_init(&j, s.p, s.n);
+    node_read(&j, a, &node);
+    if (jread_finish(&j, NULL))
+        abort();
+    return node;
+}
+
+/* The server */
+
+static void add_event(struct world *w, int pod, int what)
+{
+    if (w->n_events == WALK_EVENTS)
+        abort();
+    w->events[w->n_events].pod = pod;
+    w->events[w->n_events++].what = what;
+}
+
+static void create(struct world *w, int pod)
+{
+    w->pods[pod].created = w->pods[pod].exists = true;
+    add_event(w, pod, EVENT_ADDED);
+}
+
+/* The independent sum: what the live bound pods take, each of which must name the card.
+ */
+static void check_card(struct world *w)
+{
+    int used = 0;
+    for (int i = 0; i < WALK_PODS; i++) {
+        const struct walk_pod *p = &w->pods[i];
+        if (!p->exists || !p->bound)
+            continue;
+        used += POD_UNITS;
+        if (!p->notes || !strstr(p->notes, "\"" KEY_MEM_IDX "\":\"0\""))
+            violated(w, "pod %s is bound without a card", uids[i]);
+    }
+    if (used > CARD_UNITS)
+        violated(w, "the card of %d units is promised %d", CARD_UNITS, used);
+}
+
+static enum err_code apply_bind(struct world *w, struct message *m)
+{
+    struct walk_pod *p = &w->pods[m->pod];
+    if (!p->exists)
+        return ERR_NOT_FOUND;
+    if (p->bound)
+        return ERR_CONFLICT;
+    p->bound = p->was_bound = true;
+    p->notes = steal(&m->notes);
+    add_event(w, m->pod, EVENT_BOUND);
+    if (m->denied)
+        violated(w, "pod %s is bound after kube-scheduler was told that it is not",
+                 uids[m->pod]);
+    check_card(w);
+    return ERR_NONE;
+}
+
+static enum err_code apply_lease(struct world *w, const struct message *m)
+{
+    if (m->create || m->wants.version != w->lease.version)
+        return ERR_CONFLICT; /* it exists; or it has moved on */
+    int64_t version = w->lease.version + 1;
+    w->lease = m->wants;
+    w->lease.version = version;
+    return ERR_NONE;
+}
+
+/* The request is at the server and takes effect at once. */
+static void arrive(struct world *w, struct message *m)
+{
+    struct answer *a = &m->answer;
+    m->way = WAY_BACK;
+    if (m->type == MSG_BIND)
+        a->code = apply_bind(w, m);
+    else if (m->type == MSG_LEASE_WRITE)
+        a->code = apply_lease(w, m);
+    else if (m->type == MSG_GET)
+        a->code = w->pods[m->pod].exists ? ERR_NONE : ERR_NOT_FOUND;
+    for (int i = 0; i < WALK_PODS; i++) {
+        a->exists[i] = w->pods[i].exists;
+        a->bound[i] = w->pods[i].bound;
+    }
+    a->events = w->n_events;
+    a->lease = w->lease;
+}
+
+/* Messages */
+
+static void drop(struct message *m)
+{
+    free(m->notes);
+    *m = (struct message){0};
+}
+
+/* A message that nobody waits for and that does nothing any more. */
+static void drop_dead(struct world *w)
+{
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        struct message *m = &w->messages[i];
+        bool matters =
+            m->waiting ||
+            (m->way == WAY_OUT && (m->type == MSG_BIND || m->type == MSG_LEASE_WRITE));
+        if (m->type && !matters)
+            drop(m);
+    }
+}
+
+static struct message *post(struct world *w, enum message_type type, int proc,
+                            uint64_t call, int64_t limit_ms)
+{
+    struct message *m = w->messages;
+    while (m < w->messages + WALK_MESSAGES && m->type)
+        m++;
+    if (m == w->messages + WALK_MESSAGES)
+        abort();
+    m->type = type;
+    m->way = WAY_OUT;
+    m->waiting = true;
+    m->proc = proc;
+    m->life = w->procs[proc].lives;
+    m->call = call;
+    m->arrive_by_ms = m->give_up_ms = w->now_ms + limit_ms;
+    return m;
+}
+
+static void answer_list(struct world *w, int proc, uint64_t run, const struct answer *a)
+{
+    cleanup_arena struct arena arena = {0};
+    char version[16];
+    for (int i = 0; i < WALK_PODS; i++) {
+        if (!a->exists[i])
+            continue;
+        struct pod pod = pod_object(&arena, w, i, a->bound[i]);
+        step(w, proc,
+             (struct core_input){
+                 .type = CORE_OBJECT, .kind = CORE_PODS, .run = run, .pod = &pod});
+    }
+    snprintf(version, sizeof version, "%d", FIRST_VERSION + a->events);
+    step(w, proc,
+         (struct core_input){.type = CORE_LIST_ENDED,
+                             .kind = CORE_PODS,
+                             .run = run,
+                             .version = span_of(version)});
+}
+
+/* The caller hears of it: of the answer, or that there will be none. */
+static void tell(struct world *w, struct message *m, enum err_code lost, bool not_sent)
+{
+    cleanup_arena struct arena arena = {0};
+    struct answer a = m->answer;
+    struct err err = {.code = lost ? lost : a.code};
+    struct core_input in = {.type = CORE_ANSWER,
+                            .call = m->call,
+                            .not_sent = not_sent,
+                            .err = err.code ? &err : NULL,
+                            .retry_after_ms = -1};
+    struct pod pod;
+    struct lease lease;
+    int proc = m->proc, number = m->pod;
+    enum message_type type = m->type;
+    snprintf(err.msg, sizeof err.msg, "%s", err_code_name(err.code));
+    m->waiting = false;
+    drop_dead(w);
+    if (type == MSG_LIST && !err.code) {
+        answer_list(w, proc, in.call, &a);
+        return;
+    }
+    if (type == MSG_LIST) {
+        in.type = CORE_LIST_FAILED;
+        in.kind = CORE_PODS;
+        in.run = in.call;
+    } else if (type == MSG_GET && !err.code) {
+        pod = pod_object(&arena, w, number, a.bound[number]);
+        in.pod = &pod;
+    } else if ((type == MSG_LEASE_GET || type == MSG_LEASE_WRITE) && !err.code) {
+        char version[24];
+        snprintf(version, sizeof version, "%lld", (long long)a.lease.version);
+        lease = (struct lease){.holder = span_of(a.lease.holder),
+                               .duration_s = a.lease.duration_s,
+                               .transitions = a.lease.transitions,
+                               .renew_time = span_of(a.lease.renew),
+                               .acquire_time = span_of(a.lease.acquire)};
+        lease.meta.version = arena_copy(&arena, span_of(version));
+        in.lease = &lease;
+    }
+    step(w, proc, in);
+}
+
+/* Outputs of a core */
+
+static void keep(char *to, size_t n, struct span s)
+{
+    if (s.n >= n)
+        abort();
+    memcpy(to, s.p ? s.p : "", s.n);
+    to[s.n] = '\0';
+}
+
+static void read_wanted(struct message *m, const char *body)
+{
+    cleanup_arena struct arena a = {0};
+    struct jread j;
+    struct lease lease;
+    int64_t version = 0;
+    jread_init(&j, body, strlen(body));
+    lease_read(&j, &a, &lease);
+    if (jread_finish(&j, NULL))
+        abort();
+    if (lease.meta.version.n && !span_i64(lease.meta.version, &version))
+        abort();
+    struct walk_lease *to = &m->wants;
+    keep(to->holder, sizeof to->holder, lease.holder);
+    keep(to->renew, sizeof to->renew, lease.renew_time);
+    keep(to->acquire, sizeof to->acquire, lease.acquire_time);
+    to->duration_s = lease.duration_s;
+    to->transitions = lease.transitions;
+    to->version = version;
+}
+
+static int pod_of(const char *uid)
+{
+    for (int i = 0; i < WALK_PODS; i++)
+        if (!strcmp(uid, uids[i]))
+            return i;
+    abort();
+}
+
+static void lease_call(struct world *w, int proc, const struct core_output *o)
+{
+    bool write = o->type == CORE_CALL_LEASE_WRITE;
+    struct proc *p = &w->procs[proc];
+    struct message *m =
+        post(w, write ? MSG_LEASE_WRITE : MSG_LEASE_GET, proc, o->call, LEASE_GIVE_UP_MS);
+    m->create = o->create;
+    if (write)
+        read_wanted(m, o->body);
+    if (p->lease_cut && !w->calm)
+        m->way = WAY_LOST;
+    else if ((w->left.holds || w->left.lease_cuts) && !w->calm)
+        m->deciding = true;
+    else {
+        arrive(w, m);
+        tell(w, m, ERR_NONE, false);
+    }
+}
+
+static void bind_call(struct world *w, int proc, const struct core_output *o)
+{
+    struct message *m = post(w, MSG_BIND, proc, o->call, 0);
+    m->pod = pod_of(o->uid);
+    m->send_by_ms = o->send_by_ms ? o->send_by_ms : w->now_ms + NO_LIMIT_MS;
+    m->arrive_by_ms = m->send_by_ms + CORE_BIND_LIMIT_MS;
+    m->give_up_ms = m->send_by_ms + BIND_GIVE_UP_MS;
+    heap_on(true);
+    m->notes = o->annotations ? xstrdup(o->annotations) : NULL;
+    heap_on(false);
+}
+
+static void reply(struct world *w, const struct core_output *o)
+{
+    struct ask *ask = &w->asks[o->token];
+    struct walk_pod *p = &w->pods[ask->pod];
+    if (!ask->waits)
+        violated(w, "a bind of pod %s is answered twice", uids[ask->pod]);
+    ask->waits = false;
+    if (o->code == ERR_NONE) {
+        if (!p->was_bound)
+            violated(w, "the answer says that pod %s is bound; it is not",
+                     uids[ask->pod]);
+        return;
+    }
+    /* In this world every error means: not bound, and not to be. */
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        struct message *m = &w->messages[i];
+        if (m->type == MSG_BIND && m->pod == ask->pod && m->proc == ask->proc &&
+            m->life == w->procs[ask->proc].lives)
+            m->denied = true;
+    }
+}
+
+/* A list or watch of a kind of which there is one Node, or nothing. */
+static void other_kind(struct world *w, int proc, const struct core_output *o)
+{
+    cleanup_arena struct arena a = {0};
+    if (o->type == CORE_WATCH)
+        return;
+    if (o->kind == CORE_NODES) {
+        struct node node = node_object(&a);
+        step(w, proc,
+             (struct core_input){
+                 .type = CORE_OBJECT, .kind = o->kind, .run = o->run, .node = &node});
+    }
+    step(w, proc,
+         (struct core_input){.type = CORE_LIST_ENDED,
+                             .kind = o->kind,
+                             .run = o->run,
+                             .version = SPAN("1")});
+}
+
+static void say(const struct world *w, int proc, const struct core_output *o)
+{
+    static const char *const words[] = {[CORE_LIST] = "lists",
+                                        [CORE_WATCH] = "watches",
+                                        [CORE_CALL_BIND] = "sends a Binding",
+                                        [CORE_CALL_GET_POD] = "sends a GET",
+                                        [CORE_CALL_LEASE_GET] = "looks at the Lease",
+                                        [CORE_CALL_LEASE_WRITE] = "writes the Lease",
+                                        [CORE_CALL_MARK_ROOM] = "marks the node",
+                                        [CORE_REPLY] = "answers the bind",
+                                        [CORE_NOTE] = "notes"};
+    if (!w->verbose || (o->kind && o->kind != CORE_PODS))
+        return;
+    const char *uid = o->uid                  ? o->uid
+                      : o->type == CORE_REPLY ? uids[w->asks[o->token].pod]
+                                              : "";
+    printf("                %s %s %s%s%s\n", w->procs[proc].identity, words[o->type], uid,
+           o->type == CORE_REPLY ? o->code ? ": " : ": success" : "",
+           o->text ? o->text : "");
+}
+
+static void carry_out(struct world *w, int proc, const struct core_output *o)
+{
+    struct proc *p = &w->procs[proc];
+    struct message *m;
+    say(w, proc, o);
+    switch (o->type) {
+    case CORE_LIST:
+    case CORE_WATCH:
+        if (o->kind != CORE_PODS) {
+            other_kind(w, proc, o);
+        } else if (o->type == CORE_LIST) {
+            for (int i = 0; i < WALK_MESSAGES; i++) /* one at a time */
+                if (w->messages[i].type == MSG_LIST && w->messages[i].proc == proc)
+                    drop(&w->messages[i]);
+            post(w, MSG_LIST, proc, o->run, LIST_GIVE_UP_MS);
+            p->list_run = o->run;
+            p->watching = false;
+        } else {
+            p->watching = true;
+            p->watch_run = o->run;
+            p->next_event = atoi(o->version) - FIRST_VERSION;
+        }
+        break;
+    case CORE_CALL_BIND:
+        bind_call(w, proc, o);
+        break;
+    case CORE_CALL_GET_POD:
+        m = post(w, MSG_GET, proc, o->call, GET_GIVE_UP_MS);
+        m->pod = pod_of(o->uid);
+        break;
+    case CORE_CALL_LEASE_GET:
+    case CORE_CALL_LEASE_WRITE:
+        lease_call(w, proc, o);
+        break;
+    case CORE_CALL_MARK_ROOM:
+        step(w, proc, (struct core_input){.type = CORE_ANSWER, .call = o->call});
+        break;
+    case CORE_REPLY:
+        reply(w, o);
+        break;
+    case CORE_NOTE:
+        break;
+    }
+}
+
+static void step(struct world *w, int proc, struct core_input in)
+{
+    struct core *core = w->procs[proc].core;
+    struct core_outputs out = {0};
+    heap_on(true);
+    core_step(core, now_of(w), &in, &out);
+    heap_on(false);
+    for (size_t i = 0; i < out.n; i++)
+        carry_out(w, proc, &out.items[i]);
+    heap_on(true);
+    core_outputs_fini(&out);
+    arena_fini(&core->scratch); /* a large block; it holds nothing between steps */
+    heap_on(false);
+}
+
+/* Processes */
+
+static void start(struct world *w, int proc)
+{
+    struct proc *p = &w->procs[proc];
+    snprintf(p->identity, sizeof p->identity, "%c%d", 'p' + proc, ++p->lives % 10);
+    struct core_settings settings = {
+        .ledger = {.unit_mib = 1, .external_tolerance_mib = 1024},
+        .identity = p->identity,
+        .lease_namespace = "kube-system",
+        .lease_name = "gpushare-extender",
+        .seed = 1,
+    };
+    heap_on(true);
+    p->core = core_new(&settings);
+    heap_on(false);
+    p->lease_cut = p->watching = false;
+    step(w, proc, (struct core_input){.type = CORE_TICK});
+}
+
+static void crash(struct world *w, int proc)
+{
+    struct proc *p = &w->procs[proc];
+    heap_on(true);
+    core_free(p->core);
+    heap_on(false);
+    p->core = NULL;
+    p->watching = false;
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        struct message *m = &w->messages[i];
+        if (!m->type || m->proc != proc)
+            continue;
+        m->waiting = m->deciding = false;
+        if (m->type == MSG_BIND && m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
+            m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
+    }
+    for (int i = 0; i < w->n_asks; i++)
+        if (w->asks[i].proc == proc)
+            w->asks[i].waits = false;
+    drop_dead(w);
+}
+
+static void event(struct world *w, int proc)
+{
+    cleanup_arena struct arena a = {0};
+    struct proc *p = &w->procs[proc];
+    const struct walk_event *e = &w->events[p->next_event++];
+    char version[16];
+    snprintf(version, sizeof version, "%d", FIRST_VERSION + p->next_event);
+    /* A pod is deleted in the state that it was in. */
+    bool bound =
+        e->what == EVENT_BOUND || (e->what == EVENT_DELETED && w->pods[e->pod].bound);
+    struct pod pod = pod_object(&a, w, e->pod, bound);
+    step(w, proc,
+         (struct core_input){.type = CORE_OBJECT,
+                             .kind = CORE_PODS,
+                             .run = p->watch_run,
+                             .pod = &pod,
+                             .gone = e->what == EVENT_DELETED,
+                             .version = span_of(version)});
+    if (core_due(p->core) <= w->now_ms)
+        step(w, proc, (struct core_input){.type = CORE_TICK});
+}
+
+static void ask(struct world *w, int pod, int proc)
+{
+    char name[16];
+    if (w->n_asks == WALK_TOKENS)
+        abort();
+    int token = w->n_asks++;
+    w->asks[token] = (struct ask){true, proc, pod};
+    w->left.asks[pod]--;
+    snprintf(name, sizeof name, "pod-%s", uids[pod]);
+    step(w, proc,
+         (struct core_input){.type = CORE_BIND,
+                             .token = (uint64_t)token,
+                             .ns = SPAN("default"),
+                             .name = span_of(name),
+                             .uid = span_of(uids[pod]),
+                             .node_name = SPAN("n0")});
+}
+
+/* Time */
+
+static void earlier(int64_t *to, int64_t now, int64_t t)
+{
+    if (t > now && t < *to)
+        *to = t;
+}
+
+/* The next moment that makes a difference. */
+static int64_t next_moment(const struct world *w)
+{
+    int64_t next = w->now_ms + 1000;
+    for (int i = 0; i < WALK_PROCS; i++)
+        if (w->procs[i].core)
+            earlier(&next, w->now_ms, core_due(w->procs[i].core));
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        const struct message *m = &w->messages[i];
+        if (!m->type)
+            continue;
+        if (m->way == WAY_OUT)
+            earlier(&next, w->now_ms, m->arrive_by_ms);
+        if (m->waiting)
+            earlier(&next, w->now_ms, m->give_up_ms);
+    }
+    return next;
+}
+
+static void pass_time(struct world *w)
+{
+    w->now_ms = next_moment(w);
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        struct message *m = &w->messages[i];
+        if (m->type && m->way == WAY_OUT && m->arrive_by_ms < w->now_ms)
+            m->way = WAY_LOST;
+        if (m->type && m->waiting && m->give_up_ms <= w->now_ms)
+            tell(w, m, ERR_TIMEOUT, false);
+    }
+    drop_dead(w);
+    for (int i = 0; i < WALK_PROCS; i++)
+        if (w->procs[i].core && core_due(w->procs[i].core) <= w->now_ms)
+            step(w, i, (struct core_input){.type = CORE_TICK});
+}
+
+/* Choices */
+
+static bool is_lease(const struct message *m)
+{
+    return m->type == MSG_LEASE_GET || m->type == MSG_LEASE_WRITE;
+}
+
+struct menu {
+    struct choice *choices;
+    int n;
+};
+
+static void offer(struct menu *menu, enum what what, int a, int b)
+{
+    if (menu->n == WALK_CHOICES)
+        abort();
+    menu->choices[menu->n++] = (struct choice){what, a, b};
+}
+
+static void offer_message(const struct world *w, struct menu *menu, int i)
+{
+    const struct message *m = &w->messages[i];
+    if (m->way == WAY_OUT)
+        offer(menu, DO_ARRIVE, i, 0);
+    if (m->way == WAY_BACK && m->waiting)
+        offer(menu, DO_ANSWER, i, 0);
+    if (m->waiting && w->left.cuts && !is_lease(m))
+        offer(menu, DO_CUT, i, 0);
+    if (m->waiting && m->type == MSG_BIND && m->way == WAY_OUT && w->left.unsent &&
+        w->now_ms <= m->send_by_ms)
+        offer(menu, DO_UNSENT, i, 0);
+}
+
+int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
+{
+    struct menu menu = {choices, 0};
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        if (!w->messages[i].type || !w->messages[i].deciding)
+            continue;
+        offer(&menu, DO_LEASE_THROUGH, i, 0);
+        if (w->left.holds)
+            offer(&menu, DO_LEASE_HOLD, i, 0);
+        if (w->left.lease_cuts)
+            offer(&menu, DO_LEASE_CUT, i, 0);
+        return menu.n;
+    }
+    if (w->left.late_pod)
+        offer(&menu, DO_CREATE, 0, 0);
+    if (w->left.deletes && w->pods[0].exists)
+        offer(&menu, DO_DELETE, 0, 0);
+    for (int i = 0; i < WALK_MESSAGES; i++)
+        if (w->messages[i].type)
+            offer_message(w, &menu, i);
+    for (int p = 0; p < WALK_PROCS; p++) {
+        const struct proc *proc = &w->procs[p];
+        for (int i = 0; i < WALK_PODS && proc->core; i++)
+            if (w->pods[i].created && w->left.asks[i])
+                offer(&menu, DO_ASK, i, p);
+        if (proc->watching && proc->next_event < w->n_events)
+            offer(&menu, DO_EVENT, p, 0);
+        if (proc->watching && w->left.gone)
+            offer(&menu, DO_GONE, p, 0);
+        if (proc->core && w->left.crashes)
+            offer(&menu, DO_CRASH, p, 0);
+        if (!proc->core && proc->lives && w->left.starts)
+            offer(&menu, DO_START, p, 0);
+    }
+    if (w->now_ms < w->left.end_ms)
+        offer(&menu, DO_TIME, 0, 0);
+    return menu.n;
+}
+
+void world_take(struct world *w, struct choice c)
+{
+    struct message *m = &w->messages[c.a < WALK_MESSAGES ? c.a : 0];
+    struct err gone = {.code = ERR_GONE, .msg = "too old"};
+    switch (c.what) {
+    case DO_CREATE:
+        w->left.late_pod = false;
+        create(w, c.a);
+        break;
+    case DO_DELETE:
+        w->left.deletes--;
+        w->pods[c.a].exists = false;
+        add_event(w, c.a, EVENT_DELETED);
+        break;
+    case DO_ASK:
+        ask(w, c.a, c.b);
+        break;
+    case DO_ARRIVE:
+        arrive(w, m);
+        drop_dead(w);
+        break;
+    case DO_ANSWER:
+        tell(w, m, ERR_NONE, false);
+        break;
+    case DO_CUT: /* if it has not left yet, it never does */
+        w->left.cuts--;
+        if (m->arrive_by_ms > w->now_ms + CORE_BIND_LIMIT_MS)
+            m->arrive_by_ms = w->now_ms + CORE_BIND_LIMIT_MS;
+        tell(w, m, ERR_UNAVAILABLE, false);
+        break;
+    case DO_UNSENT:
+        w->left.unsent--;
+        m->way = WAY_LOST;
+        tell(w, m, ERR_UNAVAILABLE, true);
+        break;
+    case DO_EVENT:
+        event(w, c.a);
+        break;
+    case DO_GONE:
+        w->left.gone--;
+        w->procs[c.a].watching = false;
+        step(w, c.a,
+             (struct core_input){.type = CORE_WATCH_ENDED,
+                                 .kind = CORE_PODS,
+                                 .run = w->procs[c.a].watch_run,
+                                 .err = &gone,
+                                 .retry_after_ms = -1});
+        break;
+    case DO_CRASH:
+        w->left.crashes--;
+        crash(w, c.a);
+        break;
+    case DO_START:
+        w->left.starts--;
+        start(w, c.a);
+        break;
+    case DO_LEASE_THROUGH:
+        m->deciding = false;
+        arrive(w, m);
+        tell(w, m, ERR_NONE, false);
+        break;
+    case DO_LEASE_HOLD:
+        m->deciding = false;
+        w->left.holds--;
+        break;
+    case DO_LEASE_CUT:
+        m->deciding = false;
+        m->way = WAY_LOST;
+        w->left.lease_cuts--;
+        w->procs[m->proc].lease_cut = true;
+        break;
+    case DO_TIME:
+        pass_time(w);
+        break;
+    }
+}
+
+static const char *message_words(const struct message *m)
+{
+    static const char *const words[] = {[MSG_BIND] = "Binding",
+                                        [MSG_GET] = "GET",
+                                        [MSG_LIST] = "list of pods",
+                                        [MSG_LEASE_GET] = "look at the Lease",
+                                        [MSG_LEASE_WRITE] = "write of the Lease"};
+    return words[m->type];
+}
+
+void world_describe(const struct world *w, struct choice c, char *text, size_t n)
+{
+    const struct message *m = &w->messages[c.a < WALK_MESSAGES ? c.a : 0];
+    cleanup_buf struct buf b = {0};
+    if (c.what >= DO_ARRIVE && c.what <= DO_UNSENT) {
+        buf_printf(&b, "the %s", message_words(m));
+        if (m->type == MSG_BIND || m->type == MSG_GET)
+            buf_printf(&b, " of pod %s", uids[m->pod]);
+        buf_printf(&b, " by %c%d", 'p' + m->proc, m->life);
+    } else if (c.what >= DO_LEASE_THROUGH && c.what <= DO_LEASE_CUT) {
+        buf_printf(&b, "%s's %s", w->procs[m->proc].identity, message_words(m));
+    }
+    const char *it = b.p ? b.p : "";
+    switch (c.what) {
+    case DO_CREATE:
+        snprintf(text, n, "pod %s is created", uids[c.a]);
+        break;
+    case DO_DELETE:
+        snprintf(text, n, "pod %s is deleted", uids[c.a]);
+        break;
+    case DO_ASK:
+        snprintf(text, n, "kube-scheduler asks %s to bind pod %s", w->procs[c.b].identity,
+                 uids[c.a]);
+        break;
+    case DO_ARRIVE:
+        snprintf(text, n, "%s arrives and is done", it);
+        break;
+    case DO_ANSWER:
+        snprintf(text, n, "%s is answered", it);
+        break;
+    case DO_CUT:
+        snprintf(text, n, "%s loses its connection", it);
+        break;
+    case DO_UNSENT:
+        snprintf(text, n, "%s could not be sent", it);
+        break;
+    case DO_EVENT:
+        snprintf(text, n, "%s sees event %d of pod %s", w->procs[c.a].identity,
+                 w->procs[c.a].next_event, uids[w->events[w->procs[c.a].next_event].pod]);
+        break;
+    case DO_GONE:
+        snprintf(text, n, "%s's watch breaks: too old", w->procs[c.a].identity);
+        break;
+    case DO_CRASH:
+        snprintf(text, n, "%s crashes", w->procs[c.a].identity);
+        break;
+    case DO_START:
+        snprintf(text, n, "%c%d starts", 'p' + c.a, w->procs[c.a].lives + 1);
+        break;
+    case DO_LEASE_THROUGH:
+        snprintf(text, n, "%s is done and answered at once", it);
+        break;
+    case DO_LEASE_HOLD:
+        snprintf(text, n, "%s takes its time", it);
+        break;
+    case DO_LEASE_CUT:
+        snprintf(text, n, "%s is lost, and all that follow", it);
+        break;
+    case DO_TIME:
+        snprintf(text, n, "time passes: %lld ms",
+                 (long long)(next_moment(w) - w->now_ms));
+        break;
+    }
+}
+
+/* Rest */
+
+bool world_at_rest(const struct world *w)
+{
+    for (int i = 0; i < WALK_MESSAGES; i++)
+        if (w->messages[i].type)
+            return false;
+    for (int p = 0; p < WALK_PROCS; p++) {
+        const struct proc *proc = &w->procs[p];
+        if (proc->core && (!proc->watching || proc->next_event < w->n_events ||
+                           core_binds_in_flight(proc->core)))
+            return false;
+    }
+    return true;
+}
+
+static void compare_pod(struct world *w, const struct proc *p, int i)
+{
+    const struct walk_pod *pod = &w->pods[i];
+    const struct ledger_pod *known =
+        ledger_pod_find(core_ledger(p->core), span_of(uids[i]));
+    if (pod->exists != (known != NULL))
+        violated(w, "%s %s pod %s, which %s", p->identity,
+                 known ? "still knows" : "knows nothing of", uids[i],
+                 pod->exists ? "exists" : "is gone");
+    else if (known && pod->bound != (known->node != NULL))
+        violated(w, "%s counts pod %s as %s, the API says otherwise", p->identity,
+                 uids[i], known->node ? "bound" : "waiting");
+}
+
+void world_compare(struct world *w)
+{
+    for (int i = 0; i < w->n_asks; i++)
+        if (w->asks[i].waits)
+            violated(w, "a bind of pod %s is never answered", uids[w->asks[i].pod]);
+    for (int p = 0; p < WALK_PROCS; p++) {
+        const struct proc *proc = &w->procs[p];
+        if (!proc->core)
+            continue;
+        int64_t used = 0;
+        for (int i = 0; i < WALK_PODS; i++) {
+            compare_pod(w, proc, i);
+            used += w->pods[i].exists && w->pods[i].bound ? POD_UNITS : 0;
+        }
+        const struct ledger_node *node =
+            ledger_node_find(core_ledger(proc->core), SPAN("n0"));
+        if (!node || node->cards[0].promised_mib != used)
+            violated(w, "%s counts %lld units on the card, the API says %lld",
+                     proc->identity, node ? (long long)node->cards[0].promised_mib : -1LL,
+                     (long long)used);
+    }
+}
+
+void world_settle(struct world *w)
+{
+    struct choice choices[WALK_CHOICES];
+    int64_t end = w->now_ms + SETTLE_MS;
+    w->calm = true;
+    w->left = (struct scenario){.end_ms = end};
+    for (int i = 0; i < WALK_MESSAGES; i++) {
+        struct message *m = &w->messages[i];
+        if (m->type && m->deciding) {
+            m->deciding = false;
+            arrive(w, m);
+            tell(w, m, ERR_NONE, false);
+        }
+    }
+    while (!world_at_rest(w) && !w->violation[0] && world_choices(w, choices))
+        world_take(w, choices[0]); /* time passes only when nothing else can happen */
+    if (!world_at_rest(w))
+        violated(w, "%d s are not enough to come to rest", SETTLE_MS / 1000);
+    else
+        world_compare(w);
+}
+
+void world_begin(struct world *w, const struct scenario *s)
+{
+    struct choice choices[WALK_CHOICES];
+    *w = (struct world){.now_ms = 1000000, .lease = {.version = 1}};
+    if (!s->late_pod)
+        create(w, 0);
+    create(w, 1);
+    w->calm = true;
+    w->left.end_ms = 0;
+    start(w, 0);
+    while (!world_at_rest(w) && world_choices(w, choices))
+        world_take(w, choices[0]);
+    if (s->standby)
+        start(w, 1);
+    while (!world_at_rest(w) && world_choices(w, choices))
+        world_take(w, choices[0]);
+    if (!core_is_leader(w->procs[0].core) || !world_at_rest(w))
+        abort();
+    w->calm = false;
+    w->left = *s;
+    w->left.end_ms += w->now_ms;
+}
+
+void world_free(struct world *w)
+{
+    for (int i = 0; i < WALK_PROCS; i++)
+        if (w->procs[i].core)
+            crash(w, i);
+    for (int i = 0; i < WALK_MESSAGES; i++)
+        drop(&w->messages[i]);
+    for (int i = 0; i < WALK_PODS; i++)
+        free(w->pods[i].notes);
+}
