@@ -135,7 +135,7 @@ int sim_quantity_cmp(struct quantity a, struct quantity b)
     return (a.nano > b.nano) - (a.nano < b.nano);
 }
 
-/* Decimal; not above limit() * 100 by far, so two parts are enough. */
+/* Decimal, in two parts of 18 digits when 64 bits do not hold it: limit() has 28. */
 static void add_wide(struct buf *out, wide v)
 {
     static const wide half = 1000000000000000000;
