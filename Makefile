@@ -111,7 +111,7 @@ $(B)/%.o: %.c
 deps:
 	$(Q)scripts/install-deps.sh
 
-# Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
+# Every suite: units, golden directories, fuzz corpora, walk, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
 check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
@@ -121,7 +121,8 @@ check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
-# make mutants: plants each fault of test/mutants/ and sees that the simulator finds it.
+# make mutants: plants each fault of test/mutants/ and sees that the walk or the simulator
+# finds it.
 mutants: deps
 	$(Q)BUILD=$(B) scripts/mutants
 
@@ -153,7 +154,7 @@ help:
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
-	@echo 'make mutants    plant faults and see that the simulator finds each'
+	@echo 'make mutants    plant faults and see that the walk or the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make clean      remove build/'
