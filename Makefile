@@ -125,7 +125,7 @@ $(B)/%.o: %.c
 deps:
 	$(Q)scripts/install-deps.sh
 
-# Every suite: units, golden directories, fuzz corpora, simulator, real binaries.
+# Every suite: units, golden directories, fuzz corpora, walk, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
 programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
@@ -147,7 +147,8 @@ fuzzers: $(FUZZERS)
 coverage: deps
 	$(Q)scripts/coverage build/coverage
 
-# make mutants: plants each fault of test/mutants/ and sees that the simulator finds it.
+# make mutants: plants each fault of test/mutants/ and sees that the walk or the simulator
+# finds it.
 mutants: deps
 	$(Q)BUILD=$(B) scripts/mutants
 
@@ -186,7 +187,7 @@ help:
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'
 	@echo 'make coverage   the lines of src/ that the tests run, and those they do not'
-	@echo 'make mutants    plant faults and see that the simulator finds each'
+	@echo 'make mutants    plant faults and see that the walk or the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
