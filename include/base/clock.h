@@ -17,6 +17,25 @@
 int64_t clock_mono_ms(void);
 int64_t clock_wall_ns(void); /* since 1970, UTC */
 
+/*
+ * Until when something may be done, for a machine that may have stood still without its
+ * clock for intervals noticing: a virtual machine that its host froze. When such a one
+ * goes on, the wall clock is put right sooner or later, and the two clocks have moved
+ * apart. They do so too when somebody sets the wall clock; it is then late as well, to be
+ * on the safe side.
+ */
+struct clock_deadline {
+    int64_t mono_ms; /* 0: none */
+    int64_t
+        offset_ms; /* what the wall clock less the other one was; see clock_offset_ms */
+};
+enum {
+    CLOCK_APART_MS = 50
+}; /* so far apart they may move: time is slewed, and rounded */
+
+int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns);
+bool clock_late(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns);
+
 /* RFC 3339, UTC: "2026-11-21T09:00:00Z", with milliseconds, with microseconds (the form
  * of a Kubernetes MicroTime). Appended to out. */
 void clock_format_s(struct buf *out, int64_t seconds);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
@@ -34,7 +35,8 @@
  * Who may bind
  *
  * One Lease. Its holder may start a Binding only while the Binding must have ended before
- * the lease can be over, counted from when the last successful renewal was sent. A new
+ * the lease can be over, counted from when the last successful renewal was sent, and only
+ * while its two clocks agree on how long ago that was (base/clock.h). A new
  * holder asks for a list of all pods after it got the lease and waits for its end before
  * the first bind. A Lease that is absent is treated as one that somebody holds, until its
  * time is over.
@@ -47,8 +49,9 @@ enum {
         500, /* for a Binding to reach the API server; then it is given up */
     CORE_SERVER_MS = 3000, /* for the API server to apply it (?timeout=3s) */
     CORE_BIND_LIMIT_MS = CORE_DELIVERY_MS + CORE_SERVER_MS, /* nothing happens later */
-    CORE_SLACK_MS = 100, /* timers and the clocks of two machines are not exact: so long
-                            before the lease can be over a Binding must have ended */
+    CORE_SLACK_MS = 150, /* timers and the clocks of two machines are not exact, and
+                            CLOCK_APART_MS is not noticed: so long before the lease can be
+                            over a Binding must have ended */
     CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts as proof */
     CORE_STALE_MS = 150 * 1000, /* without a sign of life from a watch: not ready */
     CORE_ROOM_MS = 1000,        /* between two marks of a node */
@@ -154,9 +157,9 @@ struct core_output {
 
     uint64_t call; /* to be given back with the answer; every call gets exactly one */
     const char *ns, *name, *uid, *node;
-    const char *annotations; /* CALL_BIND: a JSON object, or NULL */
-    int64_t send_by_ms;      /* CALL_BIND: monotonic; later it must not be sent */
-    const char *body;        /* LEASE_WRITE: the Lease as JSON */
+    const char *annotations;       /* CALL_BIND: a JSON object, or NULL */
+    struct clock_deadline send_by; /* CALL_BIND: later it must not be sent */
+    const char *body;              /* LEASE_WRITE: the Lease as JSON */
     bool create;
     const char *value;
 

@@ -30,8 +30,8 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
                       const struct object_field *fields, size_t n);
 
 /* Can that be the name of an object? Not empty, at most 253 bytes, none of them a control
- * character, a space, a quote, a slash or a backslash. (The API server is stricter; this is
- * what keeps a name from meaning something else where it is written.) */
+ * character, a space, a quote, a slash or a backslash. (The API server is stricter; this
+ * is what keeps a name from meaning something else where it is written.) */
 bool object_is_name(struct span name);
 
 /* A fault if the object has no name that can be one. */

@@ -37,7 +37,7 @@ struct pod {
     size_t n_containers;
 
     struct span count_label, count_annotation, placement; /* what it asks besides */
-    struct span idx, dev, pod_units, assigned, assume_time, allocation, card_uuid;
+    struct span idx, allocation, card_uuid;               /* what it was promised */
 };
 
 /* Reads a Pod. */

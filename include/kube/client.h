@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 #include "kube/config.h"
@@ -30,7 +31,8 @@ struct kube_request {
     const char *content_type; /* NULL: application/json */
     struct span body;
     bool gzip;
-    int64_t timeout_ms, delivery_ms, send_by_ms, stall_ms; /* as in wire/httpc.h */
+    int64_t timeout_ms, delivery_ms, stall_ms; /* as in wire/httpc.h */
+    struct clock_deadline send_by;
 };
 
 enum { KUBE_MAX_BODY = 64 << 20 }; /* of an answer to kube_call */
@@ -43,7 +45,7 @@ void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 /* As httpc_call. A status of 400 and above is an answer, not an error: see
  * kube_reply_check. When no credentials can be had it fails with what
  * kube_credential_get says, not sent. timeout_ms holds for both attempts together, but
- * not for a credential plugin that has to be run first: send_by_ms does. */
+ * not for a credential plugin that has to be run first: send_by does. */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 

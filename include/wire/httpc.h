@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/str.h"
 
@@ -62,9 +63,9 @@ struct httpc_request {
                             connection that is given up is reset, not closed: what
                             it has not delivered by then it never will. Such calls
                             have connections of their own */
-    int64_t send_by_ms;  /* > 0, clock_mono_ms: do not start sending after this. It
-                            is looked at when the connection (and TLS) is there */
-    int64_t stall_ms;    /* streams: give up after so long without a byte */
+    struct clock_deadline send_by; /* do not start sending after this. It is looked at
+                                      when the connection (and TLS) is there */
+    int64_t stall_ms;              /* streams: give up after so long without a byte */
 };
 
 struct httpc_reply {
@@ -79,7 +80,7 @@ void httpc_reply_fini(struct httpc_reply *r);
  * 0: there is an answer, of whatever status.
  * -1: there is none, and the code says why:
  * - ERR_TIMEOUT: sent, but no complete answer within timeout_ms;
- * - ERR_UNAVAILABLE: not sent (no connection, no TLS, send_by_ms passed), or the
+ * - ERR_UNAVAILABLE: not sent (no connection, no TLS, send_by passed), or the
  *   connection broke before the answer was complete; reply->sent tells which;
  * - ERR_TOO_LARGE: the answer's body (decompressed) is larger than `max_body`; the status
  *   and the first `max_body` bytes are in the reply;

@@ -161,10 +161,17 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
         return err_set(err, ERR_UNAVAILABLE, "the lease %s/%s is held by \"%.*s\"",
                        core->lease_namespace, core->lease_name, (int)lock->holder.n,
                        lock->holder.n ? lock->holder.p : "");
-    if (now.mono_ms > lock_bind_until(core))
+    struct clock_deadline until = lock_bind_until(core);
+    if (now.mono_ms > until.mono_ms)
         return err_set(err, ERR_UNAVAILABLE,
                        "the lease %s/%s could not be renewed in time",
                        core->lease_namespace, core->lease_name);
+    if (clock_late(&until, now.mono_ms, now.wall_ns))
+        return err_set(
+            err, ERR_UNAVAILABLE,
+            "the clock was set, or this machine stood still: the lease %s/%s is "
+            "renewed first",
+            core->lease_namespace, core->lease_name);
     if (core->cursors[CORE_PODS].listed_ms < lock->acquired_ms)
         return err_set(err, ERR_UNAVAILABLE,
                        "the pods have not been listed since the lease was acquired");

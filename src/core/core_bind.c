@@ -179,11 +179,11 @@ static void send(struct step *s, struct op *op, const struct buf *annotations)
 {
     op->state = OP_SENT;
     op->call = next_id(s->core);
-    int64_t until = lock_bind_until(s->core);
-    if (until > s->now.mono_ms + SEND_WITHIN_MS)
-        until = s->now.mono_ms + SEND_WITHIN_MS;
+    struct clock_deadline until = lock_bind_until(s->core);
+    if (until.mono_ms > s->now.mono_ms + SEND_WITHIN_MS)
+        until.mono_ms = s->now.mono_ms + SEND_WITHIN_MS;
     /* It can leave until then, and take effect for so long after that. */
-    op->proof_ms = until + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
+    op->proof_ms = until.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
     const char *ns = out_str(s, op->ns), *name = out_str(s, op->name);
     const char *uid = out_str(s, op->uid), *node = out_str(s, op->node);
     const char *notes = annotations->n ? out_str(s, buf_span(annotations)) : NULL;
@@ -194,7 +194,7 @@ static void send(struct step *s, struct op *op, const struct buf *annotations)
     o->uid = uid;
     o->node = node;
     o->annotations = notes;
-    o->send_by_ms = until;
+    o->send_by = until;
 }
 
 /* Binds a waiting pod, or says why not. `op`: from fetching the pod, or NULL. */

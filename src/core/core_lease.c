@@ -70,7 +70,7 @@ static void put(struct step *s, bool give_back)
         lease.meta.version = buf_span(&lock->version);
     lease_write(&body, &lease);
     lock->state = LOCK_WRITING;
-    lock->sent_ms = s->now.mono_ms;
+    lock->sent = s->now;
     const char *text = out_str(s, buf_span(&body));
     struct core_output *o = call(s, CORE_CALL_LEASE_WRITE);
     o->body = text;
@@ -90,7 +90,7 @@ static void lose(struct step *s, enum err_code code, const char *why)
 void lock_lapse(struct step *s)
 {
     const struct lock *lock = &s->core->lock;
-    if (lock->leader && s->now.mono_ms >= lock->valid_ms + CORE_LEASE_MS)
+    if (lock->leader && s->now.mono_ms >= lock->valid.mono_ms + CORE_LEASE_MS)
         lose(s, ERR_TIMEOUT, "the lease could not be renewed in time");
 }
 
@@ -250,8 +250,8 @@ static void write_answered(struct step *s)
         lock->due_ms = s->now.mono_ms + RETRY_MS;
         return;
     }
-    lock->valid_ms = lock->sent_ms;
-    lock->due_ms = lock->sent_ms + CORE_RENEW_MS;
+    lock->valid = lock->sent;
+    lock->due_ms = lock->sent.mono_ms + CORE_RENEW_MS;
     if (!lock->leader)
         acquired(s);
 }
@@ -278,10 +278,13 @@ int64_t lock_due(const struct core *core)
     return lock->due_ms;
 }
 
-int64_t lock_bind_until(const struct core *core)
+struct clock_deadline lock_bind_until(const struct core *core)
 {
     const struct lock *lock = &core->lock;
+    const struct core_time *from = &lock->valid;
     if (!lock->leader)
-        return INT64_MIN;
-    return lock->valid_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS;
+        return (struct clock_deadline){.mono_ms = INT64_MIN};
+    return (struct clock_deadline){
+        .mono_ms = from->mono_ms + CORE_LEASE_MS - CORE_BIND_LIMIT_MS - CORE_SLACK_MS,
+        .offset_ms = clock_offset_ms(from->mono_ms, from->wall_ns)};
 }

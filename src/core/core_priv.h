@@ -42,9 +42,10 @@ struct op {
     int64_t get_ms;   /* when the outstanding GET was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;       /* without reservation and annotations (--bind-any) */
-    bool gone;        /* SENT: news came that the pod is gone */
-    bool overtaken;   /* a list that ended after the outstanding GET was sent lacks the pod */
+    bool plain;     /* without reservation and annotations (--bind-any) */
+    bool gone;      /* SENT: news came that the pod is gone */
+    bool overtaken; /* a list that ended after the outstanding GET was sent lacks the pod
+                     */
     struct span seen; /* SENT: news came that it is bound to that node; owned */
     struct err why;   /* what went wrong with the Binding */
     struct waiter *waiters;
@@ -70,12 +71,12 @@ enum lock_state {
 struct lock {
     enum lock_state state;
     uint64_t call;
-    int64_t due_ms;  /* IDLE: when to act next */
-    int64_t sent_ms; /* of the outstanding PATCH */
+    int64_t due_ms;        /* IDLE: when to act next */
+    struct core_time sent; /* of the outstanding PATCH */
     bool leader;
-    bool looked;      /* a GET has been answered */
-    bool settled;     /* it has been acquired, or has to be waited for */
-    int64_t valid_ms; /* leader: when the last successful renewal was sent */
+    bool looked;            /* a GET has been answered */
+    bool settled;           /* it has been acquired, or has to be waited for */
+    struct core_time valid; /* leader: when the last successful renewal was sent */
     int64_t acquired_ms;
     bool known; /* the object exists */
     struct buf version, holder, renew_time, acquire_time;
@@ -170,7 +171,7 @@ void lock_tick(struct step *s);
 bool lock_answered(struct step *s);
 int64_t lock_due(const struct core *core);
 /* The monotonic time until which a Binding may be started; in the past: now none may. */
-int64_t lock_bind_until(const struct core *core);
+struct clock_deadline lock_bind_until(const struct core *core);
 
 /* core_room.c: telling kube-scheduler that a node has more room */
 struct room {

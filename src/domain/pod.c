@@ -149,10 +149,6 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
         {OBJECT_ANNOTATION, SPAN(KEY_PLACEMENT), &pod->placement},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_DEV), &pod->dev},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_POD), &pod->pod_units},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
-        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSUME_TIME), &pod->assume_time},
         {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},
     };

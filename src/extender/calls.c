@@ -68,7 +68,7 @@ static void bind_request(const struct core_output *call, struct arena *a,
     r->body = arena_copy(a, buf_span(&body));
     r->timeout_ms = BIND_MS;
     r->delivery_ms = CORE_DELIVERY_MS;
-    r->send_by_ms = call->send_by_ms;
+    r->send_by = call->send_by;
 }
 
 static void mark_request(const struct core_output *call, struct arena *a,

@@ -118,7 +118,7 @@ static struct httpc_request http_request(const struct kube_client *c,
         .gzip = req->gzip,
         .timeout_ms = req->timeout_ms,
         .delivery_ms = req->delivery_ms,
-        .send_by_ms = req->send_by_ms,
+        .send_by = req->send_by,
         .stall_ms = req->stall_ms,
     };
 }

@@ -13,7 +13,8 @@ struct exchange {
     struct httpc *c; /* borrowed */
     CURL *easy;      /* owned */
     struct curl_slist *headers;
-    int64_t send_by_ms, delivery_ms;
+    struct clock_deadline send_by;
+    int64_t delivery_ms;
     int64_t heard_ms;  /* when the request began to be written, or a byte came last */
     unsigned attempts; /* times that the request began to be written */
     unsigned max_attempts;

@@ -44,7 +44,7 @@ static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
     int64_t now = clock_mono_ms();
     if (!may_attempt(x))
         return CURL_PREREQFUNC_ABORT;
-    if (x->send_by_ms > 0 && now > x->send_by_ms) {
+    if (clock_late(&x->send_by, now, clock_wall_ns())) {
         x->stopped = STOP_LATE;
         return CURL_PREREQFUNC_ABORT;
     }
@@ -273,7 +273,7 @@ int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
     x->attempts = 0;
     x->stopped = STOP_NOT;
     x->why[0] = '\0';
-    x->send_by_ms = req->send_by_ms;
+    x->send_by = req->send_by;
     x->delivery_ms = req->delivery_ms > 0 ? req->delivery_ms : 0;
     if (check(req, err))
         return -1;

@@ -43,8 +43,9 @@ static json_t *call(unsigned port, const char *path, struct span body)
     curl_easy_cleanup(curl);
     need(rc == CURLE_OK, curl_easy_strerror(rc));
     json_t *json = json_loadb(reply.p, reply.n, 0, NULL);
-    
-    need(json && !json_object_get(json, "error") && !json_object_get(json, "code"), reply.n ? reply.p : url);
+
+    need(json && !json_object_get(json, "error") && !json_object_get(json, "code"),
+         reply.n ? reply.p : url);
     return json;
 }
 

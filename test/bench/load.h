@@ -25,7 +25,7 @@ struct load_result {
     size_t calls;
     double seconds;
     size_t failed; /* not answered with 2xx */
-    size_t bytes; /* of all bodies that came back */
+    size_t bytes;  /* of all bodies that came back */
 };
 
 /* Runs to the end. Ends the program with a message when the server does not answer. */

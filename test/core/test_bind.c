@@ -98,7 +98,7 @@ START_TEST(a_lost_answer_counts_until_a_get_after_the_limit)
 
     /* Neither does an event, nor time. */
     rig_pod(&r, object_pod_mem(&r.arena, "a", 8000), false);
-    int64_t limit = bind.send_by_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
+    int64_t limit = bind.send_by.mono_ms + CORE_BIND_LIMIT_MS + CORE_CHECK_AFTER_MS;
     rig_pass(&r, limit - r.now.mono_ms);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_GET_POD), 0);
     ck_assert_int_eq(free_mib(0), 8000);
@@ -663,31 +663,28 @@ START_TEST(a_bind_of_another_name_does_not_join)
 }
 END_TEST
 
-UNIT_MAIN("bind", edited_annotations_take_no_promise_back,
-          what_another_has_bound_counts_and_not_what_we_meant,
-          a_bind_of_another_name_does_not_join,
-          a_bind_reserves_sends_one_binding_and_answers,
-          two_binds_at_once_never_share_what_only_one_can_have,
-          assume_times_of_one_process_differ,
-          a_lost_answer_counts_until_a_get_after_the_limit,
-          a_lost_answer_of_a_binding_that_took_effect_is_success,
-          a_look_that_ends_a_bind_leaves_the_others,
-          an_event_can_confirm_before_the_lost_answer,
-          a_conflict_is_looked_into_before_it_is_answered,
-          a_refusal_is_answered_at_once_and_its_memory_returns_with_proof,
-          what_was_not_sent_is_free_at_once, the_get_is_repeated_until_it_is_answered,
-          a_second_bind_joins_the_first,
-          what_is_bound_is_freed_by_the_end_of_the_pod_only,
-          absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
-          a_pod_that_ended_before_an_older_list_is_found_out,
-          a_list_that_ends_before_the_answer_raises_a_doubt_too,
-          a_look_at_a_bound_pod_that_shows_it_unbound_is_older,
-          what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten,
-          a_list_that_shows_the_pod_unbound_frees_nothing,
-          deletion_while_the_binding_is_under_way_frees_and_is_answered,
-          a_pod_that_is_not_known_is_fetched_first,
-          a_get_that_a_list_overtook_is_asked_again,
-          a_fetch_that_fails_leaves_no_pod_that_a_list_lacks,
-          bind_any_binds_without_annotations, what_cannot_be_meant_is_refused,
-          health_and_size_count_at_bind, memory_that_comes_back_is_told_to_the_scheduler,
-          a_promise_that_came_to_nothing_makes_room)
+UNIT_MAIN(
+    "bind", edited_annotations_take_no_promise_back,
+    what_another_has_bound_counts_and_not_what_we_meant,
+    a_bind_of_another_name_does_not_join, a_bind_reserves_sends_one_binding_and_answers,
+    two_binds_at_once_never_share_what_only_one_can_have,
+    assume_times_of_one_process_differ, a_lost_answer_counts_until_a_get_after_the_limit,
+    a_lost_answer_of_a_binding_that_took_effect_is_success,
+    a_look_that_ends_a_bind_leaves_the_others,
+    an_event_can_confirm_before_the_lost_answer,
+    a_conflict_is_looked_into_before_it_is_answered,
+    a_refusal_is_answered_at_once_and_its_memory_returns_with_proof,
+    what_was_not_sent_is_free_at_once, the_get_is_repeated_until_it_is_answered,
+    a_second_bind_joins_the_first, what_is_bound_is_freed_by_the_end_of_the_pod_only,
+    absence_from_a_list_is_proof_only_if_it_was_asked_for_later,
+    a_pod_that_ended_before_an_older_list_is_found_out,
+    a_list_that_ends_before_the_answer_raises_a_doubt_too,
+    a_look_at_a_bound_pod_that_shows_it_unbound_is_older,
+    what_was_not_sent_of_a_pod_that_no_list_shows_is_forgotten,
+    a_list_that_shows_the_pod_unbound_frees_nothing,
+    deletion_while_the_binding_is_under_way_frees_and_is_answered,
+    a_pod_that_is_not_known_is_fetched_first, a_get_that_a_list_overtook_is_asked_again,
+    a_fetch_that_fails_leaves_no_pod_that_a_list_lacks,
+    bind_any_binds_without_annotations, what_cannot_be_meant_is_refused,
+    health_and_size_count_at_bind, memory_that_comes_back_is_told_to_the_scheduler,
+    a_promise_that_came_to_nothing_makes_room)

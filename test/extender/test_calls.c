@@ -15,7 +15,7 @@ START_TEST(a_binding_carries_uid_and_annotations_and_a_limit)
                                .uid = "u-1",
                                .node = "n1",
                                .annotations = "{\"k\":\"v\"}",
-                               .send_by_ms = 99};
+                               .send_by = {99, 7}};
     struct kube_request r;
     call_request(&call, &a, &r);
     ck_assert_str_eq(r.method, "POST");
@@ -26,7 +26,8 @@ START_TEST(a_binding_carries_uid_and_annotations_and_a_limit)
                 "{\"k\":\"v\"}},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\","
                 "\"name\":\"n1\"}}");
     ck_assert_int_eq(r.delivery_ms, CORE_DELIVERY_MS);
-    ck_assert_int_eq(r.send_by_ms, 99);
+    ck_assert_int_eq(r.send_by.mono_ms, 99);
+    ck_assert_int_eq(r.send_by.offset_ms, 7);
     /* The client must not give up before the server can have answered. */
     ck_assert_int_ge(r.timeout_ms, CORE_BIND_LIMIT_MS);
 }

@@ -65,7 +65,8 @@ static void print(const struct stats *s)
            "calls without an answer %llu, with an error %llu, twice %llu\n"
            "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
            "compactions %llu, "
-           "marks %llu, times at rest %llu\n",
+           "marks %llu, times at rest %llu\n"
+           "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n",
            (unsigned long long)s->pods, (unsigned long long)s->deleted,
            (unsigned long long)s->binds, (unsigned long long)s->joined,
            (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -74,7 +75,8 @@ static void print(const struct stats *s)
            (unsigned long long)s->restarts, (unsigned long long)s->pauses,
            (unsigned long long)s->takeovers, (unsigned long long)s->relists,
            (unsigned long long)s->compactions, (unsigned long long)s->marks,
-           (unsigned long long)s->quiets);
+           (unsigned long long)s->quiets, (unsigned long long)s->foreign,
+           (unsigned long long)s->freezes, (unsigned long long)s->clocks_set);
 }
 
 int main(int argc, char **argv)

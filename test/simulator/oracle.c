@@ -144,7 +144,7 @@ static void read_cards(struct world *w, struct oracle_pod *p, json_t *meta)
         p->card[p->n_cards++] = (int)strtol(idx, &end, 10);
         idx = *end == ',' ? end + 1 : end;
     }
-    if (p->node && p->n_cards != p->cards)
+    if (!p->foreign && p->n_cards != p->cards)
         violated(w, "pod %s is bound with %d cards instead of %d", p->uid, p->n_cards,
                  p->cards);
 }
@@ -214,32 +214,91 @@ static struct oracle_pod *pod_of(struct oracle *o, json_t *meta)
     return p;
 }
 
-static bool fits_on_card(const struct oracle *o, int node, int card);
+/* On each card. Somebody else may have named other than as many cards as the pod asks
+ * for: what it may use is on those. */
+static int64_t held_units(const struct oracle_pod *p)
+{
+    int64_t n = p->n_cards ? p->n_cards : 1;
+    return p->foreign ? (p->units * p->cards + n - 1) / n : p->units;
+}
 
-/* Every card: what its live pods have been promised, against its size. */
+/* Nobody named a card; on a node with one there is no doubt. */
+int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
+{
+    bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1;
+    if (node_index(p->node) != node || p->over)
+        return -1;
+    for (int i = 0; i < p->n_cards; i++)
+        here |= p->card[i] == card;
+    if (!here)
+        return -1;
+    return p->whole ? 0 : held_units(p);
+}
+
+struct sum {
+    int64_t mib;
+    int whole, shared;
+};
+
+static void add(struct sum *sum, const struct oracle_pod *p, int64_t units)
+{
+    sum->mib += units * 1024;
+    sum->whole += p->whole;
+    sum->shared += !p->whole;
+}
+
+static void check_sum(struct world *w, const struct sum *sum, int node, int card)
+{
+    if (sum->mib > sizes[node][card])
+        violated(w, "card %d of n%d has %lld MiB and %lld are promised", card, node,
+                 (long long)sizes[node][card], (long long)sum->mib);
+    if (sum->whole > 1 || (sum->whole && sum->shared))
+        violated(w, "card %d of n%d is promised whole to %d pods beside %d others", card,
+                 node, sum->whole, sum->shared);
+}
+
+/* Every card: what we have promised to its live pods, against its size. What outsiders
+ * put there in the meantime is beyond anybody's power. */
 static void check_cards(struct world *w, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {
-        int64_t sum = 0;
-        int whole = 0, shared = 0;
+        struct sum sum = {0};
         for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-            if (node_index(p->node) != node || p->over)
-                continue;
-            for (int i = 0; i < p->n_cards; i++) {
-                if (p->card[i] != card)
-                    continue;
-                sum += p->units * 1024;
-                whole += p->whole;
-                shared += !p->whole;
-            }
+            int64_t units = p->foreign ? -1 : oracle_holds(p, node, card);
+            if (units >= 0)
+                add(&sum, p, units);
         }
-        if (sum > sizes[node][card])
-            violated(w, "card %d of n%d has %lld MiB and %lld are promised", card, node,
-                     (long long)sizes[node][card], (long long)sum);
-        if (whole > 1 || (whole && shared))
-            violated(w, "card %d of n%d is promised whole to %d pods beside %d others",
-                     card, node, whole, shared);
+        check_sum(w, &sum, node, card);
     }
+}
+
+void oracle_promised(struct world *w, int replica, const char *uid, const char *node,
+                     int card)
+{
+    struct sum sum = {0};
+    int at = node_index(node);
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+        int64_t units = oracle_holds(p, at, card);
+        if (strcmp(p->uid, uid) == 0)
+            add(&sum, p, p->units);
+        else if (units >= 0 && (!p->foreign || p->told & 1u << replica))
+            add(&sum, p, units);
+    }
+    check_sum(w, &sum, at, card);
+}
+
+void oracle_told(struct world *w, int replica, const struct pod *pod)
+{
+    cleanup_free char *uid = xmemdup0(pod->meta.uid.p, pod->meta.uid.n);
+    struct oracle_pod *p = oracle_find(w, uid);
+    if (p && pod->node.n)
+        p->told |= 1u << replica;
+}
+
+void oracle_untold(struct world *w, int replica)
+{
+    for (struct oracle_pod *p = w->oracle->pods; p; p = p->next)
+        p->told &= ~(1u << replica);
 }
 
 static void see(struct world *w, json_t *object)
@@ -262,10 +321,13 @@ static void see(struct world *w, json_t *object)
                  node ? node : "nowhere");
     if (node && !p->node) {
         p->node = xstrdup(node);
-        w->stats.bound++;
+        p->foreign = !w->binding || strcmp(w->binding, p->uid) != 0;
+        w->stats.bound += !p->foreign;
+        w->stats.foreign += p->foreign;
         read_cards(w, p, meta);
-        check_amount(w, p, meta);
-        for (int i = 0; i < p->n_cards; i++)
+        if (!p->foreign)
+            check_amount(w, p, meta);
+        for (int i = 0; i < p->n_cards && !p->foreign; i++)
             if (node_index(node) < 0 || p->card[i] < 0 ||
                 p->card[i] >= oracle_cards(node_index(node)))
                 violated(w, "pod %s has card %d of %s, which there is not", p->uid,
@@ -319,26 +381,21 @@ struct oracle_pod *oracle_pick(struct world *w, bool bound)
 
 /* At rest */
 
-static int64_t free_mib(const struct oracle *o, int node, int card, bool *untouched)
+int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched)
 {
     int64_t left = sizes[node][card];
-    *untouched = true;
+    bool whole = false, nobody = true;
     for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        if (node_index(p->node) != node || p->over)
+        int64_t units = oracle_holds(p, node, card);
+        if (units < 0)
             continue;
-        for (int i = 0; i < p->n_cards; i++) {
-            if (p->card[i] != card)
-                continue;
-            left = p->whole ? 0 : left - p->units * 1024;
-            *untouched = false;
-        }
+        left -= units * 1024;
+        whole |= p->whole;
+        nobody = false;
     }
-    return left;
-}
-
-static bool fits_on_card(const struct oracle *o, int node, int card)
-{
-    return !o->sick[node][card];
+    if (untouched)
+        *untouched = nobody;
+    return whole && left > 0 ? 0 : left;
 }
 
 static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
@@ -346,8 +403,8 @@ static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
     int n = 0;
     for (int card = 0; card < oracle_cards(node); card++) {
         bool untouched;
-        int64_t left = free_mib(o, node, card, &untouched);
-        if (fits_on_card(o, node, card))
+        int64_t left = oracle_free_mib(o, node, card, &untouched);
+        if (!o->sick[node][card])
             n += p->whole ? untouched : left >= p->units * 1024;
     }
     return n >= p->cards;
@@ -378,11 +435,12 @@ static void compare_pod(struct world *w, const struct replica *r,
     if (bound && (int)mine->n_shares != p->n_cards)
         violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
                  mine->n_shares, p->uid, p->n_cards);
+    int64_t units = held_units(p);
     for (uint32_t i = 0; bound && i < mine->n_shares; i++) {
         bool same = false;
         for (int k = 0; k < p->n_cards; k++)
             same |= mine->shares[i].card == p->card[k] &&
-                    (p->whole || mine->shares[i].mib == p->units * 1024);
+                    (p->whole || mine->shares[i].mib == units * 1024);
         if (!same)
             violated(w, "r%d has another share of pod %s", replica_id(r), p->uid);
     }
@@ -393,7 +451,7 @@ static void compare(struct world *w, const struct replica *r)
     struct err err = {0};
     size_t here = 0, there = 0;
     const struct core *core = replica_core(r);
-    if (core_ready(core, replica_time(w), &err))
+    if (core_ready(core, replica_time(w, r), &err))
         violated(w, "r%d is not ready after a long quiet: %s", replica_id(r), err.msg);
     if (core_binds_in_flight(core))
         violated(w, "r%d still has a bind in flight", replica_id(r));

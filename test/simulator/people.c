@@ -186,7 +186,7 @@ static void break_replica(struct world *w)
     }
     if (!replica_up(w, r))
         return;
-    switch (rng_below(&w->rng, 6)) {
+    switch (rng_below(&w->rng, 8)) {
     case 0:
         replica_crash(w, r);
         break;
@@ -198,6 +198,12 @@ static void break_replica(struct world *w)
         break;
     case 3:
         replica_trouble_lease(w, r, between(w, 1000, 12000));
+        break;
+    case 4:
+        replica_freeze(w, r, between(w, 10, 12000));
+        break;
+    case 5:
+        replica_set_clock(w, r);
         break;
     default:
         replica_stall_watches(w, r, between(w, 1000, 20000));
@@ -246,14 +252,16 @@ static void one_thing(struct world *w)
                 replica_cut_watches(w, w->replicas[i]);
     } else if (dice < 965) {
         break_replica(w);
-    } else if (dice < 975) {
+    } else if (dice < 970) {
         struct replica *r = a_replica(w);
         if (replica_alive(r))
             replica_cut_watches(w, r);
     } else if (dice < 980) {
         delete_lease(w);
-    } else if (dice < 995) {
+    } else if (dice < 990) {
         shrink_card(w);
+    } else if (w->outsiders) {
+        outsiders_act(w);
     }
 }
 

@@ -32,8 +32,11 @@ struct replica {
     struct world *world;
     int id;
     bool alive;
-    uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
+    uint64_t epoch;    /* counts lives: messages for an earlier life are dropped */
+    uint64_t pods_run; /* the list or watch of pods that it asked for last */
     int64_t paused_until, watches_stall_until, lease_trouble_until;
+    int64_t behind_ms; /* its clock for intervals stood still for so long */
+    int64_t wall_off_ms;
     int64_t last_gasp_ms; /* the next write of the lease gets through, and then for so
                              long none; its answer comes late */
     bool stopping;
@@ -45,9 +48,10 @@ struct replica {
 
 static const struct feed_sink sink;
 
-struct core_time replica_time(const struct world *w)
+struct core_time replica_time(const struct world *w, const struct replica *r)
 {
-    return (struct core_time){w->now_ms, wall_ms(w) * 1000000};
+    return (struct core_time){w->now_ms - r->behind_ms,
+                              (wall_ms(w) + r->wall_off_ms) * 1000000};
 }
 
 struct replica *replica_new(struct world *w, int id)
@@ -114,6 +118,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->core = NULL;
     r->alive = false;
     r->epoch++;
+    oracle_untold(w, r->id);
     w->stats.crashes++;
 }
 
@@ -122,6 +127,23 @@ void replica_pause(struct world *w, struct replica *r, int64_t ms)
     trace(w, "r%d is paused for %lld ms", r->id, (long long)ms);
     r->paused_until = w->now_ms + ms;
     w->stats.pauses++;
+}
+
+void replica_freeze(struct world *w, struct replica *r, int64_t ms)
+{
+    replica_pause(w, r, ms);
+    trace(w, "r%d does not notice", r->id);
+    r->behind_ms += ms;
+    w->stats.freezes++;
+}
+
+void replica_set_clock(struct world *w, struct replica *r)
+{
+    static const int64_t most_ms[] = {1000, 10 * 1000, 3600 * 1000, 315360000000};
+    int64_t most = most_ms[rng_below(&w->rng, ARRAY_LEN(most_ms))];
+    r->wall_off_ms = between(w, -most, most);
+    w->stats.clocks_set++;
+    trace(w, "the wall clock of r%d is off by %lld ms", r->id, (long long)r->wall_off_ms);
 }
 
 /* Something for one life of a replica. */
@@ -201,6 +223,8 @@ static void on_tick(struct world *w, struct replica *r, struct letter *l)
 static void plan_tick(struct world *w, struct replica *r)
 {
     int64_t due = core_due(r->core);
+    if (due < INT64_MAX - r->behind_ms)
+        due += r->behind_ms;
     if (due < w->now_ms)
         due = w->now_ms;
     if (due > w->now_ms + 1000)
@@ -424,6 +448,8 @@ static void drop_wish(struct letter *l)
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
+    if (o->kind == CORE_PODS)
+        r->pods_run = o->run;
     l->wish = core_output_dup(o);
     l->drop = drop_wish;
     post(w, w->now_ms, l);
@@ -583,13 +609,15 @@ static void on_server(struct world *w, void *arg)
                               .content_type = kube->content_type ? kube->content_type
                                                                  : "application/json",
                               .body = kube->body};
+    w->binding = wire->call->type == CORE_CALL_BIND ? wire->call->uid : NULL;
     api_handle(w->api, wall_ms(w), &req, &reply);
-    if (wire->call->type == CORE_CALL_BIND) {
+    if (w->binding) {
         trace(w, "server: Binding of %s to %s by r%d: %u", wire->call->uid,
               wire->call->node, wire->r->id, reply.status);
         w->stats.applied += reply.status == 201;
     }
     oracle_look(w);
+    w->binding = NULL;
     if (c->kind == ANSWER_ERROR_APPLIED)
         reply_error(w, wire);
     else
@@ -637,7 +665,8 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
 {
     struct wire *wire = l->wire;
     const struct core_output *call = wire->call;
-    bool late = call->send_by_ms && w->now_ms > call->send_by_ms;
+    struct core_time now = replica_time(w, r);
+    bool late = clock_late(&call->send_by, now.mono_ms, now.wall_ns);
     if (late || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
         answer_core(w, wire, &(struct call_result){.why = &why});
@@ -667,7 +696,8 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     call_request(wire->call, &wire->arena, &wire->request);
     w->stats.marks += o->type == CORE_CALL_MARK_ROOM;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
-        replica_pause(w, r, between(w, 500, 12000)); /* between decision and write */
+        /* between decision and write */
+        (chance(w, 300) ? replica_freeze : replica_pause)(w, r, between(w, 500, 12000));
     post(w, w->now_ms + between(w, 0, 3), wire_letter(wire, on_send));
 }
 
@@ -691,10 +721,13 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
     struct core_outputs out = {0};
-    core_step(r->core, replica_time(w), in, &out);
+    if (in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone &&
+        in->run == r->pods_run)
+        oracle_told(w, r->id, in->pod);
+    core_step(r->core, replica_time(w, r), in, &out);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
-            witness_bind(w, r->core, &out.items[i]);
+            witness_bind(w, r, &out.items[i]);
     carry_out(w, r, &out);
     core_outputs_fini(&out);
     bool leader = core_is_leader(r->core);

@@ -97,7 +97,7 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     struct request request;
     cleanup_arena struct arena a = {0};
     int n = 0;
-    if (core_ready(core, replica_time(w), NULL) ||
+    if (core_ready(core, replica_time(w, r), NULL) ||
         request_of(pod, 1024, &a, &request, NULL))
         return 0;
     for (int i = 0; i < NODES; i++) {

@@ -44,7 +44,8 @@ typedef void (*event_fn)(struct world *w, void *arg);
 
 struct stats {
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
-        compactions, quiets, pods, deleted, joined, marks, applied, restarts;
+        compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
+        clocks_set, foreign;
 };
 
 struct world {
@@ -60,7 +61,9 @@ struct world {
     int n_replicas;
     struct scheduler *scheduler;
     struct oracle *oracle;
+    bool outsiders; /* there are some */
     bool quiet;
+    const char *binding; /* UID of the pod whose Binding of ours is being carried out */
     struct stats stats;
     char *trace[TRACE_LINES];
     size_t traced;
@@ -94,6 +97,11 @@ void replica_free(struct replica *r);
 void replica_boot(struct world *w, struct replica *r);
 void replica_crash(struct world *w, struct replica *r);
 void replica_pause(struct world *w, struct replica *r, int64_t ms);
+/* The same, and its clock for intervals does not notice: a virtual machine that its host
+ * froze. The wall clock is right again when it goes on. */
+void replica_freeze(struct world *w, struct replica *r, int64_t ms);
+/* Somebody sets its wall clock. */
+void replica_set_clock(struct world *w, struct replica *r);
 /* A clean stop, then a new life. */
 void replica_restart(struct world *w, struct replica *r);
 /* For so long its watches deliver nothing, or its lease calls do not come through. */
@@ -107,7 +115,7 @@ int replica_id(const struct replica *r);
 bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);
 void replica_input(struct world *w, struct replica *r, const struct core_input *in);
-struct core_time replica_time(const struct world *w);
+struct core_time replica_time(const struct world *w, const struct replica *r);
 void replica_cut_watches(struct world *w, struct replica *r);
 /* The API server has changed: watches have something to deliver. */
 void replica_api_changed(struct world *w, struct replica *r);
@@ -125,8 +133,11 @@ void scheduler_forget_backoff(struct world *w);
 /* people.c: those who create and delete, and what breaks */
 void people_start(struct world *w);
 
-/* witness.c: a core has put out this Binding */
-void witness_bind(struct world *w, const struct core *core, const struct core_output *o);
+/* outsiders.c: those who bind pods without asking the extender */
+void outsiders_act(struct world *w);
+
+/* witness.c: a replica has put out this Binding */
+void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);
 
 /* oracle.c */
 struct oracle_card {
@@ -152,11 +163,24 @@ struct oracle_pod {
     int64_t units; /* per card; whole cards: 0 */
     int cards;
     int card[8];
-    int n_cards; /* promised */
+    int n_cards;   /* promised */
+    bool foreign;  /* bound by somebody else: on cards of any number, or on none */
+    unsigned told; /* bits of the replicas that have heard that it is bound */
     bool whole, over, deleting;
     struct oracle_pod *next;
 };
 struct oracle_pod *oracle_pick(struct world *w, bool bound);
 struct oracle_pod *oracle_first(const struct world *w);
+/* What the pod holds of the card in units, 0 for a whole one; -1: nothing. */
+int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
+/* What pods that are bound leave of a card, in MiB: below 0 when outsiders took too much.
+ * *untouched (may be NULL): nobody is on it. */
+int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouched);
+/* News of a pod reached a replica; a new life of a replica has heard nothing. */
+void oracle_told(struct world *w, int replica, const struct pod *pod);
+void oracle_untold(struct world *w, int replica);
+/* A replica promises the pod a card: with all that it had to know of, does it fit? */
+void oracle_promised(struct world *w, int replica, const char *uid, const char *node,
+                     int card);
 size_t oracle_waiting(const struct world *w);
 struct oracle_pod *oracle_find(const struct world *w, const char *uid);

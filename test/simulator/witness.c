@@ -8,7 +8,8 @@
  * Looks over the shoulder of a core at the moment when it promises. The oracle judges by
  * the API objects, which may have changed since the core last heard of them; the witness
  * judges by what the core was told: no promise beyond the size that was delivered last,
- * none on a card that is out, and the card is the one that the pod's policy names. It
+ * none on a card that is out, and the card is the one that the pod's policy names. Pods
+ * that outsiders bound count as soon as the replica has heard of them. It
  * takes sizes, health and promises from the ledger (which the oracle compares with the
  * objects at rest) and works the rest out by itself.
  */
@@ -56,8 +57,9 @@ static void look_at_choice(struct world *w, const struct ledger_node *node,
     }
 }
 
-void witness_bind(struct world *w, const struct core *core, const struct core_output *o)
+void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
 {
+    const struct core *core = replica_core(r);
     const struct ledger_node *node =
         ledger_node_find(core_ledger(core), span_of(o->node));
     const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
@@ -78,6 +80,7 @@ void witness_bind(struct world *w, const struct core *core, const struct core_ou
             break;
         }
         look_at_card(w, pod, card);
+        oracle_promised(w, replica_id(r), o->uid, o->node, card->index);
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
             look_at_choice(w, node, pod, card);
     }

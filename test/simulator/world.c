@@ -276,6 +276,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
                       .now_ms = 1000000,
                       .max_steps = steps,
                       .n_replicas = replicas,
+                      .outsiders = seed % 4 >= 2,
                       .verbose = verbose};
     struct api_config config = {.seed = seed};
     rng_init(&w.rng, seed);

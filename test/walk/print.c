@@ -70,9 +70,9 @@ static void put_lock(struct printer *p, const struct world *w, const struct core
     if (lock->state == LOCK_IDLE)
         put_due(p, lock->due_ms);
     if (lock->state == LOCK_WRITING)
-        put_time(p, lock->sent_ms);
+        put_time(p, lock->sent.mono_ms);
     if (lock->leader) {
-        put_time(p, lock->valid_ms);
+        put_time(p, lock->valid.mono_ms);
         put(p, core->cursors[CORE_PODS].listed_ms < lock->acquired_ms);
         put(p, core->cursors[CORE_PODS].asked_ms < lock->acquired_ms);
     } else {

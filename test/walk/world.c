@@ -13,9 +13,9 @@
 
 /*
  * The API server, the network and the processes. Of the network the same is assumed as in
- * docs/architecture.md, "What a Binding can take": a Binding leaves until send_by_ms,
- * arrives within CORE_DELIVERY_MS and is applied within CORE_SERVER_MS, or never. One
- * that has left outlives its process.
+ * docs/architecture.md, "What a Binding can take": a Binding leaves until
+ * send_by.mono_ms, arrives within CORE_DELIVERY_MS and is applied within CORE_SERVER_MS,
+ * or never. One that has left outlives its process.
  */
 
 enum {
@@ -26,7 +26,7 @@ enum {
     GET_GIVE_UP_MS = 5000,
     LIST_GIVE_UP_MS = 5000,
     LEASE_GIVE_UP_MS = 2000,
-    NO_LIMIT_MS = 10 * 1000, /* how late a Binding without send_by_ms can leave */
+    NO_LIMIT_MS = 10 * 1000, /* how late a Binding without send_by.mono_ms can leave */
     SETTLE_MS = 60 * 1000,
     FIRST_VERSION = 100,
     TEXT = 1024,
@@ -345,7 +345,7 @@ static void bind_call(struct world *w, int proc, const struct core_output *o)
 {
     struct message *m = post(w, MSG_BIND, proc, o->call, 0);
     m->pod = pod_of(o->uid);
-    m->send_by_ms = o->send_by_ms ? o->send_by_ms : w->now_ms + NO_LIMIT_MS;
+    m->send_by_ms = o->send_by.mono_ms ? o->send_by.mono_ms : w->now_ms + NO_LIMIT_MS;
     m->arrive_by_ms = m->send_by_ms + CORE_BIND_LIMIT_MS;
     m->give_up_ms = m->send_by_ms + BIND_GIVE_UP_MS;
     heap_on(true);

@@ -144,20 +144,29 @@ START_TEST(a_refused_connection_is_known_not_to_have_sent)
 }
 END_TEST
 
+static struct clock_deadline in_ms(int64_t ms)
+{
+    int64_t now = clock_mono_ms();
+    return (struct clock_deadline){now + ms, clock_offset_ms(now, clock_wall_ns())};
+}
+
 START_TEST(a_request_that_is_too_late_is_not_sent)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
-    req.send_by_ms = clock_mono_ms() - 1;
+    req.send_by = in_ms(-1);
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(!o.sent);
     wait_for(server_connections(s) == 1); /* it was looked at behind connect */
     ck_assert_uint_eq(server_requests(s), 0);
-    req.send_by_ms = clock_mono_ms() + 10000;
+    req.send_by = in_ms(10000);
     ck_assert_uint_eq(call(c, &req).status, 200);
-    req.send_by_ms = clock_mono_ms() - 1; /* on a kept connection, too */
+    req.send_by = in_ms(-1); /* on a kept connection, too */
+    ck_assert(!call(c, &req).sent);
+    req.send_by = in_ms(10000);
+    req.send_by.offset_ms -= 5000; /* for five seconds one clock stood still */
     ck_assert(!call(c, &req).sent);
     ck_assert_uint_eq(server_requests(s), 1);
     httpc_free(c);

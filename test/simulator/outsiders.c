@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * Those who bind pods without asking the extender: another scheduler that knows nothing
+ * of cards, people who write nodeName by hand (now and then with the annotations of a pod
+ * that ran), and an older extender that does not know the lease: it decides by what it
+ * saw a while ago, and writes annotations and Binding in one call or, as the oldest did,
+ * in two.
+ *
+ * They may take more of a card than there is; nobody can prevent that. But what they took
+ * counts for every promise that a replica makes once it has heard of it.
+ */
+
+static void say(struct world *w, const char *who, const char *name, unsigned status)
+{
+    trace(w, "%s: %s: %u", who, name, status);
+}
+
+static unsigned bind(struct world *w, const char *name, int node, const char *annotations)
+{
+    char path[128], body[512];
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/binding", name);
+    snprintf(body, sizeof body,
+             "{\"metadata\":{\"name\":\"%s\"%s%s},\"target\":{\"kind\":\"Node\","
+             "\"name\":\"n%d\"}}",
+             name, annotations ? ",\"annotations\":" : "", annotations ? annotations : "",
+             node);
+    return api_call(w, "POST", path, "application/json", body, NULL);
+}
+
+static void another_scheduler(struct world *w)
+{
+    struct oracle_pod *p = oracle_pick(w, false);
+    if (!p)
+        return;
+    cleanup_free char *name = xstrdup(p->name);
+    say(w, "another scheduler binds", name,
+        bind(w, name, (int)rng_below(&w->rng, NODES), NULL));
+}
+
+static void by_hand(struct world *w)
+{
+    static const char old[] =
+        ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
+        "\"15\",\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
+        "\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"}";
+    char body[512], name[32];
+    bool whole = rng_below(&w->rng, 4) == 0;
+    snprintf(name, sizeof name, "h%llu", (unsigned long long)++w->stats.pods);
+    snprintf(body, sizeof body,
+             "{\"metadata\":{\"name\":\"%s\"%s},\"spec\":{\"nodeName\":\"n%d\","
+             "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
+             "\"aliyun.com/gpu-%s\":\"%d\"}}}]}}",
+             name, rng_below(&w->rng, 2) ? old : "", (int)rng_below(&w->rng, NODES),
+             whole ? "count" : "mem", (int)between(w, 1, whole ? 2 : 8));
+    unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
+                               "application/json", body, NULL);
+    say(w, "by hand on a node", name, status);
+    if (status != 201)
+        violated(w, "the pod could not be created: %u %s", status, body);
+}
+
+/* The older extender, between what it saw and what it writes. */
+struct elder {
+    char name[64], version[32], annotations[256];
+    int node;
+    bool two_writes, annotated;
+};
+
+static void on_elder(struct world *w, void *arg)
+{
+    struct elder *e = arg;
+    if (e->two_writes && !e->annotated) {
+        char path[128], body[512];
+        snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", e->name);
+        snprintf(body, sizeof body,
+                 "{\"metadata\":{\"resourceVersion\":\"%s\",\"annotations\":%s}}",
+                 e->version, e->annotations);
+        unsigned status =
+            api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+        say(w, "the older extender annotates", e->name, status);
+        e->annotated = status == 200;
+        if (e->annotated)
+            at(w, w->now_ms + between(w, 0, 500), on_elder, e, free);
+        else
+            free(e);
+        return;
+    }
+    say(w, "the older extender binds", e->name,
+        bind(w, e->name, e->node, e->annotated ? NULL : e->annotations));
+    free(e);
+}
+
+/* A card on which the pod fits, by the state of this moment. */
+static int card_for(const struct oracle *o, const struct oracle_pod *p, int node)
+{
+    for (int card = 0; card < oracle_cards(node); card++) {
+        bool untouched;
+        int64_t left = oracle_free_mib(o, node, card, &untouched);
+        if (oracle_health(o, node, card) &&
+            (p->whole ? untouched : left >= p->units * 1024))
+            return card;
+    }
+    return -1;
+}
+
+static void older_extender(struct world *w)
+{
+    const struct oracle_pod *p = oracle_pick(w, false);
+    int node = (int)rng_below(&w->rng, NODES);
+    int card = p ? card_for(w->oracle, p, node) : -1;
+    char path[128];
+    json_t *pod = NULL;
+    if (card < 0 || p->cards != 1)
+        return;
+    struct elder *e = xcalloc(1, sizeof *e);
+    snprintf(e->name, sizeof e->name, "%s", p->name);
+    snprintf(e->annotations, sizeof e->annotations,
+             "{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_POD\":\"%lld\","
+             "\"ALIYUN_COM_GPU_MEM_DEV\":\"%lld\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
+             "\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"%lld\"}",
+             card, (long long)p->units,
+             (long long)oracle_card_mib(w->oracle, node, card) / 1024,
+             (long long)wall_ms(w) * 1000000);
+    e->node = node;
+    e->two_writes = rng_below(&w->rng, 2);
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
+    api_call(w, "GET", path, NULL, "", &pod);
+    const char *version = json_string_value(
+        json_object_get(json_object_get(pod, "metadata"), "resourceVersion"));
+    snprintf(e->version, sizeof e->version, "%s", version ? version : "");
+    json_decref(pod);
+    at(w, w->now_ms + between(w, 1, 3000), on_elder, e, free);
+}
+
+void outsiders_act(struct world *w)
+{
+    uint64_t dice = rng_below(&w->rng, 4);
+    if (dice == 0)
+        another_scheduler(w);
+    else if (dice == 1)
+        by_hand(w);
+    else
+        older_extender(w);
+}
