@@ -21,7 +21,7 @@ USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd yaml-0.1
 PKGS_kube      := jansson
 PKGS_extender  := jansson
-PKGS_sim       := jansson
+PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
 PROGRAMS                := gpushare-extender kube-sim
@@ -94,7 +94,7 @@ $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call ar
                $(B)/lib/sim.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
-		$(call libs,extender)
+		$(call libs,extender) $(call libs,sim)
 $(B)/walk: $(patsubst %.c,$(B)/%.o,$(wildcard test/walk/*.c)) $(call archives,core)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(call libs,core)
@@ -113,7 +113,7 @@ $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/lib/sim.a $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ $^ \
-		$(call libs,extender)
+		$(call libs,extender) $(call libs,sim)
 $(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
 
 $(B)/%.o: %.c
