@@ -112,9 +112,12 @@ $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
                   $(B)/lib/sim.a $(call archives,extender)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ $^ \
-		$(call libs,extender) $(call libs,sim)
+	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
+		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)
 $(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
+$(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
+$(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
+$(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 
 $(B)/%.o: %.c
 	$(call say,CC,$<)
