@@ -21,7 +21,7 @@ USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd yaml-0.1
 PKGS_kube      := jansson
 PKGS_extender  := jansson
-PKGS_sim       := jansson
+PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
 PROGRAMS                := gpushare-extender kube-sim
@@ -62,8 +62,8 @@ SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
 
-.PHONY: all deps test check programs-of-check simulate fuzz fuzzers coverage mutants bench soak demo install \
-        clean help format
+.PHONY: all deps test check programs-of-check simulate fuzz fuzzers fuzz-jread coverage mutants bench soak \
+        demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -94,7 +94,7 @@ $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call ar
                $(B)/lib/sim.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
-		$(call libs,extender)
+		$(call libs,extender) $(call libs,sim)
 $(B)/walk: $(patsubst %.c,$(B)/%.o,$(wildcard test/walk/*.c)) $(call archives,core)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(call libs,core)
@@ -112,8 +112,12 @@ $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
                   $(B)/lib/sim.a $(call archives,extender)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ $^ \
-		$(call libs,extender)
+	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
+		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)
+$(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
+$(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
+$(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
+$(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 
 $(B)/%.o: %.c
 	$(call say,CC,$<)
@@ -142,6 +146,12 @@ fuzz:
 	$(Q)$(MAKE) --no-print-directory SANITIZE=fuzzer fuzzers
 	$(Q)scripts/fuzz build/fuzzer build/fuzz $(FUZZ)
 fuzzers: $(FUZZERS)
+
+# make fuzz-jread RUNS=100000000 SEED=7: the JSON reader against jansson, optimised and
+# without a sanitizer, half a million runs a second.
+fuzz-jread: deps
+	$(Q)$(MAKE) --no-print-directory $(B)/test/fuzz/fuzz_jread
+	$(Q)$(B)/test/fuzz/fuzz_jread $(or $(RUNS),100000000) $(or $(SEED),1)
 
 # make coverage: which lines of src/ the tests run.
 coverage: deps
@@ -186,6 +196,7 @@ help:
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'
+	@echo 'make fuzz-jread RUNS=n SEED=n: the JSON reader against jansson, 10^8 inputs'
 	@echo 'make coverage   the lines of src/ that the tests run, and those they do not'
 	@echo 'make mutants    plant faults and see that the walk or the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'

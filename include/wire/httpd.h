@@ -80,7 +80,7 @@ struct httpd_reply {
     const struct httpd_stream *stream; /* NULL, or what follows the body (chunked) */
     void *stream_ctx;
     const char *header[4][2]; /* further ones, static; fewer end with a NULL name */
-    bool gzip;                /* body is gzip already: adds Content-Encoding */
+    bool gzip;                /* body and stream are gzip: adds Content-Encoding */
     bool cut;                 /* break the connection off instead of answering */
 };
 

@@ -134,7 +134,7 @@ CONTROL(get_state)
         if (sim_kind_by_resource(span_of(sim_kinds[i].plural)) == &sim_kinds[i])
             buf_printf(out, "%s\"%s\":%zu", i ? "," : "", sim_kinds[i].plural,
                        sim_stream_order(s, sim_kinds[i].plural, STREAM_COUNT));
-    buf_adds(out, "}}\n");
+    buf_printf(out, "},\"compressed\":%llu}\n", (unsigned long long)s->compressed);
     return 0;
 }
 

@@ -27,6 +27,7 @@ struct sim_server {
     struct api *api;
     struct faults *faults;
     struct stream *streams; /* watches that are open, a list */
+    uint64_t compressed;    /* answers so far */
     bool stalled[KINDS_N];  /* by the first kind of that plural */
 };
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "sim/control_priv.h"
 #include "sim/front_priv.h"
+#include "sim/gzip_priv.h"
 #include "sim/query_priv.h"
 #include "sim/status_priv.h"
 #include "sim/stream_priv.h"
@@ -174,6 +175,8 @@ static void handle_api(struct sim_server *s, const struct httpd_request *req,
         pthread_mutex_unlock(&s->lock);
     }
     carry_out(s, &fault, &r, reply);
+    if (sim_gzip_wanted(httpd_header(req, "Accept-Encoding")))
+        sim_stream_compress(s, reply);
 }
 
 static void handle(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "sim/gzip_priv.h"
 
 enum { PIECE = 64 * 1024 }; /* bytes of events that are handed over at once, about */
 
@@ -109,20 +110,40 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
 
 /* -- lists -- */
 
+struct list {
+    struct api_list *list;
+    struct gzip *gzip; /* NULL: as it is */
+    struct buf piece;  /* before it is compressed */
+};
+
 static void open_list(void *ctx, struct httpd_waker *waker)
 {
     (void)ctx;
     (void)waker;
 }
 
+/* A piece can vanish in the compressor; then there is another one. */
 static enum httpd_more fill_list(void *ctx, struct buf *out)
 {
-    return api_list_next(ctx, out) ? HTTPD_AGAIN : HTTPD_END;
+    struct list *l = ctx;
+    bool more = true;
+    if (!l->gzip)
+        return api_list_next(l->list, out) ? HTTPD_AGAIN : HTTPD_END;
+    while (more && !out->n) {
+        buf_clear(&l->piece);
+        more = api_list_next(l->list, &l->piece);
+        sim_gzip_add(l->gzip, buf_span(&l->piece), !more, out);
+    }
+    return more ? HTTPD_AGAIN : HTTPD_END;
 }
 
 static void close_list(void *ctx)
 {
-    api_list_free(ctx);
+    struct list *l = ctx;
+    api_list_free(l->list);
+    sim_gzip_free(l->gzip);
+    buf_fini(&l->piece);
+    free(l);
 }
 
 static const struct httpd_stream list_stream = {open_list, fill_list, close_list};
@@ -134,6 +155,32 @@ void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
         api_list_free(list);
         return;
     }
+    struct list *l = xcalloc(1, sizeof *l);
+    l->list = list;
     reply->stream = &list_stream;
-    reply->stream_ctx = list;
+    reply->stream_ctx = l;
+}
+
+void sim_stream_compress(struct sim_server *s, struct httpd_reply *reply)
+{
+    if (reply->body.n <= SIM_GZIP_ABOVE)
+        return; /* the first piece of a list is larger; a watch has no body */
+    cleanup_buf struct buf plain = reply->body;
+    struct list *l = reply->stream_ctx;
+    struct gzip *z = sim_gzip_new();
+    reply->body = (struct buf){0};
+    sim_gzip_add(z, buf_span(&plain), !l, &reply->body);
+    if (l)
+        l->gzip = z;
+    else
+        sim_gzip_free(z);
+    reply->gzip = true;
+    size_t i = 0;
+    while (reply->header[i][0])
+        i++;
+    reply->header[i][0] = "Vary";
+    reply->header[i][1] = "Accept-Encoding";
+    pthread_mutex_lock(&s->lock);
+    s->compressed++;
+    pthread_mutex_unlock(&s->lock);
 }

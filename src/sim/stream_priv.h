@@ -5,10 +5,13 @@
 
 /* Bodies that are sent bit by bit: watches, and long lists. */
 
-/* Lets the reply go on with the watch, or the list. Takes it. The lock is held. */
+/* Lets the reply go on with the watch, or the list. Takes it. For a watch the lock is
+ * held. */
 void sim_stream_watch(struct sim_server *s, struct api_watch *w,
                       struct httpd_reply *reply);
 void sim_stream_list(struct api_list *list, struct httpd_reply *reply);
+/* Compresses the answer if it is large enough, and no watch. */
+void sim_stream_compress(struct sim_server *s, struct httpd_reply *reply);
 
 /* For the watches of a resource, or of all when it is NULL; the lock is held. Answers how
  * many there are. */

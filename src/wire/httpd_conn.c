@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
@@ -82,12 +83,22 @@ static void peer_free(struct httpd_peer *p)
     free(p);
 }
 
+/* Is the client still sending, or has it sent what nobody will read? Closing would reset
+ * the connection then, and what the client has not yet taken of the reply be lost. */
+static bool must_linger(const struct httpd_peer *p)
+{
+    int unread = 0;
+    if (httpd_due_phase(atomic_load(&p->due)) == HTTPD_CUT_OFF)
+        return false;
+    return p->linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0);
+}
+
 static void on_closed(struct httpd_peer *p)
 {
     struct httpd_door *door = p->door;
     struct httpd *d = door->d;
     httpd_peer_end(p);
-    bool lingers = p->linger && httpd_due_phase(atomic_load(&p->due)) != HTTPD_CUT_OFF;
+    bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
     if (p->next)

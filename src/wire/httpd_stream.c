@@ -161,6 +161,8 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
         if (s->next == HTTPD_END || state == HTTPD_DRAINING)
             return s->plain ? break_off(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
         if (s->next == HTTPD_SLEEP && !s->rested) {
+            if (atomic_load(&s->peer->hung)) /* it may have before there was a stream */
+                return break_off(s, to);
             s->rested = true;
             if (threads)
                 wait_here(s);

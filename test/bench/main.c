@@ -36,7 +36,8 @@ static const struct opt options[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(only),
-     .help = "Only the calls whose name begins with this: \"filter, N\"."},
+     .help =
+         "Only the calls whose name begins with this: \"filter, N\"; \"start\": none."},
     {.name = "rounds",
      .arg = "N",
      .init = "7",
@@ -289,22 +290,32 @@ static void start_floor(struct rig *rig)
     server_start(&rig->floor, log, (const char *const[]){exe, NULL});
 }
 
-/* The extender is started several times: how long until it is ready, and how large. */
-static void measure_start(struct rig *rig, struct buf *json)
+/* One start: how long until it is ready, and how large it is then. */
+static void measure_start(struct rig *rig, const char *compression, struct figure *ready,
+                          struct figure *mib)
 {
-    struct figure ready = {0}, mib = {0};
+    if (rig->extender.pid)
+        server_stop(&rig->extender);
+    start_extender(rig, compression);
+    note(ready, server_wait(&rig->extender, "/readyz"));
+    note(mib, server_mib(&rig->extender));
+}
+
+static void measure_starts(struct rig *rig, struct buf *json)
+{
+    struct figure ready[2] = {0}, mib[2] = {0};
     int64_t starts = rig->config->rounds < 5 ? rig->config->rounds : 5;
     for (int64_t i = 0; i < starts; i++) {
-        if (i)
-            server_stop(&rig->extender);
-        start_extender(rig, "off");
-        note(&ready, server_wait(&rig->extender, "/readyz"));
-        note(&mib, server_mib(&rig->extender));
+        measure_start(rig, "on", &ready[1], &mib[1]);
+        measure_start(rig, "off", &ready[0], &mib[0]);
     }
-    struct spread r = spread_of(&ready), m = spread_of(&mib);
-    printf("  ready after %.0f ms (%.0f-%.0f); resident then %.1f MiB\n", r.median, r.min,
-           r.max, m.median);
-    json_spread(json, "ready_ms", r);
+    struct spread off = spread_of(&ready[0]), on = spread_of(&ready[1]);
+    struct spread m = spread_of(&mib[0]);
+    printf("  ready after %.0f ms (%.0f-%.0f), with gzip %.0f ms (%.0f-%.0f); resident "
+           "then %.1f MiB\n",
+           off.median, off.min, off.max, on.median, on.min, on.max, m.median);
+    json_spread(json, "ready_ms", off);
+    json_spread(json, "ready_gzip_ms", on);
     json_spread(json, "resident_at_start_mib", m);
 }
 
@@ -361,7 +372,7 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
             bench_round(&benches[i]);
         report(&benches[i], json);
     }
-    json->n--;
+    json->n -= json->p[json->n - 1] == ',';
     buf_adds(json, "],");
     double mib = server_mib(&rig->extender);
     printf("  resident after all that: %.1f MiB\n", mib);
@@ -374,7 +385,7 @@ static void bench_size(struct rig *rig, long nodes, struct buf *json)
     printf("%ld nodes, %ld pods\n", nodes, nodes * 8);
     buf_printf(json, "{\"nodes\":%ld,\"pods\":%ld,", nodes, nodes * 8);
     start_sim(rig, nodes);
-    measure_start(rig, json);
+    measure_starts(rig, json);
     bodies_make(&bodies, rig->sim.port, rig->extender.port, (size_t)nodes,
                 (size_t)rig->config->rounds * 150);
     run_all(rig, &bodies, json);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * Runs a fuzz target without a fuzzing engine: first its corpus, then mutations of it,
- * from a fixed seed. A target aborts when something is wrong. (With clang, the same
- * target links to libFuzzer instead of this file.)
+ * Runs a fuzz target without a fuzzing engine: first its corpus, then mutations of it and
+ * what fuzz_generate makes, if the target has one, from a fixed seed. A target aborts
+ * when something is wrong. (With clang, the same target links to libFuzzer instead of
+ * this file.)
  *
  *     fuzz_x [RUNS [SEED]]
  *
- * Without RUNS it makes 200,000 mutations, or what 10 seconds allow: a target that is
- * slow, or slowed by a sanitizer, must not hold up `make check`. The n-th mutation is the
+ * Without RUNS it makes 200,000 inputs, or what 10 seconds allow: a target that is
+ * slow, or slowed by a sanitizer, must not hold up `make check`. The n-th input is the
  * same in every run.
  */
 
@@ -40,7 +41,7 @@ static struct buf current; /* what is being run, for the report */
 
 static void report(void)
 {
-    fprintf(stderr, "input was a mutation of %s, %zu bytes: ", current_name, current.n);
+    fprintf(stderr, "the input comes from %s, %zu bytes: ", current_name, current.n);
     for (size_t i = 0; i < current.n && i < 2000; i++)
         fprintf(stderr, "%02x", (unsigned char)current.p[i]);
     fputc('\n', stderr);
@@ -141,36 +142,62 @@ static void mutate(struct rng *rng, const struct corpus *c, struct buf *b)
         b->n = SIZE_MAX_BYTES;
 }
 
+/* The next input. */
+static void make(struct rng *rng, const struct corpus *c, const char *dir, struct buf *b)
+{
+    buf_clear(b);
+    if (fuzz_generate && rng_below(rng, 16)) {
+        current_name = "what fuzz_generate made";
+        fuzz_generate(rng, b);
+        if (rng_below(rng, 2))
+            return;
+    } else {
+        const struct buf *from = &c->items[rng_below(rng, c->n)];
+        current_name = dir;
+        buf_add(b, from->p, from->n);
+    }
+    mutate(rng, c, b);
+}
+
+static long run_all(struct corpus *c, const char *dir, long runs, uint64_t seed,
+                    int64_t until)
+{
+    struct rng rng;
+    rng_init(&rng, seed);
+    for (size_t i = 0; i < c->n; i++) {
+        buf_clear(&current);
+        buf_add(&current, c->items[i].p, c->items[i].n);
+        current_name = dir;
+        run(&current);
+    }
+    long done = 0;
+    for (; done < runs && (done % 64 || clock_mono_ms() < until); done++) {
+        make(&rng, c, dir, &current);
+        run(&current);
+    }
+    return done;
+}
+
 int main(int argc, char **argv)
 {
     long runs = argc > 1 ? strtol(argv[1], NULL, 10) : RUNS;
-    int64_t until = argc > 1 ? INT64_MAX : clock_mono_ms() + LIMIT_MS;
+    int64_t start = clock_mono_ms();
+    int64_t until = argc > 1 ? INT64_MAX : start + LIMIT_MS;
     uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     const char *base = strrchr(argv[0], '/');
     base = base ? base + 1 : argv[0];
     cleanup_free char *dir = xasprintf("test/fuzz/corpus/%s", base + strlen("fuzz_"));
     struct corpus corpus = {0};
-    struct rng rng;
 
     load_dir(&corpus, dir);
     if (!corpus.n) {
         fprintf(stderr, "no corpus in %s\n", dir);
         return 1;
     }
-    for (size_t i = 0; i < corpus.n; i++)
-        run(&corpus.items[i]);
-    rng_init(&rng, seed);
-    long done = 0;
-    for (; done < runs && (done % 64 || clock_mono_ms() < until); done++) {
-        const struct buf *from = &corpus.items[rng_below(&rng, corpus.n)];
-        buf_clear(&current);
-        buf_add(&current, from->p, from->n);
-        current_name = dir;
-        mutate(&rng, &corpus, &current);
-        run(&current);
-    }
-    printf("%s: %zu of the corpus, %ld mutations\n%ld passed, 0 failed\n", base, corpus.n,
-           done, done + (long)corpus.n);
+    long done = run_all(&corpus, dir, runs, seed, until);
+    printf("%s: %zu of the corpus, %ld others, %.1f s\n%ld passed, 0 failed\n", base,
+           corpus.n, done, (double)(clock_mono_ms() - start) / 1000,
+           done + (long)corpus.n);
     for (size_t i = 0; i < corpus.n; i++)
         buf_fini(&corpus.items[i]);
     free(corpus.items);

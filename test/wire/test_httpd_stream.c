@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include "wire/httpd_kit.h"
 
@@ -226,6 +227,33 @@ START_TEST(a_client_that_hangs_up_closes_its_stream)
 }
 END_TEST
 
+/* The client says that it will send no more, together with its request: the server has
+ * often seen that before there is a stream. */
+START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
+{
+    enum { TIMES = 20 };
+    FOR_BOTH_MODES(mode)
+    {
+        struct kit kit;
+        kit_start(&kit, mode, NULL);
+        int64_t begin = raw_now_ms();
+        for (int i = 1; i <= TIMES; i++) {
+            struct raw c;
+            cleanup_buf struct buf all = {0};
+            raw_open(&c, kit.port);
+            raw_sendf(&c, STREAM);
+            shutdown(c.fd, SHUT_WR);
+            ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
+            expect_counts(&kit, i, i);
+            raw_close(&c);
+        }
+        /* Were it to sleep first, each would take a second. */
+        ck_assert_int_lt(raw_now_ms() - begin, TIMES * 1000 / 2);
+        kit_fini(&kit);
+    }
+}
+END_TEST
+
 static enum httpd_more endless(void *ctx, struct buf *out)
 {
     (void)ctx;
@@ -436,6 +464,7 @@ UNIT_MAIN("httpd_stream", a_sleeping_stream_is_woken_at_once_from_another_thread
           a_cut_stream_ends_without_its_last_chunk,
           an_old_client_gets_a_stream_that_ends_with_the_connection,
           a_client_that_hangs_up_closes_its_stream,
+          a_stream_for_a_client_that_sends_no_more_is_closed_at_once,
           a_client_that_takes_nothing_is_cut_off,
           a_slow_client_that_takes_something_is_not_cut_off,
           five_hundred_sleeping_streams_cost_no_thread_and_all_wake,

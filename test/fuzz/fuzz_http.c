@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The bytes of one connection to a server of ours, over the loopback: kube-sim, the
+ * extender's verbs, its observers. The first byte says which ('s', 'v', 'o'); the second
+ * how what follows is cut: each piece is sent when the one before it has been read.
+ * Then the client sends no more, and reads. What must hold:
+ *   - the connection ends, in time;
+ *   - what came is well-formed replies, the last one whole; only a body in chunks, such
+ *     as a watch, may break off, between two chunks;
+ *   - no watch is left open, and a fresh connection is answered as it always was.
+ * What libmicrohttpd makes of a request's first bytes is part of it.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "extender/server.h"
+#include "fuzz/replies.h"
+#include "fuzz/verbs_store.h"
+#include "sim/server.h"
+
+enum {
+    LIMIT_MS = 8000, /* a connection that has not ended by then never will */
+    READ_WAIT_US = 2000,
+    PAUSE_US = 20,
+    PIECES_MAX = 64, /* the rest goes in one */
+    RUNS_MAX = 256,
+    LARGE = 140000,
+    AT_ONCE = 16 * 1024,
+};
+
+enum door { SIM, VERBS, OBSERVERS, DOORS };
+
+/* -- the servers -- */
+
+/* The last connection that was accepted, as its server knows it. */
+static atomic_int accepted = -1;
+
+int __real_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags);
+int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags);
+int __wrap_accept4(int fd, struct sockaddr *addr, socklen_t *n, int flags)
+{
+    int got = __real_accept4(fd, addr, n, flags);
+    if (got >= 0)
+        atomic_store(&accepted, got);
+    return got;
+}
+
+static unsigned port_behind(const char *text, const char *words)
+{
+    const char *at = strstr(text, words), *colon = at ? strchr(at, ':') : NULL;
+    if (!colon)
+        fuzz_fail("a server that does not say where it listens");
+    return (unsigned)strtoul(colon + 1, NULL, 10);
+}
+
+/* The extender's server says where it listens on standard error only. */
+static struct server *start_extender(struct store *store, unsigned *ports)
+{
+    char said[512] = "";
+    struct err err = {0};
+    struct server_config config = {.address = "127.0.0.1",
+                                   .connections = 16,
+                                   .max_body = 1 << 20,
+                                   .max_bodies = 8 << 20};
+    int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
+    dup2(file, STDERR_FILENO);
+    struct server *s = server_start(&config, store, &err);
+    dup2(before, STDERR_FILENO);
+    if (!s || pread(file, said, sizeof said - 1, 0) <= 0)
+        fuzz_fail(err.msg);
+    close(file);
+    close(before);
+    ports[0] = port_behind(said, "listening on ");
+    ports[1] = port_behind(said, "observing on ");
+    return s;
+}
+
+/* All three, made anew now and then: a request can leave something behind. */
+struct world {
+    struct api *api;
+    struct sim_server *sim;
+    struct store *store;
+    struct server *extender;
+    unsigned ports[DOORS];
+    struct buf usual[DOORS]; /* the reply to ordinary[] */
+    unsigned runs;
+    int64_t until_ms;
+};
+
+static const char object[] =
+    "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"}},"
+    "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"large\","
+    "\"namespace\":\"default\"},\"data\":{\"k\":\"%0*d\"}}]";
+
+static void world_end(struct world *w)
+{
+    sim_server_stop(w->sim);
+    api_free(w->api);
+    server_stop(w->extender);
+    store_free(w->store);
+    for (size_t i = 0; i < DOORS; i++)
+        buf_fini(&w->usual[i]);
+    *w = (struct world){0};
+}
+
+static void world_begin(struct world *w)
+{
+    struct err err = {0};
+    struct api_config ac = {.seed = 1, .history = 1000};
+    struct sim_server_config sc = {.address = "127.0.0.1"};
+    cleanup_buf struct buf objects = {0};
+    w->api = api_new(&ac);
+    buf_printf(&objects, object, LARGE, 0); /* an answer that is compressed */
+    if (api_load(w->api, 0, buf_span(&objects), &err) ||
+        !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
+        fuzz_fail(err.msg);
+    w->store = verbs_store_new();
+    w->extender = start_extender(w->store, &w->ports[VERBS]);
+    w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
+}
+
+/* -- the client -- */
+
+static int connect_to(unsigned port)
+{
+    const int on = 1;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at) != 0)
+        fuzz_fail("cannot connect");
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd;
+}
+
+static void send_all(int fd, struct span bytes)
+{
+    while (bytes.n) {
+        ssize_t n = send(fd, bytes.p, bytes.n, MSG_NOSIGNAL);
+        if (n <= 0)
+            return; /* it was closed: that may be */
+        bytes.p += n;
+        bytes.n -= (size_t)n;
+    }
+}
+
+/* Waits until the server has taken what was sent. False: it does not, because it is
+ * answering, or has closed. */
+static bool await_read(void)
+{
+    for (int us = 0; us < READ_WAIT_US; us += PAUSE_US) {
+        int left, fd = atomic_load(&accepted);
+        if (fd >= 0 && ioctl(fd, FIONREAD, &left) != 0)
+            return false;
+        if (fd >= 0 && left == 0)
+            return true;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_US * 1000}, NULL);
+    }
+    return false;
+}
+
+/* `cuts` 0: in one piece. */
+static void send_pieces(int fd, unsigned cuts, struct span bytes)
+{
+    struct rng rng;
+    rng_init(&rng, cuts);
+    bool taken = cuts > 0;
+    for (int pieces = 1; taken && bytes.n && pieces < PIECES_MAX; pieces++) {
+        size_t most = 1 + rng_below(&rng, 1 + cuts);
+        size_t n = 1 + rng_below(&rng, most);
+        n = n < bytes.n ? n : bytes.n;
+        send_all(fd, (struct span){bytes.p, n});
+        taken = await_read();
+        bytes.p += n;
+        bytes.n -= n;
+    }
+    send_all(fd, bytes);
+}
+
+/* All that comes until the connection ends. False when it is reset. */
+static bool read_all(int fd, struct buf *out)
+{
+    int64_t until = clock_mono_ms() + LIMIT_MS;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = until - clock_mono_ms();
+        if (left <= 0 || poll(&p, 1, (int)left) == 0)
+            fuzz_fail("the connection does not end");
+        buf_reserve(out, 64 * 1024);
+        ssize_t n = recv(fd, out->p + out->n, 64 * 1024, 0);
+        if (n <= 0)
+            return n == 0;
+        out->n += (size_t)n;
+    }
+}
+
+/* Who sends on when the server has closed may be reset, and then it is nobody's fault
+ * when a reply is not whole; bytes that come all at once are there before that. */
+static bool talk(unsigned port, unsigned cuts, struct span bytes, struct buf *out)
+{
+    atomic_store(&accepted, -1);
+    int fd = connect_to(port);
+    send_pieces(fd, cuts, bytes);
+    shutdown(fd, SHUT_WR);
+    bool whole = read_all(fd, out);
+    close(fd);
+    if (!whole && !cuts && bytes.n <= AT_ONCE)
+        fuzz_fail("the connection is reset");
+    return whole;
+}
+
+/* -- what is left afterwards -- */
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+#define POST(path, body, length)                                                         \
+    "POST " path " HTTP/1.1\r\nHost: x\r\nContent-Length: " length                       \
+    "\r\nConnection: close\r\n\r\n" body
+
+static const char *const ordinary[DOORS] = {
+    GET("/version"),
+    POST("/filter",
+         "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},"
+         "\"spec\":"
+         "{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{\"aliyun.com/"
+         "gpu-mem\":\"2\"}}}]}},\"NodeNames\":[\"n1\",\"n2\",\"n3\"]}",
+         "175"),
+    GET("/inspect/n1"),
+};
+
+static void ask(unsigned port, const char *request, struct buf *out)
+{
+    buf_clear(out);
+    talk(port, 0, span_of(request), out);
+    char *date = out->n ? memmem(out->p, out->n, "Date: ", 6) : NULL;
+    if (!span_starts(buf_span(out), SPAN("HTTP/1.1 200 OK\r\n")) || !date)
+        fuzz_fail("an ordinary request fails");
+    memset(date, '-', strcspn(date, "\r"));
+}
+
+/* The same as after the start. */
+static void check_usual(struct world *w, enum door door)
+{
+    cleanup_buf struct buf now = {0};
+    ask(w->ports[door], ordinary[door], &now);
+    if (!w->usual[door].n)
+        buf_add_span(&w->usual[door], buf_span(&now));
+    if (!span_eq(buf_span(&now), buf_span(&w->usual[door])))
+        fuzz_fail("an ordinary request has another answer");
+}
+
+/* A watch is gone a moment after its client. */
+static void check_no_watch(struct world *w)
+{
+    static const char none[] = "\"watches\":{\"namespaces\":0,\"nodes\":0,\"pods\":0,"
+                               "\"events\":0,\"configmaps\":0,\"leases\":0,\"scvs\":0}";
+    int64_t until = clock_mono_ms() + LIMIT_MS;
+    cleanup_buf struct buf state = {0};
+    for (;;) {
+        ask(w->ports[SIM], GET("/kube-sim/state"), &state);
+        buf_addc(&state, '\0');
+        if (strstr(state.p, none))
+            return;
+        if (clock_mono_ms() > until)
+            fuzz_fail("a watch is left open");
+    }
+}
+
+/* Takes back what requests under /kube-sim/ can do to those that follow. */
+static void forget_orders(struct world *w)
+{
+    cleanup_buf struct buf out = {0};
+    ask(w->ports[SIM],
+        "DELETE /kube-sim/faults HTTP/1.1\r\nHost: x\r\n"
+        "Connection: close\r\n\r\n",
+        &out);
+    ask(w->ports[SIM], POST("/kube-sim/watches", "{\"action\":\"release\"}", "20"), &out);
+}
+
+/* A fault that hangs does so for a minute. */
+static bool may_hang(struct span bytes)
+{
+    return memmem(bytes.p, bytes.n, "hang", 4) || memmem(bytes.p, bytes.n, "\\u", 2);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct world w;
+    static const char names[] = "svo";
+    const char *name = size < 2 ? NULL : memchr(names, data[0], DOORS);
+    if (!name)
+        return -1;
+    enum door door = (enum door)(name - names);
+    struct span bytes = {(const char *)data + 2, size - 2};
+    if (door == SIM && may_hang(bytes))
+        return -1;
+    if (clock_mono_ms() >= w.until_ms || w.runs >= RUNS_MAX) {
+        world_end(&w);
+        world_begin(&w);
+        check_usual(&w, SIM);
+        check_usual(&w, VERBS);
+        check_usual(&w, OBSERVERS);
+    }
+    w.runs++;
+    cleanup_buf struct buf replies = {0};
+    if (talk(w.ports[door], data[1], bytes, &replies))
+        replies_check(buf_span(&replies), memmem(bytes.p, bytes.n, "HEAD", 4));
+    if (door == SIM) {
+        check_no_watch(&w);
+        forget_orders(&w);
+    }
+    check_usual(&w, door);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuzz/verbs_store.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/feed.h"
+#include "fuzz/fuzz.h"
+
+static const char free_lease[] =
+    "{\"metadata\":{\"name\":\"l\",\"resourceVersion\":\"1\"},\"spec\":{}}";
+static const char own_lease[] =
+    "{\"metadata\":{\"name\":\"l\",\"resourceVersion\":\"2\"},"
+    "\"spec\":{\"holderIdentity\":\"me\"}}";
+static const char scvs[] =
+    "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"cardList\":[{\"id\":0,"
+    "\"health\":\"Healthy\",\"totalMemory\":16276}]}},"
+    "{\"metadata\":{\"name\":\"n2\"},\"status\":{\"cardList\":[{\"id\":0,"
+    "\"health\":\"Unhealthy\",\"totalMemory\":16276}]}}";
+
+/* While the store is made, by one thread. */
+static struct {
+    bool on;
+    uint64_t runs[CORE_KINDS];
+    struct core_output *calls[16];
+    size_t n;
+} making;
+
+static void stream(void *ctx, const struct core_output *o)
+{
+    (void)ctx;
+    making.runs[o->kind] = o->run;
+}
+
+static void perform(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct call_answer *answer)
+{
+    (void)ctx;
+    struct call_result result = {.status = 404, .body = SPAN("{}"), .sent = true};
+    if (call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE) {
+        bool get = call->type == CORE_CALL_LEASE_GET;
+        result.status = 200;
+        result.body = span_of(get ? free_lease : own_lease);
+    }
+    call_answer(call, &result, arena, answer);
+}
+
+/* What comes later has nobody who would carry it out. */
+static void defer(void *ctx, const struct core_output *o)
+{
+    (void)ctx;
+    if (making.on && making.n < ARRAY_LEN(making.calls))
+        making.calls[making.n++] = core_output_dup(o);
+}
+
+static void hurry(void *ctx)
+{
+    (void)ctx;
+}
+
+static void on_input(void *ctx, const struct core_input *in)
+{
+    store_input(ctx, in);
+}
+
+static void on_fault(void *ctx, const struct err *err)
+{
+    (void)ctx;
+    fuzz_fail(err->msg);
+}
+
+static void settle(struct store *store)
+{
+    size_t n = making.n;
+    struct core_output *calls[ARRAY_LEN(making.calls)];
+    memcpy(calls, making.calls, sizeof calls);
+    making.n = 0; /* an answer may bring the next call */
+    for (size_t i = 0; i < n; i++) {
+        struct call_answer answer;
+        cleanup_arena struct arena a = {0};
+        perform(NULL, calls[i], &a, &answer);
+        store_input(store, &answer.input);
+        free(calls[i]);
+    }
+}
+
+static void list(struct store *store, enum core_kind kind)
+{
+    static const struct feed_sink sink = {on_input, on_fault};
+    struct feed f;
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
+               kind == CORE_SCVS ? scvs : "");
+    feed_start(&f, kind, false, making.runs[kind], (struct span){0}, &sink, store);
+    feed_begin(&f, 200, -1);
+    feed_data(&f, text.p, text.n);
+    feed_end(&f, NULL);
+    feed_fini(&f);
+}
+
+struct store *verbs_store_new(void)
+{
+    struct core_settings settings = {.ledger = {1, 1024, false},
+                                     .identity = "me",
+                                     .lease_namespace = "kube-system",
+                                     .lease_name = "l"};
+    struct store_io io = {stream, defer, perform, hurry, NULL};
+    struct store *store = store_new(&settings, &io);
+    log_set_level(LOG_ERROR);
+    making.on = true;
+    store_input(store, &(struct core_input){.type = CORE_TICK});
+    settle(store); /* the GET of the lease */
+    settle(store); /* its renewal: the pods are asked for now */
+    making.on = false;
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        list(store, (enum core_kind)kind);
+    return store;
+}
