@@ -47,19 +47,8 @@ static void end(void)
 
 int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds)
 {
-    Suite *suite = suite_create(name);
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, seconds * KIT_SLOWER);
-    tcase_add_unchecked_fixture(tcase, begin_all, end_all);
-    tcase_add_checked_fixture(tcase, begin, end);
-    for (size_t i = 0; i < n; i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    return unit_run_with(name, tests, n, seconds * KIT_SLOWER, &around);
 }
 
 struct thread {
