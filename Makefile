@@ -60,7 +60,9 @@ WRAPS    := malloc calloc realloc reallocarray aligned_alloc strdup free
 BENCH    := main load server bodies
 SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
-KIT      := $(patsubst %.c,$(B)/%.o,$(filter-out test/integration/test_%,$(wildcard test/integration/*.c)))
+# What suites of real programs link besides SUPPORT: what they share, and their folder's.
+kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
+              $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
 .PHONY: all deps test check programs-of-check simulate fuzz fuzzers fuzz-jread coverage mutants bench soak \
         demo install clean help format
@@ -87,7 +89,7 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
-$(B)/test/integration/%: $(B)/test/integration/%.o $(KIT) $(SUPPORT) $(call archives,sim)
+$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,sim)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \

@@ -5,53 +5,89 @@
 #
 #   scripts/install-deps.sh          all that `make demo` and `make test` need
 #   scripts/install-deps.sh --fuzz   and what `make fuzz` needs: clang with libFuzzer
+#   scripts/install-deps.sh --e2e    and what `make e2e` needs: etcd, Go
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
 libcurl4-openssl-dev libyaml-dev zlib1g-dev check curl ca-certificates openssl patch"
-fuzz=
+fuzz='' e2e=''
+cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
 --fuzz) # libclang-rt-dev has libFuzzer and the sanitizers, llvm the names in their reports
     fuzz=yes
     packages="$packages clang libclang-rt-dev llvm" ;;
+--e2e) # any Go will do: one that is too old fetches a newer one
+    e2e=yes
+    scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
 *)
-    echo "install-deps: --fuzz or nothing is wanted, not \"$1\"" >&2
+    echo "install-deps: --fuzz, --e2e or nothing is wanted, not \"$1\"" >&2
     exit 1 ;;
 esac
 
-missing=
+# etcd and etcdctl, as they are in Debian's packages but not installed: etcd-server would
+# start an etcd now and at every boot.
+etcd_programs() {
+    etcd=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd
+    packages=
+    PATH=$PATH:$etcd/usr/bin
+    command -v etcd >/dev/null 2>&1 || packages="etcd-server"
+    command -v etcdctl >/dev/null 2>&1 || packages="$packages etcd-client"
+    [ -n "$packages" ] || return 0
+    echo "install-deps: unpacking" $packages "into $etcd"
+    mkdir -p "$etcd/new"
+    for p in $packages; do
+        (cd "$etcd/new" && apt-get download "$p" >/dev/null 2>&1) || {
+            $sudo apt-get update
+            (cd "$etcd/new" && apt-get download "$p")
+        }
+        dpkg-deb -x "$etcd/new/$p"_*.deb "$etcd"
+    done
+    rm -rf "$etcd/new"
+}
+
+finish() {
+    if [ -n "$e2e" ]; then
+        scripts/go-toolchain --fetch >/dev/null
+        etcd_programs
+    fi
+    exit 0
+}
+
+sudo=''
+if [ "$(id -u)" != 0 ]; then
+    sudo=sudo
+fi
+missing=''
 if command -v dpkg-query >/dev/null 2>&1; then
     for p in $packages; do
         status=$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null || true)
         [ "$status" = installed ] || missing="$missing $p"
     done
-    [ -n "$missing" ] || exit 0
+    [ -n "$missing" ] || finish
 fi
 
 if ! command -v apt-get >/dev/null 2>&1; then
     # Not Debian: see whether the build would work, and say what is wanted if not.
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
         pkg-config --exists libmicrohttpd jansson libcurl yaml-0.1 zlib check &&
-        { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; }; then
+        { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
+        { [ -z "$e2e" ] || { command -v etcd && command -v etcdctl && scripts/go-toolchain --fetch; } >/dev/null; }; then
         exit 0
     fi
     echo "install-deps: this is not a Debian system. Please install, with headers:" >&2
     echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75, jansson >= 2.13," >&2
     echo "  libcurl >= 7.85 (OpenSSL flavour), libyaml, zlib, Check (the unit test framework)" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
+    [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
     echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel jansson-devel libcurl-devel libyaml-devel zlib-devel check-devel openssl" >&2
     echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev jansson-dev curl-dev yaml-dev zlib-dev check-dev openssl curl" >&2
     exit 1
 fi
 
-sudo=
-if [ "$(id -u)" != 0 ]; then
-    if ! command -v sudo >/dev/null 2>&1; then
-        echo "install-deps: not root and no sudo. Please install as root:$missing" >&2
-        exit 1
-    fi
-    sudo=sudo
+if [ -n "$sudo" ] && ! command -v sudo >/dev/null 2>&1; then
+    echo "install-deps: not root and no sudo. Please install as root:$missing" >&2
+    exit 1
 fi
 echo "install-deps: installing$missing"
 # shellcheck disable=SC2086
@@ -59,3 +95,4 @@ $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recomme
     $sudo apt-get update
     $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing
 }
+finish

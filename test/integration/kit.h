@@ -1,84 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
-
-#include "support/program.h"
-#include "support/temp.h"
-#include "support/unit.h"
-#include "wire/httpc.h"
+#include "kit/extender.h"
+#include "kit/kit.h"
+#include "kit/oracle.h"
+#include "kit/peer.h"
 
 /*
- * The real programs, started by a test: kube-sim, extenders in front of it, requests to
- * them, and an oracle that works out from the API objects alone what has been promised.
- * Whatever goes wrong here fails the test.
+ * The real programs, started by a test: kube-sim, and extenders in front of it. Whatever
+ * goes wrong here fails the test.
  */
-
-/* -- suites -- */
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { KIT_SLOWER = 4 };
-#else
-enum { KIT_SLOWER = 1 };
-#endif
-
-extern const char *kit_dir; /* a directory of this test's own */
-
-/* Runs the tests; each has so many seconds, more under sanitizers. */
-int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
-#define KIT_MAIN(name, seconds, ...)                                                     \
-    int main(void)                                                                       \
-    {                                                                                    \
-        const TTest *const tests[] = {__VA_ARGS__};                                      \
-        return kit_run(name, tests, sizeof tests / sizeof *tests, seconds);              \
-    }
-
-/* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
-void kit_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
-
-/* Evaluates the condition until it holds, for PROGRAM_WAIT_MS at most. */
-#define kit_wait(condition)                                                              \
-    do {                                                                                 \
-        int64_t kit_end_ = kit_now_ms() + PROGRAM_WAIT_MS;                               \
-        while (!(condition)) {                                                           \
-            ck_assert_msg(kit_now_ms() < kit_end_, "never true: %s", #condition);        \
-            kit_pause();                                                                 \
-        }                                                                                \
-    } while (0)
-int64_t kit_now_ms(void);
-void kit_pause(void); /* a few milliseconds */
-
-/* -- requests -- */
-
-struct peer {
-    unsigned port;
-    struct httpc *http;
-    const char *authorization; /* or NULL */
-};
-
-void peer_init(struct peer *p, unsigned port);
-/* With TLS; the server must show a certificate of this authority (a file). */
-void peer_init_tls(struct peer *p, unsigned port, const char *ca);
-void peer_fini(struct peer *p);
-/* Sends and returns the status; 0 when no answer came. The body of the answer replaces
- * what is in *reply. `body` NULL: none. From any thread. */
-unsigned peer_call(const struct peer *p, const char *method, const char *path,
-                   const char *body, struct buf *reply);
-/* The same with an answer of 2xx that is JSON. New. */
-json_t *peer_json(const struct peer *p, const char *method, const char *path,
-                  const char *body);
-unsigned peer_status(const struct peer *p, const char *path); /* of a GET */
-
-static inline void kit_json_free(json_t **j)
-{
-    json_decref(*j);
-}
-#define cleanup_json __attribute__((cleanup(kit_json_free)))
-/* The value behind a path such as "metadata.name"; borrowed, NULL if there is none. */
-json_t *kit_at(const json_t *j, const char *path);
-const char *kit_str(const json_t *j, const char *path); /* "" if there is none */
-
-/* -- kube-sim -- */
 
 struct sim {
     struct program program;
@@ -127,49 +58,5 @@ int sim_count(const struct sim *s, const char *verb, const char *resource,
 int sim_watching(const struct sim *s, const char *resource); /* watches that are open */
 int sim_bound(const struct sim *s);                          /* pods that have a node */
 
-/* -- extender -- */
-
-struct extender {
-    struct program program;
-    struct peer verbs, observers;
-};
-
-/* Writes kit_dir/NAME: the server, further members of cluster and user as YAML flow
- * ("", or ", token: x"). Returns the path, new. */
-char *kit_kubeconfig(const char *name, const char *scheme, unsigned port,
-                     const char *cluster, const char *user);
-/* Starts it with further options (end with NULL) and waits until it listens. */
-void extender_start_at(struct extender *e, const char *kubeconfig,
-                       const char *const *more);
-/* The same in front of a kube-sim without token and TLS, until it is ready. */
+/* An extender in front of a kube-sim without token and TLS, until it is ready. */
 void extender_start(struct extender *e, const struct sim *s, const char *const *more);
-void extender_stop(struct extender *e); /* cleanly */
-void extender_kill(struct extender *e); /* SIGKILL */
-bool extender_ready(const struct extender *e);
-void extender_wait_ready(const struct extender *e);
-
-/* The request bodies of kube-scheduler for a pod as sim_add_pod makes it. */
-void kit_filter_body(struct buf *out, const char *pod, int units,
-                     const char *const *nodes);
-void kit_bind_body(struct buf *out, const char *pod, const char *node);
-
-/* True: bound. Otherwise `why` says why not (may be NULL). */
-bool extender_bind(const struct extender *e, const char *pod, const char *node,
-                   struct buf *why);
-enum fit { FITS, NOT_NOW, NEVER, UNANSWERED };
-/* Does a new pod of so many units fit on the node? */
-enum fit extender_filter(const struct extender *e, int units, const char *node,
-                         struct buf *why);
-/* What inspect says of a node. New. */
-json_t *extender_inspect(const struct extender *e, const char *node);
-
-/* -- oracle -- */
-
-/* Units promised per card by the annotations of pods that hold them:
- * {"<node>/<card>": units}, cards without any left out. New. */
-json_t *oracle_promised(const struct sim *s);
-/* Fails when a card is promised more than its Scv says it has. */
-void oracle_check(const struct sim *s);
-/* Waits until inspect says the same as the annotations and no bind is in flight; then
- * checks the sizes. */
-void oracle_agrees(const struct sim *s, const struct extender *e);

@@ -68,7 +68,7 @@ static void check_works(struct world *w)
     while (!extender_bind(&w->extender, name, "n1", &why))
         ck_assert_msg(kit_now_ms() < end, "%s; %s", why.p,
                       program_said(&w->extender.program));
-    oracle_agrees(&w->sim, &w->extender);
+    oracle_agrees(&w->sim.api, &w->extender);
 }
 
 /* It says why it cannot, in the log and to who asks; the verbs do not answer. */

@@ -127,8 +127,8 @@ START_TEST(only_as_many_are_bound_as_fit)
     burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
     kit_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
-    oracle_agrees(&b.sim, &b.extender);
-    cleanup_json json_t *promised = oracle_promised(&b.sim);
+    oracle_agrees(&b.sim.api, &b.extender);
+    cleanup_json json_t *promised = oracle_promised(&b.sim.api);
     ck_assert_uint_eq(json_object_size(promised), 4);
     const char *card;
     json_t *units;
@@ -155,7 +155,7 @@ START_TEST(binds_without_a_filter_are_refused_alike)
     burst_begin(&b, ARGV("n1"), 1, 16, 1);
     kit_threads(CLIENTS, bind_blindly, &b);
     ck_assert_int_eq(check_outcomes(&b), 16);
-    oracle_agrees(&b.sim, &b.extender);
+    oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
 }
 
@@ -185,7 +185,7 @@ START_TEST(one_pod_is_bound_once_whoever_asks)
             ck_assert_says(b.why[i].p, "already bound to node");
     }
     ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 1);
-    oracle_agrees(&b.sim, &b.extender);
+    oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
 }
 
@@ -204,10 +204,10 @@ START_TEST(room_that_comes_free_is_used)
     }
     b.prefix = "q";
     add_pods(&b);
-    oracle_agrees(&b.sim, &b.extender);
+    oracle_agrees(&b.sim.api, &b.extender);
     kit_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
-    oracle_agrees(&b.sim, &b.extender);
+    oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
 }
 

@@ -348,16 +348,6 @@ int main(void)
         the_deployment_has_no_rights_on_its_node_and_time_to_stop,
         both_policies_say_the_same,
         the_verbs_are_there_and_behind_the_node_port};
-    Suite *suite = suite_create("deployment");
-    TCase *tcase = tcase_create("deployment");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_checked_fixture(tcase, begin, end);
-    for (size_t i = 0; i < ARRAY_LEN(tests); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

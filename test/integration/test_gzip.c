@@ -24,7 +24,7 @@ START_TEST(a_compressed_list_makes_the_same_ledger)
     cleanup_json json_t *b = peer_json(&plain.observers, "GET", "/inspect", NULL);
     ck_assert_uint_eq(json_array_size(kit_at(a, "nodes")), 40);
     ck_assert(json_equal(kit_at(a, "nodes"), kit_at(b, "nodes")));
-    oracle_agrees(&sim, &packed);
+    oracle_agrees(&sim.api, &packed);
     extender_stop(&plain);
     extender_stop(&packed);
     sim_stop(&sim);
@@ -45,7 +45,7 @@ START_TEST(what_it_missed_comes_compressed_too)
     sim_watches(&sim, "release", NULL);
     kit_wait(extender_filter(&e, 8, "late", NULL) == FITS);
     kit_wait(compressed(&sim) >= before + 2);
-    oracle_agrees(&sim, &e);
+    oracle_agrees(&sim.api, &e);
     extender_stop(&e);
     sim_stop(&sim);
 }

@@ -45,7 +45,7 @@ static void world_end(struct world *w)
 {
     check_served(w);
     raw_close(&w->good);
-    oracle_agrees(&w->sim, &w->extender);
+    oracle_agrees(&w->sim.api, &w->extender);
     extender_stop(&w->extender);
     sim_stop(&w->sim);
 }
@@ -288,7 +288,7 @@ START_TEST(a_client_that_leaves_in_a_bind_changes_nothing)
         snprintf(pod, sizeof pod, "p%d", i);
         kit_wait(has_node(&w.sim, pod));
     }
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     /* 24 of 32 units are promised; two cards of 16 hold six pods of 4. */
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), FITS);
     ck_assert_int_eq(extender_filter(&w.extender, 9, "n1", &why), NOT_NOW);

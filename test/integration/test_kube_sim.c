@@ -347,22 +347,14 @@ START_TEST(it_asks_for_the_token_and_speaks_tls)
 
 int main(void)
 {
-    Suite *suite = suite_create("kube-sim");
-    TCase *tcase = tcase_create("kube-sim");
-    tcase_set_timeout(tcase, 180);
-    tcase_add_checked_fixture(tcase, begin, end);
-    tcase_add_test(tcase, it_listens_on_a_free_port_and_ends_cleanly);
-    tcase_add_test(tcase, help_and_bad_options_do_not_start_it);
-    tcase_add_test(tcase, manifests_are_loaded_and_what_is_not_served_is_named);
-    tcase_add_test(tcase, kubectl_shows_what_there_is);
-    tcase_add_test(tcase, kubectl_makes_changes_and_deletes);
-    tcase_add_test(tcase, kubectl_sees_changes_as_they_come);
-    tcase_add_test(tcase, with_run_pods_a_bound_pod_runs);
-    tcase_add_test(tcase, it_asks_for_the_token_and_speaks_tls);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const TTest *const tests[] = {it_listens_on_a_free_port_and_ends_cleanly,
+                                  help_and_bad_options_do_not_start_it,
+                                  manifests_are_loaded_and_what_is_not_served_is_named,
+                                  kubectl_shows_what_there_is,
+                                  kubectl_makes_changes_and_deletes,
+                                  kubectl_sees_changes_as_they_come,
+                                  with_run_pods_a_bound_pod_runs,
+                                  it_asks_for_the_token_and_speaks_tls};
+    return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

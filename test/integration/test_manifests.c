@@ -216,16 +216,6 @@ int main(void)
     const TTest *const tests[] = {every_file_loads_into_kube_sim,
                                   the_schema_knows_what_scvs_have,
                                   scvs_that_kube_sim_makes_fit_the_schema};
-    Suite *suite = suite_create("manifests");
-    TCase *tcase = tcase_create("manifests");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_checked_fixture(tcase, begin, end);
-    for (size_t i = 0; i < ARRAY_LEN(tests); i++)
-        tcase_add_test(tcase, tests[i]);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return unit_run_with("manifests", tests, ARRAY_LEN(tests), 120,
+                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

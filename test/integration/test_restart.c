@@ -144,7 +144,7 @@ static void run_round(void *ctx, size_t i)
     join_clients(&w);
     ck_assert_int_eq(atomic_load(&w.bound), told + PODS);
     ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -159,20 +159,20 @@ START_TEST(killed_again_and_again)
     world_begin(&w);
     for (int k = 0; k < 2; k++) {
         extender_start(&w.extender, &w.sim, ARGV(NULL));
-        oracle_agrees(&w.sim, &w.extender);
+        oracle_agrees(&w.sim.api, &w.extender);
         start_clients(&w);
         kit_wait(sim_bound(&w.sim) > k * 15);
         program_signal(&w.extender.program, SIGKILL);
         atomic_store(&w.give_up, true);
         join_clients(&w);
         extender_kill(&w.extender);
-        oracle_check(&w.sim);
+        oracle_check(&w.sim.api);
     }
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     start_clients(&w);
     join_clients(&w);
     ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -228,7 +228,7 @@ START_TEST(a_stop_finishes_what_is_in_flight)
     ck_assert_msg(unready, "readyz never said that it stops");
     extender_kill(&w.extender);
     ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_check(&w.sim);
+    oracle_check(&w.sim.api);
     sim_stop(&w.sim);
 }
 
@@ -291,7 +291,7 @@ START_TEST(a_stop_gives_the_lease_back)
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     /* Much less than the five seconds after which a lease runs out. */
     ck_assert_int_lt(bind_ms(&w.extender, "p01", "n1"), 3000);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -305,7 +305,7 @@ START_TEST(a_stop_lets_one_that_waits_bind)
     extender_start(&second, &w.sim, ARGV(NULL));
     extender_stop(&w.extender);
     ck_assert_int_lt(bind_ms(&second, "p01", "n1"), 3000);
-    oracle_agrees(&w.sim, &second);
+    oracle_agrees(&w.sim.api, &second);
     extender_stop(&second);
     sim_stop(&w.sim);
 }
@@ -331,7 +331,7 @@ START_TEST(only_the_holder_of_the_lease_binds)
     ck_assert(extender_ready(&second));
     ck_assert_int_eq(extender_filter(&second, 2, "n1", &why), FITS);
     bind_ms(&w.extender, "p00", "n1");
-    oracle_agrees(&w.sim, &second); /* it hears what the first does */
+    oracle_agrees(&w.sim.api, &second); /* it hears what the first does */
     ck_assert(!extender_bind(&second, "p01", "n1", &why));
     ck_assert_says(why.p, "the lease kube-system/gpushare-extender is held by");
     ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 1);
@@ -343,7 +343,7 @@ START_TEST(only_the_holder_of_the_lease_binds)
     join_clients(&w);
     ck_assert(leads(&w.extender));
     ck_assert_int_eq(sim_bound(&w.sim), PODS);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -379,8 +379,8 @@ START_TEST(two_that_are_asked_alike_promise_nothing_twice)
     kit_threads(2 * PODS, ask_both, &p);
     ck_assert_int_eq(atomic_load(&p.bound), 2 * PODS);
     ck_assert_int_eq(sim_bound(&p.sim), PODS);
-    oracle_agrees(&p.sim, &p.e[0]);
-    oracle_agrees(&p.sim, &p.e[1]);
+    oracle_agrees(&p.sim.api, &p.e[0]);
+    oracle_agrees(&p.sim.api, &p.e[1]);
     extender_stop(&p.e[0]);
     extender_stop(&p.e[1]);
     sim_stop(&p.sim);

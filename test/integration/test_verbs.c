@@ -112,7 +112,7 @@ START_TEST(bind_answers_under_every_path)
         ck_assert_str_eq(allocation, "{\"0\":{\"0\":3}}");
     }
     ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 2);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -132,7 +132,7 @@ START_TEST(a_bind_that_cannot_be_says_why)
     ck_assert(!extender_bind(&w.extender, "plain", "big", &why));
     ck_assert_says(why.p, "no GPU memory");
     ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 0);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -168,7 +168,7 @@ START_TEST(observers_ask_on_both_ports)
     kit_filter_body(&body, "p", 4, ARGV("big"));
     ck_assert_uint_eq(peer_call(&w.extender.observers, "POST", "/filter", body.p, &reply),
                       404);
-    oracle_agrees(&w.sim, &w.extender);
+    oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
 }
 
@@ -388,7 +388,7 @@ static void check_recorded_bind(const char *filter, const char *bind)
     ck_assert_str_eq(kit_str(bound, "metadata.uid"), kit_str(wanted, "PodUID"));
     ck_assert_str_eq(
         kit_str(kit_at(bound, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_POD"), "4");
-    oracle_agrees(&s, &e);
+    oracle_agrees(&s.api, &e);
     extender_stop(&e);
     sim_stop(&s);
 }

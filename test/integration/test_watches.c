@@ -128,7 +128,7 @@ static void check_after(const struct world *w)
     ck_assert_str_eq(kit_str(unplaced, "name"), "w");
     cleanup_json json_t *all = peer_json(&w->extender.observers, "GET", "/inspect", NULL);
     ck_assert_uint_eq(json_array_size(kit_at(all, "waiting")), 0);
-    oracle_agrees(&w->sim, &w->extender);
+    oracle_agrees(&w->sim.api, &w->extender);
 }
 
 /* And binds go by what is true now. */
@@ -141,7 +141,7 @@ static void check_binds(const struct world *w)
     ck_assert(!extender_bind(&w->extender, "x", "map-made", &why));
     ck_assert_msg(extender_bind(&w->extender, "x", "pod-deleted", &why), "%s: %s", w->way,
                   why.p);
-    oracle_agrees(&w->sim, &w->extender);
+    oracle_agrees(&w->sim.api, &w->extender);
 }
 
 static void world_begin(struct world *w, const char *way)
@@ -333,7 +333,7 @@ START_TEST(binds_go_on_while_watches_break)
     sim_add_node(&c.sim, "n3", 1, 32);
     extender_start(&c.extender, &c.sim, ARGV(NULL));
     kit_threads(PODS + 1, churn_thread, &c);
-    oracle_agrees(&c.sim, &c.extender);
+    oracle_agrees(&c.sim.api, &c.extender);
     ck_assert_int_eq(sim_bound(&c.sim), PODS - PODS / 3 + PODS / 3);
     extender_stop(&c.extender);
     sim_stop(&c.sim);

@@ -11,6 +11,15 @@
  */
 int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
 
+/* What is called around the tests; NULL: nothing. */
+struct unit_fixtures {
+    void (*begin_all)(void), (*end_all)(void); /* once, in the process of main */
+    void (*begin)(void), (*end)(void);         /* in the process of each test */
+};
+/* The same with fixtures. end_all runs whatever becomes of the tests. */
+int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
+                  const struct unit_fixtures *around);
+
 #define UNIT_MAIN_SECONDS(name, seconds, ...)                                            \
     int main(void)                                                                       \
     {                                                                                    \

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "kit/oracle.h"
 
 /*
  * What has been promised, from the API objects alone. It is written for this purpose and
@@ -14,9 +14,9 @@
 
 enum { MIB_PER_UNIT = 1024 };
 
-static json_t *items(const struct sim *s, const char *path)
+static json_t *items(const struct peer *api, const char *path)
 {
-    cleanup_json json_t *j = peer_json(&s->api, "GET", path, NULL);
+    cleanup_json json_t *j = peer_json(api, "GET", path, NULL);
     return json_incref(kit_at(j, "items"));
 }
 
@@ -43,9 +43,9 @@ static const char *annotation(const json_t *pod, const char *key)
 }
 
 /* Units that each card has, by its Scv. */
-static json_t *sizes(const struct sim *s)
+static json_t *sizes(const struct peer *api)
 {
-    cleanup_json json_t *scvs = items(s, "/apis/core.run-linux.com/v1/scvs");
+    cleanup_json json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
     json_t *sums = json_object(), *scv, *card;
     size_t i, k;
     json_array_foreach(scvs, i, scv)
@@ -96,9 +96,9 @@ static void add_pod(json_t *sums, const json_t *size, const json_t *pod)
         add(sums, node, card, units / n);
 }
 
-json_t *oracle_promised(const struct sim *s)
+json_t *oracle_promised(const struct peer *api)
 {
-    cleanup_json json_t *pods = items(s, "/api/v1/pods"), *size = sizes(s);
+    cleanup_json json_t *pods = items(api, "/api/v1/pods"), *size = sizes(api);
     json_t *sums = json_object(), *pod;
     size_t i;
     json_array_foreach(pods, i, pod)
@@ -109,9 +109,9 @@ json_t *oracle_promised(const struct sim *s)
     return sums;
 }
 
-void oracle_check(const struct sim *s)
+void oracle_check(const struct peer *api)
 {
-    cleanup_json json_t *promised = oracle_promised(s), *size = sizes(s);
+    cleanup_json json_t *promised = oracle_promised(api), *size = sizes(api);
     const char *card;
     json_t *units;
     json_object_foreach(promised, card, units)
@@ -139,10 +139,10 @@ static json_t *inspected(const struct extender *e, bool *quiet)
 return sums;
 }
 
-static bool agree(const struct sim *s, const struct extender *e, char **seen)
+static bool agree(const struct peer *api, const struct extender *e, char **seen)
 {
     bool quiet;
-    cleanup_json json_t *ours = oracle_promised(s), *theirs = inspected(e, &quiet);
+    cleanup_json json_t *ours = oracle_promised(api), *theirs = inspected(e, &quiet);
     cleanup_free char *a = json_dumps(ours, JSON_SORT_KEYS);
     cleanup_free char *b = json_dumps(theirs, JSON_SORT_KEYS);
     free(*seen);
@@ -151,14 +151,14 @@ static bool agree(const struct sim *s, const struct extender *e, char **seen)
     return quiet && json_equal(ours, theirs);
 }
 
-void oracle_agrees(const struct sim *s, const struct extender *e)
+void oracle_agrees(const struct peer *api, const struct extender *e)
 {
     cleanup_free char *seen = NULL;
     int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
-    while (!agree(s, e, &seen)) {
+    while (!agree(api, e, &seen)) {
         ck_assert_msg(kit_now_ms() < end, "%s; the extender: %s", seen,
                       program_said((struct program *)&e->program));
         kit_pause();
     }
-    oracle_check(s);
+    oracle_check(api);
 }

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kit/kit.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "support/raw.h"
+
+enum { ARGS = 24 };
+
+const char *kit_dir;
+
+static char *base; /* of all tests of the program: it goes also when a test fails */
+
+static void begin_all(void)
+{
+    json_object_seed(1); /* before there are threads */
+    base = temp_dir();
+    setenv("TMPDIR", base, 1);
+}
+
+static void end_all(void)
+{
+    temp_dir_remove(base);
+    free(base);
+    base = NULL;
+}
+
+static void begin(void)
+{
+    kit_dir = temp_dir();
+}
+
+static void end(void)
+{
+    temp_dir_remove(kit_dir);
+    free((char *)kit_dir);
+    kit_dir = NULL;
+}
+
+int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds)
+{
+    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    return unit_run_with(name, tests, n, seconds * KIT_SLOWER, &around);
+}
+
+struct thread {
+    void (*fn)(void *ctx, size_t i);
+    void *ctx;
+    size_t i;
+    pthread_t id;
+};
+
+static void *thread_run(void *arg)
+{
+    struct thread *t = arg;
+    t->fn(t->ctx, t->i);
+    return NULL;
+}
+
+void kit_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
+{
+    cleanup_free struct thread *threads = xcalloc(n, sizeof *threads);
+    for (size_t i = 0; i < n; i++) {
+        threads[i] = (struct thread){fn, ctx, i, 0};
+        ck_assert_int_eq(pthread_create(&threads[i].id, NULL, thread_run, &threads[i]),
+                         0);
+    }
+    for (size_t i = 0; i < n; i++)
+        pthread_join(threads[i].id, NULL);
+}
+
+int64_t kit_now_ms(void)
+{
+    return raw_now_ms();
+}
+
+void kit_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+}
+
+void kit_program(struct program *p, const char *name, const char *const *first,
+                 const char *const *more)
+{
+    const char *argv[ARGS];
+    size_t n = 0;
+    cleanup_free char *path = program_path(name);
+    argv[n++] = path;
+    while (*first)
+        argv[n++] = *first++;
+    for (; *more; more++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n++] = *more;
+    }
+    argv[n] = NULL;
+    program_start(p, kit_dir, argv);
+}
+
+json_t *kit_at(const json_t *j, const char *path)
+{
+    struct span rest = span_of(path);
+    while (j && rest.n) {
+        struct span key = span_cut(&rest, '.');
+        j = json_object_getn(j, key.p, key.n);
+    }
+    return (json_t *)j;
+}
+
+const char *kit_str(const json_t *j, const char *path)
+{
+    const char *s = json_string_value(kit_at(j, path));
+    return s ? s : "";
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <jansson.h>
+
+#include "support/program.h"
+#include "support/temp.h"
+#include "support/unit.h"
+
+/*
+ * What suites of real programs share: how they run, waiting, JSON. The rest of the kit is
+ * in the other files of this folder. Whatever goes wrong in it fails the test.
+ */
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { KIT_SLOWER = 4 };
+#else
+enum { KIT_SLOWER = 1 };
+#endif
+
+extern const char *kit_dir; /* a directory of this test's own */
+
+/* Runs the tests; each has so many seconds, more under sanitizers. */
+int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
+#define KIT_MAIN(name, seconds, ...)                                                     \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return kit_run(name, tests, sizeof tests / sizeof *tests, seconds);              \
+    }
+
+/* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
+void kit_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
+
+/* Evaluates the condition until it holds, for PROGRAM_WAIT_MS at most. */
+#define kit_wait(condition)                                                              \
+    do {                                                                                 \
+        int64_t kit_end_ = kit_now_ms() + PROGRAM_WAIT_MS;                               \
+        while (!(condition)) {                                                           \
+            ck_assert_msg(kit_now_ms() < kit_end_, "never true: %s", #condition);        \
+            kit_pause();                                                                 \
+        }                                                                                \
+    } while (0)
+int64_t kit_now_ms(void);
+void kit_pause(void); /* a few milliseconds */
+
+/* Starts a program of this project in kit_dir with the options `first` and `more`; both
+ * end with NULL. */
+void kit_program(struct program *p, const char *name, const char *const *first,
+                 const char *const *more);
+
+static inline void kit_json_free(json_t **j)
+{
+    json_decref(*j);
+}
+#define cleanup_json __attribute__((cleanup(kit_json_free)))
+/* The value behind a path such as "metadata.name"; borrowed, NULL if there is none. */
+json_t *kit_at(const json_t *j, const char *path);
+const char *kit_str(const json_t *j, const char *path); /* "" if there is none */
