@@ -38,7 +38,7 @@
  * the lease can be over, counted from when the last successful renewal was sent, and only
  * while its two clocks agree on how long ago that was (base/clock.h). A new
  * holder asks for a list of all pods after it got the lease and waits for its end before
- * the first bind. A Lease that is absent is treated as one that somebody holds, until its
+ * the first bind. A Lease that was absent and has been made binds nobody before its
  * time is over.
  */
 

@@ -44,6 +44,7 @@ void core_free(struct core *core)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         buf_fini(&core->cursors[kind].version);
     struct lock *lock = &core->lock;
+    buf_fini(&lock->uid);
     buf_fini(&lock->version);
     buf_fini(&lock->waits_for);
     buf_fini(&lock->holder);
@@ -157,6 +158,13 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
         return -1;
     if (core->stopping)
         return err_set(err, ERR_UNAVAILABLE, "this extender is stopping");
+    if (!lock->leader && now.mono_ms < lock->lead_from_ms &&
+        span_eq(buf_span(&lock->holder), span_of(core->identity)))
+        return err_set(
+            err, ERR_UNAVAILABLE,
+            "the lease %s/%s was made anew; somebody may hold an older one for "
+            "some seconds",
+            core->lease_namespace, core->lease_name);
     if (!lock->leader)
         return err_set(err, ERR_UNAVAILABLE, "the lease %s/%s is held by \"%.*s\"",
                        core->lease_namespace, core->lease_name, (int)lock->holder.n,

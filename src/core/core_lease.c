@@ -7,8 +7,10 @@
  * The Lease that says who may bind. As in client-go's leader election, a foreign holder's
  * time is counted from when this process first saw the Lease in its present state; the
  * times in the object are not compared with any clock. Unlike there, the holder counts
- * its own time from when the last successful renewal was sent, and an absent Lease is not
- * free: the process that held it may not know yet that it is gone.
+ * its own time from when the last successful renewal was sent, and who holds a Lease that
+ * was deleted and made anew does not lead before the lease's time is over: the process
+ * that held the one before may not know yet that it is gone. (Waiting before it is made
+ * would not do: it could be made and deleted again between two looks.)
  */
 
 enum {
@@ -26,6 +28,11 @@ static void set(struct buf *b, struct span text)
 {
     buf_clear(b);
     buf_add_span(b, text);
+}
+
+static bool holds(const struct core *core)
+{
+    return span_eq(buf_span(&core->lock.holder), span_of(core->identity));
 }
 
 static struct core_output *call(struct step *s, enum core_output_type type)
@@ -53,8 +60,7 @@ static void put(struct step *s, bool give_back)
     struct core *core = s->core;
     struct lock *lock = &core->lock;
     cleanup_buf struct buf body = {0};
-    bool renews =
-        lock->known && span_eq(buf_span(&lock->holder), span_of(core->identity));
+    bool renews = lock->known && holds(core);
 
     buf_clear(&lock->written);
     clock_format_us(&lock->written, s->now.wall_ns / 1000);
@@ -104,21 +110,28 @@ void lock_tick(struct step *s)
         return; /* nothing to give back, or not yet */
     if (lock->due_ms > s->now.mono_ms)
         return;
-    if (lock->leader && lock->known)
+    if (lock->known && holds(core))
         put(s, core->stopping);
     else
         get(s);
 }
 
-static bool holds(const struct core *core)
+/* Is it another object than the one that was seen before? */
+static void see_uid(struct step *s, const struct lease *lease)
 {
-    return span_eq(buf_span(&core->lock.holder), span_of(core->identity));
+    struct lock *lock = &s->core->lock;
+    bool other = lock->looked && !span_eq(buf_span(&lock->uid), lease->meta.uid);
+    if (lock->absent || other)
+        lock->lead_from_ms = s->now.mono_ms + CORE_LEASE_MS;
+    lock->absent = false;
+    set(&lock->uid, lease->meta.uid);
 }
 
 /* Takes over what the Lease looks like now. */
 static void observe(struct step *s, const struct lease *lease)
 {
     struct lock *lock = &s->core->lock;
+    see_uid(s, lease);
     if (!lock->known || !span_eq(buf_span(&lock->version), lease->meta.version)) {
         lock->observed_ms = s->now.mono_ms;
         lock->duration_s = lease->duration_s;
@@ -139,9 +152,9 @@ static void observe(struct step *s, const struct lease *lease)
 
 static int64_t free_at(const struct lock *lock)
 {
-    if (lock->known && lock->holder.n == 0)
+    if (!lock->known || lock->holder.n == 0)
         return INT64_MIN;
-    int64_t seconds = lock->known ? lock->duration_s : 0;
+    int64_t seconds = lock->duration_s;
     if (seconds <= 0)
         seconds = CORE_LEASE_MS / 1000;
     if (seconds > DURATION_MAX_S)
@@ -153,7 +166,7 @@ static int64_t free_at(const struct lock *lock)
 static void note_waiting(struct step *s)
 {
     struct lock *lock = &s->core->lock;
-    struct span holder = lock->known ? buf_span(&lock->holder) : SPAN("nobody known");
+    struct span holder = buf_span(&lock->holder);
     if (span_eq(buf_span(&lock->waits_for), holder))
         return;
     set(&lock->waits_for, holder);
@@ -168,7 +181,7 @@ static void decide(struct step *s)
     struct lock *lock = &core->lock;
     if (core->stopping)
         return;
-    if (lock->leader || (lock->known && holds(core)) || free_at(lock) <= s->now.mono_ms) {
+    if ((lock->known && holds(core)) || free_at(lock) <= s->now.mono_ms) {
         put(s, false);
         return;
     }
@@ -198,9 +211,8 @@ static void got(struct step *s)
     struct lock *lock = &s->core->lock;
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     if (code == ERR_NOT_FOUND) {
-        if (lock->known || !lock->looked)
-            lock->observed_ms = s->now.mono_ms; /* since when it is known to be absent */
         lock->known = false;
+        lock->absent = true;
     } else if (code == ERR_NONE) {
         lock->noted = ERR_NONE;
         observe(s, in->lease);
@@ -212,6 +224,25 @@ static void got(struct step *s)
     }
     lock->looked = true;
     decide(s);
+}
+
+/* It is ours, but not yet to be used. */
+static void note_made_anew(struct step *s)
+{
+    struct core *core = s->core;
+    struct lock *lock = &core->lock;
+    lock->settled = true;
+    if (lock->lead_from_ms < lock->due_ms)
+        lock->due_ms = lock->lead_from_ms;
+    if (span_eq(buf_span(&lock->waits_for), buf_span(&lock->holder)))
+        return;
+    set(&lock->waits_for, buf_span(&lock->holder));
+    out_note(
+        s, ERR_NONE,
+        "the lease %s/%s was absent and has been made; binding starts in %lld s, when "
+        "nobody can hold an older one",
+        core->lease_namespace, core->lease_name,
+        (long long)((lock->lead_from_ms - s->now.mono_ms + 999) / 1000));
 }
 
 static void acquired(struct step *s)
@@ -238,8 +269,6 @@ static void write_answered(struct step *s)
         lock->due_ms = s->now.mono_ms + (code == ERR_CONFLICT ? 0 : RETRY_MS);
         lock->known = false;
         lock->settled = true;
-        if (!lock->leader)
-            lock->observed_ms = s->now.mono_ms;
         if (code != ERR_CONFLICT)
             note_failure(s, "write");
         return;
@@ -252,8 +281,10 @@ static void write_answered(struct step *s)
     }
     lock->valid = lock->sent;
     lock->due_ms = lock->sent.mono_ms + CORE_RENEW_MS;
-    if (!lock->leader)
+    if (!lock->leader && s->now.mono_ms >= lock->lead_from_ms)
         acquired(s);
+    else if (!lock->leader)
+        note_made_anew(s);
 }
 
 bool lock_answered(struct step *s)

@@ -78,10 +78,13 @@ struct lock {
     bool settled;           /* it has been acquired, or has to be waited for */
     struct core_time valid; /* leader: when the last successful renewal was sent */
     int64_t acquired_ms;
-    bool known; /* the object exists */
-    struct buf version, holder, renew_time, acquire_time;
+    bool known;  /* the object exists */
+    bool absent; /* it did not when it was looked at last */
+    struct buf uid, version, holder, renew_time, acquire_time;
     int64_t duration_s, transitions;
     int64_t observed_ms;  /* when this state of it was first seen */
+    int64_t lead_from_ms; /* who holds it must not lead earlier: it was deleted, and the
+                             holder of the one before may not know that yet */
     struct buf written;   /* renewTime of the outstanding PATCH */
     struct buf waits_for; /* the holder that was told last */
     enum err_code noted;  /* the failure that was told last, and when */

@@ -69,12 +69,19 @@ static inline void rig_answer_pod(struct rig *r, uint64_t call, struct pod pod)
     rig_step(r, (struct core_input){.type = CORE_ANSWER, .call = call, .pod = &pod});
 }
 
+static inline void rig_answer_lease_of(struct rig *r, uint64_t call, const char *holder,
+                                       const char *version, const char *uid)
+{
+    struct lease lease = {.holder = span_of(holder),
+                          .duration_s = 5,
+                          .meta = {.version = span_of(version), .uid = span_of(uid)}};
+    rig_step(r, (struct core_input){.type = CORE_ANSWER, .call = call, .lease = &lease});
+}
+
 static inline void rig_answer_lease(struct rig *r, uint64_t call, const char *holder,
                                     const char *version)
 {
-    struct lease lease = {
-        .holder = span_of(holder), .duration_s = 5, .meta.version = span_of(version)};
-    rig_step(r, (struct core_input){.type = CORE_ANSWER, .call = call, .lease = &lease});
+    rig_answer_lease_of(r, call, holder, version, "");
 }
 
 static inline void rig_pod(struct rig *r, struct pod pod, bool gone)

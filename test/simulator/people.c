@@ -252,7 +252,7 @@ static void one_thing(struct world *w)
                 replica_cut_watches(w, w->replicas[i]);
     } else if (dice < 965) {
         break_replica(w);
-    } else if (dice < 970) {
+    } else if (dice < 976) {
         struct replica *r = a_replica(w);
         if (replica_alive(r))
             replica_cut_watches(w, r);

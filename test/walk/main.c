@@ -48,6 +48,13 @@ static const struct scenario scenarios[] = {
      .holds = 1,
      .lease_cuts = 1,
      .end_ms = 6500},
+    {.name = "deleted",
+     .about = "two processes; the Lease is deleted by hand",
+     .standby = true,
+     .asks = {1, 1},
+     .lease_cuts = 1,
+     .lease_deletes = 1,
+     .end_ms = 7 * SECOND},
 };
 
 struct seen {

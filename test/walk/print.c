@@ -63,8 +63,12 @@ static void put_lock(struct printer *p, const struct world *w, const struct core
     int64_t version = -1;
     span_i64(buf_span(&lock->version), &version);
     put(p, lock->state | lock->leader << 4 | lock->looked << 5 | lock->settled << 6 |
-               lock->known << 7);
+               lock->known << 7 | lock->absent << 8);
+    int64_t object = -1;
+    span_i64(buf_span(&lock->uid), &object);
     put(p, lock->known ? version == w->lease.version : -1);
+    put(p, w->lease.object - object);
+    put_due(p, lock->lead_from_ms);
     put_name(p, buf_span(&lock->holder));
     put(p, lock->duration_s);
     if (lock->state == LOCK_IDLE)
@@ -159,6 +163,7 @@ static void put_message(struct printer *p, const struct world *w, const struct m
     if (m->type == MSG_LEASE_GET || m->type == MSG_LEASE_WRITE) {
         put(p, a->lease.version == w->lease.version);
         put_name(p, span_of(a->lease.holder));
+        put(p, w->lease.object - a->lease.object);
         /* Is it what the process knows already? */
         int64_t version = -1;
         if (core && core->lock.known)
@@ -206,13 +211,14 @@ uint64_t world_print(const struct world *w)
     const struct scenario *left = &w->left;
     put(&p, left->late_pod | left->asks[0] << 4 | left->asks[1] << 8 | left->cuts << 12 |
                 left->unsent << 16 | left->gone << 20 | left->deletes << 24);
-    put(&p,
-        left->crashes | left->starts << 4 | left->holds << 8 | left->lease_cuts << 12);
+    put(&p, left->crashes | left->starts << 4 | left->holds << 8 |
+                left->lease_cuts << 12 | left->lease_deletes << 16);
     for (int i = 0; i < WALK_PODS; i++) {
         const struct walk_pod *pod = &w->pods[i];
         put(&p, pod->created | pod->exists << 1 | pod->bound << 2 | pod->was_bound << 3);
     }
     put_name(&p, span_of(w->lease.holder));
+    put(&p, w->lease.absent);
     for (int i = 0; i < w->n_asks; i++)
         put(&p, w->asks[i].waits | w->asks[i].proc << 1 | w->asks[i].pod << 2);
     put(&p, -1);

@@ -35,8 +35,9 @@ struct scenario {
     int gone;      /* watches that break, and their version is forgotten */
     int deletes;   /* of pod A */
     int crashes, starts;
-    int holds;      /* lease calls that take as long as they like */
-    int lease_cuts; /* processes that reach the Lease no more */
+    int holds;         /* lease calls that take as long as they like */
+    int lease_cuts;    /* processes that reach the Lease no more */
+    int lease_deletes; /* of the Lease, by hand */
     int64_t end_ms;
 };
 
@@ -54,6 +55,8 @@ enum message_way { WAY_OUT, WAY_BACK, WAY_LOST }; /* to the server; the answer; 
 struct walk_lease {
     char holder[8], renew[40], acquire[40];
     int64_t duration_s, transitions, version;
+    bool absent;
+    int64_t object; /* counts those that were made: its UID */
 };
 
 /* What the server had when it looked. */
@@ -127,6 +130,7 @@ struct world {
 enum what {
     DO_CREATE,
     DO_DELETE,
+    DO_DELETE_LEASE,
     DO_ASK,
     DO_ARRIVE,
     DO_ANSWER,

@@ -154,11 +154,14 @@ static enum err_code apply_bind(struct world *w, struct message *m)
 
 static enum err_code apply_lease(struct world *w, const struct message *m)
 {
-    if (m->create || m->wants.version != w->lease.version)
+    if (w->lease.absent && !m->create)
+        return ERR_NOT_FOUND;
+    if (!w->lease.absent && (m->create || m->wants.version != w->lease.version))
         return ERR_CONFLICT; /* it exists; or it has moved on */
-    int64_t version = w->lease.version + 1;
+    int64_t version = w->lease.version + 1, object = w->lease.object + m->create;
     w->lease = m->wants;
     w->lease.version = version;
+    w->lease.object = object;
     return ERR_NONE;
 }
 
@@ -171,6 +174,8 @@ static void arrive(struct world *w, struct message *m)
         a->code = apply_bind(w, m);
     else if (m->type == MSG_LEASE_WRITE)
         a->code = apply_lease(w, m);
+    else if (m->type == MSG_LEASE_GET)
+        a->code = w->lease.absent ? ERR_NOT_FOUND : ERR_NONE;
     else if (m->type == MSG_GET)
         a->code = w->pods[m->pod].exists ? ERR_NONE : ERR_NOT_FOUND;
     for (int i = 0; i < WALK_PODS; i++) {
@@ -270,14 +275,16 @@ static void tell(struct world *w, struct message *m, enum err_code lost, bool no
         pod = pod_object(&arena, w, number, a.bound[number]);
         in.pod = &pod;
     } else if ((type == MSG_LEASE_GET || type == MSG_LEASE_WRITE) && !err.code) {
-        char version[24];
+        char version[24], uid[24];
         snprintf(version, sizeof version, "%lld", (long long)a.lease.version);
+        snprintf(uid, sizeof uid, "%lld", (long long)a.lease.object);
         lease = (struct lease){.holder = span_of(a.lease.holder),
                                .duration_s = a.lease.duration_s,
                                .transitions = a.lease.transitions,
                                .renew_time = span_of(a.lease.renew),
                                .acquire_time = span_of(a.lease.acquire)};
         lease.meta.version = arena_copy(&arena, span_of(version));
+        lease.meta.uid = arena_copy(&arena, span_of(uid));
         in.lease = &lease;
     }
     step(w, proc, in);
@@ -650,6 +657,8 @@ int world_choices(const struct world *w, struct choice choices[WALK_CHOICES])
         offer(&menu, DO_CREATE, 0, 0);
     if (w->left.deletes && w->pods[0].exists)
         offer(&menu, DO_DELETE, 0, 0);
+    if (w->left.lease_deletes && !w->lease.absent)
+        offer(&menu, DO_DELETE_LEASE, 0, 0);
     for (int i = 0; i < WALK_MESSAGES; i++)
         if (w->messages[i].type)
             offer_message(w, &menu, i);
@@ -685,6 +694,10 @@ void world_take(struct world *w, struct choice c)
         w->left.deletes--;
         w->pods[c.a].exists = false;
         add_event(w, c.a, EVENT_DELETED);
+        break;
+    case DO_DELETE_LEASE:
+        w->left.lease_deletes--;
+        w->lease.absent = true;
         break;
     case DO_ASK:
         ask(w, c.a, c.b);
@@ -778,6 +791,9 @@ void world_describe(const struct world *w, struct choice c, char *text, size_t n
         break;
     case DO_DELETE:
         snprintf(text, n, "pod %s is deleted", uids[c.a]);
+        break;
+    case DO_DELETE_LEASE:
+        snprintf(text, n, "somebody deletes the Lease");
         break;
     case DO_ASK:
         snprintf(text, n, "kube-scheduler asks %s to bind pod %s", w->procs[c.b].identity,
