@@ -53,6 +53,11 @@ libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1)))
 
 BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
+# Suites of make e2e; E2E=short: those that CI runs.
+E2E_SHORT := requests
+E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
+                $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
+E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 # What test/walk/heap.c stands in for.
@@ -64,8 +69,8 @@ SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
-.PHONY: all deps test check programs-of-check simulate fuzz fuzzers fuzz-jread coverage mutants bench soak \
-        demo install clean help format
+.PHONY: all deps test check programs-of-check e2e check-e2e simulate fuzz fuzzers fuzz-jread coverage \
+        mutants bench soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -92,6 +97,9 @@ $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,sim)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
+$(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \
                $(B)/lib/sim.a
 	$(call say,LD,$@)
@@ -137,6 +145,15 @@ test: deps
 programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
 check: programs-of-check
 	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/walk $(B)/simulate
+
+# make e2e: the suites against the real Kubernetes. E2E="requests" runs those alone, E2E=short
+# what CI runs; K8S=1.31 is another release, of those in test/e2e/programs.
+e2e:
+	$(Q)scripts/install-deps.sh --e2e
+	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) >/dev/null
+	$(Q)$(MAKE) --no-print-directory check-e2e
+check-e2e: $(BINARIES) $(E2E_PROGRAMS)
+	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate
@@ -195,6 +212,8 @@ help:
 	@echo '                KEEP=1 leaves it running and prints lines to try'
 	@echo 'make test       install what is missing, build, and run every test'
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
+	@echo 'make e2e        the same against the real Kubernetes, built from its Go modules:'
+	@echo '                E2E=short or E2E="requests ..." some suites; K8S=1.31 that release'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'

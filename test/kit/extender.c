@@ -65,6 +65,11 @@ void extender_wait_ready(const struct extender *e)
     ck_assert_msg(extender_ready(e), "never ready: %s", program_said(&mine->program));
 }
 
+void extender_wait_answers(const struct extender *e)
+{
+    kit_wait(extender_ready(e));
+}
+
 void kit_pod(struct buf *out, const char *name, int units, const char *node,
              const char *annotations)
 {

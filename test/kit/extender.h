@@ -22,6 +22,8 @@ void extender_stop(struct extender *e); /* cleanly */
 void extender_kill(struct extender *e); /* SIGKILL */
 bool extender_ready(const struct extender *e);
 void extender_wait_ready(const struct extender *e);
+/* The same of one that is no program of this process. */
+void extender_wait_answers(const struct extender *e);
 
 /* A pod in namespace default with UID "uid-<name>" that asks for so many units; `node`
  * NULL: not bound; `annotations` is a JSON object. */

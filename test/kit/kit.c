@@ -13,16 +13,25 @@ enum { ARGS = 24 };
 const char *kit_dir;
 
 static char *base; /* of all tests of the program: it goes also when a test fails */
+static const struct unit_fixtures *inner;
+
+static void call(void (*fn)(void))
+{
+    if (fn)
+        fn();
+}
 
 static void begin_all(void)
 {
     json_object_seed(1); /* before there are threads */
     base = temp_dir();
     setenv("TMPDIR", base, 1);
+    call(inner->begin_all);
 }
 
 static void end_all(void)
 {
+    call(inner->end_all);
     temp_dir_remove(base);
     free(base);
     base = NULL;
@@ -31,10 +40,12 @@ static void end_all(void)
 static void begin(void)
 {
     kit_dir = temp_dir();
+    call(inner->begin);
 }
 
 static void end(void)
 {
+    call(inner->end);
     temp_dir_remove(kit_dir);
     free((char *)kit_dir);
     kit_dir = NULL;
@@ -42,7 +53,14 @@ static void end(void)
 
 int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds)
 {
+    return kit_run_with(name, tests, n, seconds, &(struct unit_fixtures){0});
+}
+
+int kit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
+                 const struct unit_fixtures *more)
+{
     static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    inner = more;
     return unit_run_with(name, tests, n, seconds * KIT_SLOWER, &around);
 }
 

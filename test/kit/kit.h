@@ -22,6 +22,9 @@ extern const char *kit_dir; /* a directory of this test's own */
 
 /* Runs the tests; each has so many seconds, more under sanitizers. */
 int kit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
+/* The same with fixtures: they are called inside the kit's own. */
+int kit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
+                 const struct unit_fixtures *inner);
 #define KIT_MAIN(name, seconds, ...)                                                     \
     int main(void)                                                                       \
     {                                                                                    \

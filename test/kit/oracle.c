@@ -153,8 +153,13 @@ static bool agree(const struct peer *api, const struct extender *e, char **seen)
 
 void oracle_agrees(const struct peer *api, const struct extender *e)
 {
+    oracle_agrees_within(api, e, PROGRAM_WAIT_MS);
+}
+
+void oracle_agrees_within(const struct peer *api, const struct extender *e, int64_t ms)
+{
     cleanup_free char *seen = NULL;
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = kit_now_ms() + ms;
     while (!agree(api, e, &seen)) {
         ck_assert_msg(kit_now_ms() < end, "%s; the extender: %s", seen,
                       program_said((struct program *)&e->program));

@@ -15,3 +15,4 @@ void oracle_check(const struct peer *api);
 /* Waits until inspect says the same as the annotations and no bind is in flight; then
  * checks the sizes. */
 void oracle_agrees(const struct peer *api, const struct extender *e);
+void oracle_agrees_within(const struct peer *api, const struct extender *e, int64_t ms);

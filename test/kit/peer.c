@@ -9,28 +9,48 @@
 
 enum { CALL_MS = PROGRAM_WAIT_MS, BODY_MAX = 64 << 20 };
 
-static void init(struct peer *p, const char *scheme, unsigned port, struct span ca)
+static void init(struct peer *p, const char *scheme, unsigned port,
+                 struct httpc_config config)
 {
     char url[64];
     struct err err = {0};
     snprintf(url, sizeof url, "%s://127.0.0.1:%u", scheme, port);
-    struct httpc_config config = {
-        .url = url, .ca_pem = ca, .user_agent = "gpushare-test", .connect_ms = CALL_MS};
+    config.url = url;
+    config.user_agent = "gpushare-test";
+    config.connect_ms = CALL_MS;
     *p = (struct peer){.port = port, .http = httpc_new(&config, &err)};
     ck_assert_msg(p->http != NULL, "%s", err.msg);
 }
 
+static void read_pem(struct buf *pem, const char *path)
+{
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 20, pem, &err), err);
+}
+
 void peer_init(struct peer *p, unsigned port)
 {
-    init(p, "http", port, (struct span){0});
+    init(p, "http", port, (struct httpc_config){0});
 }
 
 void peer_init_tls(struct peer *p, unsigned port, const char *ca)
 {
     cleanup_buf struct buf pem = {0};
-    struct err err = {0};
-    ck_assert_done(file_read(ca, 1 << 20, &pem, &err), err);
-    init(p, "https", port, buf_span(&pem));
+    read_pem(&pem, ca);
+    init(p, "https", port, (struct httpc_config){.ca_pem = buf_span(&pem)});
+}
+
+void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
+                    const char *key)
+{
+    cleanup_buf struct buf ca_pem = {0}, cert_pem = {0}, key_pem = {0};
+    read_pem(&ca_pem, ca);
+    read_pem(&cert_pem, cert);
+    read_pem(&key_pem, key);
+    init(p, "https", port,
+         (struct httpc_config){.ca_pem = buf_span(&ca_pem),
+                               .cert_pem = buf_span(&cert_pem),
+                               .key_pem = buf_span(&key_pem)});
 }
 
 void peer_fini(struct peer *p)

@@ -16,6 +16,9 @@ struct peer {
 void peer_init(struct peer *p, unsigned port);
 /* With TLS; the server must show a certificate of this authority (a file). */
 void peer_init_tls(struct peer *p, unsigned port, const char *ca);
+/* And shows one itself (files). */
+void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
+                    const char *key);
 void peer_fini(struct peer *p);
 /* Sends and returns the status; 0 when no answer came. The body of the answer replaces
  * what is in *reply. `body` NULL: none. From any thread. */

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "e2e/cluster.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { ARGS = 32, AGREE_MS = 1000 };
+
+struct cluster cluster;
+
+/* Of the process of main; the tests are its children. */
+static struct {
+    const char *name;
+    const char *const *up;
+    struct unit_tally { /* shared with the children */
+        unsigned begun, ended;
+    } * tally;
+    char *kubectl;
+} suite;
+
+/* -- scripts/cluster -- */
+
+static void script(const char *const *args)
+{
+    struct program p;
+    const char *home = getenv("HOME"), *argv[ARGS] = {"scripts/cluster"};
+    for (size_t n = 1; *args; n++, args++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n] = *args;
+    }
+    program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
+    ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
+                  program_said(&p));
+    program_fini(&p);
+}
+
+void cluster_stop(const char *program, const char *signal)
+{
+    script(ARGV("stop", program, signal, "--dir", cluster.dir));
+}
+
+void cluster_start(const char *program)
+{
+    script(ARGV("start", program, "--dir", cluster.dir));
+}
+
+static char *logs(void)
+{
+    return program_path("e2e-logs");
+}
+
+static void begin_all(void)
+{
+    char owner[16];
+    const char *k8s = getenv("E2E_K8S"), *argv[ARGS] = {"up", "--dir"};
+    cleanup_free char *base = temp_dir(), *dir = logs();
+    cleanup_free char *keep = xasprintf("%s/%s", dir, suite.name);
+    size_t n = 2;
+    suite.tally = mmap(NULL, sizeof *suite.tally, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(suite.tally != MAP_FAILED);
+    cluster.dir = xasprintf("%s/c", base);
+    snprintf(owner, sizeof owner, "%d", (int)getpid());
+    argv[n++] = cluster.dir;
+    argv[n++] = "--owner";
+    argv[n++] = owner;
+    argv[n++] = "--logs";
+    argv[n++] = keep;
+    if (k8s && *k8s) {
+        argv[n++] = "--k8s";
+        argv[n++] = k8s;
+    }
+    for (const char *const *more = suite.up; *more; more++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n++] = *more;
+    }
+    script(argv);
+    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
+    suite.kubectl = xasprintf("%.*s/kubectl", (int)strcspn(programs, "\n"), programs);
+}
+
+/* A test that failed did not come to its end. */
+static void end_all(void)
+{
+    if (suite.tally->begun == suite.tally->ended) {
+        script(ARGV("down", "--dir", cluster.dir));
+    } else {
+        cleanup_free char *dir = logs(), *keep = xasprintf("%s/%s", dir, suite.name);
+        script(ARGV("down", "--dir", cluster.dir, "--logs", keep));
+        printf("the logs of %s's cluster are in %s\n", suite.name, keep);
+    }
+    free((char *)cluster.dir);
+    free(suite.kubectl);
+    munmap(suite.tally, sizeof *suite.tally);
+}
+
+/* -- each test -- */
+
+static unsigned port_of(const char *program, unsigned which)
+{
+    cleanup_free char *name = xasprintf("run/%s.port", program);
+    cleanup_free char *ports = temp_read(cluster.dir, name);
+    char *p = ports;
+    while (which--)
+        strtoul(p, &p, 10);
+    unsigned port = (unsigned)strtoul(p, NULL, 10);
+    ck_assert_uint_gt(port, 0);
+    return port;
+}
+
+static void connect_all(void)
+{
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *cert = temp_path(cluster.dir, "pki/admin.crt");
+    cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
+    peer_init_cert(&cluster.api, port_of("kube-apiserver", 0), ca, cert, key);
+    peer_init(&cluster.extender.verbs, port_of("gpushare-extender", 0));
+    peer_init(&cluster.extender.observers, port_of("gpushare-extender", 1));
+}
+
+/* `which`: a selector, or "". */
+static void delete_all(const char *path, const char *which)
+{
+    cleanup_free char *now = xasprintf("%s?gracePeriodSeconds=0%s", path, which);
+    json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
+}
+
+static bool none_left(const char *path)
+{
+    cleanup_json json_t *items = cluster_items(path);
+    return json_array_size(items) == 0;
+}
+
+static bool knows_no_node(void)
+{
+    cleanup_json json_t *j =
+        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    return json_array_size(kit_at(j, "nodes")) == 0;
+}
+
+#define PODS        "/api/v1/namespaces/default/pods"
+#define DEPLOYMENTS "/apis/apps/v1/namespaces/default/deployments"
+#define REPLICAS    "/apis/apps/v1/namespaces/default/replicasets"
+#define SCVS        "/apis/core.run-linux.com/v1/scvs"
+
+void cluster_delete_pods(void)
+{
+    delete_all(DEPLOYMENTS, "");
+    delete_all(REPLICAS, "");
+    kit_wait(none_left(DEPLOYMENTS) && none_left(REPLICAS));
+    delete_all(PODS, "");
+    kit_wait(none_left(PODS));
+}
+
+static void begin(void)
+{
+    suite.tally->begun++;
+    script(ARGV("start", "--dir", cluster.dir));
+    connect_all();
+    extender_wait_answers(&cluster.extender);
+    kit_wait(peer_status(&cluster.api, "/readyz") == 200);
+    cluster_delete_pods();
+    delete_all("/api/v1/nodes", "");
+    delete_all(SCVS, "");
+    delete_all("/api/v1/namespaces/kube-system/configmaps", "&labelSelector=test");
+    kit_wait(none_left("/api/v1/nodes") && none_left(SCVS) && knows_no_node());
+}
+
+static void end(void)
+{
+    peer_fini(&cluster.api);
+    peer_fini(&cluster.extender.verbs);
+    peer_fini(&cluster.extender.observers);
+    suite.tally->ended++;
+}
+
+int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
+                const char *const *up)
+{
+    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    suite.name = name;
+    suite.up = up;
+    return kit_run_with(name, tests, n, seconds, &around);
+}
+
+/* -- objects -- */
+
+char *cluster_kubectl(const char *const *args)
+{
+    struct program p;
+    cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
+    const char *argv[ARGS] = {suite.kubectl, "--kubeconfig", config};
+    for (size_t n = 3; *args; n++, args++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n] = *args;
+    }
+    program_start(&p, kit_dir, argv);
+    ck_assert_msg(program_wait(&p) == 0, "kubectl %s: %s", argv[3], program_said(&p));
+    char *said = xstrdup(program_said(&p));
+    program_fini(&p);
+    return said;
+}
+
+json_t *cluster_items(const char *path)
+{
+    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
+    return json_incref(kit_at(j, "items"));
+}
+
+void cluster_create(const char *path, const char *fmt, ...)
+{
+    cleanup_buf struct buf body = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&body, fmt, ap);
+    va_end(ap);
+    json_decref(peer_json(&cluster.api, "POST", path, body.p));
+}
+
+/* Is the node Ready, so that pods may go there? */
+static bool node_is_ready(const char *name)
+{
+    cleanup_free char *path = xasprintf("/api/v1/nodes/%s", name);
+    cleanup_json json_t *node = peer_json(&cluster.api, "GET", path, NULL);
+    bool ready = false;
+    size_t i;
+    json_t *c;
+    json_array_foreach(kit_at(node, "status.conditions"), i, c)
+    {
+        if (strcmp(kit_str(c, "type"), "Ready") == 0)
+            ready = strcmp(kit_str(c, "status"), "True") == 0;
+    }
+    return ready && json_array_size(kit_at(node, "spec.taints")) == 0;
+}
+
+/* Does the extender know it, and its Scv? */
+static bool node_is_known(const char *name)
+{
+    cleanup_json json_t *all =
+        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    size_t i;
+    json_t *node;
+    json_array_foreach(kit_at(all, "nodes"), i, node)
+    {
+        if (strcmp(kit_str(node, "name"), name) == 0)
+            return strcmp(kit_str(node, "source"), "scv") == 0;
+    }
+    return false;
+}
+
+void cluster_add_node(const char *name, const char *label, const char *value,
+                      const int *mib)
+{
+    cleanup_buf struct buf list = {0}, amounts = {0};
+    int n = 0, units = 0;
+    for (; mib[n]; n++) {
+        units += mib[n] / 1024;
+        buf_printf(&list,
+                   "%s{\"id\":%d,\"uuid\":\"GPU-%s-%d\",\"health\":\"Healthy\",\"model\":"
+                   "\"Tesla T4\",\"totalMemory\":%d,\"freeMemory\":%d}",
+                   n ? "," : "", n, name, n, mib[n], mib[n]);
+    }
+    buf_printf(&amounts,
+               "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","
+               "\"aliyun.com/gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"%d\"}",
+               units, n);
+    cluster_create(SCVS,
+                   "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                   "\"metadata\":{\"name\":\"%s\"},\"spec\":{\"updateInterval\":1000},"
+                   "\"status\":{\"cardNumber\":%d,\"cardList\":[%s],"
+                   "\"updateTime\":\"2026-11-21T09:00:00Z\"}}",
+                   name, n, list.p ? list.p : "");
+    cluster_create(
+        "/api/v1/nodes",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\","
+        "\"labels\":{\"kubernetes.io/hostname\":\"%s\"%s%s%s%s%s},"
+        "\"annotations\":{\"kwok.x-k8s.io/node\":\"fake\"}},"
+        "\"status\":{\"capacity\":%s,\"allocatable\":%s}}",
+        name, name, label ? ",\"" : "", label ? label : "", label ? "\":\"" : "",
+        label ? value : "", label ? "\"" : "", amounts.p, amounts.p);
+    kit_wait(node_is_ready(name) && node_is_known(name));
+}
+
+json_t *cluster_pod(const char *name)
+{
+    cleanup_free char *path = xasprintf(PODS "/%s", name);
+    return peer_json(&cluster.api, "GET", path, NULL);
+}
+
+/* What kube-scheduler said of the pod. */
+static const char *condition(const json_t *pod)
+{
+    size_t i;
+    json_t *c;
+    json_array_foreach(kit_at(pod, "status.conditions"), i, c)
+    {
+        if (strcmp(kit_str(c, "type"), "PodScheduled") == 0)
+            return kit_str(c, "message");
+    }
+    return "";
+}
+
+void cluster_wait_running(const char *name)
+{
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    for (;;) {
+        cleanup_json json_t *pod = cluster_pod(name);
+        const char *phase = kit_str(pod, "status.phase");
+        if (strcmp(phase, "Running") == 0)
+            return;
+        ck_assert_msg(kit_now_ms() < end, "pod %s is %s on \"%s\": %s", name, phase,
+                      kit_str(pod, "spec.nodeName"), condition(pod));
+        kit_pause();
+    }
+}
+
+static bool has_event(const char *name, const char *text)
+{
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/default/events?fieldSelector="
+                  "involvedObject.name%%3D%s,reason%%3DFailedScheduling",
+                  name);
+    cleanup_json json_t *events = cluster_items(path);
+    size_t i;
+    json_t *e;
+    json_array_foreach(events, i, e)
+    {
+        if (strstr(kit_str(e, "message"), text))
+            return true;
+    }
+    return false;
+}
+
+void cluster_wait_refused(const char *name, const char *text)
+{
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    for (;;) {
+        cleanup_json json_t *pod = cluster_pod(name);
+        ck_assert_str_eq(kit_str(pod, "spec.nodeName"), "");
+        if (strstr(condition(pod), text) && has_event(name, text))
+            return;
+        ck_assert_msg(kit_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
+                      text, condition(pod));
+        kit_pause();
+    }
+}
+
+void cluster_agrees(void)
+{
+    oracle_agrees_within(&cluster.api, &cluster.extender, AGREE_MS * KIT_SLOWER);
+}

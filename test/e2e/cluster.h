@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "kit/extender.h"
+#include "kit/kit.h"
+#include "kit/oracle.h"
+#include "kit/peer.h"
+
+/*
+ * A suite's cluster: the real control plane with our extender, as scripts/cluster starts
+ * it, once for all tests of the suite. It ends with the suite's process, however that
+ * ends. When a test fails, the logs of its programs stay in e2e-logs/SUITE of the build
+ * folder, and the output says so. Whatever goes wrong here fails the test.
+ */
+
+struct cluster {
+    const char *dir;          /* keys, kubeconfigs, logs: see scripts/cluster */
+    struct peer api;          /* kube-apiserver, as admin */
+    struct extender extender; /* its ports; the program is not this process's */
+};
+extern struct cluster cluster;
+
+/* Runs the tests; `up` are further options of `scripts/cluster up`, ending with NULL.
+ * Each test begins with every program running, and no pods, nodes and Scvs. */
+int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
+                const char *const *up);
+#define CLUSTER_MAIN(name, seconds, up, ...)                                             \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return cluster_run(name, tests, sizeof tests / sizeof *tests, seconds, up);      \
+    }
+
+/* `scripts/cluster VERB`: ends one of its programs by a signal ("TERM", "KILL"), or
+ * starts it again as it was; it may take a while until it answers. */
+void cluster_stop(const char *program, const char *signal);
+void cluster_start(const char *program);
+
+/* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
+ * Returns what it said, new. */
+char *cluster_kubectl(const char *const *args);
+
+/* The items of a list, new. */
+json_t *cluster_items(const char *path);
+/* A Node that kwok runs and its Scv, with cards of these sizes in MiB (ends with 0) and
+ * UUIDs "GPU-<name>-<i>"; `label`: of the Node, or NULL. Waits until it is Ready and the
+ * extender knows its cards. */
+void cluster_add_node(const char *name, const char *label, const char *value,
+                      const int *mib);
+#define CARDS(...) ((const int[]){__VA_ARGS__, 0})
+
+/* Creates an object from JSON of printf. */
+void cluster_create(const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* A pod of namespace default, new. */
+json_t *cluster_pod(const char *name);
+/* Waits until it is Running. */
+void cluster_wait_running(const char *name);
+/* Waits until kube-scheduler has written this text into the pod's condition and into an
+ * event about it. */
+void cluster_wait_refused(const char *name, const char *text);
+/* Deletes all of them and waits until they are gone. */
+void cluster_delete_pods(void);
+/* Annotations and inspect say the same within a second. */
+void cluster_agrees(void);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/audit.h"
+#include "e2e/cluster.h"
+#include "e2e/expect.h"
+
+/*
+ * Every form of request, from `kubectl apply` to a running pod: kube-scheduler schedules,
+ * the extender binds, and what came of it is compared with what expect.h works out.
+ */
+
+#define GIB 1024
+
+/* What stands in a pod beside its name: further members of metadata, with a comma before
+ * them, and those of spec. */
+static void create(const char *name, const char *metadata, const char *spec)
+{
+    cluster_create(
+        "/api/v1/namespaces/default/pods",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\"%s},"
+        "\"spec\":{%s}}",
+        name, metadata, spec);
+}
+
+#define CONTAINER(name, resource, amount)                                                \
+    "{\"name\":\"" name "\",\"image\":\"i\",\"resources\":{\"limits\":{\"" resource      \
+    "\":\"" amount "\"}}}"
+#define MEM(name, units)  CONTAINER(name, "aliyun.com/gpu-mem", units)
+#define CARDS_OF(name, n) CONTAINER(name, "aliyun.com/gpu-count", n)
+#define SIDECAR(name, units)                                                             \
+    "{\"name\":\"" name "\",\"image\":\"i\",\"restartPolicy\":\"Always\",\"resources\":" \
+    "{\"limits\":{\"aliyun.com/gpu-mem\":\"" units "\"}}}"
+#define RUN(c)            "\"containers\":[" c "]"
+#define RUN2(a, b)        "\"containers\":[" a "," b "]"
+#define INIT(c)           "\"initContainers\":[" c "],"
+#define INIT2(a, b)       "\"initContainers\":[" a "," b "],"
+#define LABEL(key, value) ",\"labels\":{\"" key "\":\"" value "\"}"
+#define NOTE(key, value)  ",\"annotations\":{\"" key "\":\"" value "\"}"
+#define COUNT             "aliyun.com/gpu-count"
+
+/* Creates it and sees that it gets what it has to get. */
+static void placed(const char *name, const char *metadata, const char *spec)
+{
+    int64_t begun = expect_now_ns();
+    create(name, metadata, spec);
+    expect_placed(name, begun);
+}
+
+/* Creates it and sees that kube-scheduler tells of this reason. */
+static void refused(const char *name, const char *metadata, const char *spec,
+                    const char *why)
+{
+    create(name, metadata, spec);
+    cluster_wait_refused(name, why);
+}
+
+/* At rest the ledger is what the annotations say; and so it is when they are gone. */
+static void settle(void)
+{
+    cluster_agrees();
+    cluster_delete_pods();
+    cluster_agrees();
+    cleanup_json json_t *promised = oracle_promised(&cluster.api);
+    ck_assert_uint_eq(json_object_size(promised), 0);
+}
+
+/* -- the Deployment that everybody knows -- */
+
+/* The only pod whose name begins with this: its name, new; NULL if there is none yet. */
+static char *pod_of(const char *prefix)
+{
+    cleanup_json json_t *pods = cluster_items("/api/v1/namespaces/default/pods");
+    char *found = NULL;
+    size_t i;
+    json_t *pod;
+    json_array_foreach(pods, i, pod)
+    {
+        const char *name = kit_str(pod, "metadata.name");
+        if (strncmp(name, prefix, strlen(prefix)) != 0)
+            continue;
+        ck_assert_msg(!found, "%s and %s", found, name);
+        found = xstrdup(name);
+    }
+    return found;
+}
+
+/* Two nodes as in the description that came with it: four cards of 22 GiB, seven of 11.
+ */
+START_TEST(binpack_1_as_it_was_published)
+{
+    char *name = NULL;
+    cluster_add_node("10.0.20.250", NULL, NULL, CARDS(22919, 22919, 22919, 22919));
+    cluster_add_node("10.0.33.21", NULL, NULL,
+                     CARDS(11441, 11441, 11441, 11441, 11441, 11441, 11441));
+    int64_t begun = expect_now_ns();
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/binpack-1.yaml")));
+    kit_wait((name = pod_of("binpack-1-")) != NULL);
+    expect_placed(name, begun);
+    cleanup_json json_t *all =
+        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    json_int_t total = 0, used = 0;
+    size_t i;
+    json_t *node;
+    json_array_foreach(kit_at(all, "nodes"), i, node)
+    {
+        total += json_integer_value(kit_at(node, "totalGPU"));
+        used += json_integer_value(kit_at(node, "usedGPU"));
+    }
+    ck_assert_int_eq(total, 165);
+    ck_assert_int_eq(used, 1);
+    free(cluster_kubectl(
+        ARGV("rollout", "status", "deployment/binpack-1", "--timeout=30s")));
+    free(name);
+    settle();
+}
+
+START_TEST(every_sample_runs)
+{
+    char *name = NULL;
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
+    cluster_add_node("n2", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
+    cluster_add_node("n3", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/")));
+    static const char *const pods[] = {"gpu-mem", "gpu-mem-several-cards", "gpu-count",
+                                       "spread"};
+    for (size_t i = 0; i < ARRAY_LEN(pods); i++)
+        cluster_wait_running(pods[i]);
+    kit_wait((name = pod_of("binpack-1-")) != NULL);
+    cluster_wait_running(name);
+    free(name);
+    settle();
+}
+
+/* -- forms -- */
+
+START_TEST(memory_is_packed_on_the_fullest_card_that_takes_it)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16276, 16276, 8 * GIB));
+    refused("large", "", RUN(MEM("c", "16")), "the largest card has 16276 MiB");
+    placed("first", "", RUN(MEM("c", "5")));
+    expect_on("first", "n1", "2"); /* least free memory */
+    placed("second", "", RUN(MEM("c", "4")));
+    expect_on("second", "n1", "0");
+    placed("third", "", RUN(MEM("c", "3")));
+    expect_on("third", "n1", "2"); /* to the last MiB */
+    placed("fourth", "", RUN(MEM("c", "13")));
+    expect_on("fourth", "n1", "1");
+    refused("fifth", "", RUN(MEM("c", "12")),
+            "needs 12288 MiB on one card; most free: 12180");
+    settle();
+}
+
+START_TEST(spread_takes_the_emptiest_card)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(8 * GIB, 16 * GIB, 16 * GIB));
+    placed("first", NOTE("gpushare/placement", "spread"), RUN(MEM("c", "2")));
+    expect_on("first", "n1", "1");
+    placed("second", NOTE("gpushare/placement", "spread"), RUN(MEM("c", "2")));
+    expect_on("second", "n1", "2");
+    placed("third", "", RUN(MEM("c", "2")));
+    expect_on("third", "n1", "0");
+    settle();
+}
+
+/* kube-scheduler's own scores are the same for nodes that differ in nothing else. */
+START_TEST(the_fuller_node_is_preferred)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
+    cluster_add_node("n2", NULL, NULL, CARDS(16 * GIB));
+    placed("first", "", RUN(MEM("c", "10")));
+    cleanup_json json_t *pod = cluster_pod("first");
+    placed("second", "", RUN(MEM("c", "6")));
+    expect_on("second", kit_str(pod, "spec.nodeName"), "0");
+    settle();
+}
+
+START_TEST(memory_over_several_cards_is_split_evenly)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB, 16 * GIB));
+    placed("small", "", RUN(MEM("c", "8")));
+    placed("labelled", LABEL(COUNT, "2"), RUN(MEM("c", "18")));
+    expect_on("labelled", "n1", "1,2");
+    placed("annotated", NOTE(COUNT, "3"), RUN2(MEM("a", "3"), MEM("b", "6")));
+    expect_on("annotated", "n1", "0,1,2");
+    refused("uneven", LABEL(COUNT, "2"), RUN(MEM("c", "5")),
+            "5 units of aliyun.com/gpu-mem cannot be split evenly over 2 cards");
+    refused("many", LABEL(COUNT, "4"), RUN(MEM("c", "4")), "4 cards");
+    settle();
+}
+
+START_TEST(whole_cards_are_shared_with_nobody)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16276, 16 * GIB, 16 * GIB));
+    placed("shared", "", RUN(MEM("c", "1")));
+    expect_on("shared", "n1", "1");
+    placed("two", "", RUN2(CARDS_OF("a", "1"), CARDS_OF("b", "1")));
+    expect_on("two", "n1", "0,2");
+    placed("one", "", RUN(CARDS_OF("c", "1")));
+    expect_on("one", "n1", "3");
+    refused("another", "", RUN(CARDS_OF("c", "1")), "whole card");
+    placed("beside", "", RUN(MEM("c", "14")));
+    expect_on("beside", "n1", "1");
+    settle();
+}
+
+START_TEST(containers_are_added_up_as_kubernetes_does)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 12 * GIB));
+    placed("apps", "", RUN2(MEM("a", "3"), MEM("b", "4")));
+    expect_on("apps", "n1", "1");
+    placed("init", "", INIT(MEM("i", "6")) RUN(MEM("a", "2")));
+    expect_on("init", "n1", "0"); /* six, while it starts */
+    placed("sidecar", "", INIT2(SIDECAR("s", "1"), MEM("i", "2")) RUN(MEM("a", "4")));
+    expect_on("sidecar", "n1", "1"); /* five */
+    settle();
+}
+
+START_TEST(a_node_can_be_kept_for_one_kind)
+{
+    cluster_add_node("cards", "gpushare/mode", "card", CARDS(16 * GIB, 16 * GIB));
+    refused("memory", "", RUN(MEM("c", "1")), "gpushare/mode");
+    cluster_add_node("memory", "gpushare/mode", "memory", CARDS(16 * GIB, 16 * GIB));
+    cluster_wait_running("memory"); /* the new node makes kube-scheduler try again */
+    expect_on("memory", "memory", "0");
+    placed("card", "", RUN(CARDS_OF("c", "2")));
+    expect_on("card", "cards", "0,1");
+    settle();
+}
+
+/* -- what cannot be meant, or is out -- */
+
+START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB, 16 * GIB));
+    refused("both", "", RUN2(MEM("a", "1"), CARDS_OF("b", "1")),
+            "aliyun.com/gpu-mem and aliyun.com/gpu-count");
+    refused("init", LABEL(COUNT, "2"), INIT(MEM("i", "2")) RUN(MEM("a", "2")),
+            "init container");
+    refused("count", LABEL(COUNT, "two"), RUN(MEM("c", "2")), "two");
+    refused("policy", NOTE("gpushare/placement", "tight"), RUN(MEM("c", "2")), "tight");
+    settle();
+}
+
+START_TEST(a_card_that_a_configmap_takes_out_is_not_used)
+{
+    cluster_create(
+        "/api/v1/namespaces/kube-system/configmaps",
+        "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":"
+        "\"unhealthy-gpu-n1\",\"labels\":{\"test\":\"\"}},\"data\":{\"gpus\":\"0\"}}");
+    cluster_add_node("n1", NULL, NULL, CARDS(8 * GIB, 16 * GIB));
+    refused("two", LABEL(COUNT, "2"), RUN(MEM("c", "2")), "GPU0");
+    create("one", "", RUN(MEM("c", "2")));
+    cluster_wait_running("one");
+    expect_on("one", "n1", "1");
+    settle();
+}
+
+/* -- rights -- */
+
+START_TEST(nothing_was_asked_that_the_role_does_not_grant)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * GIB));
+    size_t before = audit_count("create", "pods/binding");
+    placed("one", "", RUN(MEM("c", "2")));
+    ck_assert_uint_eq(audit_count("create", "pods/binding"), before + 1);
+    audit_check();
+    settle();
+}
+
+CLUSTER_MAIN("requests", 120, ARGV("--nodes", "0"), binpack_1_as_it_was_published,
+             every_sample_runs, memory_is_packed_on_the_fullest_card_that_takes_it,
+             spread_takes_the_emptiest_card, the_fuller_node_is_preferred,
+             memory_over_several_cards_is_split_evenly,
+             whole_cards_are_shared_with_nobody,
+             containers_are_added_up_as_kubernetes_does, a_node_can_be_kept_for_one_kind,
+             what_cannot_be_meant_is_refused_with_the_reason,
+             a_card_that_a_configmap_takes_out_is_not_used,
+             nothing_was_asked_that_the_role_does_not_grant)
