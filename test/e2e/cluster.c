@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e/cluster.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -21,6 +24,8 @@ static struct {
         unsigned begun, ended;
     } * tally;
     char *kubectl;
+    char *down;    /* a line of shell that ends the cluster and removes its folder */
+    pid_t running; /* scripts/cluster, or 0 */
 } suite;
 
 /* -- scripts/cluster -- */
@@ -34,8 +39,10 @@ static void script(const char *const *args)
         argv[n] = *args;
     }
     program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
+    suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
                   program_said(&p));
+    suite.running = 0;
     program_fini(&p);
 }
 
@@ -49,23 +56,51 @@ void cluster_start(const char *program)
     script(ARGV("start", program, "--dir", cluster.dir));
 }
 
+/* Where the logs stay when a test fails: new. */
 static char *logs(void)
 {
-    return program_path("e2e-logs");
+    cleanup_free char *dir = program_path("e2e-logs");
+    return xasprintf("%s/%s", dir, suite.name);
+}
+
+/* The process of main is being ended from outside. `up` cleans up by itself. */
+static void interrupted(int number)
+{
+    if (suite.running > 0) {
+        kill(suite.running, SIGTERM);
+        waitpid(suite.running, NULL, 0);
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        execl("/bin/sh", "sh", "-c", suite.down, NULL);
+        _exit(127);
+    }
+    waitpid(pid, NULL, 0);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void on_interrupt(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        signal(numbers[i], handler);
 }
 
 static void begin_all(void)
 {
     char owner[16];
     const char *k8s = getenv("E2E_K8S"), *argv[ARGS] = {"up", "--dir"};
-    cleanup_free char *base = temp_dir(), *dir = logs();
-    cleanup_free char *keep = xasprintf("%s/%s", dir, suite.name);
+    cleanup_free char *base = temp_dir(), *keep = logs();
     size_t n = 2;
     suite.tally = mmap(NULL, sizeof *suite.tally, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(suite.tally != MAP_FAILED);
     cluster.dir = xasprintf("%s/c", base);
     snprintf(owner, sizeof owner, "%d", (int)getpid());
+    suite.down = xasprintf("scripts/cluster down --dir '%s' --logs '%s'; rm -rf '%s'",
+                           cluster.dir, keep, getenv("TMPDIR"));
+    on_interrupt(interrupted);
     argv[n++] = cluster.dir;
     argv[n++] = "--owner";
     argv[n++] = owner;
@@ -90,11 +125,13 @@ static void end_all(void)
     if (suite.tally->begun == suite.tally->ended) {
         script(ARGV("down", "--dir", cluster.dir));
     } else {
-        cleanup_free char *dir = logs(), *keep = xasprintf("%s/%s", dir, suite.name);
+        cleanup_free char *keep = logs();
         script(ARGV("down", "--dir", cluster.dir, "--logs", keep));
         printf("the logs of %s's cluster are in %s\n", suite.name, keep);
     }
+    on_interrupt(SIG_DFL);
     free((char *)cluster.dir);
+    free(suite.down);
     free(suite.kubectl);
     munmap(suite.tally, sizeof *suite.tally);
 }
@@ -159,6 +196,8 @@ void cluster_delete_pods(void)
 
 static void begin(void)
 {
+    on_interrupt(SIG_DFL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* with the process of main */
     suite.tally->begun++;
     script(ARGV("start", "--dir", cluster.dir));
     connect_all();
