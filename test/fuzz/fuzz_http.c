@@ -108,8 +108,11 @@ static const char object[] =
     "{\"apiVersion\":\"v1\",\"kind\":\"ConfigMap\",\"metadata\":{\"name\":\"large\","
     "\"namespace\":\"default\"},\"data\":{\"k\":\"%0*d\"}}]";
 
-static void world_end(struct world *w)
+static struct world world;
+
+static void world_end(void)
 {
+    struct world *w = &world;
     sim_server_stop(w->sim);
     api_free(w->api);
     server_stop(w->extender);
@@ -119,8 +122,9 @@ static void world_end(struct world *w)
     *w = (struct world){0};
 }
 
-static void world_begin(struct world *w)
+static void world_begin(void)
 {
+    struct world *w = &world;
     struct err err = {0};
     struct api_config ac = {.seed = 1, .history = 1000};
     struct sim_server_config sc = {.address = "127.0.0.1"};
@@ -254,25 +258,25 @@ static void ask(unsigned port, const char *request, struct buf *out)
 }
 
 /* The same as after the start. */
-static void check_usual(struct world *w, enum door door)
+static void check_usual(enum door door)
 {
     cleanup_buf struct buf now = {0};
-    ask(w->ports[door], ordinary[door], &now);
-    if (!w->usual[door].n)
-        buf_add_span(&w->usual[door], buf_span(&now));
-    if (!span_eq(buf_span(&now), buf_span(&w->usual[door])))
+    ask(world.ports[door], ordinary[door], &now);
+    if (!world.usual[door].n)
+        buf_add_span(&world.usual[door], buf_span(&now));
+    if (!span_eq(buf_span(&now), buf_span(&world.usual[door])))
         fuzz_fail("an ordinary request has another answer");
 }
 
 /* A watch is gone a moment after its client. */
-static void check_no_watch(struct world *w)
+static void check_no_watch(void)
 {
     static const char none[] = "\"watches\":{\"namespaces\":0,\"nodes\":0,\"pods\":0,"
                                "\"events\":0,\"configmaps\":0,\"leases\":0,\"scvs\":0}";
     int64_t until = clock_mono_ms() + LIMIT_MS;
     cleanup_buf struct buf state = {0};
     for (;;) {
-        ask(w->ports[SIM], GET("/kube-sim/state"), &state);
+        ask(world.ports[SIM], GET("/kube-sim/state"), &state);
         buf_addc(&state, '\0');
         if (strstr(state.p, none))
             return;
@@ -282,14 +286,15 @@ static void check_no_watch(struct world *w)
 }
 
 /* Takes back what requests under /kube-sim/ can do to those that follow. */
-static void forget_orders(struct world *w)
+static void forget_orders(void)
 {
     cleanup_buf struct buf out = {0};
-    ask(w->ports[SIM],
+    ask(world.ports[SIM],
         "DELETE /kube-sim/faults HTTP/1.1\r\nHost: x\r\n"
         "Connection: close\r\n\r\n",
         &out);
-    ask(w->ports[SIM], POST("/kube-sim/watches", "{\"action\":\"release\"}", "20"), &out);
+    ask(world.ports[SIM], POST("/kube-sim/watches", "{\"action\":\"release\"}", "20"),
+        &out);
 }
 
 /* A fault that hangs does so for a minute. */
@@ -300,7 +305,7 @@ static bool may_hang(struct span bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct world w;
+    static bool begun;
     static const char names[] = "svo";
     const char *name = size < 2 ? NULL : memchr(names, data[0], DOORS);
     if (!name)
@@ -309,21 +314,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct span bytes = {(const char *)data + 2, size - 2};
     if (door == SIM && may_hang(bytes))
         return -1;
-    if (clock_mono_ms() >= w.until_ms || w.runs >= RUNS_MAX) {
-        world_end(&w);
-        world_begin(&w);
-        check_usual(&w, SIM);
-        check_usual(&w, VERBS);
-        check_usual(&w, OBSERVERS);
+    if (!begun)
+        atexit(world_end); /* and then nothing is left */
+    begun = true;
+    if (clock_mono_ms() >= world.until_ms || world.runs >= RUNS_MAX) {
+        world_end();
+        world_begin();
+        check_usual(SIM);
+        check_usual(VERBS);
+        check_usual(OBSERVERS);
     }
-    w.runs++;
+    world.runs++;
     cleanup_buf struct buf replies = {0};
-    if (talk(w.ports[door], data[1], bytes, &replies))
+    if (talk(world.ports[door], data[1], bytes, &replies))
         replies_check(buf_span(&replies), memmem(bytes.p, bytes.n, "HEAD", 4));
     if (door == SIM) {
-        check_no_watch(&w);
-        forget_orders(&w);
+        check_no_watch();
+        forget_orders();
     }
-    check_usual(&w, door);
+    check_usual(door);
     return 0;
 }
