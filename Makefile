@@ -60,8 +60,9 @@ E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
-# What test/walk/heap.c stands in for.
-WRAPS    := malloc calloc realloc reallocarray aligned_alloc strdup free
+# What test_allocations counts, and what test/walk/heap.c stands in for.
+COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
+WRAPS    := $(COUNTED) free
 BENCH    := main load server bodies
 SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
@@ -82,9 +83,10 @@ $(B)/lib/$(1).a: $$(OBJS_$(1))
 	$(Q)mkdir -p $$(@D) && rm -f $$@ && gcc-ar rcs $$@ $$^
 $(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(SUPPORT) $(call archives,$(1))
 	$$(call say,LD,$$@)
-	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(call libs,$(1)) $$$$(pkg-config --libs check)
+	$(Q)$(CC) $$(LDFLAGS) -o $$@ $$^ $$(call libs,$(1)) $$$$(pkg-config --libs check)
 endef
 $(foreach f,$(FOLDERS),$(eval $(call folder_rules,$(f))))
+$(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
 define program_rule
 $(B)/$(1): $(B)/src/cmd/$(1).o $(call archives,$(FOLDER_$(1)))

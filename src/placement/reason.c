@@ -91,11 +91,12 @@ static void add_need(struct buf *out, const struct request *r)
 
 void reasons_init(struct reasons *r, const struct request *request)
 {
-    cleanup_buf struct buf need = {0};
+    *r = (struct reasons){.request = request};
+    /* In place, because a filter call allocates nothing: the longest text fits. */
+    struct buf need = {.p = r->need, .cap = sizeof r->need};
     add_need(&need, request);
-    *r = (struct reasons){.request = request, .need_n = need.n};
-    assert(need.n < sizeof r->need);
-    memcpy(r->need, need.p, need.n);
+    assert(need.p == r->need);
+    r->need_n = need.n;
 }
 
 static uint32_t count_fitting(const struct ledger_node *node, const struct request *r)

@@ -278,6 +278,23 @@ START_TEST(nominated_pods_of_no_lower_priority_come_first)
 }
 END_TEST
 
+/* What a reason says of the request has a place of fixed size. */
+START_TEST(the_largest_request_has_a_reason)
+{
+    start();
+    const struct ledger_node *n = WITH_FREE("n1", 5000);
+    struct request r = {.kind = REQUEST_MEMORY,
+                        .cards = UINT32_MAX,
+                        .units = INT64_MAX,
+                        .mib_per_card = INT64_MAX};
+    ck_assert_str_eq(reason(n, r), "needs 9223372036854775807 MiB on each of 4294967295 "
+                                   "cards; the node has 1 card");
+    ck_assert_str_eq(reason(n, whole(UINT32_MAX)),
+                     "needs 4294967295 whole cards; the node has 1 card");
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(a_nominated_pod_that_does_not_fit_blocks_nobody)
 {
     start();
@@ -323,4 +340,5 @@ UNIT_MAIN("placement", the_filter_example_of_the_design_document,
           a_node_that_gives_nothing_says_why,
           nominated_pods_of_no_lower_priority_come_first,
           a_nominated_pod_that_does_not_fit_blocks_nobody,
+          the_largest_request_has_a_reason,
           scores_follow_the_policy_and_stay_within_bounds)

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/store_rig.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "extender/verbs.h"
+#include "support/raw.h"
+#include "wire/httpd.h"
+
+/*
+ * On a connection that is in use, filter and prioritize allocate nothing: neither the
+ * verbs nor the server around them. (The program is linked with --wrap for malloc and its
+ * kin; what libmicrohttpd does inside is measured by `make bench`.)
+ */
+
+enum { NODES = 600, WARM_UP = 4, CALLS = 50 };
+
+/* -- counting -- */
+
+static atomic_ulong allocations; /* by other threads than the test's */
+static pthread_t tester;
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t count, size_t n);
+void *__real_realloc(void *p, size_t n);
+void *__real_reallocarray(void *p, size_t count, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+char *__real_strdup(const char *s);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t count, size_t n);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_reallocarray(void *p, size_t count, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+char *__wrap_strdup(const char *s);
+
+static void note(void)
+{
+    if (!pthread_equal(pthread_self(), tester))
+        atomic_fetch_add(&allocations, 1);
+}
+
+void *__wrap_malloc(size_t n)
+{
+    note();
+    return __real_malloc(n);
+}
+
+void *__wrap_calloc(size_t count, size_t n)
+{
+    note();
+    return __real_calloc(count, n);
+}
+
+void *__wrap_realloc(void *p, size_t n)
+{
+    note();
+    return __real_realloc(p, n);
+}
+
+void *__wrap_reallocarray(void *p, size_t count, size_t n)
+{
+    note();
+    return __real_reallocarray(p, count, n);
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+    note();
+    return __real_aligned_alloc(align, n);
+}
+
+char *__wrap_strdup(const char *s)
+{
+    note();
+    return __real_strdup(s);
+}
+
+/* -- a server of the verbs -- */
+
+struct world {
+    struct store_rig rig;
+    struct verbs *verbs;
+    struct httpd *httpd;
+    struct raw c;
+};
+
+static void on_filter(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    struct world *w = ctx;
+    reply->status = verb_filter(w->verbs, req->body, &reply->body);
+}
+
+static void on_prioritize(void *ctx, const struct httpd_request *req,
+                          struct httpd_reply *reply)
+{
+    struct world *w = ctx;
+    reply->status = verb_prioritize(w->verbs, req->body, &reply->body);
+}
+
+static const struct httpd_route routes[] = {
+    {"POST", "/filter", on_filter}, {"POST", "/prioritize", on_prioritize}, {0}};
+
+static void add_name(struct buf *out, int i)
+{
+    buf_printf(out, "%.*s%d", i % 60,
+               "a-name-that-is-longer-than-most-names-of-nodes-are-", i);
+}
+
+/* Nodes that fit, and that do not. */
+static void deliver_nodes(struct store_rig *rig)
+{
+    json_t *objects = json_array();
+    for (int i = 0; i < NODES; i++) {
+        cleanup_buf struct buf name = {0};
+        add_name(&name, i);
+        json_array_append_new(
+            objects, json_pack("{s:s,s:s,s:{s:s},s:{s:[{s:i,s:s,s:i}]}}", "apiVersion",
+                               "core.run-linux.com/v1", "kind", "Scv", "metadata", "name",
+                               name.p, "status", "cardList", "id", 0, "health",
+                               i % 5 ? "Healthy" : "Unhealthy", "totalMemory",
+                               1000 * (i % 3 + 1)));
+    }
+    rig_deliver(rig, objects);
+    json_decref(objects);
+}
+
+static void begin(struct world *w)
+{
+    struct ledger_settings settings = {.unit_mib = 1};
+    struct err err = {0};
+    unsigned port;
+    tester = pthread_self();
+    rig_start(&w->rig, &settings, false);
+    deliver_nodes(&w->rig);
+    w->verbs = verbs_new(w->rig.store);
+    w->httpd = httpd_new(NULL);
+    struct httpd_listener listener = {.name = "verbs",
+                                      .address = "127.0.0.1",
+                                      .mode = HTTPD_THREADS,
+                                      .max_body = 8 << 20,
+                                      .routes = routes,
+                                      .ctx = w};
+    ck_assert_done(httpd_listen(w->httpd, &listener, &port, &err), err);
+    raw_open(&w->c, port);
+}
+
+static void end(struct world *w)
+{
+    raw_close(&w->c);
+    httpd_free(w->httpd);
+    verbs_free(w->verbs);
+    rig_stop(&w->rig);
+}
+
+/* About all nodes, and one that is not known; `full`: as objects. New. */
+static char *request(const char *path, bool full)
+{
+    cleanup_buf struct buf body = {0}, text = {0};
+    buf_adds(&body,
+             "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},"
+             "\"spec\":{\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/"
+             "gpu-mem\":\"1500\"}}}]}},");
+    buf_adds(&body, full ? "\"Nodes\":{\"items\":[" : "\"NodeNames\":[");
+    for (int i = 0; i <= NODES; i++) {
+        buf_adds(&body, i ? "," : "");
+        buf_adds(&body, full ? "{\"metadata\":{\"name\":\"" : "\"");
+        add_name(&body, i);
+        buf_adds(&body, full ? "\"}}" : "\"");
+    }
+    buf_adds(&body, full ? "]}}" : "]}");
+    buf_printf(&text, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n", path,
+               body.n);
+    buf_add_span(&text, buf_span(&body));
+    return buf_take(&text);
+}
+
+static void call(struct world *w, const char *text)
+{
+    struct raw_reply reply = {0};
+    raw_call(&w->c, &reply, text);
+    ck_assert_uint_eq(reply.status, 200);
+    ck_assert_uint_gt(reply.body.n, NODES * 4);
+    raw_reply_fini(&reply);
+}
+
+static const struct {
+    const char *path;
+    bool full;
+} cases[] = {
+    {"/filter", false}, {"/filter", true}, {"/prioritize", false}, {"/prioritize", true}};
+
+START_TEST(a_call_on_a_warm_connection_allocates_nothing)
+{
+    struct world w = {0};
+    cleanup_free char *text = request(cases[_i].path, cases[_i].full);
+    begin(&w);
+    for (int i = 0; i < WARM_UP; i++)
+        call(&w, text);
+    unsigned long before = atomic_load(&allocations);
+    ck_assert_uint_gt(before, 0); /* it is counted */
+    for (int i = 0; i < CALLS; i++)
+        call(&w, text);
+    ck_assert_uint_eq(atomic_load(&allocations) - before, 0);
+    end(&w);
+}
+END_TEST
+
+/* The connections of kube-scheduler take turns. */
+START_TEST(verbs_that_take_turns_allocate_nothing)
+{
+    struct world w = {0};
+    char *texts[ARRAY_LEN(cases)];
+    begin(&w);
+    for (size_t k = 0; k < ARRAY_LEN(cases); k++)
+        texts[k] = request(cases[k].path, cases[k].full);
+    for (size_t i = 0; i < WARM_UP * ARRAY_LEN(cases); i++)
+        call(&w, texts[i % ARRAY_LEN(cases)]);
+    unsigned long before = atomic_load(&allocations);
+    for (size_t i = 0; i < CALLS; i++)
+        call(&w, texts[i % ARRAY_LEN(cases)]);
+    ck_assert_uint_eq(atomic_load(&allocations) - before, 0);
+    for (size_t k = 0; k < ARRAY_LEN(cases); k++)
+        free(texts[k]);
+    end(&w);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("allocations");
+    TCase *tcase = tcase_create("allocations");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, a_call_on_a_warm_connection_allocates_nothing, 0,
+                        (int)ARRAY_LEN(cases));
+    tcase_add_test(tcase, verbs_that_take_turns_allocate_nothing);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
