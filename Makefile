@@ -63,7 +63,7 @@ FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 # What test_allocations counts, and what test/walk/heap.c stands in for.
 COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS    := $(COUNTED) free
-BENCH    := main load server bodies
+BENCH    := main load server bodies counts
 SOAK     := soak load server
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 # What suites of real programs link besides SUPPORT: what they share, and their folder's.
@@ -119,6 +119,10 @@ $(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 $(B)/bench-floor: $(B)/test/bench/floor.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
+$(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
@@ -185,7 +189,7 @@ mutants: deps
 
 # make bench: the figures of docs/performance.md; BENCH_ARGS="--nodes 5000 --rounds 3".
 bench: deps
-	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor
+	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor $(B)/bench-count.so
 	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
 
 # make soak SOAK_TIME=10m: everything at once; memory, descriptors and threads stay flat.

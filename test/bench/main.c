@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/opt.h"
 #include "bench/bodies.h"
+#include "bench/count.h"
 #include "bench/load.h"
 #include "bench/server.h"
 
@@ -17,7 +18,10 @@
  * by round, and each figure is the median of the rounds.
  */
 
-enum { ROUNDS_MAX = 51 };
+enum {
+    ROUNDS_MAX = 51,
+    BINDS = 150, /* of a round: half of them at 16 connections */
+};
 
 struct config {
     char *nodes, *only, *build, *out;
@@ -319,6 +323,37 @@ static void measure_starts(struct rig *rig, struct buf *json)
     json_spread(json, "resident_at_start_mib", m);
 }
 
+/* Not while anything is timed: an extender of its own, which counts what it allocates. */
+static void count_all(struct rig *rig, const struct bench *benches, size_t n,
+                      struct buf *json)
+{
+    cleanup_free char *library = xasprintf("%s/bench-count.so", rig->config->build);
+    cleanup_free char *path = xasprintf("%s/counts", rig->dir);
+    struct counts *counts = counts_open(path);
+    server_stop(&rig->extender);
+    setenv("LD_PRELOAD", library, 1);
+    setenv(COUNTS_FILE, path, 1);
+    start_extender(rig, "off");
+    unsetenv("LD_PRELOAD");
+    server_wait(&rig->extender, "/readyz");
+    buf_adds(json, ",\"allocations_per_call\":[");
+    for (size_t i = 0; i < n; i++) {
+        const struct bench *b = &benches[i];
+        if (!span_starts(span_of(b->name), span_of(rig->config->only)))
+            continue;
+        struct load load = {b->ours->port, 1, b->requests, b->n_requests, b->used, 0};
+        struct allocations a = counts_measure(counts, &load);
+        printf("  %-22s allocations of a call: %.2f by the program, %.2f by libraries\n",
+               b->name, a.program, a.libraries);
+        buf_printf(json, "{\"name\":\"%s\",\"program\":%.3f,\"libraries\":%.3f},",
+                   b->name, a.program, a.libraries);
+    }
+    json->n -= json->p[json->n - 1] == ',';
+    buf_adds(json, "]");
+    counts_close(counts);
+    unlink(path);
+}
+
 static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
 {
     size_t calls = (size_t)rig->config->calls, rounds = (size_t)rig->config->rounds;
@@ -357,8 +392,8 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
          .floor_requests = b->binding,
          .n_requests = b->n_pods,
          .once = true,
-         .calls = b->n_pods / rounds / 2,
-         .calls16 = b->n_pods / rounds / 2},
+         .calls = BINDS / 2,
+         .calls16 = BINDS / 2},
     };
     printf("  %-22s %16s  %-20s %17s  %-5s  %13s  %s\n", "", "p50 ms ours/floor",
            "ratio (spread)", "p99 ours/floor", "ratio", "calls/s at 16", "cpu ms");
@@ -377,6 +412,7 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
     double mib = server_mib(&rig->extender);
     printf("  resident after all that: %.1f MiB\n", mib);
     buf_printf(json, "\"resident_at_end_mib\":%.1f", mib);
+    count_all(rig, benches, ARRAY_LEN(benches), json);
 }
 
 static void bench_size(struct rig *rig, long nodes, struct buf *json)
@@ -387,7 +423,7 @@ static void bench_size(struct rig *rig, long nodes, struct buf *json)
     start_sim(rig, nodes);
     measure_starts(rig, json);
     bodies_make(&bodies, rig->sim.port, rig->extender.port, (size_t)nodes,
-                (size_t)rig->config->rounds * 150);
+                (size_t)rig->config->rounds * BINDS + COUNTS_CALLS);
     run_all(rig, &bodies, json);
     buf_adds(json, "},");
     bodies_fini(&bodies);
