@@ -15,7 +15,7 @@
  * kin; what libmicrohttpd does inside is measured by `make bench`.)
  */
 
-enum { NODES = 600, WARM_UP = 4, CALLS = 50 };
+enum { NODES = 200, WARM_UP = 4, CALLS = 30 };
 
 /* -- counting -- */
 
