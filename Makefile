@@ -71,7 +71,7 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
 .PHONY: all deps test check programs-of-check e2e check-e2e simulate fuzz fuzzers fuzz-jread coverage \
-        mutants bench soak demo install clean help format
+        mutants bench bench-cluster soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -119,6 +119,12 @@ $(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 $(B)/bench-floor: $(B)/test/bench/floor.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
+$(B)/bench-echo: $(B)/test/bench/echo.o
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson libcurl)
+$(B)/bench-cluster: $(B)/test/bench/cluster.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
@@ -192,6 +198,15 @@ bench: deps
 	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor $(B)/bench-count.so
 	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
 
+# make bench-cluster BENCH_NODES=5000 BENCH_PODS=5000 BENCH_ROUNDS=3: pods per second through the
+# real kube-scheduler, without an extender, with the least there can be, and with ours.
+bench-cluster:
+	$(Q)scripts/install-deps.sh --e2e
+	$(Q)scripts/e2e-programs >/dev/null
+	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench-echo $(B)/bench-cluster
+	$(Q)BUILD=$(B) GPUSHARE_BUILD=$(B) BENCH_NODES=$(BENCH_NODES) BENCH_PODS=$(BENCH_PODS) \
+		BENCH_ROUNDS=$(BENCH_ROUNDS) $(B)/bench-cluster
+
 # make soak SOAK_TIME=10m: everything at once; memory, descriptors and threads stay flat.
 soak: deps
 	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/soak
@@ -227,6 +242,7 @@ help:
 	@echo 'make coverage   the lines of src/ that the tests run, and those they do not'
 	@echo 'make mutants    plant faults and see that the walk or the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
+	@echo 'make bench-cluster  pods per second through the real kube-scheduler'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
 	@echo 'make clean      remove build/'

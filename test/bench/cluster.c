@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "e2e/cluster.h"
+
+/*
+ * make bench-cluster: pods per second through the real kube-scheduler, in turns
+ *
+ *   none   without an extender: kube-scheduler alone, by the sums of each node
+ *   echo   with the least that an extender can be (echo.c)
+ *   ours   with gpushare-extender
+ *
+ * For each turn the pods are created while kube-scheduler stands still. Then it is
+ * started, and what counts is the time between the Binding of the first tenth of the pods
+ * and that of the last tenth, by the API server's audit log. Controllers and kwok stand
+ * still meanwhile, and the extender runs in its own turns only. kube-scheduler's limit of
+ * 50 calls a second is lifted.
+ *
+ * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
+ */
+
+enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S = 900 };
+
+static const char *const kinds[] = {"none", "echo", "ours"};
+enum { NONE, ECHO, OURS, KINDS };
+
+/* Whose processor time is looked at. */
+static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
+                                       "gpushare-extender"};
+enum { SCHEDULER, APISERVER, ETCD, EXTENDER, PROGRAMS };
+
+struct turn {
+    double rate;             /* pods per second */
+    double cpu_ms[PROGRAMS]; /* per pod; EXTENDER: of echo too */
+};
+
+static struct bench {
+    int nodes, pods, rounds;
+    struct turn turns[KINDS][TURNS_MAX];
+    struct program echo;
+    char *echo_url, *scheduler; /* its configuration as it is shipped */
+} b;
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = getenv(name);
+    int n = text && *text ? atoi(text) : otherwise;
+    ck_assert_msg(n > 0 && n < 100000, "%s=%s is no number of use", name, text);
+    return n;
+}
+
+/* -- objects -- */
+
+static void post(const char *path, const char *body)
+{
+    json_decref(peer_json(&cluster.api, "POST", path, body));
+}
+
+static void create_node(void *ctx, size_t creator)
+{
+    (void)ctx;
+    for (int i = (int)creator; i < b.nodes; i += CREATORS) {
+        cleanup_buf struct buf scv = {0}, node = {0};
+        buf_printf(&scv,
+                   "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                   "\"metadata\":{\"name\":\"b%05d\"},\"spec\":{\"updateInterval\":1000},"
+                   "\"status\":{\"cardNumber\":%d,\"updateTime\":"
+                   "\"2026-11-21T09:00:00Z\",\"cardList\":[",
+                   i, CARDS_OF_NODE);
+        for (int k = 0; k < CARDS_OF_NODE; k++)
+            buf_printf(&scv,
+                       "%s{\"id\":%d,\"uuid\":\"GPU-b%05d-%d\",\"health\":\"Healthy\","
+                       "\"model\":\"Tesla T4\",\"totalMemory\":%d,\"freeMemory\":%d}",
+                       k ? "," : "", k, i, k, CARD_MIB, CARD_MIB);
+        buf_adds(&scv, "]}}");
+        post("/apis/core.run-linux.com/v1/scvs", scv.p);
+        buf_printf(
+            &node,
+            "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"b%05d\","
+            "\"labels\":{\"kubernetes.io/hostname\":\"b%05d\"},\"annotations\":{"
+            "\"kwok.x-k8s.io/node\":\"fake\"}},\"status\":{\"capacity\":{\"cpu\":\"64\","
+            "\"memory\":\"256Gi\",\"pods\":\"250\",\"aliyun.com/gpu-mem\":\"%d\","
+            "\"aliyun.com/gpu-count\":\"%d\"}}}",
+            i, i, CARDS_OF_NODE * CARD_MIB / 1024, CARDS_OF_NODE);
+        post("/api/v1/nodes", node.p);
+    }
+}
+
+static bool all_ready(void)
+{
+    cleanup_json json_t *nodes = cluster_items("/api/v1/nodes?resourceVersion=0");
+    size_t i, ready = 0;
+    json_t *node;
+    json_array_foreach(nodes, i, node)
+    {
+        json_t *conditions = kit_at(node, "status.conditions"), *c;
+        size_t k;
+        bool tainted = json_array_size(kit_at(node, "spec.taints")) > 0;
+        json_array_foreach(conditions, k, c)
+        {
+            ready += !tainted && !strcmp(kit_str(c, "type"), "Ready") &&
+                     !strcmp(kit_str(c, "status"), "True");
+        }
+    }
+    return ready == (size_t)b.nodes;
+}
+
+static void create_pod(void *ctx, size_t creator)
+{
+    (void)ctx;
+    for (int i = (int)creator; i < b.pods; i += CREATORS) {
+        cleanup_buf struct buf pod = {0};
+        buf_printf(&pod,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                   "\"p%05d\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+                   "\"resources\":{\"requests\":{\"cpu\":\"100m\",\"memory\":\"64Mi\"},"
+                   "\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}}",
+                   i, 1 + i % 8);
+        post("/api/v1/namespaces/default/pods", pod.p);
+    }
+}
+
+static void wait_until(bool (*is_true)(void), const char *what)
+{
+    int64_t end = kit_now_ms() + WAIT_S * 1000;
+    while (!is_true()) {
+        ck_assert_msg(kit_now_ms() < end, "after %d s: %s", WAIT_S, what);
+        usleep(200 * 1000);
+    }
+}
+
+static bool all_bound(void)
+{
+    cleanup_json json_t *left = cluster_items(
+        "/api/v1/namespaces/default/pods?fieldSelector=spec.nodeName%3D&limit=1");
+    return json_array_size(left) == 0;
+}
+
+/* -- kube-scheduler's configuration -- */
+
+/* The shipped one, for the server that the turn is about. */
+static void configure(int kind)
+{
+    cleanup_buf struct buf out = {0};
+    cleanup_free char *text = xstrdup(b.scheduler);
+    char *rest = text, *line;
+    bool in_extenders = false;
+    while ((line = strsep(&rest, "\n"))) {
+        in_extenders |= strncmp(line, "extenders:", 10) == 0;
+        if (kind == NONE && in_extenders)
+            break;
+        if (kind == ECHO && (strstr(line, "prioritizeVerb:") || strstr(line, "weight:")))
+            continue;
+        if (kind == ECHO && strstr(line, "urlPrefix:"))
+            buf_printf(&out, "- urlPrefix: %s\n", b.echo_url);
+        else
+            buf_printf(&out, "%s\n", line);
+        if (strncmp(line, "clientConnection:", 17) == 0)
+            buf_adds(&out, "  qps: 10000\n  burst: 20000\n");
+    }
+    ck_assert(in_extenders);
+    temp_write(cluster.dir, "scheduler.yaml", out.p);
+}
+
+/* -- processor time -- */
+
+static pid_t pid_of(int program, int kind)
+{
+    if (program == EXTENDER && kind == ECHO)
+        return b.echo.pid;
+    cleanup_free char *name = xasprintf("run/%s.pid", programs[program]);
+    cleanup_free char *text = temp_read(cluster.dir, name);
+    return (pid_t)atoi(text);
+}
+
+static double cpu_ms(pid_t pid)
+{
+    char path[64];
+    struct err err;
+    cleanup_buf struct buf stat = {0};
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    ck_assert_msg(file_read(path, 4096, &stat, &err) == 0, "%s", err.msg);
+    const char *after = strrchr(stat.p, ')');
+    ck_assert_ptr_nonnull(after);
+    ck_assert_int_eq(
+        sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+               &system),
+        2);
+    return (double)(user + system) * 1000 / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* -- the audit log -- */
+
+static int order(const void *a, const void *c)
+{
+    double x = *(const double *)a, y = *(const double *)c;
+    return x < y ? -1 : x > y;
+}
+
+/* "2026-11-21T23:24:25.123456Z" as seconds of its day. */
+static double time_of(const char *text)
+{
+    int h, m;
+    double s;
+    ck_assert_int_eq(sscanf(text, "%*d-%*d-%*dT%d:%d:%lfZ", &h, &m, &s), 3);
+    return h * 3600 + m * 60 + s;
+}
+
+/* When each Binding was done that the log tells of from there on; *n of them, new. */
+static double *binding_times(long from, size_t *n)
+{
+    cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");
+    FILE *f = fopen(path, "r");
+    char *line = NULL;
+    size_t size = 0, cap = 0;
+    double *times = NULL;
+    *n = 0;
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(fseek(f, from, SEEK_SET), 0);
+    while (getline(&line, &size, f) > 0) {
+        if (!strstr(line, "\"subresource\":\"binding\"") || !strstr(line, "\"code\":201"))
+            continue;
+        cleanup_json json_t *event = json_loads(line, 0, NULL);
+        MEM_GROW(times, cap, *n + 1);
+        times[(*n)++] = time_of(kit_str(event, "stageTimestamp"));
+    }
+    free(line);
+    fclose(f);
+    qsort(times, *n, sizeof *times, order);
+    return times;
+}
+
+static long audit_end(void)
+{
+    cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");
+    FILE *f = fopen(path, "r");
+    ck_assert_ptr_nonnull(f);
+    fseek(f, 0, SEEK_END);
+    long end = ftell(f);
+    fclose(f);
+    return end;
+}
+
+/* -- turns -- */
+
+static void start_echo(void)
+{
+    cleanup_free char *program = program_path("bench-echo");
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", cluster.api.port);
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *crt = temp_path(cluster.dir, "pki/admin.crt");
+    cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
+    program_start(&b.echo, kit_dir, ARGV(program, url, ca, crt, key));
+    free(b.echo_url);
+    b.echo_url =
+        xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
+}
+
+/* `kubectl inspect`, so to speak: nobody has more than there is. */
+static void check(int kind)
+{
+    if (kind == OURS)
+        oracle_check(&cluster.api);
+}
+
+static void run(int kind, struct turn *turn)
+{
+    double before[PROGRAMS] = {0};
+    size_t n;
+    kit_threads(CREATORS, create_pod, NULL);
+    if (kind == ECHO)
+        start_echo();
+    if (kind == OURS) {
+        cluster_start("gpushare-extender");
+        extender_wait_answers(&cluster.extender);
+    }
+    configure(kind);
+    long from = audit_end();
+    for (int p = APISERVER; p < PROGRAMS; p++)
+        if (p != EXTENDER || kind != NONE)
+            before[p] = cpu_ms(pid_of(p, kind));
+    cluster_start("kube-scheduler");
+    wait_until(all_bound, "there are pods that are not bound");
+    for (int p = 0; p < PROGRAMS; p++)
+        if (p != EXTENDER || kind != NONE)
+            turn->cpu_ms[p] = (cpu_ms(pid_of(p, kind)) - before[p]) / b.pods;
+    cluster_stop("kube-scheduler", "KILL");
+    cleanup_free double *times = binding_times(from, &n);
+    ck_assert_uint_eq(n, (size_t)b.pods);
+    size_t tenth = n / 10;
+    turn->rate = (double)(n - 2 * tenth) / (times[n - 1 - tenth] - times[tenth]);
+    check(kind);
+    if (kind == ECHO)
+        program_stop(&b.echo);
+    if (kind == OURS)
+        cluster_stop("gpushare-extender", "TERM");
+    cluster_delete_pods();
+}
+
+static int turn_order(const void *a, const void *c)
+{
+    return order(&((const struct turn *)a)->rate, &((const struct turn *)c)->rate);
+}
+
+static void print_all(void)
+{
+    double median[KINDS];
+    printf("\n%d nodes, %d pods, %d rounds; processor time in ms per pod\n\n", b.nodes,
+           b.pods, b.rounds);
+    printf("| extender | pods/s (spread) | of echo | kube-scheduler | kube-apiserver | "
+           "etcd | extender |\n|---|---|---|---|---|---|---|\n");
+    for (int kind = 0; kind < KINDS; kind++) {
+        qsort(b.turns[kind], (size_t)b.rounds, sizeof **b.turns, turn_order);
+        median[kind] = b.turns[kind][b.rounds / 2].rate;
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        const struct turn *t = b.turns[kind], *m = &t[b.rounds / 2];
+        printf("| %s | %.0f (%.0f-%.0f) | %.3f | %.2f | %.2f | %.2f | %.2f |\n",
+               kinds[kind], m->rate, t[0].rate, t[b.rounds - 1].rate,
+               m->rate / median[ECHO], m->cpu_ms[SCHEDULER], m->cpu_ms[APISERVER],
+               m->cpu_ms[ETCD], m->cpu_ms[EXTENDER]);
+    }
+    fflush(stdout);
+}
+
+START_TEST(pods_per_second)
+{
+    b.nodes = number("BENCH_NODES", 1000);
+    b.pods = number("BENCH_PODS", 5000);
+    b.rounds = number("BENCH_ROUNDS", 3);
+    ck_assert_int_le(b.rounds, TURNS_MAX);
+    b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
+    kit_threads(CREATORS, create_node, NULL);
+    wait_until(all_ready, "there are nodes that are not Ready");
+    cluster_stop("kube-scheduler", "KILL");
+    cluster_stop("gpushare-extender", "TERM");
+    cluster_stop("kwok", "KILL");
+    cluster_stop("kube-controller-manager", "KILL");
+    for (int round = 0; round < b.rounds; round++)
+        for (int kind = 0; kind < KINDS; kind++) {
+            run(kind, &b.turns[kind][round]);
+            printf("round %d, %s: %.0f pods/s\n", round + 1, kinds[kind],
+                   b.turns[kind][round].rate);
+            fflush(stdout);
+        }
+    print_all();
+    cluster_start("kwok"); /* nodes are deleted by those who care for them */
+    free(b.scheduler);
+    free(b.echo_url);
+}
+END_TEST
+
+CLUSTER_MAIN("bench-cluster", 7200, ARGV("--nodes", "0"), pods_per_second)
