@@ -108,13 +108,15 @@ static bool is_known(const struct world *w, const char *name, bool resident)
            (!resident || json_array_size(at(all, "nodes/0/devs/0/pods")) == 1);
 }
 
-/* The extender may bind, and has heard of every node and who is on it. */
+/* The extender may bind, has listed everything, and has heard of every node and who is on
+ * it. */
 static bool is_ready(void *ctx)
 {
     const struct world *w = ctx;
     cleanup_json json_t *all = NULL;
     ask(w->port, "GET", "/inspect", "", &all);
-    bool ready = json_is_true(at(all, "leader"));
+    bool ready = json_is_true(at(all, "leader")) &&
+                 ask(w->port, "GET", "/readyz", "", NULL) == 200;
     for (size_t i = 0; i < ARRAY_LEN(samples); i++)
         ready = ready && is_known(w, samples[i].name, samples[i].first);
     return ready;
