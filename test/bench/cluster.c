@@ -187,10 +187,10 @@ static double cpu_ms(pid_t pid)
     ck_assert_msg(file_read(path, 4096, &stat, &err) == 0, "%s", err.msg);
     const char *after = strrchr(stat.p, ')');
     ck_assert_ptr_nonnull(after);
-    ck_assert_int_eq(
-        sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-               &system),
-        2);
+    ck_assert_int_eq(sscanf(after + 1,
+                            " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                            &system),
+                     2);
     return (double)(user + system) * 1000 / (double)sysconf(_SC_CLK_TCK);
 }
 
@@ -257,8 +257,7 @@ static void start_echo(void)
     cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
     program_start(&b.echo, kit_dir, ARGV(program, url, ca, crt, key));
     free(b.echo_url);
-    b.echo_url =
-        xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
+    b.echo_url = xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
 }
 
 /* `kubectl inspect`, so to speak: nobody has more than there is. */

@@ -154,10 +154,10 @@ int main(int argc, char **argv)
     sigaddset(&stop, SIGTERM);
     sigaddset(&stop, SIGINT);
     pthread_sigmask(SIG_BLOCK, &stop, NULL);
-    struct MHD_Daemon *d = MHD_start_daemon(
-        MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL,
-        handle, NULL, MHD_OPTION_NOTIFY_COMPLETED, done, NULL,
-        MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, MHD_OPTION_END);
+    struct MHD_Daemon *d =
+        MHD_start_daemon(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO_INTERNAL_THREAD, 0,
+                         NULL, NULL, handle, NULL, MHD_OPTION_NOTIFY_COMPLETED, done,
+                         NULL, MHD_OPTION_LISTENING_ADDRESS_REUSE, 1, MHD_OPTION_END);
     if (!d)
         return 1;
     fprintf(stderr, "listening on 127.0.0.1:%u\n",
