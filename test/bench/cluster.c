@@ -10,9 +10,10 @@
 /*
  * make bench-cluster: pods per second through the real kube-scheduler, in turns
  *
- *   none   without an extender: kube-scheduler alone, by the sums of each node
- *   echo   with the least that an extender can be (echo.c)
- *   ours   with gpushare-extender
+ *   none     without an extender: kube-scheduler alone, by the sums of each node
+ *   echo     with the least that an extender can be (echo.c): filter and bind
+ *   echo+    the same, asked to prioritize too, as an extender that chooses nodes has to
+ * be ours     with gpushare-extender
  *
  * For each turn the pods are created while kube-scheduler stands still. Then it is
  * started, and what counts is the time between the Binding of the first tenth of the pods
@@ -25,8 +26,8 @@
 
 enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S = 900 };
 
-static const char *const kinds[] = {"none", "echo", "ours"};
-enum { NONE, ECHO, OURS, KINDS };
+static const char *const kinds[] = {"none", "echo", "echo+", "ours"};
+enum { NONE, ECHO, ECHO_PLUS, OURS, KINDS };
 
 /* Whose processor time is looked at. */
 static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
@@ -140,6 +141,11 @@ static bool all_bound(void)
     return json_array_size(left) == 0;
 }
 
+static bool is_echo(int kind)
+{
+    return kind == ECHO || kind == ECHO_PLUS;
+}
+
 /* -- kube-scheduler's configuration -- */
 
 /* The shipped one, for the server that the turn is about. */
@@ -155,7 +161,7 @@ static void configure(int kind)
             break;
         if (kind == ECHO && (strstr(line, "prioritizeVerb:") || strstr(line, "weight:")))
             continue;
-        if (kind == ECHO && strstr(line, "urlPrefix:"))
+        if (is_echo(kind) && strstr(line, "urlPrefix:"))
             buf_printf(&out, "- urlPrefix: %s\n", b.echo_url);
         else
             buf_printf(&out, "%s\n", line);
@@ -170,7 +176,7 @@ static void configure(int kind)
 
 static pid_t pid_of(int program, int kind)
 {
-    if (program == EXTENDER && kind == ECHO)
+    if (program == EXTENDER && is_echo(kind))
         return b.echo.pid;
     cleanup_free char *name = xasprintf("run/%s.pid", programs[program]);
     cleanup_free char *text = temp_read(cluster.dir, name);
@@ -272,7 +278,7 @@ static void run(int kind, struct turn *turn)
     double before[PROGRAMS] = {0};
     size_t n;
     kit_threads(CREATORS, create_pod, NULL);
-    if (kind == ECHO)
+    if (is_echo(kind))
         start_echo();
     if (kind == OURS) {
         cluster_start("gpushare-extender");
@@ -294,7 +300,7 @@ static void run(int kind, struct turn *turn)
     size_t tenth = n / 10;
     turn->rate = (double)(n - 2 * tenth) / (times[n - 1 - tenth] - times[tenth]);
     check(kind);
-    if (kind == ECHO)
+    if (is_echo(kind))
         program_stop(&b.echo);
     if (kind == OURS)
         cluster_stop("gpushare-extender", "TERM");

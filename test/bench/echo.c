@@ -10,8 +10,8 @@
 
 /*
  * What any scheduler extender costs at the least: a bare libmicrohttpd, a thread per
- * connection, that lets every node pass and, asked to bind, posts the Binding. It knows
- * nothing and checks nothing.
+ * connection, that lets every node pass, likes all of them alike and, asked to bind,
+ * posts the Binding. It knows nothing and checks nothing.
  *
  *   bench-echo API-URL CA CERTIFICATE KEY
  */
@@ -91,8 +91,19 @@ static const char *post_binding(const json_t *args)
     return rc != CURLE_OK ? curl_easy_strerror(rc) : status != 201 ? "not bound" : NULL;
 }
 
+static json_t *scores(const json_t *names)
+{
+    json_t *all = json_array(), *name;
+    size_t i;
+    json_array_foreach(names, i, name)
+        json_array_append_new(all, json_pack("{s:O, s:i}", "Host", name, "Score", 0));
+    return all;
+}
+
 static json_t *reply_to(const char *url, const json_t *args)
 {
+    if (strstr(url, "/prioritize"))
+        return scores(json_object_get(args, "NodeNames"));
     json_t *reply = json_object();
     if (strstr(url, "/bind")) {
         const char *why = post_binding(args);
