@@ -9,10 +9,11 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain placement kube core extender sim
+FOLDERS        := base wire domain gpu placement kube core extender sim
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
+USES_gpu       := base
 USES_placement := domain base
 USES_kube      := wire domain base
 USES_core      := placement domain base
@@ -129,6 +130,14 @@ $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<
+# NVML without a driver: the library as it is, and one of the time before version 2.
+FAKE_NVML := $(B)/fake-nvml/libnvidia-ml.so.1 $(B)/fake-nvml/old/libnvidia-ml.so.1
+$(B)/fake-nvml/%: test/gpu/fake_nvml.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
+		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
+$(filter $(B)/test/gpu/%,$(UNITS)): | $(FAKE_NVML)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \

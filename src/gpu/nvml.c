@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "gpu/nvml_priv.h"
+
+/* What is known of a card of this index. */
+struct slot {
+    void *device; /* as of the last sample; NULL: it could not be opened */
+    bool asked;   /* for its events */
+    bool watched; /* and it tells them */
+    bool known;   /* last is valid: the card as it was when it could be read last */
+    struct gpu_card last;
+};
+
+struct nvml {
+    struct gpu base;
+    char *library;
+    void *handle; /* of dlopen; NULL: not loaded, and nothing of NVML's is held */
+    struct nvml_calls call;
+    void *set; /* of events; NULL: there is none */
+    size_t n_watched;
+    struct slot slots[GPU_MAX_CARDS];
+};
+
+static struct nvml *of(struct gpu *g)
+{
+    return (struct nvml *)(void *)g;
+}
+
+static int fail(struct err *err, const char *what, int rc)
+{
+    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, nvml_words(rc), rc);
+}
+
+static void drop_set(struct nvml *n)
+{
+    if (n->set)
+        n->call.set_free(n->set);
+    n->set = NULL;
+    n->n_watched = 0;
+    for (size_t i = 0; i < GPU_MAX_CARDS; i++)
+        n->slots[i].asked = n->slots[i].watched = false;
+}
+
+/* The library is closed too: after an update of the driver it is another file. */
+static void unload(struct nvml *n)
+{
+    if (!n->handle)
+        return;
+    drop_set(n);
+    n->call.shutdown(); /* an error: it was shut down already, or the driver is gone */
+    dlclose(n->handle);
+    n->handle = NULL;
+    for (size_t i = 0; i < GPU_MAX_CARDS; i++)
+        n->slots[i].device = NULL;
+}
+
+static int load(struct nvml *n, struct err *err)
+{
+    if (n->handle)
+        return 0;
+    void *handle;
+    if (nvml_load(n->library, &handle, &n->call, err))
+        return -1;
+    int rc = n->call.init();
+    if (rc) {
+        dlclose(handle);
+        return fail(err, "initialising", rc);
+    }
+    n->handle = handle;
+    return 0;
+}
+
+static void make_set(struct nvml *n)
+{
+    const struct nvml_calls *c = &n->call;
+    if (!n->set && c->set_create && c->set_free && c->set_wait && c->watch &&
+        c->set_create(&n->set))
+        n->set = NULL;
+}
+
+/* Asks for the events of a card, once per life of the set. What a card does not support
+ * must not be asked for, or it refuses all. (After another refusal the set may be broken,
+ * says nvml.h. Whoever waits finds out.) */
+static void watch(struct nvml *n, struct slot *slot)
+{
+    unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
+    if (!n->set || slot->asked)
+        return;
+    slot->asked = true;
+    if (n->call.event_types && n->call.event_types(slot->device, &has) == NVML_OK)
+        want &= has;
+    slot->watched = want && n->call.watch(slot->device, want, n->set) == NVML_OK;
+    n->n_watched += slot->watched;
+}
+
+/* The card cannot be reached: what does not change is as it was. */
+static void recall(const struct slot *slot, struct gpu_card *card)
+{
+    static const enum gpu_metric lasting[] = {
+        GPU_MINOR,         GPU_MEM_TOTAL,    GPU_CLOCK_GRAPHICS_MAX, GPU_CLOCK_SM_MAX,
+        GPU_CLOCK_MEM_MAX, GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX,     GPU_POWER_LIMIT,
+    };
+    struct gpu_card lost = {.index = card->index, .state = card->state};
+    memcpy(lost.why, card->why, sizeof lost.why);
+    *card = lost;
+    if (!slot->known)
+        return;
+    memcpy(card->uuid, slot->last.uuid, sizeof card->uuid);
+    memcpy(card->model, slot->last.model, sizeof card->model);
+    memcpy(card->bus_id, slot->last.bus_id, sizeof card->bus_id);
+    for (size_t i = 0; i < ARRAY_LEN(lasting); i++)
+        if (gpu_knows(&slot->last, lasting[i]))
+            gpu_set(card, lasting[i], (uint64_t)slot->last.value[lasting[i]]);
+}
+
+static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
+{
+    struct slot *slot = &n->slots[card->index];
+    int rc = n->call.by_index((unsigned)card->index, &slot->device);
+    if (nvml_is_gone(rc))
+        return rc;
+    if (rc) {
+        slot->device = NULL;
+        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_words(rc), rc);
+        return NVML_OK;
+    }
+    rc = nvml_read_card(&n->call, slot->device, a, card);
+    if (rc)
+        return rc;
+    if (card->state != GPU_LOST) {
+        watch(n, slot);
+        slot->last = *card;
+        slot->known = true;
+    }
+    card->events = slot->watched;
+    return NVML_OK;
+}
+
+/* Lost cards get their names back, unless another card has come into their place. */
+static void recall_lost(struct nvml *n, struct gpu_sample *s)
+{
+    for (size_t i = 0; i < s->n_cards; i++) {
+        struct gpu_card *card = &s->cards[i];
+        if (card->state != GPU_LOST)
+            continue;
+        struct slot *slot = &n->slots[i];
+        for (size_t k = 0; k < s->n_cards; k++)
+            if (s->cards[k].state != GPU_LOST && *slot->last.uuid &&
+                !strcmp(s->cards[k].uuid, slot->last.uuid))
+                slot->known = false;
+        recall(slot, card);
+    }
+}
+
+static void read_versions(struct nvml *n, struct gpu_sample *s)
+{
+    char text[NVML_VERSION_TEXT] = {0};
+    int cuda = 0;
+    if (n->call.driver_version && !n->call.driver_version(text, sizeof text))
+        gpu_set_text(s->driver, sizeof s->driver,
+                     (struct span){text, strnlen(text, sizeof text)});
+    if (n->call.cuda_version && !n->call.cuda_version(&cuda) && cuda > 0) {
+        s->cuda_major = cuda / 1000; /* NVML_CUDA_DRIVER_VERSION_MAJOR and _MINOR */
+        s->cuda_minor = cuda % 1000 / 10;
+    }
+}
+
+static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
+{
+    struct nvml *n = of(g);
+    unsigned count = 0;
+    if (load(n, err))
+        return -1;
+    int rc = n->call.count(&count);
+    if (rc) {
+        unload(n);
+        return fail(err, "counting the cards", rc);
+    }
+    if (count > GPU_MAX_CARDS)
+        return err_set(err, ERR_UNAVAILABLE,
+                       "NVML: %u cards; there can be no more than %d", count,
+                       GPU_MAX_CARDS);
+    read_versions(n, s);
+    make_set(n);
+    for (size_t i = count; i < GPU_MAX_CARDS; i++)
+        n->slots[i].device = NULL;
+    s->cards = arena_zalloc(&s->arena, count * sizeof *s->cards);
+    for (s->n_cards = 0; s->n_cards < count; s->n_cards++) {
+        struct gpu_card *card = &s->cards[s->n_cards];
+        card->index = (int32_t)s->n_cards;
+        rc = read_card(n, card, &s->arena);
+        if (rc) {
+            unload(n);
+            return fail(err, "reading a card", rc);
+        }
+    }
+    recall_lost(n, s);
+    gpu_sample_settle(s);
+    return 0;
+}
+
+/* Which card is it? The device may be lost and not answer any more. */
+static void identify(const struct nvml *n, void *device, struct gpu_event *event)
+{
+    for (int32_t i = 0; i < GPU_MAX_CARDS; i++)
+        if (device && n->slots[i].device == device && n->slots[i].known) {
+            event->index = i;
+            memcpy(event->uuid, n->slots[i].last.uuid, sizeof event->uuid);
+        }
+}
+
+static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
+                      struct err *err)
+{
+    struct nvml *n = of(g);
+    struct nvml_event data = {0};
+    if (!n->handle)
+        return err_set(err, ERR_UNAVAILABLE, "NVML: not initialised");
+    if (!n->n_watched)
+        return err_set(err, ERR_UNAVAILABLE, "NVML: no card tells its events");
+    int rc = n->call.set_wait(n->set, &data, timeout_ms > 0 ? (unsigned)timeout_ms : 0);
+    if (rc == NVML_TIMEOUT)
+        return 0;
+    if (rc) {
+        /* Of a set with a lost card, or a broken one, nothing comes any more. The next
+         * sample makes one with the cards that are there. */
+        if (nvml_is_gone(rc))
+            unload(n);
+        else
+            drop_set(n);
+        return fail(err, "waiting for events", rc);
+    }
+    event->kind = data.type == NVML_EVENT_XID          ? GPU_EVENT_XID
+                  : data.type == NVML_EVENT_DOUBLE_BIT ? GPU_EVENT_ECC
+                                                       : GPU_EVENT_NONE;
+    if (event->kind == GPU_EVENT_XID)
+        event->xid = data.data <= INT64_MAX ? (int64_t)data.data : 999;
+    identify(n, data.device, event);
+    return 0;
+}
+
+static void reopen(struct gpu *g)
+{
+    unload(of(g));
+}
+
+static void free_nvml(struct gpu *g)
+{
+    struct nvml *n = of(g);
+    unload(n);
+    free(n->library);
+    free(n);
+}
+
+struct gpu *gpu_nvml_new(const char *library)
+{
+    static const struct gpu_ops ops = {sample, wait_event, reopen, free_nvml};
+    struct nvml *n = xcalloc(1, sizeof *n);
+    n->base.ops = &ops;
+    n->library = xstrdup(library ? library : "libnvidia-ml.so.1");
+    return &n->base;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "gpu/gpu_priv.h"
+
+/*
+ * The part of NVML that we call, declared by ourselves, so that no header or library of
+ * NVIDIA's is needed to build or to start.
+ *
+ * Where the facts come from: nvml.h of the NVML API versions 11, 12 and 13 as
+ * github.com/NVIDIA/go-nvml ships it (v0.11.1-0, v0.12.4-1, v0.13.0-1); the layouts below
+ * are the same in all that have them. Sizes are asserted for x86-64 and arm64, which
+ * agree.
+ *
+ * A function whose meaning changed got a new name with a version at its end; the old name
+ * stays in the library. The macros of nvml.h hide that; dlsym sees it.
+ */
+
+/* nvmlReturn_t */
+enum {
+    NVML_OK = 0,
+    NVML_UNINITIALIZED = 1,
+    NVML_NOT_SUPPORTED = 3,
+    NVML_NO_PERMISSION = 4,
+    NVML_INSUFFICIENT_SIZE = 7,
+    NVML_INSUFFICIENT_POWER = 8,
+    NVML_DRIVER_NOT_LOADED = 9,
+    NVML_TIMEOUT = 10,
+    NVML_IRQ_ISSUE = 11,
+    NVML_FUNCTION_NOT_FOUND = 13,
+    NVML_GPU_IS_LOST = 15,
+    NVML_RESET_REQUIRED = 16,
+    NVML_OPERATING_SYSTEM = 17,
+    NVML_VERSION_MISMATCH = 18, /* of driver and library: NVML_ERROR_LIB_RM_... */
+    NVML_UNKNOWN = 999,
+};
+
+/* Buffers: NVML_DEVICE_UUID_V2_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE (96 each),
+ * NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE (80). */
+enum { NVML_TEXT = 96, NVML_VERSION_TEXT = 80 };
+
+enum { NVML_CLOCK_GRAPHICS = 0, NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 };
+enum { NVML_TEMPERATURE_GPU = 0 };
+enum { NVML_ERRORS_CORRECTED = 0, NVML_ERRORS_UNCORRECTED = 1 };
+enum { NVML_VOLATILE_ECC = 0 };
+enum { NVML_EVENT_DOUBLE_BIT = 0x2, NVML_EVENT_XID = 0x8 };
+enum { NVML_FI_RECOVERY_ACTION = 230 }; /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
+enum { NVML_VALUE_UNSIGNED_INT = 1, NVML_VALUE_SIGNED_INT = 5 };
+
+struct nvml_memory { /* nvmlMemory_t: used counts the driver's reserve */
+    unsigned long long total, free, used;
+};
+
+/* nvmlMemory_v2_t: the first call to tell the reserve. Total is free + used + reserved
+ * (the comments of some nvml.h say that used counts the reserve; no driver that was
+ * looked at does so, and gpu_set_memory copes with both). */
+struct nvml_memory_v2 {
+    unsigned version; /* NVML_MEMORY_V2 */
+    unsigned long long total, reserved, free, used;
+};
+/* NVML_STRUCT_VERSION(Memory, 2): the size, and the version from bit 24 on. */
+#define NVML_MEMORY_V2 ((unsigned)(sizeof(struct nvml_memory_v2) | 2U << 24))
+
+struct nvml_pci { /* nvmlPciInfo_t; before nvmlDeviceGetPciInfo_v3 without bus_id */
+    char bus_id_legacy[16];
+    unsigned domain, bus, device, pci_device_id, pci_subsystem_id;
+    char bus_id[32]; /* "%08X:%02X:%02X.0" */
+};
+
+struct nvml_utilization {
+    unsigned gpu, memory;
+};
+
+struct nvml_process_v1 {
+    unsigned pid;
+    unsigned long long used; /* all ones: not known */
+};
+struct nvml_process_v2 { /* of the calls named _v2 and _v3 */
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+
+struct nvml_event { /* nvmlEventData_t; nvmlEventSetWait fills all but the last two */
+    void *device;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+struct nvml_field { /* nvmlFieldValue_t; `value` is a union of 8 bytes */
+    unsigned id, scope;
+    long long timestamp, latency_us;
+    int type, rc;
+    union {
+        unsigned u;
+        unsigned long long ull;
+    } value;
+};
+
+_Static_assert(sizeof(struct nvml_memory) == 24, "nvmlMemory_t");
+_Static_assert(NVML_MEMORY_V2 == 0x02000028, "nvmlMemory_v2_t");
+_Static_assert(sizeof(struct nvml_pci) == 68, "nvmlPciInfo_t");
+_Static_assert(offsetof(struct nvml_pci, bus_id) == 36, "nvmlPciInfo_t");
+_Static_assert(sizeof(struct nvml_process_v1) == 16, "nvmlProcessInfo_v1_t");
+_Static_assert(sizeof(struct nvml_process_v2) == 24, "nvmlProcessInfo_v2_t");
+_Static_assert(sizeof(struct nvml_event) == 32, "nvmlEventData_t");
+_Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
+
+/* X(member, arguments, the name that is wanted, an older one or NULL, needed). Devices
+ * and sets of events are opaque pointers; all functions return an nvmlReturn_t. */
+#define NVML_CALLS(X)                                                                    \
+    X(init, (void), "nvmlInit_v2", "nvmlInit", true)                                     \
+    X(shutdown, (void), "nvmlShutdown", NULL, true)                                      \
+    X(driver_version, (char *, unsigned), "nvmlSystemGetDriverVersion", NULL, false)     \
+    X(cuda_version, (int *), "nvmlSystemGetCudaDriverVersion_v2",                        \
+      "nvmlSystemGetCudaDriverVersion", false)                                           \
+    X(count, (unsigned *), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount", true)          \
+    X(by_index, (unsigned, void **), "nvmlDeviceGetHandleByIndex_v2",                    \
+      "nvmlDeviceGetHandleByIndex", true)                                                \
+    X(uuid, (void *, char *, unsigned), "nvmlDeviceGetUUID", NULL, false)                \
+    X(name, (void *, char *, unsigned), "nvmlDeviceGetName", NULL, false)                \
+    X(minor, (void *, unsigned *), "nvmlDeviceGetMinorNumber", NULL, false)              \
+    X(pci, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v3", NULL, false)          \
+    X(pci_old, (void *, struct nvml_pci *), "nvmlDeviceGetPciInfo_v2",                   \
+      "nvmlDeviceGetPciInfo", false)                                                     \
+    X(memory, (void *, struct nvml_memory *), "nvmlDeviceGetMemoryInfo", NULL, true)     \
+    X(memory_v2, (void *, struct nvml_memory_v2 *), "nvmlDeviceGetMemoryInfo_v2", NULL,  \
+      false)                                                                             \
+    X(max_clock, (void *, int, unsigned *), "nvmlDeviceGetMaxClockInfo", NULL, false)    \
+    X(clock, (void *, int, unsigned *), "nvmlDeviceGetClockInfo", NULL, false)           \
+    X(pcie_gen, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkGeneration", NULL, false) \
+    X(pcie_width, (void *, unsigned *), "nvmlDeviceGetMaxPcieLinkWidth", NULL, false)    \
+    X(power_limit, (void *, unsigned *), "nvmlDeviceGetPowerManagementLimit", NULL,      \
+      false)                                                                             \
+    X(power, (void *, unsigned *), "nvmlDeviceGetPowerUsage", NULL, false)               \
+    X(utilization, (void *, struct nvml_utilization *), "nvmlDeviceGetUtilizationRates", \
+      NULL, false)                                                                       \
+    X(temperature, (void *, int, unsigned *), "nvmlDeviceGetTemperature", NULL, false)   \
+    X(ecc_errors, (void *, int, int, unsigned long long *),                              \
+      "nvmlDeviceGetTotalEccErrors", NULL, false)                                        \
+    X(pages_pending, (void *, unsigned *), "nvmlDeviceGetRetiredPagesPendingStatus",     \
+      NULL, false)                                                                       \
+    X(remapped_rows, (void *, unsigned *, unsigned *, unsigned *, unsigned *),           \
+      "nvmlDeviceGetRemappedRows", NULL, false)                                          \
+    X(fields, (void *, int, struct nvml_field *), "nvmlDeviceGetFieldValues", NULL,      \
+      false)                                                                             \
+    X(mig_mode, (void *, unsigned *, unsigned *), "nvmlDeviceGetMigMode", NULL, false)   \
+    X(compute, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses_v3",  \
+      "nvmlDeviceGetComputeRunningProcesses_v2", false)                                  \
+    X(graphics, (void *, unsigned *, void *),                                            \
+      "nvmlDeviceGetGraphicsRunningProcesses_v3",                                        \
+      "nvmlDeviceGetGraphicsRunningProcesses_v2", false)                                 \
+    X(compute_v1, (void *, unsigned *, void *), "nvmlDeviceGetComputeRunningProcesses",  \
+      NULL, false)                                                                       \
+    X(graphics_v1, (void *, unsigned *, void *),                                         \
+      "nvmlDeviceGetGraphicsRunningProcesses", NULL, false)                              \
+    X(set_create, (void **), "nvmlEventSetCreate", NULL, false)                          \
+    X(set_free, (void *), "nvmlEventSetFree", NULL, false)                               \
+    X(set_wait, (void *, struct nvml_event *, unsigned), "nvmlEventSetWait_v2",          \
+      "nvmlEventSetWait", false)                                                         \
+    X(event_types, (void *, unsigned long long *), "nvmlDeviceGetSupportedEventTypes",   \
+      NULL, false)                                                                       \
+    X(watch, (void *, unsigned long long, void *), "nvmlDeviceRegisterEvents", NULL,     \
+      false)
+
+#define NVML_MEMBER(member, args, name, older, needed) int(*member) args;
+struct nvml_calls {
+    NVML_CALLS(NVML_MEMBER)
+};
+#undef NVML_MEMBER
+
+/* nvml_load.c */
+
+/* Opens the library and looks its functions up. *handle is for dlclose. */
+int nvml_load(const char *library, void **handle, struct nvml_calls *calls,
+              struct err *err);
+/* What went wrong, in words: "the NVIDIA driver is not loaded". Never NULL. */
+const char *nvml_words(int rc);
+/* Does the code say that the whole library is of no use until it is initialised anew? */
+bool nvml_is_gone(int rc);
+/* Does it say that this card cannot be reached? */
+bool nvml_is_lost(int rc);
+
+/* nvml_card.c */
+
+/* Reads a card. NVML_OK, or a code with which nvml_is_gone is true. */
+int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
+                   struct gpu_card *card);

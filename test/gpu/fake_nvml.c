@@ -1,0 +1,729 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A libnvidia-ml.so.1 without a driver or a card: what is there is written in the file
+ * that FAKE_NVML names, which is read anew at every call. Its declarations are its own,
+ * after nvml.h, so that a mistake in those of src/gpu does not cancel itself out. Built
+ * with FAKE_NVML_OLD it lacks all that came with version 2 of a function or later.
+ *
+ *     driver 535.129.03           the version of the driver
+ *     cuda 12020
+ *     down 9                      every call answers this code: 9 not loaded, 18 mismatch
+ *     card uuid=GPU-0;name=Tesla T4;bus=3b;total=1000;free=900;used=60;reserved=40
+ *     card uuid=GPU-1;open=15;... what opening it answers: 15 lost
+ *     fail nvmlDeviceGetName 999 1    the call answers this code, of card 1 (of all)
+ *     event 7 GPU-0 8 79          number 7: type 8 (XID), data 79; `?` is no card
+ *
+ * The cards are in the order of their index. A number that a card does not have is not
+ * supported by it: minor, clock0 to clock2 and maxclock0 to maxclock2 (graphics, SM,
+ * memory), gen, width, powerlimit, power, util, utilmem, temp, ecc0, ecc1 (corrected,
+ * uncorrected), pages, remap (0 none, 1 pending, 2 failed), recovery, mig, events (mask),
+ * processes=PID:BYTES,PID:BYTES and graphics=... of the same form.
+ *
+ * What a program may not do (use a device or a set of events after a shutdown, free a set
+ * twice) ends it. fake_nvml_held says what it holds.
+ */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_CARDS = 80, MAX_TEXT = 65536 };
+enum {
+    OK = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10,
+    VERSION_MISMATCH = 25,
+};
+
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef struct nvmlEventSet_st *nvmlEventSet_t;
+typedef struct {
+    unsigned long long total, free, used;
+} nvmlMemory_t;
+typedef struct {
+    unsigned int version;
+    unsigned long long total, reserved, free, used;
+} nvmlMemory_v2_t;
+typedef struct {
+    char busIdLegacy[16];
+    unsigned int domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+typedef struct {
+    unsigned int gpu, memory;
+} nvmlUtilization_t;
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+} nvmlProcessInfo_v1_t;
+typedef struct {
+    unsigned int pid;
+    unsigned long long usedGpuMemory;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_v2_t;
+typedef struct {
+    nvmlDevice_t device;
+    unsigned long long eventType, eventData;
+    unsigned int gpuInstanceId, computeInstanceId;
+} nvmlEventData_t;
+typedef struct {
+    unsigned int fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    int valueType, nvmlReturn;
+    union {
+        double d;
+        unsigned int ui;
+        unsigned long long ull;
+    } value;
+} nvmlFieldValue_t;
+_Static_assert(sizeof(nvmlMemory_v2_t) == 40 && sizeof(nvmlPciInfo_t) == 68, "ABI");
+_Static_assert(sizeof(nvmlProcessInfo_v2_t) == 24 && sizeof(nvmlEventData_t) == 32,
+               "ABI");
+_Static_assert(sizeof(nvmlFieldValue_t) == 40, "ABI");
+
+#define EXPORT(type, name, ...)                                                          \
+    type name(__VA_ARGS__);                                                              \
+    __attribute__((visibility("default"))) type name(__VA_ARGS__)
+#define NVML(name, ...) EXPORT(int, name, __VA_ARGS__)
+
+/* A set remembers the number of the last event that it must not tell. */
+struct nvmlEventSet_st {
+    int generation;
+    long told;
+    unsigned long long types[MAX_CARDS];
+};
+
+static struct {
+    int inits;      /* calls of nvmlInit not yet undone */
+    int generation; /* how often it was initialised */
+    int sets;
+    char text[MAX_TEXT];
+} g;
+
+EXPORT(void, fake_nvml_held, int *inits, int *sets)
+{
+    *inits = g.inits;
+    *sets = g.sets;
+}
+
+static void misuse(const char *what)
+{
+    fprintf(stderr, "fake NVML: %s\n", what);
+    abort();
+}
+
+static void read_script(void)
+{
+    const char *path = getenv("FAKE_NVML");
+    FILE *f = path ? fopen(path, "re") : NULL;
+    size_t n = f ? fread(g.text, 1, sizeof g.text - 1, f) : 0;
+    if (f)
+        fclose(f);
+    g.text[n] = '\0';
+    if (!f)
+        strcpy(g.text, "down 9\n");
+}
+
+/* The rest of the n-th line that begins with this word; its length in *len. */
+static const char *line_of(const char *word, int n, size_t *len)
+{
+    size_t w = strlen(word);
+    for (const char *p = g.text; *p;) {
+        size_t k = strcspn(p, "\n");
+        if (k > w && !strncmp(p, word, w) && p[w] == ' ' && n-- == 0) {
+            *len = k - w - 1;
+            return p + w + 1;
+        }
+        p += k + (p[k] == '\n');
+    }
+    return NULL;
+}
+
+/* What the script has a call answer instead of what it does. index -1: no card. */
+static int scripted(const char *function, int index)
+{
+    size_t len;
+    const char *p;
+    read_script();
+    if ((p = line_of("down", 0, &len)))
+        return atoi(p);
+    for (int i = 0; (p = line_of("fail", i, &len)); i++) {
+        char line[128] = "", name[64];
+        int code, of = -1;
+        memcpy(line, p, len < sizeof line - 1 ? len : sizeof line - 1);
+        if (sscanf(line, "%63s %d %d", name, &code, &of) < 2)
+            misuse("a bad line `fail`");
+        if (!strcmp(name, function) && (of < 0 || of == index))
+            return code;
+    }
+    return OK;
+}
+
+static int trouble(const char *function, int index)
+{
+    int rc = scripted(function, index);
+    return rc ? rc : g.inits == 0 ? UNINITIALIZED : OK;
+}
+
+/* A handle is no address: its generation and the index, so that an old one is seen. */
+static nvmlDevice_t handle_of(int index)
+{
+    return (nvmlDevice_t)(size_t)((g.generation << 16) | (index << 4) | 8);
+}
+
+static int index_of(nvmlDevice_t device)
+{
+    size_t v = (size_t)device;
+    if ((int)(v >> 16) != g.generation || (v & 15) != 8)
+        misuse("a device of another life");
+    return (int)(v >> 4 & 0xfff);
+}
+
+static const char *value_of(int index, const char *key, size_t *len)
+{
+    size_t n, k = strlen(key);
+    const char *p = line_of("card", index, &n);
+    while (p && n) {
+        const char *semicolon = memchr(p, ';', n);
+        size_t item = semicolon ? (size_t)(semicolon - p) : n;
+        if (item > k && !strncmp(p, key, k) && p[k] == '=') {
+            *len = item - k - 1;
+            return p + k + 1;
+        }
+        item += semicolon != NULL;
+        p += item;
+        n -= item;
+    }
+    return NULL;
+}
+
+static bool number(int index, const char *key, unsigned long long *out)
+{
+    size_t len;
+    const char *p = value_of(index, key, &len);
+    if (p)
+        *out = strtoull(p, NULL, 0);
+    return p != NULL;
+}
+
+static int get_unsigned(const char *function, nvmlDevice_t device, const char *key,
+                        unsigned int *out)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    unsigned long long v;
+    if (rc)
+        return rc;
+    if (!number(index, key, &v))
+        return NOT_SUPPORTED;
+    *out = (unsigned)v;
+    return OK;
+}
+
+static int get_text(const char *function, nvmlDevice_t device, const char *key, char *out,
+                    unsigned int size)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    size_t len;
+    const char *p = value_of(index, key, &len);
+    if (rc)
+        return rc;
+    if (!p)
+        return NOT_SUPPORTED;
+    if (len >= size)
+        return INSUFFICIENT_SIZE;
+    memcpy(out, p, len);
+    out[len] = '\0';
+    return OK;
+}
+
+static int init(const char *function)
+{
+    int rc = scripted(function, -1);
+    if (!rc && g.inits++ == 0)
+        g.generation++;
+    return rc;
+}
+
+NVML(nvmlInit, void)
+{
+    return init(__func__);
+}
+
+NVML(nvmlShutdown, void)
+{
+    if (g.inits == 0)
+        return UNINITIALIZED;
+    if (--g.inits == 0 && g.sets)
+        misuse("shut down with a set of events");
+    return OK;
+}
+
+NVML(nvmlSystemGetDriverVersion, char *out, unsigned int size)
+{
+    size_t len;
+    int rc = trouble(__func__, -1);
+    const char *p = line_of("driver", 0, &len);
+    if (rc)
+        return rc;
+    if (!p)
+        return NOT_SUPPORTED;
+    if (len >= size)
+        return INSUFFICIENT_SIZE;
+    memcpy(out, p, len);
+    out[len] = '\0';
+    return OK;
+}
+
+NVML(nvmlSystemGetCudaDriverVersion, int *out)
+{
+    size_t len;
+    int rc = trouble(__func__, -1);
+    const char *p = line_of("cuda", 0, &len);
+    if (!rc && p)
+        *out = atoi(p);
+    return rc ? rc : p ? OK : NOT_SUPPORTED;
+}
+
+static int count(const char *function, unsigned int *out)
+{
+    size_t len;
+    int rc = trouble(function, -1);
+    if (rc)
+        return rc;
+    for (*out = 0; line_of("card", (int)*out, &len);)
+        ++*out;
+    return OK;
+}
+
+NVML(nvmlDeviceGetCount, unsigned int *out)
+{
+    return count(__func__, out);
+}
+
+static int by_index(const char *function, unsigned int index, nvmlDevice_t *out)
+{
+    size_t len;
+    unsigned long long code;
+    int rc = trouble(function, (int)index);
+    if (rc)
+        return rc;
+    if (index >= MAX_CARDS || !line_of("card", (int)index, &len))
+        return INVALID_ARGUMENT;
+    if (number((int)index, "open", &code) && code)
+        return (int)code;
+    *out = handle_of((int)index);
+    return OK;
+}
+
+NVML(nvmlDeviceGetHandleByIndex, unsigned int index, nvmlDevice_t *out)
+{
+    return by_index(__func__, index, out);
+}
+
+NVML(nvmlDeviceGetUUID, nvmlDevice_t device, char *out, unsigned int size)
+{
+    return get_text(__func__, device, "uuid", out, size);
+}
+
+NVML(nvmlDeviceGetName, nvmlDevice_t device, char *out, unsigned int size)
+{
+    return get_text(__func__, device, "name", out, size);
+}
+
+NVML(nvmlDeviceGetMinorNumber, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "minor", out);
+}
+
+/* The older ones leave 16 bytes of their own where the new one begins busId. */
+static int pci(const char *function, nvmlDevice_t device, nvmlPciInfo_t *out, bool v3)
+{
+    unsigned int bus = 0;
+    size_t len;
+    int rc = get_unsigned(function, device, "minor", &bus);
+    const char *p = value_of(index_of(device), "bus", &len);
+    if (rc && rc != NOT_SUPPORTED)
+        return rc;
+    if (!p)
+        return NOT_SUPPORTED;
+    bus = (unsigned)strtoul(p, NULL, 16);
+    memset(out, 0xa5, v3 ? sizeof *out : 52);
+    out->domain = 0;
+    out->bus = bus & 0xff;
+    out->device = 0;
+    snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", bus & 0xff);
+    if (v3)
+        snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", bus & 0xff);
+    return OK;
+}
+
+NVML(nvmlDeviceGetPciInfo, nvmlDevice_t device, nvmlPciInfo_t *out)
+{
+    return pci(__func__, device, out, false);
+}
+
+static int memory(const char *function, nvmlDevice_t device, nvmlMemory_v2_t *m)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    *m = (nvmlMemory_v2_t){0};
+    if (rc)
+        return rc;
+    if (!number(index, "total", &m->total))
+        return NOT_SUPPORTED;
+    number(index, "free", &m->free);
+    number(index, "used", &m->used);
+    number(index, "reserved", &m->reserved);
+    return OK;
+}
+
+NVML(nvmlDeviceGetMemoryInfo, nvmlDevice_t device, nvmlMemory_t *out)
+{
+    nvmlMemory_v2_t m;
+    int rc = memory(__func__, device, &m);
+    *out = (nvmlMemory_t){m.total, m.free, m.used + m.reserved};
+    return rc;
+}
+
+/* clock0, maxclock2: the number behind the name says which. */
+static int get_numbered(const char *function, nvmlDevice_t device, const char *name,
+                        int which, unsigned int *out)
+{
+    char key[32];
+    snprintf(key, sizeof key, "%s%d", name, which);
+    return get_unsigned(function, device, key, out);
+}
+
+NVML(nvmlDeviceGetMaxClockInfo, nvmlDevice_t device, int type, unsigned int *out)
+{
+    return get_numbered(__func__, device, "maxclock", type, out);
+}
+
+NVML(nvmlDeviceGetClockInfo, nvmlDevice_t device, int type, unsigned int *out)
+{
+    return get_numbered(__func__, device, "clock", type, out);
+}
+
+NVML(nvmlDeviceGetMaxPcieLinkGeneration, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "gen", out);
+}
+
+NVML(nvmlDeviceGetMaxPcieLinkWidth, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "width", out);
+}
+
+NVML(nvmlDeviceGetPowerManagementLimit, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "powerlimit", out);
+}
+
+NVML(nvmlDeviceGetPowerUsage, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "power", out);
+}
+
+NVML(nvmlDeviceGetUtilizationRates, nvmlDevice_t device, nvmlUtilization_t *out)
+{
+    int rc = get_unsigned(__func__, device, "util", &out->gpu);
+    return rc ? rc : get_unsigned(__func__, device, "utilmem", &out->memory);
+}
+
+NVML(nvmlDeviceGetTemperature, nvmlDevice_t device, int sensor, unsigned int *out)
+{
+    return sensor ? INVALID_ARGUMENT : get_unsigned(__func__, device, "temp", out);
+}
+
+NVML(nvmlDeviceGetTotalEccErrors, nvmlDevice_t device, int type, int counter,
+     unsigned long long *out)
+{
+    unsigned int v = 0;
+    if (counter != 0)
+        return INVALID_ARGUMENT;
+    int rc = get_numbered(__func__, device, "ecc", type, &v);
+    *out = v;
+    return rc;
+}
+
+NVML(nvmlDeviceGetRetiredPagesPendingStatus, nvmlDevice_t device, unsigned int *out)
+{
+    return get_unsigned(__func__, device, "pages", out);
+}
+
+struct processes {
+    struct {
+        unsigned int pid;
+        unsigned long long bytes;
+    } p[4096];
+    unsigned n;
+};
+
+/* "PID:BYTES,PID:BYTES"; BYTES may be -1. */
+static int processes(const char *function, nvmlDevice_t device, const char *key,
+                     unsigned int *n, struct processes *list)
+{
+    int index = index_of(device), rc = trouble(function, index);
+    size_t len;
+    const char *p = value_of(index, key, &len), *end = p ? p + len : NULL;
+    list->n = 0;
+    if (rc)
+        return rc;
+    if (!p)
+        return NOT_SUPPORTED;
+    while (p < end) {
+        char *next;
+        list->p[list->n].pid = (unsigned)strtoul(p, &next, 10);
+        list->p[list->n++].bytes = strtoull(next + 1, &next, 10);
+        p = next + 1;
+    }
+    rc = list->n > *n ? INSUFFICIENT_SIZE : OK;
+    *n = list->n;
+    return rc;
+}
+
+static int processes_v1(const char *function, nvmlDevice_t device, const char *key,
+                        unsigned int *n, nvmlProcessInfo_v1_t *out)
+{
+    static struct processes list;
+    int rc = processes(function, device, key, n, &list);
+    for (unsigned i = 0; !rc && i < list.n; i++)
+        out[i] = (nvmlProcessInfo_v1_t){list.p[i].pid, list.p[i].bytes};
+    return rc;
+}
+
+NVML(nvmlDeviceGetComputeRunningProcesses, nvmlDevice_t device, unsigned int *n,
+     nvmlProcessInfo_v1_t *out)
+{
+    return processes_v1(__func__, device, "processes", n, out);
+}
+
+NVML(nvmlDeviceGetGraphicsRunningProcesses, nvmlDevice_t device, unsigned int *n,
+     nvmlProcessInfo_v1_t *out)
+{
+    return processes_v1(__func__, device, "graphics", n, out);
+}
+
+/* The highest number of an event of the script, or the next one above `above` that the
+ * set has asked for. */
+static long next_event(const struct nvmlEventSet_st *set, nvmlEventData_t *out)
+{
+    size_t len;
+    const char *p;
+    long best = -1;
+    for (int i = 0; (p = line_of("event", i, &len)); i++) {
+        char uuid[96];
+        long id;
+        unsigned long long type, data;
+        if (sscanf(p, "%ld %95s %llu %llu", &id, uuid, &type, &data) != 4)
+            misuse("a bad line `event`");
+        if (!out) {
+            best = id > best ? id : best;
+            continue;
+        }
+        if (id <= set->told || (best >= 0 && id >= best))
+            continue;
+        int index = -1;
+        size_t n;
+        for (int k = 0; k < MAX_CARDS && index < 0; k++) {
+            const char *u = value_of(k, "uuid", &n);
+            if (u && n == strlen(uuid) && !strncmp(u, uuid, n))
+                index = k;
+        }
+        if (index >= 0 && !(set->types[index] & type))
+            continue;
+        best = id;
+        out->device = index >= 0 ? handle_of(index) : NULL;
+        out->eventType = type;
+        out->eventData = data;
+    }
+    return best;
+}
+
+NVML(nvmlEventSetCreate, nvmlEventSet_t *out)
+{
+    int rc = trouble(__func__, -1);
+    if (rc)
+        return rc;
+    *out = calloc(1, sizeof **out);
+    (*out)->generation = g.generation;
+    (*out)->told = next_event(*out, NULL);
+    g.sets++;
+    return OK;
+}
+
+static void check_set(nvmlEventSet_t set)
+{
+    if (!set || set->generation != g.generation)
+        misuse("a set of events of another life");
+}
+
+/* Works whatever the driver does, as freeing does. */
+NVML(nvmlEventSetFree, nvmlEventSet_t set)
+{
+    check_set(set);
+    set->generation = 0;
+    free(set);
+    g.sets--;
+    return OK;
+}
+
+NVML(nvmlDeviceGetSupportedEventTypes, nvmlDevice_t device, unsigned long long *out)
+{
+    int index = index_of(device), rc = trouble(__func__, index);
+    *out = 0;
+    if (!rc)
+        number(index, "events", out);
+    return rc;
+}
+
+NVML(nvmlDeviceRegisterEvents, nvmlDevice_t device, unsigned long long types,
+     nvmlEventSet_t set)
+{
+    int index = index_of(device), rc = trouble(__func__, index);
+    unsigned long long has = 0;
+    check_set(set);
+    if (rc)
+        return rc;
+    number(index, "events", &has);
+    if (types & ~has)
+        return NOT_SUPPORTED;
+    set->types[index] |= types;
+    return OK;
+}
+
+static int wait_set(const char *function, nvmlEventSet_t set, nvmlEventData_t *out,
+                    unsigned int timeout_ms)
+{
+    const struct timespec pause = {0, 5000000};
+    check_set(set);
+    for (unsigned waited = 0;; waited += 5) {
+        int rc = trouble(function, -1);
+        long id = rc ? -1 : next_event(set, out);
+        if (rc)
+            return rc;
+        if (id >= 0) {
+            set->told = id;
+            return OK;
+        }
+        if (waited >= timeout_ms)
+            return TIMEOUT;
+        nanosleep(&pause, NULL);
+    }
+}
+
+NVML(nvmlEventSetWait, nvmlEventSet_t set, nvmlEventData_t *out, unsigned int timeout_ms)
+{
+    return wait_set(__func__, set, out, timeout_ms);
+}
+
+#ifndef FAKE_NVML_OLD
+
+NVML(nvmlInit_v2, void)
+{
+    return init(__func__);
+}
+
+NVML(nvmlSystemGetCudaDriverVersion_v2, int *out)
+{
+    return nvmlSystemGetCudaDriverVersion(out);
+}
+
+NVML(nvmlDeviceGetCount_v2, unsigned int *out)
+{
+    return count(__func__, out);
+}
+
+NVML(nvmlDeviceGetHandleByIndex_v2, unsigned int index, nvmlDevice_t *out)
+{
+    return by_index(__func__, index, out);
+}
+
+NVML(nvmlDeviceGetPciInfo_v2, nvmlDevice_t device, nvmlPciInfo_t *out)
+{
+    return pci(__func__, device, out, false);
+}
+
+NVML(nvmlDeviceGetPciInfo_v3, nvmlDevice_t device, nvmlPciInfo_t *out)
+{
+    return pci(__func__, device, out, true);
+}
+
+NVML(nvmlDeviceGetMemoryInfo_v2, nvmlDevice_t device, nvmlMemory_v2_t *out)
+{
+    nvmlMemory_v2_t m;
+    if (out->version != 0x02000028)
+        return VERSION_MISMATCH;
+    int rc = memory(__func__, device, &m);
+    m.version = out->version;
+    *out = m;
+    return rc;
+}
+
+NVML(nvmlDeviceGetRemappedRows, nvmlDevice_t device, unsigned int *corrected,
+     unsigned int *uncorrected, unsigned int *pending, unsigned int *failed)
+{
+    unsigned int v = 0;
+    int rc = get_unsigned(__func__, device, "remap", &v);
+    *corrected = *uncorrected = 0;
+    *pending = v == 1;
+    *failed = v == 2;
+    return rc;
+}
+
+NVML(nvmlDeviceGetFieldValues, nvmlDevice_t device, int n, nvmlFieldValue_t *values)
+{
+    int rc = trouble(__func__, index_of(device));
+    for (int i = 0; !rc && i < n; i++) {
+        unsigned int v = 0;
+        values[i].nvmlReturn = values[i].fieldId == 230
+                                   ? get_unsigned(__func__, device, "recovery", &v)
+                                   : NOT_SUPPORTED;
+        values[i].valueType = 1;
+        values[i].value.ui = v;
+    }
+    return rc;
+}
+
+NVML(nvmlDeviceGetMigMode, nvmlDevice_t device, unsigned int *mode, unsigned int *next)
+{
+    int rc = get_unsigned(__func__, device, "mig", mode);
+    *next = *mode;
+    return rc;
+}
+
+static int processes_v2(const char *function, nvmlDevice_t device, const char *key,
+                        unsigned int *n, nvmlProcessInfo_v2_t *out)
+{
+    static struct processes list;
+    int rc = processes(function, device, key, n, &list);
+    for (unsigned i = 0; !rc && i < list.n; i++)
+        out[i] = (nvmlProcessInfo_v2_t){list.p[i].pid, list.p[i].bytes, ~0u, ~0u};
+    return rc;
+}
+
+NVML(nvmlDeviceGetComputeRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
+     nvmlProcessInfo_v2_t *out)
+{
+    return processes_v2(__func__, device, "processes", n, out);
+}
+
+NVML(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlDevice_t device, unsigned int *n,
+     nvmlProcessInfo_v2_t *out)
+{
+    return processes_v2(__func__, device, "graphics", n, out);
+}
+
+NVML(nvmlEventSetWait_v2, nvmlEventSet_t set, nvmlEventData_t *out,
+     unsigned int timeout_ms)
+{
+    return wait_set(__func__, set, out, timeout_ms);
+}
+
+#endif
