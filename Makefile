@@ -141,7 +141,7 @@ $(filter $(B)/test/gpu/%,$(UNITS)): | $(FAKE_NVML)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
-                  $(B)/lib/sim.a $(call archives,extender)
+                  $(B)/lib/sim.a $(B)/lib/gpu.a $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
 		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)

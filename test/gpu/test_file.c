@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "gpu/rig.h"
+
+#include <pthread.h>
+
+static void write_cards(const char *text)
+{
+    cleanup_free char *copy = xstrdup(text);
+    for (char *p = copy; *p; p++)
+        if (*p == '\'')
+            *p = '"';
+    temp_write(dir, "cards", copy);
+}
+
+static void open_cards(const char *text)
+{
+    cleanup_free char *path = temp_path(dir, "cards");
+    write_cards(text);
+    gpu = gpu_file_new(path);
+}
+
+static void refused(const char *text, const char *words)
+{
+    write_cards(text);
+    err = (struct err){0};
+    ck_assert_msg(gpu_sample(gpu, &sample, &err) == -1, "taken: %s", text);
+    ck_assert_int_eq(err.code, ERR_INVALID);
+    ck_assert_has(err.msg, "/cards: ");
+    ck_assert_has(err.msg, words);
+    ck_assert_uint_eq(sample.n_cards, 0);
+}
+
+START_TEST(cards_are_read_from_a_file)
+{
+    open_cards(
+        "{'driverVersion':'535.129.03','cudaVersion':'12.2','cards':["
+        "{'index':3,'uuid':'GPU-3','model':'Tesla T4','busId':'00000000:3B:00.0',"
+        "'memoryTotal':1000,'memoryUsed':100,'memoryReserved':40,'pcieWidthMax':16,"
+        "'processes':[{'pid':9,'bytes':5},{'pid':8}],'colour':'red'},"
+        "{'uuid':'GPU-1','memoryTotal':1000,'memoryFree':1000,'remapFailed':1}]}");
+    rig_sample();
+    ck_assert_str_eq(sample.driver, "535.129.03");
+    ck_assert_int_eq(sample.cuda_minor, 2);
+    ck_assert_uint_eq(sample.n_cards, 2);
+    const struct gpu_card *c = &sample.cards[0];
+    ck_assert_int_eq(c->index, 1);
+    ck_assert_int_eq(c->state, GPU_ECC);
+    ck_assert(!gpu_knows(c, GPU_MEM_USED) && !c->processes_known);
+    c = &sample.cards[1];
+    ck_assert_int_eq(c->index, 3);
+    ck_assert_int_eq(c->state, GPU_OK);
+    ck_assert_str_eq(c->model, "Tesla T4");
+    ck_assert_int_eq(gpu_value(c, GPU_MEM_FREE, -1), 860);
+    ck_assert_int_eq(gpu_value(c, GPU_MEM_USED, -1), 100);
+    ck_assert_int_eq(gpu_value(c, GPU_PCIE_WIDTH_MAX, -1), 16);
+    ck_assert_int_eq(gpu_value(c, GPU_TEMPERATURE, -1), -1);
+    ck_assert_uint_eq(c->n_processes, 2);
+    ck_assert_int_eq(c->processes[0].pid, 8);
+    ck_assert_int_eq(c->processes[0].bytes, -1);
+    ck_assert_int_eq(c->processes[1].bytes, 5);
+}
+END_TEST
+
+START_TEST(the_file_may_say_the_state_and_change)
+{
+    open_cards("{'cards':[{'state':'lost','why':'on purpose','remapFailed':1},"
+               "{'state':'ok','remapFailed':1,'memoryTotal':1},{'state':'mig'},{}]}");
+    rig_sample();
+    ck_assert_int_eq(sample.cards[0].state, GPU_LOST);
+    ck_assert_str_eq(sample.cards[0].why, "on purpose");
+    ck_assert_int_eq(sample.cards[1].state, GPU_OK);
+    ck_assert_str_eq(sample.cards[1].why, "");
+    ck_assert_str_eq(sample.cards[2].why, "the file says so");
+    ck_assert_int_eq(sample.cards[3].state, GPU_UNREADABLE);
+    write_cards("{'cards':null}");
+    rig_sample();
+    ck_assert_uint_eq(sample.n_cards, 0);
+    write_cards("{'error':'the driver is away','cards':[{}]}");
+    ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_has(err.msg, "/cards: the driver is away");
+    temp_remove(dir, "cards");
+    ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    write_cards("{'cards':[{'memoryTotal':7}]}");
+    rig_sample();
+    ck_assert_uint_eq(sample.n_cards, 1);
+}
+END_TEST
+
+START_TEST(a_bad_file_is_refused_and_the_error_says_where)
+{
+    open_cards("{}");
+    rig_sample();
+    refused("", "");
+    refused("{'cards':[{'memoryTotal':1}", "");
+    refused("[]", "the file");
+    refused("{'cards':{}}", "cards");
+    refused("{'cards':[7]}", "cards[]");
+    refused("{'cards':[{'index':64}]}", "cards[].index: is no index of a card");
+    refused("{'cards':[{'index':-1}]}", "cards[].index: is no index of a card");
+    refused("{'cards':[{'index':0},{'index':0}]}", "cards[].index: comes twice");
+    refused("{'cards':[{'index':1},{}]}", "cards[].index: comes twice");
+    refused("{'cards':[{'uuid':'a,b'}]}", "cards[].uuid: is no uuid");
+    refused("{'cards':[{'uuid':7}]}", "cards[].uuid");
+    refused("{'cards':[{'state':'fine'}]}", "cards[].state: is none of ok");
+    refused("{'cards':[{'memoryTotal':-1}]}", "memoryTotal: is negative or too large");
+    refused("{'cards':[{'temperature':2305843009213693952}]}",
+            "temperature: is negative or too large");
+    refused("{'cards':[{'clockSm':1.5}]}", "clockSm");
+    refused("{'cards':[{'processes':[{'bytes':1}]}]}", "cards[].processes[].pid");
+    refused("{'cards':[{'processes':[{'pid':1,'bytes':-2}]}]}",
+            "cards[].processes[].bytes");
+    refused("{'cudaVersion':'12'}", "cudaVersion: is not like");
+    refused("{'events':[{'xid':7}]}", "events[].id: is missing");
+    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: comes twice");
+    refused("{'events':[{'id':7,'xid':-3}]}", "events[].xid: is negative");
+    cleanup_buf struct buf many = {0};
+    buf_adds(&many, "{'cards':[");
+    for (int i = 0; i <= GPU_MAX_CARDS; i++)
+        buf_printf(&many, "%s{'index':%d}", i ? "," : "", i % GPU_MAX_CARDS);
+    buf_adds(&many, "]}");
+    refused(many.p, "cards: has more than 64 cards");
+    buf_clear(&many);
+    buf_adds(&many, "{'events':[");
+    for (int i = 0; i <= 1024; i++)
+        buf_printf(&many, "%s{'id':%d}", i ? "," : "", i);
+    buf_adds(&many, "]}");
+    refused(many.p, "events: has more than 1024 events");
+}
+END_TEST
+
+START_TEST(what_is_written_can_be_read)
+{
+    cleanup_buf struct buf once = {0}, twice = {0};
+    open_cards("{'driverVersion':'1','cudaVersion':'13.0','cards':["
+               "{'index':1,'uuid':'GPU-1','model':'a \\\"b\\\" \\\\ \\u00e4','busId':'x',"
+               "'memoryTotal':9,'memoryFree':5,'memoryUsed':4,'memoryReserved':1,"
+               "'temperature':0,'processes':[{'pid':1,'bytes':2},{'pid':3}]},"
+               "{'state':'lost','why':'w','minor':3,'index':0,'processes':[]}]}");
+    rig_sample();
+    gpu_sample_write(&once, &sample);
+    temp_write(dir, "cards", once.p);
+    rig_sample();
+    gpu_sample_write(&twice, &sample);
+    ck_assert_str_eq(once.p, twice.p);
+    ck_assert_str_eq(
+        once.p,
+        "{\"driverVersion\":\"1\",\"cudaVersion\":\"13.0\",\n \"cards\":[\n"
+        "  {\"index\":0,\"state\":\"lost\",\"why\":\"w\",\"minor\":3,\"processes\":[]},\n"
+        "  {\"index\":1,\"uuid\":\"GPU-1\",\"model\":\"a \\\"b\\\" \\\\ \xc3\xa4\","
+        "\"busId\":\"x\",\"state\":\"ok\",\"memoryTotal\":9,\"memoryFree\":5,"
+        "\"memoryUsed\":3,\"memoryReserved\":1,\"temperature\":0,"
+        "\"processes\":[{\"pid\":1,\"bytes\":2},{\"pid\":3,\"bytes\":-1}]}]}\n");
+}
+END_TEST
+
+START_TEST(events_come_out_of_the_file_once)
+{
+    struct gpu_event event;
+    open_cards("{'cards':[{'uuid':'GPU-0'}],'events':[{'id':4,'xid':79}]}");
+    ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    rig_sample();
+    ck_assert_done(gpu_wait(gpu, 1, &event, &err), err);
+    ck_assert_int_eq(event.kind, GPU_EVENT_NONE);
+    write_cards("{'cards':[{},{'uuid':'GPU-0'}],'events':["
+                "{'id':7,'uuid':'GPU-9'},{'id':5,'xid':31,'uuid':'GPU-0'},{'id':3}]}");
+    ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
+    ck_assert_int_eq(event.kind, GPU_EVENT_XID);
+    ck_assert_int_eq(event.xid, 31);
+    ck_assert_str_eq(event.uuid, "GPU-0");
+    ck_assert_int_eq(event.index, 1);
+    gpu_reopen(gpu);
+    ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
+    ck_assert_int_eq(event.kind, GPU_EVENT_ECC);
+    ck_assert_str_eq(event.uuid, "GPU-9");
+    ck_assert_int_eq(event.index, -1);
+    write_cards("{'events':[{'id':9},{'id':8}]");
+    ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
+    ck_assert_int_eq(err.code, ERR_INVALID);
+}
+END_TEST
+
+static void *write_later(void *unused)
+{
+    (void)unused;
+    write_cards("{'events':[{'id':1,'xid':48}]}");
+    return NULL;
+}
+
+START_TEST(an_event_ends_the_waiting)
+{
+    struct gpu_event event;
+    pthread_t writer;
+    open_cards("{}");
+    rig_sample();
+    ck_assert_int_eq(pthread_create(&writer, NULL, write_later, NULL), 0);
+    ck_assert_done(gpu_wait(gpu, 50000, &event, &err), err);
+    ck_assert_int_eq(event.xid, 48);
+    pthread_join(writer, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        cards_are_read_from_a_file,       the_file_may_say_the_state_and_change,
+        what_is_written_can_be_read,      a_bad_file_is_refused_and_the_error_says_where,
+        events_come_out_of_the_file_once, an_event_ends_the_waiting};
+    return unit_run_with("file", tests, ARRAY_LEN(tests), 60,
+                         &(struct unit_fixtures){.begin = rig_begin, .end = rig_end});
+}
