@@ -186,6 +186,7 @@ static void scv_copy(struct ledger_node_facts *f, const struct scv *scv)
         struct scv_card *card = &f->scv_cards[i];
         *card = scv->cards[i];
         card->health = (struct span){0}; /* `healthy` says it */
+        card->extra = NULL;
         card->model.p = at;
         at += card->model.n;
         card->uuid.p = at;

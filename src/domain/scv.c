@@ -1,49 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/scv.h"
 
+#include <stdlib.h>
+
 #include "base/clock.h"
+#include "base/mem.h"
 
 enum {
     ID_MAX = 65535,
 };
 static const int64_t mib_max = (int64_t)1 << 40;
 
-static void read_mib(struct jread *j, const char *where, int64_t *out)
+/* Leaves *out alone for null. True when a number stood there. */
+static bool read_number(struct jread *j, const char *where, int64_t most, const char *why,
+                        int64_t *out)
 {
     int64_t v = 0;
     if (!jread_i64(j, where, &v))
-        return;
-    if (v < 0 || v > mib_max)
-        jread_fail(j, where, "is no size of a card");
+        return false;
+    if (v < 0 || v > most)
+        jread_fail(j, where, why);
     else
         *out = v;
+    return true;
 }
 
-static void read_card(struct jread *j, struct arena *a, struct scv_card *card)
+static bool read_mib(struct jread *j, const char *where, int64_t *out)
+{
+    return read_number(j, where, mib_max, "is no size of a card", out);
+}
+
+static void read_temperature(struct jread *j, struct scv_extra *x)
+{
+    x->has_temperature = jread_i64(j, "status.cardList[].temperature", &x->temperature);
+    if (x->temperature < -1000 || x->temperature > 1000)
+        jread_fail(j, "status.cardList[].temperature", "is no temperature");
+}
+
+/* False when the key is none of these; its value was not read then. */
+static bool read_extra(struct jread *j, struct jread_str key, struct arena *a,
+                       struct scv_extra *x)
+{
+    static const char why[] = "is negative or too large";
+    if (jread_key_is(key, "busId"))
+        jread_text(j, "status.cardList[].busId", a, &x->bus_id);
+    else if (jread_key_is(key, "power"))
+        read_number(j, "status.cardList[].power", mib_max, why, &x->power_w);
+    else if (jread_key_is(key, "clock"))
+        read_number(j, "status.cardList[].clock", mib_max, why, &x->clock_mhz);
+    else if (jread_key_is(key, "core"))
+        read_number(j, "status.cardList[].core", mib_max, why, &x->core_mhz);
+    else if (jread_key_is(key, "bandwidth"))
+        read_number(j, "status.cardList[].bandwidth", mib_max, why, &x->bandwidth);
+    else if (jread_key_is(key, "utilization"))
+        x->has_utilization = read_number(j, "status.cardList[].utilization", 100,
+                                         "is no percentage", &x->utilization);
+    else if (jread_key_is(key, "temperature"))
+        read_temperature(j, x);
+    else
+        return false;
+    return true;
+}
+
+static void read_card(struct jread *j, struct arena *a, bool all, struct scv_card *card)
 {
     struct jread_str key;
     int64_t id = 0;
-    *card = (struct scv_card){0};
+    *card = (struct scv_card){.extra = all ? arena_zalloc(a, sizeof *card->extra) : NULL};
     jread_object(j, "status.cardList[]");
     while (jread_member(j, &key)) {
-        if (jread_key_is(key, "id")) {
+        if (jread_key_is(key, "id"))
             jread_i64(j, "status.cardList[].id", &id);
-        } else if (jread_key_is(key, "health")) {
+        else if (jread_key_is(key, "health"))
             jread_text(j, "status.cardList[].health", a, &card->health);
-        } else if (jread_key_is(key, "model")) {
+        else if (jread_key_is(key, "model"))
             jread_text(j, "status.cardList[].model", a, &card->model);
-        } else if (jread_key_is(key, "uuid")) {
+        else if (jread_key_is(key, "uuid"))
             jread_text(j, "status.cardList[].uuid", a, &card->uuid);
-        } else if (jread_key_is(key, "totalMemory")) {
+        else if (jread_key_is(key, "totalMemory"))
             read_mib(j, "status.cardList[].totalMemory", &card->total_mib);
-        } else if (jread_key_is(key, "freeMemory")) {
+        else if (jread_key_is(key, "freeMemory"))
             read_mib(j, "status.cardList[].freeMemory", &card->free_mib);
-        } else if (jread_key_is(key, "usedMemory")) {
-            card->has_used = jread_peek(j) == JREAD_NUMBER;
-            read_mib(j, "status.cardList[].usedMemory", &card->used_mib);
-        } else {
+        else if (jread_key_is(key, "usedMemory"))
+            card->has_used = read_mib(j, "status.cardList[].usedMemory", &card->used_mib);
+        else if (!all || !read_extra(j, key, a, card->extra))
             jread_skip(j);
-        }
     }
     if (id < 0 || id > ID_MAX)
         jread_fail(j, "status.cardList[].id", "is no index of a card");
@@ -67,14 +108,14 @@ static void insert_card(struct jread *j, struct scv *scv, const struct scv_card 
     scv->n_cards++;
 }
 
-static void read_cards(struct jread *j, struct arena *a, struct scv *scv)
+static void read_cards(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     scv->n_cards = 0;
     scv->cards = arena_alloc(a, SCV_MAX_CARDS * sizeof *scv->cards);
     jread_array(j, "status.cardList");
     while (jread_item(j)) {
         struct scv_card card;
-        read_card(j, a, &card);
+        read_card(j, a, all, &card);
         if (scv->n_cards == SCV_MAX_CARDS)
             jread_fail(j, "status.cardList", "has more than 64 cards");
         else
@@ -82,23 +123,104 @@ static void read_cards(struct jread *j, struct arena *a, struct scv *scv)
     }
 }
 
-static void read_status(struct jread *j, struct arena *a, struct scv *scv)
+static void read_uuids(struct jread *j, struct arena *a, struct scv_held *held)
+{
+    if (!held->uuids)
+        held->uuids = arena_zalloc(a, SCV_MAX_CARDS * sizeof *held->uuids);
+    held->n_uuids = 0;
+    jread_array(j, "status.podList[].cards");
+    while (jread_item(j)) {
+        struct span uuid = {0};
+        jread_text(j, "status.podList[].cards[]", a, &uuid);
+        if (held->n_uuids == SCV_MAX_CARDS)
+            jread_fail(j, "status.podList[].cards", "has more than 64 cards");
+        else
+            held->uuids[held->n_uuids++] = uuid;
+    }
+}
+
+static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
+{
+    struct jread_str key;
+    *held = (struct scv_held){0};
+    jread_object(j, "status.podList[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "namespace"))
+            jread_text(j, "status.podList[].namespace", a, &held->ns);
+        else if (jread_key_is(key, "name"))
+            jread_text(j, "status.podList[].name", a, &held->pod);
+        else if (jread_key_is(key, "container"))
+            jread_text(j, "status.podList[].container", a, &held->container);
+        else if (jread_key_is(key, "resource"))
+            jread_text(j, "status.podList[].resource", a, &held->resource);
+        else if (jread_key_is(key, "units"))
+            read_number(j, "status.podList[].units", mib_max, "is negative or too large",
+                        &held->units);
+        else if (jread_key_is(key, "cards"))
+            read_uuids(j, a, held);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_held_list(struct jread *j, struct arena *a, struct scv *scv)
+{
+    struct scv_held *list = NULL;
+    size_t cap = 0;
+    scv->n_held = 0;
+    jread_array(j, "status.podList");
+    while (jread_item(j)) {
+        struct scv_held held;
+        read_held(j, a, &held);
+        if (scv->n_held == SCV_MAX_HELD) {
+            jread_fail(j, "status.podList", "has more than 8192 containers");
+            continue;
+        }
+        MEM_GROW(list, cap, scv->n_held + 1);
+        list[scv->n_held++] = held;
+    }
+    scv->held = arena_alloc(a, scv->n_held * sizeof *list);
+    if (scv->n_held)
+        memcpy(scv->held, list, scv->n_held * sizeof *list);
+    free(list);
+}
+
+static void read_status(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct jread_str key;
     struct span time;
     jread_object(j, "status");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "cardList"))
-            read_cards(j, a, scv);
+            read_cards(j, a, all, scv);
         else if (jread_key_is(key, "updateTime"))
             scv->has_update_time = jread_text(j, "status.updateTime", a, &time) &&
                                    clock_parse(time, &scv->update_time);
+        else if (all && jread_key_is(key, "driverVersion"))
+            jread_text(j, "status.driverVersion", a, &scv->driver_version);
+        else if (all && jread_key_is(key, "cudaVersion"))
+            jread_text(j, "status.cudaVersion", a, &scv->cuda_version);
+        else if (all && jread_key_is(key, "podList"))
+            read_held_list(j, a, scv);
         else
             jread_skip(j);
     }
 }
 
-void scv_read(struct jread *j, struct arena *a, struct scv *scv)
+static void read_spec(struct jread *j, struct scv *scv)
+{
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "updateInterval"))
+            read_number(j, "spec.updateInterval", mib_max, "is negative or too large",
+                        &scv->update_interval_ms);
+        else
+            jread_skip(j);
+    }
+}
+
+static void read_scv(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct jread_str key;
     *scv = (struct scv){0};
@@ -107,11 +229,23 @@ void scv_read(struct jread *j, struct arena *a, struct scv *scv)
         if (jread_key_is(key, "metadata"))
             object_meta_read(j, a, &scv->meta, NULL, 0);
         else if (jread_key_is(key, "status"))
-            read_status(j, a, scv);
+            read_status(j, a, all, scv);
+        else if (all && jread_key_is(key, "spec"))
+            read_spec(j, scv);
         else
             jread_skip(j);
     }
     object_meta_check(j, &scv->meta);
+}
+
+void scv_read(struct jread *j, struct arena *a, struct scv *scv)
+{
+    read_scv(j, a, false, scv);
+}
+
+void scv_read_all(struct jread *j, struct arena *a, struct scv *scv)
+{
+    read_scv(j, a, true, scv);
 }
 
 int64_t scv_card_used(const struct scv_card *card)

@@ -34,8 +34,8 @@ static inline struct span quoted(struct arena *a, const char *fmt, ...)
     return arena_copy(a, buf_span(&b));
 }
 
-#define READ_OBJECT(type, reader)                                                        \
-    static inline struct type object_##type(struct arena *a, struct span json)           \
+#define READ_OBJECT(name, type, reader)                                                  \
+    static inline struct type object_##name(struct arena *a, struct span json)           \
     {                                                                                    \
         struct type object;                                                              \
         struct jread j;                                                                  \
@@ -46,11 +46,12 @@ static inline struct span quoted(struct arena *a, const char *fmt, ...)
                       SPAN_ARG(json));                                                   \
         return object;                                                                   \
     }
-READ_OBJECT(pod, pod_read)
-READ_OBJECT(node, node_read)
-READ_OBJECT(scv, scv_read)
-READ_OBJECT(lease, lease_read)
-READ_OBJECT(unhealthy_cards, unhealthy_cards_read)
+READ_OBJECT(pod, pod, pod_read)
+READ_OBJECT(node, node, node_read)
+READ_OBJECT(scv, scv, scv_read)
+READ_OBJECT(scv_all, scv, scv_read_all)
+READ_OBJECT(lease, lease, lease_read)
+READ_OBJECT(unhealthy_cards, unhealthy_cards, unhealthy_cards_read)
 #undef READ_OBJECT
 
 /* What the reader says about a bad object: its message. */

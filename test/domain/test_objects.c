@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/objects.h"
 
+#include "base/file.h"
+
 static struct arena arena;
 
 START_TEST(a_node_says_what_it_has)
@@ -114,6 +116,134 @@ START_TEST(an_scv_that_cannot_be_true_is_a_fault)
 }
 END_TEST
 
+/* The bytes of test/golden/scv/<name>, without the line end. */
+static struct span golden(const char *name)
+{
+    cleanup_free char *path = xasprintf("test/golden/scv/%s", name);
+    cleanup_buf struct buf text = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 65536, &text, &err), err);
+    return arena_copy(&arena, span_trim(buf_span(&text)));
+}
+
+static void written_is(const struct scv *scv, struct span want)
+{
+    cleanup_buf struct buf b = {0};
+    scv_write(&b, scv);
+    ck_assert_msg(span_eq(buf_span(&b), want), "%s", b.p);
+}
+
+START_TEST(an_scv_is_written_as_scv_does)
+{
+    struct scv_extra extra = {.power_w = 250, .clock_mhz = 5705, .core_mhz = 1911};
+    struct scv_card card = {.total_mib = 12194,
+                            .free_mib = 12194,
+                            .health = SPAN("Healthy"),
+                            .model = SPAN("TITAN Xp"),
+                            .extra = &extra};
+    struct scv s = {
+        .meta = {.name = SPAN("gpu02-poweredge-t420"), .version = SPAN("22929326")},
+        .cards = &card,
+        .n_cards = 1,
+        .has_update_time = true,
+        .update_time = 1599306468,
+        .update_interval_ms = 1000};
+    extra.bandwidth = scv_bandwidth(3, 16);
+    written_is(&s, golden("seed.json"));
+    /* A full card has no freeMemory, and zeros are left out. */
+    card = (struct scv_card){.id = 0, .total_mib = 5, .has_used = true, .used_mib = 5};
+    s = (struct scv){.cards = &card, .n_cards = 1};
+    cleanup_buf struct buf b = {0};
+    scv_write_status(&b, &s);
+    ck_assert_str_eq(b.p, "{\"cardList\":[{\"id\":0,\"totalMemory\":5,\"usedMemory\":5}],"
+                          "\"cardNumber\":1,\"totalMemorySum\":5}");
+    s = (struct scv){.meta = {.name = SPAN("n1")}};
+    written_is(&s, golden("empty.json"));
+}
+END_TEST
+
+START_TEST(an_scv_that_was_read_is_written_as_it_was)
+{
+    static const char *const names[] = {"full.json", "seed.json", "empty.json"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct span text = golden(names[i]);
+        struct scv s = object_scv_all(&arena, text);
+        if (i == 0)
+            s.owner_uid = SPAN("u-1");
+        written_is(&s, text);
+    }
+    struct scv s = object_scv_all(&arena, golden("full.json"));
+    ck_assert_int_eq(s.update_interval_ms, 1000);
+    ck_assert_span_eq(s.driver_version, "535.129.03");
+    ck_assert_uint_eq(s.n_held, 1);
+    ck_assert_span_eq(s.held[0].uuids[1], "GPU-3");
+    ck_assert_int_eq(s.held[0].units, 4);
+    ck_assert(s.cards[0].extra->has_temperature && !s.cards[1].extra->has_temperature);
+    s = object_scv(&arena, golden("full.json"));
+    ck_assert_ptr_null(s.cards[0].extra);
+    ck_assert_uint_eq(s.n_held, 0);
+}
+END_TEST
+
+START_TEST(faults_of_the_rest_do_not_reach_the_extender)
+{
+    static const char *const wrong[] = {
+        "'spec':{'updateInterval':-1}",
+        "'status':{'driverVersion':5}",
+        "'status':{'podList':{}}",
+        "'status':{'podList':[{'units':-1}]}",
+        "'status':{'podList':[{'cards':[1]}]}",
+        "'status':{'cardList':[{'power':-1}]}",
+        "'status':{'cardList':[{'clock':1099511627777}]}",
+        "'status':{'cardList':[{'utilization':101}]}",
+        "'status':{'cardList':[{'temperature':-1001}]}",
+        "'status':{'cardList':[{'bandwidth':'1'}]}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct err err = {0};
+        struct span text = quoted(&arena, "{'metadata':{'name':'n'},%s}", wrong[i]);
+        object_fault(scv, scv_read_all, &arena, text, &err);
+        ck_assert_msg(strchr(err.msg, '.') != NULL, "%s", err.msg);
+        object_scv(&arena, text);
+    }
+    cleanup_buf struct buf many = {0};
+    for (int i = 0; i <= SCV_MAX_CARDS; i++)
+        buf_adds(&many, i ? ",'u'" : "'u'");
+    struct err err = {0};
+    object_fault(scv, scv_read_all, &arena,
+                 quoted(&arena,
+                        "{'metadata':{'name':'n'},'status':{'podList':[{'cards':[%s]}]}}",
+                        many.p),
+                 &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "more than 64 cards"));
+    buf_clear(&many);
+    for (int i = 0; i <= SCV_MAX_HELD; i++)
+        buf_adds(&many, i ? ",{}" : "{}");
+    object_fault(
+        scv, scv_read_all, &arena,
+        quoted(&arena, "{'metadata':{'name':'n'},'status':{'podList':[%s]}}", many.p),
+        &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "more than 8192 containers"));
+}
+END_TEST
+
+START_TEST(bandwidth_of_a_link)
+{
+    ck_assert_int_eq(scv_bandwidth(1, 1), 250);
+    ck_assert_int_eq(scv_bandwidth(2, 16), 8000);
+    ck_assert_int_eq(scv_bandwidth(3, 16), 15760);
+    ck_assert_int_eq(scv_bandwidth(4, 16), 31504);
+    ck_assert_int_eq(scv_bandwidth(5, 16), 63008);
+    ck_assert_int_eq(scv_bandwidth(6, 8), 60504);
+    ck_assert_int_eq(scv_bandwidth(0, 16), 0);
+    ck_assert_int_eq(scv_bandwidth(7, 16), 0);
+    ck_assert_int_eq(scv_bandwidth(-1, 16), 0);
+    ck_assert_int_eq(scv_bandwidth(3, 0), 0);
+    ck_assert_int_eq(scv_bandwidth(3, -1), 0);
+    ck_assert_int_eq(scv_bandwidth(3, INT64_MAX), 0);
+}
+END_TEST
+
 START_TEST(a_lease_is_read_and_written)
 {
     struct lease l = {.meta = {.ns = SPAN("kube-system"),
@@ -181,5 +311,7 @@ END_TEST
 UNIT_MAIN("objects", each_byte_of_a_name_is_looked_at, a_node_says_what_it_has,
           the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
-          an_scv_that_cannot_be_true_is_a_fault, a_lease_is_read_and_written,
-          configmaps_that_take_cards_out)
+          an_scv_that_cannot_be_true_is_a_fault, an_scv_is_written_as_scv_does,
+          an_scv_that_was_read_is_written_as_it_was,
+          faults_of_the_rest_do_not_reach_the_extender, bandwidth_of_a_link,
+          a_lease_is_read_and_written, configmaps_that_take_cards_out)

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/scv.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+int64_t scv_bandwidth(int64_t generation, int64_t lanes)
+{
+    static const int64_t lane[] = {0, 250, 500, 985, 1969, 3938, 7563};
+    if (generation < 1 || generation >= (int64_t)ARRAY_LEN(lane) || lanes < 0 ||
+        lanes > 64)
+        return 0;
+    return lane[generation] * lanes;
+}
+
+/* Members of an object, of which the first has no comma in front. */
+struct members {
+    struct buf *out;
+    bool any;
+};
+
+static void key(struct members *m, const char *name)
+{
+    buf_adds(m->out, m->any ? ",\"" : "{\"");
+    m->any = true;
+    buf_adds(m->out, name);
+    buf_adds(m->out, "\":");
+}
+
+static void end(struct members *m)
+{
+    buf_adds(m->out, m->any ? "}" : "{}");
+}
+
+static void number(struct members *m, const char *name, int64_t value)
+{
+    key(m, name);
+    buf_add_i64(m->out, value);
+}
+
+/* As Go's omitempty does it. */
+static void number_not_0(struct members *m, const char *name, int64_t value)
+{
+    if (value)
+        number(m, name, value);
+}
+
+static void text(struct members *m, const char *name, struct span value)
+{
+    if (!value.n)
+        return;
+    key(m, name);
+    buf_add_json(m->out, value);
+}
+
+static void write_card(struct buf *out, const struct scv_card *card)
+{
+    static const struct scv_extra nothing;
+    const struct scv_extra *x = card->extra ? card->extra : &nothing;
+    struct members m = {.out = out};
+    number_not_0(&m, "bandwidth", x->bandwidth);
+    text(&m, "busId", x->bus_id);
+    number_not_0(&m, "clock", x->clock_mhz);
+    number_not_0(&m, "core", x->core_mhz);
+    number_not_0(&m, "freeMemory", card->free_mib);
+    text(&m, "health", card->health);
+    number(&m, "id", card->id);
+    text(&m, "model", card->model);
+    number_not_0(&m, "power", x->power_w);
+    if (x->has_temperature)
+        number(&m, "temperature", x->temperature);
+    number_not_0(&m, "totalMemory", card->total_mib);
+    if (card->has_used)
+        number(&m, "usedMemory", card->used_mib);
+    if (x->has_utilization)
+        number(&m, "utilization", x->utilization);
+    text(&m, "uuid", card->uuid);
+    end(&m);
+}
+
+static void write_held(struct buf *out, const struct scv_held *held)
+{
+    struct members m = {.out = out};
+    key(&m, "cards");
+    for (size_t i = 0; i < held->n_uuids; i++) {
+        buf_addc(out, i ? ',' : '[');
+        buf_add_json(out, held->uuids[i]);
+    }
+    buf_adds(out, held->n_uuids ? "]" : "[]");
+    text(&m, "container", held->container);
+    text(&m, "name", held->pod);
+    text(&m, "namespace", held->ns);
+    text(&m, "resource", held->resource);
+    number(&m, "units", held->units);
+    end(&m);
+}
+
+static void write_cards(struct members *m, const struct scv *scv)
+{
+    if (!scv->n_cards)
+        return;
+    key(m, "cardList");
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        buf_addc(m->out, i ? ',' : '[');
+        write_card(m->out, &scv->cards[i]);
+    }
+    buf_addc(m->out, ']');
+    number(m, "cardNumber", (int64_t)scv->n_cards);
+}
+
+static void write_held_list(struct members *m, const struct scv *scv)
+{
+    if (!scv->n_held)
+        return;
+    key(m, "podList");
+    for (size_t i = 0; i < scv->n_held; i++) {
+        buf_addc(m->out, i ? ',' : '[');
+        write_held(m->out, &scv->held[i]);
+    }
+    buf_addc(m->out, ']');
+}
+
+void scv_write_status(struct buf *out, const struct scv *scv)
+{
+    struct members m = {.out = out};
+    int64_t total = 0, free_mib = 0;
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        total += scv->cards[i].total_mib;
+        free_mib += scv->cards[i].free_mib;
+    }
+    write_cards(&m, scv);
+    text(&m, "cudaVersion", scv->cuda_version);
+    text(&m, "driverVersion", scv->driver_version);
+    number_not_0(&m, "freeMemorySum", free_mib);
+    write_held_list(&m, scv);
+    number_not_0(&m, "totalMemorySum", total);
+    if (scv->has_update_time) {
+        key(&m, "updateTime");
+        buf_addc(out, '"');
+        clock_format_s(out, scv->update_time);
+        buf_addc(out, '"');
+    }
+    end(&m);
+}
+
+static void write_meta(struct buf *out, const struct scv *scv)
+{
+    struct members m = {.out = out};
+    text(&m, "name", scv->meta.name);
+    if (scv->owner_uid.n) {
+        key(&m, "ownerReferences");
+        buf_adds(out, "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"name\":");
+        buf_add_json(out, scv->meta.name);
+        buf_adds(out, ",\"uid\":");
+        buf_add_json(out, scv->owner_uid);
+        buf_adds(out, "}]");
+    }
+    text(&m, "resourceVersion", scv->meta.version);
+    end(&m);
+}
+
+void scv_write(struct buf *out, const struct scv *scv)
+{
+    struct members spec = {.out = out};
+    buf_adds(out, "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                  "\"metadata\":");
+    write_meta(out, scv);
+    buf_adds(out, ",\"spec\":");
+    number_not_0(&spec, "updateInterval", scv->update_interval_ms);
+    end(&spec);
+    buf_adds(out, ",\"status\":");
+    scv_write_status(out, scv);
+    buf_addc(out, '}');
+}
