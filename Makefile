@@ -72,8 +72,8 @@ SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
-.PHONY: all deps test check programs-of-check e2e check-e2e simulate fuzz fuzzers fuzz-jread coverage \
-        mutants bench bench-cluster soak demo install clean help format
+.PHONY: all deps test check programs-of-check e2e check-e2e test-gpu simulate fuzz fuzzers \
+        fuzz-jread coverage mutants bench bench-cluster soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -139,6 +139,10 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(filter $(B)/test/gpu/%,$(UNITS)): | $(FAKE_NVML)
+$(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
+$(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,agent)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
@@ -176,6 +180,11 @@ e2e:
 	$(Q)$(MAKE) --no-print-directory check-e2e
 check-e2e: $(BINARIES) $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
+
+# make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.
+test-gpu:
+	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu
+	$(Q)$(B)/test-gpu
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate
@@ -245,6 +254,7 @@ help:
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make e2e        the same against the real Kubernetes, built from its Go modules:'
 	@echo '                E2E=short or E2E="requests ..." some suites; K8S=1.31 that release'
+	@echo 'make test-gpu   the cards of this machine through the real NVML, beside nvidia-smi'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * make test-gpu: reads the cards of this machine through the real NVML, shows them and
+ * the status of an Scv made of them, and compares with nvidia-smi. Fails where there is
+ * no card.
+ *
+ *     test-gpu [LIBRARY [NVIDIA-SMI]]
+ */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/report.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "gpu/smi.h"
+
+static int run(const char *command, struct buf *out)
+{
+    cleanup_free char *line = xasprintf("%s -q -x", command);
+    char part[4096];
+    FILE *f = popen(line, "re");
+    if (!f)
+        return -1;
+    for (size_t n; (n = fread(part, 1, sizeof part, f)) > 0;)
+        buf_add(out, part, n);
+    return pclose(f);
+}
+
+static void show_scv(const struct gpu_sample *s)
+{
+    cleanup_arena struct arena arena = {0};
+    cleanup_buf struct buf out = {0};
+    struct scv scv = {.has_update_time = true,
+                      .update_time = clock_wall_ns() / 1000000000};
+    report_cards(s, NULL, &arena, &scv);
+    scv_write_status(&out, &scv);
+    printf("Scv status:\n%s\n\n", out.p);
+}
+
+/* What an idle card has less than its size. */
+static void show_reserve(const struct gpu_sample *s)
+{
+    for (size_t i = 0; i < s->n_cards; i++) {
+        const struct gpu_card *c = &s->cards[i];
+        printf("card %d (%s, %s%s%s): %lld MiB reserved by the driver, %lld in use, "
+               "%zu processes\n",
+               c->index, c->model, gpu_state_name(c->state), *c->why ? ": " : "", c->why,
+               (long long)(gpu_value(c, GPU_MEM_RESERVED, -1) >> 20),
+               (long long)(gpu_value(c, GPU_MEM_USED, -1) >> 20), c->n_processes);
+    }
+}
+
+static int compare(const struct gpu_sample *s, const char *command)
+{
+    cleanup_buf struct buf xml = {0}, out = {0};
+    if (run(command, &xml)) {
+        printf("test-gpu: %s -q -x does not work here\n", command);
+        return 1;
+    }
+    struct smi_result r = smi_compare(&out, s, buf_span(&xml));
+    printf("\nours | nvidia-smi's:\n%s%u same, %u not told by both\n", out.p, r.same,
+           r.untold);
+    printf("%u passed, %u failed\n", r.same, r.different);
+    return r.different || !r.same;
+}
+
+int main(int argc, char **argv)
+{
+    cleanup_gpu_sample struct gpu_sample s = {0};
+    cleanup_buf struct buf text = {0};
+    struct err err = {0};
+    struct gpu *g = gpu_nvml_new(argc > 1 ? argv[1] : NULL);
+    int64_t start = clock_mono_ms(), first;
+    int rc = gpu_sample(g, &s, &err);
+    first = clock_mono_ms() - start;
+    start = clock_mono_ms();
+    for (int i = 0; !rc && i < 10; i++)
+        rc = gpu_sample(g, &s, &err);
+    if (rc || !s.n_cards) {
+        printf("test-gpu: there is no card to test with: %s\n0 passed, 1 failed\n",
+               rc ? err.msg : "NVML knows of none");
+        gpu_free(g);
+        return 1;
+    }
+    printf("the first sample took %lld ms, ten more %lld ms\n\n", (long long)first,
+           (long long)(clock_mono_ms() - start));
+    gpu_sample_write(&text, &s);
+    printf("%s\n", text.p);
+    show_scv(&s);
+    show_reserve(&s);
+    rc = compare(&s, argc > 2 ? argv[2] : "nvidia-smi");
+    gpu_free(g);
+    return rc;
+}
