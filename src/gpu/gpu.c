@@ -100,6 +100,8 @@ void gpu_set_text(char *field, size_t size, struct span text)
             for (size_t k = 0; k < len; k++)
                 field[n++] = (char)p[k];
     }
+    while (n && field[n - 1] == ' ') /* it was cut there */
+        n--;
     field[n] = '\0';
 }
 

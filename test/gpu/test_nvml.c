@@ -283,6 +283,13 @@ START_TEST(a_lost_card_keeps_its_name)
     rig_sample();
     state_is(1, GPU_LOST, "fell off the bus");
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
+    rig_script("fail nvmlDeviceGetUUID 15 1\n" T4 H200);
+    for (int i = 0; i < 2; i++) {
+        rig_sample();
+        state_is(1, GPU_LOST, "fell off the bus");
+        ck_assert_str_eq(card(1)->uuid, "GPU-h200");
+        ck_assert_str_eq(card(1)->model, "NVIDIA H200");
+    }
     rig_script("fail nvmlDeviceGetPowerManagementLimit 16 1\n" T4 H200);
     rig_sample();
     state_is(1, GPU_LOST, "has to be reset (16)");
@@ -310,6 +317,13 @@ START_TEST(a_name_is_not_given_to_two_cards)
     ck_assert_str_eq(card(0)->uuid, "GPU-h200");
     state_is(1, GPU_LOST, "fell off the bus");
     ck_assert_str_eq(card(1)->uuid, "");
+    /* And down again: what is lost in its old place is not it. */
+    rig_script("card open=15\n" H200);
+    rig_sample();
+    state_is(0, GPU_LOST, "fell off the bus");
+    ck_assert_str_eq(card(0)->uuid, "");
+    state_is(1, GPU_OK, NULL);
+    ck_assert_str_eq(card(1)->uuid, "GPU-h200");
     rig_script(H200 T4 H200);
     rig_sample();
     state_is(0, GPU_OK, NULL);
