@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,7 +8,7 @@
 
 /* What is known of a card of this index. */
 struct slot {
-    void *device; /* as of the last sample; NULL: it could not be opened */
+    void *device; /* as it was opened last; also of a card that is lost since */
     bool asked;   /* for its events */
     bool watched; /* and it tells them */
     bool known;   /* last is valid: the card as it was when it could be read last */
@@ -121,15 +120,16 @@ static void recall(const struct slot *slot, struct gpu_card *card)
 static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
 {
     struct slot *slot = &n->slots[card->index];
-    int rc = n->call.by_index((unsigned)card->index, &slot->device);
+    void *device = NULL;
+    int rc = n->call.by_index((unsigned)card->index, &device);
     if (nvml_is_gone(rc))
         return rc;
     if (rc) {
-        slot->device = NULL;
         gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_words(rc), rc);
         return NVML_OK;
     }
-    rc = nvml_read_card(&n->call, slot->device, a, card);
+    slot->device = device;
+    rc = nvml_read_card(&n->call, device, a, card);
     if (rc)
         return rc;
     if (card->state != GPU_LOST) {
@@ -204,14 +204,17 @@ static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
     return 0;
 }
 
-/* Which card is it? The device may be lost and not answer any more. */
+/* Which card is it? It is not asked: it may be lost, and that be the event. */
 static void identify(const struct nvml *n, void *device, struct gpu_event *event)
 {
-    for (int32_t i = 0; i < GPU_MAX_CARDS; i++)
-        if (device && n->slots[i].device == device && n->slots[i].known) {
-            event->index = i;
-            memcpy(event->uuid, n->slots[i].last.uuid, sizeof event->uuid);
-        }
+    for (int32_t i = 0; device && i < GPU_MAX_CARDS; i++) {
+        const struct slot *slot = &n->slots[i];
+        if (slot->device != device)
+            continue;
+        event->index = i;
+        if (slot->known)
+            memcpy(event->uuid, slot->last.uuid, sizeof event->uuid);
+    }
 }
 
 static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,

@@ -502,6 +502,22 @@ START_TEST(events_are_told_once)
 }
 END_TEST
 
+START_TEST(an_event_of_a_card_that_is_lost_by_then)
+{
+    struct gpu_event event;
+    open_fake(T4 H200);
+    rig_sample();
+    rig_script(T4 "card uuid=GPU-h200;open=15\n");
+    rig_sample();
+    state_is(1, GPU_LOST, "fell off the bus");
+    rig_script(T4 "card uuid=GPU-h200;open=15\nevent 1 GPU-h200 8 79\n");
+    ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
+    ck_assert_int_eq(event.xid, 79);
+    ck_assert_int_eq(event.index, 1);
+    ck_assert_str_eq(event.uuid, "GPU-h200");
+}
+END_TEST
+
 START_TEST(cards_without_events)
 {
     struct gpu_event event;
@@ -602,6 +618,7 @@ int main(void)
         the_list_of_processes_grows,
         more_cards_than_there_can_be,
         events_are_told_once,
+        an_event_of_a_card_that_is_lost_by_then,
         cards_without_events,
         a_set_that_broke_is_made_anew,
         nothing_is_held_that_was_given_back,
