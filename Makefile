@@ -129,6 +129,12 @@ $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 	$(call say,LD,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<
+# What runs conformance cases; the same in test/e2e.
+CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
+$(B)/test/sim/test_conformance: $(CASES)
+$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(SUPPORT) $(call archives,sim)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
