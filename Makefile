@@ -132,7 +132,8 @@ $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
 # What runs conformance cases; the same in test/e2e.
 CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
 $(B)/test/sim/test_conformance: $(CASES)
-$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(SUPPORT) $(call archives,sim)
+$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call kit_of,e2e) \
+                                $(SUPPORT) $(call archives,sim)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 # With clang, libFuzzer takes the place of the driver.

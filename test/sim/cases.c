@@ -22,14 +22,28 @@ struct run {
     bool lost;     /* going on makes no sense */
 };
 
+/* What nobody wants to read of an object. */
+static void shorten(json_t *object)
+{
+    json_object_del(json_object_get(object, "metadata"), "managedFields");
+    if (json_object_get(object, "object"))
+        shorten(json_object_get(object, "object"));
+}
+
 static void fault(struct run *r, const char *why, struct span got)
 {
-    char *step = json_dumps(r->what, JSON_COMPACT);
+    cleanup_free char *step = json_dumps(r->what, JSON_COMPACT);
+    json_t *have = json_loadb(got.p ? got.p : "", got.n, 0, NULL);
+    shorten(have);
+    cleanup_free char *text = have ? json_dumps(have, JSON_COMPACT) : NULL;
     printf("%s, step %zu, %s: %s\n  step: %s\n  got: %.*s\n", r->file, r->step,
-           r->server->name, why, step, (int)(got.n > 2000 ? 2000 : got.n),
-           got.p ? got.p : "");
+           r->server->name, why, step, text ? 2000 : (int)got.n,
+           text    ? text
+           : got.p ? got.p
+                   : "");
+    fflush(stdout); /* a test that fails later takes what is not written with it */
+    json_decref(have);
     r->faults++;
-    free(step);
 }
 
 static void give_up(struct run *r, const char *why)
@@ -51,13 +65,60 @@ static void expand(struct run *r, const char *text, struct buf *out)
         ck_assert_msg(end != NULL, "%s: no } in %s", r->file, text);
         snprintf(name, sizeof name, "%.*s", (int)(end - mark - 2), mark + 2);
         const char *value = json_string_value(json_object_get(r->saved, name));
-        if (!value)
+        if (!value) /* or a tree */
             give_up(r, "nothing was saved under that name");
         buf_add(out, text, (size_t)(mark - text));
         buf_adds(out, value ? value : "");
         text = end + 1;
     }
     buf_adds(out, text);
+}
+
+static void merge_elements(json_t *list, const json_t *patch);
+
+static json_t *merged(json_t *target, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        json_t *old = json_object_get(target, key);
+        if (json_is_null(v))
+            json_object_del(target, key);
+        else if (json_is_object(v) && json_is_object(old))
+            merged(old, v);
+        else if (json_is_object(v) && json_is_array(old))
+            merge_elements(old, v);
+        else if (strcmp(key, "$from") != 0)
+            json_object_set(target, key, v);
+    }
+    return target;
+}
+
+/* The elements of a list that are named by their indices. */
+static void merge_elements(json_t *list, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        int64_t i;
+        json_t *at = span_i64(span_of(key), &i) ? json_array_get(list, (size_t)i) : NULL;
+        ck_assert_msg(at != NULL, "there is no element %s", key);
+        merged(at, v);
+    }
+}
+
+/* The object itself, or what is made of a saved one: see "$from". */
+static json_t *from_saved(struct run *r, json_t *object)
+{
+    const char *name = json_string_value(json_object_get(object, "$from"));
+    json_t *saved = name ? json_object_get(r->saved, name) : NULL;
+    if (!saved)
+        return object;
+    json_t *copy = merged(json_deep_copy(saved), object);
+    json_decref(object);
+    return copy;
 }
 
 static json_t *member(struct run *r, const char *key)
@@ -70,7 +131,7 @@ static json_t *member(struct run *r, const char *key)
     expand(r, text, &full);
     json_t *expanded = json_loads(full.p, JSON_DECODE_ANY, NULL);
     ck_assert_ptr_nonnull(expanded);
-    return expanded;
+    return from_saved(r, expanded);
 }
 
 static const char *text_of(const struct run *r, const char *key)
@@ -99,7 +160,7 @@ static void save(struct run *r, const json_t *have, struct span got)
     json_object_foreach(json_object_get(r->what, "save"), name, path)
     {
         const json_t *at = at_path(have, json_string_value(path));
-        if (!json_is_string(at)) {
+        if (!json_is_string(at) && !json_is_object(at)) {
             fault(r, "nothing to save", got);
             r->lost = true;
             return;

@@ -15,29 +15,33 @@
  * server. A step is an object:
  *
  *   "do": "POST /api/v1/..."  the request; with "body" (JSON) or "raw" (text), "type" (of
- *                             the body), "accept", "ask" (an object: further headers)
+ *                             the body), "accept", "ask" (an object: more headers)
  *   "status": 201             what must come back
  *   "expect": {...}           must be contained in the answer, see below
  *   "headers": {...}          the same of the answer's headers, in lower case; looked at
  *                             where there are any, which is not so in the pure API
- *   "save": {"x": "a.b"}      keeps a string of the answer; "${x}" stands for it later on
+ *   "save": {"x": "a.b"}      keeps a string of the answer: "${x}" stands for it later.
+ *                             An object is kept, too ("" is all of the answer): a body
+ *                             {"$from": "x", ...} is it, with the rest merged into it
+ *                             ({"0": ...} into a list: into its first element)
  *   "watch": "w"              together with "do": opens a watch under that name
  *   "next": "w"               the next event of the watch; with "expect"
  *   "quiet": "w"              the watch has nothing to say
  *   "over": "w"               the watch has ended
- *   "wait_ms": 1000           lets time pass. On a server with a clock of its own, `next`
- *                             and `over` wait as long as it takes; only waits of up to
- *                             CASES_WAIT_MS are waited for there, others need the pure
- * API "compact": true           the database forgets its history; watches go on "forget":
- * true            so do the server's caches; open watches are worth no more "only":
- * "kube-sim"        the step, or as a step of its own the case, is for this "why": "..."
- * server alone ("pure", "kube-sim": pure and over HTTP, "kubernetes"), and the reason for
- * that "differs": "..."          the real answer and kube-sim's need not be the same
- * beyond what is expected, and the reason for that
+ *   "wait_ms": 1000           lets time pass. Where the server has a clock of its own,
+ *                             that takes as long, and more than CASES_WAIT_MS are not
+ *                             waited for: such a case needs the pure API
+ *   "compact": true           the database forgets its history; watches go on
+ *   "forget": true            so do the server's caches; open watches are worth no more
+ *   "only": "kube-sim"        the step, or as a step of its own the case, is for this
+ *   "why": "..."              server alone ("pure", "kube-sim": pure and over HTTP,
+ *                             "kubernetes"), and the reason for that
+ *   "differs": {"a.b": "..."} there the real answer need not be like kube-sim's (same.h)
+ *                             beyond what is expected, and the reason for that
  *
  * Each case has two namespaces of its own, "${ns}" and "${ns2}" (which is "${ns}-b"), and
  * "${id}" to make names unique that have no namespace. A real server has objects of its
- * own in the namespaces, so lists of ConfigMaps, and all without a namespace, select.
+ * own in them, so lists of ConfigMaps, and all lists without a namespace, must select.
  *
  * Contained: an object holds all expected members; null means that the member is absent;
  * an array has as many elements, each containing the expected one; of an object with the

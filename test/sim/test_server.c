@@ -164,6 +164,7 @@ START_TEST(a_sleeping_watch_gets_its_event_at_once)
         worst = took > worst ? took : worst;
         snprintf(path, sizeof path, PODS "/p?gracePeriodSeconds=0");
         ck_assert_uint_eq(ask(&f, "DELETE", path, NULL, NULL), 200);
+        expect_event(&w, "MODIFIED");
         expect_event(&w, "DELETED");
         ck_assert_int_eq(watch_next(&other, 1, &line), 0);
     }
