@@ -54,7 +54,7 @@ libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1)))
 BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
-E2E_SHORT := requests
+E2E_SHORT := requests conformance
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)

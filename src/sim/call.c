@@ -20,7 +20,7 @@ int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
     static const struct status_about nothing;
-    bool about = code == 404 || code == 405; /* these have details, which are empty */
+    bool about = code >= 404 && code <= 406; /* these have details, which are empty */
     fail(c, code, sim_status_reason(code), text.p, about ? &nothing : NULL);
     return -1;
 }

@@ -56,6 +56,21 @@ static void refuse_path(struct call *c)
     buf_adds(&c->reply->body, "404 page not found\n");
 }
 
+/* Does the client take JSON? */
+static bool accepts_json(const char *accept)
+{
+    struct span rest = span_of(accept);
+    bool none = true;
+    while (rest.n) {
+        struct span entry = span_cut(&rest, ',');
+        struct span type = span_trim(span_cut(&entry, ';'));
+        if (span_eq_nocase(type, SPAN("application/json")) || span_eq(type, SPAN("*/*")))
+            return true;
+        none &= !type.n;
+    }
+    return none;
+}
+
 static int refuse_method(struct call *c)
 {
     return sim_refuse(c, 405,
@@ -118,6 +133,9 @@ static void dispatch(struct call *c)
             refuse_path(c);
         else if (strcmp(c->req->method, "GET") != 0)
             refuse_method(c);
+    } else if (!accepts_json(c->req->accept)) {
+        sim_refuse(c, 406,
+                   "406: Not Acceptable\n\nAvailable representations: application/json");
     } else if (c->route.name.p) {
         single(c);
     } else {

@@ -27,7 +27,7 @@
  *   "watch": "w"              together with "do": opens a watch under that name
  *   "next": "w"               the next event of the watch; with "expect"
  *   "quiet": "w"              the watch has nothing to say
- *   "over": "w"               the watch has ended
+ *   "over": "w"               the watch has ended, after bookmarks maybe
  *   "wait_ms": 1000           lets time pass. Where the server has a clock of its own,
  *                             that takes as long, and more than CASES_WAIT_MS are not
  *                             waited for: such a case needs the pure API
@@ -35,7 +35,7 @@
  *   "forget": true            so do the server's caches; open watches are worth no more
  *   "only": "kube-sim"        the step, or as a step of its own the case, is for this
  *   "why": "..."              server alone ("pure", "kube-sim": pure and over HTTP,
- *                             "kubernetes"), and the reason for that
+ *                             "kubernetes"), and the reason for that, or for a step
  *   "differs": {"a.b": "..."} there the real answer need not be like kube-sim's (same.h)
  *                             beyond what is expected, and the reason for that
  *
