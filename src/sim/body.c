@@ -19,7 +19,7 @@ static int refuse_by_schema(struct call *c, const json_t *object)
     struct shape_fault wrong = {0};
     if (sim_shape_find(sim_shape_meta, (json_t *)object, &wrong) ||
         sim_shape_find(c->route.kind->shape, (json_t *)object, &wrong))
-        sim_fault_type(&f, wrong.where.p, sim_jsonx_type(wrong.value), wrong.wanted);
+        sim_fault_type(&f, wrong.where.p, wrong.given, wrong.wanted);
     buf_fini(&wrong.where);
     return sim_refuse_invalid(c, sim_jsonx_span(object, "metadata.name"), &f);
 }

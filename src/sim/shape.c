@@ -330,8 +330,10 @@ static int follow(const struct shape *row, json_t *at, const char *path,
         return 0;
     buf_printf(&fault->where, "%s%s", before ? "." : "", key);
     if (!path[n]) {
-        fault->value = v;
-        fault->wanted = schema_type(row->type);
+        bool time = row->type == SHAPE_TIME || row->type == SHAPE_MICRO;
+        bool text = time && json_is_string(v);
+        fault->given = text ? json_string_value(v) : sim_jsonx_type(v);
+        fault->wanted = text ? "date-time" : schema_type(row->type);
         if (check_value(row, v, err))
             return -1;
     } else if (path[n] == '.') {

@@ -36,9 +36,9 @@ extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod
 
 /* The first member of a wrong type. */
 struct shape_fault {
-    struct buf where;    /* "status.cardList[0].id" */
-    const json_t *value; /* what is there; borrowed */
-    const char *wanted;  /* as schemas call it: "integer" */
+    struct buf where;   /* "status.cardList[0].id" */
+    const char *given;  /* the type that is there, or the text where that is wrong */
+    const char *wanted; /* as schemas call it: "integer" */
 };
 
 /* False: there is none. Else release fault->where. */

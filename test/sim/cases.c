@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <dirent.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -74,41 +73,6 @@ static void expand(struct run *r, const char *text, struct buf *out)
     buf_adds(out, text);
 }
 
-static void merge_elements(json_t *list, const json_t *patch);
-
-static json_t *merged(json_t *target, const json_t *patch)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)patch, key, v)
-    {
-        json_t *old = json_object_get(target, key);
-        if (json_is_null(v))
-            json_object_del(target, key);
-        else if (json_is_object(v) && json_is_object(old))
-            merged(old, v);
-        else if (json_is_object(v) && json_is_array(old))
-            merge_elements(old, v);
-        else if (strcmp(key, "$from") != 0)
-            json_object_set(target, key, v);
-    }
-    return target;
-}
-
-/* The elements of a list that are named by their indices. */
-static void merge_elements(json_t *list, const json_t *patch)
-{
-    const char *key;
-    json_t *v;
-    json_object_foreach((json_t *)patch, key, v)
-    {
-        int64_t i;
-        json_t *at = span_i64(span_of(key), &i) ? json_array_get(list, (size_t)i) : NULL;
-        ck_assert_msg(at != NULL, "there is no element %s", key);
-        merged(at, v);
-    }
-}
-
 /* The object itself, or what is made of a saved one: see "$from". */
 static json_t *from_saved(struct run *r, json_t *object)
 {
@@ -116,7 +80,8 @@ static json_t *from_saved(struct run *r, json_t *object)
     json_t *saved = name ? json_object_get(r->saved, name) : NULL;
     if (!saved)
         return object;
-    json_t *copy = merged(json_deep_copy(saved), object);
+    json_t *copy = json_deep_copy(saved);
+    cases_merge(copy, object);
     json_decref(object);
     return copy;
 }
@@ -416,49 +381,4 @@ json_t *cases_run(const char *file, const char *id, const struct cases_server *s
     json_decref(steps);
     *faults += r.faults;
     return r.answers;
-}
-
-/* -- all cases -- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-char **cases_files(size_t *n)
-{
-    char **files = NULL;
-    size_t cap = 0;
-    DIR *dir = opendir(CASES_DIR);
-    struct dirent *e;
-    *n = 0;
-    while (dir && (e = readdir(dir))) {
-        size_t len = strlen(e->d_name);
-        if (len < 6 || strcmp(e->d_name + len - 5, ".json") != 0)
-            continue;
-        MEM_GROW(files, cap, *n + 1);
-        files[(*n)++] = xasprintf(CASES_DIR "/%s", e->d_name);
-    }
-    if (dir)
-        closedir(dir);
-    if (*n)
-        qsort(files, *n, sizeof *files, by_name);
-    return files;
-}
-
-void cases_free(char **files, size_t n)
-{
-    while (n)
-        free(files[--n]);
-    free(files);
-}
-
-char *cases_name(const char *file)
-{
-    const char *base = strrchr(file, '/');
-    char *name = xstrdup(base ? base + 1 : file);
-    name[strlen(name) - strlen(".json")] = '\0';
-    for (char *p = name; *p; p++)
-        *p = *p == '_' ? '-' : *p;
-    return name;
 }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "sim/cases_priv.h"
+#include "support/unit.h"
 
 /* Is the expected contained in what came? */
 
@@ -80,4 +81,40 @@ bool cases_contains(const json_t *have, const json_t *want, struct buf *where)
     if (text && (text[0] == '~' || strncmp(text, ">=", 2) == 0))
         return text_holds(have, text);
     return json_equal(have, want);
+}
+
+/* -- a body made of a saved one -- */
+
+static void merge_elements(json_t *list, const json_t *patch);
+
+void cases_merge(json_t *target, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        json_t *old = json_object_get(target, key);
+        if (json_is_null(v))
+            json_object_del(target, key);
+        else if (json_is_object(v) && json_is_object(old))
+            cases_merge(old, v);
+        else if (json_is_object(v) && json_is_array(old))
+            merge_elements(old, v);
+        else if (strcmp(key, "$from") != 0)
+            json_object_set(target, key, v);
+    }
+}
+
+/* The elements of a list that are named by their indices. */
+static void merge_elements(json_t *list, const json_t *patch)
+{
+    const char *key;
+    json_t *v;
+    json_object_foreach((json_t *)patch, key, v)
+    {
+        int64_t i;
+        json_t *at = span_i64(span_of(key), &i) ? json_array_get(list, (size_t)i) : NULL;
+        ck_assert_msg(at != NULL, "there is no element %s", key);
+        cases_merge(at, v);
+    }
 }
