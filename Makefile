@@ -56,9 +56,12 @@ libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1)))
 BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
-E2E_SHORT := requests
+E2E_SHORT := requests conformance
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
+ifneq ($(or $(K8S),1.35),1.35) # which is what kube-sim plays
+E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
+endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
@@ -143,6 +146,13 @@ $(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
 $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,agent)
+# What runs conformance cases; the same in test/e2e.
+CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
+$(B)/test/sim/test_conformance: $(CASES)
+$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call kit_of,e2e) \
+                                $(SUPPORT) $(call archives,sim)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \

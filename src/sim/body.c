@@ -12,25 +12,45 @@ bool sim_body_is(const struct call *c, const char *type)
     return span_eq_nocase(given, span_of(type));
 }
 
-static int refuse_shape(struct call *c, const json_t *object, const char *why)
+/* Custom resources: by their schema. */
+static int refuse_by_schema(struct call *c, const json_t *object)
 {
-    const struct kind *kind = c->route.kind;
-    if (!kind->custom)
-        return sim_refuse(c, 400, "%s in version \"%s\" cannot be handled as a %s: %s",
-                          kind->kind, kind->version, kind->kind, why);
     cleanup_faultlist struct faultlist f = {0};
-    sim_fault_invalid(&f, "<root>", SPAN(""),
-                      why); /* custom resources: by their schema */
+    struct shape_fault wrong = {0};
+    if (sim_shape_find(sim_shape_meta, (json_t *)object, &wrong) ||
+        sim_shape_find(c->route.kind->shape, (json_t *)object, &wrong))
+        sim_fault_type(&f, wrong.where.p, wrong.given, wrong.wanted);
+    buf_fini(&wrong.where);
     return sim_refuse_invalid(c, sim_jsonx_span(object, "metadata.name"), &f);
+}
+
+static int check_shape(struct call *c, json_t *object, struct err *err)
+{
+    return sim_shape_check(sim_shape_meta, object, err) ||
+                   sim_shape_check(c->route.kind->shape, object, err)
+               ? -1
+               : 0;
 }
 
 int sim_body_check(struct call *c, json_t *object)
 {
     struct err err;
-    if (sim_shape_check(sim_shape_meta, object, &err) ||
-        sim_shape_check(c->route.kind->shape, object, &err))
-        return refuse_shape(c, object, err.msg);
-    return 0;
+    const struct kind *kind = c->route.kind;
+    if (check_shape(c, object, &err) == 0)
+        return 0;
+    if (kind->custom)
+        return refuse_by_schema(c, object);
+    return sim_refuse(c, 400, "%s in version \"%s\" cannot be handled as a %s: %s",
+                      kind->kind, kind->version, kind->kind, err.msg);
+}
+
+int sim_body_check_patched(struct call *c, json_t *object)
+{
+    struct err err;
+    if (check_shape(c, object, &err) == 0)
+        return 0;
+    return c->route.kind->custom ? refuse_by_schema(c, object)
+                                 : sim_refuse_patch(c, object, err.msg);
 }
 
 static int check_type(struct call *c, const json_t *object)
@@ -40,6 +60,11 @@ static int check_type(struct call *c, const json_t *object)
     sim_kind_add_group_version(kind, &version);
     struct span given = sim_jsonx_span(object, "apiVersion"),
                 type = sim_jsonx_span(object, "kind");
+    if (kind->custom && !type.n) /* what has no type in the code must say what it is */
+        return sim_refuse(c, 400,
+                          "the object provided is unrecognized (must be of type %s): "
+                          "Object 'Kind' is missing in '%.*s'",
+                          kind->kind, SPAN_ARG(c->req->body));
     if (given.n && !span_eq(given, buf_span(&version)))
         return sim_refuse(
             c, 400,

@@ -8,6 +8,7 @@ static void fail(struct call *c, unsigned code, const char *reason, const char *
 {
     buf_clear(&c->reply->body);
     c->reply->status = code;
+    c->reply->content_type = NULL;
     sim_status_write(&c->reply->body, code, reason, message, about);
 }
 
@@ -18,7 +19,9 @@ int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    fail(c, code, sim_status_reason(code), text.p, NULL);
+    static const struct status_about nothing;
+    bool about = code >= 404 && code <= 406; /* these have details, which are empty */
+    fail(c, code, sim_status_reason(code), text.p, about ? &nothing : NULL);
     return -1;
 }
 
@@ -92,27 +95,72 @@ int sim_refuse_precondition(struct call *c, const char *what, const char *wanted
     return refuse_conflict(c, why.p);
 }
 
+/* On the way to a deletion a real server names the kind where it says the resource
+ * elsewhere. */
+int sim_refuse_deletion(struct call *c, const char *what, const char *wanted,
+                        struct span found)
+{
+    const struct kind *kind = c->route.kind;
+    bool uid = strcmp(what, "UID") == 0;
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text,
+               "Operation cannot be fulfilled on %s%s%s \"%.*s\": the %s in the "
+               "precondition (%s) does not match the %s in record (%.*s). The object "
+               "might have been %s",
+               kind->kind, kind->group[0] ? "." : "", kind->group,
+               SPAN_ARG(c->route.name), what, wanted, what, SPAN_ARG(found),
+               uid ? "deleted and then recreated" : "modified");
+    struct status_about about = {
+        .group = kind->group, .kind = kind->kind, .name = c->route.name};
+    fail(c, 409, "Conflict", text.p, &about);
+    return -1;
+}
+
+static int refuse_faults(struct call *c, const char *group, const char *kind,
+                         struct span name, const struct faultlist *f)
+{
+    cleanup_buf struct buf text = {0};
+    sim_faultlist_message(f, &text, group, kind, name);
+    struct status_about about = {
+        .group = group, .kind = kind, .name = name, .causes = f->causes};
+    fail(c, 422, "Invalid", text.p, &about);
+    return -1;
+}
+
 int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f)
 {
     const struct kind *kind = c->route.kind;
-    cleanup_buf struct buf text = {0};
-    sim_faultlist_message(f, &text, kind->group, kind->kind, name);
-    struct status_about about = {
-        .group = kind->group, .kind = kind->kind, .name = name, .causes = f->causes};
-    fail(c, 422, "Invalid", text.p, &about);
-    return -1;
+    return refuse_faults(c, kind->core_faults ? "" : kind->group, kind->kind, name, f);
+}
+
+int sim_refuse_no_version(struct call *c)
+{
+    const struct kind *kind = c->route.kind;
+    cleanup_faultlist struct faultlist f = {0};
+    sim_fault_number(&f, "metadata.resourceVersion", 0,
+                     "must be specified for an update");
+    return refuse_faults(c, kind->group, kind->plural, c->route.name, &f);
+}
+
+int sim_refuse_patch(struct call *c, const json_t *object, const char *why)
+{
+    cleanup_faultlist struct faultlist f = {0};
+    cleanup_buf struct buf value = {0};
+    sim_jsonx_dump(&value, object);
+    sim_fault_invalid(&f, "patch", buf_span(&value), why);
+    return refuse_faults(c, "", "", SPAN(""), &f);
+}
+
+int sim_refuse_options(struct call *c, const struct faultlist *f)
+{
+    return refuse_faults(c, "meta.k8s.io", "ListOptions", SPAN(""), f);
 }
 
 int sim_refuse_option(struct call *c, const char *field, const char *why)
 {
     cleanup_faultlist struct faultlist f = {0};
-    cleanup_buf struct buf text = {0};
     sim_fault_forbidden(&f, field, why);
-    sim_faultlist_message(&f, &text, "meta.k8s.io", "ListOptions", SPAN(""));
-    struct status_about about = {
-        .group = "meta.k8s.io", .kind = "ListOptions", .causes = f.causes};
-    fail(c, 422, "Invalid", text.p, &about);
-    return -1;
+    return sim_refuse_options(c, &f);
 }
 
 void sim_answer_object(struct call *c, unsigned code, const struct object *o)

@@ -34,7 +34,14 @@ int sim_refuse_modified(struct call *c); /* stale resourceVersion */
 /* A failed precondition: `what` is "UID" or "ResourceVersion". */
 int sim_refuse_precondition(struct call *c, const char *what, const char *wanted,
                             struct span found);
+/* The same of a deletion. */
+int sim_refuse_deletion(struct call *c, const char *what, const char *wanted,
+                        struct span found);
+int sim_refuse_no_version(struct call *c); /* an update must have one */
+/* What a patch made of the object is none of the kind. */
+int sim_refuse_patch(struct call *c, const json_t *object, const char *why);
 int sim_refuse_invalid(struct call *c, struct span name, const struct faultlist *f);
-/* An option of a list or watch that may not be given so. */
+/* Options of a list or watch that may not be given so. */
+int sim_refuse_options(struct call *c, const struct faultlist *f);
 int sim_refuse_option(struct call *c, const char *field, const char *why);
 void sim_answer_object(struct call *c, unsigned code, const struct object *o);

@@ -61,8 +61,10 @@ CELL(phase)
     text(out, sim_jsonx_span(o, "status.phase"));
 }
 
-const struct column sim_columns_namespace[] = {
-    {"Name", 0, false, name}, {"Status", 0, false, phase}, {"Age", 0, false, age}, {0}};
+const struct column sim_columns_namespace[] = {{"Name", 0, COLUMN_TEXT, name},
+                                               {"Status", 0, COLUMN_TEXT, phase},
+                                               {"Age", 0, COLUMN_TEXT, age},
+                                               {0}};
 
 /* -- nodes -- */
 
@@ -105,33 +107,65 @@ CELL(node_version)
     buf_add_span(out, sim_jsonx_span(o, "status.nodeInfo.kubeletVersion"));
 }
 
-CELL(node_ip)
+static void node_address(const json_t *o, const char *type, struct buf *out)
 {
-    UNUSED;
     size_t i;
     json_t *a;
     struct span ip = {NULL, 0};
     json_array_foreach(sim_jsonx_at(o, "status.addresses"), i,
-                       a) if (!ip.n && strcmp(sim_jsonx_str(a, "type"), "InternalIP") ==
-                                           0) ip = sim_jsonx_span(a, "address");
+                       a) if (!ip.n && strcmp(sim_jsonx_str(a, "type"), type) == 0) ip =
+        sim_jsonx_span(a, "address");
     text(out, ip);
 }
 
-CELL(node_gpu_memory)
+CELL(node_ip)
 {
     UNUSED;
-    const json_t *capacity = sim_jsonx_at(o, "status.capacity");
-    text(out, sim_jsonx_text(json_object_get(capacity, "aliyun.com/gpu-mem")));
+    node_address(o, "InternalIP", out);
 }
 
-const struct column sim_columns_node[] = {{"Name", 0, false, name},
-                                          {"Status", 0, false, node_status},
-                                          {"Roles", 0, false, node_roles},
-                                          {"Age", 0, false, age},
-                                          {"Version", 0, false, node_version},
-                                          {"Internal-IP", 1, false, node_ip},
-                                          {"GPU-Mem", 1, false, node_gpu_memory},
-                                          {0}};
+CELL(node_external_ip)
+{
+    UNUSED;
+    node_address(o, "ExternalIP", out);
+}
+
+static void node_info(const json_t *o, const char *path, struct buf *out)
+{
+    struct span s = sim_jsonx_span(o, path);
+    buf_add_span(out, s.n ? s : SPAN("<unknown>"));
+}
+
+CELL(node_os)
+{
+    UNUSED;
+    node_info(o, "status.nodeInfo.osImage", out);
+}
+
+CELL(node_kernel)
+{
+    UNUSED;
+    node_info(o, "status.nodeInfo.kernelVersion", out);
+}
+
+CELL(node_runtime)
+{
+    UNUSED;
+    node_info(o, "status.nodeInfo.containerRuntimeVersion", out);
+}
+
+const struct column sim_columns_node[] = {
+    {"Name", 0, COLUMN_TEXT, name},
+    {"Status", 0, COLUMN_TEXT, node_status},
+    {"Roles", 0, COLUMN_TEXT, node_roles},
+    {"Age", 0, COLUMN_TEXT, age},
+    {"Version", 0, COLUMN_TEXT, node_version},
+    {"Internal-IP", 1, COLUMN_TEXT, node_ip},
+    {"External-IP", 1, COLUMN_TEXT, node_external_ip},
+    {"OS-Image", 1, COLUMN_TEXT, node_os},
+    {"Kernel-Version", 1, COLUMN_TEXT, node_kernel},
+    {"Container-Runtime", 1, COLUMN_TEXT, node_runtime},
+    {0}};
 
 /* -- pods -- */
 
@@ -200,21 +234,30 @@ CELL(pod_node)
     text(out, sim_jsonx_span(o, "spec.nodeName"));
 }
 
+CELL(none)
+{
+    UNUSED;
+    (void)o;
+    buf_adds(out, "<none>");
+}
+
 CELL(pod_nominated)
 {
     UNUSED;
     text(out, sim_jsonx_span(o, "status.nominatedNodeName"));
 }
 
-const struct column sim_columns_pod[] = {{"Name", 0, false, name},
-                                         {"Ready", 0, false, pod_ready},
-                                         {"Status", 0, false, pod_status},
-                                         {"Restarts", 0, false, pod_restarts},
-                                         {"Age", 0, false, age},
-                                         {"IP", 1, false, pod_ip},
-                                         {"Node", 1, false, pod_node},
-                                         {"Nominated Node", 1, false, pod_nominated},
-                                         {0}};
+const struct column sim_columns_pod[] = {
+    {"Name", 0, COLUMN_TEXT, name},
+    {"Ready", 0, COLUMN_TEXT, pod_ready},
+    {"Status", 0, COLUMN_TEXT, pod_status},
+    {"Restarts", 0, COLUMN_TEXT, pod_restarts},
+    {"Age", 0, COLUMN_TEXT, age},
+    {"IP", 1, COLUMN_TEXT, pod_ip},
+    {"Node", 1, COLUMN_TEXT, pod_node},
+    {"Nominated Node", 1, COLUMN_TEXT, pod_nominated},
+    {"Readiness Gates", 1, COLUMN_TEXT, none},
+    {0}};
 
 /* -- events -- */
 
@@ -263,9 +306,10 @@ CELL(event_message)
 
 #define EVENT_COLUMNS                                                                    \
     {                                                                                    \
-        {"Last Seen", 0, false, event_seen}, {"Type", 0, false, event_type},             \
-            {"Reason", 0, false, event_reason}, {"Object", 0, false, event_object},      \
-            {"Message", 0, false, event_message}, {"Name", 1, false, name},              \
+        {"Last Seen", 0, COLUMN_TEXT, event_seen}, {"Type", 0, COLUMN_TEXT, event_type}, \
+            {"Reason", 0, COLUMN_TEXT, event_reason},                                    \
+            {"Object", 0, COLUMN_TEXT, event_object},                                    \
+            {"Message", 0, COLUMN_TEXT, event_message}, {"Name", 1, COLUMN_TEXT, name},  \
         {                                                                                \
             0                                                                            \
         }                                                                                \
@@ -306,15 +350,15 @@ CELL(scv_free)
     buf_add_i64(out, sim_jsonx_int(o, "status.freeMemorySum", 0));
 }
 
-const struct column sim_columns_configmap[] = {{"Name", 0, false, name},
-                                               {"Data", 0, true, configmap_data},
-                                               {"Age", 0, false, age},
+const struct column sim_columns_configmap[] = {{"Name", 0, COLUMN_TEXT, name},
+                                               {"Data", 0, COLUMN_NUMBER, configmap_data},
+                                               {"Age", 0, COLUMN_TEXT, age},
                                                {0}};
-const struct column sim_columns_lease[] = {{"Name", 0, false, name},
-                                           {"Holder", 0, false, lease_holder},
-                                           {"Age", 0, false, age},
+const struct column sim_columns_lease[] = {{"Name", 0, COLUMN_TEXT, name},
+                                           {"Holder", 0, COLUMN_TEXT, lease_holder},
+                                           {"Age", 0, COLUMN_TEXT, age},
                                            {0}};
 const struct column sim_columns_scv[] = {
-    {"Name", 0, false, name},      {"Cards", 0, true, scv_cards},
-    {"Total", 0, true, scv_total}, {"Free", 0, true, scv_free},
-    {"Age", 0, false, age},        {0}};
+    {"Name", 0, COLUMN_TEXT, name},         {"Cards", 0, COLUMN_NUMBER, scv_cards},
+    {"Total", 0, COLUMN_NUMBER, scv_total}, {"Free", 0, COLUMN_NUMBER, scv_free},
+    {"Age", 0, COLUMN_DATE, age},           {0}};

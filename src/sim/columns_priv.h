@@ -6,10 +6,16 @@
 
 /* The columns of the tables: one list for each kind. */
 
+enum column_type {
+    COLUMN_TEXT,
+    COLUMN_NUMBER,
+    COLUMN_DATE, /* of a custom resource; the cell is text */
+};
+
 struct column {
     const char *name;
     int priority; /* 0: always shown; 1: with -o wide */
-    bool is_number;
+    enum column_type type;
     void (*cell)(const json_t *object, int64_t now_ms, struct buf *out);
 };
 

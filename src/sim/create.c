@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "sim/change_priv.h"
 #include "sim/meta_priv.h"
+#include "sim/pod_priv.h"
 #include "sim/write_priv.h"
 
 enum { GENERATED = 5, GENERATED_PREFIX_MAX = 63 - GENERATED };
@@ -84,8 +85,12 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
     if ((!keep && check_namespace_exists(c)) || set_namespace(c, meta))
         return -1;
     generate_name(c, meta);
+    if (!keep && c->route.kind->binding)
+        json_object_del(object, "status"); /* a pod's is not its creator's to say */
     if (c->route.kind->fill)
         c->route.kind->fill(object);
+    if (!keep && c->route.kind->binding)
+        sim_pod_gate(object, c->now_ms);
     set_system_fields(c, meta, keep);
     cleanup_faultlist struct faultlist f = {0};
     sim_meta_check(c->route.kind, object, &f);
@@ -96,9 +101,13 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
 
 void sim_create_store(struct call *c, json_t *object)
 {
-    if (c->dry_run) {
+    if (c->dry_run) { /* there is no version of what is not stored */
         struct object *o = sim_object_new(c->route.kind, object, c->api->rv);
-        sim_answer_object(c, 201, o);
+        cleanup_json json_t *root = sim_object_parse(o);
+        json_object_del(json_object_get(root, "metadata"), "resourceVersion");
+        c->reply->status = 201;
+        sim_jsonx_dump(&c->reply->body, root);
+        buf_addc(&c->reply->body, '\n');
         sim_object_unref(o);
         return;
     }

@@ -37,9 +37,9 @@ static int check_preconditions(struct call *c, const json_t *body, const struct 
     cleanup_buf struct buf rv = {0};
     buf_add_i64(&rv, (int64_t)o->rv);
     if (uid.n && !span_eq(uid, o->uid))
-        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
+        return sim_refuse_deletion(c, "UID", uid.p, o->uid);
     if (wanted.n && !span_eq(wanted, buf_span(&rv)))
-        return sim_refuse_precondition(c, "ResourceVersion", wanted.p, buf_span(&rv));
+        return sim_refuse_deletion(c, "ResourceVersion", wanted.p, buf_span(&rv));
     return 0;
 }
 
@@ -64,10 +64,11 @@ static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
 {
     cleanup_buf struct buf text = {0};
     json_t *meta = json_object_get(root, "metadata");
+    bool first = !json_object_get(meta, "deletionTimestamp");
     clock_format_s(&text, end_s);
     sim_jsonx_set_str(meta, "deletionTimestamp", text.p);
     sim_jsonx_set_int(meta, "deletionGracePeriodSeconds", grace_s);
-    if (json_object_get(meta, "generation"))
+    if (first && json_object_get(meta, "generation"))
         sim_jsonx_set_int(meta, "generation", sim_jsonx_int(meta, "generation", 0) + 1);
     return sim_change_put(c->api, c->route.kind, root);
 }
@@ -81,9 +82,10 @@ static const struct object *delete_now(struct call *c, const struct object *o,
     return o->deleting ? o : mark(c, root, c->now_ms / 1000, 0);
 }
 
-/* A deletion with grace. The grace of one that runs already can only become shorter. */
-static const struct object *delete_slowly(struct call *c, const struct object *o,
-                                          json_t *root, int64_t grace_s, bool asked)
+/* A deletion with grace, of 0 too: first the object says so, then it goes. The grace of
+ * one that runs already can only become shorter. */
+static const struct object *delete_gracefully(struct call *c, const struct object *o,
+                                              json_t *root, int64_t grace_s, bool asked)
 {
     enum { GRACE_MAX = 366 * 24 * 3600, KUBELET_MS = 1000 };
     int64_t old_s = sim_jsonx_int(root, "metadata.deletionGracePeriodSeconds", 0);
@@ -95,6 +97,8 @@ static const struct object *delete_slowly(struct call *c, const struct object *o
     if (clock_parse(sim_jsonx_span(root, "metadata.deletionTimestamp"), &end_s))
         start_s = end_s - old_s;
     const struct object *now = mark(c, root, start_s + grace_s, grace_s);
+    if (grace_s == 0)
+        return sim_meta_has_finalizers(root) ? now : sim_change_remove(c->api, now);
     int64_t wait_ms = (start_s + grace_s) * 1000 - c->now_ms / 1000 * 1000;
     if (c->api->config.run_pods && wait_ms > KUBELET_MS)
         wait_ms = KUBELET_MS; /* containers that end when they are asked to */
@@ -118,9 +122,28 @@ static void empty_namespace(struct api *api, struct span ns)
     }
 }
 
+/* It is terminating first, and then it is gone with all that is in it. Returns what it
+ * was between. */
+static struct object *delete_namespace(struct call *c, json_t *root)
+{
+    cleanup_buf struct buf text = {0};
+    clock_format_s(&text, c->now_ms / 1000);
+    sim_jsonx_set_str(json_object_get(root, "metadata"), "deletionTimestamp", text.p);
+    sim_jsonx_set_str(sim_jsonx_make(root, "status"), "phase", "Terminating");
+    const struct object *now = sim_change_put(c->api, c->route.kind, root);
+    struct object *between = sim_object_ref((struct object *)now);
+    empty_namespace(c->api, c->route.name);
+    sim_change_remove(c->api, now);
+    return between;
+}
+
+/* Some kinds are shown as they were last, the others as a success unless they stay. */
 static void answer_deleted(struct call *c, const struct object *o, const char *uid)
 {
-    if (c->route.kind->graceful || strcmp(c->route.kind->kind, "Namespace") == 0) {
+    cleanup_buf struct buf key = {0};
+    bool stays = sim_store_find(
+        c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+    if (c->route.kind->graceful || (stays && !c->dry_run)) {
         sim_answer_object(c, 200, o);
         return;
     }
@@ -138,19 +161,18 @@ static void delete_object(struct call *c, const struct object *o,
     cleanup_json json_t *root = sim_object_parse(o);
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
-    int64_t grace_s =
-        c->route.kind->graceful ? sim_pod_grace_s(root, options->grace_s) : 0;
-    if (!c->dry_run) {
-        if (grace_s > 0)
-            o = delete_slowly(c, o, root, grace_s, options->grace_s >= 0);
-        else
-            o = delete_now(c, o, root);
-        if (strcmp(c->route.kind->kind, "Namespace") == 0) {
-            answer_deleted(c, o, uid.p);
-            empty_namespace(c->api, c->route.name);
-            return;
-        }
+    if (strcmp(c->route.kind->kind, "Namespace") == 0) {
+        struct object *between =
+            c->dry_run ? sim_object_ref((struct object *)o) : delete_namespace(c, root);
+        sim_answer_object(c, 200, between);
+        sim_object_unref(between);
+        return;
     }
+    if (!c->dry_run && c->route.kind->graceful)
+        o = delete_gracefully(c, o, root, sim_pod_grace_s(root, options->grace_s),
+                              options->grace_s >= 0);
+    else if (!c->dry_run)
+        o = delete_now(c, o, root);
     answer_deleted(c, o, uid.p);
 }
 

@@ -17,6 +17,8 @@ static void add_resource(const struct kind *k, const char *sub, const char *type
                k->namespaced ? "true" : "false", type, sub_verbs);
     if (!sub && k->short_names[0])
         buf_printf(out, ",\"shortNames\":[\"%s\"]", k->short_names);
+    if (!sub && k->binding) /* what `kubectl get all` shows */
+        buf_adds(out, ",\"categories\":[\"all\"]");
     buf_addc(out, '}');
 }
 
@@ -126,15 +128,30 @@ static bool fixed_pages(struct call *c)
     return false;
 }
 
+static void add_paths(struct buf *out)
+{
+    buf_adds(out, "{\"paths\":[\"/api\",\"/api/v1\",\"/apis\"");
+    for (const struct kind *k = sim_kinds; k < sim_kinds + KINDS_N; k++)
+        if (k->group[0])
+            buf_printf(out, ",\"/apis/%s\",\"/apis/%s/%s\"", k->group, k->group,
+                       k->version);
+    for (size_t i = 0; i < ARRAY_LEN(pages); i++)
+        if (strcmp(pages[i].path, "/api") != 0)
+            buf_printf(out, ",\"%s\"", pages[i].path);
+    buf_adds(out, ",\"/openapi/v2\",\"/openapi/v3\"]}\n");
+}
+
 bool sim_discovery_handle(struct call *c)
 {
     struct buf *out = &c->reply->body;
     const char *path = c->req->path;
-    if (strcmp(c->req->method, "GET") != 0)
-        return false;
     c->reply->status = 200;
     if (fixed_pages(c) || sim_openapi_handle(c) || group_paths(span_of(path), out))
         return true;
+    if (strcmp(path, "/") == 0) {
+        add_paths(out);
+        return true;
+    }
     if (strcmp(path, "/apis") == 0) {
         add_groups(out);
         return true;

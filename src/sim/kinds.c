@@ -86,6 +86,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = node_fields,
      .shape = sim_shape_node,
      .columns = sim_columns_node,
+     .fill = sim_fill_node,
      .check = sim_check_node},
     {.group = "",
      .version = "v1",
@@ -117,6 +118,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = event_fields,
      .shape = sim_shape_event,
      .columns = sim_columns_event,
+     .fill = sim_fill_event,
      .check = sim_check_event},
     {.group = "",
      .version = "v1",
@@ -142,6 +144,7 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = namespaced,
      .shape = sim_shape_lease,
      .columns = sim_columns_lease,
+     .fill = sim_fill_lease,
      .check = sim_check_lease},
     {.group = "events.k8s.io",
      .version = "v1",
@@ -156,6 +159,8 @@ const struct kind sim_kinds[KINDS_N] = {
      .fields = event_v1_fields,
      .shape = sim_shape_event_v1,
      .columns = sim_columns_event_v1,
+     .core_faults = true,
+     .fill = sim_fill_event_v1,
      .check = sim_check_event_v1},
     {.group = "core.run-linux.com",
      .version = "v1",
@@ -215,6 +220,19 @@ void sim_kind_add_group_version(const struct kind *k, struct buf *out)
     if (k->group[0])
         buf_addc(out, '/');
     buf_adds(out, k->version);
+}
+
+bool sim_kind_knows_path(struct span path)
+{
+    for (size_t i = 0; i < KINDS_N; i++) {
+        cleanup_buf struct buf root = {0};
+        buf_adds(&root, sim_kinds[i].group[0] ? "/apis/" : "/api/");
+        sim_kind_add_group_version(&sim_kinds[i], &root);
+        buf_addc(&root, '/');
+        if (span_starts(path, buf_span(&root)))
+            return true;
+    }
+    return false;
 }
 
 void sim_kind_add_resource(const struct kind *k, struct buf *out)

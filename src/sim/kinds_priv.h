@@ -39,8 +39,9 @@ struct kind {
     bool custom;        /* served as custom resources are */
     bool unconditional; /* PUT may leave out metadata.resourceVersion */
     bool create_on_put;
-    bool generation; /* counts changes in metadata.generation */
-    bool passing;    /* objects vanish an hour after their last change (events) */
+    bool core_faults; /* what is wrong with it is said as of a kind of the core group */
+    bool generation;  /* counts changes in metadata.generation */
+    bool passing;     /* objects vanish an hour after their last change (events) */
     const struct field *fields; /* for field selectors; ends with a NULL name */
     const struct shape *shape;  /* types of the known members */
     const struct column *columns;
@@ -62,6 +63,8 @@ const struct kind *sim_kind_by_type(struct span group_version, struct span kind)
 /* The first kind of that plural, in any group. */
 const struct kind *sim_kind_by_resource(struct span plural);
 void sim_kind_add_group_version(const struct kind *k, struct buf *out);
+/* Does a path begin with a group and version that is served: "/api/v1/..."? */
+bool sim_kind_knows_path(struct span path);
 /* "pods", or "leases.coordination.k8s.io". */
 void sim_kind_add_resource(const struct kind *k, struct buf *out);
 /* The key of an object: "default/p1", or "n1" in cluster scope. `out` is cleared before.

@@ -51,6 +51,14 @@ int sim_list_selector(struct call *c, struct selector *s)
     return sim_refuse(c, 400, "%s", err.msg);
 }
 
+static int refuse_match(struct call *c, struct span match)
+{
+    cleanup_faultlist struct faultlist f = {0};
+    sim_fault_unsupported(&f, "resourceVersionMatch", match,
+                          "\"Exact\", \"NotOlderThan\", \"\"");
+    return sim_refuse_options(c, &f);
+}
+
 static int check_match(struct call *c, struct span match, struct span rv)
 {
     if (sim_query_has(&c->query, "sendInitialEvents"))
@@ -59,34 +67,35 @@ static int check_match(struct call *c, struct span match, struct span rv)
     if (!match.p)
         return 0;
     if (!span_eq(match, SPAN("Exact")) && !span_eq(match, SPAN("NotOlderThan")))
-        return sim_refuse_option(c, "resourceVersionMatch",
-                                 "supported values: \"Exact\", \"NotOlderThan\"");
+        return refuse_match(c, match);
+    cleanup_faultlist struct faultlist f = {0};
     if (!rv.p)
-        return sim_refuse_option(
-            c, "resourceVersionMatch",
+        sim_fault_forbidden(
+            &f, "resourceVersionMatch",
             "resourceVersionMatch is forbidden unless resourceVersion is provided");
     if (sim_query_get(&c->query, "continue").p)
-        return sim_refuse_option(
-            c, "resourceVersionMatch",
+        sim_fault_forbidden(
+            &f, "resourceVersionMatch",
             "resourceVersionMatch is forbidden when continue is provided");
     if (span_eq(match, SPAN("Exact")) && span_eq(rv, SPAN("0")))
-        return sim_refuse_option(
-            c, "resourceVersionMatch",
+        sim_fault_forbidden(
+            &f, "resourceVersionMatch",
             "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-    return 0;
+    return f.n ? sim_refuse_options(c, &f) : 0;
 }
 
-static int refuse_future(struct call *c, int64_t rv)
+/* A cache waits for a while and says when to come again; the database does not. */
+static int refuse_future(struct call *c, int64_t rv, bool exact)
 {
     cleanup_json json_t *causes =
         json_pack("[{s:s,s:s}]", "reason", "ResourceVersionTooLarge", "message",
                   "Too large resource version");
     cleanup_buf struct buf text = {0};
-    buf_printf(&text, "Too large resource version: %lld, current: %lld", (long long)rv,
-               (long long)c->api->rv);
-    struct status_about about = {.causes = causes, .retry_s = 1};
+    buf_printf(&text, "Timeout: Too large resource version: %lld, current: %lld",
+               (long long)rv, (long long)c->api->rv);
+    struct status_about about = {.causes = causes, .retry_s = exact ? 0 : 1};
     c->reply->status = 504;
-    c->reply->retry_after_s = 1;
+    c->reply->retry_after_s = about.retry_s;
     sim_status_write(&c->reply->body, 504, "Timeout", text.p, &about);
     return -1;
 }
@@ -118,6 +127,14 @@ static int refuse_expired(struct call *c, const char *start)
     return -1;
 }
 
+static int refuse_version(struct call *c, struct span rv)
+{
+    return sim_refuse(c, 400,
+                      "invalid resource version: resourceVersion: Invalid value: "
+                      "\"%.*s\": strconv.ParseUint: parsing \"%.*s\": invalid syntax",
+                      SPAN_ARG(rv), SPAN_ARG(rv));
+}
+
 static int wish_continue(struct call *c, struct wish *w, struct span text, struct span rv)
 {
     struct token t;
@@ -125,7 +142,8 @@ static int wish_continue(struct call *c, struct wish *w, struct span text, struc
     w->start = t.start;
     if (!good)
         return sim_refuse(c, 400,
-                          "continue key is not valid: invalid character in token");
+                          "invalid continue token: continue key is not valid: invalid "
+                          "character in token");
     if (rv.p && !span_eq(rv, SPAN("0")))
         return sim_refuse(
             c, 400, "specifying resource version is not allowed when using continue");
@@ -144,17 +162,15 @@ static int wish_version(struct call *c, struct wish *w, struct span rv, struct s
     if (!rv.p)
         return 0;
     if (!span_i64(rv, &n) || n < 0)
-        return sim_refuse(c, 400,
-                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                          SPAN_ARG(rv));
+        return refuse_version(c, rv);
     if (n == 0) {
         w->stale = true;
         w->limit = 0; /* a cache gives all it has */
         return 0;
     }
-    if ((uint64_t)n > c->api->rv)
-        return refuse_future(c, n);
     bool exact = span_eq(match, SPAN("Exact")) || (!match.p && w->limit > 0);
+    if ((uint64_t)n > c->api->rv)
+        return refuse_future(c, n, exact);
     if (!exact)
         return 0;
     w->rv = (uint64_t)n;
@@ -275,6 +291,8 @@ static void start(struct api_list *l, struct buf *out)
     buf_printf(&meta, "{\"resourceVersion\":\"%llu\"", (unsigned long long)l->rv);
     if (l->next.n)
         buf_printf(&meta, ",\"continue\":\"%s\"", l->next.p);
+    else if (l->kind->custom && !l->table)
+        buf_adds(&meta, ",\"continue\":\"\"");
     buf_addc(&meta, '}');
     l->started = true;
     if (l->table) {

@@ -14,6 +14,8 @@ static void check_name(const struct kind *kind, const json_t *object, struct fau
     bool label = strcmp(kind->kind, "Namespace") == 0;
     if (!name.n)
         sim_fault_required(f, "metadata.name", "name or generateName is required");
+    else if (label && memchr(name.p, '.', name.n))
+        sim_fault_invalid(f, "metadata.name", name, "must not contain dots");
     else if (label ? !sim_name_is_dns_label(name) : !sim_name_is_dns_subdomain(name))
         sim_fault_invalid(f, "metadata.name", name,
                           label ? sim_name_dns_label_rule : sim_name_dns_subdomain_rule);
@@ -27,7 +29,8 @@ static void check_labels(json_t *labels, struct faultlist *f)
     {
         if (!sim_name_is_qualified(span_of(key)))
             sim_fault_invalid(f, "metadata.labels", span_of(key),
-                              sim_name_qualified_rule);
+                              key[0] == '/' ? "prefix part must be non-empty"
+                                            : sim_name_qualified_rule);
         if (!sim_name_is_label_value(sim_jsonx_text(value)))
             sim_fault_invalid(f, "metadata.labels", sim_jsonx_text(value),
                               sim_name_label_value_rule);
@@ -48,7 +51,8 @@ static void check_annotations(json_t *annotations, struct faultlist *f)
                 *c = (char)(*c + ('a' - 'A'));
         if (!sim_name_is_qualified(span_of(lower)))
             sim_fault_invalid(f, "metadata.annotations", span_of(key),
-                              sim_name_qualified_rule);
+                              key[0] == '/' ? "prefix part must be non-empty"
+                                            : sim_name_qualified_rule);
         total += strlen(key) + json_string_length(value);
     }
     if (total > ANNOTATIONS_MAX)
@@ -86,16 +90,13 @@ static void carry(json_t *meta, const json_t *old, const char *key, bool fixed,
 
 void sim_meta_carry_over(json_t *object, const json_t *old, struct faultlist *f)
 {
-    static const char *const fixed[] = {"name",
-                                        "namespace",
-                                        "uid",
-                                        "creationTimestamp",
-                                        "deletionTimestamp",
+    static const char *const fixed[] = {"name", "namespace", "uid", "deletionTimestamp",
                                         "deletionGracePeriodSeconds"};
     json_t *meta = json_object_get(object, "metadata");
     const json_t *before = json_object_get(old, "metadata");
     for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
         carry(meta, before, fixed[i], true, f);
+    carry(meta, before, "creationTimestamp", false, f);
     carry(meta, before, "generation", false, f);
 }
 

@@ -71,20 +71,26 @@ static void check_amounts(const json_t *amounts, const char *path, struct faultl
     {
         if (!sim_quantity_parse(sim_jsonx_text(v), &q))
             continue; /* the shape has been checked */
-        if (!is_standard(name) &&
-            (!strchr(name, '/') || !sim_name_is_qualified(span_of(name))))
-            sim_fault_invalid(f, path, span_of(name),
+        cleanup_buf struct buf field = {0};
+        buf_printf(&field, "%s[%s]", path, name);
+        if (!is_standard(name) && !strchr(name, '/')) {
+            sim_fault_invalid(f, field.p, span_of(name),
+                              "must be a standard resource type or fully qualified");
+            sim_fault_invalid(f, field.p, span_of(name),
                               "must be a standard resource for containers");
+        } else if (!is_standard(name) && !sim_name_is_qualified(span_of(name))) {
+            sim_fault_invalid(f, field.p, span_of(name), sim_name_qualified_rule);
+        }
         if (q.nano < 0)
-            sim_fault_invalid(f, path, sim_jsonx_text(v),
+            sim_fault_invalid(f, field.p, sim_jsonx_text(v),
                               "must be greater than or equal to 0");
         if (is_extended(name) && !sim_quantity_is_whole(q))
-            sim_fault_invalid(f, path, sim_jsonx_text(v), "must be an integer");
+            sim_fault_invalid(f, field.p, sim_jsonx_text(v), "must be an integer");
     }
 }
 
 static void check_request(const char *name, json_t *request, json_t *limit,
-                          const char *path, struct faultlist *f)
+                          const char *path, const char *limits_path, struct faultlist *f)
 {
     cleanup_buf struct buf text = {0};
     struct quantity asked, most;
@@ -93,7 +99,7 @@ static void check_request(const char *name, json_t *request, json_t *limit,
         return;
     if (!limit || !sim_quantity_parse(sim_jsonx_text(limit), &most)) {
         if (fixed)
-            sim_fault_required(f, path,
+            sim_fault_required(f, limits_path,
                                "Limit must be set for non overcommitable resources");
         return;
     }
@@ -118,8 +124,8 @@ static void check_resources(const json_t *container, const char *path,
     check_amounts(requests, requests_path, f);
     const char *name;
     json_t *v;
-    json_object_foreach((json_t *)requests, name, v)
-        check_request(name, v, json_object_get(limits, name), requests_path, f);
+    json_object_foreach((json_t *)requests, name, v) check_request(
+        name, v, json_object_get(limits, name), requests_path, limits_path, f);
 }
 
 static void check_container(const json_t *container, const char *path, json_t *seen,
@@ -199,9 +205,12 @@ static void check_update(const json_t *pod, const json_t *old, struct faultlist 
     drop_mutable(a);
     drop_mutable(b);
     json_t *gates = json_object_get(is, "schedulingGates");
-    bool same = json_equal(a, b) && only_appended(json_object_get(was, "tolerations"),
-                                                  json_object_get(is, "tolerations"));
-    if (!same)
+    if (!only_appended(json_object_get(was, "tolerations"),
+                       json_object_get(is, "tolerations")))
+        sim_fault_forbidden(
+            f, "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds");
+    else if (!json_equal(a, b))
         sim_fault_forbidden(
             f, "spec",
             "pod updates may not change fields other than "
@@ -263,6 +272,17 @@ void sim_pod_set_condition(json_t *pod, const char *type, const char *status,
     sim_jsonx_set_str(found, "lastTransitionTime", now.p);
     json_object_del(found, "reason");
     json_object_del(found, "message");
+}
+
+void sim_pod_gate(json_t *pod, int64_t now_ms)
+{
+    if (!json_array_size(sim_jsonx_at(pod, "spec.schedulingGates")))
+        return;
+    sim_pod_set_condition(pod, "PodScheduled", "False", now_ms);
+    json_t *gated = json_array_get(sim_jsonx_at(pod, "status.conditions"), 0);
+    sim_jsonx_set_str(gated, "reason", "SchedulingGated");
+    sim_jsonx_set_str(gated, "message",
+                      "Scheduling is blocked due to non-empty scheduling gates");
 }
 
 static json_t *running_status(const json_t *container, const char *now)

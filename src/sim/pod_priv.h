@@ -15,6 +15,8 @@ int64_t sim_pod_grace_s(const json_t *pod, int64_t asked);
 
 /* Sets or replaces a condition of the status; its time of transition moves only when its
  * status changes. */
+/* A new pod that waits for its gates to open says so. */
+void sim_pod_gate(json_t *pod, int64_t now_ms);
 void sim_pod_set_condition(json_t *pod, const char *type, const char *status,
                            int64_t now_ms);
 

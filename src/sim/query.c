@@ -81,8 +81,8 @@ int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int
     struct span v = sim_query_get(q, key);
     *out = otherwise;
     if (v.p && !span_i64(v, out))
-        return err_set(err, ERR_INVALID, "%s: parsing \"%.*s\": invalid syntax", key,
-                       SPAN_ARG(v));
+        return err_set(err, ERR_INVALID,
+                       "strconv.ParseInt: parsing \"%.*s\": invalid syntax", SPAN_ARG(v));
     return 0;
 }
 
@@ -107,7 +107,9 @@ int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err)
         int64_t part;
         if (!take_duration(&v, &part) || __builtin_add_overflow(*ms, part, ms))
             return err_set(err, ERR_INVALID,
-                           "invalid timeout specified in the request URL");
+                           "invalid timeout specified in the request URL - time: "
+                           "invalid duration \"%.*s\"",
+                           SPAN_ARG(sim_query_get(q, "timeout")));
     }
     return 0;
 }

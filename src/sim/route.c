@@ -31,6 +31,8 @@ struct route sim_route_parse(const char *path)
 {
     struct route r = {0};
     struct span rest = span_of(path), group = {"", 0};
+    if (rest.n > 1 && rest.p[rest.n - 1] == '/')
+        rest.n--;
     if (part(&rest).n)
         return r;
     struct span root = part(&rest);

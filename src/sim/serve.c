@@ -43,6 +43,34 @@ static void get_handle(struct call *c)
     }
 }
 
+/* What is in no group that is served is not even answered with a Status. */
+static void refuse_path(struct call *c)
+{
+    if (sim_kind_knows_path(span_of(c->req->path))) {
+        sim_refuse(c, 404, "the server could not find the requested resource");
+        return;
+    }
+    c->reply->status = 404;
+    c->reply->content_type = "text/plain; charset=utf-8";
+    buf_clear(&c->reply->body);
+    buf_adds(&c->reply->body, "404 page not found\n");
+}
+
+/* Does the client take JSON? */
+static bool accepts_json(const char *accept)
+{
+    struct span rest = span_of(accept);
+    bool none = true;
+    while (rest.n) {
+        struct span entry = span_cut(&rest, ',');
+        struct span type = span_trim(span_cut(&entry, ';'));
+        if (span_eq_nocase(type, SPAN("application/json")) || span_eq(type, SPAN("*/*")))
+            return true;
+        none &= !type.n;
+    }
+    return none;
+}
+
 static int refuse_method(struct call *c)
 {
     return sim_refuse(c, 405,
@@ -95,9 +123,19 @@ static void dispatch(struct call *c)
         sim_refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
     } else if (sim_query_timeout_ms(&c->query, &timeout_ms, &err)) {
         sim_refuse(c, 400, "%s", err.msg);
-    } else if (!c->route.kind || !knows_sub(c->route.kind, c->route.sub)) {
+    } else if (c->route.kind && !knows_sub(c->route.kind, c->route.sub)) {
+        if (c->route.kind->custom) /* looks for the object first */
+            sim_refuse_not_found(c, c->route.kind, c->route.name);
+        else
+            refuse_path(c);
+    } else if (!c->route.kind) {
         if (!sim_discovery_handle(c))
-            sim_refuse(c, 404, "the server could not find the requested resource");
+            refuse_path(c);
+        else if (strcmp(c->req->method, "GET") != 0)
+            refuse_method(c);
+    } else if (!accepts_json(c->req->accept)) {
+        sim_refuse(c, 406,
+                   "406: Not Acceptable\n\nAvailable representations: application/json");
     } else if (c->route.name.p) {
         single(c);
     } else {

@@ -155,6 +155,9 @@ const struct shape sim_shape_scv[] = {
     {"status.totalMemorySum", SHAPE_INT},
     {"status.freeMemorySum", SHAPE_INT},
     {"status.updateTime", SHAPE_TIME},
+    {"status.driverVersion", SHAPE_STRING},
+    {"status.cudaVersion", SHAPE_STRING},
+    {"status.podList", SHAPE_OBJECTS},
     {"status.cardList", SHAPE_OBJECTS},
     {"status.cardList[].id", SHAPE_INT},
     {"status.cardList[].health", SHAPE_STRING},
@@ -162,10 +165,14 @@ const struct shape sim_shape_scv[] = {
     {"status.cardList[].power", SHAPE_INT},
     {"status.cardList[].totalMemory", SHAPE_INT},
     {"status.cardList[].freeMemory", SHAPE_INT},
+    {"status.cardList[].usedMemory", SHAPE_INT},
     {"status.cardList[].clock", SHAPE_INT},
     {"status.cardList[].core", SHAPE_INT},
     {"status.cardList[].bandwidth", SHAPE_INT},
+    {"status.cardList[].utilization", SHAPE_INT},
+    {"status.cardList[].temperature", SHAPE_INT},
     {"status.cardList[].uuid", SHAPE_STRING},
+    {"status.cardList[].busId", SHAPE_STRING},
     {0},
 };
 const struct shape sim_shape_binding[] = {{"target", SHAPE_OBJECT},
@@ -181,9 +188,10 @@ const struct shape sim_shape_delete_options[] = {
 static int wrong(const struct shape *row, const json_t *v, const char *go,
                  struct err *err)
 {
+    bool meta = span_starts(span_of(row->path), SPAN("metadata."));
     return err_set(err, ERR_INVALID,
-                   "json: cannot unmarshal %s into Go struct field %s of type %s",
-                   sim_jsonx_type(v), row->path, go);
+                   "json: cannot unmarshal %s into Go struct field %s%s of type %s",
+                   sim_jsonx_type(v), meta ? "ObjectMeta." : "", row->path, go);
 }
 
 /* RFC 3339 with exactly six decimals, as Go's layout of a MicroTime demands. */
@@ -289,30 +297,84 @@ static int check_value(const struct shape *row, json_t *v, struct err *err)
     }
 }
 
-/* Follows the rest of a row's path from `at`, into each element of an array. */
-static int follow(const struct shape *row, json_t *at, const char *path, struct err *err)
+static const char *schema_type(enum shape_type type)
+{
+    switch (type) {
+    case SHAPE_OBJECT:
+    case SHAPE_TEXTS:
+    case SHAPE_AMOUNTS:
+        return "object";
+    case SHAPE_INT:
+        return "integer";
+    case SHAPE_BOOL:
+        return "boolean";
+    case SHAPE_OBJECTS:
+    case SHAPE_STRINGS:
+        return "array";
+    default:
+        return "string";
+    }
+}
+
+/* Follows the rest of a row's path from `at`, into each element of an array. On failure
+ * fault->where is the way to what is wrong; else it is as before. */
+static int follow(const struct shape *row, json_t *at, const char *path,
+                  struct shape_fault *fault, struct err *err)
 {
     char key[64];
-    size_t n = strcspn(path, ".[");
+    size_t n = strcspn(path, ".["), before = fault->where.n;
     memcpy(key, path, n);
     key[n] = '\0';
     json_t *v = json_object_get(at, key);
     if (!v || json_is_null(v))
         return 0;
-    if (!path[n])
-        return check_value(row, v, err);
-    if (path[n] == '.')
-        return follow(row, v, path + n + 1, err);
-    size_t i;
-    json_t *item;
-    json_array_foreach(v, i, item) if (follow(row, item, path + n + 3, err)) return -1;
+    buf_printf(&fault->where, "%s%s", before ? "." : "", key);
+    if (!path[n]) {
+        bool time = row->type == SHAPE_TIME || row->type == SHAPE_MICRO;
+        bool text = time && json_is_string(v);
+        fault->given = text ? json_string_value(v) : sim_jsonx_type(v);
+        fault->wanted = text ? "date-time" : schema_type(row->type);
+        if (check_value(row, v, err))
+            return -1;
+    } else if (path[n] == '.') {
+        if (follow(row, v, path + n + 1, fault, err))
+            return -1;
+    } else {
+        size_t i, array = fault->where.n;
+        json_t *item;
+        json_array_foreach(v, i, item)
+        {
+            buf_printf(&fault->where, "[%zu]", i);
+            if (follow(row, item, path + n + 3, fault, err))
+                return -1;
+            fault->where.n = array;
+        }
+    }
+    fault->where.n = before;
     return 0;
+}
+
+static int check(const struct shape *rows, json_t *object, struct shape_fault *fault,
+                 struct err *err)
+{
+    *fault = (struct shape_fault){0};
+    for (const struct shape *row = rows; row->path; row++)
+        if (follow(row, object, row->path, fault, err))
+            return -1;
+    buf_fini(&fault->where);
+    return 0;
+}
+
+bool sim_shape_find(const struct shape *rows, json_t *object, struct shape_fault *fault)
+{
+    struct err err;
+    return check(rows, object, fault, &err);
 }
 
 int sim_shape_check(const struct shape *rows, json_t *object, struct err *err)
 {
-    for (const struct shape *row = rows; row->path; row++)
-        if (follow(row, object, row->path, err))
-            return -1;
-    return 0;
+    struct shape_fault fault;
+    int rc = check(rows, object, &fault, err);
+    buf_fini(&fault.where);
+    return rc;
 }

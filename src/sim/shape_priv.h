@@ -34,5 +34,14 @@ extern const struct shape sim_shape_namespace[], sim_shape_node[], sim_shape_pod
     sim_shape_event[], sim_shape_event_v1[], sim_shape_configmap[], sim_shape_lease[],
     sim_shape_scv[], sim_shape_binding[], sim_shape_delete_options[];
 
+/* The first member of a wrong type. */
+struct shape_fault {
+    struct buf where;   /* "status.cardList[0].id" */
+    const char *given;  /* the type that is there, or the text where that is wrong */
+    const char *wanted; /* as schemas call it: "integer" */
+};
+
+/* False: there is none. Else release fault->where. */
+bool sim_shape_find(const struct shape *rows, json_t *object, struct shape_fault *fault);
 /* -1 when a member has the wrong type; the message is the one of Go's decoder. */
 int sim_shape_check(const struct shape *rows, json_t *object, struct err *err);

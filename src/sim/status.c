@@ -17,7 +17,7 @@ static void add_details(struct buf *out, const struct status_about *about)
         add_member(out, "name", about->name);
     if (about->group && about->group[0])
         add_member(out, "group", span_of(about->group));
-    if (about->kind)
+    if (about->kind && about->kind[0])
         add_member(out, "kind", span_of(about->kind));
     if (about->uid)
         add_member(out, "uid", span_of(about->uid));
@@ -132,6 +132,23 @@ void sim_fault_invalid(struct faultlist *f, const char *field, struct span value
     add_value(&text, "Invalid value", value);
     buf_printf(&text, ": %s", detail);
     add(f, "FieldValueInvalid", field, &text);
+}
+
+void sim_fault_number(struct faultlist *f, const char *field, int64_t value,
+                      const char *detail)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "Invalid value: %lld: %s", (long long)value, detail);
+    add(f, "FieldValueInvalid", field, &text);
+}
+
+void sim_fault_type(struct faultlist *f, const char *field, const char *given,
+                    const char *wanted)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "Invalid value: \"%s\": %s in body must be of type %s: \"%s\"",
+               given, field, wanted, given);
+    add(f, "FieldValueTypeInvalid", field, &text);
 }
 
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail)

@@ -39,6 +39,12 @@ void sim_faultlist_fini(struct faultlist *f);
 
 void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
                        const char *detail);
+/* The same of a number. */
+void sim_fault_number(struct faultlist *f, const char *field, int64_t value,
+                      const char *detail);
+/* A value of the wrong JSON type, in the words of a schema. */
+void sim_fault_type(struct faultlist *f, const char *field, const char *given,
+                    const char *wanted);
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail);
 void sim_fault_forbidden(struct faultlist *f, const char *field, const char *detail);
 void sim_fault_unsupported(struct faultlist *f, const char *field, struct span value,

@@ -27,14 +27,15 @@ struct table sim_table_of(const struct kind *kind, int64_t now_ms, struct span i
 
 static void add_columns(const struct kind *kind, struct buf *out)
 {
+    static const char *const types[] = {"string", "integer", "date"};
     for (const struct column *c = kind->columns; c->name; c++) {
         if (c != kind->columns)
             buf_addc(out, ',');
         buf_printf(out,
                    "{\"name\":\"%s\",\"type\":\"%s\",\"format\":\"%s\","
                    "\"description\":\"\",\"priority\":%d}",
-                   c->name, c->is_number ? "integer" : "string",
-                   c == kind->columns ? "name" : "", c->priority);
+                   c->name, types[c->type], c == kind->columns ? "name" : "",
+                   c->priority);
     }
 }
 
@@ -43,11 +44,13 @@ void sim_table_begin(const struct table *t, bool with_columns, struct span metad
 {
     buf_printf(out,
                "{\"kind\":\"Table\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":%.*s,"
-               "\"columnDefinitions\":[",
-               SPAN_ARG(metadata));
-    if (with_columns)
+               "\"columnDefinitions\":%s",
+               SPAN_ARG(metadata), with_columns ? "[" : "null");
+    if (with_columns) {
         add_columns(t->kind, out);
-    buf_adds(out, "],\"rows\":[");
+        buf_addc(out, ']');
+    }
+    buf_adds(out, ",\"rows\":[");
 }
 
 static void add_cells(const struct table *t, const json_t *root, struct buf *out)
@@ -58,7 +61,7 @@ static void add_cells(const struct table *t, const json_t *root, struct buf *out
             buf_addc(out, ',');
         buf_clear(&text);
         c->cell(root, t->now_ms, &text);
-        if (c->is_number)
+        if (c->type == COLUMN_NUMBER)
             buf_add_span(out, text.n ? buf_span(&text) : SPAN("0"));
         else
             buf_add_json(out, buf_span(&text));

@@ -7,15 +7,14 @@
 
 enum { SWEEP_MS = 60 * 1000 };
 
+/* As a kubelet ends it: by a deletion with grace 0. */
 static void remove_pod(struct api *api, const struct object *o)
 {
     cleanup_json json_t *root = sim_object_parse(o);
-    if (!sim_meta_has_finalizers(root)) {
-        sim_change_remove(api, o);
-        return;
-    }
     sim_jsonx_set_int(json_object_get(root, "metadata"), "deletionGracePeriodSeconds", 0);
-    sim_change_put(api, o->kind, root);
+    const struct object *now = sim_change_put(api, o->kind, root);
+    if (!sim_meta_has_finalizers(root))
+        sim_change_remove(api, now);
 }
 
 static void run_errand(struct api *api, const struct errand *e, int64_t now_ms)

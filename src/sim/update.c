@@ -82,9 +82,8 @@ static int check_version(struct call *c, const json_t *object, const struct obje
     if (!wanted.n)
         return 0;
     if (!span_i64(wanted, &rv))
-        return sim_refuse(c, 400,
-                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                          SPAN_ARG(wanted));
+        return sim_refuse_unknown(
+            c, "strconv.ParseUint: parsing \"%.*s\": invalid syntax", SPAN_ARG(wanted));
     return (uint64_t)rv == o->rv ? 0 : sim_refuse_modified(c);
 }
 
@@ -148,10 +147,7 @@ static int check_put(struct call *c, const json_t *object, const struct object *
     if (sim_jsonx_span(object, "metadata.resourceVersion").n ||
         c->route.kind->unconditional)
         return 0;
-    cleanup_faultlist struct faultlist f = {0};
-    sim_fault_invalid(&f, "metadata.resourceVersion", SPAN("0x0"),
-                      "must be specified for an update");
-    return sim_refuse_invalid(c, c->route.name, &f);
+    return sim_refuse_no_version(c);
 }
 
 static void put(struct call *c)
@@ -197,13 +193,15 @@ static json_t *patched(struct call *c, const json_t *old)
     if (sim_body_is(c, merge_type)) {
         sim_patch_merge(object, patch);
     } else if (sim_patch_strategic(object, patch, &err)) {
-        sim_refuse(c, 422, "%s", err.msg);
+        sim_refuse_unknown(c, "%s", err.msg);
         return NULL;
     }
+    if (!json_is_string(json_object_get(object, "kind")))
+        json_object_del(object, "metadata"); /* nobody knows what it is any more */
     sim_jsonx_strip_nulls(object);
     if (!json_is_object(json_object_get(object, "metadata")))
         json_object_set_new(object, "metadata", json_object());
-    if (sim_body_check(c, object))
+    if (sim_body_check_patched(c, object))
         return NULL;
     return json_incref(object);
 }

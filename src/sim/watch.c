@@ -74,9 +74,10 @@ static int read_version(struct call *c, struct api_watch *w)
     struct span text = sim_query_get(&c->query, "resourceVersion");
     int64_t rv = 0;
     if (text.p && (!span_i64(text, &rv) || rv < 0))
-        return sim_refuse(c, 400,
-                          "resourceVersion: Invalid value: \"%.*s\": invalid syntax",
-                          SPAN_ARG(text));
+        return sim_refuse_unknown(c,
+                                  "resourceVersion: Invalid value: \"%.*s\": "
+                                  "strconv.ParseUint: parsing \"%.*s\": invalid syntax",
+                                  SPAN_ARG(text), SPAN_ARG(text));
     if (rv == 0) {
         w->initial = sim_list_collect(c->store, &w->selector, c->api->rv, &w->n_initial);
         rv = (int64_t)c->api->rv;

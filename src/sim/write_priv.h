@@ -15,6 +15,8 @@ void sim_binding_handle(struct call *c); /* POST on pods/NAME/binding */
 json_t *sim_body_object(struct call *c);
 /* Refuses a body whose members have the wrong types. */
 int sim_body_check(struct call *c, json_t *object);
+/* The same of what a patch has made. */
+int sim_body_check_patched(struct call *c, json_t *object);
 /* Is the content type (without parameters) this one? Nothing given counts as JSON. */
 bool sim_body_is(const struct call *c, const char *type);
 

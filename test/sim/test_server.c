@@ -4,15 +4,13 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "sim/cases.h"
 #include "sim/kit.h"
 #include "support/raw.h"
 #include "support/temp.h"
 #include "support/tls.h"
 #include "wire/httpc.h"
 
-/* The HTTP front: the conformance cases once more, and all that only a network can show.
- */
+/* The HTTP front: all that only a network can show. */
 
 #define PODS "/api/v1/namespaces/default/pods"
 static const char pod_body[] =
@@ -146,84 +144,6 @@ static void expect_event(struct watch *w, const char *type)
     ck_assert_msg(strstr(line.p, type) != NULL, "%s", line.p);
 }
 
-/* -- conformance -- */
-
-static unsigned http_call(void *ctx, const char *method, const char *path,
-                          const char *type, const char *accept, struct span body,
-                          struct buf *out)
-{
-    struct front *f = ctx;
-    struct raw c;
-    struct raw_reply reply = {0};
-    raw_open(&c, f->port);
-    send_request(&c, method, path, type, accept, body);
-    ck_assert_int_eq(raw_read(&c, &reply), RAW_OK);
-    buf_clear(out);
-    buf_add_span(out, buf_span(&reply.body));
-    unsigned status = reply.status;
-    raw_reply_fini(&reply);
-    raw_close(&c);
-    return status;
-}
-
-static unsigned http_watch(void *ctx, const char *path, const char *accept, void **watch,
-                           struct buf *out)
-{
-    struct watch *w = xcalloc(1, sizeof *w);
-    unsigned status = watch_open(ctx, w, path, accept);
-    *watch = NULL;
-    if (status == 200) {
-        *watch = w;
-        return status;
-    }
-    watch_close(w);
-    free(w);
-    return http_call(ctx, "GET", path, NULL, accept, (struct span){NULL, 0}, out);
-}
-
-static int http_next(void *ctx, void *watch, struct buf *line)
-{
-    (void)ctx;
-    return watch_next(watch, 10000, line);
-}
-
-static bool http_quiet(void *ctx, void *watch)
-{
-    cleanup_buf struct buf line = {0};
-    (void)ctx;
-    return watch_next(watch, 20, &line) == 0;
-}
-
-static void http_close(void *ctx, void *watch)
-{
-    (void)ctx;
-    watch_close(watch);
-    free(watch);
-}
-
-static void http_compact(void *ctx)
-{
-    order(ctx, "/kube-sim/compact", "");
-}
-
-static char **files;
-static size_t n_files;
-
-START_TEST(the_server_answers_as_the_case_says)
-{
-    struct front f;
-    start(&f);
-    struct cases_server server = {.call = http_call,
-                                  .watch = http_watch,
-                                  .next = http_next,
-                                  .quiet = http_quiet,
-                                  .close = http_close,
-                                  .compact = http_compact,
-                                  .ctx = &f};
-    cases_run(files[_i], &server);
-    stop(&f);
-}
-
 /* -- watches over a network -- */
 
 START_TEST(a_sleeping_watch_gets_its_event_at_once)
@@ -244,6 +164,7 @@ START_TEST(a_sleeping_watch_gets_its_event_at_once)
         worst = took > worst ? took : worst;
         snprintf(path, sizeof path, PODS "/p?gracePeriodSeconds=0");
         ck_assert_uint_eq(ask(&f, "DELETE", path, NULL, NULL), 200);
+        expect_event(&w, "MODIFIED");
         expect_event(&w, "DELETED");
         ck_assert_int_eq(watch_next(&other, 1, &line), 0);
     }
@@ -583,32 +504,15 @@ START_TEST(many_writers_and_watchers_see_everything)
     stop(&f);
 }
 
-int main(void)
-{
-    files = cases_files(&n_files);
-    Suite *suite = suite_create("server");
-    TCase *tcase = tcase_create("server");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, the_server_answers_as_the_case_says, 0, (int)n_files);
-    tcase_add_test(tcase, a_sleeping_watch_gets_its_event_at_once);
-    tcase_add_test(tcase, watches_can_be_cut_ended_and_stalled);
-    tcase_add_test(tcase, an_answer_can_be_lost_before_and_after_the_change);
-    tcase_add_test(tcase, a_fault_carries_retry_after);
-    tcase_add_test(tcase, a_request_whose_time_is_over_is_not_carried_out);
-    tcase_add_test(tcase, requests_are_counted);
-    tcase_add_test(tcase, the_control_paths_refuse_nonsense);
-    tcase_add_test(tcase, a_frozen_cache_and_loaded_objects_are_seen_over_http);
-    tcase_add_test(tcase, a_long_list_comes_in_pieces_and_whole);
-    tcase_add_test(tcase, a_body_that_is_too_large_is_answered_with_a_status);
-    tcase_add_test(tcase, without_the_token_nothing_is_told);
-    tcase_add_test(tcase, it_speaks_tls);
-    tcase_add_test(tcase, stopping_ends_watches_and_hanging_requests);
-    tcase_add_test(tcase, many_writers_and_watchers_see_everything);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    cases_free(files, n_files);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
-}
+UNIT_MAIN_SECONDS("server", 120, a_sleeping_watch_gets_its_event_at_once,
+                  watches_can_be_cut_ended_and_stalled,
+                  an_answer_can_be_lost_before_and_after_the_change,
+                  a_fault_carries_retry_after,
+                  a_request_whose_time_is_over_is_not_carried_out, requests_are_counted,
+                  the_control_paths_refuse_nonsense,
+                  a_frozen_cache_and_loaded_objects_are_seen_over_http,
+                  a_long_list_comes_in_pieces_and_whole,
+                  a_body_that_is_too_large_is_answered_with_a_status,
+                  without_the_token_nothing_is_told, it_speaks_tls,
+                  stopping_ends_watches_and_hanging_requests,
+                  many_writers_and_watchers_see_everything)
