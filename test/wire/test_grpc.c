@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/grpc.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+#include "wire/grpc_priv.h"
+
+START_TEST(every_status_has_a_name_and_a_code)
+{
+    for (int s = GRPC_OK; s <= GRPC_UNAUTHENTICATED; s++) {
+        ck_assert_str_ne(grpc_status_name((enum grpc_status)s), "unknown status");
+        ck_assert_int_eq(grpc_status_err((enum grpc_status)s) == ERR_NONE, s == GRPC_OK);
+    }
+    ck_assert_str_eq(grpc_status_name(GRPC_UNIMPLEMENTED), "UNIMPLEMENTED");
+    ck_assert_str_eq(grpc_status_name((enum grpc_status)17), "unknown status");
+    ck_assert_int_eq(grpc_status_err((enum grpc_status)17), ERR_INTERNAL);
+    for (int code = ERR_NONE; code <= ERR_INTERNAL; code++)
+        ck_assert_int_eq(grpc_status_of((enum err_code)code) == GRPC_OK,
+                         code == ERR_NONE);
+}
+END_TEST
+
+START_TEST(messages_are_found_in_any_pieces)
+{
+    static const char bytes[] = "\0\0\0\0\3abc\0\0\0\0\0\0\0\0\0\2de";
+    static const char *const want[] = {"abc", "", "de"};
+    const size_t n = sizeof bytes - 1;
+    for (size_t piece = 1; piece <= n; piece++) {
+        struct grpc_reader r = {.max = 3};
+        size_t found = 0;
+        for (size_t at = 0; at < n; at += piece) {
+            struct span in = {bytes + at, n - at < piece ? n - at : piece};
+            while (in.n) {
+                enum grpc_read got = grpc_reader_take(&r, &in);
+                if (got == GRPC_READ_MORE)
+                    continue;
+                ck_assert_int_eq(got, GRPC_READ_MESSAGE);
+                ck_assert_uint_lt(found, ARRAY_LEN(want));
+                ck_assert_span_eq(buf_span(&r.body), want[found++]);
+                grpc_reader_next(&r);
+            }
+        }
+        ck_assert_uint_eq(found, ARRAY_LEN(want));
+        ck_assert(grpc_reader_between(&r));
+        grpc_reader_fini(&r);
+    }
+}
+END_TEST
+
+static enum grpc_read read_one(struct span in)
+{
+    struct grpc_reader r = {.max = 3};
+    enum grpc_read got = grpc_reader_take(&r, &in);
+    grpc_reader_fini(&r);
+    return got;
+}
+
+START_TEST(a_bad_head_of_a_message_is_refused_at_once)
+{
+    ck_assert_int_eq(read_one(SPAN("\0\0\0\0\4")), GRPC_READ_TOO_LARGE);
+    ck_assert_int_eq(read_one(SPAN("\0\xff\xff\xff\xff")), GRPC_READ_TOO_LARGE);
+    ck_assert_int_eq(read_one(SPAN("\1\0\0\0\1")), GRPC_READ_COMPRESSED);
+    ck_assert_int_eq(read_one(SPAN("\2\0\0\0\1")), GRPC_READ_BAD_FLAG);
+    ck_assert_int_eq(read_one(SPAN("\1\0\0\0")), GRPC_READ_MORE);
+    struct span in = SPAN("\0\0\0\0");
+    struct grpc_reader r = {.max = 3};
+    ck_assert_int_eq(grpc_reader_take(&r, &in), GRPC_READ_MORE);
+    ck_assert(!grpc_reader_between(&r));
+    grpc_reader_fini(&r);
+}
+END_TEST
+
+START_TEST(words_travel_percent_encoded)
+{
+    static const struct {
+        const char *words, *wire;
+    } cases[] = {
+        {"card 3 is full", "card 3 is full"},
+        {"100%", "100%25"},
+        {"gr\xc3\xbc\xc3\x9f", "gr%C3%BC%C3%9F"},
+        {"", ""},
+        {"a~ b", "a~ b"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf wire = {0}, words = {0};
+        grpc_percent_encode(&wire, span_of(cases[i].words));
+        ck_assert_span_eq(buf_span(&wire), cases[i].wire);
+        grpc_percent_decode(&words, buf_span(&wire));
+        ck_assert_span_eq(buf_span(&words), cases[i].words);
+    }
+}
+END_TEST
+
+START_TEST(words_of_a_peer_are_made_fit_to_be_printed)
+{
+    static const struct {
+        const char *wire, *words;
+    } cases[] = {
+        {"%4", "%4"},         {"%", "%"},       {"%zz%41", "%zzA"},
+        {"a%0Ab%7F", "a?b?"}, {"%FF%C3", "??"}, {"%c3%bc", "\xc3\xbc"},
+        {"%00end", "?end"},   {"%%34", "%4"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf words = {0};
+        grpc_percent_decode(&words, span_of(cases[i].wire));
+        ck_assert_span_eq(buf_span(&words), cases[i].words);
+    }
+}
+END_TEST
+
+START_TEST(timeouts)
+{
+    static const struct {
+        const char *text;
+        int64_t ms;
+    } good[] = {
+        {"1S", 1000},      {"10000m", 10000}, {"99999999H", INT64_C(359999996400000)},
+        {"2M", 120000},    {"1u", 1},         {"1n", 1},
+        {"1000001n", 2},   {"0m", 0},         {"00000005m", 5},
+        {"99999999n", 100}};
+    static const char *const bad[] = {"",    "5",   "m",   "1x",         "-1S",
+                                      " 1S", "1 S", "1Sm", "100000000S", "1.5S"};
+    int64_t ms;
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        ck_assert_msg(grpc_timeout_parse(span_of(good[i].text), &ms), "%s", good[i].text);
+        ck_assert_int_eq(ms, good[i].ms);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_msg(!grpc_timeout_parse(span_of(bad[i]), &ms), "%s", bad[i]);
+
+    static const int64_t times[] = {
+        0, 1, 99999999, 100000000, 123456789012, INT64_MAX / 2};
+    for (size_t i = 0; i < ARRAY_LEN(times); i++) {
+        cleanup_buf struct buf text = {0};
+        grpc_timeout_format(&text, times[i]);
+        ck_assert_msg(grpc_timeout_parse(buf_span(&text), &ms), "%s", text.p);
+        ck_assert(ms == times[i] || (ms > times[i] && ms - times[i] < 1000) ||
+                  (ms < times[i] && ms == INT64_C(99999999000)));
+    }
+}
+END_TEST
+
+START_TEST(content_types)
+{
+    static const char *const good[] = {"application/grpc", "application/grpc+proto",
+                                       "application/grpc; charset=utf-8",
+                                       "Application/GRPC"};
+    static const char *const bad[] = {"", "application/grpcx", "application/json",
+                                      "application/grp", "application/grpc-web"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        ck_assert_msg(grpc_content_type_ok(span_of(good[i])), "%s", good[i]);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_msg(!grpc_content_type_ok(span_of(bad[i])), "%s", bad[i]);
+}
+END_TEST
+
+START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
+{
+    char path[GRPC_PATH_MAX + 2];
+    struct sockaddr_un addr;
+    struct err err = {0};
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = '\0';
+    ck_assert(!grpc_address(path, &addr, &err));
+    ck_assert_int_eq(err.code, ERR_INVALID);
+    ck_assert_msg(strstr(err.msg, "has 1 to 107 bytes, this one has 108") != NULL, "%s",
+                  err.msg);
+    path[GRPC_PATH_MAX] = '\0';
+    ck_assert(grpc_address(path, &addr, &err));
+    ck_assert_str_eq(addr.sun_path, path);
+    ck_assert(!grpc_address("", &addr, &err));
+}
+END_TEST
+
+UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, messages_are_found_in_any_pieces,
+          a_bad_head_of_a_message_is_refused_at_once, words_travel_percent_encoded,
+          words_of_a_peer_are_made_fit_to_be_printed, timeouts, content_types,
+          the_path_of_a_socket_has_107_bytes_at_most)
