@@ -108,7 +108,7 @@ void grpc_reader_fini(struct grpc_reader *r)
     buf_fini(&r->body);
 }
 
-void grpc_message_head(unsigned char head[5], size_t n)
+void grpc_message_head(unsigned char head[GRPC_HEAD], size_t n)
 {
     head[0] = 0;
     head[1] = (unsigned char)(n >> 24);

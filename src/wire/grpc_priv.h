@@ -15,7 +15,8 @@
  *
  *   grpc.c           status codes, percent coding, timeouts, messages in a byte stream
  *   grpc_io.c        between an nghttp2 session and a socket
- *   grpcd.c          the server: start, stop, its thread
+ *   grpcd.c          the server: start, stop
+ *   grpcd_loop.c     its thread: accepts, reads, writes, watches deadlines
  *   grpcd_socket.c   its socket file
  *   grpcd_conn.c     a connection without its socket: bytes and time in, bytes out
  *   grpcd_head.c     the headers of a request
@@ -27,9 +28,10 @@
 
 /* Takes messages out of the bytes of a stream: each has a flag (1: compressed) and its
  * length, 4 bytes, in front. */
+enum { GRPC_HEAD = 5 };
 struct grpc_reader {
     size_t max; /* bytes a message may have */
-    unsigned char head[5];
+    unsigned char head[GRPC_HEAD];
     size_t head_n;
     struct buf body;
 };
@@ -47,7 +49,7 @@ void grpc_reader_next(struct grpc_reader *r);
 void grpc_reader_fini(struct grpc_reader *r);
 
 /* The head of a message of n bytes. */
-void grpc_message_head(unsigned char head[5], size_t n);
+void grpc_message_head(unsigned char head[GRPC_HEAD], size_t n);
 
 /* grpc-message: printable ASCII, anything else and '%' as %XX. Decoding takes what is no
  * escape as it is; what must not stand in a log line becomes '?'. */

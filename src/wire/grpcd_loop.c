@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/grpcd_priv.h"
+
+/*
+ * Each round: what came is read, and handlers run; what handlers and other threads have
+ * said goes into the streams; deadlines are looked at; everything is written. A
+ * connection that takes no more is not read from until it does.
+ */
+
+enum {
+    ACCEPT_BURST = 16,
+    ACCEPT_RETRY_MS = 100,
+    READ_BURST = 4,
+    READ_BYTES = 64 * 1024,
+    WARN_MS = 10 * 1000,
+    WAKE = 0, /* indexes of what is polled */
+    DOOR = 1,
+    FIRST_CONN = 2,
+};
+
+struct loop {
+    struct grpcd *d;
+    enum grpcd_state state; /* as seen at the start of the round */
+    struct pollfd *fds;     /* wake_fd, the door, the connections */
+    size_t cap;
+    int64_t next_ms; /* something is due then */
+    int64_t door_ms; /* nothing is accepted before */
+    uint8_t bytes[READ_BYTES];
+};
+
+static void warn(struct loop *l, int64_t now, const char *msg, int64_t uid)
+{
+    if (now < l->d->warn_ms)
+        return;
+    l->d->warn_ms = now + WARN_MS;
+    log_warn("grpcd", msg, LOG_S("socket", l->d->socket.path), LOG_I("uid", uid));
+}
+
+static void set_connections(struct grpcd *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stats.connections = d->n_conns;
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void close_conn(struct grpcd *d, struct grpcd_conn **link)
+{
+    struct grpcd_conn *c = *link;
+    *link = c->next;
+    close(c->fd);
+    d->n_conns--;
+    grpcd_conn_free(c);
+    set_connections(d);
+}
+
+static void write_conn(struct grpcd_conn *c, int64_t now)
+{
+    bool moved = false;
+    c->now_ms = now;
+    enum grpc_io rc = grpc_io_write(&c->out, c->session, c->fd, &moved);
+    if (moved || !c->is_blocked)
+        c->moved_ms = now;
+    c->is_blocked = rc == GRPC_IO_BLOCKED;
+    if (rc == GRPC_IO_BROKEN)
+        c->is_broken = true;
+}
+
+/* The connection that has been without calls for longest says goodbye. */
+static bool make_room(struct grpcd *d, int64_t now)
+{
+    struct grpcd_conn **idle = NULL;
+    for (struct grpcd_conn **p = &d->conns; *p; p = &(*p)->next)
+        if (!(*p)->n_streams && (!idle || (*p)->quiet_ms < (*idle)->quiet_ms))
+            idle = p;
+    if (!idle)
+        return false;
+    grpcd_conn_go_away(*idle, NGHTTP2_NO_ERROR);
+    write_conn(*idle, now);
+    close_conn(d, idle);
+    return true;
+}
+
+static bool may_come_in(struct loop *l, int fd, int64_t now)
+{
+    struct ucred peer = {0};
+    socklen_t n = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0)
+        return false;
+    if (peer.uid != 0 && peer.uid != geteuid()) {
+        warn(l, now, "a connection of another user is refused", peer.uid);
+        return false;
+    }
+    if (l->d->n_conns >= l->d->limits.connections && !make_room(l->d, now)) {
+        warn(l, now, "too many connections", peer.uid);
+        return false;
+    }
+    return true;
+}
+
+static void come_in(struct loop *l, int fd, int64_t now)
+{
+    struct grpcd *d = l->d;
+    if (!may_come_in(l, fd, now)) {
+        grpcd_count_refused(d);
+        close(fd);
+        return;
+    }
+    struct grpcd_conn *c = grpcd_conn_new(d, now);
+    c->fd = fd;
+    c->next = d->conns;
+    d->conns = c;
+    d->n_conns++;
+    set_connections(d);
+}
+
+static void accept_some(struct loop *l, int64_t now)
+{
+    for (int i = 0; i < ACCEPT_BURST; i++) {
+        int fd = accept4(l->d->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            come_in(l, fd, now);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            if (errno != EAGAIN)
+                l->door_ms = now + ACCEPT_RETRY_MS;
+            return;
+        }
+    }
+}
+
+static void read_conn(struct loop *l, struct grpcd_conn *c, int64_t now)
+{
+    for (int i = 0; i < READ_BURST && !c->is_broken; i++) {
+        size_t n = 0;
+        enum grpc_io rc = grpc_io_read(c->fd, l->bytes, sizeof l->bytes, &n);
+        if (rc == GRPC_IO_BROKEN)
+            c->is_broken = true;
+        if (rc != GRPC_IO_DONE)
+            return;
+        grpcd_conn_feed(c, l->bytes, n, now);
+    }
+}
+
+/* Before it sleeps: whoever has something to say from now on wakes it. Returns whether
+ * somebody has already. */
+static bool doze_off(struct loop *l)
+{
+    struct grpcd *d = l->d;
+    pthread_mutex_lock(&d->lock);
+    bool is_due = d->dirty || d->state != l->state;
+    d->is_awake = is_due;
+    pthread_mutex_unlock(&d->lock);
+    return is_due;
+}
+
+static size_t prepare(struct loop *l, int64_t now)
+{
+    struct grpcd *d = l->d;
+    size_t n = FIRST_CONN;
+    bool is_shut = d->socket.fd < 0 || now < l->door_ms;
+    MEM_GROW(l->fds, l->cap, FIRST_CONN + d->n_conns);
+    l->fds[WAKE] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
+    l->fds[DOOR] = (struct pollfd){.fd = is_shut ? -1 : d->socket.fd, .events = POLLIN};
+    for (struct grpcd_conn *c = d->conns; c; c = c->next)
+        l->fds[n++] =
+            (struct pollfd){.fd = c->fd, .events = c->is_blocked ? POLLOUT : POLLIN};
+    if (now < l->door_ms && l->next_ms > l->door_ms)
+        l->next_ms = l->door_ms;
+    return n;
+}
+
+static void wait_for_news(struct loop *l)
+{
+    int64_t now = clock_mono_ms(), wait = 0;
+    size_t n = prepare(l, now);
+    if (!doze_off(l) && l->next_ms > now)
+        wait = l->next_ms - now;
+    if (poll(l->fds, (nfds_t)n, wait > INT32_MAX ? -1 : (int)wait) < 0)
+        for (size_t i = 0; i < n; i++)
+            l->fds[i].revents = 0;
+    pthread_mutex_lock(&l->d->lock);
+    l->d->is_awake = true;
+    l->state = l->d->state;
+    pthread_mutex_unlock(&l->d->lock);
+    uint64_t wakes;
+    if (l->fds[WAKE].revents && read(l->d->wake_fd, &wakes, sizeof wakes) < 0)
+        return; /* cannot be: it is readable */
+}
+
+/* The connections are in the order in which they were polled. */
+static void take_news(struct loop *l, int64_t now)
+{
+    size_t i = FIRST_CONN;
+    for (struct grpcd_conn *c = l->d->conns; c; c = c->next, i++) {
+        if (l->fds[i].revents && c->is_blocked)
+            write_conn(c, now);
+        else if (l->fds[i].revents)
+            read_conn(l, c, now);
+    }
+    if (l->fds[DOOR].revents)
+        accept_some(l, now);
+    grpcd_calls_move(l->d);
+}
+
+static void drain(struct grpcd *d, int64_t now)
+{
+    grpcd_socket_close(&d->socket);
+    for (struct grpcd_conn *c = d->conns; c; c = c->next)
+        grpcd_conn_drain(c, now);
+}
+
+/* Deadlines, output, and the end of those that are done. */
+static void move_on(struct loop *l, int64_t now)
+{
+    struct grpcd *d = l->d;
+    l->next_ms = INT64_MAX;
+    for (struct grpcd_conn **link = &d->conns; *link;) {
+        struct grpcd_conn *c = *link;
+        int64_t at = grpcd_conn_tick(c, now);
+        if (!c->is_blocked && !c->is_broken)
+            write_conn(c, now);
+        int64_t stalled = c->moved_ms + d->limits.stall_ms;
+        if (c->is_broken || (c->is_blocked ? now >= stalled : grpcd_conn_is_done(c))) {
+            close_conn(d, link);
+            continue;
+        }
+        if (c->is_blocked && stalled < at)
+            at = stalled;
+        if (at < l->next_ms)
+            l->next_ms = at;
+        link = &c->next;
+    }
+}
+
+static void say_drained(struct grpcd *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->is_drained = true;
+    pthread_cond_broadcast(&d->drained);
+    pthread_mutex_unlock(&d->lock);
+}
+
+void *grpcd_serve(void *arg)
+{
+    struct loop *l = xcalloc(1, sizeof *l);
+    struct grpcd *d = l->d = arg;
+    l->next_ms = INT64_MAX;
+    while (l->state != GRPCD_STOPPING) {
+        wait_for_news(l);
+        int64_t now = clock_mono_ms();
+        take_news(l, now);
+        if (l->state == GRPCD_DRAINING)
+            drain(d, now);
+        move_on(l, now);
+        if (l->state == GRPCD_DRAINING && !d->n_conns)
+            say_drained(d);
+    }
+    while (d->conns)
+        close_conn(d, &d->conns);
+    free(l->fds);
+    free(l);
+    return NULL;
+}

@@ -1,0 +1,623 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/grpcd.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "support/server.h"
+#include "support/temp.h"
+#include "support/unit.h"
+#include "wire/grpcc.h"
+
+/*
+ * The real server with the real client.
+ */
+
+struct world {
+    char *dir, *path;
+    struct grpcd *d;
+    pthread_mutex_t lock;
+    struct grpcd_call *waiting[64]; /* given by `park` and `watch` */
+    unsigned n_waiting, n_over;
+};
+
+static void echo(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct buf reply = {0};
+    (void)ctx;
+    buf_add_span(&reply, request);
+    grpcd_reply(call, &reply);
+}
+
+static void refuse(void *ctx, struct grpcd_call *call, struct span request)
+{
+    const struct err why = {ERR_NOT_FOUND, "no pod with 100% of card \xc3\xa4"};
+    (void)ctx, (void)request;
+    grpcd_fail(call, &why);
+}
+
+static void park(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct world *w = ctx;
+    (void)request;
+    pthread_mutex_lock(&w->lock);
+    w->waiting[w->n_waiting++] = call;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void over(void *ctx, struct grpcd_call *call)
+{
+    struct world *w = ctx;
+    ck_assert(grpcd_is_over(call));
+    pthread_mutex_lock(&w->lock);
+    w->n_over++;
+    pthread_mutex_unlock(&w->lock);
+}
+
+static const struct grpcd_method methods[] = {
+    {.path = "/t.T/Echo", .start = echo},
+    {.path = "/t.T/Refuse", .start = refuse},
+    {.path = "/t.T/Park", .start = park, .over = over},
+    {.path = "/t.T/Watch", .stream = true, .start = park, .over = over},
+    {0},
+};
+
+static struct world *world_new(struct grpcd_limits limits)
+{
+    struct world *w = xcalloc(1, sizeof *w);
+    struct err err = {0};
+    pthread_mutex_init(&w->lock, NULL);
+    w->dir = temp_dir();
+    w->path = temp_path(w->dir, "s.sock");
+    w->d = grpcd_start(&(struct grpcd_config){w->path, methods, w, limits}, &err);
+    ck_assert_msg(w->d != NULL, "%s", err.msg);
+    return w;
+}
+
+static void world_free(struct world *w)
+{
+    grpcd_free(w->d);
+    temp_dir_remove(w->dir);
+    pthread_mutex_destroy(&w->lock);
+    free(w->dir);
+    free(w->path);
+    free(w);
+}
+
+static unsigned waiting(struct world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned n = w->n_waiting;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+static unsigned told_over(struct world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    unsigned n = w->n_over;
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+static struct grpcd_stats stats(struct world *w)
+{
+    struct grpcd_stats s;
+    grpcd_stats(w->d, &s);
+    return s;
+}
+
+static struct grpcc_request request(const struct world *w, const char *method,
+                                    const char *message)
+{
+    return (struct grpcc_request){.socket = w->path,
+                                  .method = method,
+                                  .message = span_of(message),
+                                  .timeout_ms = 20000};
+}
+
+static int call(const struct world *w, const char *method, const char *message,
+                struct buf *reply, enum grpc_status *status, struct err *err)
+{
+    struct grpcc_request req = request(w, method, message);
+    return grpcc_call(&req, reply, status, err);
+}
+
+START_TEST(a_call_is_answered)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    enum grpc_status status = GRPC_UNKNOWN;
+    for (int i = 0; i < 3; i++) {
+        cleanup_buf struct buf reply = {0};
+        buf_adds(&reply, "before ");
+        ck_assert_done(call(w, "/t.T/Echo", "hello", &reply, &status, &err), err);
+        ck_assert_span_eq(buf_span(&reply), "before hello");
+        ck_assert_int_eq(status, GRPC_OK);
+    }
+    cleanup_buf struct buf empty = {0};
+    ck_assert_done(call(w, "/t.T/Echo", "", &empty, NULL, &err), err);
+    ck_assert_uint_eq(empty.n, 0);
+    wait_for(stats(w).connections == 0);
+    ck_assert_uint_eq(stats(w).calls, 0);
+    ck_assert_uint_eq(stats(w).started, 4);
+    ck_assert_uint_eq(stats(w).refused, 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_handler_refuses_with_words)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    cleanup_buf struct buf reply = {0};
+    ck_assert_int_eq(call(w, "/t.T/Refuse", "", &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_NOT_FOUND);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    cleanup_free char *want = xasprintf(
+        "/t.T/Refuse at %s: NOT_FOUND: no pod with 100%% of card \xc3\xa4", w->path);
+    ck_assert_str_eq(err.msg, want);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(unknown_methods_and_large_messages_are_refused)
+{
+    struct world *w = world_new((struct grpcd_limits){.max_message = 100});
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    cleanup_buf struct buf reply = {0};
+    ck_assert_int_eq(call(w, "/t.T/No", "", &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNIMPLEMENTED);
+    ck_assert_msg(strstr(err.msg, "unknown method /t.T/No") != NULL, "%s", err.msg);
+
+    char large[102];
+    memset(large, 'x', sizeof large);
+    large[101] = '\0';
+    ck_assert_int_eq(call(w, "/t.T/Echo", large, &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    large[100] = '\0';
+    ck_assert_done(call(w, "/t.T/Echo", large, &reply, &status, &err), err);
+    ck_assert_uint_eq(stats(w).refused, 2);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(five_mebibytes_are_refused_and_four_are_not)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    struct grpcc_request req = request(w, "/t.T/Echo", "");
+    cleanup_free char *bytes = xcalloc(1, 5 << 20);
+    cleanup_buf struct buf reply = {0};
+    req.message = (struct span){bytes, 5 << 20};
+    ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
+    req.message.n = 4 << 20;
+    ck_assert_done(grpcc_call(&req, &reply, &status, &err), err);
+    ck_assert_uint_eq(reply.n, 4 << 20);
+    req.max_message = (4 << 20) - 1;
+    ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(err.code, ERR_TOO_LARGE);
+    world_free(w);
+}
+END_TEST
+
+struct asker {
+    struct world *w;
+    int rc;
+    struct err err;
+    struct buf reply;
+};
+
+static void *ask(void *arg)
+{
+    struct asker *a = arg;
+    a->rc = call(a->w, "/t.T/Park", "", &a->reply, NULL, &a->err);
+    return NULL;
+}
+
+START_TEST(a_call_may_be_answered_later_by_another_thread)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct asker askers[4];
+    pthread_t threads[4];
+    for (unsigned i = 0; i < 4; i++) {
+        askers[i] = (struct asker){.w = w};
+        pthread_create(&threads[i], NULL, ask, &askers[i]);
+        wait_for(waiting(w) == i + 1);
+    }
+    for (unsigned i = 4; i-- > 0;) { /* the last comes first */
+        struct buf reply = {0};
+        buf_addc(&reply, (char)('a' + i));
+        grpcd_reply(w->waiting[i], &reply);
+        pthread_join(threads[i], NULL);
+        ck_assert_done(askers[i].rc, askers[i].err);
+        ck_assert_uint_eq(askers[i].reply.n, 1);
+        ck_assert_int_eq(askers[i].reply.p[0], (char)('a' + i));
+        buf_fini(&askers[i].reply);
+    }
+    ck_assert_uint_eq(told_over(w), 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_deadline_ends_a_call_and_the_handler_hears_of_it)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    struct grpcc_request req = request(w, "/t.T/Park", "");
+    cleanup_buf struct buf reply = {0}, late = {0};
+    req.timeout_ms = 30;
+    int64_t before = clock_mono_ms();
+    ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(err.code, ERR_TIMEOUT);
+    ck_assert_int_ge(clock_mono_ms() - before, 30);
+    wait_for(told_over(w) == 1);
+    ck_assert(grpcd_is_over(w->waiting[0]));
+    ck_assert_int_ge(grpcd_deadline_ms(w->waiting[0]), before);
+    buf_adds(&late, "too late");
+    grpcd_reply(w->waiting[0], &late);
+    world_free(w);
+}
+END_TEST
+
+static struct grpcc_stream *watch(struct world *w)
+{
+    struct err err = {0};
+    struct grpcc_request req = request(w, "/t.T/Watch", "");
+    struct grpcc_stream *s = grpcc_open(&req, NULL, &err);
+    cleanup_buf struct buf none = {0};
+    ck_assert_msg(s != NULL, "%s", err.msg);
+    ck_assert_int_eq(grpcc_next(s, 0, &none, NULL, &err), GRPCC_NOTHING);
+    return s;
+}
+
+static void say(struct grpcd_call *call, const char *text)
+{
+    struct buf b = {0};
+    buf_adds(&b, text);
+    grpcd_send(call, &b);
+}
+
+START_TEST(a_stream_has_any_number_of_messages)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    struct grpcc_stream *s = watch(w);
+    enum grpc_status status = GRPC_UNKNOWN;
+    wait_for(waiting(w) == 1);
+    for (int i = 0; i < 5; i++) {
+        cleanup_buf struct buf got = {0};
+        cleanup_free char *text = xasprintf("list %d", i);
+        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_NOTHING);
+        say(w->waiting[0], text);
+        ck_assert_int_eq(grpcc_next(s, 20000, &got, &status, &err), GRPCC_MESSAGE);
+        ck_assert_span_eq(buf_span(&got), text);
+    }
+    cleanup_buf struct buf last = {0};
+    say(w->waiting[0], "last");
+    grpcd_end(w->waiting[0], GRPC_ABORTED, "card %d is gone", 3);
+    enum grpcc_next next = grpcc_next(s, 20000, &last, &status, &err);
+    if (next == GRPCC_MESSAGE) {
+        ck_assert_span_eq(buf_span(&last), "last");
+        next = grpcc_next(s, 20000, &last, &status, &err);
+    }
+    ck_assert_int_eq(next, GRPCC_FAILED);
+    ck_assert_int_eq(status, GRPC_ABORTED);
+    ck_assert_msg(strstr(err.msg, "card 3 is gone") != NULL, "%s", err.msg);
+    ck_assert_int_eq(grpcc_next(s, 0, &last, &status, &err), GRPCC_FAILED);
+    ck_assert_uint_eq(told_over(w), 0);
+    grpcc_close(s);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(to_a_slow_reader_only_the_newest_list_is_sent)
+{
+    enum { LISTS = 40, SIZE = 1 << 20 };
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    struct grpcc_stream *s = watch(w);
+    cleanup_buf struct buf got = {0};
+    wait_for(waiting(w) == 1);
+    for (int i = 1; i <= LISTS; i++) { /* 40 MiB into a window of 4 */
+        struct buf list = {0};
+        buf_reserve(&list, SIZE);
+        memset(list.p, i, SIZE);
+        list.n = SIZE;
+        grpcd_send(w->waiting[0], &list);
+    }
+    int n = 0, last = 0;
+    while (last != LISTS) {
+        buf_clear(&got);
+        ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_MESSAGE);
+        ck_assert_uint_eq(got.n, SIZE);
+        ck_assert_int_gt(got.p[0], last);
+        ck_assert_int_eq(got.p[SIZE - 1], got.p[0]);
+        last = got.p[0];
+        n++;
+    }
+    ck_assert_int_lt(n, LISTS / 2);
+    grpcc_close(s);
+    wait_for(told_over(w) == 1);
+    grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(who_goes_or_cancels_is_noticed)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct grpcc_stream *a = watch(w);
+    wait_for(waiting(w) == 1);
+    struct grpcc_stream *b = watch(w);
+    wait_for(waiting(w) == 2);
+    grpcc_close(a);
+    wait_for(told_over(w) == 1);
+    ck_assert(grpcd_is_over(w->waiting[0]));
+    ck_assert(!grpcd_is_over(w->waiting[1]));
+    say(w->waiting[0], "nobody reads this");
+    grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
+    grpcc_close(b);
+    wait_for(told_over(w) == 2);
+    wait_for(stats(w).connections == 0);
+    grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct asker asker = {.w = w};
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    cleanup_buf struct buf none = {0};
+    pthread_t thread;
+    pthread_create(&thread, NULL, ask, &asker);
+    wait_for(waiting(w) == 1);
+    struct grpcc_stream *s = watch(w);
+    wait_for(waiting(w) == 2);
+    ck_assert(grpcd_is_reachable(w->d));
+    ck_assert(!grpcd_stop(w->d, 20)); /* the call is not answered yet */
+    ck_assert(!grpcd_is_reachable(w->d));
+    ck_assert_int_eq(access(w->path, F_OK), -1);
+    ck_assert_int_eq(grpcc_next(s, 20000, &none, &status, &err), GRPCC_FAILED);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(err.msg, "the server stops") != NULL, "%s", err.msg);
+    ck_assert_uint_eq(told_over(w), 1);
+
+    ck_assert_int_eq(call(w, "/t.T/Echo", "", &none, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(err.msg, "connect: No such file") != NULL, "%s", err.msg);
+    struct buf reply = {0};
+    grpcd_reply(w->waiting[0], &reply);
+    ck_assert(grpcd_stop(w->d, 20000));
+    pthread_join(thread, NULL);
+    ck_assert_done(asker.rc, asker.err);
+    grpcc_close(s);
+    grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_handle_outlives_its_server)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct asker asker = {.w = w};
+    pthread_t thread;
+    struct buf reply = {0};
+    pthread_create(&thread, NULL, ask, &asker);
+    wait_for(waiting(w) == 1);
+    grpcd_free(w->d);
+    w->d = NULL;
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(asker.rc, -1);
+    ck_assert_uint_eq(told_over(w), 1);
+    ck_assert(grpcd_is_over(w->waiting[0]));
+    buf_adds(&reply, "nobody reads this");
+    grpcd_reply(w->waiting[0], &reply);
+    world_free(w);
+}
+END_TEST
+
+/* A connection that says nothing. */
+static int connect_plain(const struct world *w)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    strcpy(addr.sun_path, w->path);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+    return fd;
+}
+
+/* Reads to the end; what came. */
+static size_t read_to_end(int fd)
+{
+    char bytes[4096];
+    size_t sum = 0;
+    ssize_t n;
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        sum += (size_t)n;
+    return sum;
+}
+
+START_TEST(a_connection_that_says_nothing_is_closed)
+{
+    struct world *w = world_new((struct grpcd_limits){.request_ms = 30});
+    cleanup_close int fd = connect_plain(w);
+    ck_assert_uint_gt(read_to_end(fd), 0); /* SETTINGS, GOAWAY */
+    wait_for(stats(w).connections == 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_connection_that_does_not_speak_http2_is_closed)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    cleanup_close int fd = connect_plain(w);
+    ck_assert_int_eq(write(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
+    read_to_end(fd);
+    wait_for(stats(w).connections == 0);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(connections_without_calls_make_room)
+{
+    struct world *w = world_new((struct grpcd_limits){.connections = 2});
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    cleanup_buf struct buf reply = {0};
+    cleanup_close int idle = connect_plain(w);
+    wait_for(stats(w).connections == 1);
+    struct grpcc_stream *a = watch(w);
+    wait_for(waiting(w) == 1);
+    struct grpcc_stream *b = watch(w); /* in place of the idle one */
+    wait_for(waiting(w) == 2);
+    read_to_end(idle);
+    ck_assert_uint_eq(stats(w).connections, 2);
+    ck_assert_uint_eq(stats(w).refused, 0);
+
+    ck_assert_int_eq(call(w, "/t.T/Echo", "", &reply, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_uint_eq(stats(w).refused, 1);
+    grpcc_close(a);
+    grpcc_close(b);
+    wait_for(told_over(w) == 2);
+    wait_for(stats(w).connections == 0);
+    ck_assert_done(call(w, "/t.T/Echo", "", &reply, &status, &err), err);
+    for (int i = 0; i < 2; i++)
+        grpcd_end(w->waiting[i], GRPC_OK, "%s", "");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_reader_who_reads_nothing_is_cut_off)
+{
+    struct world *w = world_new((struct grpcd_limits){.stall_ms = 50});
+    struct err err = {0};
+    struct grpcc_stream *s = watch(w);
+    cleanup_buf struct buf got = {0};
+    wait_for(waiting(w) == 1);
+    struct buf list = {0};
+    buf_reserve(&list, 8 << 20);
+    memset(list.p, 1, 8 << 20);
+    list.n = 8 << 20;
+    grpcd_send(w->waiting[0], &list);
+    wait_for(told_over(w) == 1);
+    wait_for(stats(w).connections == 0);
+    grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
+    ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_FAILED);
+    grpcc_close(s);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(too_much_output_ends_the_connection)
+{
+    struct world *w = world_new((struct grpcd_limits){.max_output = 1000});
+    struct grpcc_stream *s = watch(w);
+    struct err err = {0};
+    cleanup_buf struct buf got = {0};
+    wait_for(waiting(w) == 1);
+    struct buf list = {0};
+    buf_reserve(&list, 2000);
+    memset(list.p, 1, 2000);
+    list.n = 2000;
+    grpcd_send(w->waiting[0], &list);
+    ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_FAILED);
+    wait_for(told_over(w) == 1);
+    grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
+    grpcc_close(s);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(a_dead_socket_is_replaced_and_nothing_else)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    struct stat st;
+    struct grpcd_config config = {.path = w->path, .methods = methods, .ctx = w};
+    ck_assert_int_eq(lstat(w->path, &st), 0);
+    ck_assert_uint_eq(st.st_mode & 07777, 0600);
+    ck_assert_ptr_null(grpcd_start(&config, &err)); /* somebody serves there */
+    ck_assert_int_eq(err.code, ERR_CONFLICT);
+    ck_assert(grpcd_is_reachable(w->d));
+
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    cleanup_free char *dead = temp_path(w->dir, "dead.sock");
+    strcpy(addr.sun_path, dead);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+    close(fd);
+    config.path = dead;
+    struct grpcd *d = grpcd_start(&config, &err);
+    ck_assert_msg(d != NULL, "%s", err.msg);
+    grpcd_free(d);
+    ck_assert_int_eq(access(dead, F_OK), -1);
+
+    temp_write(w->dir, "file", "precious");
+    cleanup_free char *file = temp_path(w->dir, "file");
+    config.path = file;
+    ck_assert_ptr_null(grpcd_start(&config, &err));
+    ck_assert_int_eq(err.code, ERR_CONFLICT);
+    cleanup_free char *text = temp_read(w->dir, "file");
+    ck_assert_str_eq(text, "precious");
+
+    cleanup_free char *nowhere = temp_path(w->dir, "no/such.sock");
+    config.path = nowhere;
+    ck_assert_ptr_null(grpcd_start(&config, &err));
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    world_free(w);
+}
+END_TEST
+
+START_TEST(the_socket_of_another_server_is_left_alone)
+{
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    cleanup_buf struct buf reply = {0};
+    ck_assert_int_eq(unlink(w->path), 0); /* as a kubelet does when it starts */
+    ck_assert(!grpcd_is_reachable(w->d));
+    struct grpcd *second = grpcd_start(
+        &(struct grpcd_config){.path = w->path, .methods = methods, .ctx = w}, &err);
+    ck_assert_msg(second != NULL, "%s", err.msg);
+    ck_assert(grpcd_stop(w->d, 20000));
+    grpcd_free(w->d);
+    w->d = NULL;
+    ck_assert(grpcd_is_reachable(second));
+    ck_assert_done(call(w, "/t.T/Echo", "x", &reply, NULL, &err), err);
+    grpcd_free(second);
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("grpcd", a_call_is_answered, a_handler_refuses_with_words,
+          unknown_methods_and_large_messages_are_refused,
+          five_mebibytes_are_refused_and_four_are_not,
+          a_call_may_be_answered_later_by_another_thread,
+          a_deadline_ends_a_call_and_the_handler_hears_of_it,
+          a_stream_has_any_number_of_messages,
+          to_a_slow_reader_only_the_newest_list_is_sent, who_goes_or_cancels_is_noticed,
+          a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
+          a_handle_outlives_its_server, a_connection_that_says_nothing_is_closed,
+          a_connection_that_does_not_speak_http2_is_closed,
+          connections_without_calls_make_room, a_reader_who_reads_nothing_is_cut_off,
+          too_much_output_ends_the_connection, a_dead_socket_is_replaced_and_nothing_else,
+          the_socket_of_another_server_is_left_alone)
