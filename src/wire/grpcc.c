@@ -113,6 +113,7 @@ static short move(struct grpcc_stream *s)
         grpcc_answer_feed(&s->answer, s->bytes, n);
     else if (got == GRPC_IO_BROKEN || wrote == GRPC_IO_BROKEN)
         grpcc_answer_fail(&s->answer, GRPC_UNAVAILABLE, "the connection is closed");
+    grpcc_answer_check(&s->answer);
     if (got == GRPC_IO_DONE)
         return 0;
     return wrote == GRPC_IO_BLOCKED ? POLLIN | POLLOUT : POLLIN;

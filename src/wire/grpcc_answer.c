@@ -259,9 +259,12 @@ void grpcc_answer_feed(struct grpcc_answer *a, const uint8_t *p, size_t n)
     ssize_t rc = nghttp2_session_mem_recv(a->session, p, n);
     if (rc < 0)
         grpcc_answer_fail(a, GRPC_INTERNAL, "%s", nghttp2_strerror((int)rc));
-    else if (!nghttp2_session_want_read(a->session) &&
-             !nghttp2_session_want_write(a->session))
-        grpcc_answer_fail(a, GRPC_UNAVAILABLE, "the peer has ended the session");
+}
+
+void grpcc_answer_check(struct grpcc_answer *a)
+{
+    if (!nghttp2_session_want_read(a->session) && !nghttp2_session_want_write(a->session))
+        grpcc_answer_fail(a, GRPC_UNAVAILABLE, "the session of HTTP/2 has ended");
 }
 
 bool grpcc_answer_take(struct grpcc_answer *a, struct buf *message)

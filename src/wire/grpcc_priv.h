@@ -27,6 +27,8 @@ void grpcc_answer_init(struct grpcc_answer *a, const struct grpcc_request *req);
 void grpcc_answer_fini(struct grpcc_answer *a);
 /* Bytes of the peer. */
 void grpcc_answer_feed(struct grpcc_answer *a, const uint8_t *p, size_t n);
+/* It is over when nothing is left to be read or written. */
+void grpcc_answer_check(struct grpcc_answer *a);
 /* It is over with this, unless it was over before. */
 void grpcc_answer_fail(struct grpcc_answer *a, enum grpc_status status, const char *fmt,
                        ...) __attribute__((format(printf, 3, 4)));

@@ -139,7 +139,7 @@ static void close_all(struct grpcd *d)
         d->conns = c->next;
         grpcd_conn_free(c);
     }
-    grpcd_calls_move(d);
+    grpcd_calls_move(d, 0);
     grpcd_socket_close(&d->socket);
 }
 

@@ -138,7 +138,7 @@ void grpcd_call_leave(struct grpcd_call *call, bool tell)
 
 /* What one call's handler has said goes into its stream. The lock is held, and held
  * again after it. */
-static void move_one(struct grpcd_call *call)
+static void move_one(struct grpcd_call *call, int64_t now_ms)
 {
     struct buf message = call->next, why = call->why;
     bool has_message = call->has_next, is_ended = call->is_ended;
@@ -148,6 +148,8 @@ static void move_one(struct grpcd_call *call)
     pthread_mutex_unlock(&call->d->lock);
 
     struct grpcd_stream *s = call->stream;
+    if (s)
+        s->conn->now_ms = now_ms;
     if (s && has_message)
         grpcd_stream_message(s, &message);
     if (s && is_ended) {
@@ -160,7 +162,7 @@ static void move_one(struct grpcd_call *call)
     pthread_mutex_lock(&call->d->lock);
 }
 
-void grpcd_calls_move(struct grpcd *d)
+void grpcd_calls_move(struct grpcd *d, int64_t now_ms)
 {
     pthread_mutex_lock(&d->lock);
     struct grpcd_call *next = d->dirty;
@@ -168,7 +170,7 @@ void grpcd_calls_move(struct grpcd *d)
     while (next) {
         struct grpcd_call *call = next;
         next = call->next_dirty;
-        move_one(call);
+        move_one(call, now_ms);
         unref_locked(call);
         pthread_mutex_lock(&d->lock);
     }

@@ -206,7 +206,7 @@ static void take_news(struct loop *l, int64_t now)
     }
     if (l->fds[DOOR].revents)
         accept_some(l, now);
-    grpcd_calls_move(l->d);
+    grpcd_calls_move(l->d, now);
 }
 
 static void drain(struct grpcd *d, int64_t now)

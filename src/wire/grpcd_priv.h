@@ -93,7 +93,7 @@ struct grpcd_call *grpcd_call_new(struct grpcd_stream *s);
 /* Gives up the stream's share. `tell`: to the handler, unless it has ended the call. */
 void grpcd_call_leave(struct grpcd_call *call, bool tell);
 /* What the handlers have said since the last time goes into the streams. */
-void grpcd_calls_move(struct grpcd *d);
+void grpcd_calls_move(struct grpcd *d, int64_t now_ms);
 
 /* The headers of a request. */
 struct grpcd_head {

@@ -409,6 +409,7 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     ck_assert(grpcd_stop(w->d, 20000));
     pthread_join(thread, NULL);
     ck_assert_done(asker.rc, asker.err);
+    buf_fini(&asker.reply);
     grpcc_close(s);
     grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
     world_free(w);

@@ -73,7 +73,7 @@ static void peer_end(struct peer *p)
     grpcd_conn_free(p->c);
     ck_assert_uint_eq(p->d->request_bytes, 0);
     ck_assert_uint_eq(p->d->stats.calls, 0);
-    grpcd_calls_move(p->d);
+    grpcd_calls_move(p->d, p->now_ms);
     ck_assert_uint_eq(p->d->refs, 1);
     grpcd_free(p->d);
     words_fini(&p->words);
@@ -85,7 +85,7 @@ static const char *hear(struct peer *p)
 {
     const uint8_t *bytes;
     ssize_t n;
-    grpcd_calls_move(p->d);
+    grpcd_calls_move(p->d, p->now_ms);
     grpcd_conn_tick(p->c, p->now_ms);
     buf_clear(&p->words.text);
     while ((n = nghttp2_session_mem_send(p->c->session, &bytes)) > 0)
@@ -424,6 +424,25 @@ START_TEST(a_stream_that_is_not_taken_is_reset)
 }
 END_TEST
 
+START_TEST(a_stream_may_be_silent_for_long)
+{
+    struct peer p;
+    peer_begin(&p, (struct grpcd_limits){.stall_ms = 500, .idle_ms = 500});
+    request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
+    ck_assert_str_eq(say(&p), "");
+    for (int i = 0; i < 3; i++) {
+        struct buf list = {0};
+        p.now_ms += 100000;
+        buf_adds(&list, "x");
+        grpcd_send(p.parked, &list);
+        ck_assert_str_eq(hear(&p), i ? "DATA 1 6\n"
+                                     : "HEADERS 1 :status=200 "
+                                       "content-type=application/grpc\nDATA 1 6\n");
+    }
+    peer_end(&p);
+}
+END_TEST
+
 START_TEST(the_newest_message_takes_the_place_of_the_one_that_waits)
 {
     struct peer p;
@@ -611,7 +630,7 @@ UNIT_MAIN("grpcd_conn", a_call_in_frames, a_call_in_single_bytes,
           who_is_refused_early_need_not_send_the_rest, large_heads_get_431,
           requests_together_are_bounded, a_request_that_does_not_come_in_time_is_refused,
           the_deadline_counts_from_the_headers, a_cancelled_call_is_over,
-          a_stream_that_is_not_taken_is_reset,
+          a_stream_that_is_not_taken_is_reset, a_stream_may_be_silent_for_long,
           the_newest_message_takes_the_place_of_the_one_that_waits, pings_are_answered,
           floods_end_the_connection, a_flood_of_resets_ends_the_connection,
           a_flood_of_malformed_calls_ends_the_connection, calls_at_a_time_are_bounded,

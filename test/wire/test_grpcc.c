@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/grpcc.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "support/temp.h"
+#include "wire/grpc_kit.h"
+#include "wire/grpcc_priv.h"
+
+/*
+ * The client with peers that do not behave.
+ */
+
+enum { END = NGHTTP2_FLAG_END_STREAM };
+
+#define GRPC_200 ":status: 200\ncontent-type: application/grpc\n"
+
+static void begin(struct grpcc_answer *a, size_t max_message)
+{
+    const struct grpcc_request req = {
+        .method = "/t.T/M", .message = SPAN("hi"), .max_message = max_message};
+    const uint8_t *p;
+    grpcc_answer_init(a, &req);
+    while (nghttp2_session_mem_send(a->session, &p) > 0)
+        ;
+    struct buf settings = {0};
+    frame(&settings, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
+    grpcc_answer_feed(a, (const uint8_t *)settings.p, settings.n);
+    buf_fini(&settings);
+}
+
+static void expect(struct buf *frames, enum grpc_status status, const char *words)
+{
+    struct grpcc_answer a;
+    begin(&a, 100);
+    grpcc_answer_feed(&a, (const uint8_t *)frames->p, frames->n);
+    ck_assert_msg(a.is_over, "\"%s\" is not the end", words);
+    ck_assert_msg(a.status == status, "%s: %s", grpc_status_name(a.status),
+                  a.words.p ? a.words.p : "");
+    ck_assert_span_eq(a.words.n ? buf_span(&a.words) : SPAN(""), words);
+    grpcc_answer_fini(&a);
+    buf_fini(frames);
+}
+
+static void expect_http(const char *status, enum grpc_status want)
+{
+    struct buf b = {0};
+    cleanup_free char *head = xasprintf(":status: %s\ncontent-type: text/html\n", status);
+    cleanup_free char *words = xasprintf("no answer of gRPC, HTTP status %s", status);
+    headers(&b, 0, 1, head);
+    frame(&b, NGHTTP2_DATA, END, 1, SPAN("<p>no"));
+    expect(&b, want, words);
+}
+
+START_TEST(an_http_status_becomes_a_status)
+{
+    expect_http("400", GRPC_INTERNAL);
+    expect_http("401", GRPC_UNAUTHENTICATED);
+    expect_http("403", GRPC_PERMISSION_DENIED);
+    expect_http("404", GRPC_UNIMPLEMENTED);
+    expect_http("429", GRPC_UNAVAILABLE);
+    expect_http("503", GRPC_UNAVAILABLE);
+    expect_http("500", GRPC_UNKNOWN);
+    expect_http("200", GRPC_UNKNOWN);
+}
+END_TEST
+
+START_TEST(a_status_in_the_headers_is_enough)
+{
+    struct buf b = {0};
+    headers(&b, END, 1, GRPC_200 "grpc-status: 5\ngrpc-message: no%20pod%0A%ff\n");
+    expect(&b, GRPC_NOT_FOUND, "no pod??");
+    headers(&b, END, 1, ":status: 503\ngrpc-status: 7\n");
+    expect(&b, GRPC_PERMISSION_DENIED, "");
+}
+END_TEST
+
+START_TEST(a_status_that_is_none_is_unknown)
+{
+    static const char *const bad[] = {"17", "-1", "x", ""};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct buf b = {0};
+        cleanup_free char *head = xasprintf(GRPC_200 "grpc-status: %s\n", bad[i]);
+        headers(&b, END, 1, head);
+        expect(&b, GRPC_UNKNOWN, "");
+    }
+}
+END_TEST
+
+START_TEST(an_answer_without_a_status_is_none)
+{
+    struct buf b = {0};
+    headers(&b, 0, 1, GRPC_200);
+    message(&b, END, 1, SPAN("hi"));
+    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+    headers(&b, END, 1, GRPC_200);
+    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+}
+END_TEST
+
+START_TEST(bad_messages_are_refused)
+{
+    struct buf b = {0};
+    headers(&b, 0, 1, GRPC_200);
+    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\1\0\0\0\2hi"));
+    expect(&b, GRPC_INTERNAL, "the answer is compressed");
+    headers(&b, 0, 1, GRPC_200);
+    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\5\0\0\0\2hi"));
+    expect(&b, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+    headers(&b, 0, 1, GRPC_200);
+    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
+    expect(&b, GRPC_RESOURCE_EXHAUSTED,
+           "a message of 101 bytes, and no more than 100 are taken");
+    headers(&b, 0, 1, GRPC_200);
+    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\3hi"));
+    headers(&b, END, 1, "grpc-status: 0\n");
+    expect(&b, GRPC_INTERNAL, "a message is cut off");
+}
+END_TEST
+
+START_TEST(resets_have_a_status)
+{
+    static const struct {
+        const char code[5];
+        enum grpc_status status;
+        const char *name;
+    } cases[] = {
+        {"\0\0\0\7", GRPC_UNAVAILABLE, "REFUSED_STREAM"},
+        {"\0\0\0\10", GRPC_CANCELLED, "CANCEL"},
+        {"\0\0\0\13", GRPC_RESOURCE_EXHAUSTED, "ENHANCE_YOUR_CALM"},
+        {"\0\0\0\14", GRPC_PERMISSION_DENIED, "INADEQUATE_SECURITY"},
+        {"\0\0\0\0", GRPC_INTERNAL, "NO_ERROR"},
+        {"\0\0\0\1", GRPC_INTERNAL, "PROTOCOL_ERROR"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct buf b = {0};
+        cleanup_free char *words =
+            xasprintf("the peer has reset the call: %s", cases[i].name);
+        frame(&b, NGHTTP2_RST_STREAM, 0, 1, (struct span){cases[i].code, 4});
+        expect(&b, cases[i].status, words);
+    }
+    struct buf b = {0};
+    frame(&b, NGHTTP2_GOAWAY, 0, 0, SPAN("\0\0\0\0\0\0\0\0"));
+    expect(&b, GRPC_UNAVAILABLE, "the peer has reset the call: REFUSED_STREAM");
+}
+END_TEST
+
+START_TEST(what_is_no_http2_is_refused)
+{
+    struct buf b = {0};
+    struct grpcc_answer a;
+    begin(&a, 100);
+    headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
+    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
+    ck_assert(!a.is_over); /* nghttp2 resets it, which has to be sent first */
+    const uint8_t *p;
+    while (nghttp2_session_mem_send(a.session, &p) > 0)
+        ;
+    ck_assert(a.is_over);
+    ck_assert_int_eq(a.status, GRPC_INTERNAL);
+    grpcc_answer_fini(&a);
+    buf_fini(&b);
+}
+END_TEST
+
+START_TEST(messages_come_in_their_order)
+{
+    struct buf b = {0};
+    struct grpcc_answer a;
+    cleanup_buf struct buf got = {0};
+    begin(&a, 100);
+    headers(&b, 0, 1, GRPC_200);
+    frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\1a\0\0\0\0\0\0\0\0\0\1b"));
+    headers(&b, END, 1, "grpc-status: 0\n");
+    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
+    for (int i = 0; i < 3; i++)
+        ck_assert(grpcc_answer_take(&a, &got));
+    ck_assert(!grpcc_answer_take(&a, &got));
+    ck_assert_span_eq(buf_span(&got), "ab");
+    ck_assert(a.is_over);
+    ck_assert_int_eq(a.status, GRPC_OK);
+    grpcc_answer_fini(&a);
+    buf_fini(&b);
+}
+END_TEST
+
+/* A peer on a real socket that says the same to everybody. */
+struct peer {
+    char *dir, *path;
+    int fd;
+    struct buf says;
+    bool stays; /* does not close until the client does */
+    pthread_t thread;
+};
+
+static void *serve(void *arg)
+{
+    struct peer *p = arg;
+    char bytes[4096];
+    cleanup_close int fd = accept(p->fd, NULL, NULL);
+    if (fd < 0)
+        return NULL;
+    if (read(fd, bytes, sizeof bytes) <= 0)
+        return NULL; /* of those who only wait */
+    ck_assert_int_eq(send(fd, p->says.p, p->says.n, MSG_NOSIGNAL), (ssize_t)p->says.n);
+    while (p->stays && read(fd, bytes, sizeof bytes) > 0)
+        ;
+    return NULL;
+}
+
+static void peer_begin(struct peer *p, bool stays)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    *p = (struct peer){.dir = temp_dir(), .stays = stays};
+    p->path = temp_path(p->dir, "s");
+    strcpy(addr.sun_path, p->path);
+    p->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(p->fd, (struct sockaddr *)&addr, sizeof addr), 0);
+    ck_assert_int_eq(listen(p->fd, 1), 0);
+    frame(&p->says, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
+}
+
+static void peer_run(struct peer *p)
+{
+    pthread_create(&p->thread, NULL, serve, p);
+}
+
+static void peer_end(struct peer *p)
+{
+    pthread_join(p->thread, NULL);
+    close(p->fd);
+    temp_dir_remove(p->dir);
+    free(p->dir);
+    free(p->path);
+    buf_fini(&p->says);
+}
+
+static int call(const char *path, int64_t timeout_ms, enum grpc_status *status,
+                struct err *err)
+{
+    cleanup_buf struct buf reply = {0};
+    const struct grpcc_request req = {.socket = path,
+                                      .method = "/t.T/M",
+                                      .message = SPAN("hi"),
+                                      .timeout_ms = timeout_ms};
+    int rc = grpcc_call(&req, &reply, status, err);
+    ck_assert(rc == 0 || reply.n == 0);
+    return rc;
+}
+
+static void expect_call(struct peer *p, enum grpc_status status, enum err_code code,
+                        const char *words)
+{
+    enum grpc_status got = GRPC_OK;
+    struct err err = {0};
+    peer_run(p);
+    ck_assert_int_eq(call(p->path, 20000, &got, &err), -1);
+    cleanup_free char *want =
+        xasprintf("/t.T/M at %s: %s: %s", p->path, grpc_status_name(status), words);
+    ck_assert_str_eq(err.msg, want);
+    ck_assert_int_eq(got, status);
+    ck_assert_int_eq(err.code, code);
+    peer_end(p);
+}
+
+START_TEST(no_socket_or_nobody_there)
+{
+    struct peer p;
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    peer_begin(&p, false);
+    close(p.fd);
+    p.fd = -1;
+    peer_run(&p);
+    ck_assert_int_eq(call(p.path, 1000, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_msg(strstr(err.msg, "connect: Connection refused") != NULL, "%s", err.msg);
+    ck_assert_int_eq(unlink(p.path), 0);
+    status = GRPC_OK;
+    ck_assert_int_eq(call(p.path, 1000, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(err.msg, "connect: No such file") != NULL, "%s", err.msg);
+    char path[200];
+    memset(path, 'x', sizeof path);
+    path[sizeof path - 1] = '\0';
+    ck_assert_int_eq(call(path, 1000, NULL, &err), -1);
+    ck_assert_int_eq(err.code, ERR_INVALID);
+    peer_end(&p);
+}
+END_TEST
+
+START_TEST(a_peer_that_closes_is_unavailable)
+{
+    struct peer p;
+    peer_begin(&p, false);
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+    peer_begin(&p, false);
+    headers(&p.says, 0, 1, GRPC_200);
+    message(&p.says, 0, 1, SPAN("hi")); /* and no status */
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+}
+END_TEST
+
+START_TEST(an_answer_before_the_close_counts)
+{
+    struct peer p;
+    peer_begin(&p, false);
+    headers(&p.says, END, 1, GRPC_200 "grpc-status: 8\ngrpc-message: too often\n");
+    expect_call(&p, GRPC_RESOURCE_EXHAUSTED, ERR_UNAVAILABLE, "too often");
+}
+END_TEST
+
+START_TEST(one_message_is_wanted)
+{
+    struct peer p;
+    peer_begin(&p, true);
+    headers(&p.says, 0, 1, GRPC_200);
+    headers(&p.says, END, 1, "grpc-status: 0\n");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has no message");
+    peer_begin(&p, true);
+    headers(&p.says, 0, 1, GRPC_200);
+    message(&p.says, 0, 1, SPAN("a"));
+    message(&p.says, 0, 1, SPAN("b"));
+    headers(&p.says, END, 1, "grpc-status: 0\n");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has two messages");
+}
+END_TEST
+
+START_TEST(what_is_no_http2_ends_the_call)
+{
+    struct peer p;
+    peer_begin(&p, true);
+    headers(&p.says, END, 1, "grpc-status: 0\n");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL,
+                "the peer has reset the call: PROTOCOL_ERROR");
+    peer_begin(&p, true);
+    buf_clear(&p.says);
+    buf_adds(&p.says, "HTTP/1.1 400 Bad Request\r\n\r\n");
+    struct err err = {0};
+    enum grpc_status status = GRPC_OK;
+    peer_run(&p);
+    ck_assert_int_eq(call(p.path, 20000, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_UNAVAILABLE);
+    ck_assert_msg(strstr(err.msg, "the session of HTTP/2 has ended") != NULL, "%s",
+                  err.msg);
+    peer_end(&p);
+}
+END_TEST
+
+START_TEST(a_silent_peer_costs_no_more_than_the_deadline)
+{
+    struct peer p;
+    enum grpc_status status = GRPC_OK;
+    struct err err = {0};
+    peer_begin(&p, true);
+    peer_run(&p);
+    int64_t before = clock_mono_ms();
+    ck_assert_int_eq(call(p.path, 50, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(err.code, ERR_TIMEOUT);
+    ck_assert_int_ge(clock_mono_ms() - before, 50);
+    peer_end(&p);
+}
+END_TEST
+
+START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
+{
+    struct peer p;
+    enum grpc_status status = GRPC_OK;
+    struct err err = {0};
+    int held[8];
+    peer_begin(&p, true);
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    strcpy(addr.sun_path, p.path);
+    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its queue is full */
+        held[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        (void)!connect(held[i], (struct sockaddr *)&addr, sizeof addr);
+    }
+    ck_assert_int_eq(call(p.path, 50, &status, &err), -1);
+    ck_assert_int_eq(status, GRPC_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(err.code, ERR_TIMEOUT);
+    for (size_t i = 0; i < ARRAY_LEN(held); i++)
+        close(held[i]);
+    shutdown(p.fd, SHUT_RDWR);
+    peer_run(&p);
+    peer_end(&p);
+}
+END_TEST
+
+UNIT_MAIN("grpcc", an_http_status_becomes_a_status, a_status_in_the_headers_is_enough,
+          a_status_that_is_none_is_unknown, an_answer_without_a_status_is_none,
+          bad_messages_are_refused, resets_have_a_status, what_is_no_http2_is_refused,
+          messages_come_in_their_order, no_socket_or_nobody_there,
+          a_peer_that_closes_is_unavailable, an_answer_before_the_close_counts,
+          one_message_is_wanted, what_is_no_http2_ends_the_call,
+          a_silent_peer_costs_no_more_than_the_deadline,
+          a_peer_that_does_not_accept_costs_no_more_either)
