@@ -21,7 +21,7 @@ USES_extender  := core placement kube wire domain base
 USES_agent     := gpu domain base
 USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd libnghttp2 yaml-0.1
-PKGS_kube      := jansson
+PKGS_kube      := jansson libprotobuf-c
 PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 
@@ -34,6 +34,8 @@ CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
             -Wwrite-strings -Wformat=2 -Wundef -Wvla -Werror \
             $(if $(filter clang,$(CC)),-Wno-format-nonliteral,-Wno-format-truncation)
+# protoc-c's output is not ours to improve.
+WARN_GENERATED := -w
 HARDEN   := -D_FORTIFY_SOURCE=2 -fstack-protector-strong
 SAN_address := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 SAN_thread  := -fsanitize=thread
@@ -43,7 +45,7 @@ SAN_coverage := --coverage -fprofile-update=atomic
 SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE is address or thread)))
 OPTIM    := -O2 -g -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
             $(if $(filter coverage,$(SANITIZE)),-O0)
-CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -MMD -MP
+CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -I$(B)/gen -MMD -MP
 CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
 LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
 
@@ -82,7 +84,8 @@ all: $(BINARIES)
 	@:
 
 define folder_rules
-OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(wildcard src/$(1)/*.c))
+OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(wildcard src/$(1)/*.c)) \
+             $$(patsubst src/%.proto,$(B)/gen/%.pb-c.o,$$(wildcard src/$(1)/*.proto))
 $(B)/lib/$(1).a: $$(OBJS_$(1))
 	$$(call say,AR,$$@)
 	$(Q)mkdir -p $$(@D) && rm -f $$@ && gcc-ar rcs $$@ $$^
@@ -165,12 +168,22 @@ $(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
 $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
 $(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
 
+# Messages: x.proto becomes gen/x.pb-c.c and the header that others include.
+$(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h: src/%.proto
+	$(call say,PROTO,$<)
+	$(Q)mkdir -p $(@D)
+	$(Q)protoc-c -I$(<D) --c_out=$(@D) $<
+$(B)/gen/%.o: $(B)/gen/%.c
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(WARN_GENERATED) -c -o $@ $<
+$(OBJS_kube): | $(patsubst src/%.proto,$(B)/gen/%.pb-c.h,$(wildcard src/kube/*.proto))
+
 $(B)/%.o: %.c
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(if $(filter test/%,$<),-Itest) $(CFLAGS) -c -o $@ $<
 .SECONDARY:
--include $(shell find $(B)/src $(B)/test -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/src $(B)/gen $(B)/test -name '*.d' 2>/dev/null)
 
 deps:
 	$(Q)scripts/install-deps.sh

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * The messages of the kubelet's podresources API, v1: which container holds which
+ * devices. Decoders and encoders behave as those of kube/deviceplugin.h; names and ids
+ * are whatever the kubelet says, also those of other plugins.
+ *
+ * CPUs, memory and dynamic resources are skipped. The kubelet gives one entry for each
+ * resource and NUMA node, so a resource can come several times. It answers 100 calls a
+ * second (RESOURCE_EXHAUSTED: ask again later); `Get` is there by default since 1.34, and
+ * UNIMPLEMENTED or FAILED_PRECONDITION before.
+ */
+
+#define PODRES_SOCK        "pod-resources/kubelet.sock" /* in the kubelet's --root-dir */
+#define PODRES_LIST        "/v1.PodResourcesLister/List"
+#define PODRES_GET         "/v1.PodResourcesLister/Get"
+#define PODRES_ALLOCATABLE "/v1.PodResourcesLister/GetAllocatableResources"
+
+enum { PODRES_MESSAGE_MAX = 16 << 20 }; /* for grpcc_request.max_message */
+
+struct podres_devices {
+    struct span resource;
+    const struct span *ids;
+    size_t n_ids;
+    const int64_t *numa; /* NUMA nodes of the ids */
+    size_t n_numa;
+};
+struct podres_container {
+    struct span name;
+    const struct podres_devices *devices;
+    size_t n_devices;
+};
+struct podres_pod {
+    struct span name, ns;
+    const struct podres_container *containers; /* app and restartable init containers */
+    size_t n_containers;
+};
+
+/* The answer to List; its request has no bytes. */
+struct podres_list {
+    const struct podres_pod *pods;
+    size_t n;
+};
+int podres_list_decode(struct span bytes, struct arena *a, struct podres_list *out,
+                       struct err *err);
+int podres_list_encode(const struct podres_list *m, struct buf *out, struct err *err);
+
+/* Get. An answer without a pod is ERR_INVALID: the kubelet answers NOT_FOUND instead. */
+int podres_get_request_encode(struct span ns, struct span name, struct buf *out,
+                              struct err *err);
+int podres_get_request_decode(struct span bytes, struct arena *a, struct span *ns,
+                              struct span *name, struct err *err);
+int podres_get_decode(struct span bytes, struct arena *a, struct podres_pod *out,
+                      struct err *err);
+int podres_get_encode(const struct podres_pod *m, struct buf *out, struct err *err);
+
+/* The answer to GetAllocatableResources: the devices of the node; its request has no
+ * bytes. */
+struct podres_allocatable {
+    const struct podres_devices *devices;
+    size_t n;
+};
+int podres_allocatable_decode(struct span bytes, struct arena *a,
+                              struct podres_allocatable *out, struct err *err);
+int podres_allocatable_encode(const struct podres_allocatable *m, struct buf *out,
+                              struct err *err);
