@@ -66,6 +66,7 @@ E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
+PEERS    := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/peers/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 # What test_allocations counts, and what test/walk/heap.c stands in for.
 COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
@@ -77,8 +78,8 @@ SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
-.PHONY: all deps test check programs-of-check e2e check-e2e test-gpu simulate fuzz fuzzers \
-        fuzz-jread coverage mutants bench bench-cluster soak demo install clean help format
+.PHONY: all deps test check programs-of-check e2e check-e2e peers test-gpu simulate fuzz \
+        fuzzers fuzz-jread coverage mutants bench bench-cluster soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -108,6 +109,9 @@ $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
 $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
+$(B)/test/peers/%: $(B)/test/peers/%.o $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \
@@ -209,6 +213,13 @@ test-gpu:
 	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu
 	$(Q)$(B)/test-gpu
 
+# make peers: our gRPC against @grpc/grpc-js, which comes from npm.
+peers:
+	$(Q)scripts/install-deps.sh --peers
+	$(Q)$(MAKE) --no-print-directory $(PEERS)
+	$(Q)modules=$$(scripts/peers build/peers) && GPUSHARE_PEERS=$$modules \
+		scripts/run-tests $(B) $(PEERS)
+
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
@@ -278,6 +289,7 @@ help:
 	@echo 'make e2e        the same against the real Kubernetes, built from its Go modules:'
 	@echo '                E2E=short or E2E="requests ..." some suites; K8S=1.31 that release'
 	@echo 'make test-gpu   the cards of this machine through the real NVML, beside nvidia-smi'
+	@echo 'make peers      our gRPC against @grpc/grpc-js, which is fetched from npm'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'

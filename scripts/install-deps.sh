@@ -6,11 +6,12 @@
 #   scripts/install-deps.sh          all that `make demo` and `make test` need
 #   scripts/install-deps.sh --fuzz   and what `make fuzz` needs: clang with libFuzzer
 #   scripts/install-deps.sh --e2e    and what `make e2e` needs: etcd, Go
+#   scripts/install-deps.sh --peers  and what `make peers` needs: node, npm
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
 libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev check curl ca-certificates openssl patch"
-fuzz='' e2e=''
+fuzz='' e2e='' peers=''
 cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
@@ -20,8 +21,11 @@ case ${1-} in
 --e2e) # any Go will do: one that is too old fetches a newer one
     e2e=yes
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
+--peers) # any node will do, Debian's or another
+    peers=yes
+    { command -v node && command -v npm; } >/dev/null 2>&1 || packages="$packages nodejs npm" ;;
 *)
-    echo "install-deps: --fuzz, --e2e or nothing is wanted, not \"$1\"" >&2
+    echo "install-deps: --fuzz, --e2e, --peers or nothing is wanted, not \"$1\"" >&2
     exit 1 ;;
 esac
 
@@ -73,6 +77,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
         command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
+        { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
         { [ -z "$e2e" ] || { command -v etcd && command -v etcdctl && scripts/go-toolchain --fetch; } >/dev/null; }; then
         exit 0
     fi
@@ -81,6 +86,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "  libcurl >= 7.85 (OpenSSL flavour), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
     echo "  zlib, Check (the unit test framework)" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
+    [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
     [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
     echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl" >&2
     echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl" >&2
