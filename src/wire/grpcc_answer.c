@@ -80,7 +80,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                 value = {(const char *)value_p, value_n};
     int64_t http;
     (void)session, (void)flags;
-    if (frame->hd.stream_id != a->id)
+    if (frame->hd.stream_id != a->id || a->is_over)
         return 0;
     if (span_eq(name, SPAN(":status"))) {
         a->http_status = span_i64(value, &http) ? (unsigned)http : 0;

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * A connection of the gRPC server. The first byte says whether the client's greeting is
+ * put in front, how much time goes by between pieces and whether the server drains
+ * half-way, the second how large the pieces are; then come the bytes.
+ *
+ * What the server says is well-formed: whole frames, headers that can be unpacked and are
+ * printable, nothing more of a call after its end. Every call that was started was ended
+ * or is over once, nothing is left of it, and a fresh connection is answered as always.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/grpcd_priv.h"
+
+enum {
+    GREETED = 1,
+    DRAINS = 2,
+    ANSWERS = 4, /* what waits is answered between pieces */
+    MINUTES = 8, /* go by between pieces; else milliseconds */
+    PARKED_MAX = 256,
+    IDS = 1 << 16, /* streams whose end is watched */
+    FRAME_HEAD = 9,
+};
+
+struct judge {
+    nghttp2_hd_inflater *inflater;
+    struct buf bytes; /* that are no whole frame yet */
+    uint8_t ended[IDS / 8];
+    unsigned n_ok; /* answers with grpc-status 0 */
+};
+
+struct world {
+    struct grpcd *d;
+    struct grpcd_call *parked[PARKED_MAX];
+    size_t n_parked;
+    unsigned n_started, n_ended;
+};
+
+static void echo(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct world *w = ctx;
+    struct buf reply = {0};
+    buf_add_span(&reply, request);
+    w->n_started++;
+    w->n_ended++;
+    grpcd_reply(call, &reply);
+}
+
+static void refuse(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct world *w = ctx;
+    w->n_started++;
+    w->n_ended++;
+    grpcd_end(call, GRPC_INTERNAL, "%.*s", SPAN_ARG(request));
+}
+
+static void park(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct world *w = ctx;
+    (void)request;
+    w->n_started++;
+    if (w->n_parked == PARKED_MAX)
+        fuzz_fail("more calls at a time than there may be");
+    w->parked[w->n_parked++] = call;
+}
+
+static void over(void *ctx, struct grpcd_call *call)
+{
+    struct world *w = ctx;
+    size_t i = 0;
+    while (i < w->n_parked && w->parked[i] != call)
+        i++;
+    if (i == w->n_parked)
+        fuzz_fail("a call is over that was not started, or is over twice");
+    w->parked[i] = w->parked[--w->n_parked];
+    w->n_ended++;
+    grpcd_end(call, GRPC_CANCELLED, "%s", "");
+}
+
+static const struct grpcd_method methods[] = {
+    {.path = "/v1beta1.DevicePlugin/Allocate", .start = echo},
+    {.path = "/v1beta1.DevicePlugin/PreStartContainer", .start = refuse},
+    {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .start = park, .over = over},
+    {.path = "/v1beta1.DevicePlugin/ListAndWatch",
+     .stream = true,
+     .start = park,
+     .over = over},
+    {0},
+};
+
+static uint32_t number_at(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void judge_field(struct judge *j, const nghttp2_nv *nv)
+{
+    for (size_t i = 0; i < nv->valuelen; i++)
+        if (nv->value[i] < ' ' || nv->value[i] > '~')
+            fuzz_fail("a header that is not printable");
+    struct span name = {(const char *)nv->name, nv->namelen},
+                value = {(const char *)nv->value, nv->valuelen};
+    if (span_eq(name, SPAN("grpc-status")) && span_eq(value, SPAN("0")))
+        j->n_ok++;
+}
+
+static void judge_headers(struct judge *j, const uint8_t *p, size_t n)
+{
+    int flags = 0;
+    while (!(flags & NGHTTP2_HD_INFLATE_FINAL)) {
+        nghttp2_nv nv;
+        ssize_t used = nghttp2_hd_inflate_hd2(j->inflater, &nv, &flags, p, n, 1);
+        if (used < 0)
+            fuzz_fail("headers that cannot be unpacked");
+        p += used;
+        n -= (size_t)used;
+        if (flags & NGHTTP2_HD_INFLATE_EMIT)
+            judge_field(j, &nv);
+    }
+    nghttp2_hd_inflate_end_headers(j->inflater);
+}
+
+static void judge_frame(struct judge *j, const uint8_t *p, size_t n)
+{
+    unsigned type = p[3], flags = p[4];
+    uint32_t id = number_at(p + 5);
+    bool is_said = type == NGHTTP2_DATA || type == NGHTTP2_HEADERS;
+    if (type == NGHTTP2_HEADERS)
+        judge_headers(j, p + FRAME_HEAD, n - FRAME_HEAD);
+    if (!id || id >= IDS)
+        return;
+    if (is_said && j->ended[id / 8] & 1 << id % 8)
+        fuzz_fail("something is said of a call after its end");
+    if ((is_said && flags & NGHTTP2_FLAG_END_STREAM) || type == NGHTTP2_RST_STREAM)
+        j->ended[id / 8] |= (uint8_t)(1 << id % 8);
+}
+
+static void hear(struct judge *j, struct grpcd_conn *c)
+{
+    const uint8_t *p;
+    ssize_t n;
+    while ((n = nghttp2_session_mem_send(c->session, &p)) > 0)
+        buf_add(&j->bytes, p, (size_t)n);
+    size_t at = 0, left;
+    for (; (left = j->bytes.n - at) >= FRAME_HEAD;) {
+        const uint8_t *frame = (const uint8_t *)j->bytes.p + at;
+        size_t size = FRAME_HEAD + (number_at(frame) >> 8);
+        if (left < size)
+            break;
+        judge_frame(j, frame, size);
+        at += size;
+    }
+    if (at < j->bytes.n)
+        fuzz_fail("a frame that is not whole");
+    buf_clear(&j->bytes);
+}
+
+static void answer_parked(struct world *w)
+{
+    while (w->n_parked) {
+        struct buf reply = {0};
+        buf_adds(&reply, "the answer");
+        w->n_ended++;
+        grpcd_reply(w->parked[--w->n_parked], &reply);
+    }
+}
+
+static void step(struct world *w, struct judge *j, struct grpcd_conn *c, unsigned flags,
+                 int64_t *now)
+{
+    if (flags & ANSWERS)
+        answer_parked(w);
+    grpcd_calls_move(w->d, *now);
+    int64_t at = grpcd_conn_tick(c, *now);
+    if (at <= *now && !c->is_going)
+        fuzz_fail("something stays due");
+    hear(j, c);
+    *now += flags & MINUTES ? 7000 : 1;
+}
+
+static unsigned converse(struct world *w, unsigned flags, size_t piece, struct span bytes)
+{
+    struct judge j = {0};
+    int64_t now = 1000;
+    if (nghttp2_hd_inflate_new(&j.inflater))
+        abort();
+    struct grpcd_conn *c = grpcd_conn_new(w->d, now);
+    bool is_long = false;
+    while (bytes.n && !grpcd_conn_is_done(c)) {
+        size_t n = piece < bytes.n ? piece : bytes.n;
+        grpcd_conn_feed(c, (const uint8_t *)bytes.p, n, now);
+        bytes.p += n;
+        bytes.n -= n;
+        if (flags & DRAINS && is_long)
+            grpcd_conn_drain(c, now);
+        is_long = true;
+        step(w, &j, c, flags, &now);
+    }
+    step(w, &j, c, flags, &now);
+    grpcd_conn_free(c);
+    grpcd_calls_move(w->d, now);
+    nghttp2_hd_inflate_del(j.inflater);
+    buf_fini(&j.bytes);
+    return j.n_ok;
+}
+
+static void field(struct buf *out, const char *name, const char *value)
+{
+    buf_addc(out, 0);
+    buf_addc(out, (char)strlen(name));
+    buf_adds(out, name);
+    buf_addc(out, (char)strlen(value));
+    buf_adds(out, value);
+}
+
+static void greet(struct buf *out)
+{
+    buf_adds(out, NGHTTP2_CLIENT_MAGIC);
+    buf_add(out, "\0\0\0\4\0\0\0\0\0", FRAME_HEAD); /* SETTINGS */
+}
+
+/* A call by hand, on a connection of its own. */
+static void check_fresh(struct world *w)
+{
+    cleanup_buf struct buf head = {0}, all = {0};
+    greet(&all);
+    field(&head, ":method", "POST");
+    field(&head, ":scheme", "http");
+    field(&head, ":path", "/v1beta1.DevicePlugin/Allocate");
+    field(&head, "content-type", "application/grpc");
+    const char frame[FRAME_HEAD] = {0, 0, (char)head.n, 1, 4, 0, 0, 0, 1};
+    buf_add(&all, frame, sizeof frame);
+    buf_add_span(&all, buf_span(&head));
+    buf_add(&all, "\0\0\7\0\1\0\0\0\1\0\0\0\0\2hi", FRAME_HEAD + 7);
+    if (converse(w, 0, SIZE_MAX, buf_span(&all)) != 1)
+        fuzz_fail("a fresh connection is not answered");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct world w = {0};
+    cleanup_buf struct buf bytes = {0};
+    if (size < 2)
+        return 0;
+    log_set_level(LOG_ERROR);
+    w.d = grpcd_new(&(struct grpcd_config){
+        .methods = methods,
+        .ctx = &w,
+        .limits = {.max_message = 4096, .max_requests = 8192, .max_output = 16384}});
+    if (data[0] & GREETED)
+        greet(&bytes);
+    buf_add(&bytes, data + 2, size - 2);
+    converse(&w, data[0], 1 + (size_t)data[1] * 4, buf_span(&bytes));
+    check_fresh(&w);
+    if (w.n_parked || w.n_started != w.n_ended)
+        fuzz_fail("a call has no end");
+    if (w.d->stats.calls || w.d->request_bytes || w.d->refs != 1)
+        fuzz_fail("something is left of a call");
+    grpcd_free(w.d);
+    return 0;
+}

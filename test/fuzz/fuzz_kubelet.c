@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The messages of the device plugin and podresources APIs. The first byte says which one,
+ * then come its bytes. What is accepted can be written, unless it has ids or names that
+ * we never write; what was written is read as the same: written again it has the same
+ * bytes. What is refused is refused with printable words. A message takes memory in
+ * proportion to its size.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include "base/mem.h"
+#include "kube/deviceplugin.h"
+#include "kube/podresources.h"
+
+enum { MEMORY_AT_LEAST = 256 * 1024, MEMORY_PER_BYTE = 100 };
+
+/* Reads the bytes and writes what they mean. 0: done; 1: not read; 2: not written. */
+enum outcome { DONE, NOT_READ, NOT_WRITTEN };
+typedef enum outcome (*codec_fn)(struct span in, struct arena *a, struct buf *out,
+                                 struct err *err);
+
+#define CODEC(name, type)                                                                \
+    static enum outcome name(struct span in, struct arena *a, struct buf *out,           \
+                             struct err *err)                                            \
+    {                                                                                    \
+        struct type m;                                                                   \
+        if (name##_decode(in, a, &m, err))                                               \
+            return NOT_READ;                                                             \
+        return name##_encode(&m, out, err) ? NOT_WRITTEN : DONE;                         \
+    }
+CODEC(dp_register, dp_register)
+CODEC(dp_devices, dp_devices)
+CODEC(dp_ids, dp_ids)
+CODEC(dp_groups, dp_groups)
+CODEC(dp_preferences, dp_preferences)
+CODEC(dp_allocations, dp_allocations)
+CODEC(podres_list, podres_list)
+CODEC(podres_get, podres_pod)
+CODEC(podres_allocatable, podres_allocatable)
+
+static enum outcome dp_options(struct span in, struct arena *a, struct buf *out,
+                               struct err *err)
+{
+    struct dp_options m;
+    (void)a;
+    if (dp_options_decode(in, &m, err))
+        return NOT_READ;
+    return dp_options_encode(&m, out, err) ? NOT_WRITTEN : DONE;
+}
+
+static enum outcome podres_get_request(struct span in, struct arena *a, struct buf *out,
+                                       struct err *err)
+{
+    struct span ns, name;
+    if (podres_get_request_decode(in, a, &ns, &name, err))
+        return NOT_READ;
+    return podres_get_request_encode(ns, name, out, err) ? NOT_WRITTEN : DONE;
+}
+
+static const struct {
+    codec_fn run;
+    bool may_refuse; /* ids, or names of variables */
+} codecs[] = {
+    {dp_options, false},         {dp_register, false},
+    {dp_devices, true},          {dp_ids, true},
+    {dp_groups, true},           {dp_preferences, true},
+    {dp_allocations, true},      {podres_list, false},
+    {podres_get, false},         {podres_allocatable, false},
+    {podres_get_request, false},
+};
+
+static void check_refusal(const struct err *err)
+{
+    if (err->code != ERR_INVALID && err->code != ERR_TOO_LARGE)
+        fuzz_fail("a refusal with an odd code");
+    if (!err->msg[0])
+        fuzz_fail("a refusal without words");
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    cleanup_arena struct arena a = {0}, b = {0};
+    cleanup_buf struct buf first = {0}, second = {0};
+    struct err err = {0};
+    if (size < 1)
+        return 0;
+    size_t kind = data[0] % ARRAY_LEN(codecs);
+    struct span in = {(const char *)data + 1, size - 1};
+    enum outcome got = codecs[kind].run(in, &a, &first, &err);
+    if (arena_bytes(&a) > MEMORY_AT_LEAST + in.n * MEMORY_PER_BYTE)
+        fuzz_fail("a message that takes too much memory");
+    if (got != DONE) {
+        check_refusal(&err);
+        if (got == NOT_WRITTEN && !codecs[kind].may_refuse)
+            fuzz_fail("what was read cannot be written");
+        return 0;
+    }
+    if (codecs[kind].run(buf_span(&first), &b, &second, &err) != DONE)
+        fuzz_fail("what was written cannot be read");
+    if (!span_eq(buf_span(&first), buf_span(&second)))
+        fuzz_fail("what was written is read as something else");
+    return 0;
+}
