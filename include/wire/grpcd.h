@@ -107,6 +107,3 @@ void grpcd_fail(struct grpcd_call *call, const struct err *why);
 bool grpcd_is_over(struct grpcd_call *call);
 /* When the client gives up, on clock_mono_ms; INT64_MAX: it did not say. */
 int64_t grpcd_deadline_ms(const struct grpcd_call *call);
-/* For those who keep something with the call. */
-void grpcd_set_data(struct grpcd_call *call, void *data);
-void *grpcd_data(const struct grpcd_call *call);

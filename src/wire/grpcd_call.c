@@ -112,16 +112,6 @@ int64_t grpcd_deadline_ms(const struct grpcd_call *call)
     return call->deadline_ms;
 }
 
-void grpcd_set_data(struct grpcd_call *call, void *data)
-{
-    atomic_store(&call->data, data);
-}
-
-void *grpcd_data(const struct grpcd_call *call)
-{
-    return atomic_load(&call->data);
-}
-
 void grpcd_call_leave(struct grpcd_call *call, bool tell)
 {
     struct grpcd *d = call->d;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "wire/grpc_priv.h"
@@ -77,7 +76,6 @@ struct grpcd_call {
     const struct grpcd_method *method;
     int64_t deadline_ms;
     struct grpcd_stream *stream; /* the server's thread only; NULL: over */
-    _Atomic(void *) data;
 
     /* under d->lock */
     unsigned refs; /* the handler's, the stream's, the dirty list's */

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -478,6 +479,40 @@ START_TEST(a_connection_that_does_not_speak_http2_is_closed)
 }
 END_TEST
 
+/* Connects as a user without rights; 0: closed without a word. Ends the process. */
+static void connect_as_nobody(const struct world *w)
+{
+    struct sockaddr_un addr = {.sun_family = AF_UNIX};
+    char byte;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    strcpy(addr.sun_path, w->path);
+    if (setgid(65534) || setuid(65534) ||
+        connect(fd, (struct sockaddr *)&addr, sizeof addr) != 0)
+        _exit(2);
+    _exit(read(fd, &byte, 1) <= 0 ? 0 : 1);
+}
+
+START_TEST(other_users_are_not_served)
+{
+    if (geteuid() != 0)
+        return; /* nobody else to be */
+    struct world *w = world_new((struct grpcd_limits){0});
+    struct err err = {0};
+    int status = -1;
+    cleanup_buf struct buf reply = {0};
+    ck_assert_int_eq(chmod(w->dir, 0711) | chmod(w->path, 0666), 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        connect_as_nobody(w);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status));
+    ck_assert_int_eq(WEXITSTATUS(status), 0);
+    ck_assert_uint_eq(stats(w).refused, 1);
+    ck_assert_done(call(w, "/t.T/Echo", "", &reply, NULL, &err), err);
+    world_free(w);
+}
+END_TEST
+
 START_TEST(connections_without_calls_make_room)
 {
     struct world *w = world_new((struct grpcd_limits){.connections = 2});
@@ -618,7 +653,7 @@ UNIT_MAIN("grpcd", a_call_is_answered, a_handler_refuses_with_words,
           to_a_slow_reader_only_the_newest_list_is_sent, who_goes_or_cancels_is_noticed,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
           a_handle_outlives_its_server, a_connection_that_says_nothing_is_closed,
-          a_connection_that_does_not_speak_http2_is_closed,
+          a_connection_that_does_not_speak_http2_is_closed, other_users_are_not_served,
           connections_without_calls_make_room, a_reader_who_reads_nothing_is_cut_off,
           too_much_output_ends_the_connection, a_dead_socket_is_replaced_and_nothing_else,
           the_socket_of_another_server_is_left_alone)
