@@ -79,7 +79,8 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
 .PHONY: all deps test check programs-of-check e2e check-e2e peers test-gpu simulate fuzz \
-        fuzzers fuzz-jread coverage mutants bench bench-cluster soak demo install clean help format
+        fuzzers fuzz-jread coverage mutants bench bench-cluster soak demo install clean help \
+        format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:

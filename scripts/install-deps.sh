@@ -10,7 +10,8 @@
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
-libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev zlib1g-dev check curl ca-certificates openssl patch"
+libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
+zlib1g-dev check curl ca-certificates openssl patch"
 fuzz='' e2e='' peers=''
 cd "$(dirname "$0")/.."
 case ${1-} in
