@@ -7,11 +7,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/ticker.h"
+#include "base/worker.h"
 #include "extender/server.h"
 #include "extender/store.h"
 #include "extender/sync.h"
-#include "extender/ticker.h"
-#include "extender/worker.h"
 
 enum {
     BODIES_MAX = 256 << 20,
@@ -58,8 +58,32 @@ static void defer(void *ctx, const struct core_output *call)
     worker_add(lease                               ? e->leases
                : call->type == CORE_CALL_MARK_ROOM ? e->marks
                                                    : e->checks,
-               call);
+               core_output_dup(call));
 }
+
+/* A worker's job: the call, and then the core hears of its end. */
+static void work(void *ctx, void *job)
+{
+    struct extender *e = ctx;
+    cleanup_arena struct arena arena = {0};
+    struct call_answer answer;
+    perform(e, job, &arena, &answer);
+    store_input(e->store, &answer.input);
+}
+
+static void tick(void *ctx)
+{
+    struct extender *e = ctx;
+    store_input(e->store, &(struct core_input){.type = CORE_TICK});
+}
+
+static int64_t due(void *ctx)
+{
+    struct extender *e = ctx;
+    return store_due(e->store);
+}
+
+static const struct ticker_fns ticker_fns = {tick, due};
 
 static void hurry(void *ctx)
 {
@@ -97,9 +121,9 @@ static char *make_identity(void)
 
 static void start_threads(struct extender *e, const struct extender_config *config)
 {
-    e->leases = worker_start("lease", e->store, perform, e);
-    e->checks = worker_start("checks", e->store, perform, e);
-    e->marks = worker_start("marks", e->store, perform, e);
+    e->leases = worker_start("lease", work, e);
+    e->checks = worker_start("checks", work, e);
+    e->marks = worker_start("marks", work, e);
     e->sync = sync_start_thread(e->store, e->client, config->api_compression);
 }
 
@@ -137,7 +161,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         extender_stop(e);
         return NULL;
     }
-    ticker_start(e->ticker, e->store);
+    ticker_start(e->ticker, &ticker_fns, e);
     return e;
 }
 

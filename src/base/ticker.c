@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/ticker.h"
+#include "base/ticker.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -13,21 +14,23 @@ enum {
 };
 
 struct ticker {
-    struct store *store;
+    struct ticker_fns fns;
+    void *ctx;
+    bool started;
     pthread_t thread;
     pthread_mutex_t lock; /* protects hurry and stop */
     pthread_cond_t cond;
     bool hurry, stop;
 };
 
-/* Waits until the core is due, or somebody is in a hurry. False: stop. */
+/* Waits until the machine is due, or somebody is in a hurry. False: stop. */
 static bool wait_until(struct ticker *t, int64_t due_ms)
 {
     int64_t wait_ms = due_ms - clock_mono_ms();
     if (wait_ms > LONGEST_MS)
         wait_ms = LONGEST_MS;
     if (wait_ms < 1)
-        wait_ms = 1; /* never spin, whatever the core says */
+        wait_ms = 1; /* never spin, whatever the machine says */
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += wait_ms * 1000000;
@@ -48,8 +51,8 @@ static void *run(void *arg)
 {
     struct ticker *t = arg;
     do
-        store_input(t->store, &(struct core_input){.type = CORE_TICK});
-    while (wait_until(t, store_due(t->store)));
+        t->fns.tick(t->ctx);
+    while (wait_until(t, t->fns.due(t->ctx)));
     return NULL;
 }
 
@@ -65,9 +68,11 @@ struct ticker *ticker_new(void)
     return t;
 }
 
-void ticker_start(struct ticker *t, struct store *store)
+void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx)
 {
-    t->store = store;
+    t->fns = *fns;
+    t->ctx = ctx;
+    t->started = true;
     if (pthread_create(&t->thread, NULL, run, t))
         abort();
     pthread_setname_np(t->thread, "ticker");
@@ -83,7 +88,7 @@ void ticker_hurry(struct ticker *t)
 
 void ticker_stop(struct ticker *t)
 {
-    if (!t->store)
+    if (!t->started)
         return;
     pthread_mutex_lock(&t->lock);
     t->stop = true;

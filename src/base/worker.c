@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/worker.h"
+#include "base/worker.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
 struct entry {
-    struct core_output *call;
+    void *job;
     struct entry *next;
 };
 
 struct worker {
-    struct store *store;
-    worker_perform_fn perform;
+    void (*work)(void *ctx, void *job);
     void *ctx;
     pthread_t thread;
     pthread_mutex_t lock; /* protects the queue and stop */
@@ -22,45 +22,40 @@ struct worker {
     bool stop;
 };
 
-static struct core_output *take(struct worker *w)
+static void *take(struct worker *w)
 {
-    struct core_output *call = NULL;
+    void *job = NULL;
     pthread_mutex_lock(&w->lock);
     while (!w->first && !w->stop)
         pthread_cond_wait(&w->cond, &w->lock);
     if (!w->stop) {
         struct entry *e = w->first;
-        call = e->call;
+        job = e->job;
         w->first = e->next;
         if (!w->first)
             w->end = &w->first;
         free(e);
     }
     pthread_mutex_unlock(&w->lock);
-    return call;
+    return job;
 }
 
 static void *run(void *arg)
 {
     struct worker *w = arg;
-    cleanup_arena struct arena arena = {0};
-    struct core_output *call;
-    while ((call = take(w)) != NULL) {
-        struct call_answer answer;
-        arena_reset(&arena);
-        w->perform(w->ctx, call, &arena, &answer);
-        store_input(w->store, &answer.input);
-        free(call);
+    void *job;
+    while ((job = take(w)) != NULL) {
+        w->work(w->ctx, job);
+        free(job);
     }
     return NULL;
 }
 
-struct worker *worker_start(const char *name, struct store *store,
-                            worker_perform_fn perform, void *ctx)
+struct worker *worker_start(const char *name, void (*work)(void *ctx, void *job),
+                            void *ctx)
 {
     struct worker *w = xcalloc(1, sizeof *w);
-    w->store = store;
-    w->perform = perform;
+    w->work = work;
     w->ctx = ctx;
     w->end = &w->first;
     pthread_mutex_init(&w->lock, NULL);
@@ -71,10 +66,10 @@ struct worker *worker_start(const char *name, struct store *store,
     return w;
 }
 
-void worker_add(struct worker *w, const struct core_output *call)
+void worker_add(struct worker *w, void *job)
 {
     struct entry *e = xcalloc(1, sizeof *e);
-    e->call = core_output_dup(call);
+    e->job = job;
     pthread_mutex_lock(&w->lock);
     *w->end = e;
     w->end = &e->next;
@@ -99,7 +94,7 @@ void worker_free(struct worker *w)
         return;
     for (struct entry *e = w->first, *next; e; e = next) {
         next = e->next;
-        free(e->call);
+        free(e->job);
         free(e);
     }
     pthread_mutex_destroy(&w->lock);
