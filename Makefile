@@ -18,7 +18,7 @@ USES_placement := domain base
 USES_kube      := wire domain base
 USES_core      := placement domain base
 USES_extender  := core placement kube wire domain base
-USES_agent     := gpu domain base
+USES_agent     := gpu kube wire domain base
 USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
@@ -26,8 +26,9 @@ PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
-PROGRAMS                := gpushare-extender kube-sim
+PROGRAMS                := gpushare-extender scv-agent kube-sim
 FOLDER_gpushare-extender := extender
+FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
 
 CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)

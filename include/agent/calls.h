@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "agent/machine.h"
+#include "kube/client.h"
+
+/*
+ * From the machine's outputs to requests, and from what comes back to its inputs. Pure.
+ */
+
+struct calls_names {
+    const char *node, *lease_namespace; /* borrowed */
+};
+
+/* Of a call, or of a watch. Strings are in the arena. */
+void calls_request(const struct calls_names *names, const struct machine_output *o,
+                   struct arena *a, struct kube_request *request);
+
+/* What became of a call. */
+struct calls_answer {
+    struct machine_input input; /* points into the rest */
+    struct agent_object object;
+    struct err err;
+};
+/* `reply` is what came; NULL: nothing, and `why` says why not. The answer borrows from
+ * the reply's body and the arena. */
+void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+                  const struct err *why, struct arena *a, struct calls_answer *answer);
+
+/* An event of the watch: fills an input OBJECT or WATCH_ALIVE, without its run. -1: it is
+ * none of these; an ERROR, with its code, ends the watch. */
+int calls_event(struct span event, struct arena *a, struct calls_answer *answer,
+                struct err *err);

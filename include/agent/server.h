@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/err.h"
+
+/*
+ * How scv-agent is, over HTTP.
+ *
+ *   /healthz, /readyz   a line for each part; 503 when one of them is in trouble
+ *   /livez              503 when a thread does not move any more: then a restart helps
+ *   /version
+ */
+
+struct server_checks {
+    /* Of a machine_part; -1: do the threads move? */
+    int (*check)(void *ctx, int part, struct err *err);
+    void *ctx;
+};
+
+struct server;
+
+/* New; answers at once. Prints where it listens. `checks` is copied. */
+struct server *server_start(const char *address, unsigned port,
+                            const struct server_checks *checks, struct err *err);
+void server_stop(struct server *s); /* NULL is accepted */

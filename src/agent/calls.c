@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/calls.h"
+
+#include "base/mem.h"
+
+enum {
+    /* How long a watch is asked for: bookmarks are no sign of life, its end is one. */
+    WATCH_MIN_S = 50,
+    WATCH_MORE_S = 25,
+    STALL_MS = 90 * 1000, /* no watch is ever silent for so long */
+    RETRY_AFTER_MAX_S = 60,
+};
+
+#define SCVS   "/apis/core.run-linux.com/v1/scvs"
+#define LEASES "/apis/coordination.k8s.io/v1/namespaces/"
+
+static const char *path(struct arena *a, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static const char *path(struct arena *a, const char *fmt, ...)
+{
+    cleanup_buf struct buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    return arena_copy(a, buf_span(&b)).p;
+}
+
+/* Only our own object is of interest: a thousand agents that watched all of them would be
+ * told of each change a thousand times. */
+static const char *watch_path(const char *node, const struct machine_output *o,
+                              struct arena *a)
+{
+    return path(a,
+                SCVS "?fieldSelector=metadata.name%%3D%s&watch=1&"
+                     "allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%s",
+                node, WATCH_MIN_S + (int)(o->run % WATCH_MORE_S), o->version);
+}
+
+void calls_request(const struct calls_names *names, const struct machine_output *o,
+                   struct arena *a, struct kube_request *r)
+{
+    const char *node = names->node, *ns = names->lease_namespace;
+    *r = (struct kube_request){.method = "GET", .timeout_ms = MACHINE_CALL_MS};
+    if (o->body)
+        r->body = arena_copy(a, span_of(o->body));
+    switch (o->type) {
+    case MACHINE_WATCH:
+        r->path = watch_path(node, o, a);
+        r->timeout_ms = 0;
+        r->stall_ms = STALL_MS;
+        break;
+    case MACHINE_LIST:
+        r->path = path(a, SCVS "?fieldSelector=metadata.name%%3D%s", node);
+        break;
+    case MACHINE_CREATE:
+        r->method = "POST";
+        r->path = SCVS;
+        break;
+    case MACHINE_PATCH:
+        r->method = "PATCH";
+        r->path = path(a, SCVS "/%s", node);
+        break;
+    case MACHINE_CREATE_LEASE:
+        r->method = "POST";
+        r->path = path(a, LEASES "%s/leases", ns);
+        break;
+    case MACHINE_PATCH_LEASE:
+        r->method = "PATCH";
+        r->path = path(a, LEASES "%s/leases/%s", ns, node);
+        break;
+    default:
+        r->path = path(a, "/api/v1/nodes/%s", node);
+        break;
+    }
+    if (*r->method == 'P' && r->method[1] == 'A')
+        r->content_type = "application/merge-patch+json";
+}
+
+static int read_body(const struct machine_output *o, struct span body, struct arena *a,
+                     struct calls_answer *answer)
+{
+    bool found = true;
+    int rc = o->type == MACHINE_LIST
+                 ? agent_list_read(body, a, &answer->object, &found,
+                                   &answer->input.version, &answer->err)
+                 : agent_object_read(body, a, &answer->object, &answer->err);
+    if (rc) {
+        answer->err.code = ERR_INTERNAL;
+        return err_wrap(&answer->err, "the API server's answer");
+    }
+    if (found)
+        answer->input.object = &answer->object;
+    return 0;
+}
+
+void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+                  const struct err *why, struct arena *a, struct calls_answer *answer)
+{
+    answer->err = (struct err){0};
+    answer->input = (struct machine_input){
+        .type = MACHINE_ANSWER, .call = o->call, .retry_after_ms = -1};
+    if (!reply) {
+        answer->err = *why;
+    } else {
+        int64_t s = reply->retry_after_s;
+        if (s >= 0)
+            answer->input.retry_after_ms =
+                1000 * (s < RETRY_AFTER_MAX_S ? s : RETRY_AFTER_MAX_S);
+        if (kube_reply_check(reply->status, buf_span(&reply->body), &answer->err) == 0)
+            read_body(o, buf_span(&reply->body), a, answer);
+    }
+    answer->input.err = &answer->err;
+}
+
+/* -- events -- */
+
+static int error_event(struct span status, struct err *err)
+{
+    struct jread j;
+    struct jread_str key;
+    int64_t code = 0;
+    jread_init(&j, status.p, status.n);
+    jread_object(&j, "status");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "code"))
+            jread_i64(&j, "code", &code);
+        else
+            jread_skip(&j);
+    }
+    return kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, status,
+                            err);
+}
+
+/* A bookmark has a version and no name. */
+static int bookmark(struct span object, struct arena *a, struct calls_answer *answer)
+{
+    struct err ignored;
+    agent_object_read(object, a, &answer->object, &ignored);
+    answer->input = (struct machine_input){.type = MACHINE_WATCH_ALIVE,
+                                           .version = answer->object.meta.version,
+                                           .retry_after_ms = -1};
+    return 0;
+}
+
+int calls_event(struct span event, struct arena *a, struct calls_answer *answer,
+                struct err *err)
+{
+    struct jread j;
+    struct jread_str key;
+    struct span type = {0}, object = {0};
+    jread_init(&j, event.p, event.n);
+    jread_object(&j, "event");
+    while (jread_member(&j, &key)) {
+        if (jread_key_is(key, "type"))
+            jread_text(&j, "event.type", a, &type);
+        else if (jread_key_is(key, "object"))
+            jread_raw(&j, &object);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, err))
+        return -1;
+    if (span_eq(type, SPAN("ERROR")))
+        return error_event(object, err);
+    if (span_eq(type, SPAN("BOOKMARK")))
+        return bookmark(object, a, answer);
+    if (agent_object_read(object, a, &answer->object, err))
+        return -1;
+    answer->input = (struct machine_input){.type = MACHINE_OBJECT,
+                                           .gone = span_eq(type, SPAN("DELETED")),
+                                           .object = &answer->object,
+                                           .retry_after_ms = -1};
+    return 0;
+}

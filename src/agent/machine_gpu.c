@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/machine_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static struct health_seen *told_of(struct machine *m, const struct gpu_card *g)
+{
+    for (size_t i = 0; i < m->n_told; i++)
+        if (strcmp(m->told[i].uuid, g->uuid) == 0 &&
+            (g->uuid[0] || m->told[i].index == g->index))
+            return &m->told[i];
+    return NULL;
+}
+
+/* Tells of each card whose health has changed. */
+static void note_health(struct step *s)
+{
+    struct machine *m = s->m;
+    size_t n = inventory_count(m->cards);
+    struct health_seen *now = xcalloc(n + 1, sizeof *now);
+    for (size_t i = 0; i < n; i++) {
+        const char *why = "";
+        bool healthy;
+        const struct gpu_card *g = inventory_card(m->cards, i, &healthy, &why);
+        const struct health_seen *before = told_of(m, g);
+        if (!healthy && (!before || before->healthy))
+            machine_note(s, ERR_UNAVAILABLE, "GPU%d %s is Unhealthy: %s", (int)g->index,
+                         g->uuid, why);
+        else if (healthy && before && !before->healthy)
+            machine_note(s, ERR_NONE, "GPU%d %s is Healthy again", (int)g->index,
+                         g->uuid);
+        memcpy(now[i].uuid, g->uuid, sizeof now[i].uuid);
+        now[i].index = g->index;
+        now[i].healthy = healthy;
+    }
+    free(m->told);
+    m->told = now;
+    m->n_told = n;
+}
+
+static void note_sampling(struct step *s, bool works)
+{
+    struct machine *m = s->m;
+    bool changed = !m->sampled || m->sampling_works != works || m->silent;
+    if (changed && works)
+        machine_note(s, ERR_NONE, "%zu cards, driver %s", inventory_count(m->cards),
+                     inventory_driver(m->cards));
+    else if (changed)
+        machine_note(s, s->in->err->code, "no cards can be read: %s", s->in->err->msg);
+}
+
+void gpu_sampled(struct step *s)
+{
+    struct machine *m = s->m;
+    bool works = machine_code(s->in) == ERR_NONE;
+    if (works)
+        inventory_sample(m->cards, s->now.mono_ms, s->in->sample);
+    else
+        inventory_failed(m->cards, s->now.mono_ms, s->in->err->msg, false);
+    note_sampling(s, works);
+    note_health(s);
+    m->sampled = true;
+    m->sampling_works = works;
+    m->silent = false;
+    m->sampled_ms = s->now.mono_ms;
+    m->taken_wall_ms = s->now.wall_ms;
+    scv_render(s);
+}
+
+void gpu_happened(struct step *s)
+{
+    const struct gpu_event *e = s->in->event;
+    if (e->kind == GPU_EVENT_NONE)
+        return;
+    if (inventory_event(s->m->cards, s->now.mono_ms, e)) {
+        note_health(s);
+        scv_render(s);
+    } else if (e->kind == GPU_EVENT_XID) {
+        machine_note(s, ERR_NONE, "XID %lld of %s: a program's own mistake",
+                     (long long)e->xid, e->uuid[0] ? e->uuid : "a card");
+    }
+}
+
+/* A copy that lives until the next one. */
+static void keep_pods(struct machine *m, const struct pods *pods)
+{
+    struct arena *a = &m->pods_arena;
+    arena_reset(a);
+    struct pods_entry *entries = arena_alloc(a, (pods->n + 1) * sizeof *entries);
+    for (size_t i = 0; i < pods->n; i++) {
+        const struct pods_entry *e = &pods->entries[i];
+        struct span *ids = arena_alloc(a, (e->n_ids + 1) * sizeof *ids);
+        for (size_t k = 0; k < e->n_ids; k++)
+            ids[k] = arena_copy(a, e->ids[k]);
+        entries[i] = (struct pods_entry){arena_copy(a, e->ns),
+                                         arena_copy(a, e->pod),
+                                         arena_copy(a, e->container),
+                                         arena_copy(a, e->resource),
+                                         ids,
+                                         e->n_ids};
+    }
+    m->pods = (struct pods){entries, pods->n};
+}
+
+void gpu_pods(struct step *s)
+{
+    struct machine *m = s->m;
+    if (machine_code(s->in) != ERR_NONE) {
+        if (!m->pods_noted)
+            machine_note(s, s->in->err->code, "no list of pods: %s", s->in->err->msg);
+        m->pods_noted = true;
+        return;
+    }
+    if (m->pods_noted)
+        machine_note(s, ERR_NONE, "the list of pods works again");
+    m->pods_noted = false;
+    m->has_pods = true;
+    m->pods_ms = s->now.mono_ms;
+    keep_pods(m, s->in->pods);
+    scv_render(s);
+}
+
+static void check_sampler(struct step *s)
+{
+    struct machine *m = s->m;
+    struct err err;
+    if (m->silent || machine_check(m, s->now, MACHINE_PART_CARDS, &err) == 0)
+        return;
+    machine_note(s, ERR_TIMEOUT, "%s", err.msg);
+    inventory_failed(m->cards, s->now.mono_ms, "the driver does not answer any more",
+                     true);
+    note_health(s);
+    m->silent = m->sampled = true;
+    m->sampling_works = false;
+    scv_render(s);
+}
+
+void gpu_time(struct step *s)
+{
+    struct machine *m = s->m;
+    check_sampler(s);
+    if (m->has_pods && s->now.mono_ms - m->pods_ms > m->settings.pods_limit_ms) {
+        m->has_pods = false;
+        scv_render(s);
+    }
+}
+
+void gpu_adopt(struct step *s, const struct scv *scv)
+{
+    inventory_adopt(s->m->cards, s->now.mono_ms, scv);
+    note_health(s);
+    scv_render(s);
+}

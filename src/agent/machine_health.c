@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/machine_priv.h"
+
+enum {
+    STUCK_SAMPLER_MS = 10 * 60 * 1000, /* the driver may come back before */
+};
+
+const char *machine_part_name(enum machine_part part)
+{
+    static const char *const names[MACHINE_PARTS] = {"cards", "watch",     "scv",
+                                                     "node",  "heartbeat", "pods"};
+    return names[part];
+}
+
+static long long seconds(int64_t ms)
+{
+    return (long long)(ms / 1000);
+}
+
+static int check_cards(const struct machine *m, int64_t now, struct err *err)
+{
+    int64_t silent = now - m->sampled_ms;
+    if (silent <= machine_interval(m) + m->settings.sampler_limit_ms)
+        return 0;
+    return err_set(err, ERR_TIMEOUT, "the driver has not answered for %lld s",
+                   seconds(silent));
+}
+
+static int check_watch(const struct machine *m, int64_t now, struct err *err)
+{
+    const struct lane *lane = &m->lanes[MACHINE_LANE_SCV];
+    if (m->watching && now - m->alive_ms > MACHINE_SILENT_MS)
+        return err_set(err, ERR_TIMEOUT, "the watch of the Scv is silent for %lld s",
+                       seconds(now - m->alive_ms));
+    if (m->broken_since_ms < 0 || now - m->broken_since_ms <= MACHINE_LATE_MS)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "the Scv is not watched for %lld s%s%s",
+                   seconds(now - m->broken_since_ms), lane->trouble.msg[0] ? ": " : "",
+                   lane->trouble.msg);
+}
+
+static int check_scv(const struct machine *m, int64_t now, struct err *err)
+{
+    const struct lane *lane = &m->lanes[MACHINE_LANE_SCV];
+    int64_t waits = m->waiting_since_ms < 0 ? 0 : now - m->waiting_since_ms;
+    if (waits <= MACHINE_LATE_MS)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "the Scv waits to be written for %lld s%s%s",
+                   seconds(waits), lane->trouble.msg[0] ? ": " : "", lane->trouble.msg);
+}
+
+static int check_node(const struct machine *m, int64_t now, struct err *err)
+{
+    const struct lane *lane = &m->lanes[MACHINE_LANE_NODE];
+    if (m->node_unknown_ms < 0 || now - m->node_unknown_ms <= MACHINE_LATE_MS)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "%s",
+                   lane->trouble.msg[0] ? lane->trouble.msg : "the Node is not known");
+}
+
+static int check_heartbeat(const struct machine *m, int64_t now, struct err *err)
+{
+    const struct lane *lane = &m->lanes[MACHINE_LANE_LEASE];
+    int64_t age = now - m->renewed_ms;
+    if (age <= m->settings.grace_ms)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "the Lease was not renewed for %lld s%s%s",
+                   seconds(age), lane->trouble.msg[0] ? ": " : "", lane->trouble.msg);
+}
+
+static int check_pods(const struct machine *m, int64_t now, struct err *err)
+{
+    int64_t age = now - m->pods_ms;
+    if (!m->settings.with_pods || age <= m->settings.pods_limit_ms)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE,
+                   "the kubelet has not said for %lld s which pod has which card",
+                   seconds(age));
+}
+
+int machine_check(const struct machine *m, struct machine_time now, enum machine_part part,
+                  struct err *err)
+{
+    static int (*const checks[MACHINE_PARTS])(const struct machine *, int64_t,
+                                              struct err *) = {
+        check_cards, check_watch, check_scv, check_node, check_heartbeat, check_pods};
+    return checks[part](m, now.mono_ms, err);
+}
+
+int machine_alive(const struct machine *m, struct machine_time now, struct err *err)
+{
+    static const char *const lanes[MACHINE_LANES] = {"scv", "lease", "node"};
+    for (int i = 0; i < MACHINE_LANES; i++)
+        if (m->lanes[i].busy && now.mono_ms - m->lanes[i].sent_ms > MACHINE_STUCK_MS)
+            return err_set(err, ERR_TIMEOUT, "the thread %s hangs in a call for %lld s",
+                           lanes[i], seconds(now.mono_ms - m->lanes[i].sent_ms));
+    if (m->watching && now.mono_ms - m->alive_ms > 2 * MACHINE_SILENT_MS)
+        return err_set(err, ERR_TIMEOUT, "the thread watch hangs for %lld s",
+                       seconds(now.mono_ms - m->alive_ms));
+    if (now.mono_ms - m->sampled_ms > machine_interval(m) + STUCK_SAMPLER_MS)
+        return err_set(err, ERR_TIMEOUT, "the thread sampler hangs for %lld s",
+                       seconds(now.mono_ms - m->sampled_ms));
+    return 0;
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/server.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/machine.h"
+#include "base/mem.h"
+#include "wire/httpd.h"
+
+enum {
+    CONNECTIONS = 64,
+    FIRST_REQUEST_MS = 10 * 1000,
+    IDLE_MS = 60 * 1000,
+};
+
+struct server {
+    struct httpd *httpd;
+    struct server_checks checks;
+};
+
+static void line(struct httpd_reply *reply, const char *what, int rc,
+                 const struct err *err)
+{
+    buf_printf(&reply->body, "%s: %s\n", what, rc ? err->msg : "ok");
+    if (rc)
+        reply->status = 503;
+}
+
+static void on_livez(void *ctx, const struct httpd_request *req,
+                     struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    struct err err = {0};
+    (void)req;
+    reply->content_type = "text/plain";
+    line(reply, "threads", s->checks.check(s->checks.ctx, -1, &err), &err);
+}
+
+static void on_healthz(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    on_livez(ctx, req, reply);
+    for (int part = 0; part < MACHINE_PARTS; part++) {
+        struct err err = {0};
+        int rc = s->checks.check(s->checks.ctx, part, &err);
+        line(reply, machine_part_name((enum machine_part)part), rc, &err);
+    }
+}
+
+static void on_version(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    buf_adds(&reply->body, "{\"version\":\"" GPUSHARE_VERSION "\"}");
+}
+
+static const struct httpd_route routes[] = {
+    {"GET", "/healthz", on_healthz},
+    {"GET", "/readyz", on_healthz},
+    {"GET", "/livez", on_livez},
+    {"GET", "/version", on_version},
+    {0},
+};
+
+struct server *server_start(const char *address, unsigned port,
+                            const struct server_checks *checks, struct err *err)
+{
+    struct server *s = xcalloc(1, sizeof *s);
+    struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
+                                  .idle_ms = IDLE_MS};
+    struct httpd_listener listener = {
+        .name = "health",
+        .address = address,
+        .port = port,
+        .mode = HTTPD_EVENTS,
+        .connections = CONNECTIONS,
+        .routes = routes,
+        .ctx = s,
+    };
+    s->checks = *checks;
+    s->httpd = httpd_new(&limits);
+    if (httpd_listen(s->httpd, &listener, &port, err)) {
+        err_wrap(err, "--port");
+        server_stop(s);
+        return NULL;
+    }
+    fprintf(stderr, "listening on %s:%u\n", address, port);
+    return s;
+}
+
+void server_stop(struct server *s)
+{
+    if (!s)
+        return;
+    httpd_free(s->httpd);
+    free(s);
+}
