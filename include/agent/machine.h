@@ -10,8 +10,8 @@
  *
  *     machine_step(machine, now, input, outputs)
  *
- * No thread, lock, socket, clock or log is inside. Inputs are what has happened (the cards
- * were sampled, the object was seen or is gone, a call was answered, time went by);
+ * No thread, lock, socket, clock or log is inside. Inputs are what has happened (the
+ * cards were sampled, the object was seen or is gone, a call was answered, time went by);
  * outputs are what is to be done (a call, a watch, a line of the log).
  *
  * Three objects
@@ -25,31 +25,31 @@
  *   and labels of others stay. spec.updateInterval is written when the object is created
  *   and never again.
  * - The Lease is the heartbeat. It vouches for the Scv, so it is renewed only while the
- *   cards answer, the watch of the Scv is alive, and nothing has been waiting to be written
- *   for too long. Health (machine_check) is asked the same question.
+ *   cards answer, the watch of the Scv is alive, and nothing has been waiting to be
+ * written for too long. Health (machine_check) is asked the same question.
  */
 
 enum {
-    MACHINE_CALL_MS = 5000,          /* the time limit of a call */
-    MACHINE_STUCK_MS = 60 * 1000,    /* a call that is not even given up: its thread hangs */
-    MACHINE_LATE_MS = 15 * 1000,     /* trouble with the API server that is let pass */
-    MACHINE_SILENT_MS = 150 * 1000,  /* an open watch without a sign of life */
-    MACHINE_MIN_INTERVAL_MS = 100,   /* bounds of spec.updateInterval */
+    MACHINE_CALL_MS = 5000,       /* the time limit of a call */
+    MACHINE_STUCK_MS = 60 * 1000, /* a call that is not even given up: its thread hangs */
+    MACHINE_LATE_MS = 15 * 1000,  /* trouble with the API server that is let pass */
+    MACHINE_SILENT_MS = 150 * 1000, /* an open watch without a sign of life */
+    MACHINE_MIN_INTERVAL_MS = 100,  /* bounds of spec.updateInterval */
     MACHINE_MAX_INTERVAL_MS = 3600 * 1000,
-    MACHINE_MISSING_MS = 10 * 1000,  /* between two looks for an NVML that is missing */
+    MACHINE_MISSING_MS = 10 * 1000, /* between two looks for an NVML that is missing */
 };
 
 struct machine_settings {
-    const char *node;            /* name of the Node, Scv and Lease */
+    const char *node; /* name of the Node, Scv and Lease */
     const char *lease_namespace;
-    int64_t interval_ms;         /* spec.updateInterval of a new Scv */
-    int64_t refresh_ms;          /* between two writes for the slow fields alone */
-    int64_t renew_ms, grace_ms;  /* of the Lease */
-    int64_t sampler_limit_ms;    /* beyond the interval: then the sampler hangs */
-    bool with_pods;              /* inputs MACHINE_PODS will come */
-    int64_t pods_limit_ms;       /* without news: the list of pods is not published */
+    int64_t interval_ms;        /* spec.updateInterval of a new Scv */
+    int64_t refresh_ms;         /* between two writes for the slow fields alone */
+    int64_t renew_ms, grace_ms; /* of the Lease */
+    int64_t sampler_limit_ms;   /* beyond the interval: then the sampler hangs */
+    bool with_pods;             /* inputs MACHINE_PODS will come */
+    int64_t pods_limit_ms;      /* without news: the list of pods is not published */
     struct inventory_settings cards;
-    uint64_t seed;               /* for the jitter of retries */
+    uint64_t seed; /* for the jitter of retries */
 };
 
 struct machine_time {
@@ -57,7 +57,12 @@ struct machine_time {
 };
 
 /* Calls that must not wait behind each other; one at a time in each lane. */
-enum machine_lane { MACHINE_LANE_SCV, MACHINE_LANE_LEASE, MACHINE_LANE_NODE, MACHINE_LANES };
+enum machine_lane {
+    MACHINE_LANE_SCV,
+    MACHINE_LANE_LEASE,
+    MACHINE_LANE_NODE,
+    MACHINE_LANES
+};
 
 enum machine_input_type {
     MACHINE_TICK,        /* time went by; see machine_due */
@@ -81,19 +86,19 @@ struct machine_input {
     bool gone;
     const struct agent_object *object; /* OBJECT; ANSWER: what came back, or NULL */
     uint64_t call;                     /* ANSWER */
-    const struct err *err;             /* what went wrong; NULL or code ERR_NONE: nothing */
-    int64_t retry_after_ms;            /* -1: the server did not say */
+    const struct err *err;  /* what went wrong; NULL or code ERR_NONE: nothing */
+    int64_t retry_after_ms; /* -1: the server did not say */
 };
 
 enum machine_output_type {
-    MACHINE_WATCH,        /* watch the Scv from `version`; ends the watch before */
-    MACHINE_LIST,         /* calls, with `lane` and `call`: the Scv, consistently */
-    MACHINE_CREATE,       /* POST the Scv `body` */
-    MACHINE_PATCH,        /* merge patch of the Scv */
-    MACHINE_GET_NODE,     /* consistently */
+    MACHINE_WATCH,    /* watch the Scv from `version`; ends the watch before */
+    MACHINE_LIST,     /* calls, with `lane` and `call`: the Scv, consistently */
+    MACHINE_CREATE,   /* POST the Scv `body` */
+    MACHINE_PATCH,    /* merge patch of the Scv */
+    MACHINE_GET_NODE, /* consistently */
     MACHINE_CREATE_LEASE,
     MACHINE_PATCH_LEASE,
-    MACHINE_NOTE,         /* for the log: `text`; ERR_NONE is good news */
+    MACHINE_NOTE, /* for the log: `text`; ERR_NONE is good news */
 };
 
 /* Strings live until machine_outputs_reset. */
@@ -151,7 +156,7 @@ enum machine_part {
 };
 const char *machine_part_name(enum machine_part part);
 /* 0, or -1 with what is wrong with it. */
-int machine_check(const struct machine *m, struct machine_time now, enum machine_part part,
-                  struct err *err);
+int machine_check(const struct machine *m, struct machine_time now,
+                  enum machine_part part, struct err *err);
 /* -1: a thread does not move any more, and only a new process can help. */
 int machine_alive(const struct machine *m, struct machine_time now, struct err *err);

@@ -20,16 +20,9 @@ struct pods {
     size_t n;
 };
 
-/* Where they come from. `list` fills *pods with all entries; strings and arrays are in
- * the arena. It may block for some seconds, and is called by one thread at a time. NULL
- * functions: there is no source. */
-struct pods_source {
-    int (*list)(void *ctx, struct arena *a, struct pods *pods, struct err *err);
-    void *ctx;
-};
-
-/* Fills scv->held with those that hold GPUs, in the arena. A card is known by an id that
- * is its UUID, or has it in front of a hyphen. */
+/* Fills scv->held with those that hold GPUs, in the arena. The cards are known where
+ * the id is a UUID, or one with a number behind it (as NVIDIA's plugin shares cards). Ids
+ * of the Go plugin, <UUID>-_-<n>, say nothing about the card. */
 void pods_held(const struct pods *pods, struct scv *scv, struct arena *a);
 
 /* Is that a resource whose devices are published: a GPU of any kind? */

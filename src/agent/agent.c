@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/lister.h"
 #include "agent/sampler.h"
 #include "agent/server.h"
 #include "agent/watch.h"
@@ -26,6 +27,8 @@ struct agent {
     struct worker *lanes[MACHINE_LANES];
     struct watch *watch;
     struct sampler *sampler;
+    char *podresources;    /* or NULL */
+    struct lister *lister; /* or NULL */
     struct ticker *ticker;
     struct server *server;
 };
@@ -86,8 +89,7 @@ static void take_input(void *ctx, const struct machine_input *in)
 
 static void tick(void *ctx)
 {
-    take_input(ctx,
-               &(struct machine_input){.type = MACHINE_TICK, .retry_after_ms = -1});
+    take_input(ctx, &(struct machine_input){.type = MACHINE_TICK, .retry_after_ms = -1});
 }
 
 static int64_t due(void *ctx)
@@ -116,8 +118,8 @@ static int check(void *ctx, int part, struct err *err)
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
     int rc = part < 0 ? machine_alive(agent->machine, time_now(), err)
-                      : machine_check(agent->machine, time_now(),
-                                      (enum machine_part)part, err);
+                      : machine_check(agent->machine, time_now(), (enum machine_part)part,
+                                      err);
     pthread_mutex_unlock(&agent->lock);
     return rc;
 }
@@ -163,9 +165,9 @@ static int check_name(const struct agent_config *config, struct err *err)
     if (!config->node_name || !config->node_name[0])
         return err_set(err, ERR_INVALID,
                        "--node-name (or NODE_NAME) is missing: which Node is this?");
-    if (!object_is_name(span_of(config->node_name)) ||
-        strpbrk(config->node_name, "%?#&"))
-        return err_set(err, ERR_INVALID, "--node-name: \"%s\" cannot be the name of a Node",
+    if (!object_is_name(span_of(config->node_name)) || strpbrk(config->node_name, "%?#&"))
+        return err_set(err, ERR_INVALID,
+                       "--node-name: \"%s\" cannot be the name of a Node",
                        config->node_name);
     if (!object_is_name(span_of(config->lease_namespace)) ||
         strpbrk(config->lease_namespace, "%?#&"))
@@ -173,7 +175,8 @@ static int check_name(const struct agent_config *config, struct err *err)
                        "--lease-namespace: \"%s\" cannot be the name of a namespace",
                        config->lease_namespace);
     if (config->grace_ms <= config->renew_ms)
-        return err_set(err, ERR_INVALID, "--lease-grace must be longer than --lease-renew");
+        return err_set(err, ERR_INVALID,
+                       "--lease-grace must be longer than --lease-renew");
     return 0;
 }
 
@@ -218,22 +221,27 @@ static struct machine *make_machine(struct agent *agent,
         .renew_ms = config->renew_ms,
         .grace_ms = config->grace_ms,
         .sampler_limit_ms = config->sampler_limit_ms,
+        .with_pods = agent->podresources != NULL,
+        .pods_limit_ms = 3 * config->pods_ms + 30 * 1000,
         .cards = inventory_of(config),
         .seed = rng_entropy(),
     };
     return machine_new(&settings, time_now());
 }
 
-static void start_threads(struct agent *agent)
+static void start_threads(struct agent *agent, int64_t pods_ms)
 {
     static const char *const names[MACHINE_LANES] = {"scv", "lease", "node"};
     struct watch_sink sink = {take_input, agent};
     struct sampler_fns fns = {take_input, interval, agent};
+    struct lister_settings lister = {agent->podresources, pods_ms, take_input, agent};
     for (int i = 0; i < MACHINE_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
     agent->watch = watch_start(agent->client, &agent->names, &sink);
     ticker_start(agent->ticker, &ticker_fns, agent);
     agent->sampler = sampler_start(agent->gpu, &fns);
+    if (agent->podresources)
+        agent->lister = lister_start(&lister);
 }
 
 struct agent *agent_start(const struct agent_config *config, struct err *err)
@@ -244,6 +252,8 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     struct server_checks checks = {check, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
+    if (config->podresources && config->podresources[0])
+        agent->podresources = xstrdup(config->podresources);
     agent->names = (struct calls_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
@@ -257,7 +267,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         agent_stop(agent);
         return NULL;
     }
-    start_threads(agent);
+    start_threads(agent, config->pods_ms);
     return agent;
 }
 
@@ -270,18 +280,21 @@ bool agent_stop(struct agent *agent)
     }
     ticker_stop(agent->ticker);
     watch_stop(agent->watch);
+    lister_stop(agent->lister);
     for (int i = 0; i < MACHINE_LANES; i++)
         worker_stop(agent->lanes[i]);
     /* No thread is left. */
     for (int i = 0; i < MACHINE_LANES; i++)
         worker_free(agent->lanes[i]);
     watch_free(agent->watch);
+    lister_free(agent->lister);
     sampler_free(agent->sampler);
     ticker_free(agent->ticker);
     machine_free(agent->machine);
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);
+    free(agent->podresources);
     free(agent->node);
     free(agent->lease_namespace);
     free(agent);

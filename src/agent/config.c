@@ -103,6 +103,21 @@ static const struct opt table[] = {
      .offset = AT(sampler_limit_ms),
      .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
              "are Unhealthy and the Lease is not renewed."},
+    {.name = "podresources-socket",
+     .arg = "PATH",
+     .type = OPT_STRING,
+     .offset = AT(podresources),
+     .help = "Socket of the kubelet (/var/lib/kubelet/pod-resources/kubelet.sock) that\n"
+             "tells which container holds which card. Without it this is not published."},
+    {.name = "pods-interval",
+     .arg = "TIME",
+     .init = "30s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = YEAR_MS,
+     .offset = AT(pods_ms),
+     .help = "How often it is asked. Not too often: each answer makes some kubelets\n"
+             "forget the devices of a pod that is being admitted at that moment."},
     {.name = "lease-namespace",
      .arg = "NAME",
      .init = KEY_LEASE_NAMESPACE,

@@ -8,9 +8,9 @@
 #include "base/mem.h"
 
 struct item {
-    struct gpu_card card; /* as it is shown; without processes */
-    bool present;         /* in the last sample */
-    int64_t bad_since_ms; /* it cannot be read since then; -1: it can */
+    struct gpu_card card;  /* as it is shown; without processes */
+    bool present;          /* in the last sample */
+    int64_t bad_since_ms;  /* it cannot be read since then; -1: it can */
     int64_t gone_since_ms; /* NVML works without it since then; -1: it is there */
 };
 
@@ -19,9 +19,9 @@ struct inventory {
     struct health *health;
     struct item items[GPU_MAX_CARDS];
     size_t n;
-    uint64_t mig;     /* bit i: card i is left out */
-    char failure[300]; /* why there is no sample; empty: there is one */
-    bool sampled;      /* at least once, well */
+    uint64_t mig;             /* bit i: card i is left out */
+    char failure[300];        /* why there is no sample; empty: there is one */
+    bool sampled;             /* at least once, well */
     int64_t failing_since_ms; /* -1: it is not */
     struct gpu_card shown[GPU_MAX_CARDS];
     struct gpu_sample sample; /* of what is shown */
@@ -112,9 +112,9 @@ static void is_lost(struct item *item, const char *why)
 /* What a card in trouble does not tell any more, and cannot have changed. */
 static void keep_known(struct gpu_card *to, const struct gpu_card *from)
 {
-    static const enum gpu_metric fixed[] = {
-        GPU_MEM_TOTAL,    GPU_CLOCK_SM_MAX,   GPU_CLOCK_MEM_MAX,
-        GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT};
+    static const enum gpu_metric fixed[] = {GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX,
+                                            GPU_CLOCK_MEM_MAX,  GPU_PCIE_GEN_MAX,
+                                            GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT};
     if (!to->uuid[0])
         memcpy(to->uuid, from->uuid, sizeof to->uuid);
     if (!to->model[0])

@@ -33,11 +33,10 @@ struct machine *machine_new(const struct machine_settings *settings,
 
 void machine_free(struct machine *m)
 {
-    struct buf *const bufs[] = {&m->seen.uid,       &m->seen.version,
-                                &m->seen.owners,    &m->written.status,
-                                &m->written.message, &m->want,
-                                &m->want_message,   &m->watch_version,
-                                &m->node_uid,       &m->lease_owners};
+    struct buf *const bufs[] = {&m->seen.uid,       &m->seen.version,    &m->seen.owners,
+                                &m->written.status, &m->written.message, &m->want,
+                                &m->want_message,   &m->watch_version,   &m->node_uid,
+                                &m->lease_owners};
     for (size_t i = 0; i < ARRAY_LEN(bufs); i++)
         buf_fini(bufs[i]);
     inventory_free(m->cards);
@@ -165,7 +164,8 @@ bool machine_read_owners(const struct machine *m, const struct agent_object *o,
     for (size_t i = 0; i < o->n_owners; i++) {
         const struct owner *owner = &o->owners[i];
         /* A Node of our name with another UID is one that is no more. */
-        if (span_eq(owner->kind, SPAN("Node")) && span_eq(owner->name, span_of(m->node))) {
+        if (span_eq(owner->kind, SPAN("Node")) &&
+            span_eq(owner->name, span_of(m->node))) {
             ours |= span_eq(owner->uid, buf_span(&m->node_uid));
             continue;
         }

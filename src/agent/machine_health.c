@@ -78,8 +78,8 @@ static int check_pods(const struct machine *m, int64_t now, struct err *err)
                    seconds(age));
 }
 
-int machine_check(const struct machine *m, struct machine_time now, enum machine_part part,
-                  struct err *err)
+int machine_check(const struct machine *m, struct machine_time now,
+                  enum machine_part part, struct err *err)
 {
     static int (*const checks[MACHINE_PARTS])(const struct machine *, int64_t,
                                               struct err *) = {

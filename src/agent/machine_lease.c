@@ -69,7 +69,7 @@ static bool may_vouch(struct step *s)
     if (m->withheld)
         machine_note(s, ERR_NONE, "the Lease is renewed again");
     m->withheld = false;
-    return m->written.any;
+    return m->published;
 }
 
 static void failed(struct step *s, enum machine_output_type type)
@@ -104,7 +104,8 @@ void lease_answered(struct step *s)
     }
     machine_worked(s, MACHINE_LANE_LEASE, "the Lease");
     if (lane->type == MACHINE_CREATE_LEASE)
-        machine_note(s, ERR_NONE, "the Lease %s/%s is there", m->lease_namespace, m->node);
+        machine_note(s, ERR_NONE, "the Lease %s/%s is there", m->lease_namespace,
+                     m->node);
     m->lease_missing = false;
     m->renewed_ms = lane->sent_ms;
     lane->due_ms = lane->sent_ms + m->settings.renew_ms;

@@ -11,10 +11,10 @@ struct lane {
     enum machine_output_type type;   /* of the call under way, or the last one */
     enum machine_output_type failed; /* of the last call that failed */
     int64_t sent_ms;
-    int64_t due_ms; /* not before */
-    unsigned failures; /* in a row */
+    int64_t due_ms;     /* not before */
+    unsigned failures;  /* in a row */
     struct err trouble; /* the last failure; code ERR_NONE: there is none */
-    int64_t noted_ms; /* when it was told */
+    int64_t noted_ms;   /* when it was told */
 };
 
 /* The Scv as it was seen last. */
@@ -77,6 +77,7 @@ struct machine {
     struct buf want, want_message; /* what should be written */
     int64_t waiting_since_ms;      /* something is to be written since then; -1: no */
     bool want_list;
+    bool published; /* a write of ours has succeeded */
     int64_t owner_tried_ms;
 
     /* the watch */

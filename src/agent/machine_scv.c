@@ -41,11 +41,13 @@ static void take_interval(struct step *s, const struct agent_object *o)
 {
     struct machine *m = s->m;
     int64_t ms = o->has_interval && o->interval_ms > 0 ? o->interval_ms : 0;
-    bool fits = ms == 0 || (ms >= MACHINE_MIN_INTERVAL_MS && ms <= MACHINE_MAX_INTERVAL_MS);
+    bool fits =
+        ms == 0 || (ms >= MACHINE_MIN_INTERVAL_MS && ms <= MACHINE_MAX_INTERVAL_MS);
     if (!fits && m->clamped_ms != ms)
-        machine_note(s, ERR_INVALID,
-                     "spec.updateInterval: %lld is not within %d..%d; the nearest is used",
-                     (long long)ms, MACHINE_MIN_INTERVAL_MS, MACHINE_MAX_INTERVAL_MS);
+        machine_note(
+            s, ERR_INVALID,
+            "spec.updateInterval: %lld is not within %d..%d; the nearest is used",
+            (long long)ms, MACHINE_MIN_INTERVAL_MS, MACHINE_MAX_INTERVAL_MS);
     m->clamped_ms = fits ? 0 : ms;
     int64_t before = machine_interval(m);
     m->seen.interval_ms = ms;
@@ -272,6 +274,7 @@ static void wrote(struct step *s, enum machine_output_type type)
     const struct agent_object *o = s->in->object;
     machine_worked(s, MACHINE_LANE_SCV, "writing the Scv");
     m->waiting_since_ms = -1;
+    m->published = true;
     if (type == MACHINE_CREATE)
         machine_note(s, ERR_NONE, "the Scv %s is there", m->node);
     if (!o)
@@ -320,8 +323,8 @@ void scv_time(struct step *s)
 {
     struct machine *m = s->m;
     struct lane *lane = &m->lanes[MACHINE_LANE_SCV];
-    bool waits = !m->seen.listed || !m->sampled || lane->busy ||
-                 must_write(m, s->now.mono_ms);
+    bool waits =
+        !m->seen.listed || !m->sampled || lane->busy || must_write(m, s->now.mono_ms);
     if (!waits)
         m->waiting_since_ms = -1;
     else if (m->waiting_since_ms < 0)

@@ -47,11 +47,12 @@ void watch_ended(struct step *s)
         machine_note(s, machine_code(s->in), "the watch of the Scv broke: %s",
                      s->in->err->msg);
     m->watch_due_ms =
-        s->now.mono_ms + (m->watch_failures ? machine_pause(m, m->watch_failures,
-                                                            s->in->retry_after_ms)
-                                            : 0);
+        s->now.mono_ms + (m->watch_failures
+                              ? machine_pause(m, m->watch_failures, s->in->retry_after_ms)
+                              : 0);
     m->watch_failures++;
-    /* What happened meanwhile is seen by a list; and where it broke is too old perhaps. */
+    /* What happened meanwhile is seen by a list; and where it broke is too old perhaps.
+     */
     m->want_list = true;
     if (m->lanes[MACHINE_LANE_SCV].due_ms < m->watch_due_ms)
         m->lanes[MACHINE_LANE_SCV].due_ms = m->watch_due_ms;

@@ -153,9 +153,9 @@ int agent_list_read(struct span bytes, struct arena *a, struct agent_object *o,
 
 void agent_status_patch(struct buf *out, struct span status)
 {
-    static const char *const names[] = {
-        "cardList",      "cardNumber", "cudaVersion",    "driverVersion",
-        "freeMemorySum", "podList",    "totalMemorySum", "updateTime"};
+    static const char *const names[] = {"cardList",       "cardNumber",    "cudaVersion",
+                                        "driverVersion",  "freeMemorySum", "podList",
+                                        "totalMemorySum", "updateTime"};
     bool there[ARRAY_LEN(names)] = {0}, any = false;
     struct jread j;
     struct jread_str key;

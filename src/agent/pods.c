@@ -12,7 +12,10 @@ bool pods_is_gpu(struct span resource)
 
 static bool is_of(struct span id, struct span uuid)
 {
-    return uuid.n && span_starts(id, uuid) && (id.n == uuid.n || id.p[uuid.n] == '-');
+    if (!uuid.n || !span_starts(id, uuid))
+        return false;
+    struct span rest = {id.p + uuid.n, id.n - uuid.n};
+    return !rest.n || span_starts(rest, SPAN("::"));
 }
 
 static void add_uuids(const struct pods_entry *e, const struct scv *scv, struct arena *a,

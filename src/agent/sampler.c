@@ -9,8 +9,8 @@
 #include "base/mem.h"
 
 enum {
-    SLICE_MS = 500,           /* so soon a new interval, or a stop, is noticed */
-    REOPEN_MS = 60 * 1000,    /* between two new beginnings for a lost card */
+    SLICE_MS = 500,        /* so soon a new interval, or a stop, is noticed */
+    REOPEN_MS = 60 * 1000, /* between two new beginnings for a lost card */
     STOP_MS = 2000,
 };
 

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/lister.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "kube/podresources.h"
+#include "wire/grpcc.h"
+
+enum { CALL_MS = 5000 };
+
+struct lister {
+    struct lister_settings settings;
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects stop */
+    pthread_cond_t cond;
+    bool stop;
+};
+
+static size_t count(const struct podres_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t k = 0; k < list->pods[i].n_containers; k++)
+            n += list->pods[i].containers[k].n_devices;
+    return n;
+}
+
+static void add_container(struct pods_entry *entries, size_t *n,
+                          const struct podres_pod *pod, const struct podres_container *c)
+{
+    for (size_t i = 0; i < c->n_devices; i++)
+        entries[(*n)++] = (struct pods_entry){.ns = pod->ns,
+                                              .pod = pod->name,
+                                              .container = c->name,
+                                              .resource = c->devices[i].resource,
+                                              .ids = c->devices[i].ids,
+                                              .n_ids = c->devices[i].n_ids};
+}
+
+int lister_ask(const char *socket, struct arena *a, struct pods *pods, struct err *err)
+{
+    struct grpcc_request request = {.socket = socket,
+                                    .method = PODRES_LIST,
+                                    .timeout_ms = CALL_MS,
+                                    .max_message = PODRES_MESSAGE_MAX};
+    cleanup_buf struct buf reply = {0};
+    struct podres_list list;
+    if (grpcc_call(&request, &reply, NULL, err))
+        return -1;
+    if (podres_list_decode(arena_copy(a, buf_span(&reply)), a, &list, err))
+        return -1;
+    struct pods_entry *entries = arena_alloc(a, (count(&list) + 1) * sizeof *entries);
+    *pods = (struct pods){.entries = entries};
+    for (size_t i = 0; i < list.n; i++)
+        for (size_t k = 0; k < list.pods[i].n_containers; k++)
+            add_container(entries, &pods->n, &list.pods[i], &list.pods[i].containers[k]);
+    return 0;
+}
+
+static void ask(const struct lister *l)
+{
+    cleanup_arena struct arena a = {0};
+    struct pods pods = {0};
+    struct err err = {0};
+    int rc = lister_ask(l->settings.socket, &a, &pods, &err);
+    l->settings.input(l->settings.ctx, &(struct machine_input){.type = MACHINE_PODS,
+                                                               .pods = &pods,
+                                                               .err = rc ? &err : NULL,
+                                                               .retry_after_ms = -1});
+}
+
+static bool wait_for_next(struct lister *l)
+{
+    struct timespec until;
+    int timed_out = 0;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += l->settings.interval_ms % 1000 * 1000000;
+    until.tv_sec += l->settings.interval_ms / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop && !timed_out)
+        timed_out = pthread_cond_timedwait(&l->cond, &l->lock, &until);
+    bool stop = l->stop;
+    pthread_mutex_unlock(&l->lock);
+    return !stop;
+}
+
+static void *run(void *arg)
+{
+    struct lister *l = arg;
+    do
+        ask(l);
+    while (wait_for_next(l));
+    return NULL;
+}
+
+struct lister *lister_start(const struct lister_settings *settings)
+{
+    struct lister *l = xcalloc(1, sizeof *l);
+    pthread_condattr_t attr;
+    l->settings = *settings;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&l->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&l->thread, NULL, run, l))
+        abort();
+    pthread_setname_np(l->thread, "pods");
+    return l;
+}
+
+void lister_stop(struct lister *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_signal(&l->cond);
+    pthread_mutex_unlock(&l->lock);
+    pthread_join(l->thread, NULL);
+}
+
+void lister_free(struct lister *l)
+{
+    if (!l)
+        return;
+    pthread_mutex_destroy(&l->lock);
+    pthread_cond_destroy(&l->cond);
+    free(l);
+}
