@@ -14,7 +14,7 @@ struct agent_config {
     char *gpu_source;
     int64_t interval_ms, refresh_ms;
     int64_t unhealthy_after_ms, healthy_after_ms, xid_hold_ms, keep_lost_ms;
-    int64_t sampler_limit_ms;
+    int64_t sampler_limit_ms, late_ms;
     char *podresources;
     int64_t pods_ms;
     char *lease_namespace;

@@ -6,8 +6,9 @@
 /*
  * The thread that asks the kubelet which container holds which devices.
  *
- * It asks seldom: a kubelet that answers List in the middle of an allocation forgets which
- * ids it is about to give out (our device plugin checks for itself, others may not).
+ * It asks seldom: a kubelet that answers List in the middle of an allocation forgets
+ * which ids it is about to give out (our device plugin checks for itself, others may
+ * not).
  */
 
 struct lister;

@@ -32,7 +32,6 @@
 enum {
     MACHINE_CALL_MS = 5000,       /* the time limit of a call */
     MACHINE_STUCK_MS = 60 * 1000, /* a call that is not even given up: its thread hangs */
-    MACHINE_LATE_MS = 15 * 1000,  /* trouble with the API server that is let pass */
     MACHINE_SILENT_MS = 150 * 1000, /* an open watch without a sign of life */
     MACHINE_MIN_INTERVAL_MS = 100,  /* bounds of spec.updateInterval */
     MACHINE_MAX_INTERVAL_MS = 3600 * 1000,
@@ -45,6 +44,7 @@ struct machine_settings {
     int64_t interval_ms;        /* spec.updateInterval of a new Scv */
     int64_t refresh_ms;         /* between two writes for the slow fields alone */
     int64_t renew_ms, grace_ms; /* of the Lease */
+    int64_t late_ms;            /* trouble with the API server that is let pass */
     int64_t sampler_limit_ms;   /* beyond the interval: then the sampler hangs */
     bool with_pods;             /* inputs MACHINE_PODS will come */
     int64_t pods_limit_ms;      /* without news: the list of pods is not published */
@@ -129,7 +129,7 @@ struct machine;
 /* New. The settings are copied. */
 struct machine *machine_new(const struct machine_settings *settings,
                             struct machine_time now);
-void machine_free(struct machine *m);
+void machine_free(struct machine *m); /* NULL is fine */
 
 /* Takes one input; appends to outputs. */
 void machine_step(struct machine *m, struct machine_time now,

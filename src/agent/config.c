@@ -103,6 +103,15 @@ static const struct opt table[] = {
      .offset = AT(sampler_limit_ms),
      .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
              "are Unhealthy and the Lease is not renewed."},
+    {.name = "late-after",
+     .arg = "TIME",
+     .init = "15s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = YEAR_MS,
+     .offset = AT(late_ms),
+     .help = "How long the Scv may be unwatched, or wait to be written, before that is\n"
+             "trouble: /healthz says so, and the Lease is not renewed."},
     {.name = "podresources-socket",
      .arg = "PATH",
      .type = OPT_STRING,

@@ -33,6 +33,8 @@ struct machine *machine_new(const struct machine_settings *settings,
 
 void machine_free(struct machine *m)
 {
+    if (!m)
+        return;
     struct buf *const bufs[] = {&m->seen.uid,       &m->seen.version,    &m->seen.owners,
                                 &m->written.status, &m->written.message, &m->want,
                                 &m->want_message,   &m->watch_version,   &m->node_uid,

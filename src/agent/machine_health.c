@@ -32,7 +32,7 @@ static int check_watch(const struct machine *m, int64_t now, struct err *err)
     if (m->watching && now - m->alive_ms > MACHINE_SILENT_MS)
         return err_set(err, ERR_TIMEOUT, "the watch of the Scv is silent for %lld s",
                        seconds(now - m->alive_ms));
-    if (m->broken_since_ms < 0 || now - m->broken_since_ms <= MACHINE_LATE_MS)
+    if (m->broken_since_ms < 0 || now - m->broken_since_ms <= m->settings.late_ms)
         return 0;
     return err_set(err, ERR_UNAVAILABLE, "the Scv is not watched for %lld s%s%s",
                    seconds(now - m->broken_since_ms), lane->trouble.msg[0] ? ": " : "",
@@ -43,7 +43,7 @@ static int check_scv(const struct machine *m, int64_t now, struct err *err)
 {
     const struct lane *lane = &m->lanes[MACHINE_LANE_SCV];
     int64_t waits = m->waiting_since_ms < 0 ? 0 : now - m->waiting_since_ms;
-    if (waits <= MACHINE_LATE_MS)
+    if (waits <= m->settings.late_ms)
         return 0;
     return err_set(err, ERR_UNAVAILABLE, "the Scv waits to be written for %lld s%s%s",
                    seconds(waits), lane->trouble.msg[0] ? ": " : "", lane->trouble.msg);
@@ -52,7 +52,7 @@ static int check_scv(const struct machine *m, int64_t now, struct err *err)
 static int check_node(const struct machine *m, int64_t now, struct err *err)
 {
     const struct lane *lane = &m->lanes[MACHINE_LANE_NODE];
-    if (m->node_unknown_ms < 0 || now - m->node_unknown_ms <= MACHINE_LATE_MS)
+    if (m->node_unknown_ms < 0 || now - m->node_unknown_ms <= m->settings.late_ms)
         return 0;
     return err_set(err, ERR_UNAVAILABLE, "%s",
                    lane->trouble.msg[0] ? lane->trouble.msg : "the Node is not known");

@@ -15,11 +15,11 @@ static struct machine_outputs outputs;
 static struct arena arena;
 static int64_t now_ms;
 
-#define NODE_UID  "uid-of-node"
-#define NODE      "{'metadata':{'name':'n1','uid':'" NODE_UID "'}}"
-#define OWNER     "{'apiVersion':'v1','kind':'Node','name':'n1','uid':'" NODE_UID "'}"
-#define CARD(n)   "{'uuid':'GPU-" #n "','memoryTotal':2097152,'memoryFree':2097152}"
-#define USED(n)   "{'uuid':'GPU-" #n "','memoryTotal':2097152,'memoryFree':1048576}"
+#define NODE_UID "uid-of-node"
+#define NODE     "{'metadata':{'name':'n1','uid':'" NODE_UID "'}}"
+#define OWNER    "{'apiVersion':'v1','kind':'Node','name':'n1','uid':'" NODE_UID "'}"
+#define CARD(n)  "{'uuid':'GPU-" #n "','memoryTotal':2097152,'memoryFree':2097152}"
+#define USED(n)  "{'uuid':'GPU-" #n "','memoryTotal':2097152,'memoryFree':1048576}"
 #define SCV(version, more)                                                               \
     "{'metadata':{'name':'n1','uid':'u1','resourceVersion':'" version                    \
     "','ownerReferences':[" OWNER "]}" more "}"
@@ -33,6 +33,7 @@ static inline void rig_begin(void)
         .refresh_ms = 60000,
         .renew_ms = 10000,
         .grace_ms = 40000,
+        .late_ms = 15000,
         .sampler_limit_ms = 30000,
         .with_pods = true,
         .pods_limit_ms = 60000,
@@ -152,8 +153,8 @@ static inline void answer_list(uint64_t call, const char *version, const char *o
     bool found;
     buf_printf(&list, "{'metadata':{'resourceVersion':'%s'},'items':[%s]}", version,
                object ? object : "");
-    ck_assert_done(
-        agent_list_read(json(list.p), &arena, &o, &found, &in.version, &err), err);
+    ck_assert_done(agent_list_read(json(list.p), &arena, &o, &found, &in.version, &err),
+                   err);
     in.object = found ? &o : NULL;
     step(in);
 }

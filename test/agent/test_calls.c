@@ -51,8 +51,7 @@ static void answered(enum machine_output_type type, unsigned status, int64_t ret
     struct machine_output o = {.type = type, .call = 5};
     buf_clear(&copy);
     buf_adds(&copy, body);
-    struct httpc_reply reply = {
-        .status = status, .body = copy, .retry_after_s = retry_s};
+    struct httpc_reply reply = {.status = status, .body = copy, .retry_after_s = retry_s};
     arena_reset(&arena);
     calls_answer(&o, &reply, NULL, &arena, &answer);
     ck_assert_uint_eq(answer.input.call, 5);
@@ -104,7 +103,8 @@ START_TEST(each_event_is_an_input)
 {
     struct err err = {0};
     ck_assert_done(
-        event("{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}", &err),
+        event("{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}",
+              &err),
         err);
     ck_assert_int_eq(answer.input.type, MACHINE_OBJECT);
     ck_assert(!answer.input.gone);
@@ -138,12 +138,14 @@ START_TEST(a_patch_takes_away_what_is_no_more)
                             "\"podList\":null,\"totalMemorySum\":null,"
                             "\"updateTime\":null}");
     buf_clear(&out);
-    agent_status_patch(&out, SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
-                                  "\"driverVersion\":\"\",\"freeMemorySum\":3,"
-                                  "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
-    ck_assert_str_eq(out.p, "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+    agent_status_patch(&out,
+                       SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
                             "\"driverVersion\":\"\",\"freeMemorySum\":3,"
-                            "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null}");
+                            "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
+    ck_assert_str_eq(out.p,
+                     "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+                     "\"driverVersion\":\"\",\"freeMemorySum\":3,"
+                     "\"totalMemorySum\":4,\"updateTime\":\"x\",\"podList\":null}");
 }
 END_TEST
 

@@ -7,8 +7,8 @@ static struct inventory *inventory;
 static struct arena arena;
 static char said[4096];
 
-#define CARD(n)    "{'uuid':'GPU-" #n "','model':'T4','memoryTotal':9437184}"
-#define AT(i, n)   "{'index':" #i ",'uuid':'GPU-" #n "','memoryTotal':9437184}"
+#define CARD(n)  "{'uuid':'GPU-" #n "','model':'T4','memoryTotal':9437184}"
+#define AT(i, n) "{'index':" #i ",'uuid':'GPU-" #n "','memoryTotal':9437184}"
 #define STATE(n, s, w)                                                                   \
     "{'uuid':'GPU-" #n "','memoryTotal':9437184,'state':'" s "','why':'" w "'}"
 
