@@ -29,9 +29,8 @@ char *agent_nvml(void)
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more)
 {
-    cleanup_free char *kubeconfig =
-        kit_kubeconfig("agent-kubeconfig", s->authorization ? "https" : "http",
-                       s->api.port, "", "");
+    cleanup_free char *kubeconfig = kit_kubeconfig(
+        "agent-kubeconfig", s->authorization ? "https" : "http", s->api.port, "", "");
     kit_program(&a->program, "scv-agent",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
                      "--kubeconfig", kubeconfig, "--gpu-source", source),

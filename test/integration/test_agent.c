@@ -16,10 +16,11 @@
 static struct sim sim;
 static struct agent agent;
 
-#define SCVS     "/apis/core.run-linux.com/v1/scvs"
-#define LEASES   "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
-#define CARD(n)  "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':16106127360}"
-#define QUICK    "--update-interval", "100ms", "--late-after", "1s"
+#define SCVS "/apis/core.run-linux.com/v1/scvs"
+#define LEASES                                                                           \
+    "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
+#define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':16106127360}"
+#define QUICK   "--update-interval", "100ms", "--late-after", "1s"
 
 /* Two cards; so much of the first is in use. */
 static void set_used(int mib)
@@ -205,7 +206,8 @@ START_TEST(a_removed_node_leaves_nothing_behind)
 
 /* -- NVML -- */
 
-#define FAKE(n) "card uuid=GPU-" #n ";name=Tesla T4;total=16106127360;free=16106127360;events=8\n"
+#define FAKE(n)                                                                          \
+    "card uuid=GPU-" #n ";name=Tesla T4;total=16106127360;free=16106127360;events=8\n"
 
 START_TEST(nvml_is_lost_and_comes_back)
 {
@@ -309,16 +311,17 @@ START_TEST(the_namespace_of_the_lease_is_missing)
 
 START_TEST(each_call_fails_in_each_way)
 {
-    static const char *const ways[] = {
-        "\"action\":\"answer\",\"status\":500", "\"action\":\"answer\",\"status\":403",
-        "\"action\":\"answer\",\"status\":409", "\"action\":\"apply-answer\",\"status\":500",
-        "\"action\":\"cut\"",                   "\"action\":\"apply-cut\""};
-    static const char *const calls[] = {
-        "\"verb\":\"create\",\"resource\":\"scvs\"",
-        "\"verb\":\"patch\",\"resource\":\"scvs\"",
-        "\"verb\":\"list\",\"resource\":\"scvs\"",
-        "\"verb\":\"watch\",\"resource\":\"scvs\"",
-        "\"verb\":\"get\",\"resource\":\"nodes\""};
+    static const char *const ways[] = {"\"action\":\"answer\",\"status\":500",
+                                       "\"action\":\"answer\",\"status\":403",
+                                       "\"action\":\"answer\",\"status\":409",
+                                       "\"action\":\"apply-answer\",\"status\":500",
+                                       "\"action\":\"cut\"",
+                                       "\"action\":\"apply-cut\""};
+    static const char *const calls[] = {"\"verb\":\"create\",\"resource\":\"scvs\"",
+                                        "\"verb\":\"patch\",\"resource\":\"scvs\"",
+                                        "\"verb\":\"list\",\"resource\":\"scvs\"",
+                                        "\"verb\":\"watch\",\"resource\":\"scvs\"",
+                                        "\"verb\":\"get\",\"resource\":\"nodes\""};
     int used = 0;
     set_up(ARGV(QUICK));
     for (size_t i = 0; i < ARRAY_LEN(ways); i++)

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "e2e/cluster.h"
+
+/*
+ * scv-agent under the real API server, with the rights of manifests/scv-agent.yaml and no
+ * others: its token is that of the pod which the DaemonSet has on the node.
+ */
+
+#define SCVS   "/apis/core.run-linux.com/v1/scvs"
+#define LEASES                                                                           \
+    "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
+#define UNITS "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\"," \
+              "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
+
+struct agent {
+    struct program program;
+    struct peer health;
+    struct peer api; /* the API server, as the agent */
+    char *authorization;
+};
+
+static void add_node(const char *name)
+{
+    cluster_create("/api/v1/nodes",
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
+                   "\"true\"},\"annotations\":{\"kwok.x-k8s.io/node\":\"fake\"}},"
+                   "\"status\":{\"capacity\":" UNITS ",\"allocatable\":" UNITS "}}",
+                   name, name);
+}
+
+/* The pod of the DaemonSet on that node, new; NULL: there is none yet. */
+static char *pod_on(const char *node)
+{
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/kube-system/pods?labelSelector=component%%3Dscv-"
+                  "agent&fieldSelector=spec.nodeName%%3D%s",
+                  node);
+    cleanup_json json_t *pods = cluster_items(path);
+    const json_t *pod = json_array_get(pods, 0);
+    return pod ? xstrdup(kit_str(pod, "metadata.name")) : NULL;
+}
+
+static char *token_of(const char *node)
+{
+    char *pod = NULL;
+    kit_wait((pod = pod_on(node)) != NULL);
+    char *token = cluster_kubectl(ARGV("-n", "kube-system", "create", "token",
+                                       "scv-agent", "--bound-object-kind", "Pod",
+                                       "--bound-object-name", pod));
+    token[strcspn(token, "\n")] = '\0';
+    free(pod);
+    return token;
+}
+
+/* Two cards of 15 GiB; so many bytes of the first are in use. */
+static void set_cards(const char *used)
+{
+    static const char form[] = "{\"driverVersion\":\"535.1\",\"cards\":["
+                               "{\"uuid\":\"GPU-0\",\"model\":\"Tesla T4\","
+                               "\"memoryTotal\":16106127360,\"memoryReserved\":0,"
+                               "\"memoryUsed\":%s},"
+                               "{\"uuid\":\"GPU-1\",\"model\":\"Tesla T4\","
+                               "\"memoryTotal\":16106127360}]}";
+    cleanup_free char *text = xasprintf(form, used);
+    temp_write(kit_dir, "cards.json", text);
+}
+
+static void agent_start(struct agent *a, const char *node)
+{
+    cleanup_free char *token = token_of(node);
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
+    cleanup_free char *user = xasprintf("token: \"%s\"", token);
+    cleanup_free char *config =
+        kit_kubeconfig(node, "https", cluster.api.port, trust, user);
+    cleanup_free char *source = xasprintf("file:%s/cards.json", kit_dir);
+    a->authorization = xasprintf("Bearer %s", token);
+    peer_init_tls(&a->api, cluster.api.port, ca);
+    a->api.authorization = a->authorization;
+    kit_program(&a->program, "scv-agent",
+                ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", node,
+                     "--kubeconfig", config, "--gpu-source", source, "--lease-renew",
+                     "1s", "--lease-grace", "4s"),
+                ARGV(NULL));
+    peer_init(&a->health, program_port(&a->program, "listening on "));
+}
+
+static void agent_stop(struct agent *a)
+{
+    /* It never asked for more than it may. */
+    ck_assert_msg(strstr(program_said(&a->program), "forbidden") == NULL, "%s",
+                  program_said(&a->program));
+    peer_fini(&a->health);
+    peer_fini(&a->api);
+    free(a->authorization);
+    program_stop(&a->program);
+}
+
+static json_t *scv_of(const char *node)
+{
+    cleanup_free char *path = xasprintf(SCVS "/%s", node);
+    cleanup_buf struct buf reply = {0};
+    if (peer_call(&cluster.api, "GET", path, NULL, &reply) != 200)
+        return NULL;
+    return json_loadb(reply.p, reply.n, 0, NULL);
+}
+
+static bool scv_has(const char *node, json_int_t free_mib)
+{
+    cleanup_json json_t *scv = scv_of(node);
+    return scv && json_integer_value(kit_at(scv, "status.freeMemorySum")) == free_mib;
+}
+
+static char *text_at(const char *path, const char *member)
+{
+    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
+    return xstrdup(kit_str(j, member));
+}
+
+static bool still_says(const char *path, const char *member, const char *text)
+{
+    cleanup_free char *now = text_at(path, member);
+    return strcmp(now, text) == 0;
+}
+
+static bool owned_by(const char *path, const char *uid)
+{
+    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
+    const json_t *owner = json_array_get(kit_at(j, "metadata.ownerReferences"), 0);
+    return strcmp(kit_str(owner, "uid"), uid) == 0;
+}
+
+START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
+{
+    struct agent agent;
+    set_cards("0");
+    add_node("n1");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    kit_wait(peer_status(&agent.health, "/healthz") == 200);
+    cleanup_free char *uid = text_at("/api/v1/nodes/n1", "metadata.uid");
+    ck_assert(owned_by(SCVS "/n1", uid));
+    ck_assert(owned_by(LEASES "/n1", uid));
+    cleanup_json json_t *before = scv_of("n1");
+    cleanup_free char *renewed = text_at(LEASES "/n1", "spec.renewTime");
+    cluster_create("/api/v1/namespaces/default/pods",
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},"
+                   "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+                   "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
+    cluster_wait_running("p");
+    cleanup_json json_t *pod = cluster_pod("p");
+    const char *card = json_string_value(json_object_get(
+        kit_at(pod, "metadata.annotations"), "gpushare/card-uuid"));
+    ck_assert_str_eq(card ? card : "", "GPU-0");
+    set_cards("3221225472");
+    kit_wait(scv_has("n1", 30720 - 3072));
+    kit_wait(!still_says(LEASES "/n1", "spec.renewTime", renewed));
+    /* What the API server gave back was no reason to write. */
+    cleanup_json json_t *after = scv_of("n1");
+    ck_assert_str_eq(kit_str(after, "status.driverVersion"), "535.1");
+    ck_assert_int_eq(json_integer_value(kit_at(after, "metadata.generation")),
+                     json_integer_value(kit_at(before, "metadata.generation")) + 1);
+    agent_stop(&agent);
+}
+
+/* -- by hand -- */
+
+enum { DELETIONS = 100 };
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+START_TEST(a_deleted_scv_is_back_at_once)
+{
+    struct agent agent;
+    double took[DELETIONS];
+    set_cards("0");
+    add_node("n1");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    for (int i = 0; i < DELETIONS; i++) {
+        cleanup_free char *uid = text_at(SCVS "/n1", "metadata.uid");
+        bool back = false;
+        double start = now_ms();
+        json_decref(peer_json(&cluster.api, "DELETE", SCVS "/n1", NULL));
+        while (!back) {
+            cleanup_json json_t *scv = scv_of("n1");
+            back = scv && strcmp(kit_str(scv, "metadata.uid"), uid) != 0;
+            ck_assert(now_ms() - start < PROGRAM_WAIT_MS);
+        }
+        took[i] = now_ms() - start;
+    }
+    qsort(took, DELETIONS, sizeof *took, by_size);
+    printf("deleted by hand, back after: p50 %.1f ms, p99 %.1f ms, longest %.1f ms\n",
+           took[DELETIONS / 2], took[DELETIONS * 99 / 100 - 1], took[DELETIONS - 1]);
+    ck_assert(took[DELETIONS / 2] < 200 * KIT_SLOWER);
+    agent_stop(&agent);
+}
+
+START_TEST(a_removed_node_leaves_nothing_behind)
+{
+    struct agent agent;
+    set_cards("0");
+    add_node("n1");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    kit_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
+    json_decref(peer_json(&cluster.api, "DELETE", "/api/v1/nodes/n1", NULL));
+    kit_wait(peer_status(&cluster.api, SCVS "/n1") == 404);
+    kit_wait(peer_status(&cluster.api, LEASES "/n1") == 404);
+    ck_assert(program_says(&agent.program, "there is no Node n1"));
+    ck_assert_uint_eq(peer_status(&cluster.api, SCVS "/n1"), 404);
+    agent_stop(&agent); /* its pod is gone, too, and the token with it */
+    add_node("n1");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    kit_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
+    cleanup_free char *uid = text_at("/api/v1/nodes/n1", "metadata.uid");
+    ck_assert(owned_by(SCVS "/n1", uid));
+    agent_stop(&agent);
+}
+
+/* -- rights -- */
+
+static void refused(const struct peer *as, const char *method, const char *path,
+                    const char *body, const char *why)
+{
+    cleanup_buf struct buf reply = {0};
+    unsigned status = peer_call(as, method, path, body, &reply);
+    ck_assert_msg(status == 403 || status == 422, "%s %s: %u %s", method, path, status,
+                  reply.p);
+    ck_assert_says(reply.p, why);
+}
+
+#define NEW(kind, group, name)                                                           \
+    "{\"apiVersion\":\"" group "\",\"kind\":\"" kind "\",\"metadata\":{\"name\":\"" name \
+    "\"}}"
+
+START_TEST(it_may_write_for_its_own_node_only)
+{
+    struct agent agent;
+    set_cards("0");
+    add_node("n1");
+    add_node("n2");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    cluster_create(SCVS, "%s", NEW("Scv", "core.run-linux.com/v1", "n2"));
+    refused(&agent.api, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
+            "scv-agent of node n1 may not write scvs n3");
+    refused(&agent.api, "POST", LEASES, NEW("Lease", "coordination.k8s.io/v1", "n2"),
+            "scv-agent of node n1 may not write leases n2");
+    /* Neither may it delete, nor see what is none of its business. */
+    refused(&agent.api, "DELETE", SCVS "/n1", NULL, "forbidden");
+    refused(&agent.api, "GET", "/api/v1/nodes", NULL, "forbidden");
+    refused(&agent.api, "GET", "/api/v1/namespaces/default/pods", NULL, "forbidden");
+    refused(&agent.api, "GET", "/api/v1/namespaces/kube-system/secrets", NULL,
+            "forbidden");
+    /* A token that was made for no pod says no node. */
+    cleanup_free char *token =
+        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", "scv-agent"));
+    cleanup_free char *bearer =
+        xasprintf("Bearer %.*s", (int)strcspn(token, "\n"), token);
+    struct peer other = agent.api;
+    other.authorization = bearer;
+    refused(&other, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
+            "this token of scv-agent does not say which node it is for");
+    agent_stop(&agent);
+}
+
+/* The patch of another node's Scv, as the program itself makes it: an agent that was told
+ * a wrong name. */
+START_TEST(an_agent_with_a_wrong_name_is_refused)
+{
+    struct agent agent;
+    set_cards("0");
+    add_node("n1");
+    add_node("n2");
+    agent_start(&agent, "n1");
+    kit_wait(scv_has("n1", 30720));
+    cluster_create(SCVS, "%s", NEW("Scv", "core.run-linux.com/v1", "n2"));
+    struct program wrong;
+    cleanup_free char *config = temp_path(kit_dir, "n1");
+    cleanup_free char *source = xasprintf("file:%s/cards.json", kit_dir);
+    kit_program(&wrong, "scv-agent",
+                ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n2",
+                     "--kubeconfig", config, "--gpu-source", source),
+                ARGV(NULL));
+    ck_assert(
+        program_says(&wrong, "scv-agent of node n1 may not write scvs n2"));
+    ck_assert(!scv_has("n2", 30720));
+    program_stop(&wrong);
+    agent_stop(&agent);
+}
+
+CLUSTER_MAIN("agent", 120, ARGV("--nodes", "0"),
+             a_pod_runs_on_the_cards_that_it_publishes, a_deleted_scv_is_back_at_once,
+             a_removed_node_leaves_nothing_behind, it_may_write_for_its_own_node_only,
+             an_agent_with_a_wrong_name_is_refused)
