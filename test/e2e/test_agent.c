@@ -143,6 +143,7 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
     add_node("n1");
     agent_start(&agent, "n1");
     kit_wait(scv_has("n1", 30720));
+    kit_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
     kit_wait(peer_status(&agent.health, "/healthz") == 200);
     cleanup_free char *uid = text_at("/api/v1/nodes/n1", "metadata.uid");
     ck_assert(owned_by(SCVS "/n1", uid));
