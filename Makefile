@@ -59,7 +59,7 @@ libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1)))
 BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
-E2E_SHORT := requests conformance
+E2E_SHORT := requests agent conformance
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 ifneq ($(or $(K8S),1.35),1.35) # which is what kube-sim plays
@@ -165,7 +165,7 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
-                  $(B)/lib/sim.a $(B)/lib/gpu.a $(call archives,extender)
+                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/gpu.a $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
 		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)

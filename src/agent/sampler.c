@@ -20,15 +20,15 @@ struct sampler {
     struct gpu_sample sample;
     int64_t reopened_ms;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects stop */
+    pthread_mutex_t lock; /* protects stop and ended */
     pthread_cond_t cond;
-    bool stop;
+    bool stop, ended;
 };
 
-static struct timespec in_ms(clockid_t clock, int64_t ms)
+static struct timespec in_ms(int64_t ms)
 {
     struct timespec t;
-    clock_gettime(clock, &t);
+    clock_gettime(CLOCK_MONOTONIC, &t);
     t.tv_nsec += ms % 1000 * 1000000;
     t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
     t.tv_nsec %= 1000000000;
@@ -37,7 +37,7 @@ static struct timespec in_ms(clockid_t clock, int64_t ms)
 
 static bool stopped_within(struct sampler *s, int64_t ms)
 {
-    struct timespec until = in_ms(CLOCK_MONOTONIC, ms);
+    struct timespec until = in_ms(ms);
     int timed_out = 0;
     pthread_mutex_lock(&s->lock);
     while (!s->stop && !timed_out)
@@ -100,6 +100,10 @@ static void *run(void *arg)
         from = clock_mono_ms();
         sample(s, lost);
     } while (!wait_for_next(s, from, &lost));
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    pthread_cond_broadcast(&s->cond);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
@@ -125,12 +129,18 @@ bool sampler_stop(struct sampler *s)
 {
     if (!s)
         return true;
+    struct timespec until = in_ms(STOP_MS);
+    int timed_out = 0;
     pthread_mutex_lock(&s->lock);
     s->stop = true;
-    pthread_cond_signal(&s->cond);
+    pthread_cond_broadcast(&s->cond);
+    while (!s->ended && !timed_out)
+        timed_out = pthread_cond_timedwait(&s->cond, &s->lock, &until);
+    bool ended = s->ended;
     pthread_mutex_unlock(&s->lock);
-    struct timespec until = in_ms(CLOCK_MONOTONIC, STOP_MS);
-    return pthread_clockjoin_np(s->thread, NULL, CLOCK_MONOTONIC, &until) == 0;
+    if (ended)
+        pthread_join(s->thread, NULL);
+    return ended;
 }
 
 void sampler_free(struct sampler *s)

@@ -11,11 +11,12 @@
  * others: its token is that of the pod which the DaemonSet has on the node.
  */
 
-#define SCVS   "/apis/core.run-linux.com/v1/scvs"
+#define SCVS "/apis/core.run-linux.com/v1/scvs"
 #define LEASES                                                                           \
     "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
-#define UNITS "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\"," \
-              "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
+#define UNITS                                                                            \
+    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
+    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
 
 struct agent {
     struct program program;
@@ -50,9 +51,9 @@ static char *token_of(const char *node)
 {
     char *pod = NULL;
     kit_wait((pod = pod_on(node)) != NULL);
-    char *token = cluster_kubectl(ARGV("-n", "kube-system", "create", "token",
-                                       "scv-agent", "--bound-object-kind", "Pod",
-                                       "--bound-object-name", pod));
+    char *token =
+        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", "scv-agent",
+                             "--bound-object-kind", "Pod", "--bound-object-name", pod));
     token[strcspn(token, "\n")] = '\0';
     free(pod);
     return token;
@@ -150,14 +151,15 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
     ck_assert(owned_by(LEASES "/n1", uid));
     cleanup_json json_t *before = scv_of("n1");
     cleanup_free char *renewed = text_at(LEASES "/n1", "spec.renewTime");
-    cluster_create("/api/v1/namespaces/default/pods",
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},"
-                   "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
-                   "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
+    cluster_create(
+        "/api/v1/namespaces/default/pods",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\"},"
+        "\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+        "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
     cluster_wait_running("p");
     cleanup_json json_t *pod = cluster_pod("p");
-    const char *card = json_string_value(json_object_get(
-        kit_at(pod, "metadata.annotations"), "gpushare/card-uuid"));
+    const char *card = json_string_value(
+        json_object_get(kit_at(pod, "metadata.annotations"), "gpushare/card-uuid"));
     ck_assert_str_eq(card ? card : "", "GPU-0");
     set_cards("3221225472");
     kit_wait(scv_has("n1", 30720 - 3072));
@@ -302,8 +304,7 @@ START_TEST(an_agent_with_a_wrong_name_is_refused)
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n2",
                      "--kubeconfig", config, "--gpu-source", source),
                 ARGV(NULL));
-    ck_assert(
-        program_says(&wrong, "scv-agent of node n1 may not write scvs n2"));
+    ck_assert(program_says(&wrong, "scv-agent of node n1 may not write scvs n2"));
     ck_assert(!scv_has("n2", 30720));
     program_stop(&wrong);
     agent_stop(&agent);

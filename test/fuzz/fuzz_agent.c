@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * What scv-agent hears, line by line: "l" a list, "e" an event of the watch, "a" the answer
+ * to a call (with its status first: "a409 {...}"), "s" a sample in the form of the file
+ * source, "x" an XID, "w" the end of the watch, "t" time. Whatever comes: what it wants to
+ * send is JSON and names no spec but at the creation, an Scv is created only for a Node that
+ * was seen, no card is published twice, and it is never due in the past.
+ */
+
+#include "fuzz/fuzz.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/calls.h"
+#include "base/mem.h"
+#include "gpu/gpu_priv.h"
+
+enum { CALLS = 64 };
+
+struct world {
+    struct machine *machine;
+    struct machine_time now;
+    struct machine_output calls[CALLS]; /* without answers; their strings are not kept */
+    size_t n;
+    uint64_t run;
+    bool node_seen;
+};
+
+static void check_cards(const json_t *body)
+{
+    const json_t *cards = json_object_get(json_object_get(body, "status"), "cardList");
+    for (size_t i = 0; i < json_array_size(cards); i++)
+        for (size_t k = 0; k < i; k++) {
+            const json_t *a = json_array_get(cards, i), *b = json_array_get(cards, k);
+            const char *uuid = json_string_value(json_object_get(a, "uuid"));
+            const char *other = json_string_value(json_object_get(b, "uuid"));
+            if (json_equal(json_object_get(a, "id"), json_object_get(b, "id")))
+                fuzz_fail("an id comes twice");
+            if (uuid && other && strcmp(uuid, other) == 0)
+                fuzz_fail("a uuid comes twice");
+        }
+}
+
+static void check_call(const struct world *w, const struct machine_output *o)
+{
+    if (o->type == MACHINE_CREATE && !w->node_seen)
+        fuzz_fail("created without a Node");
+    if (!o->body)
+        return;
+    json_t *body = json_loads(o->body, 0, NULL);
+    if (!body)
+        fuzz_fail("a body that is no JSON");
+    if (o->type == MACHINE_PATCH && json_object_get(body, "spec"))
+        fuzz_fail("a patch of the spec");
+    check_cards(body);
+    json_decref(body);
+}
+
+static void step(struct world *w, struct machine_input in)
+{
+    struct machine_outputs out = {0};
+    machine_step(w->machine, w->now, &in, &out);
+    for (size_t i = 0; i < out.n; i++) {
+        struct machine_output *o = &out.items[i];
+        if (o->type == MACHINE_WATCH)
+            w->run = o->run;
+        if (!machine_is_call(o))
+            continue;
+        check_call(w, o);
+        if (w->n == CALLS)
+            fuzz_fail("more than one call in a lane");
+        w->calls[w->n++] = *o;
+    }
+    if (machine_due(w->machine) <= w->now.mono_ms)
+        fuzz_fail("due in the past");
+    machine_outputs_fini(&out);
+}
+
+static void on_answer(struct world *w, struct span text, bool list)
+{
+    cleanup_arena struct arena a = {0};
+    struct calls_answer answer;
+    int64_t status = 200;
+    size_t i = 0;
+    while (i < w->n && list != (w->calls[i].type == MACHINE_LIST))
+        i++;
+    if (i == w->n)
+        return;
+    struct machine_output call = w->calls[i];
+    w->calls[i] = w->calls[--w->n];
+    if (!list && !span_i64(span_cut(&text, ' '), &status))
+        status = 500;
+    struct httpc_reply reply = {.status = (unsigned)status, .retry_after_s = -1};
+    buf_add_span(&reply.body, text);
+    calls_answer(&call, &reply, NULL, &a, &answer);
+    w->node_seen |= call.type == MACHINE_GET_NODE && answer.input.object;
+    step(w, answer.input);
+    buf_fini(&reply.body);
+}
+
+static void on_event(struct world *w, struct span text)
+{
+    cleanup_arena struct arena a = {0};
+    struct calls_answer answer = {0};
+    struct err err = {0};
+    if (calls_event(text, &a, &answer, &err)) {
+        if (err.code == ERR_NONE)
+            fuzz_fail("an error without a code");
+        answer.input = (struct machine_input){
+            .type = MACHINE_WATCH_ENDED, .err = &err, .retry_after_ms = -1};
+    }
+    answer.input.run = w->run;
+    step(w, answer.input);
+}
+
+static void on_sample(struct world *w, struct span text)
+{
+    struct gpu_file_data data = {0};
+    struct err err = {0};
+    struct machine_input in = {.type = MACHINE_SAMPLED, .retry_after_ms = -1};
+    if (gpu_file_parse(text, &data, &err))
+        in.err = &err;
+    else
+        in.sample = &data.sample;
+    step(w, in);
+    gpu_sample_fini(&data.sample);
+}
+
+static void on_xid(struct world *w, struct span text)
+{
+    struct gpu_event e = {.kind = GPU_EVENT_XID, .index = -1};
+    struct span number = span_cut(&text, ' ');
+    if (!span_i64(number, &e.xid))
+        e.kind = GPU_EVENT_ECC;
+    gpu_set_uuid(e.uuid, sizeof e.uuid, text);
+    step(w, (struct machine_input){
+                .type = MACHINE_EVENT, .event = &e, .retry_after_ms = -1});
+}
+
+static void on_line(struct world *w, struct span line)
+{
+    struct span rest = {line.p + 1, line.n - 1};
+    int64_t ms = 1000;
+    switch (line.p[0]) {
+    case 'l':
+        on_answer(w, rest, true);
+        break;
+    case 'a':
+        on_answer(w, rest, false);
+        break;
+    case 'e':
+        on_event(w, rest);
+        break;
+    case 's':
+        on_sample(w, rest);
+        break;
+    case 'x':
+        on_xid(w, rest);
+        break;
+    case 'w':
+        step(w, (struct machine_input){.type = MACHINE_WATCH_ENDED,
+                                       .run = w->run,
+                                       .retry_after_ms = -1});
+        break;
+    default:
+        if (span_i64(rest, &ms) && (ms < 1 || ms > 100000000))
+            ms = 1;
+        w->now.mono_ms += ms;
+        w->now.wall_ms += ms;
+        step(w, (struct machine_input){.type = MACHINE_TICK, .retry_after_ms = -1});
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const struct machine_settings settings = {
+        .node = "n1",
+        .lease_namespace = "leases",
+        .interval_ms = 1000,
+        .refresh_ms = 60000,
+        .renew_ms = 10000,
+        .grace_ms = 40000,
+        .late_ms = 15000,
+        .sampler_limit_ms = 30000,
+        .cards = {.unhealthy_after_ms = 3000,
+                  .keep_lost_ms = 100000,
+                  .health = {.recover_ms = 30000, .hold_ms = 60000}},
+        .seed = 1,
+    };
+    struct world w = {.now = {1000, 1795338000000}};
+    struct span rest = {(const char *)data, size};
+    w.machine = machine_new(&settings, w.now);
+    while (rest.n) {
+        struct span line = span_cut(&rest, '\n');
+        if (line.n)
+            on_line(&w, line);
+    }
+    machine_free(w.machine);
+    return 0;
+}
