@@ -3,9 +3,9 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/mem.h"
+#include "base/pause.h"
 #include "kube/podresources.h"
 #include "wire/grpcc.h"
 
@@ -14,9 +14,7 @@ enum { CALL_MS = 5000 };
 struct lister {
     struct lister_settings settings;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects stop */
-    pthread_cond_t cond;
-    bool stop;
+    struct pause stop;
 };
 
 static size_t count(const struct podres_list *list)
@@ -72,41 +70,20 @@ static void ask(const struct lister *l)
                                                                .retry_after_ms = -1});
 }
 
-static bool wait_for_next(struct lister *l)
-{
-    struct timespec until;
-    int timed_out = 0;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += l->settings.interval_ms % 1000 * 1000000;
-    until.tv_sec += l->settings.interval_ms / 1000 + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_mutex_lock(&l->lock);
-    while (!l->stop && !timed_out)
-        timed_out = pthread_cond_timedwait(&l->cond, &l->lock, &until);
-    bool stop = l->stop;
-    pthread_mutex_unlock(&l->lock);
-    return !stop;
-}
-
 static void *run(void *arg)
 {
     struct lister *l = arg;
     do
         ask(l);
-    while (wait_for_next(l));
+    while (!pause_for(&l->stop, l->settings.interval_ms));
     return NULL;
 }
 
 struct lister *lister_start(const struct lister_settings *settings)
 {
     struct lister *l = xcalloc(1, sizeof *l);
-    pthread_condattr_t attr;
     l->settings = *settings;
-    pthread_mutex_init(&l->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&l->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pause_init(&l->stop);
     if (pthread_create(&l->thread, NULL, run, l))
         abort();
     pthread_setname_np(l->thread, "pods");
@@ -117,10 +94,7 @@ void lister_stop(struct lister *l)
 {
     if (!l)
         return;
-    pthread_mutex_lock(&l->lock);
-    l->stop = true;
-    pthread_cond_signal(&l->cond);
-    pthread_mutex_unlock(&l->lock);
+    pause_end(&l->stop);
     pthread_join(l->thread, NULL);
 }
 
@@ -128,7 +102,6 @@ void lister_free(struct lister *l)
 {
     if (!l)
         return;
-    pthread_mutex_destroy(&l->lock);
-    pthread_cond_destroy(&l->cond);
+    pause_fini(&l->stop);
     free(l);
 }

@@ -3,10 +3,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pause.h"
 
 enum {
     SLICE_MS = 500,        /* so soon a new interval, or a stop, is noticed */
@@ -20,32 +20,8 @@ struct sampler {
     struct gpu_sample sample;
     int64_t reopened_ms;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects stop and ended */
-    pthread_cond_t cond;
-    bool stop, ended;
+    struct pause stop, end; /* it shall end, it has */
 };
-
-static struct timespec in_ms(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += ms % 1000 * 1000000;
-    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
-static bool stopped_within(struct sampler *s, int64_t ms)
-{
-    struct timespec until = in_ms(ms);
-    int timed_out = 0;
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop && !timed_out)
-        timed_out = pthread_cond_timedwait(&s->cond, &s->lock, &until);
-    bool stop = s->stop;
-    pthread_mutex_unlock(&s->lock);
-    return stop;
-}
 
 static void sample(struct sampler *s, bool lost)
 {
@@ -74,10 +50,10 @@ static bool wait_a_little(struct sampler *s, int64_t ms)
         s->fns.input(s->fns.ctx, &(struct machine_input){.type = MACHINE_EVENT,
                                                          .event = &event,
                                                          .retry_after_ms = -1});
-        return stopped_within(s, 0);
+        return pause_for(&s->stop, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
-    return stopped_within(s, rest > 0 ? rest : 0);
+    return pause_for(&s->stop, rest > 0 ? rest : 0);
 }
 
 static bool wait_for_next(struct sampler *s, int64_t from_ms, bool *lost)
@@ -85,7 +61,7 @@ static bool wait_for_next(struct sampler *s, int64_t from_ms, bool *lost)
     for (;;) {
         int64_t rest = from_ms + s->fns.interval(s->fns.ctx, lost) - clock_mono_ms();
         if (rest <= 0)
-            return stopped_within(s, 0);
+            return pause_for(&s->stop, 0);
         if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
             return true;
     }
@@ -100,25 +76,18 @@ static void *run(void *arg)
         from = clock_mono_ms();
         sample(s, lost);
     } while (!wait_for_next(s, from, &lost));
-    pthread_mutex_lock(&s->lock);
-    s->ended = true;
-    pthread_cond_broadcast(&s->cond);
-    pthread_mutex_unlock(&s->lock);
+    pause_end(&s->end);
     return NULL;
 }
 
 struct sampler *sampler_start(struct gpu *gpu, const struct sampler_fns *fns)
 {
     struct sampler *s = xcalloc(1, sizeof *s);
-    pthread_condattr_t attr;
     s->gpu = gpu;
     s->fns = *fns;
     s->reopened_ms = clock_mono_ms();
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pause_init(&s->stop);
+    pause_init(&s->end);
     if (pthread_create(&s->thread, NULL, run, s))
         abort();
     pthread_setname_np(s->thread, "sampler");
@@ -129,15 +98,8 @@ bool sampler_stop(struct sampler *s)
 {
     if (!s)
         return true;
-    struct timespec until = in_ms(STOP_MS);
-    int timed_out = 0;
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_broadcast(&s->cond);
-    while (!s->ended && !timed_out)
-        timed_out = pthread_cond_timedwait(&s->cond, &s->lock, &until);
-    bool ended = s->ended;
-    pthread_mutex_unlock(&s->lock);
+    pause_end(&s->stop);
+    bool ended = pause_for(&s->end, STOP_MS);
     if (ended)
         pthread_join(s->thread, NULL);
     return ended;
@@ -148,7 +110,7 @@ void sampler_free(struct sampler *s)
     if (!s)
         return;
     gpu_sample_fini(&s->sample);
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->cond);
+    pause_fini(&s->stop);
+    pause_fini(&s->end);
     free(s);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What scv-agent hears, line by line: "l" a list, "e" an event of the watch, "a" the answer
- * to a call (with its status first: "a409 {...}"), "s" a sample in the form of the file
- * source, "x" an XID, "w" the end of the watch, "t" time. Whatever comes: what it wants to
- * send is JSON and names no spec but at the creation, an Scv is created only for a Node that
- * was seen, no card is published twice, and it is never due in the past.
+ * What scv-agent hears, line by line: "l" a list, "e" an event of the watch, "a" the
+ * answer to a call (with its status first: "a409 {...}"), "s" a sample in the form of the
+ * file source, "x" an XID, "w" the end of the watch, "t" time. Whatever comes: what it
+ * wants to send is JSON and names no spec but at the creation, an Scv is created only for
+ * a Node that was seen, no card is published twice, and it is never due in the past.
  */
 
 #include "fuzz/fuzz.h"
@@ -161,9 +161,8 @@ static void on_line(struct world *w, struct span line)
         on_xid(w, rest);
         break;
     case 'w':
-        step(w, (struct machine_input){.type = MACHINE_WATCH_ENDED,
-                                       .run = w->run,
-                                       .retry_after_ms = -1});
+        step(w, (struct machine_input){
+                    .type = MACHINE_WATCH_ENDED, .run = w->run, .retry_after_ms = -1});
         break;
     default:
         if (span_i64(rest, &ms) && (ms < 1 || ms > 100000000))

@@ -95,6 +95,24 @@ int64_t kit_now_ms(void)
     return raw_now_ms();
 }
 
+double kit_now_exact_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+void kit_sort(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_size);
+}
+
 void kit_pause(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);

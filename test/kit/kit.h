@@ -45,6 +45,8 @@ void kit_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
         }                                                                                \
     } while (0)
 int64_t kit_now_ms(void);
+double kit_now_exact_ms(void); /* with fractions, for what is short */
+void kit_sort(double *values, size_t n);
 void kit_pause(void); /* a few milliseconds */
 
 /* Starts a program of this project in kit_dir with the options `first` and `more`; both
