@@ -56,6 +56,21 @@ void cluster_start(const char *program)
     script(ARGV("start", program, "--dir", cluster.dir));
 }
 
+char *cluster_log(const char *program)
+{
+    cleanup_free char *name = xasprintf("log/%s.log", program);
+    return temp_read(cluster.dir, name);
+}
+
+pid_t cluster_pid(const char *program)
+{
+    cleanup_free char *name = xasprintf("run/%s.pid", program);
+    cleanup_free char *text = temp_read(cluster.dir, name);
+    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    ck_assert_int_gt(pid, 0);
+    return pid;
+}
+
 /* Where the logs stay when a test fails: new. */
 static char *logs(void)
 {
@@ -292,28 +307,34 @@ static bool node_is_known(const char *name)
     return false;
 }
 
-void cluster_add_node(const char *name, const char *label, const char *value,
-                      const int *mib)
+void cluster_create_scv(const char *name, const int *mib)
 {
-    cleanup_buf struct buf list = {0}, amounts = {0};
-    int n = 0, units = 0;
-    for (; mib[n]; n++) {
-        units += mib[n] / 1024;
+    cleanup_buf struct buf list = {0};
+    int n = 0;
+    for (; mib[n]; n++)
         buf_printf(&list,
                    "%s{\"id\":%d,\"uuid\":\"GPU-%s-%d\",\"health\":\"Healthy\",\"model\":"
                    "\"Tesla T4\",\"totalMemory\":%d,\"freeMemory\":%d}",
                    n ? "," : "", n, name, n, mib[n], mib[n]);
-    }
-    buf_printf(&amounts,
-               "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","
-               "\"aliyun.com/gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"%d\"}",
-               units, n);
     cluster_create(SCVS,
                    "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
                    "\"metadata\":{\"name\":\"%s\"},\"spec\":{\"updateInterval\":1000},"
                    "\"status\":{\"cardNumber\":%d,\"cardList\":[%s],"
                    "\"updateTime\":\"2026-11-21T09:00:00Z\"}}",
                    name, n, list.p ? list.p : "");
+}
+
+void cluster_create_bare_node(const char *name, const char *label, const char *value,
+                              const int *mib)
+{
+    cleanup_buf struct buf amounts = {0};
+    int n = 0, units = 0;
+    for (; mib[n]; n++)
+        units += mib[n] / 1024;
+    buf_printf(&amounts,
+               "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","
+               "\"aliyun.com/gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"%d\"}",
+               units, n);
     cluster_create(
         "/api/v1/nodes",
         "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\","
@@ -322,13 +343,37 @@ void cluster_add_node(const char *name, const char *label, const char *value,
         "\"status\":{\"capacity\":%s,\"allocatable\":%s}}",
         name, name, label ? ",\"" : "", label ? label : "", label ? "\":\"" : "",
         label ? value : "", label ? "\"" : "", amounts.p, amounts.p);
+}
+
+void cluster_create_node(const char *name, const char *label, const char *value,
+                         const int *mib)
+{
+    cluster_create_scv(name, mib);
+    cluster_create_bare_node(name, label, value, mib);
+}
+
+void cluster_await_node(const char *name)
+{
     kit_wait(node_is_ready(name) && node_is_known(name));
+}
+
+void cluster_add_node(const char *name, const char *label, const char *value,
+                      const int *mib)
+{
+    cluster_create_node(name, label, value, mib);
+    cluster_await_node(name);
 }
 
 json_t *cluster_pod(const char *name)
 {
     cleanup_free char *path = xasprintf(PODS "/%s", name);
     return peer_json(&cluster.api, "GET", path, NULL);
+}
+
+bool cluster_bound(const char *name)
+{
+    cleanup_json json_t *pod = cluster_pod(name);
+    return *kit_str(pod, "spec.nodeName");
 }
 
 /* What kube-scheduler said of the pod. */
@@ -387,6 +432,12 @@ void cluster_wait_refused(const char *name, const char *text)
                       text, condition(pod));
         kit_pause();
     }
+}
+
+void cluster_measured(const char *what, int64_t ms)
+{
+    printf("measured: %s: %.1f s\n", what, (double)ms / 1000);
+    fflush(stdout);
 }
 
 void cluster_agrees(void)

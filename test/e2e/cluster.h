@@ -36,6 +36,10 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 void cluster_stop(const char *program, const char *signal);
 void cluster_start(const char *program);
 
+/* What a program has said until now, new; and its process. */
+char *cluster_log(const char *program);
+pid_t cluster_pid(const char *program);
+
 /* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
  * Returns what it said, new. */
 char *cluster_kubectl(const char *const *args);
@@ -49,11 +53,20 @@ void cluster_add_node(const char *name, const char *label, const char *value,
                       const int *mib);
 #define CARDS(...) ((const int[]){__VA_ARGS__, 0})
 
+/* The same in steps: its Scv, the Node without one, both; and the wait. */
+void cluster_create_scv(const char *name, const int *mib);
+void cluster_create_bare_node(const char *name, const char *label, const char *value,
+                              const int *mib);
+void cluster_create_node(const char *name, const char *label, const char *value,
+                         const int *mib);
+void cluster_await_node(const char *name);
+
 /* Creates an object from JSON of printf. */
 void cluster_create(const char *path, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* A pod of namespace default, new. */
 json_t *cluster_pod(const char *name);
+bool cluster_bound(const char *name); /* has it a node? */
 /* Waits until it is Running. */
 void cluster_wait_running(const char *name);
 /* Waits until kube-scheduler has written this text into the pod's condition and into an
@@ -61,5 +74,7 @@ void cluster_wait_running(const char *name);
 void cluster_wait_refused(const char *name, const char *text);
 /* Deletes all of them and waits until they are gone. */
 void cluster_delete_pods(void);
+/* Tells how long something took; scripts/run-tests shows it. */
+void cluster_measured(const char *what, int64_t ms);
 /* Annotations and inspect say the same within a second. */
 void cluster_agrees(void);
