@@ -26,7 +26,8 @@ enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_MS = 50 };
  *
  * e: 40 pods, 40 cards. Each of the 39 others keeps at most one card from a pod.
  */
-static const struct class {
+static const struct class
+{
     const char *name;
     int nodes;
     const int *mib;
@@ -154,6 +155,7 @@ struct creation {
     atomic_size_t next;
 };
 
+/* The API server may be away for a while. */
 static void create_pod(const struct wish *w)
 {
     const struct kind *k = w->kind;
@@ -161,14 +163,21 @@ static void create_pod(const struct wish *w)
     snprintf(amount, sizeof amount, "%d", k->whole ? k->cards : w->units);
     if (!k->whole && k->cards > 1)
         snprintf(count, sizeof count, ",\"aliyun.com/gpu-count\":\"%d\"", k->cards);
-    cluster_create(
-        PODS,
+    cleanup_free char *body = xasprintf(
         "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
         "\"labels\":{\"kind\":\"%s\",\"units\":\"%d\"%s}},\"spec\":{"
         "\"nodeSelector\":{\"class\":\"%s\"},\"containers\":[{\"name\":\"c\",\"image\":"
         "\"i\",\"resources\":{\"limits\":{\"%s\":\"%s\"}}}]}}",
         w->name, k->name, w->units, count, k->class,
         k->whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem", amount);
+    cleanup_buf struct buf reply = {0};
+    unsigned status;
+    int64_t end = kit_now_ms() + WAIT_MS;
+    while (status = peer_call(&cluster.api, "POST", PODS, body, &reply),
+           status != 201 && status != 409) {
+        ck_assert_msg(kit_now_ms() < end, "%s: %u %s", w->name, status, reply.p);
+        look_again();
+    }
 }
 
 static void create_some(void *ctx, size_t thread)
@@ -225,8 +234,7 @@ void burst_add_pods(void)
         bool in_turn = !k->units && !k->whole;
         for (int units = in_turn ? 1 : k->units; units <= (in_turn ? 5 : k->units);
              units++)
-            wish(c, k, units,
-                 k->pods / (in_turn ? 5 : 1) - count(pods, k, units, false));
+            wish(c, k, units, k->pods / (in_turn ? 5 : 1) - count(pods, k, units, false));
     }
     shuffle(c);
     kit_threads(CREATORS, create_some, c);
@@ -234,8 +242,15 @@ void burst_add_pods(void)
 
 size_t burst_bound(void)
 {
-    cleanup_json json_t *pods = pods_where("spec.nodeName%21%3D");
-    return json_array_size(pods);
+    cleanup_buf struct buf reply = {0};
+    int64_t end = kit_now_ms() + WAIT_MS;
+    while (peer_call(&cluster.api, "GET", PODS "?fieldSelector=spec.nodeName%21%3D", NULL,
+                     &reply) != 200) {
+        ck_assert_msg(kit_now_ms() < end, "the API server: %s", reply.p);
+        look_again();
+    }
+    cleanup_json json_t *pods = json_loadb(reply.p, reply.n, 0, NULL);
+    return json_array_size(kit_at(pods, "items"));
 }
 
 int64_t burst_wait_bound(size_t n)
@@ -280,8 +295,8 @@ static void check_bound(const json_t *pod, const struct kind *k)
     for (const char *p = cards; *p; p++)
         n += *p == ',';
     ck_assert_msg(*cards && n == k->cards, "%s has card %s", name, cards);
-    ck_assert_msg(strncmp(kit_str(pod, "spec.nodeName"), k->class, 1) == 0,
-                  "%s is on %s", name, kit_str(pod, "spec.nodeName"));
+    ck_assert_msg(strncmp(kit_str(pod, "spec.nodeName"), k->class, 1) == 0, "%s is on %s",
+                  name, kit_str(pod, "spec.nodeName"));
     int got = atoi(annotation(pod, "ALIYUN_COM_GPU_MEM_POD"));
     int want = k->whole ? k->cards * (class_of(k->class)->mib[0] / 1024)
                         : atoi(label(pod, "units"));
@@ -330,7 +345,7 @@ void burst_check(void)
     }
     cluster_agrees();
     for (int64_t end = kit_now_ms() + PROGRAM_WAIT_MS; !all_say_why(&other); look_again())
-        ck_assert_msg(kit_now_ms() < end, "%s waits: %s",
-                      kit_str(other, "metadata.name"), condition(other));
+        ck_assert_msg(kit_now_ms() < end, "%s waits: %s", kit_str(other, "metadata.name"),
+                      condition(other));
     json_decref((json_t *)other);
 }

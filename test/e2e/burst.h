@@ -26,7 +26,9 @@ void burst_add_nodes(void);
 void burst_add_pods(void);
 /* Waits until so many have a node. Returns how long that took, in ms. */
 int64_t burst_wait_bound(size_t n);
-size_t burst_bound(void); /* how many have a node now */
+/* How many have a node now. This, the wait and the creation go on when the API server is
+ * away for a while. */
+size_t burst_bound(void);
 /* All that fit are bound, the others wait and kube-scheduler says why, no card is
  * promised more than it has, and inspect says the same. */
 void burst_check(void);

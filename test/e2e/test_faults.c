@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/burst.h"
+#include "e2e/cluster.h"
+#include "e2e/expect.h"
+
+/*
+ * Programs that end, watches that miss what happened, credentials that are refused, and
+ * others who bind. After each, inspect says what the annotations say, and pods are bound.
+ */
+
+#define PODS     "/api/v1/namespaces/default/pods"
+#define SYSTEM   "/api/v1/namespaces/kube-system"
+#define ACCOUNT  "gpushare-schd-extender"
+#define EXTENDER "gpushare-extender"
+
+static void delete_now(const char *path)
+{
+    cleanup_free char *now = xasprintf("%s?gracePeriodSeconds=0", path);
+    json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
+}
+
+static bool extender_says(const char *text)
+{
+    cleanup_free char *log = cluster_log(EXTENDER);
+    return strstr(log, text) != NULL;
+}
+
+/* Further members of metadata and spec, each with a comma in front, or "". */
+static void create_pod(const char *name, int units, const char *metadata,
+                       const char *spec)
+{
+    cluster_create(PODS,
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\""
+                   "%s},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+                   "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]%s}}",
+                   name, metadata, units, spec);
+}
+
+#define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
+
+/* Does the extender know all pods that wait, and no others? */
+static bool knows_who_waits(void)
+{
+    cleanup_json json_t *j =
+        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    cleanup_json json_t *pods = cluster_items(PODS "?fieldSelector=spec.nodeName%3D");
+    json_t *waiting = kit_at(j, "waiting"), *pod, *w;
+    size_t i, k, found = 0;
+    json_array_foreach(pods, i, pod) json_array_foreach(waiting, k, w) found +=
+        strcmp(kit_str(pod, "metadata.uid"), kit_str(w, "uid")) == 0;
+    return found == json_array_size(pods) && found == json_array_size(waiting);
+}
+
+/* At rest; and a pod is bound as always. */
+static void settle(void)
+{
+    cluster_agrees();
+    kit_wait(knows_who_waits());
+    cluster_delete_pods();
+    cluster_agrees();
+}
+
+static void settle_and_bind(void)
+{
+    int64_t begun = expect_now_ns();
+    cluster_agrees();
+    kit_wait(knows_who_waits());
+    create_pod("afterwards", 1, "", "");
+    expect_placed("afterwards", begun);
+    settle();
+}
+
+/* -- programs that end while 300 pods come -- */
+
+struct burst {
+    void (*trouble)(void);
+    int64_t begun;
+};
+
+static void add_pods_or_trouble(void *ctx, size_t i)
+{
+    struct burst *b = ctx;
+    if (i == 0)
+        burst_add_pods();
+    else
+        b->trouble();
+}
+
+static void burst_with(void (*trouble)(void), const char *what)
+{
+    struct burst b = {trouble, kit_now_ms()};
+    burst_add_nodes();
+    b.begun = kit_now_ms();
+    kit_threads(2, add_pods_or_trouble, &b);
+    burst_wait_bound(BURST_FIT);
+    cluster_measured(what, kit_now_ms() - b.begun);
+    burst_check();
+    settle();
+}
+
+static void kill_at(size_t bound, const char *program)
+{
+    while (burst_bound() < bound)
+        kit_pause();
+    cluster_stop(program, "KILL");
+    cluster_start(program);
+}
+
+static void kill_the_extender(void)
+{
+    kill_at(60, EXTENDER);
+    kill_at(180, EXTENDER);
+}
+
+START_TEST(an_extender_that_is_killed_in_a_burst)
+{
+    burst_with(kill_the_extender, "280 pods, and the extender is killed twice");
+}
+
+static void kill_the_api_server(void)
+{
+    kill_at(60, "kube-apiserver");
+    kill_at(180, "kube-apiserver");
+}
+
+START_TEST(an_api_server_that_is_killed_in_a_burst)
+{
+    burst_with(kill_the_api_server, "280 pods, and kube-apiserver is killed twice");
+}
+
+/* -- a watch that missed what was compacted -- */
+
+/* A program of the control plane, or etcdctl. Returns what it said, new. */
+static char *etcdctl(const char *const *args)
+{
+    const char *argv[24] = {"sh", "-c",
+                            "PATH=$PATH:${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd/usr/"
+                            "bin; cd \"$0\" && exec etcdctl --cacert pki/etcd-ca.crt "
+                            "--cert pki/etcd-client.crt --key pki/etcd-client.key "
+                            "--endpoints https://127.0.0.1:$(head -1 run/etcd.port) \"$@\"",
+                            cluster.dir};
+    struct program p;
+    for (size_t n = 4; *args; n++, args++)
+        argv[n] = *args;
+    setenv("ETCDCTL_API", "3", 1);
+    program_start(&p, getenv("HOME"), argv);
+    ck_assert_msg(program_wait(&p) == 0, "etcdctl: %s", program_said(&p));
+    char *said = xstrdup(program_said(&p));
+    program_fini(&p);
+    return said;
+}
+
+static void compact(void)
+{
+    char revision[32];
+    cleanup_free char *status = etcdctl(ARGV("endpoint", "status", "-w", "json"));
+    cleanup_json json_t *j = json_loads(status, 0, NULL);
+    json_t *header = kit_at(json_array_get(j, 0), "Status.header.revision");
+    snprintf(revision, sizeof revision, "%lld", (long long)json_integer_value(header));
+    cleanup_free char *done = etcdctl(ARGV("compact", revision, "--physical"));
+    ck_assert_says(done, "compacted revision");
+}
+
+/* More than any buffer between the API server and a client holds. */
+static void create_many(void)
+{
+    enum { MANY = 100, BYTES = 100000 };
+    cleanup_free char *bytes = xcalloc(1, BYTES + 1);
+    memset(bytes, 'x', BYTES);
+    cleanup_free char *note = xasprintf(",\"annotations\":{\"large\":\"%s\"}", bytes);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "many-%d", i);
+        create_pod(name, 1, note, SCHEDULER("nobody"));
+    }
+    for (int i = 0; i < MANY; i += 2) {
+        cleanup_free char *path = xasprintf(PODS "/many-%d", i);
+        delete_now(path);
+    }
+}
+
+START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
+    cluster_add_node("n2", NULL, NULL, CARDS(16384));
+    create_pod("stays", 4, "", "");
+    cluster_wait_running("stays");
+    create_pod("goes", 5, "", "");
+    cluster_wait_running("goes");
+    kill(cluster_pid(EXTENDER), SIGSTOP);
+    create_many();
+    delete_now(PODS "/goes");
+    delete_now("/apis/core.run-linux.com/v1/scvs/n2");
+    cluster_create_scv("n2", CARDS(8192));
+    create_pod("by-hand", 3, "", ",\"nodeName\":\"n2\"");
+    compact();
+    cluster_stop("kube-apiserver", "KILL");
+    cluster_start("kube-apiserver");
+    kit_wait(peer_status(&cluster.api, "/readyz") == 200);
+    kill(cluster_pid(EXTENDER), SIGCONT);
+    int64_t begun = kit_now_ms();
+    kit_wait(extender_says("watch of pods: "));
+    kit_wait(knows_who_waits());
+    cluster_measured("until a watch that stood still has caught up",
+                     kit_now_ms() - begun);
+    ck_assert(extender_says("too old resource version"));
+    cluster_agrees();
+    cleanup_json json_t *n2 = extender_inspect(&cluster.extender, "n2");
+    ck_assert_int_eq(json_integer_value(kit_at(n2, "totalGPU")), 8);
+    ck_assert_int_eq(json_integer_value(kit_at(n2, "usedGPU")), 3);
+    settle_and_bind();
+}
+
+/* -- tokens -- */
+
+#define TOKEN_FILE "extender.token"
+
+/* A new token of the extender's account; `bound`: a further member of spec, or "". New. */
+static char *new_token(const char *bound)
+{
+    cleanup_free char *body =
+        xasprintf("{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":"
+                  "\"TokenRequest\",\"spec\":{\"expirationSeconds\":3600%s}}",
+                  bound);
+    cleanup_json json_t *j = peer_json(
+        &cluster.api, "POST", SYSTEM "/serviceaccounts/" ACCOUNT "/token", body);
+    return xstrdup(kit_str(j, "status.token"));
+}
+
+/* What the API server answers to who shows this token. */
+static unsigned status_with(const char *token)
+{
+    struct peer peer;
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *bearer = xasprintf("Bearer %s", token);
+    peer_init_tls(&peer, cluster.api.port, ca);
+    peer.authorization = bearer;
+    unsigned status = peer_status(&peer, "/api/v1/nodes");
+    peer_fini(&peer);
+    return status;
+}
+
+START_TEST(a_token_that_is_revoked)
+{
+    cleanup_buf struct buf why = {0};
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    create_pod("before", 2, "", "");
+    cluster_wait_running("before");
+    delete_now(SYSTEM "/serviceaccounts/" ACCOUNT);
+    int64_t begun = kit_now_ms();
+    kit_wait(extender_says("of the lease failed: HTTP 401: Unauthorized"));
+    cluster_measured("from the end of the account to a clear word about it",
+                     kit_now_ms() - begun);
+    /* What it knows is still true for a while; but it may not bind. */
+    create_pod("waits", 2, "", "");
+    cluster_wait_refused("waits", "HTTP 401: Unauthorized");
+    ck_assert_int_eq(extender_filter(&cluster.extender, 14, "n1", &why), FITS);
+    ck_assert_int_eq(extender_filter(&cluster.extender, 15, "n1", &why), NOT_NOW);
+    ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
+    /* An account of that name is another account: the token stays refused. */
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
+    cleanup_free char *old = temp_read(cluster.dir, TOKEN_FILE);
+    old[strcspn(old, "\n")] = '\0';
+    ck_assert_uint_eq(status_with(old), 401);
+    cleanup_free char *token = new_token("");
+    begun = kit_now_ms();
+    temp_write(cluster.dir, TOKEN_FILE, token);
+    cluster_wait_running("waits");
+    cluster_measured("from a new token to a pod that runs", kit_now_ms() - begun);
+    settle_and_bind();
+}
+
+/* The old token ends with a Secret that it is bound to. */
+START_TEST(a_token_that_is_rotated)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_create(SYSTEM "/secrets", "{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
+                                      "\"metadata\":{\"name\":\"rotated\"}}");
+    cleanup_free char *first =
+        new_token(",\"boundObjectRef\":{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
+                  "\"name\":\"rotated\"}");
+    cluster_stop(EXTENDER, "TERM");
+    temp_write(cluster.dir, TOKEN_FILE, first);
+    cluster_start(EXTENDER);
+    kit_wait(extender_ready(&cluster.extender));
+    cleanup_free char *before = cluster_log(EXTENDER);
+    cleanup_free char *second = new_token("");
+    temp_write(cluster.dir, TOKEN_FILE, second);
+    ck_assert_uint_eq(status_with(first), 200);
+    delete_now(SYSTEM "/secrets/rotated");
+    int i = 0;
+    for (int64_t end = 0; !end || kit_now_ms() < end; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "p%d", i);
+        create_pod(name, 1, "", "");
+        cluster_wait_running(name);
+        if (!end && status_with(first) == 401)
+            end = kit_now_ms() + 5000; /* as long as a lease */
+        if (i % 8 == 7)
+            cluster_delete_pods();
+    }
+    cleanup_free char *after = cluster_log(EXTENDER);
+    ck_assert_ptr_null(strstr(after + strlen(before), "no longer"));
+    ck_assert_ptr_null(strstr(after + strlen(before), "Unauthorized"));
+    settle_and_bind();
+}
+
+/* -- pods that go between filter and bind -- */
+
+/* By hand. "": bound; otherwise why not. New. */
+static char *bind_by_hand(const char *name, const char *uid, const char *node)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *body =
+        xasprintf("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
+                  "\"Node\":\"%s\"}",
+                  name, uid, node);
+    unsigned status = peer_call(&cluster.extender.verbs, "POST",
+                                "/gpushare-scheduler/bind", body, &reply);
+    ck_assert_msg(status == 200, "bind: %u %s", status, reply.p);
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    return xstrdup(kit_str(j, "Error"));
+}
+
+START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cleanup_json json_t *old = cluster_pod("pod");
+    kit_wait(knows_who_waits());
+    delete_now(PODS "/pod");
+    cleanup_free char *gone = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
+    ck_assert_msg(strstr(gone, "not found") || strstr(gone, "no such pod") ||
+                      strstr(gone, "the pod is gone"),
+                  "%s", gone);
+    cluster_agrees();
+    create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cleanup_json json_t *new = cluster_pod("pod");
+    cleanup_free char *other = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
+    ck_assert_says(other, "the pod is gone; one of the same name has another UID");
+    ck_assert(!cluster_bound("pod"));
+    cluster_agrees();
+    cleanup_free char *bound = bind_by_hand("pod", kit_str(new, "metadata.uid"), "n1");
+    ck_assert_str_eq(bound, "");
+    expect_placed("pod", 0);
+    settle_and_bind();
+}
+
+enum { RACES = 40, RUNNERS = 8 };
+
+struct race {
+    const char *uid[RACES];
+    atomic_int bound, gone;
+};
+
+/* Half of the runners bind, half delete. */
+static void run_race(void *ctx, size_t runner)
+{
+    struct race *r = ctx;
+    for (size_t i = runner / 2; i < RACES; i += RUNNERS / 2) {
+        char name[16];
+        snprintf(name, sizeof name, "race-%zu", i);
+        if (runner % 2) {
+            cleanup_free char *path = xasprintf(PODS "/%s", name);
+            delete_now(path);
+        } else {
+            cleanup_free char *why = bind_by_hand(name, r->uid[i], "n1");
+            atomic_fetch_add(*why ? &r->gone : &r->bound, 1);
+        }
+    }
+}
+
+START_TEST(deletions_that_race_with_binds)
+{
+    struct race r = {0};
+    cleanup_json json_t *pods = json_array();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384, 16384));
+    for (int i = 0; i < RACES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "race-%d", i);
+        create_pod(name, 1, "", SCHEDULER("nobody"));
+        json_array_append_new(pods, cluster_pod(name));
+        r.uid[i] = kit_str(json_array_get(pods, (size_t)i), "metadata.uid");
+    }
+    kit_wait(knows_who_waits());
+    kit_threads(RUNNERS, run_race, &r);
+    printf("%d bound, %d gone before\n", r.bound, r.gone);
+    ck_assert_int_eq(r.bound + r.gone, RACES);
+    settle_and_bind();
+}
+
+/* -- others who bind -- */
+
+/* Asks the extender itself: kube-scheduler adds up what nodes have, too. */
+static void check_room(const char *node, int most)
+{
+    cleanup_buf struct buf why = {0};
+    ck_assert_msg(extender_filter(&cluster.extender, most, node, &why) == FITS, "%s",
+                  why.p);
+    ck_assert_int_eq(extender_filter(&cluster.extender, most + 1, node, &why), NOT_NOW);
+}
+
+static bool is_unplaced(const char *node, const char *pod)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    json_t *first = json_array_get(kit_at(j, "unplaced"), 0);
+    return strcmp(kit_str(first, "name"), pod) == 0;
+}
+
+static json_int_t used(const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    return json_integer_value(kit_at(j, "usedGPU"));
+}
+
+/* Pods that somebody else has put onto a node with one card and a node with two. */
+static void check_foreign(void)
+{
+    cluster_wait_running("on-one");
+    cluster_wait_running("on-two");
+    kit_wait(used("one") == 6 && is_unplaced("two", "on-two"));
+    check_room("one", 10); /* it counts where there is one card to be on */
+    check_room("two", 16);
+    cluster_agrees();
+    delete_now(PODS "/on-one");
+    delete_now(PODS "/on-two");
+    kit_wait(used("one") == 0 && !is_unplaced("two", "on-two"));
+    check_room("one", 16);
+    settle_and_bind();
+}
+
+static void add_nodes_of_one_and_two(void)
+{
+    cluster_add_node("one", NULL, NULL, CARDS(16384));
+    cluster_add_node("two", NULL, NULL, CARDS(16384, 16384));
+}
+
+#define ON(node) ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
+
+START_TEST(a_second_scheduler_that_knows_no_extender)
+{
+    struct program p;
+    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
+    cleanup_free char *path =
+        xasprintf("%.*s/kube-scheduler", (int)strcspn(programs, "\n"), programs);
+    cleanup_free char *config = xasprintf(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "clientConnection: {kubeconfig: '%s/scheduler.kubeconfig'}\n"
+        "leaderElection: {leaderElect: false}\nprofiles: [{schedulerName: second}]\n",
+        cluster.dir);
+    temp_write(kit_dir, "second.yaml", config);
+    add_nodes_of_one_and_two();
+    program_start(&p, kit_dir,
+                  ARGV(path, "--config", "second.yaml", "--secure-port", "0"));
+    create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
+    create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
+    check_foreign();
+    program_kill(&p);
+}
+
+START_TEST(a_pod_with_nodename_set_by_hand)
+{
+    add_nodes_of_one_and_two();
+    create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
+    create_pod("on-two", 6, "", ",\"nodeName\":\"two\"");
+    check_foreign();
+}
+
+/* As somebody does who copies a pod that ran. */
+START_TEST(a_pod_with_nodename_and_annotations_of_another)
+{
+    add_nodes_of_one_and_two();
+    create_pod("copy", 6,
+               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
+               "\"ALIYUN_COM_GPU_MEM_POD\":\"6\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\","
+               "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
+               "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
+               ",\"nodeName\":\"two\"");
+    cluster_wait_running("copy");
+    kit_wait(used("two") == 6);
+    int64_t begun = expect_now_ns();
+    create_pod("beside", 10, "", ON("two"));
+    expect_placed("beside", begun);
+    expect_on("beside", "two", "1");
+    settle_and_bind();
+}
+
+CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
+             an_api_server_that_is_killed_in_a_burst,
+             a_watch_that_stood_still_while_its_history_was_compacted,
+             a_token_that_is_revoked, a_token_that_is_rotated,
+             a_pod_that_is_deleted_between_filter_and_bind,
+             deletions_that_race_with_binds, a_second_scheduler_that_knows_no_extender,
+             a_pod_with_nodename_set_by_hand,
+             a_pod_with_nodename_and_annotations_of_another)
