@@ -174,6 +174,13 @@ static void note_waiting(struct step *s)
              s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
 }
 
+/* It is ours, or somebody else's. (That it can be read says nothing of writing it.) */
+static void went_well(struct lock *lock)
+{
+    lock->noted = ERR_NONE;
+    keep_trouble(&lock->trouble, NULL);
+}
+
 /* The Lease was looked at: take it if it is free, otherwise look again. */
 static void decide(struct step *s)
 {
@@ -186,6 +193,7 @@ static void decide(struct step *s)
         return;
     }
     lock->settled = true;
+    went_well(lock);
     note_waiting(s);
     lock->due_ms = s->now.mono_ms + RETRY_MS;
     if (free_at(lock) < lock->due_ms)
@@ -198,6 +206,7 @@ static void note_failure(struct step *s, const char *what)
 {
     struct lock *lock = &s->core->lock;
     const struct err *err = s->in->err;
+    keep_trouble(&lock->trouble, err);
     if (lock->noted == err->code && s->now.mono_ms < lock->noted_ms + NOTE_AGAIN_MS)
         return;
     lock->noted = err->code;
@@ -214,7 +223,6 @@ static void got(struct step *s)
         lock->known = false;
         lock->absent = true;
     } else if (code == ERR_NONE) {
-        lock->noted = ERR_NONE;
         observe(s, in->lease);
     } else {
         lock->settled = true;
@@ -273,7 +281,7 @@ static void write_answered(struct step *s)
             note_failure(s, "write");
         return;
     }
-    lock->noted = ERR_NONE;
+    went_well(lock);
     observe(s, in->lease);
     if (!holds(s->core)) {
         lock->due_ms = s->now.mono_ms + RETRY_MS;
