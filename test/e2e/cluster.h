@@ -20,8 +20,9 @@ struct cluster {
 };
 extern struct cluster cluster;
 
-/* Runs the tests; `up` are further options of `scripts/cluster up`, ending with NULL.
- * Each test begins with every program running, and no pods, nodes and Scvs. */
+/* Runs the tests (those whose name has E2E_TEST in it, if that is set); `up` are further
+ * options of `scripts/cluster up`, ending with NULL. Each test begins with every program
+ * running, and no pods, nodes and Scvs. */
 int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
                 const char *const *up);
 #define CLUSTER_MAIN(name, seconds, up, ...)                                             \
