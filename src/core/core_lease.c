@@ -127,11 +127,20 @@ static void see_uid(struct step *s, const struct lease *lease)
     set(&lock->uid, lease->meta.uid);
 }
 
+/* It was written, by us or by somebody else. (That it can be read is not enough.) */
+static void went_well(struct lock *lock)
+{
+    lock->noted = ERR_NONE;
+    keep_trouble(&lock->trouble, NULL);
+}
+
 /* Takes over what the Lease looks like now. */
 static void observe(struct step *s, const struct lease *lease)
 {
     struct lock *lock = &s->core->lock;
     see_uid(s, lease);
+    if (!span_eq(buf_span(&lock->version), lease->meta.version))
+        went_well(lock);
     if (!lock->known || !span_eq(buf_span(&lock->version), lease->meta.version)) {
         lock->observed_ms = s->now.mono_ms;
         lock->duration_s = lease->duration_s;
@@ -174,13 +183,6 @@ static void note_waiting(struct step *s)
              s->core->lease_namespace, s->core->lease_name, SPAN_ARG(holder));
 }
 
-/* It is ours, or somebody else's. (That it can be read says nothing of writing it.) */
-static void went_well(struct lock *lock)
-{
-    lock->noted = ERR_NONE;
-    keep_trouble(&lock->trouble, NULL);
-}
-
 /* The Lease was looked at: take it if it is free, otherwise look again. */
 static void decide(struct step *s)
 {
@@ -193,7 +195,6 @@ static void decide(struct step *s)
         return;
     }
     lock->settled = true;
-    went_well(lock);
     note_waiting(s);
     lock->due_ms = s->now.mono_ms + RETRY_MS;
     if (free_at(lock) < lock->due_ms)

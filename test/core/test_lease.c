@@ -94,25 +94,31 @@ START_TEST(a_failure_that_lasts_is_told_once_a_minute)
 END_TEST
 
 /* It may be read but not written: that is said to who wants to bind, and told once. */
-START_TEST(who_cannot_write_the_lease_says_why)
+static void cannot_write(const char *holder, size_t notes)
 {
     struct err err = {0};
     start();
-    for (int i = 0; i < 100; i++, rig_tick(&r, 100)) {
+    for (int i = 0; i < 200; i++, rig_tick(&r, 100)) {
         if (rig_count(&r, CORE_CALL_LEASE_GET))
-            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "1");
+            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holder, "1");
         if (rig_count(&r, CORE_CALL_LEASE_WRITE))
             rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_FORBIDDEN);
-        if (i == 10)
+        if (i == 60)
             lists_end();
-        if (i < 10)
+        if (i < 60)
             continue;
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
         ck_assert_str_eq(
             err.msg, "the lease kube-system/gpushare-extender cannot be had: forbidden");
     }
-    ck_assert_uint_eq(rig_count(&r, CORE_NOTE), 1);
+    ck_assert_uint_eq(rig_count(&r, CORE_NOTE), notes);
     rig_free(&r);
+}
+
+START_TEST(who_cannot_write_the_lease_says_why)
+{
+    cannot_write("", 1);
+    cannot_write("one-that-is-gone", 2); /* it is waited for at first */
 }
 END_TEST
 
