@@ -53,9 +53,9 @@ static const struct kind {
     /* kube-scheduler counts these itself */
     {"c-whole", "c", 24, 20, 0, 2, true, "Insufficient aliyun.com/gpu-count"},
     {"d-mixed", "d", 120, 120, 0, 1, false, ""},
-    {"d-large", "d", 4, 0, 23, 1, false, "the largest card has 22919 MiB"},
     {"e-small", "e", 24, 24, 2, 1, false, ""},
     {"e-whole", "e", 16, 16, 0, 1, true, ""},
+    {"e-large", "e", 4, 0, 17, 1, false, "the largest card has 16384 MiB"},
 };
 
 static const char *label(const json_t *pod, const char *key)

@@ -13,9 +13,9 @@
  *     b      10     4 of 16 GiB           44    12 GiB over 2 cards         40
  *     c      10     4 of 22919 MiB        24    2 whole cards               20
  *     d      10     15, 11 and 22 GiB     120   1 to 5 GiB                  all
- *                                         4     23 GiB on one card          none
  *     e      5      8 of 16 GiB           24    2 GiB                       all
  *                                         16    1 whole card                all
+ *                                         4     17 GiB on one card          none
  */
 
 enum { BURST_NODES = 50, BURST_PODS = 300, BURST_FIT = 280 };

@@ -143,7 +143,8 @@ static bool holds_the_lease(void)
 /* What has to stand somewhere: "cannot list resource "pods"". New. */
 static char *lack_of(const struct right *r, const char *quote)
 {
-    return xasprintf("cannot %s resource %s%s%s", r->verb_name, quote, r->resource, quote);
+    return xasprintf("cannot %s resource %s%s%s", r->verb_name, quote, r->resource,
+                     quote);
 }
 
 static void provoke(const struct right *r)
@@ -252,7 +253,8 @@ static void without_each(const char *role)
             }
         }
     }
-    cluster_measured("longest time from a right's return until all is as before", longest);
+    cluster_measured("longest time from a right's return until all is as before",
+                     longest);
 }
 
 static void begin(void)
