@@ -10,7 +10,7 @@
 
 enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_MS = 50 };
 
-#define PODS  "/api/v1/namespaces/default/pods"
+#define PODS  CLUSTER_PODS
 #define NODES "/api/v1/nodes"
 #define SCVS  "/apis/core.run-linux.com/v1/scvs"
 
@@ -107,10 +107,10 @@ static const struct class *class_of(const char *node)
     return NULL;
 }
 
-static void delete_now(const char *collection, const char *name)
+static void delete_one(const char *collection, const char *name)
 {
-    cleanup_free char *path = xasprintf("%s/%s?gracePeriodSeconds=0", collection, name);
-    json_decref(peer_json(&cluster.api, "DELETE", path, NULL));
+    cleanup_free char *path = xasprintf("%s/%s", collection, name);
+    cluster_delete(path);
 }
 
 /* The items that the selector names: new. */
@@ -125,11 +125,11 @@ size_t burst_remove_node(const char *name, bool with_scv)
     cleanup_free char *here = xasprintf("spec.nodeName%%3D%s", name);
     size_t i;
     json_t *pod;
-    delete_now(NODES, name);
+    delete_one(NODES, name);
     if (with_scv)
-        delete_now(SCVS, name);
+        delete_one(SCVS, name);
     cleanup_json json_t *pods = pods_where(here);
-    json_array_foreach(pods, i, pod) delete_now(PODS, kit_str(pod, "metadata.name"));
+    json_array_foreach(pods, i, pod) delete_one(PODS, kit_str(pod, "metadata.name"));
     return json_array_size(pods);
 }
 
@@ -268,7 +268,7 @@ size_t burst_delete_pods(size_t every)
     cleanup_json json_t *pods = pods_where("spec.nodeName%21%3D");
     size_t n = 0;
     for (size_t i = 0; i < json_array_size(pods); i += every, n++)
-        delete_now(PODS, kit_str(json_array_get(pods, i), "metadata.name"));
+        delete_one(PODS, kit_str(json_array_get(pods, i), "metadata.name"));
     return n;
 }
 

@@ -37,9 +37,10 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 void cluster_stop(const char *program, const char *signal);
 void cluster_start(const char *program);
 
-/* What a program has said until now, new; and its process. */
-char *cluster_log(const char *program);
 pid_t cluster_pid(const char *program);
+/* What the extender says from cluster_listen on: how often this text? */
+void cluster_listen(void);
+size_t cluster_heard(const char *text);
 
 /* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
  * Returns what it said, new. */
@@ -65,6 +66,15 @@ void cluster_await_node(const char *name);
 /* Creates an object from JSON of printf. */
 void cluster_create(const char *path, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Deletes it at once. */
+void cluster_delete(const char *path);
+/* Creates a pod of one container that asks for so many units; further members of metadata
+ * and spec, each with a comma in front, or "". */
+void cluster_create_pod(const char *name, int units, const char *metadata,
+                        const char *spec);
+#define CLUSTER_PODS    "/api/v1/namespaces/default/pods"
+#define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
+#define ON(node)        ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
 /* A pod of namespace default, new. */
 json_t *cluster_pod(const char *name);
 bool cluster_bound(const char *name); /* has it a node? */
@@ -79,3 +89,11 @@ void cluster_delete_pods(void);
 void cluster_measured(const char *what, int64_t ms);
 /* Annotations and inspect say the same within a second. */
 void cluster_agrees(void);
+/* Does the extender know all pods that wait, and no others? */
+bool cluster_knows_who_waits(void);
+/* Does the extender give out so many units on one card of the node, and no more? (It is
+ * asked itself, because kube-scheduler counts what nodes have, too.) */
+void cluster_check_room(const char *node, int units);
+/* All is at rest; one more pod gets what it has to get; and when all pods are gone,
+ * nothing is promised any more. */
+void cluster_settle(void);

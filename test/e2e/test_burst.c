@@ -70,16 +70,6 @@ START_TEST(nodes_leave_and_come_back)
 
 /* -- cards -- */
 
-static void create_pod(const char *name, int units)
-{
-    cluster_create(
-        "/api/v1/namespaces/default/pods",
-        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\"},\"spec\":"
-        "{\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
-        "\"aliyun.com/gpu-mem\":\"%d\"}}}]}}",
-        name, units);
-}
-
 /* The pod has waited; what it waited for happened at `begun`. */
 static void check_soon(const char *name, int64_t begun, const char *what)
 {
@@ -110,7 +100,7 @@ START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
     const int *cards = CARDS(16384, 16384);
     cluster_add_node("n1", NULL, NULL, cards);
     set_health("n1", cards, "Unhealthy");
-    create_pod("waits", 8);
+    cluster_create_pod("waits", 8, "", "");
     cluster_wait_refused("waits", "no card is healthy");
     cluster_agrees();
     int64_t begun_ns = expect_now_ns(), begun = kit_now_ms();
@@ -128,8 +118,8 @@ START_TEST(a_card_that_no_configmap_takes_out_any_more_is_used_within_seconds)
                    "\"unhealthy-gpu-n1\",\"labels\":{\"test\":\"\"}},\"data\":{\"gpus\":"
                    "\"0,1\"}}");
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
-    create_pod("first", 8);
-    create_pod("second", 16);
+    cluster_create_pod("first", 8, "", "");
+    cluster_create_pod("second", 16, "", "");
     cluster_wait_refused("first", "no card is healthy");
     cluster_wait_refused("second", "no card is healthy");
     int64_t begun = kit_now_ms();
@@ -160,13 +150,13 @@ START_TEST(an_scv_that_is_deleted_by_hand)
     static const char leases[] =
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases";
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
-    create_pod("before", 10);
+    cluster_create_pod("before", 10, "", "");
     cluster_wait_running("before");
     cluster_create(leases, "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":"
                            "\"Lease\",\"metadata\":{\"name\":\"n1\"},\"spec\":{}}");
     json_decref(peer_json(&cluster.api, "DELETE", SCVS "/n1", NULL));
     kit_wait(knows_from("n1", "none"));
-    create_pod("waits", 6);
+    cluster_create_pod("waits", 6, "", "");
     cluster_wait_refused("waits", "its Scv object is missing");
     int64_t begun_ns = expect_now_ns(), begun = kit_now_ms();
     cluster_create_scv("n1", CARDS(16384, 16384));
@@ -179,7 +169,7 @@ START_TEST(an_scv_that_is_deleted_by_hand)
     json_decref(peer_json(&cluster.api, "DELETE", lease, NULL));
     json_decref(peer_json(&cluster.api, "DELETE", SCVS "/n1", NULL));
     kit_wait(knows_from("n1", "capacity"));
-    create_pod("by-capacity", 7);
+    cluster_create_pod("by-capacity", 7, "", "");
     cluster_wait_running("by-capacity");
     expect_on("by-capacity", "n1", "1");
     cluster_create_scv("n1", CARDS(16384, 16384));

@@ -10,73 +10,12 @@
 #include "e2e/expect.h"
 
 /*
- * Programs that end, watches that miss what happened, credentials that are refused, and
- * others who bind. After each, inspect says what the annotations say, and pods are bound.
+ * Programs that end, watches that miss what happened, pods that go, and others who bind.
+ * After each, inspect says what the annotations say, and pods are bound.
  */
 
-#define PODS     "/api/v1/namespaces/default/pods"
-#define SYSTEM   "/api/v1/namespaces/kube-system"
-#define ACCOUNT  "gpushare-schd-extender"
+#define PODS     CLUSTER_PODS
 #define EXTENDER "gpushare-extender"
-
-static void delete_now(const char *path)
-{
-    cleanup_free char *now = xasprintf("%s?gracePeriodSeconds=0", path);
-    json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
-}
-
-/* What it has said from now on is what counts. */
-static size_t heard;
-
-static void listen_to_extender(void)
-{
-    cleanup_free char *log = cluster_log(EXTENDER);
-    heard = strlen(log);
-}
-
-static bool extender_says(const char *text)
-{
-    cleanup_free char *log = cluster_log(EXTENDER);
-    return strstr(log + heard, text) != NULL;
-}
-
-/* Further members of metadata and spec, each with a comma in front, or "". */
-static void create_pod(const char *name, int units, const char *metadata,
-                       const char *spec)
-{
-    cluster_create(PODS,
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\""
-                   "%s},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":\"i\","
-                   "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]%s}}",
-                   name, metadata, units, spec);
-}
-
-#define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
-
-#define ON(node) ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
-
-/* Does the extender know all pods that wait, and no others? */
-static bool knows_who_waits(void)
-{
-    cleanup_json json_t *j =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    cleanup_json json_t *pods = cluster_items(PODS "?fieldSelector=spec.nodeName%3D");
-    json_t *waiting = kit_at(j, "waiting"), *pod, *w;
-    size_t i, k, found = 0;
-    json_array_foreach(pods, i, pod) json_array_foreach(waiting, k, w) found +=
-        strcmp(kit_str(pod, "metadata.uid"), kit_str(w, "uid")) == 0;
-    return found == json_array_size(pods) && found == json_array_size(waiting);
-}
-
-/* Asks the extender itself: kube-scheduler adds up what nodes have, too. */
-static void check_room(const char *node, int most)
-{
-    cleanup_buf struct buf why = {0};
-    ck_assert_msg(extender_filter(&cluster.extender, most, node, &why) == FITS, "%s",
-                  why.p);
-    enum fit fit = extender_filter(&cluster.extender, most + 1, node, &why);
-    ck_assert_msg(fit == NOT_NOW || fit == NEVER, "%d of %s: %s", most + 1, node, why.p);
-}
 
 static json_int_t used(const char *node)
 {
@@ -88,25 +27,6 @@ static json_int_t total(const char *node)
 {
     cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
     return json_integer_value(kit_at(j, "totalGPU"));
-}
-
-/* At rest; and a pod is bound as always. */
-static void settle(void)
-{
-    cluster_agrees();
-    kit_wait(knows_who_waits());
-    cluster_delete_pods();
-    cluster_agrees();
-}
-
-static void settle_and_bind(void)
-{
-    int64_t begun = expect_now_ns();
-    cluster_agrees();
-    kit_wait(knows_who_waits());
-    create_pod("afterwards", 1, "", "");
-    expect_placed("afterwards", begun);
-    settle();
 }
 
 /* -- programs that end while 300 pods come -- */
@@ -134,7 +54,7 @@ static void burst_with(void (*trouble)(void), const char *what)
     burst_wait_bound(BURST_FIT);
     cluster_measured(what, kit_now_ms() - b.begun);
     burst_check();
-    settle();
+    cluster_settle();
 }
 
 static void kill_at(size_t bound, const char *program)
@@ -211,11 +131,11 @@ static void create_many(void)
     for (int i = 0; i < MANY; i++) {
         char name[16];
         snprintf(name, sizeof name, "many-%d", i);
-        create_pod(name, 1, note, SCHEDULER("nobody"));
+        cluster_create_pod(name, 1, note, SCHEDULER("nobody"));
     }
     for (int i = 0; i < MANY; i += 2) {
         cleanup_free char *path = xasprintf(PODS "/many-%d", i);
-        delete_now(path);
+        cluster_delete(path);
     }
 }
 
@@ -223,17 +143,17 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
     cluster_add_node("n2", NULL, NULL, CARDS(16384));
-    create_pod("stays", 4, "", ON("n1"));
+    cluster_create_pod("stays", 4, "", ON("n1"));
     cluster_wait_running("stays");
-    create_pod("goes", 5, "", ON("n1"));
+    cluster_create_pod("goes", 5, "", ON("n1"));
     cluster_wait_running("goes");
-    listen_to_extender();
+    cluster_listen();
     kill(cluster_pid(EXTENDER), SIGSTOP);
     create_many();
-    delete_now(PODS "/goes");
-    delete_now("/apis/core.run-linux.com/v1/scvs/n2");
+    cluster_delete(PODS "/goes");
+    cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
     cluster_create_scv("n2", CARDS(8192));
-    create_pod("by-hand", 3, "", ",\"nodeName\":\"n2\"");
+    cluster_create_pod("by-hand", 3, "", ",\"nodeName\":\"n2\"");
     compact();
     cluster_stop("kube-apiserver", "KILL");
     cluster_start("kube-apiserver");
@@ -241,105 +161,12 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
     kill(cluster_pid(EXTENDER), SIGCONT);
     int64_t begun = kit_now_ms();
     /* The pods are listed anyway: the lease was lost meanwhile. */
-    kit_wait(extender_says("watch of nodes: HTTP 410: too old resource version"));
-    kit_wait(extender_says("watch of scvs: HTTP 410: too old resource version"));
-    kit_wait(total("n2") == 8 && used("n2") == 3 && knows_who_waits());
+    kit_wait(cluster_heard("watch of nodes: HTTP 410: too old resource version"));
+    kit_wait(cluster_heard("watch of scvs: HTTP 410: too old resource version"));
+    kit_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_who_waits());
     cluster_measured("until an extender that stood still has caught up",
                      kit_now_ms() - begun);
-    settle_and_bind();
-}
-
-/* -- tokens -- */
-
-#define TOKEN_FILE "extender.token"
-
-/* A new token of the extender's account; `bound`: a further member of spec, or "". New.
- */
-static char *new_token(const char *bound)
-{
-    cleanup_free char *body =
-        xasprintf("{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":"
-                  "\"TokenRequest\",\"spec\":{\"expirationSeconds\":3600%s}}",
-                  bound);
-    cleanup_json json_t *j = peer_json(&cluster.api, "POST",
-                                       SYSTEM "/serviceaccounts/" ACCOUNT "/token", body);
-    return xstrdup(kit_str(j, "status.token"));
-}
-
-/* What the API server answers to who shows this token. */
-static unsigned status_with(const char *token)
-{
-    struct peer peer;
-    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
-    cleanup_free char *bearer = xasprintf("Bearer %s", token);
-    peer_init_tls(&peer, cluster.api.port, ca);
-    peer.authorization = bearer;
-    unsigned status = peer_status(&peer, "/api/v1/nodes");
-    peer_fini(&peer);
-    return status;
-}
-
-START_TEST(a_token_that_is_revoked)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    create_pod("before", 2, "", "");
-    cluster_wait_running("before");
-    listen_to_extender();
-    delete_now(SYSTEM "/serviceaccounts/" ACCOUNT);
-    int64_t begun = kit_now_ms();
-    kit_wait(extender_says("of the lease failed: HTTP 401: Unauthorized"));
-    cluster_measured("from the end of the account to a clear word about it",
-                     kit_now_ms() - begun);
-    kit_wait(extender_says("no longer the one who binds"));
-    /* What it knows is still true for a while; but it may not bind. */
-    create_pod("waits", 2, "", "");
-    cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
-    check_room("n1", 14);
-    ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
-    /* An account of that name is another account: the token stays refused. */
-    free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
-    cleanup_free char *old = temp_read(cluster.dir, TOKEN_FILE);
-    old[strcspn(old, "\n")] = '\0';
-    ck_assert_uint_eq(status_with(old), 401);
-    cleanup_free char *token = new_token("");
-    begun = kit_now_ms();
-    temp_write(cluster.dir, TOKEN_FILE, token);
-    cluster_wait_running("waits");
-    cluster_measured("from a new token to a pod that runs", kit_now_ms() - begun);
-    settle_and_bind();
-}
-
-/* The old token ends with a Secret that it is bound to. */
-START_TEST(a_token_that_is_rotated)
-{
-    cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    cluster_create(SYSTEM "/secrets", "{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
-                                      "\"metadata\":{\"name\":\"rotated\"}}");
-    cleanup_free char *first =
-        new_token(",\"boundObjectRef\":{\"apiVersion\":\"v1\",\"kind\":\"Secret\","
-                  "\"name\":\"rotated\"}");
-    cluster_stop(EXTENDER, "TERM");
-    temp_write(cluster.dir, TOKEN_FILE, first);
-    cluster_start(EXTENDER);
-    kit_wait(extender_ready(&cluster.extender));
-    listen_to_extender();
-    cleanup_free char *second = new_token("");
-    temp_write(cluster.dir, TOKEN_FILE, second);
-    ck_assert_uint_eq(status_with(first), 200);
-    delete_now(SYSTEM "/secrets/rotated");
-    int i = 0;
-    for (int64_t end = 0; !end || kit_now_ms() < end; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "p%d", i);
-        create_pod(name, 1, "", "");
-        cluster_wait_running(name);
-        if (!end && status_with(first) == 401)
-            end = kit_now_ms() + 5000; /* as long as a lease */
-        if (i % 8 == 7)
-            cluster_delete_pods();
-    }
-    ck_assert(!extender_says("no longer") && !extender_says("Unauthorized"));
-    settle_and_bind();
+    cluster_settle();
 }
 
 /* -- pods that go between filter and bind -- */
@@ -362,16 +189,16 @@ static char *bind_by_hand(const char *name, const char *uid, const char *node)
 START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16384));
-    create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
     cleanup_json json_t *old = cluster_pod("pod");
-    kit_wait(knows_who_waits());
-    delete_now(PODS "/pod");
+    kit_wait(cluster_knows_who_waits());
+    cluster_delete(PODS "/pod");
     cleanup_free char *gone = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
     ck_assert_msg(strstr(gone, "not found") || strstr(gone, "no such pod") ||
                       strstr(gone, "the pod is gone"),
                   "%s", gone);
     cluster_agrees();
-    create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
     cleanup_json json_t *new = cluster_pod("pod");
     cleanup_free char *other = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
     ck_assert_says(other, "the pod is gone; one of the same name has another UID");
@@ -380,7 +207,7 @@ START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
     cleanup_free char *bound = bind_by_hand("pod", kit_str(new, "metadata.uid"), "n1");
     ck_assert_str_eq(bound, "");
     expect_placed("pod", 0);
-    settle_and_bind();
+    cluster_settle();
 }
 
 enum { RACES = 40, RUNNERS = 8 };
@@ -399,7 +226,7 @@ static void run_race(void *ctx, size_t runner)
         snprintf(name, sizeof name, "race-%zu", i);
         if (runner % 2) {
             cleanup_free char *path = xasprintf(PODS "/%s", name);
-            delete_now(path);
+            cluster_delete(path);
         } else {
             for (size_t late = i % 3; late; late--)
                 kit_pause(); /* so that now the one is first, now the other */
@@ -417,14 +244,14 @@ START_TEST(deletions_that_race_with_binds)
     for (int i = 0; i < RACES; i++) {
         char name[16];
         snprintf(name, sizeof name, "race-%d", i);
-        create_pod(name, 1, "", SCHEDULER("nobody"));
+        cluster_create_pod(name, 1, "", SCHEDULER("nobody"));
         json_array_append_new(pods, cluster_pod(name));
         r.uid[i] = kit_str(json_array_get(pods, (size_t)i), "metadata.uid");
     }
-    kit_wait(knows_who_waits());
+    kit_wait(cluster_knows_who_waits());
     kit_threads(RUNNERS, run_race, &r);
     ck_assert_int_eq(r.bound + r.gone, RACES);
-    settle_and_bind();
+    cluster_settle();
 }
 
 /* -- others who bind -- */
@@ -442,14 +269,14 @@ static void check_foreign(void)
     cluster_wait_running("on-one");
     cluster_wait_running("on-two");
     kit_wait(used("one") == 6 && is_unplaced("two", "on-two"));
-    check_room("one", 10); /* it counts where there is one card to be on */
-    check_room("two", 16);
+    cluster_check_room("one", 10); /* it counts where there is one card to be on */
+    cluster_check_room("two", 16);
     cluster_agrees();
-    delete_now(PODS "/on-one");
-    delete_now(PODS "/on-two");
+    cluster_delete(PODS "/on-one");
+    cluster_delete(PODS "/on-two");
     kit_wait(used("one") == 0 && !is_unplaced("two", "on-two"));
-    check_room("one", 16);
-    settle_and_bind();
+    cluster_check_room("one", 16);
+    cluster_settle();
 }
 
 static void add_nodes_of_one_and_two(void)
@@ -473,8 +300,8 @@ START_TEST(a_second_scheduler_that_knows_no_extender)
     cleanup_free char *file = temp_path(kit_dir, "second.yaml");
     add_nodes_of_one_and_two();
     program_start(&p, kit_dir, ARGV(path, "--config", file, "--secure-port", "0"));
-    create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
-    create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
+    cluster_create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
+    cluster_create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
     check_foreign();
     program_kill(&p);
 }
@@ -482,8 +309,8 @@ START_TEST(a_second_scheduler_that_knows_no_extender)
 START_TEST(a_pod_with_nodename_set_by_hand)
 {
     add_nodes_of_one_and_two();
-    create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
-    create_pod("on-two", 6, "", ",\"nodeName\":\"two\"");
+    cluster_create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
+    cluster_create_pod("on-two", 6, "", ",\"nodeName\":\"two\"");
     check_foreign();
 }
 
@@ -491,27 +318,26 @@ START_TEST(a_pod_with_nodename_set_by_hand)
 START_TEST(a_pod_with_nodename_and_annotations_of_another)
 {
     add_nodes_of_one_and_two();
-    create_pod("copy", 6,
-               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
-               "\"ALIYUN_COM_GPU_MEM_POD\":\"6\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\","
-               "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
-               "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
-               ",\"nodeName\":\"two\"");
+    cluster_create_pod(
+        "copy", 6,
+        ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
+        "\"ALIYUN_COM_GPU_MEM_POD\":\"6\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\","
+        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
+        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
+        ",\"nodeName\":\"two\"");
     cluster_wait_running("copy");
     kit_wait(used("two") == 6);
     int64_t begun = expect_now_ns();
-    create_pod("beside", 10, "", ON("two"));
+    cluster_create_pod("beside", 10, "", ON("two"));
     expect_placed("beside", begun);
     expect_on("beside", "two", "1");
-    settle_and_bind();
+    cluster_settle();
 }
 
-/* Those that take the extender's account away come last. */
 CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
              an_api_server_that_is_killed_in_a_burst,
              a_watch_that_stood_still_while_its_history_was_compacted,
              a_pod_that_is_deleted_between_filter_and_bind,
              deletions_that_race_with_binds, a_second_scheduler_that_knows_no_extender,
              a_pod_with_nodename_set_by_hand,
-             a_pod_with_nodename_and_annotations_of_another, a_token_that_is_rotated,
-             a_token_that_is_revoked)
+             a_pod_with_nodename_and_annotations_of_another)

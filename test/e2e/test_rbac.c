@@ -11,7 +11,6 @@
  * the right is back.
  */
 
-#define PODS     "/api/v1/namespaces/default/pods"
 #define SCVS     "/apis/core.run-linux.com/v1/scvs"
 #define RBAC     "/apis/rbac.authorization.k8s.io/v1"
 #define NAME     "gpushare-schd-extender"
@@ -31,33 +30,6 @@ struct right {
     size_t rule, verb;
     const char *verb_name, *resource; /* "pods/binding" */
 };
-
-static size_t heard; /* of the extender's log */
-
-static bool says(const char *text)
-{
-    cleanup_free char *log = cluster_log(EXTENDER);
-    return strstr(log + heard, text) != NULL;
-}
-
-static size_t times_said(const char *text)
-{
-    cleanup_free char *log = cluster_log(EXTENDER);
-    size_t n = 0;
-    for (const char *p = log + heard; (p = strstr(p, text)) != NULL; p++)
-        n++;
-    return n;
-}
-
-static void create_pod(const char *name, int units, const char *scheduler)
-{
-    cluster_create(PODS,
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\""
-                   "},\"spec\":{\"schedulerName\":\"%s\",\"containers\":[{\"name\":\"c\","
-                   "\"image\":\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":"
-                   "\"%d\"}}}]}}",
-                   name, scheduler, units);
-}
 
 static void put_role(const char *role, const json_t *j)
 {
@@ -89,8 +61,7 @@ static void give_back(const struct right *r, json_t *role)
 
 static void restart_extender(void)
 {
-    cleanup_free char *log = cluster_log(EXTENDER);
-    heard = strlen(log);
+    cluster_listen();
     cluster_stop(EXTENDER, "TERM");
     cluster_start(EXTENDER);
     kit_wait(peer_status(&cluster.extender.observers, "/healthz") == 200);
@@ -127,7 +98,7 @@ static void set_health(const char *health)
 static void make_room(void)
 {
     set_health("Unhealthy");
-    create_pod("waits", 1, "nobody");
+    cluster_create_pod("waits", 1, "", SCHEDULER("nobody"));
     kit_wait(extender_filter(&cluster.extender, 1, "n1", NULL) == NOT_NOW);
     set_health("Healthy");
     kit_wait(extender_filter(&cluster.extender, 1, "n1", NULL) == FITS);
@@ -152,7 +123,7 @@ static void provoke(const struct right *r)
     if (is(r, "create", "leases"))
         json_decref(peer_json(&cluster.api, "DELETE", LEASE, NULL));
     if (is(r, "create", "pods/binding"))
-        create_pod("waits", 1, "default-scheduler");
+        cluster_create_pod("waits", 1, "", "");
     if (is(r, "get", "pods") || is(r, "patch", "nodes"))
         kit_wait(holds_the_lease() && extender_ready(&cluster.extender));
     if (is(r, "get", "pods")) {
@@ -186,12 +157,12 @@ static void check_told(const struct right *r)
     cleanup_free char *lack = lack_of(r, "\"");
     if (strcmp(r->verb_name, "list") == 0) {
         kit_wait(readyz_says(lack));
-        create_pod("waits", 1, "default-scheduler");
+        cluster_create_pod("waits", 1, "", "");
     } else if (is(r, "create", "pods/binding")) {
         cluster_wait_refused("waits", lack);
     } else if (is(r, "patch", "leases") || is(r, "get", "leases") ||
                is(r, "create", "leases")) {
-        create_pod("waits", 1, "default-scheduler");
+        cluster_create_pod("waits", 1, "", "");
         cluster_wait_refused("waits", lack);
     }
 }
@@ -209,7 +180,7 @@ static void check_no_harm(pid_t pid)
 static int64_t check_recovers(void)
 {
     int64_t begun = kit_now_ms();
-    create_pod("again", 1, "default-scheduler");
+    cluster_create_pod("again", 1, "", "");
     cluster_wait_running("again");
     kit_wait(extender_ready(&cluster.extender) && binds_are_over());
     cluster_delete_pods();
@@ -225,10 +196,10 @@ static int64_t without(const struct right *r)
     pid_t pid = cluster_pid(EXTENDER);
     provoke(r);
     if (!is(r, "get", "pods")) /* that one is told to who asks */
-        kit_wait(says(lack));
+        kit_wait(cluster_heard(lack));
     check_told(r);
     check_no_harm(pid);
-    ck_assert_uint_le(times_said(lack), 12); /* and not all the time */
+    ck_assert_uint_le(cluster_heard(lack), 12); /* and not all the time */
     give_back(r, role);
     return check_recovers();
 }
