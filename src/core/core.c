@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/core_priv.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -31,6 +33,12 @@ struct core *core_new(const struct core_settings *settings)
     return core;
 }
 
+static void cursor_fini(struct cursor *c)
+{
+    buf_fini(&c->version);
+    buf_fini(&c->trouble);
+}
+
 void core_free(struct core *core)
 {
     if (!core)
@@ -42,7 +50,7 @@ void core_free(struct core *core)
     for (size_t i = 0; i < core->n_marks; i++)
         free((char *)core->marks[i].node.p);
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        buf_fini(&core->cursors[kind].version);
+        cursor_fini(&core->cursors[kind]);
     struct lock *lock = &core->lock;
     buf_fini(&lock->uid);
     buf_fini(&lock->version);
@@ -51,6 +59,7 @@ void core_free(struct core *core)
     buf_fini(&lock->renew_time);
     buf_fini(&lock->acquire_time);
     buf_fini(&lock->written);
+    buf_fini(&lock->trouble);
     map_fini(&core->ops_by_uid);
     ledger_free(core->ledger);
     arena_fini(&core->scratch);
@@ -134,21 +143,48 @@ const struct ledger *core_ledger(const struct core *core)
     return core->ledger;
 }
 
+/* What does not work, and why, if that is known. */
+static int unavailable(struct err *err, const struct buf *trouble, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static int unavailable(struct err *err, const struct buf *trouble, const char *fmt, ...)
+{
+    char what[sizeof err->msg];
+    va_list ap;
+    if (!err)
+        return -1;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    return err_set(err, ERR_UNAVAILABLE, "%s%s%.*s", what, trouble->n ? ": " : "",
+                   (int)trouble->n, trouble->n ? trouble->p : "");
+}
+
 int core_ready(const struct core *core, struct core_time now, struct err *err)
 {
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         const struct cursor *c = &core->cursors[kind];
         if (!c->synced)
-            return err_set(err, ERR_UNAVAILABLE,
-                           "not ready: the %s have not been listed yet",
-                           kind_names[kind]);
+            return unavailable(err, &c->trouble,
+                               "not ready: the %s have not been listed yet",
+                               kind_names[kind]);
         int64_t silent = now.mono_ms - c->alive_ms;
         if (silent > CORE_STALE_MS)
-            return err_set(err, ERR_UNAVAILABLE,
-                           "not ready: nothing has been heard of the %s for %lld s",
-                           kind_names[kind], (long long)(silent / 1000));
+            return unavailable(err, &c->trouble,
+                               "not ready: nothing has been heard of the %s for %lld s",
+                               kind_names[kind], (long long)(silent / 1000));
     }
     return 0;
+}
+
+static int not_leader(const struct core *core, struct err *err)
+{
+    const struct lock *lock = &core->lock;
+    if (lock->trouble.n)
+        return unavailable(err, &lock->trouble, "the lease %s/%s cannot be had",
+                           core->lease_namespace, core->lease_name);
+    return err_set(err, ERR_UNAVAILABLE, "the lease %s/%s is held by \"%.*s\"",
+                   core->lease_namespace, core->lease_name, (int)lock->holder.n,
+                   lock->holder.n ? lock->holder.p : "");
 }
 
 int core_may_bind(const struct core *core, struct core_time now, struct err *err)
@@ -166,14 +202,12 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
             "some seconds",
             core->lease_namespace, core->lease_name);
     if (!lock->leader)
-        return err_set(err, ERR_UNAVAILABLE, "the lease %s/%s is held by \"%.*s\"",
-                       core->lease_namespace, core->lease_name, (int)lock->holder.n,
-                       lock->holder.n ? lock->holder.p : "");
+        return not_leader(core, err);
     struct clock_deadline until = lock_bind_until(core);
     if (now.mono_ms > until.mono_ms)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "the lease %s/%s could not be renewed in time",
-                       core->lease_namespace, core->lease_name);
+        return unavailable(err, &lock->trouble,
+                           "the lease %s/%s could not be renewed in time",
+                           core->lease_namespace, core->lease_name);
     if (clock_late(&until, now.mono_ms, now.wall_ns))
         return err_set(
             err, ERR_UNAVAILABLE,

@@ -127,11 +127,20 @@ static void see_uid(struct step *s, const struct lease *lease)
     set(&lock->uid, lease->meta.uid);
 }
 
+/* It was written, by us or by somebody else. (That it can be read is not enough.) */
+static void went_well(struct lock *lock)
+{
+    lock->noted = ERR_NONE;
+    keep_trouble(&lock->trouble, NULL);
+}
+
 /* Takes over what the Lease looks like now. */
 static void observe(struct step *s, const struct lease *lease)
 {
     struct lock *lock = &s->core->lock;
     see_uid(s, lease);
+    if (!span_eq(buf_span(&lock->version), lease->meta.version))
+        went_well(lock);
     if (!lock->known || !span_eq(buf_span(&lock->version), lease->meta.version)) {
         lock->observed_ms = s->now.mono_ms;
         lock->duration_s = lease->duration_s;
@@ -198,6 +207,7 @@ static void note_failure(struct step *s, const char *what)
 {
     struct lock *lock = &s->core->lock;
     const struct err *err = s->in->err;
+    keep_trouble(&lock->trouble, err);
     if (lock->noted == err->code && s->now.mono_ms < lock->noted_ms + NOTE_AGAIN_MS)
         return;
     lock->noted = err->code;
@@ -214,7 +224,6 @@ static void got(struct step *s)
         lock->known = false;
         lock->absent = true;
     } else if (code == ERR_NONE) {
-        lock->noted = ERR_NONE;
         observe(s, in->lease);
     } else {
         lock->settled = true;
@@ -273,7 +282,7 @@ static void write_answered(struct step *s)
             note_failure(s, "write");
         return;
     }
-    lock->noted = ERR_NONE;
+    went_well(lock);
     observe(s, in->lease);
     if (!holds(s->core)) {
         lock->due_ms = s->now.mono_ms + RETRY_MS;

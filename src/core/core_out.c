@@ -32,6 +32,13 @@ static const char *out_text(struct step *s, const char *fmt, va_list ap)
     return out_str(s, span_of(err.msg));
 }
 
+void keep_trouble(struct buf *trouble, const struct err *err)
+{
+    buf_clear(trouble);
+    if (err)
+        buf_adds(trouble, err->msg);
+}
+
 void out_reply(struct step *s, uint64_t token, enum err_code code, const char *fmt, ...)
 {
     va_list ap;

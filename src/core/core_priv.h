@@ -14,10 +14,11 @@ struct cursor {
     struct buf version; /* to watch from */
     int64_t due_ms;     /* LIST_DUE, WATCH_DUE: when to start */
     int64_t backoff_ms;
-    int64_t asked_ms;  /* when the list that is under way was asked for */
-    int64_t alive_ms;  /* last sign of life */
-    int64_t listed_ms; /* when the last complete list was asked for */
-    bool synced;       /* was there a complete list at all */
+    int64_t asked_ms;   /* when the list that is under way was asked for */
+    int64_t alive_ms;   /* last sign of life */
+    int64_t listed_ms;  /* when the last complete list was asked for */
+    bool synced;        /* was there a complete list at all */
+    struct buf trouble; /* why the last list or watch failed; empty once one went well */
 };
 
 /* One who waits for the outcome of a bind. */
@@ -89,6 +90,7 @@ struct lock {
     struct buf waits_for; /* the holder that was told last */
     enum err_code noted;  /* the failure that was told last, and when */
     int64_t noted_ms;
+    struct buf trouble; /* why the last call failed; empty once one went well */
 };
 
 struct core {
@@ -125,6 +127,8 @@ void out_reply(struct step *s, uint64_t token, enum err_code code, const char *f
 void out_note(struct step *s, enum err_code code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 uint64_t next_id(struct core *core);
+/* Keeps what went wrong, to be told to those who ask; NULL: nothing any more. */
+void keep_trouble(struct buf *trouble, const struct err *err);
 
 /* core_sync.c: lists and watches */
 void sync_start(struct step *s);

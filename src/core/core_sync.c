@@ -196,6 +196,7 @@ static void listed(struct step *s, struct cursor *c)
     c->synced = true;
     c->alive_ms = s->now.mono_ms;
     c->listed_ms = c->asked_ms;
+    keep_trouble(&c->trouble, NULL);
 }
 
 void sync_list_ended(struct step *s)
@@ -237,6 +238,7 @@ void sync_list_failed(struct step *s)
                      core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
+    keep_trouble(&c->trouble, in->err);
     c->due_ms = s->now.mono_ms + back_off(s->core, c, in->retry_after_ms);
     out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
              in->err->msg);
@@ -249,6 +251,7 @@ void sync_watch_alive(struct step *s)
         return;
     c->alive_ms = s->now.mono_ms;
     c->backoff_ms = 0;
+    keep_trouble(&c->trouble, NULL);
     see_version(c, s->in->version);
 }
 
@@ -263,6 +266,7 @@ void sync_watch_ended(struct step *s)
     c->due_ms = s->now.mono_ms;
     if (code == ERR_NONE)
         return; /* watches end every minute or so */
+    keep_trouble(&c->trouble, in->err);
     c->due_ms += back_off(s->core, c, in->retry_after_ms);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
         /* What was missed since the last version can only be had from a list. */

@@ -93,6 +93,61 @@ START_TEST(a_failure_that_lasts_is_told_once_a_minute)
 }
 END_TEST
 
+/* It may be read but not written: that is said to who wants to bind, and told once. */
+static void cannot_write(const char *holder, size_t notes)
+{
+    struct err err = {0};
+    start();
+    for (int i = 0; i < 200; i++, rig_tick(&r, 100)) {
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holder, "1");
+        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_FORBIDDEN);
+        if (i == 60)
+            lists_end();
+        if (i < 60)
+            continue;
+        ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
+        ck_assert_str_eq(
+            err.msg, "the lease kube-system/gpushare-extender cannot be had: forbidden");
+    }
+    ck_assert_uint_eq(rig_count(&r, CORE_NOTE), notes);
+    rig_free(&r);
+}
+
+START_TEST(who_cannot_write_the_lease_says_why)
+{
+    cannot_write("", 1);
+    cannot_write("one-that-is-gone", 2); /* it is waited for at first */
+}
+END_TEST
+
+START_TEST(who_cannot_renew_the_lease_says_why)
+{
+    struct err err = {0};
+    start();
+    rig_lead(&r);
+    for (int i = 0; i < 60; i++, rig_tick(&r, 100)) {
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAUTHORIZED);
+        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAUTHORIZED);
+        if (i == 30) {
+            core_may_bind(r.core, r.now, &err);
+            ck_assert_str_eq(err.msg, "the lease kube-system/gpushare-extender could not "
+                                      "be renewed in time: unauthorized");
+        }
+    }
+    core_may_bind(r.core, r.now, &err);
+    ck_assert_str_eq(
+        err.msg, "the lease kube-system/gpushare-extender cannot be had: unauthorized");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "7");
+    core_may_bind(r.core, r.now, &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "is held by \"other\""));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_renewed_lease_is_held_longer)
 {
     start();
@@ -339,7 +394,8 @@ END_TEST
 
 UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           a_held_lease_is_waited_for_and_the_pods_listed_again,
-          a_failure_that_lasts_is_told_once_a_minute, a_renewed_lease_is_held_longer,
+          a_failure_that_lasts_is_told_once_a_minute, who_cannot_write_the_lease_says_why,
+          who_cannot_renew_the_lease_says_why, a_renewed_lease_is_held_longer,
           an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time,
           a_lease_that_was_made_and_deleted_between_two_looks_may_be_somebodys,
           binds_stop_before_the_lease_can_be_over,

@@ -39,6 +39,34 @@ START_TEST(nothing_is_answered_before_the_first_full_list)
 }
 END_TEST
 
+START_TEST(who_is_not_ready_says_what_went_wrong)
+{
+    struct err err = {0};
+    rig_new(&r, (struct core_settings){0});
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != CORE_SCVS)
+            rig_list_end(&r, (enum core_kind)kind);
+    list_failed(CORE_SCVS, ERR_FORBIDDEN, -1);
+    core_ready(r.core, r.now, &err);
+    ck_assert_str_eq(err.msg, "not ready: the scvs have not been listed yet: why");
+    rig_tick(&r, 60000);
+    rig_list_end(&r, CORE_SCVS);
+    ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    r.now.mono_ms += CORE_STALE_MS + 1;
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != CORE_SCVS)
+            rig_step(&r, (struct core_input){.type = CORE_WATCH_ALIVE,
+                                             .kind = (enum core_kind)kind,
+                                             .run = r.runs[kind]});
+    core_ready(r.core, r.now, &err);
+    ck_assert_str_eq(err.msg,
+                     "not ready: nothing has been heard of the scvs for 150 s: why");
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_watch_goes_on_from_the_last_version)
 {
     rig_new(&r, (struct core_settings){0});
@@ -230,7 +258,7 @@ START_TEST(the_due_time_is_never_missed)
 END_TEST
 
 UNIT_MAIN("sync", nothing_is_answered_before_the_first_full_list,
-          a_watch_goes_on_from_the_last_version,
+          who_is_not_ready_says_what_went_wrong, a_watch_goes_on_from_the_last_version,
           a_version_that_is_too_old_means_a_new_list,
           failures_back_off_and_honour_what_the_server_says,
           a_kind_that_the_server_does_not_know_is_an_empty_list,

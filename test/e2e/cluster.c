@@ -2,7 +2,6 @@
 #include "e2e/cluster.h"
 
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,7 +11,7 @@
 
 #include "base/mem.h"
 
-enum { ARGS = 32, AGREE_MS = 1000 };
+enum { ARGS = 32, TESTS = 64 };
 
 struct cluster cluster;
 
@@ -54,6 +53,38 @@ void cluster_stop(const char *program, const char *signal)
 void cluster_start(const char *program)
 {
     script(ARGV("start", program, "--dir", cluster.dir));
+}
+
+/* New. */
+static char *extender_log(void)
+{
+    return temp_read(cluster.dir, "log/gpushare-extender.log");
+}
+
+static size_t heard; /* of the log; each test is a process of its own */
+
+void cluster_listen(void)
+{
+    cleanup_free char *log = extender_log();
+    heard = strlen(log);
+}
+
+size_t cluster_heard(const char *text)
+{
+    cleanup_free char *log = extender_log();
+    size_t n = 0;
+    for (const char *p = log + heard; (p = strstr(p, text)) != NULL; p++)
+        n++;
+    return n;
+}
+
+pid_t cluster_pid(const char *program)
+{
+    cleanup_free char *name = xasprintf("run/%s.pid", program);
+    cleanup_free char *text = temp_read(cluster.dir, name);
+    pid_t pid = (pid_t)strtol(text, NULL, 10);
+    ck_assert_int_gt(pid, 0);
+    return pid;
 }
 
 /* Where the logs stay when a test fails: new. */
@@ -222,12 +253,16 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
                 const char *const *up)
 {
     static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    const TTest *chosen[TESTS];
+    const char *part = getenv("E2E_TEST");
+    size_t kept = 0;
+    for (size_t i = 0; i < n && kept < TESTS; i++)
+        if (!part || strstr(tests[i]->name, part))
+            chosen[kept++] = tests[i];
     suite.name = name;
     suite.up = up;
-    return kit_run_with(name, tests, n, seconds, &around);
+    return kit_run_with(name, chosen, kept, seconds, &around);
 }
-
-/* -- objects -- */
 
 char *cluster_kubectl(const char *const *args)
 {
@@ -243,153 +278,4 @@ char *cluster_kubectl(const char *const *args)
     char *said = xstrdup(program_said(&p));
     program_fini(&p);
     return said;
-}
-
-json_t *cluster_items(const char *path)
-{
-    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
-    return json_incref(kit_at(j, "items"));
-}
-
-void cluster_create(const char *path, const char *fmt, ...)
-{
-    cleanup_buf struct buf body = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&body, fmt, ap);
-    va_end(ap);
-    json_decref(peer_json(&cluster.api, "POST", path, body.p));
-}
-
-/* Is the node Ready, so that pods may go there? */
-static bool node_is_ready(const char *name)
-{
-    cleanup_free char *path = xasprintf("/api/v1/nodes/%s", name);
-    cleanup_json json_t *node = peer_json(&cluster.api, "GET", path, NULL);
-    bool ready = false;
-    size_t i;
-    json_t *c;
-    json_array_foreach(kit_at(node, "status.conditions"), i, c)
-    {
-        if (strcmp(kit_str(c, "type"), "Ready") == 0)
-            ready = strcmp(kit_str(c, "status"), "True") == 0;
-    }
-    return ready && json_array_size(kit_at(node, "spec.taints")) == 0;
-}
-
-/* Does the extender know it, and its Scv? */
-static bool node_is_known(const char *name)
-{
-    cleanup_json json_t *all =
-        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
-    size_t i;
-    json_t *node;
-    json_array_foreach(kit_at(all, "nodes"), i, node)
-    {
-        if (strcmp(kit_str(node, "name"), name) == 0)
-            return strcmp(kit_str(node, "source"), "scv") == 0;
-    }
-    return false;
-}
-
-void cluster_add_node(const char *name, const char *label, const char *value,
-                      const int *mib)
-{
-    cleanup_buf struct buf list = {0}, amounts = {0};
-    int n = 0, units = 0;
-    for (; mib[n]; n++) {
-        units += mib[n] / 1024;
-        buf_printf(&list,
-                   "%s{\"id\":%d,\"uuid\":\"GPU-%s-%d\",\"health\":\"Healthy\",\"model\":"
-                   "\"Tesla T4\",\"totalMemory\":%d,\"freeMemory\":%d}",
-                   n ? "," : "", n, name, n, mib[n], mib[n]);
-    }
-    buf_printf(&amounts,
-               "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","
-               "\"aliyun.com/gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"%d\"}",
-               units, n);
-    cluster_create(SCVS,
-                   "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
-                   "\"metadata\":{\"name\":\"%s\"},\"spec\":{\"updateInterval\":1000},"
-                   "\"status\":{\"cardNumber\":%d,\"cardList\":[%s],"
-                   "\"updateTime\":\"2026-11-21T09:00:00Z\"}}",
-                   name, n, list.p ? list.p : "");
-    cluster_create(
-        "/api/v1/nodes",
-        "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\","
-        "\"labels\":{\"kubernetes.io/hostname\":\"%s\"%s%s%s%s%s},"
-        "\"annotations\":{\"kwok.x-k8s.io/node\":\"fake\"}},"
-        "\"status\":{\"capacity\":%s,\"allocatable\":%s}}",
-        name, name, label ? ",\"" : "", label ? label : "", label ? "\":\"" : "",
-        label ? value : "", label ? "\"" : "", amounts.p, amounts.p);
-    kit_wait(node_is_ready(name) && node_is_known(name));
-}
-
-json_t *cluster_pod(const char *name)
-{
-    cleanup_free char *path = xasprintf(PODS "/%s", name);
-    return peer_json(&cluster.api, "GET", path, NULL);
-}
-
-/* What kube-scheduler said of the pod. */
-static const char *condition(const json_t *pod)
-{
-    size_t i;
-    json_t *c;
-    json_array_foreach(kit_at(pod, "status.conditions"), i, c)
-    {
-        if (strcmp(kit_str(c, "type"), "PodScheduled") == 0)
-            return kit_str(c, "message");
-    }
-    return "";
-}
-
-void cluster_wait_running(const char *name)
-{
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
-    for (;;) {
-        cleanup_json json_t *pod = cluster_pod(name);
-        const char *phase = kit_str(pod, "status.phase");
-        if (strcmp(phase, "Running") == 0)
-            return;
-        ck_assert_msg(kit_now_ms() < end, "pod %s is %s on \"%s\": %s", name, phase,
-                      kit_str(pod, "spec.nodeName"), condition(pod));
-        kit_pause();
-    }
-}
-
-static bool has_event(const char *name, const char *text)
-{
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/default/events?fieldSelector="
-                  "involvedObject.name%%3D%s,reason%%3DFailedScheduling",
-                  name);
-    cleanup_json json_t *events = cluster_items(path);
-    size_t i;
-    json_t *e;
-    json_array_foreach(events, i, e)
-    {
-        if (strstr(kit_str(e, "message"), text))
-            return true;
-    }
-    return false;
-}
-
-void cluster_wait_refused(const char *name, const char *text)
-{
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
-    for (;;) {
-        cleanup_json json_t *pod = cluster_pod(name);
-        ck_assert_str_eq(kit_str(pod, "spec.nodeName"), "");
-        if (strstr(condition(pod), text) && has_event(name, text))
-            return;
-        ck_assert_msg(kit_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
-                      text, condition(pod));
-        kit_pause();
-    }
-}
-
-void cluster_agrees(void)
-{
-    oracle_agrees_within(&cluster.api, &cluster.extender, AGREE_MS * KIT_SLOWER);
 }

@@ -20,8 +20,9 @@ struct cluster {
 };
 extern struct cluster cluster;
 
-/* Runs the tests; `up` are further options of `scripts/cluster up`, ending with NULL.
- * Each test begins with every program running, and no pods, nodes and Scvs. */
+/* Runs the tests (those whose name has E2E_TEST in it, if that is set); `up` are further
+ * options of `scripts/cluster up`, ending with NULL. Each test begins with every program
+ * running, and no pods, nodes and Scvs. */
 int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
                 const char *const *up);
 #define CLUSTER_MAIN(name, seconds, up, ...)                                             \
@@ -36,6 +37,11 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 void cluster_stop(const char *program, const char *signal);
 void cluster_start(const char *program);
 
+pid_t cluster_pid(const char *program);
+/* What the extender says from cluster_listen on: how often this text? */
+void cluster_listen(void);
+size_t cluster_heard(const char *text);
+
 /* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
  * Returns what it said, new. */
 char *cluster_kubectl(const char *const *args);
@@ -49,11 +55,29 @@ void cluster_add_node(const char *name, const char *label, const char *value,
                       const int *mib);
 #define CARDS(...) ((const int[]){__VA_ARGS__, 0})
 
+/* The same in steps: its Scv, the Node without one, both; and the wait. */
+void cluster_create_scv(const char *name, const int *mib);
+void cluster_create_bare_node(const char *name, const char *label, const char *value,
+                              const int *mib);
+void cluster_create_node(const char *name, const char *label, const char *value,
+                         const int *mib);
+void cluster_await_node(const char *name);
+
 /* Creates an object from JSON of printf. */
 void cluster_create(const char *path, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Deletes it at once. */
+void cluster_delete(const char *path);
+/* Creates a pod of one container that asks for so many units; further members of metadata
+ * and spec, each with a comma in front, or "". */
+void cluster_create_pod(const char *name, int units, const char *metadata,
+                        const char *spec);
+#define CLUSTER_PODS    "/api/v1/namespaces/default/pods"
+#define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
+#define ON(node)        ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
 /* A pod of namespace default, new. */
 json_t *cluster_pod(const char *name);
+bool cluster_bound(const char *name); /* has it a node? */
 /* Waits until it is Running. */
 void cluster_wait_running(const char *name);
 /* Waits until kube-scheduler has written this text into the pod's condition and into an
@@ -61,5 +85,15 @@ void cluster_wait_running(const char *name);
 void cluster_wait_refused(const char *name, const char *text);
 /* Deletes all of them and waits until they are gone. */
 void cluster_delete_pods(void);
+/* Tells how long something took; scripts/run-tests shows it. */
+void cluster_measured(const char *what, int64_t ms);
 /* Annotations and inspect say the same within a second. */
 void cluster_agrees(void);
+/* Does the extender know all pods that wait, and no others? */
+bool cluster_knows_who_waits(void);
+/* Does the extender give out so many units on one card of the node, and no more? (It is
+ * asked itself, because kube-scheduler counts what nodes have, too.) */
+void cluster_check_room(const char *node, int units);
+/* All is at rest; one more pod gets what it has to get; and when all pods are gone,
+ * nothing is promised any more. */
+void cluster_settle(void);

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/burst.h"
+#include "e2e/cluster.h"
+#include "e2e/expect.h"
+
+/*
+ * Programs that end, watches that miss what happened, pods that go, and others who bind.
+ * After each, inspect says what the annotations say, and pods are bound.
+ */
+
+#define PODS     CLUSTER_PODS
+#define EXTENDER "gpushare-extender"
+
+static json_int_t used(const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    return json_integer_value(kit_at(j, "usedGPU"));
+}
+
+static json_int_t total(const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    return json_integer_value(kit_at(j, "totalGPU"));
+}
+
+/* -- programs that end while 300 pods come -- */
+
+struct burst {
+    void (*trouble)(void);
+    int64_t begun;
+};
+
+static void add_pods_or_trouble(void *ctx, size_t i)
+{
+    struct burst *b = ctx;
+    if (i == 0)
+        burst_add_pods();
+    else
+        b->trouble();
+}
+
+static void burst_with(void (*trouble)(void), const char *what)
+{
+    struct burst b = {trouble, kit_now_ms()};
+    burst_add_nodes();
+    b.begun = kit_now_ms();
+    kit_threads(2, add_pods_or_trouble, &b);
+    burst_wait_bound(BURST_FIT);
+    cluster_measured(what, kit_now_ms() - b.begun);
+    burst_check();
+    cluster_settle();
+}
+
+static void kill_at(size_t bound, const char *program)
+{
+    while (burst_bound() < bound)
+        kit_pause();
+    cluster_stop(program, "KILL");
+    cluster_start(program);
+}
+
+static void kill_the_extender(void)
+{
+    kill_at(60, EXTENDER);
+    kill_at(180, EXTENDER);
+}
+
+START_TEST(an_extender_that_is_killed_in_a_burst)
+{
+    burst_with(kill_the_extender, "280 pods, and the extender is killed twice");
+}
+
+static void kill_the_api_server(void)
+{
+    kill_at(60, "kube-apiserver");
+    kill_at(180, "kube-apiserver");
+}
+
+START_TEST(an_api_server_that_is_killed_in_a_burst)
+{
+    burst_with(kill_the_api_server, "280 pods, and kube-apiserver is killed twice");
+}
+
+/* -- a watch that missed what was compacted -- */
+
+/* A program of the control plane, or etcdctl. Returns what it said, new. */
+static char *etcdctl(const char *const *args)
+{
+    const char *argv[24] = {
+        "sh", "-c",
+        "PATH=$PATH:${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd/usr/"
+        "bin; cd \"$0\" && exec etcdctl --cacert pki/etcd-ca.crt "
+        "--cert pki/etcd-client.crt --key pki/etcd-client.key "
+        "--endpoints https://127.0.0.1:$(head -1 run/etcd.port) \"$@\"",
+        cluster.dir};
+    struct program p;
+    for (size_t n = 4; *args; n++, args++)
+        argv[n] = *args;
+    setenv("ETCDCTL_API", "3", 1);
+    program_start(&p, getenv("HOME"), argv);
+    ck_assert_msg(program_wait(&p) == 0, "etcdctl: %s", program_said(&p));
+    char *said = xstrdup(program_said(&p));
+    program_fini(&p);
+    return said;
+}
+
+static void compact(void)
+{
+    char revision[32];
+    cleanup_free char *status = etcdctl(ARGV("endpoint", "status", "-w", "json"));
+    cleanup_json json_t *j = json_loads(status, 0, NULL);
+    json_t *header = kit_at(json_array_get(j, 0), "Status.header.revision");
+    snprintf(revision, sizeof revision, "%lld", (long long)json_integer_value(header));
+    cleanup_free char *done = etcdctl(ARGV("compact", revision, "--physical"));
+    ck_assert_says(done, "compacted revision");
+}
+
+/* More than any buffer between the API server and a client holds. */
+static void create_many(void)
+{
+    enum { MANY = 100, BYTES = 100000 };
+    cleanup_free char *bytes = xcalloc(1, BYTES + 1);
+    memset(bytes, 'x', BYTES);
+    cleanup_free char *note = xasprintf(",\"annotations\":{\"large\":\"%s\"}", bytes);
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "many-%d", i);
+        cluster_create_pod(name, 1, note, SCHEDULER("nobody"));
+    }
+    for (int i = 0; i < MANY; i += 2) {
+        cleanup_free char *path = xasprintf(PODS "/many-%d", i);
+        cluster_delete(path);
+    }
+}
+
+START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
+    cluster_add_node("n2", NULL, NULL, CARDS(16384));
+    cluster_create_pod("stays", 4, "", ON("n1"));
+    cluster_wait_running("stays");
+    cluster_create_pod("goes", 5, "", ON("n1"));
+    cluster_wait_running("goes");
+    cluster_listen();
+    kill(cluster_pid(EXTENDER), SIGSTOP);
+    create_many();
+    cluster_delete(PODS "/goes");
+    cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
+    cluster_create_scv("n2", CARDS(8192));
+    cluster_create_pod("by-hand", 3, "", ",\"nodeName\":\"n2\"");
+    compact();
+    cluster_stop("kube-apiserver", "KILL");
+    cluster_start("kube-apiserver");
+    kit_wait(peer_status(&cluster.api, "/readyz") == 200);
+    kill(cluster_pid(EXTENDER), SIGCONT);
+    int64_t begun = kit_now_ms();
+    /* The pods are listed anyway: the lease was lost meanwhile. */
+    kit_wait(cluster_heard("watch of nodes: HTTP 410: too old resource version"));
+    kit_wait(cluster_heard("watch of scvs: HTTP 410: too old resource version"));
+    kit_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_who_waits());
+    cluster_measured("until an extender that stood still has caught up",
+                     kit_now_ms() - begun);
+    cluster_settle();
+}
+
+/* -- pods that go between filter and bind -- */
+
+/* By hand. "": bound; otherwise why not. New. */
+static char *bind_by_hand(const char *name, const char *uid, const char *node)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *body =
+        xasprintf("{\"PodName\":\"%s\",\"PodNamespace\":\"default\",\"PodUID\":\"%s\","
+                  "\"Node\":\"%s\"}",
+                  name, uid, node);
+    unsigned status = peer_call(&cluster.extender.verbs, "POST",
+                                "/gpushare-scheduler/bind", body, &reply);
+    ck_assert_msg(status == 200, "bind: %u %s", status, reply.p);
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    return xstrdup(kit_str(j, "Error"));
+}
+
+START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384));
+    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cleanup_json json_t *old = cluster_pod("pod");
+    kit_wait(cluster_knows_who_waits());
+    cluster_delete(PODS "/pod");
+    cleanup_free char *gone = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
+    ck_assert_msg(strstr(gone, "not found") || strstr(gone, "no such pod") ||
+                      strstr(gone, "the pod is gone"),
+                  "%s", gone);
+    cluster_agrees();
+    cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
+    cleanup_json json_t *new = cluster_pod("pod");
+    cleanup_free char *other = bind_by_hand("pod", kit_str(old, "metadata.uid"), "n1");
+    ck_assert_says(other, "the pod is gone; one of the same name has another UID");
+    ck_assert(!cluster_bound("pod"));
+    cluster_agrees();
+    cleanup_free char *bound = bind_by_hand("pod", kit_str(new, "metadata.uid"), "n1");
+    ck_assert_str_eq(bound, "");
+    expect_placed("pod", 0);
+    cluster_settle();
+}
+
+enum { RACES = 40, RUNNERS = 8 };
+
+struct race {
+    const char *uid[RACES];
+    atomic_int bound, gone;
+};
+
+/* Half of the runners bind, half delete. */
+static void run_race(void *ctx, size_t runner)
+{
+    struct race *r = ctx;
+    for (size_t i = runner / 2; i < RACES; i += RUNNERS / 2) {
+        char name[16];
+        snprintf(name, sizeof name, "race-%zu", i);
+        if (runner % 2) {
+            cleanup_free char *path = xasprintf(PODS "/%s", name);
+            cluster_delete(path);
+        } else {
+            for (size_t late = i % 3; late; late--)
+                kit_pause(); /* so that now the one is first, now the other */
+            cleanup_free char *why = bind_by_hand(name, r->uid[i], "n1");
+            atomic_fetch_add(*why ? &r->gone : &r->bound, 1);
+        }
+    }
+}
+
+START_TEST(deletions_that_race_with_binds)
+{
+    struct race r = {0};
+    cleanup_json json_t *pods = json_array();
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384, 16384));
+    for (int i = 0; i < RACES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "race-%d", i);
+        cluster_create_pod(name, 1, "", SCHEDULER("nobody"));
+        json_array_append_new(pods, cluster_pod(name));
+        r.uid[i] = kit_str(json_array_get(pods, (size_t)i), "metadata.uid");
+    }
+    kit_wait(cluster_knows_who_waits());
+    kit_threads(RUNNERS, run_race, &r);
+    ck_assert_int_eq(r.bound + r.gone, RACES);
+    cluster_settle();
+}
+
+/* -- others who bind -- */
+
+static bool is_unplaced(const char *node, const char *pod)
+{
+    cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
+    json_t *first = json_array_get(kit_at(j, "unplaced"), 0);
+    return strcmp(kit_str(first, "name"), pod) == 0;
+}
+
+/* Pods that somebody else has put onto a node with one card and a node with two. */
+static void check_foreign(void)
+{
+    cluster_wait_running("on-one");
+    cluster_wait_running("on-two");
+    kit_wait(used("one") == 6 && is_unplaced("two", "on-two"));
+    cluster_check_room("one", 10); /* it counts where there is one card to be on */
+    cluster_check_room("two", 16);
+    cluster_agrees();
+    cluster_delete(PODS "/on-one");
+    cluster_delete(PODS "/on-two");
+    kit_wait(used("one") == 0 && !is_unplaced("two", "on-two"));
+    cluster_check_room("one", 16);
+    cluster_settle();
+}
+
+static void add_nodes_of_one_and_two(void)
+{
+    cluster_add_node("one", NULL, NULL, CARDS(16384));
+    cluster_add_node("two", NULL, NULL, CARDS(16384, 16384));
+}
+
+START_TEST(a_second_scheduler_that_knows_no_extender)
+{
+    struct program p;
+    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
+    cleanup_free char *path =
+        xasprintf("%.*s/kube-scheduler", (int)strcspn(programs, "\n"), programs);
+    cleanup_free char *config = xasprintf(
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "clientConnection: {kubeconfig: '%s/scheduler.kubeconfig'}\n"
+        "leaderElection: {leaderElect: false}\nprofiles: [{schedulerName: second}]\n",
+        cluster.dir);
+    temp_write(kit_dir, "second.yaml", config);
+    cleanup_free char *file = temp_path(kit_dir, "second.yaml");
+    add_nodes_of_one_and_two();
+    program_start(&p, kit_dir, ARGV(path, "--config", file, "--secure-port", "0"));
+    cluster_create_pod("on-one", 6, "", SCHEDULER("second") ON("one"));
+    cluster_create_pod("on-two", 6, "", SCHEDULER("second") ON("two"));
+    check_foreign();
+    program_kill(&p);
+}
+
+START_TEST(a_pod_with_nodename_set_by_hand)
+{
+    add_nodes_of_one_and_two();
+    cluster_create_pod("on-one", 6, "", ",\"nodeName\":\"one\"");
+    cluster_create_pod("on-two", 6, "", ",\"nodeName\":\"two\"");
+    check_foreign();
+}
+
+/* As somebody does who copies a pod that ran. */
+START_TEST(a_pod_with_nodename_and_annotations_of_another)
+{
+    add_nodes_of_one_and_two();
+    cluster_create_pod(
+        "copy", 6,
+        ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
+        "\"ALIYUN_COM_GPU_MEM_POD\":\"6\",\"ALIYUN_COM_GPU_MEM_DEV\":\"16\","
+        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\","
+        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1637000000000000000\"}",
+        ",\"nodeName\":\"two\"");
+    cluster_wait_running("copy");
+    kit_wait(used("two") == 6);
+    int64_t begun = expect_now_ns();
+    cluster_create_pod("beside", 10, "", ON("two"));
+    expect_placed("beside", begun);
+    expect_on("beside", "two", "1");
+    cluster_settle();
+}
+
+CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
+             an_api_server_that_is_killed_in_a_burst,
+             a_watch_that_stood_still_while_its_history_was_compacted,
+             a_pod_that_is_deleted_between_filter_and_bind,
+             deletions_that_race_with_binds, a_second_scheduler_that_knows_no_extender,
+             a_pod_with_nodename_set_by_hand,
+             a_pod_with_nodename_and_annotations_of_another)
