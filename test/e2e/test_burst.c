@@ -80,6 +80,15 @@ static void check_soon(const char *name, int64_t begun, const char *what)
                   (long long)ms);
 }
 
+/* kube-scheduler was told by a change of the Node. */
+static void check_marked(const char *node)
+{
+    cleanup_free char *path = xasprintf("/api/v1/nodes/%s", node);
+    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
+    json_t *notes = kit_at(j, "metadata.annotations");
+    ck_assert_ptr_nonnull(json_object_get(notes, "gpushare/room-since"));
+}
+
 #define SCVS "/apis/core.run-linux.com/v1/scvs"
 
 static void set_health(const char *node, const int *mib, const char *health)
@@ -106,6 +115,7 @@ START_TEST(a_card_that_is_healthy_again_is_used_within_seconds)
     int64_t begun_ns = expect_now_ns(), begun = kit_now_ms();
     set_health("n1", cards, "Healthy");
     check_soon("waits", begun, "from a card's return to a pod that runs");
+    check_marked("n1");
     expect_placed("waits", begun_ns);
     cluster_agrees();
 }
