@@ -128,8 +128,11 @@ static void see_uid(struct step *s, const struct lease *lease)
 }
 
 /* It was written, by us or by somebody else. (That it can be read is not enough.) */
-static void went_well(struct lock *lock)
+static void went_well(struct step *s)
 {
+    struct lock *lock = &s->core->lock;
+    if (lock->trouble.n)
+        sync_hurry(s);
     lock->noted = ERR_NONE;
     keep_trouble(&lock->trouble, NULL);
 }
@@ -140,7 +143,7 @@ static void observe(struct step *s, const struct lease *lease)
     struct lock *lock = &s->core->lock;
     see_uid(s, lease);
     if (!span_eq(buf_span(&lock->version), lease->meta.version))
-        went_well(lock);
+        went_well(s);
     if (!lock->known || !span_eq(buf_span(&lock->version), lease->meta.version)) {
         lock->observed_ms = s->now.mono_ms;
         lock->duration_s = lease->duration_s;
@@ -282,7 +285,7 @@ static void write_answered(struct step *s)
             note_failure(s, "write");
         return;
     }
-    went_well(lock);
+    went_well(s);
     observe(s, in->lease);
     if (!holds(s->core)) {
         lock->due_ms = s->now.mono_ms + RETRY_MS;

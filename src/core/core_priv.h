@@ -140,6 +140,9 @@ void sync_watch_alive(struct step *s);
 void sync_watch_ended(struct step *s);
 /* Lists the kind again, from now on. */
 void sync_relist(struct step *s, enum core_kind kind);
+/* The API server answers again, as another call shows: lists and watches that it failed
+ * are not put off much longer, or binds would be made by old news. */
+void sync_hurry(struct step *s);
 int64_t sync_due(const struct core *core);
 
 /* core_pod.c: what news of a pod means */

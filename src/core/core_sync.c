@@ -13,6 +13,7 @@
 enum {
     BACKOFF_MIN_MS = 800,
     BACKOFF_MAX_MS = 30 * 1000,
+    HURRY_MS = 1000, /* once another call shows that the API server is back */
     ABSENT_RETRY_MS =
         30 * 1000, /* the kind itself does not exist (no CRD, no namespace) */
     PODS_WAIT_MS =
@@ -83,6 +84,16 @@ void sync_tick(struct step *s)
             list_now(s, (enum core_kind)kind);
         else
             watch_now(s, (enum core_kind)kind);
+    }
+}
+
+void sync_hurry(struct step *s)
+{
+    for (int kind = 0; kind < CORE_KINDS; kind++) {
+        struct cursor *c = &s->core->cursors[kind];
+        bool waits = c->state == CURSOR_LIST_DUE || c->state == CURSOR_WATCH_DUE;
+        if (waits && c->trouble.n && c->due_ms > s->now.mono_ms + HURRY_MS)
+            c->due_ms = s->now.mono_ms + HURRY_MS;
     }
 }
 

@@ -236,6 +236,36 @@ START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
 }
 END_TEST
 
+/* An outage: renewals and watches fail, and back-offs grow. */
+static void outage(int64_t ms)
+{
+    for (int64_t end = r.now.mono_ms + ms; r.now.mono_ms < end; rig_tick(&r, 100)) {
+        if (rig_count(&r, CORE_CALL_LEASE_WRITE))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAVAILABLE);
+        if (rig_count(&r, CORE_CALL_LEASE_GET))
+            rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
+        if (rig_count(&r, CORE_WATCH) && rig_take(&r, CORE_WATCH).kind == CORE_SCVS)
+            ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+    }
+}
+
+START_TEST(when_the_lease_can_be_had_again_nothing_is_put_off_for_long)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    ended(CORE_SCVS, ERR_UNAVAILABLE, -1);
+    outage(100 * 1000);
+    while (!rig_count(&r, CORE_CALL_LEASE_GET))
+        rig_tick(&r, 100);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "9");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "10");
+    for (int i = 0; i < 10 && !rig_count(&r, CORE_WATCH); i++)
+        rig_tick(&r, 100);
+    ck_assert_int_eq(rig_take(&r, CORE_WATCH).kind, CORE_SCVS);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(the_due_time_is_never_missed)
 {
     /* Whenever core_due is in the past, a tick must make it future or change something.
@@ -264,4 +294,6 @@ UNIT_MAIN("sync", nothing_is_answered_before_the_first_full_list,
           a_kind_that_the_server_does_not_know_is_an_empty_list,
           nodes_that_must_exist_are_not_taken_for_absent, news_of_an_old_run_is_ignored,
           a_pod_that_cannot_be_read_keeps_what_it_has,
-          silence_makes_it_unready_and_a_sign_of_life_ready, the_due_time_is_never_missed)
+          silence_makes_it_unready_and_a_sign_of_life_ready,
+          when_the_lease_can_be_had_again_nothing_is_put_off_for_long,
+          the_due_time_is_never_missed)
