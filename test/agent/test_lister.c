@@ -29,9 +29,11 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
         {.name = SPAN("main"), .devices = of_main, .n_devices = 2},
         {.name = SPAN("none")},
         {.name = SPAN("side"), .devices = of_side, .n_devices = 1}};
-    static const struct podres_pod pods[] = {
-        {.name = SPAN("p"), .ns = SPAN("ns"), .containers = containers, .n_containers = 3},
-        {.name = SPAN("idle"), .ns = SPAN("ns")}};
+    static const struct podres_pod pods[] = {{.name = SPAN("p"),
+                                              .ns = SPAN("ns"),
+                                              .containers = containers,
+                                              .n_containers = 3},
+                                             {.name = SPAN("idle"), .ns = SPAN("ns")}};
     const struct podres_list list = {pods, 2};
     struct buf reply = {0};
     (void)ctx;
