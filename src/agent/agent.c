@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "agent/lister.h"
+#include "agent/probes.h"
 #include "agent/sampler.h"
-#include "agent/server.h"
 #include "agent/watch.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -30,7 +30,7 @@ struct agent {
     char *podresources;    /* or NULL */
     struct lister *lister; /* or NULL */
     struct ticker *ticker;
-    struct server *server;
+    struct probes *probes;
 };
 
 static struct machine_time time_now(void)
@@ -250,7 +250,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (check_name(config, err))
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
-    struct server_checks checks = {check, agent};
+    struct probes_checks checks = {check, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])
@@ -261,10 +261,10 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->gpu = open_source(config->gpu_source, err);
     if (agent->gpu && connect_api(agent, config, err) == 0) {
         agent->machine = make_machine(agent, config);
-        agent->server =
-            server_start(config->listen, (unsigned)config->port, &checks, err);
+        agent->probes =
+            probes_start(config->listen, (unsigned)config->port, &checks, err);
     }
-    if (!agent->server) {
+    if (!agent->probes) {
         agent_stop(agent);
         return NULL;
     }
@@ -274,7 +274,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
 
 bool agent_stop(struct agent *agent)
 {
-    server_stop(agent->server);
+    probes_stop(agent->probes);
     if (!sampler_stop(agent->sampler)) {
         log_warn("agent", "the driver does not answer; ending without it");
         return false;

@@ -11,15 +11,15 @@
  *   /version
  */
 
-struct server_checks {
+struct probes_checks {
     /* Of a machine_part; -1: do the threads move? */
     int (*check)(void *ctx, int part, struct err *err);
     void *ctx;
 };
 
-struct server;
+struct probes;
 
 /* New; answers at once. Prints where it listens. `checks` is copied. */
-struct server *server_start(const char *address, unsigned port,
-                            const struct server_checks *checks, struct err *err);
-void server_stop(struct server *s); /* NULL is accepted */
+struct probes *probes_start(const char *address, unsigned port,
+                            const struct probes_checks *checks, struct err *err);
+void probes_stop(struct probes *s); /* NULL is accepted */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/server.h"
+#include "agent/probes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@ enum {
     IDLE_MS = 60 * 1000,
 };
 
-struct server {
+struct probes {
     struct httpd *httpd;
-    struct server_checks checks;
+    struct probes_checks checks;
 };
 
 static void line(struct httpd_reply *reply, const char *what, int rc,
@@ -30,7 +30,7 @@ static void line(struct httpd_reply *reply, const char *what, int rc,
 static void on_livez(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    struct server *s = ctx;
+    struct probes *s = ctx;
     struct err err = {0};
     (void)req;
     reply->content_type = "text/plain";
@@ -40,7 +40,7 @@ static void on_livez(void *ctx, const struct httpd_request *req,
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
+    struct probes *s = ctx;
     on_livez(ctx, req, reply);
     for (int part = 0; part < MACHINE_PARTS; part++) {
         struct err err = {0};
@@ -65,10 +65,10 @@ static const struct httpd_route routes[] = {
     {0},
 };
 
-struct server *server_start(const char *address, unsigned port,
-                            const struct server_checks *checks, struct err *err)
+struct probes *probes_start(const char *address, unsigned port,
+                            const struct probes_checks *checks, struct err *err)
 {
-    struct server *s = xcalloc(1, sizeof *s);
+    struct probes *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
                                   .idle_ms = IDLE_MS};
     struct httpd_listener listener = {
@@ -84,14 +84,14 @@ struct server *server_start(const char *address, unsigned port,
     s->httpd = httpd_new(&limits);
     if (httpd_listen(s->httpd, &listener, &port, err)) {
         err_wrap(err, "--port");
-        server_stop(s);
+        probes_stop(s);
         return NULL;
     }
     fprintf(stderr, "listening on %s:%u\n", address, port);
     return s;
 }
 
-void server_stop(struct server *s)
+void probes_stop(struct probes *s)
 {
     if (!s)
         return;
