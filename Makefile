@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core extender agent sim
+FOLDERS        := base wire domain gpu placement kube core extender agent plugin sim
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -19,6 +19,7 @@ USES_kube      := wire domain base
 USES_core      := placement domain base
 USES_extender  := core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
+USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
