@@ -23,6 +23,7 @@ struct grant {
     enum container_role role;
     enum ids_resource resource;
     int64_t time_ns; /* since 1970 */
+    bool leaving;    /* its pod is gone, and perhaps not yet from the kubelet */
     struct grant_card *cards;
     size_t n_cards;
     struct arena arena;

@@ -31,17 +31,6 @@ static void free_pupil(struct pupil *p)
     free(p);
 }
 
-static void free_strangers(struct alloc *a)
-{
-    for (struct stranger *s = a->strangers, *next; s; s = next) {
-        next = s->next;
-        free(s->ns);
-        free(s->name);
-        free(s);
-    }
-    a->strangers = NULL;
-}
-
 void alloc_free(struct alloc *a)
 {
     if (!a)
@@ -54,7 +43,7 @@ void alloc_free(struct alloc *a)
         next = ask->next;
         ask_free(ask);
     }
-    free_strangers(a);
+    who_forget_strangers(a);
     grants_fini(&a->grants);
     free(a->node);
     free(a);
@@ -223,6 +212,15 @@ static void drop_grants(struct alloc *a, struct span uid)
         a->dirty = true;
 }
 
+/* The pod is gone, but nobody said that its containers are: the kubelet will not show
+ * them any more when they are. */
+static void let_go(struct alloc *a, struct span uid)
+{
+    for (size_t i = 0; i < a->grants.n; i++)
+        if (span_eq(a->grants.items[i]->uid, uid))
+            a->grants.items[i]->leaving = true;
+}
+
 /* A static pod that was admitted before the API had anything of it: what it was given is
  * its mirror pod's now. */
 static struct pupil *adopt_static(struct alloc *a, const struct plan *plan)
@@ -291,7 +289,8 @@ static void remove_pupil(struct alloc *a, struct pupil *gone)
     while (*at != gone)
         at = &(*at)->next;
     *at = gone->next;
-    drop_grants(a, gone->plan->uid);
+    let_go(a, gone->plan->uid);
+    who_add_stranger(a, gone->plan->ns, gone->plan->name)->former = true;
     free_pupil(gone);
 }
 
@@ -303,7 +302,7 @@ void alloc_pod_gone(struct alloc *a, struct alloc_time now, struct span uid,
     if (p)
         remove_pupil(a, p);
     else
-        drop_grants(a, uid);
+        let_go(a, uid);
     out_save(a, out);
     ask_retry_all(a, now, out);
 }
@@ -317,12 +316,10 @@ void alloc_list_begins(struct alloc *a)
  * know yet stay. */
 static void sweep_grants(struct alloc *a)
 {
-    for (size_t i = a->grants.n; i-- > 0;) {
-        struct span uid = a->grants.items[i]->uid;
-        if (!pupil_find(a, uid) && !span_starts(uid, SPAN("static:"))) {
-            drop_grants(a, uid);
-            i = a->grants.n;
-        }
+    for (size_t i = 0; i < a->grants.n; i++) {
+        struct grant *g = a->grants.items[i];
+        if (!pupil_find(a, g->uid) && !span_starts(g->uid, SPAN("static:")))
+            g->leaving = true;
     }
 }
 
@@ -347,7 +344,7 @@ void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
     a->era++;
     a->offer.valid = false;
     a->no_get = false;
-    free_strangers(a);
+    who_forget_strangers(a);
     for (struct pupil *p = a->pupils; p; p = p->next)
         p->audited_ms = 0;
     alloc_hurry(a, now.mono_ms);

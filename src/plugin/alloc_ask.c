@@ -82,6 +82,7 @@ static void refuse(struct alloc *a, struct ask *ask, struct pupil *p,
              alloc_refusal_name(ask->why), ask->text);
     if (p) {
         p->refused_era = a->era;
+        who_met(a, p->plan, ask->serial);
         out_event(out, p->plan, "GPURefused", out_text(out, span_of(ask->text)));
     }
     answer_refusal(a, ask, out);
@@ -222,13 +223,14 @@ static void allocate(struct alloc *a, struct alloc_time now, struct ask *ask,
     grant(a, now, ask, f, out);
 }
 
-/* What was offered before, or ids that its init container had. */
+/* What was offered just before. Only without an offer may it be ids that an init
+ * container of the pod had. */
 static bool find_for_allocate(struct alloc *a, const struct ask *ask, struct found *f)
 {
     const struct offer *o = &a->offer;
-    if (who_reuses(a, ask, f))
-        return true;
-    if (!o->valid || o->resource != ask->resource)
+    if (!o->valid)
+        return who_reuses(a, ask, f);
+    if (o->resource != ask->resource)
         return false;
     f->pupil = pupil_find(a, span_of(o->uid));
     f->container = o->container;
@@ -352,7 +354,7 @@ void ask_shown(struct alloc *a, struct alloc_time now, struct ask *ask,
     } else if (ask->type == ALLOC_ASK_ALLOCATE) {
         shown_to_allocate(a, now, ask, shown, out);
     } else {
-        audit_shown(a, now, shown, out);
+        audit_shown(a, now, shown, true, out);
         enum verdict v = who_of_list(a, now.mono_ms, ask, shown, &f);
         if (v == VERDICT_YES)
             prefer(a, now, ask, &f, out);

@@ -50,6 +50,67 @@ static bool is_same(const struct grant *x, const struct grant *y)
     return true;
 }
 
+/* Does the kubelet still show that the container holds this? */
+static bool is_shown(const struct alloc *a, const struct grant *g,
+                     const struct alloc_shown *shown)
+{
+    const struct plan pod = {.uid = g->uid, .ns = g->ns, .name = g->name};
+    const struct plan_container c = {
+        .name = g->container, .role = g->role, .resource = g->resource};
+    struct span unknown;
+    for (size_t i = 0; i < shown->n_pods; i++) {
+        if (!span_eq(shown->pods[i].name, g->name) || !span_eq(shown->pods[i].ns, g->ns))
+            continue;
+        struct grant *is = grant_shown(a, &pod, &c, &shown->pods[i], &unknown);
+        bool same = is && is_same(is, g);
+        grant_free(is);
+        if (same)
+            return true;
+    }
+    return false;
+}
+
+/* Those whose pods have gone, and now from the kubelet too. */
+static void drop_gone(struct alloc *a, const struct alloc_shown *shown)
+{
+    for (size_t i = a->grants.n; i-- > 0;) {
+        const struct grant *g = a->grants.items[i];
+        if (!g->leaving || is_shown(a, g, shown))
+            continue;
+        grants_drop(&a->grants, g);
+        a->dirty = true;
+    }
+}
+
+/* A pod that the API does not have (any more), with ids that nobody knows to be its: they
+ * are held, for as long as the kubelet shows them. */
+static void hold_shown(struct alloc *a, struct alloc_time now,
+                       const struct shown_pod *shown)
+{
+    cleanup_free char *uid =
+        xasprintf("shown:%.*s/%.*s", SPAN_ARG(shown->ns), SPAN_ARG(shown->name));
+    const struct plan pod = {.uid = span_of(uid), .ns = shown->ns, .name = shown->name};
+    for (size_t i = 0; i < a->grants.n; i++)
+        if (span_eq(a->grants.items[i]->name, pod.name) &&
+            span_eq(a->grants.items[i]->ns, pod.ns))
+            return;
+    for (size_t i = 0; i < shown->n_containers; i++) {
+        for (int r = 0; r < IDS_RESOURCES; r++) {
+            const struct plan_container c = {.name = shown->containers[i].name,
+                                             .resource = (enum ids_resource)r};
+            struct span unknown;
+            struct grant *g = grant_shown(a, &pod, &c, shown, &unknown);
+            if (!g)
+                continue;
+            g->leaving = true;
+            g->time_ns = now.wall_ns;
+            grants_put(&a->grants, g);
+            a->stats.adopted++;
+            a->dirty = true;
+        }
+    }
+}
+
 static void tell_mismatch(struct alloc *a, struct pupil *p, const char *what,
                           struct alloc_outputs *out)
 {
@@ -100,6 +161,13 @@ static void compare(struct alloc *a, struct pupil *p, size_t container,
     }
 }
 
+/* Podresources shows names, not UIDs: for a moment the kubelet may still have the pod
+ * that had this name before. What it holds is held then, but no ground for complaint. */
+static bool is_too_new(const struct pupil *p, int64_t now_ms)
+{
+    return !p->plan->started && now_ms - p->since_ms < SURE_AFTER_MS;
+}
+
 /* The kubelet is right about who holds what; the annotations are right about who should.
  */
 static void audit_container(struct alloc *a, struct alloc_time now, struct pupil *p,
@@ -111,15 +179,17 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
     struct grant *g = grant_shown(a, p->plan, c, shown, &unknown);
     const struct grant *known =
         grants_find(&a->grants, p->plan->uid, c->name, c->resource);
-    if (unknown.p)
+    if (unknown.p && !is_too_new(p, now.mono_ms))
         tell_mismatch(a, p,
                       out_printf(out,
                                  "container %.*s holds %.*s, which is no id of this "
                                  "node's cards",
                                  SPAN_ARG(c->name), SPAN_ARG(unknown)),
                       out);
-    if (!g)
+    if (!g || (known && is_too_new(p, now.mono_ms))) {
+        grant_free(g);
         return;
+    }
     if (known && is_same(known, g)) {
         compare(a, p, i, known, out);
         grant_free(g);
@@ -136,22 +206,20 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
     grants_put(&a->grants, g);
     a->dirty = true;
     a->stats.adopted++;
-    compare(a, p, i, g, out);
-}
-
-/* Podresources shows names, not UIDs: for a moment the kubelet may still have the pod
- * that had this name before. */
-static bool is_too_new(const struct pupil *p, int64_t now_ms)
-{
-    return !p->plan->started && now_ms - p->since_ms < SURE_AFTER_MS;
+    if (!is_too_new(p, now.mono_ms))
+        compare(a, p, i, g, out);
 }
 
 void audit_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
-                 struct alloc_outputs *out)
+                 bool all, struct alloc_outputs *out)
 {
+    if (all)
+        drop_gone(a, shown);
     for (size_t i = 0; i < shown->n_pods; i++) {
         struct pupil *p = pupil_named(a, shown->pods[i].ns, shown->pods[i].name);
-        if (!p || p->plan->over || is_too_new(p, now.mono_ms))
+        if (!p)
+            hold_shown(a, now, &shown->pods[i]);
+        if (!p || p->plan->over)
             continue;
         a->stats.audited++;
         p->audited_ms = now.mono_ms;
@@ -188,6 +256,7 @@ void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *ou
         o->name = name;
         o->query = a->audit_query = ++a->queries;
         a->audit_serial = a->serial;
+        a->audit_all = a->no_get;
         if (!a->no_get)
             p->audited_ms = now.mono_ms;
         a->audit_next_ms =
@@ -205,5 +274,5 @@ void audit_answer(struct alloc *a, struct alloc_time now, const struct alloc_sho
         a->no_get = true;
     /* What was handed out while it was under way may or may not be in it. */
     if (!shown->err && a->serial == a->audit_serial)
-        audit_shown(a, now, shown, out);
+        audit_shown(a, now, shown, a->audit_all, out);
 }

@@ -73,7 +73,8 @@ struct offer {
 /* A pod of the kubelet that the API server did not tell of. */
 struct stranger {
     char *ns, *name;
-    uint64_t serial; /* of the ask that met it first */
+    uint64_t serial; /* of the ask that met it first; 0: none yet */
+    bool former;     /* the API server did tell, and that it is gone */
     struct stranger *next;
 };
 
@@ -91,6 +92,7 @@ struct alloc {
     struct stranger *strangers;
     int64_t due_ms;
     uint64_t audit_query, audit_serial; /* 0: none is out */
+    bool audit_all;                     /* it was a List */
     int64_t audit_next_ms;
     bool dirty; /* grants have changed since the last SAVE */
     struct alloc_stats stats;
@@ -148,6 +150,11 @@ enum verdict ask_say(struct ask *ask, enum verdict verdict, enum alloc_refusal w
 /* Of what List shows: which container is it? */
 enum verdict who_of_list(struct alloc *a, int64_t now_ms, struct ask *ask,
                          const struct alloc_shown *shown, struct found *found);
+/* The newest ones are kept. */
+struct stranger *who_add_stranger(struct alloc *a, struct span ns, struct span name);
+void who_forget_strangers(struct alloc *a);
+/* The pod has had its answer: it is not the one that later asks are about. */
+void who_met(struct alloc *a, const struct plan *pod, uint64_t serial);
 /* The pod whose plain init container holds all these ids, and its next container. */
 bool who_reuses(const struct alloc *a, const struct ask *ask, struct found *found);
 /* Does the kubelet show that the pod lacks something of ours, and which container is
@@ -172,9 +179,9 @@ const struct grant *pick_holder(const struct alloc *a, const struct found *f,
                                 const struct unit *unit);
 
 /* alloc_audit.c */
-/* Takes in what the kubelet shows of pods. */
+/* Takes in what the kubelet shows of some pods, or of all. */
 void audit_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
-                 struct alloc_outputs *out);
+                 bool all, struct alloc_outputs *out);
 void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
 void audit_answer(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
                   struct alloc_outputs *out);

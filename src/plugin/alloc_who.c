@@ -5,6 +5,11 @@
 
 #include "base/mem.h"
 
+enum {
+    STRANGERS_MAX = 512,
+    FORMER_MS = 1000,
+};
+
 /* How many ids of its resource the kubelet shows for the container. */
 static size_t shown_ids(const struct shown_pod *pod, const struct plan_container *c)
 {
@@ -51,19 +56,55 @@ bool who_lacks(const struct alloc *a, const struct pupil *p,
     return false;
 }
 
+static void free_stranger(struct stranger *s)
+{
+    free(s->ns);
+    free(s->name);
+    free(s);
+}
+
+struct stranger *who_add_stranger(struct alloc *a, struct span ns, struct span name)
+{
+    struct stranger *s = xcalloc(1, sizeof *s), **at = &s->next;
+    s->ns = xmemdup0(ns.p, ns.n);
+    s->name = xmemdup0(name.p, name.n);
+    s->next = a->strangers;
+    a->strangers = s;
+    for (int i = 1; *at && i < STRANGERS_MAX; i++)
+        at = &(*at)->next;
+    if (*at) {
+        free_stranger(*at);
+        *at = NULL;
+    }
+    return s;
+}
+
+void who_forget_strangers(struct alloc *a)
+{
+    for (struct stranger *s = a->strangers, *next; s; s = next) {
+        next = s->next;
+        free_stranger(s);
+    }
+    a->strangers = NULL;
+}
+
 static struct stranger *stranger_of(struct alloc *a, const struct shown_pod *pod,
                                     uint64_t serial)
 {
     for (struct stranger *s = a->strangers; s; s = s->next)
         if (span_eq(pod->ns, span_of(s->ns)) && span_eq(pod->name, span_of(s->name)))
             return s;
-    struct stranger *s = xcalloc(1, sizeof *s);
-    s->ns = xmemdup0(pod->ns.p, pod->ns.n);
-    s->name = xmemdup0(pod->name.p, pod->name.n);
+    struct stranger *s = who_add_stranger(a, pod->ns, pod->name);
     s->serial = serial;
-    s->next = a->strangers;
-    a->strangers = s;
     return s;
+}
+
+void who_met(struct alloc *a, const struct plan *pod, uint64_t serial)
+{
+    const struct shown_pod shown = {.ns = pod->ns, .name = pod->name};
+    struct stranger *s = stranger_of(a, &shown, serial);
+    s->serial = serial;
+    s->former = true;
 }
 
 static bool is_among(const struct stranger *s, const struct alloc_shown *shown)
@@ -85,9 +126,7 @@ static void forget_strangers(struct alloc *a, const struct alloc_shown *shown)
             continue;
         }
         *at = s->next;
-        free(s->ns);
-        free(s->name);
-        free(s);
+        free_stranger(s);
     }
 }
 
@@ -101,10 +140,20 @@ static bool shows_ids(const struct shown_pod *pod)
 }
 
 /* Could the pod, which the API server did not tell of, be the one? Not if it has all it
- * needs, and not if an earlier ask met it: the kubelet has gone on since. */
-static bool may_be_it(struct alloc *a, const struct ask *ask, const struct shown_pod *pod)
+ * needs, and not if an earlier ask met it: the kubelet has gone on since. One that the
+ * API server told of, and that it is gone, may have come anew under the same name; but a
+ * kubelet before 1.34 shows what has ended, too, and cannot forget it while it waits for
+ * us. So much time is given to the news that it is another one. */
+static bool may_be_it(struct alloc *a, int64_t age_ms, const struct ask *ask,
+                      const struct shown_pod *pod, bool former)
 {
-    return !shows_ids(pod) && stranger_of(a, pod, ask->serial)->serial == ask->serial;
+    if (shows_ids(pod))
+        return false;
+    struct stranger *s = stranger_of(a, pod, ask->serial);
+    if (s->serial == 0)
+        s->serial = ask->serial;
+    s->former |= former;
+    return s->serial == ask->serial && !(s->former && a->no_get && age_ms >= FORMER_MS);
 }
 
 static bool ends_with(struct span s, const char *end)
@@ -162,20 +211,19 @@ struct survey {
     struct span other; /* name of a second match */
 };
 
-static void look_at(struct alloc *a, struct ask *ask, const struct shown_pod *shown,
-                    struct survey *s)
+static void look_at(struct alloc *a, int64_t age_ms, struct ask *ask,
+                    const struct shown_pod *shown, struct survey *s)
 {
     struct pupil *p = pupil_named(a, shown->ns, shown->name);
     size_t next;
-    if (!p) {
-        if (may_be_it(a, ask, shown)) {
+    bool done = p && (p->plan->over || p->refused_era == a->era);
+    if (!p || done) {
+        if (may_be_it(a, age_ms, ask, shown, done)) {
             s->strangers++;
             s->stranger = shown;
         }
         return;
     }
-    if (p->plan->over || p->refused_era == a->era)
-        return;
     if (!who_lacks(a, p, shown, &next))
         return;
     const struct plan_container *c = &p->plan->containers[next];
@@ -210,14 +258,15 @@ enum verdict who_of_list(struct alloc *a, int64_t now_ms, struct ask *ask,
                          const struct alloc_shown *shown, struct found *found)
 {
     struct survey s = {0};
+    int64_t age_ms = now_ms - ask->began_ms;
     forget_strangers(a, shown);
     if (!a->listed)
         return ask_say(ask, VERDICT_WAIT, REFUSED_NO_NEWS,
                        "the API server has not yet told which pods are on this node");
     for (size_t i = 0; i < shown->n_pods; i++)
-        look_at(a, ask, &shown->pods[i], &s);
+        look_at(a, age_ms, ask, &shown->pods[i], &s);
     if (s.matches == 0)
-        return nobody(a, ask, &s, now_ms - ask->began_ms, found);
+        return nobody(a, ask, &s, age_ms, found);
     if (s.matches > 1)
         return ask_say(ask, VERDICT_WAIT, REFUSED_AMBIGUOUS,
                        "%zu pods of this node wait for %lld of %s, among them %.*s and "
