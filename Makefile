@@ -27,8 +27,9 @@ PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
-PROGRAMS                := gpushare-extender scv-agent kube-sim
+PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim
 FOLDER_gpushare-extender := extender
+FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
 
