@@ -109,9 +109,9 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
-$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,sim)
+$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
