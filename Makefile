@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core extender agent sim
+FOLDERS        := base wire domain gpu placement kube core extender agent plugin sim
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -19,6 +19,7 @@ USES_kube      := wire domain base
 USES_core      := placement domain base
 USES_extender  := core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
+USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
 PKGS_wire      := libcurl libmicrohttpd libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
@@ -26,8 +27,9 @@ PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
-PROGRAMS                := gpushare-extender scv-agent kube-sim
+PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim
 FOLDER_gpushare-extender := extender
+FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
 
@@ -107,9 +109,9 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
-$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,sim)
+$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)

@@ -29,5 +29,14 @@
 #define KEY_UNHEALTHY_PREFIX    "unhealthy-gpu-"
 #define KEY_UNHEALTHY_DATA      "gpus"
 
+/* Label of a node: its containers get CGPU_DISABLE=true. */
+#define KEY_CGPU_DISABLE "cgpu.disable.isolation"
+
+/* Annotation of the pod that stands for a static pod in the API. */
+#define KEY_MIRROR "kubernetes.io/config.mirror"
+
+/* The variable that tells a container's runtime which cards it gets. */
+#define KEY_VISIBLE_DEVICES "NVIDIA_VISIBLE_DEVICES"
+
 /* Heartbeat Leases of scv-agent, named like the node. */
 #define KEY_LEASE_NAMESPACE "nvidia-gpu-scheduler-node-lease"

@@ -24,6 +24,8 @@ struct pod_container {
     uint32_t order;    /* position in its own list */
     struct span mem;   /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
     struct span cards; /* limit of aliyun.com/gpu-count */
+    struct span name;
+    bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
 };
 
 struct pod {
@@ -38,6 +40,8 @@ struct pod {
 
     struct span count_label, count_annotation, placement; /* what it asks besides */
     struct span idx, allocation, card_uuid;               /* what it was promised */
+    struct span assigned; /* annotation that says whether it got it, "true" or "false" */
+    bool mirror;          /* it stands for a static pod of its node */
 };
 
 /* Reads a Pod. */

@@ -27,6 +27,11 @@ struct promise {
  * count: too much is promised then, never too little. */
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise);
 
+/* The part of one container, by its index in the allocation annotation. False when the
+ * annotation does not speak of it, or is damaged. */
+bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
+                          struct promise *promise);
+
 /* What the share of card i weighs in MiB, given the pod's request: what the annotations
  * say, but not less in all than the pod asks for. */
 int64_t promise_share_mib(const struct promise *promise, size_t i,

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -49,4 +51,39 @@ int file_read(const char *path, size_t max, struct buf *out, struct err *err)
         out->n = start;
     out->p[out->n] = '\0';
     return rc;
+}
+
+static int write_all(int fd, struct span bytes)
+{
+    for (size_t done = 0; done < bytes.n;) {
+        ssize_t n = write(fd, bytes.p + done, bytes.n - done);
+        if (n < 0 && errno != EINTR)
+            return -1;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return fsync(fd);
+}
+
+/* That the name leads to the new file must survive too. */
+static void sync_directory(const char *path)
+{
+    cleanup_free char *copy = xstrdup(path);
+    cleanup_close int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0)
+        (void)fsync(fd);
+}
+
+int file_write(const char *path, struct span bytes, struct err *err)
+{
+    cleanup_free char *fresh = xasprintf("%s.new", path);
+    cleanup_close int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return fail(fresh, err);
+    if (write_all(fd, bytes) || rename(fresh, path)) {
+        int rc = fail(fresh, err);
+        unlink(fresh);
+        return rc;
+    }
+    sync_directory(path);
+    return 0;
 }

@@ -45,6 +45,22 @@ static void read_resources(struct jread *j, struct arena *a, struct pod_containe
     }
 }
 
+/* Is NVIDIA_VISIBLE_DEVICES among the variables? */
+static void read_env(struct jread *j, struct pod_container *c)
+{
+    struct jread_str key, name;
+    jread_array(j, "env");
+    while (jread_item(j)) {
+        jread_object(j, "env");
+        while (jread_member(j, &key)) {
+            if (!jread_key_is(key, "name"))
+                jread_skip(j);
+            else if (jread_string(j, "env.name", &name))
+                c->own_devices |= jread_key_is(name, KEY_VISIBLE_DEVICES);
+        }
+    }
+}
+
 static void add_container(struct reading *r, const struct pod_container *c)
 {
     struct pod *pod = r->pod;
@@ -69,6 +85,10 @@ static void read_container(struct jread *j, struct reading *r, bool init)
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "resources")) {
             read_resources(j, r->a, &c);
+        } else if (jread_key_is(key, "name")) {
+            jread_text(j, "container.name", r->a, &c.name);
+        } else if (jread_key_is(key, "env")) {
+            read_env(j, &c);
         } else if (init && jread_key_is(key, "restartPolicy")) {
             if (jread_string(j, "restartPolicy", &policy) &&
                 jread_key_is(policy, "Always"))
@@ -144,6 +164,7 @@ static void read_status(struct jread *j, struct arena *a, struct pod *pod)
 
 static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
 {
+    struct span mirror = {0};
     const struct object_field fields[] = {
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
@@ -151,8 +172,11 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
         {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},
+        {OBJECT_ANNOTATION, SPAN(KEY_MEM_ASSIGNED), &pod->assigned},
+        {OBJECT_ANNOTATION, SPAN(KEY_MIRROR), &mirror},
     };
     object_meta_read(j, a, &pod->meta, fields, ARRAY_LEN(fields));
+    pod->mirror = mirror.p != NULL;
 }
 
 /* These get into paths and into what others read. */

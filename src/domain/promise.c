@@ -20,15 +20,24 @@ static struct promise_share *share_of(struct promise *p, int64_t card)
     return &p->shares[p->n++];
 }
 
-/* {"<container>": {"<card>": units}}: adds up what each card gives. False when damaged.
- */
-static bool read_allocation(struct span text, struct promise *p)
+enum { ALL_CONTAINERS = -1 };
+
+/* {"<container>": {"<card>": units}}: adds up what each card gives, to all containers or
+ * to one of them. False when damaged. */
+static bool read_allocation(struct span text, int64_t only, struct promise *p)
 {
     struct jread j;
     struct jread_str container, card;
     jread_init(&j, text.p, text.n);
     jread_object(&j, "allocation");
     while (jread_member(&j, &container)) {
+        int64_t number;
+        if (only != ALL_CONTAINERS &&
+            (!span_i64((struct span){container.p, container.n}, &number) ||
+             number != only)) {
+            jread_skip(&j);
+            continue;
+        }
         jread_object(&j, "container");
         while (jread_member(&j, &card)) {
             int64_t index = -1, units = -1;
@@ -80,11 +89,24 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
-    if (!pod->allocation.p || !read_allocation(pod->allocation, promise))
+    if (!pod->allocation.p || !read_allocation(pod->allocation, ALL_CONTAINERS, promise))
         promise->n = 0;
     size_t sure = promise->n;
     if (!pod->idx.p || !read_indexes(pod->idx, promise))
         promise->n = sure;
+    read_uuids(pod->idx, pod->card_uuid, promise);
+    return promise->n > 0;
+}
+
+bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
+                          struct promise *promise)
+{
+    *promise = (struct promise){0};
+    if (!pod->allocation.p)
+        return false;
+    promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
+    if (!read_allocation(pod->allocation, index, promise))
+        promise->n = 0;
     read_uuids(pod->idx, pod->card_uuid, promise);
     return promise->n > 0;
 }

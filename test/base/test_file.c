@@ -57,5 +57,29 @@ START_TEST(an_error_names_the_file_and_leaves_nothing_behind)
 }
 END_TEST
 
+START_TEST(a_file_is_put_in_its_place_whole)
+{
+    cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
+    cleanup_free char *none = temp_path(dir, "no/f"), *fresh = temp_path(dir, "f.new");
+    cleanup_buf struct buf out = {0};
+    struct err err = {0};
+    struct stat st;
+    ck_assert_done(file_write(path, SPAN("first"), &err), err);
+    ck_assert_done(file_write(path, SPAN("second"), &err), err);
+    ck_assert_done(file_read(path, 100, &out, &err), err);
+    ck_assert_str_eq(out.p, "second");
+    ck_assert_int_eq(stat(path, &st), 0);
+    ck_assert_int_eq(st.st_mode & 0777, 0600);
+    ck_assert_int_eq(file_write(none, SPAN("x"), &err), -1);
+    ck_assert_int_eq(err.code, ERR_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(err.msg, "no/f.new"));
+    /* It cannot take the place of a directory, and leaves nothing behind. */
+    ck_assert_int_eq(file_write(dir, SPAN("x"), &err), -1);
+    ck_assert_int_eq(stat(fresh, &st), -1);
+    temp_dir_remove(dir);
+}
+END_TEST
+
 UNIT_MAIN("file", a_file_is_appended_whole,
-          an_error_names_the_file_and_leaves_nothing_behind)
+          an_error_names_the_file_and_leaves_nothing_behind,
+          a_file_is_put_in_its_place_whole)

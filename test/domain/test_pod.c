@@ -72,6 +72,31 @@ START_TEST(containers_that_ask_are_kept_with_their_index)
 }
 END_TEST
 
+START_TEST(what_the_device_plugin_needs_is_read)
+{
+    struct pod pod = object_pod(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'p','annotations':{'" KEY_MIRROR
+                       "':'7f','" KEY_MEM_ASSIGNED "':'false'}},'spec':{'containers':["
+                       "{'name':'own','env':[{'name':'A','value':'" KEY_VISIBLE_DEVICES
+                       "'},{'name':'" KEY_VISIBLE_DEVICES "','value':'all'}],"
+                       "'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}},"
+                       "{'name':'ours','env':[{'name':'A','value':'" KEY_VISIBLE_DEVICES
+                       "'}],'resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]}}"));
+    ck_assert_uint_eq(pod.n_containers, 2);
+    ck_assert_span_eq(pod.containers[0].name, "own");
+    ck_assert(pod.containers[0].own_devices);
+    ck_assert_span_eq(pod.containers[1].name, "ours");
+    ck_assert(!pod.containers[1].own_devices);
+    ck_assert(pod.mirror);
+    ck_assert_span_eq(pod.assigned, "false");
+
+    pod = object_pod(&arena, quoted(&arena, "{'metadata':{'name':'p'}}"));
+    ck_assert(!pod.mirror);
+    ck_assert_ptr_null(pod.assigned.p);
+}
+END_TEST
+
 START_TEST(ended_phases_are_recognised)
 {
     static const struct {
@@ -114,5 +139,6 @@ START_TEST(a_pod_with_faults_is_refused_with_the_place)
 END_TEST
 
 UNIT_MAIN("pod", a_pod_is_read_with_its_promise,
-          containers_that_ask_are_kept_with_their_index, ended_phases_are_recognised,
+          containers_that_ask_are_kept_with_their_index,
+          what_the_device_plugin_needs_is_read, ended_phases_are_recognised,
           a_pod_with_faults_is_refused_with_the_place)

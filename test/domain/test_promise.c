@@ -113,6 +113,25 @@ START_TEST(uuids_stand_in_the_order_of_the_index)
 }
 END_TEST
 
+START_TEST(each_container_has_its_part)
+{
+    struct pod pod = annotated("'" KEY_MEM_IDX "':'3,1','" KEY_CARD_UUID
+                               "':'GPU-c,GPU-a','" KEY_ALLOCATION
+                               "':'{\\'0\\':{\\'1\\':2},\\'2\\':{\\'3\\':4}}'");
+    struct promise p;
+    ck_assert(promise_of_container(&pod, 2, &arena, &p));
+    ck_assert_uint_eq(p.n, 1);
+    ck_assert_int_eq(p.shares[0].card, 3);
+    ck_assert_int_eq(p.shares[0].units, 4);
+    ck_assert_span_eq(p.shares[0].uuid, "GPU-c");
+    ck_assert(promise_of_container(&pod, 0, &arena, &p));
+    ck_assert_int_eq(p.shares[0].card, 1);
+    ck_assert(!promise_of_container(&pod, 1, &arena, &p));
+    pod = annotated("'" KEY_MEM_IDX "':'3'");
+    ck_assert(!promise_of_container(&pod, 0, &arena, &p));
+}
+END_TEST
+
 static const char *written(const struct request *r, const struct promise_share *shares,
                            size_t n)
 {
@@ -202,7 +221,7 @@ UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           a_damaged_allocation_leaves_the_index,
           an_allocation_of_too_many_cards_leaves_the_index,
           where_index_and_allocation_differ_both_count,
-          uuids_stand_in_the_order_of_the_index,
+          uuids_stand_in_the_order_of_the_index, each_container_has_its_part,
           a_shared_promise_is_written_as_the_contract_says,
           a_promise_over_several_cards_is_written_as_lists,
           whole_cards_go_to_the_containers_in_turn, what_is_written_is_read_back_the_same)

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "kube/client.h"
+#include "plugin/brain.h"
+
+/*
+ * What the plugin has to do with the API server: the pods of its node (list and watch),
+ * annotations, events, and a look at its Node now and then.
+ */
+
+struct api_settings {
+    const char *node; /* borrowed */
+    int64_t unit_mib;
+    int64_t node_ms; /* between two looks at the Node */
+};
+
+struct api;
+
+struct api *api_start(struct kube_client *client, const struct api_settings *settings,
+                      struct brain *brain); /* new; `client` and `brain` are borrowed */
+/* As struct brain_fns wants it. */
+void api_patch(struct api *api, const struct alloc_output *o);
+void api_event(struct api *api, const struct alloc_output *o);
+void api_stop(struct api *api); /* joins the threads; NULL is accepted */
+void api_free(struct api *api); /* NULL is accepted */
+
+struct api_stats {
+    uint64_t patched, patch_failed, events, events_failed, lists, watch_failures;
+};
+void api_stats(struct api *api, struct api_stats *stats);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/opt.h"
+#include "plugin/response.h"
+
+/*
+ * gpushare-device-plugin as a program: its options, and the order in which its parts
+ * start and stop.
+ */
+
+struct plugin_config {
+    char *kubeconfig, *context;
+    char *node_name;
+    char *gpu_source;
+    int64_t interval_ms;
+    int64_t unit_mib;
+    char *plugin_dir, *podresources, *state;
+    bool allow_unpromised, strict_env, legacy_env;
+    int strategy, by_index;
+    char *cdi_kind;
+    int isolation;
+    char *mps_pipes;
+    int64_t wait_ms, audit_ms, node_ms;
+    char *listen;
+    int64_t port;
+    int log_level;
+};
+
+extern const struct opt_program plugin_program;
+
+struct plugin;
+
+/* New; registers as soon as it can. The signals that end the program must be blocked
+ * before, so that all threads block them. */
+struct plugin *plugin_start(const struct plugin_config *config, struct err *err);
+/* False: a thread hangs in the driver. The process has to be ended as it is then. */
+bool plugin_stop(struct plugin *p);

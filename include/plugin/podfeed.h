@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/jsonlist.h"
+#include "kube/client.h"
+#include "plugin/plan.h"
+
+/*
+ * The pods of one node: a list, and then one watch after the other from where it ended.
+ * Pure: it makes the requests and reads what comes back; whoever has the connection
+ * carries the bytes.
+ *
+ * All pods are read, those that are over too: the kubelet shows them, and what it shows
+ * must be known. A pod with a fault is handed on without containers, so that it is known.
+ */
+
+struct podfeed_sink {
+    void (*seen)(void *ctx, struct plan *plan); /* takes it over */
+    void (*gone)(void *ctx, struct span uid);
+    void (*list)(void *ctx, bool ended); /* a list begins, or has ended */
+    void (*fault)(void *ctx, const struct err *err);
+};
+
+struct podfeed {
+    const char *node; /* borrowed, as the next three */
+    const struct podfeed_sink *sink;
+    void *ctx;
+    int64_t unit_mib;
+    bool watching, paging;
+    struct jsonlist json;
+    bool open;
+    struct arena arena;
+    struct buf version, next, error_body;
+    unsigned status;
+    int64_t retry_after_ms, failures;
+    struct err failed;
+    uint64_t runs; /* spreads the ends of watches */
+};
+
+void podfeed_init(struct podfeed *f, const char *node, int64_t unit_mib,
+                  const struct podfeed_sink *sink, void *ctx);
+void podfeed_fini(struct podfeed *f);
+
+/* The next request. Strings are in the arena. */
+void podfeed_request(struct podfeed *f, struct arena *a, struct kube_request *request);
+/* The answer begins; a piece of its body. False: the rest is not wanted. */
+bool podfeed_begin(struct podfeed *f, unsigned status, int64_t retry_after_s);
+bool podfeed_data(struct podfeed *f, const char *p, size_t n);
+/* The answer has ended; `why` NULL: as announced. Returns after how many milliseconds the
+ * next request is due. *err is why it went wrong (code ERR_NONE: it did not). */
+int64_t podfeed_end(struct podfeed *f, const struct err *why, struct err *err);

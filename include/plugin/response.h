@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "plugin/cards.h"
+#include "plugin/grants.h"
+#include "plugin/plan.h"
+
+/*
+ * What a container is given, as the kubelet hands it to the container runtime: variables,
+ * mounts, devices by name. Built in an arena; strings live there or are static.
+ */
+
+/* How the runtime is told which cards it is, as NVIDIA's own plugin names the ways. */
+enum response_strategy {
+    RESPONSE_ENVVAR,        /* the variable NVIDIA_VISIBLE_DEVICES */
+    RESPONSE_VOLUME_MOUNTS, /* a mount of /dev/null for each card */
+    RESPONSE_CDI,           /* the card's name for the Container Device Interface */
+};
+int response_strategy_read(struct span text, enum response_strategy *s, struct err *err);
+
+struct response_settings {
+    enum response_strategy strategy;
+    bool by_index;         /* name cards by index instead of by UUID */
+    const char *cdi_kind;  /* "nvidia.com/gpu" */
+    bool cgpu_disable;     /* the node's label says so */
+    const char *mps_pipes; /* directory of the MPS daemon's pipes on the host; NULL: no
+                              MPS */
+    int64_t unit_mib;
+};
+
+struct response_pair {
+    const char *key, *value; /* of a mount: path in the container, path on the host */
+    bool read_only;
+};
+
+struct response {
+    struct response_pair *envs, *mounts;
+    size_t n_envs, n_mounts;
+    const char **cdi;
+    size_t n_cdi;
+};
+
+/* Of a container that was granted these cards. */
+struct response *response_of(const struct response_settings *settings,
+                             const struct cards *cards, const struct plan *plan,
+                             const struct grant *grant, struct arena *a);
+/* As the Go plugin answers when it has no card: a success that names none. */
+struct response *response_without(const struct response_settings *settings, int64_t units,
+                                  struct arena *a);

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/alloc_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+const char *alloc_refusal_name(enum alloc_refusal r)
+{
+    static const char *const names[REFUSALS] = {
+        [REFUSED_NO_NEWS] = "no-news",       [REFUSED_NO_POD] = "no-pod",
+        [REFUSED_AMBIGUOUS] = "ambiguous",   [REFUSED_STRANGER] = "stranger",
+        [REFUSED_NO_PROMISE] = "no-promise", [REFUSED_UNMEANT] = "unmeant",
+        [REFUSED_WRONG_CARD] = "wrong-card", [REFUSED_HELD] = "held",
+        [REFUSED_CARD_OUT] = "card-out",     [REFUSED_SHORT] = "short",
+        [REFUSED_UNKNOWN_ID] = "unknown-id", [REFUSED_NOT_OFFERED] = "not-offered",
+        [REFUSED_OWN_ENV] = "own-env",       [REFUSED_KUBELET] = "kubelet",
+        [REFUSED_CANCELLED] = "cancelled",
+    };
+    return r < REFUSALS ? names[r] : "unknown";
+}
+
+void alloc_outputs_reset(struct alloc_outputs *out)
+{
+    out->n = 0;
+    arena_reset(&out->arena);
+}
+
+void alloc_outputs_fini(struct alloc_outputs *out)
+{
+    free(out->items);
+    arena_fini(&out->arena);
+    *out = (struct alloc_outputs){0};
+}
+
+struct alloc_output *out_add(struct alloc_outputs *out, enum alloc_output_type type)
+{
+    MEM_GROW(out->items, out->cap, out->n + 1);
+    struct alloc_output *o = &out->items[out->n++];
+    *o = (struct alloc_output){.type = type};
+    return o;
+}
+
+const char *out_text(struct alloc_outputs *out, struct span s)
+{
+    return arena_copy(&out->arena, s).p;
+}
+
+static const char *vprint(struct alloc_outputs *out, const char *fmt, va_list ap)
+{
+    cleanup_buf struct buf b = {0};
+    buf_vprintf(&b, fmt, ap);
+    return arena_copy(&out->arena, buf_span(&b)).p;
+}
+
+const char *out_printf(struct alloc_outputs *out, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = vprint(out, fmt, ap);
+    va_end(ap);
+    return text;
+}
+
+void out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    const char *text = vprint(out, fmt, ap);
+    va_end(ap);
+    struct alloc_output *o = out_add(out, ALLOC_NOTE);
+    o->level = level;
+    o->text = text;
+}
+
+static struct alloc_output *
+add_of_pod(struct alloc_outputs *out, enum alloc_output_type type, const struct plan *pod)
+{
+    const char *ns = out_text(out, pod->ns), *name = out_text(out, pod->name);
+    const char *uid = out_text(out, pod->uid);
+    struct alloc_output *o = out_add(out, type);
+    o->ns = ns;
+    o->name = name;
+    o->uid = uid;
+    return o;
+}
+
+void out_event(struct alloc_outputs *out, const struct plan *pod, const char *reason,
+               const char *text)
+{
+    struct alloc_output *o = add_of_pod(out, ALLOC_EVENT, pod);
+    o->reason = reason;
+    o->text = text;
+}
+
+void out_patch(struct alloc_outputs *out, const struct plan *pod, const char *annotations)
+{
+    const char *text = out_text(out, span_of(annotations));
+    add_of_pod(out, ALLOC_PATCH, pod)->annotations = text;
+}
+
+void out_save(struct alloc *a, struct alloc_outputs *out)
+{
+    if (a->dirty)
+        out_add(out, ALLOC_SAVE);
+    a->dirty = false;
+}
+
+void out_id(struct buf *out, const struct unit *unit)
+{
+    struct ids_id id = {unit->card->tag, unit->number};
+    ids_write(out, &id);
+}
+
+const char *out_card(struct alloc_outputs *out, const struct plugin_card *card)
+{
+    return out_printf(out, "%s (index %d)", card->uuid, card->index);
+}

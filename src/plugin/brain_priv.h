@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <pthread.h>
+
+#include "plugin/brain.h"
+#include "plugin/dir.h"
+#include "plugin/endpoint.h"
+#include "plugin/enroll.h"
+
+/* The brain in pieces: brain.c (queue, thread), brain_do.c (what the allocator wants),
+ * brain_door.c (sockets, registrations, streams). */
+
+/* A call of the kubelet that is not ended yet. */
+struct kept {
+    struct grpcd_call *call;
+    uint64_t token;
+    bool stream;
+    enum ids_resource resource;
+    int64_t began_us;
+};
+
+struct brain {
+    struct brain_settings settings;
+    char *node;
+    struct alloc *alloc;
+    struct alloc_outputs out;
+    struct dir *dir;
+    struct endpoint *endpoints[IDS_RESOURCES];
+    struct enroll enroll[IDS_RESOURCES];
+    bool fit_said;
+    int64_t looked_ms; /* at the directory, unasked */
+    bool cards_known;
+    int wake; /* eventfd */
+    pthread_t thread;
+    bool running;
+
+    pthread_mutex_t lock; /* protects what follows */
+    struct brain_msg *first, **end;
+    struct kept *kept;
+    size_t n_kept, cap_kept;
+    uint64_t tokens;
+    struct brain_stats stats;
+    bool stop;
+};
+
+/* Takes the call of the token, to end it. NULL: it was ended. */
+struct grpcd_call *brain_take(struct brain *b, uint64_t token);
+struct alloc_time brain_now(void);
+
+/* brain_do.c */
+void do_outputs(struct brain *b);
+void do_load(struct brain *b);
+
+/* brain_door.c */
+void door_open(struct brain *b);
+void door_step(struct brain *b); /* whatever is due */
+void door_look(struct brain *b); /* at the directory */
+int64_t door_due(const struct brain *b);
+void door_cards(struct brain *b); /* what is listed has changed */
+void door_stream(struct brain *b, enum ids_resource r, uint64_t token);
+/* Was it a stream? Then it is ended. */
+bool door_stream_over(struct brain *b, uint64_t token);
+void door_close(struct brain *b);

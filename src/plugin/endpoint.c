@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/endpoint.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "kube/deviceplugin.h"
+
+enum {
+    REQUEST_MAX = 16 << 20, /* a kubelet lists all free ids in a request */
+    STOP_MS = 2000,
+};
+
+struct endpoint {
+    enum ids_resource resource;
+    struct brain *brain;
+    struct grpcd *server;
+};
+
+static void on_options(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct dp_options options = {.preferred_allocation = true};
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    (void)ctx;
+    (void)request;
+    if (dp_options_encode(&options, &out, &err))
+        grpcd_fail(call, &err);
+    else
+        grpcd_reply(call, &out);
+}
+
+static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct endpoint *e = ctx;
+    struct brain_msg *m = brain_msg_new(BRAIN_STREAM);
+    (void)request;
+    m->resource = e->resource;
+    m->token = brain_keep(e->brain, call);
+    brain_tell(e->brain, m);
+}
+
+static void ask(struct endpoint *e, struct grpcd_call *call, struct brain_msg *m,
+                enum alloc_ask_type type)
+{
+    m->ask.type = type;
+    m->ask.resource = e->resource;
+    m->ask.token = m->token = brain_keep(e->brain, call);
+    brain_tell(e->brain, m);
+}
+
+static void refuse(struct brain_msg *m, struct grpcd_call *call, const struct err *err)
+{
+    grpcd_fail(call, err);
+    arena_fini(&m->arena);
+    free(m);
+}
+
+/* A kubelet sends one container at a time, and looks at one answer only. */
+static int only_one(size_t n, struct err *err)
+{
+    return n == 1 ? 0
+                  : err_set(err, ERR_INVALID,
+                            "%zu containers in one request; a kubelet sends one", n);
+}
+
+static void on_preferred(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
+    struct dp_preferences all = {0};
+    struct err err;
+    struct span copy = arena_copy(&m->arena, request);
+    if (dp_preferences_decode(copy, &m->arena, &all, &err) || only_one(all.n, &err)) {
+        refuse(m, call, &err);
+        return;
+    }
+    m->ask.ids = all.items->available.items;
+    m->ask.n_ids = all.items->available.n;
+    m->ask.must = all.items->must_include.items;
+    m->ask.n_must = all.items->must_include.n;
+    m->ask.size = all.items->size;
+    ask(ctx, call, m, ALLOC_ASK_PREFER);
+}
+
+static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
+    struct dp_groups all = {0};
+    struct err err;
+    struct span copy = arena_copy(&m->arena, request);
+    if (dp_groups_decode(copy, &m->arena, &all, &err) || only_one(all.n, &err)) {
+        refuse(m, call, &err);
+        return;
+    }
+    m->ask.ids = all.items->items;
+    m->ask.n_ids = all.items->n;
+    ask(ctx, call, m, ALLOC_ASK_ALLOCATE);
+}
+
+static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
+    struct dp_ids ids = {0};
+    struct err err;
+    struct span copy = arena_copy(&m->arena, request);
+    if (dp_ids_decode(copy, &m->arena, &ids, &err)) {
+        refuse(m, call, &err);
+        return;
+    }
+    m->ask.ids = ids.items;
+    m->ask.n_ids = ids.n;
+    ask(ctx, call, m, ALLOC_ASK_START);
+}
+
+static void on_over(void *ctx, struct grpcd_call *call)
+{
+    struct endpoint *e = ctx;
+    brain_over(e->brain, call);
+}
+
+static const struct grpcd_method methods[] = {
+    {DP_OPTIONS, false, on_options, NULL},
+    {DP_WATCH, true, on_watch, on_over},
+    {DP_PREFERRED, false, on_preferred, on_over},
+    {DP_ALLOCATE, false, on_allocate, on_over},
+    {DP_PRESTART, false, on_prestart, on_over},
+    {0},
+};
+
+struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
+                                struct brain *brain, struct err *err)
+{
+    struct endpoint *e = xcalloc(1, sizeof *e);
+    struct grpcd_config config = {
+        .path = socket,
+        .methods = methods,
+        .ctx = e,
+        .limits = {.max_message = REQUEST_MAX, .max_requests = 2 * REQUEST_MAX}};
+    e->resource = r;
+    e->brain = brain;
+    e->server = grpcd_start(&config, err);
+    if (e->server)
+        return e;
+    free(e);
+    return NULL;
+}
+
+bool endpoint_is_reachable(const struct endpoint *e)
+{
+    return grpcd_is_reachable(e->server);
+}
+
+void endpoint_stop(struct endpoint *e)
+{
+    grpcd_stop(e->server, STOP_MS);
+}
+
+void endpoint_free(struct endpoint *e)
+{
+    if (!e)
+        return;
+    grpcd_free(e->server);
+    free(e);
+}
+
+int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *out,
+                  struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf id = {0};
+    size_t n = 0;
+    for (size_t i = 0; i < cards->n; i++)
+        n += r == IDS_MEM ? (size_t)cards->items[i].most_units : 1;
+    struct dp_device *devices = arena_zalloc(&a, (n + 1) * sizeof *devices);
+    struct dp_devices list = {.items = devices};
+    for (size_t i = 0; i < cards->n; i++) {
+        const struct plugin_card *c = &cards->items[i];
+        int64_t units = r == IDS_MEM ? c->most_units : 1;
+        for (int64_t u = 0; u < units; u++) {
+            struct ids_id one = {c->tag, r == IDS_MEM ? u : -1};
+            buf_clear(&id);
+            ids_write(&id, &one);
+            devices[list.n++] = (struct dp_device){
+                .id = arena_copy(&a, buf_span(&id)),
+                .is_healthy = c->healthy && (r == IDS_COUNT || u < c->units)};
+        }
+    }
+    return dp_devices_encode(&list, out, err);
+}
+
+int endpoint_preferred(const char *const *ids, size_t n, struct buf *out, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct span *items = arena_zalloc(&a, (n + 1) * sizeof *items);
+    for (size_t i = 0; i < n; i++)
+        items[i] = span_of(ids[i]);
+    struct dp_ids one = {items, n};
+    struct dp_groups all = {&one, 1};
+    return dp_groups_encode(&all, out, err);
+}
+
+int endpoint_granted(const struct response *r, struct buf *out, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct dp_entry *envs = arena_zalloc(&a, (r->n_envs + 1) * sizeof *envs);
+    struct dp_mount *mounts = arena_zalloc(&a, (r->n_mounts + 1) * sizeof *mounts);
+    struct span *cdi = arena_zalloc(&a, (r->n_cdi + 1) * sizeof *cdi);
+    for (size_t i = 0; i < r->n_envs; i++)
+        envs[i] = (struct dp_entry){span_of(r->envs[i].key), span_of(r->envs[i].value)};
+    for (size_t i = 0; i < r->n_mounts; i++)
+        mounts[i] =
+            (struct dp_mount){span_of(r->mounts[i].key), span_of(r->mounts[i].value),
+                              r->mounts[i].read_only};
+    for (size_t i = 0; i < r->n_cdi; i++)
+        cdi[i] = span_of(r->cdi[i]);
+    struct dp_allocation one = {.envs = envs,
+                                .n_envs = r->n_envs,
+                                .mounts = mounts,
+                                .n_mounts = r->n_mounts,
+                                .cdi = cdi,
+                                .n_cdi = r->n_cdi};
+    struct dp_allocations all = {&one, 1};
+    return dp_allocations_encode(&all, out, err);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/ids.h"
+
+#include "domain/keys.h"
+
+const char *ids_resource_name(enum ids_resource r)
+{
+    return r == IDS_MEM ? KEY_GPU_MEM : KEY_GPU_COUNT;
+}
+
+/* No l, i, o, u: people read these aloud. */
+static const char alphabet[] = "0123456789abcdefghjkmnpqrstvwxyz";
+
+/* FNV-1a. It must never change: kubelets keep what was made of it. */
+static uint64_t fingerprint(struct span s)
+{
+    uint64_t h = 0xcbf29ce484222325;
+    for (size_t i = 0; i < s.n; i++)
+        h = (h ^ (unsigned char)s.p[i]) * 0x100000001b3;
+    return h ^ h >> 35;
+}
+
+struct ids_tag ids_tag_of(struct span uuid)
+{
+    struct ids_tag tag = {{0}};
+    uint64_t h = fingerprint(uuid);
+    for (int i = 0; i < IDS_TAG; i++, h >>= 5)
+        tag.text[i] = alphabet[h & 31];
+    return tag;
+}
+
+void ids_write(struct buf *out, const struct ids_id *id)
+{
+    buf_add(out, id->tag.text, IDS_TAG);
+    if (id->unit >= 0) {
+        buf_addc(out, '-');
+        buf_add_i64(out, id->unit);
+    }
+}
+
+bool ids_read(struct span text, struct ids_id *id)
+{
+    if (text.n < IDS_TAG)
+        return false;
+    for (size_t i = 0; i < IDS_TAG; i++)
+        if (text.p[i] == '\0' || !strchr(alphabet, text.p[i]))
+            return false;
+    memcpy(id->tag.text, text.p, IDS_TAG);
+    id->tag.text[IDS_TAG] = '\0';
+    id->unit = -1;
+    if (text.n == IDS_TAG)
+        return true;
+    struct span number = {text.p + IDS_TAG + 1, text.n - IDS_TAG - 1};
+    bool canonical = number.n == 1 || (number.n > 1 && number.p[0] != '0');
+    return text.p[IDS_TAG] == '-' && canonical && span_i64(number, &id->unit) &&
+           id->unit >= 0 && id->unit < IDS_UNITS_MAX;
+}
+
+bool ids_is_of_go_plugin(struct span text)
+{
+    return text.n > 0 && memmem(text.p, text.n, "-_-", 3) != NULL;
+}
+
+/* Of a card's units: "Unhealthy" and eight bytes of framing for each, tag, hyphen and
+ * digits. */
+static int64_t card_bytes(int64_t units)
+{
+    static const int around = 8 + 9 - 2;
+    int64_t bytes = units * (around + IDS_TAG + 1);
+    for (int64_t from = 0, to = 10, digits = 1; from < units; from = to, to *= 10)
+        bytes += ((units < to ? units : to) - from) * digits++;
+    return bytes;
+}
+
+int64_t ids_message_bytes(const int64_t *units, size_t cards)
+{
+    int64_t bytes = 0;
+    for (size_t i = 0; i < cards; i++)
+        bytes += card_bytes(units[i]);
+    return bytes;
+}
+
+int64_t ids_unit_that_fits(const int64_t *mib, size_t cards)
+{
+    int64_t unit = 1, bytes;
+    do {
+        bytes = 0;
+        for (size_t i = 0; i < cards; i++)
+            bytes += card_bytes(mib[i] / unit);
+        if (bytes <= IDS_MESSAGE_MAX)
+            return unit;
+        unit *= 2;
+    } while (unit < (int64_t)1 << 40);
+    return unit;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/plugin.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "kube/config.h"
+#include "kube/deviceplugin.h"
+#include "plugin/api.h"
+#include "plugin/brain.h"
+#include "plugin/kubelet.h"
+#include "plugin/sampler.h"
+#include "plugin/server.h"
+
+struct plugin {
+    struct plugin_config config; /* strings borrowed */
+    struct kube_client *client;
+    struct gpu *gpu;
+    char *registration; /* path of the kubelet's socket */
+    struct kubelet *kubelet;
+    struct brain *brain;
+    struct api *api;
+    struct sampler *sampler;
+    struct server *server;
+};
+
+static void look(void *ctx, uint64_t query, const char *ns, const char *name)
+{
+    struct plugin *p = ctx;
+    kubelet_look(p->kubelet, query, ns, name);
+}
+
+static void enroll(void *ctx, enum ids_resource r, const char *endpoint)
+{
+    struct plugin *p = ctx;
+    kubelet_enroll(p->kubelet, r, endpoint);
+}
+
+static void patch(void *ctx, const struct alloc_output *o)
+{
+    struct plugin *p = ctx;
+    api_patch(p->api, o);
+}
+
+static void event(void *ctx, const struct alloc_output *o)
+{
+    struct plugin *p = ctx;
+    api_event(p->api, o);
+}
+
+static struct gpu *open_source(const char *source, struct err *err)
+{
+    struct span s = span_of(source);
+    if (span_eq(s, SPAN("nvml")))
+        return gpu_nvml_new(NULL);
+    if (span_starts(s, SPAN("nvml:")) && s.n > 5)
+        return gpu_nvml_new(source + 5);
+    if (span_starts(s, SPAN("file:")) && s.n > 5)
+        return gpu_file_new(source + 5);
+    err_set(err, ERR_INVALID,
+            "--gpu-source: \"%s\" is none of nvml, nvml:LIBRARY, file:PATH", source);
+    return NULL;
+}
+
+static int check(const struct plugin_config *c, struct err *err)
+{
+    if (!c->node_name || !c->node_name[0])
+        return err_set(err, ERR_INVALID,
+                       "--node-name (or NODE_NAME) is missing: which Node is this?");
+    if (!object_is_name(span_of(c->node_name)) || strpbrk(c->node_name, "%?#&"))
+        return err_set(err, ERR_INVALID,
+                       "--node-name: \"%s\" cannot be the name of a Node", c->node_name);
+    if (!strchr(c->cdi_kind, '/') || strpbrk(c->cdi_kind, "= "))
+        return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS",
+                       c->cdi_kind);
+    return 0;
+}
+
+static int connect_api(struct plugin *p, struct err *err)
+{
+    struct kube_config kube = {0};
+    struct kube_config_sources sources = {
+        .kubeconfig = p->config.kubeconfig,
+        .context = p->config.context,
+        .host = getenv("KUBERNETES_SERVICE_HOST"),
+        .port = getenv("KUBERNETES_SERVICE_PORT"),
+        .home = getenv("HOME"),
+    };
+    if (kube_config_load(&sources, &kube, err) == 0)
+        p->client = kube_client_new(&kube, err);
+    if (p->client)
+        log_info("plugin", "API server", LOG_S("server", kube.server),
+                 LOG_S("by", kube.source));
+    kube_config_fini(&kube);
+    return p->client ? 0 : -1;
+}
+
+static int make_brain(struct plugin *p, struct err *err)
+{
+    const struct plugin_config *c = &p->config;
+    struct brain_settings settings = {
+        .alloc = {.node = c->node_name,
+                  .unit_mib = c->unit_mib,
+                  .wait_ms = c->wait_ms,
+                  .audit_ms = c->audit_ms,
+                  .allow_unpromised = c->allow_unpromised,
+                  .strict_env = c->strict_env,
+                  .legacy_env = c->legacy_env,
+                  .response = {.strategy = (enum response_strategy)c->strategy,
+                               .by_index = c->by_index,
+                               .cdi_kind = c->cdi_kind,
+                               .mps_pipes = c->isolation ? c->mps_pipes : NULL}},
+        .dir = c->plugin_dir,
+        .state = c->state,
+        .fns = {look, enroll, patch, event, p},
+    };
+    p->brain = brain_new(&settings, err);
+    return p->brain ? 0 : -1;
+}
+
+/* The brain first hears, then speaks: it runs when all to whom it speaks are there. */
+static void start_threads(struct plugin *p)
+{
+    struct kubelet_settings kubelet = {p->config.podresources, p->registration};
+    struct api_settings api = {p->config.node_name, p->config.unit_mib,
+                               p->config.node_ms};
+    p->kubelet = kubelet_start(&kubelet);
+    kubelet_tell(p->kubelet, p->brain);
+    p->api = api_start(p->client, &api, p->brain);
+    p->sampler = sampler_start(p->gpu, p->config.interval_ms, p->brain);
+    brain_go(p->brain);
+    server_show(p->server, p->brain, p->api);
+}
+
+struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
+{
+    if (check(config, err))
+        return NULL;
+    struct plugin *p = xcalloc(1, sizeof *p);
+    p->config = *config;
+    p->registration = xasprintf("%s/" DP_KUBELET_SOCK, config->plugin_dir);
+    p->gpu = open_source(config->gpu_source, err);
+    if (!p->gpu || connect_api(p, err) || make_brain(p, err) ||
+        !(p->server = server_start(config->listen, (unsigned)config->port, err))) {
+        plugin_stop(p);
+        return NULL;
+    }
+    start_threads(p);
+    return p;
+}
+
+bool plugin_stop(struct plugin *p)
+{
+    server_stop(p->server);
+    brain_stop(p->brain);
+    if (!sampler_stop(p->sampler)) {
+        log_warn("plugin", "the driver does not answer; ending without it");
+        return false;
+    }
+    api_stop(p->api);
+    kubelet_stop(p->kubelet);
+    /* No thread is left but those of the endpoints, which only tell. */
+    sampler_free(p->sampler);
+    brain_free(p->brain);
+    api_free(p->api);
+    kubelet_free(p->kubelet);
+    gpu_free(p->gpu);
+    kube_client_free(p->client);
+    free(p->registration);
+    free(p);
+    return true;
+}

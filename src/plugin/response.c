@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/response.h"
+
+#include "base/mem.h"
+#include "domain/keys.h"
+#include "domain/quantity.h"
+
+#define VOLUME_DEVICES "/var/run/nvidia-container-devices"
+
+enum { PAIRS_MAX = 16 };
+
+int response_strategy_read(struct span text, enum response_strategy *s, struct err *err)
+{
+    static const char *const names[] = {"envvar", "volume-mounts", "cdi"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (span_eq(text, span_of(names[i]))) {
+            *s = (enum response_strategy)i;
+            return 0;
+        }
+    return err_set(err, ERR_INVALID, "\"%.*s\" is none of envvar, volume-mounts and cdi",
+                   SPAN_ARG(text));
+}
+
+static const char *keep(struct arena *a, const struct buf *b)
+{
+    return arena_copy(a, buf_span(b)).p;
+}
+
+static void add_env(struct response *r, const char *key, const char *value)
+{
+    r->envs[r->n_envs++] = (struct response_pair){.key = key, .value = value};
+}
+
+static void add_number(struct response *r, struct arena *a, const char *key, int64_t n)
+{
+    cleanup_buf struct buf b = {0};
+    buf_add_i64(&b, n);
+    add_env(r, key, keep(a, &b));
+}
+
+/* What stands in a list for a card. */
+typedef void (*card_fn)(struct buf *out, const struct response_settings *settings,
+                        const struct plugin_card *card);
+
+static void by_name(struct buf *out, const struct response_settings *settings,
+                    const struct plugin_card *card)
+{
+    if (settings->by_index || !card->has_uuid)
+        buf_add_i64(out, card->index);
+    else
+        buf_adds(out, card->uuid);
+}
+
+static void by_index(struct buf *out, const struct response_settings *settings,
+                     const struct plugin_card *card)
+{
+    (void)settings;
+    buf_add_i64(out, card->index);
+}
+
+static void by_size(struct buf *out, const struct response_settings *settings,
+                    const struct plugin_card *card)
+{
+    (void)settings;
+    buf_add_i64(out, card->units);
+}
+
+struct work {
+    const struct response_settings *settings;
+    const struct plugin_card *cards[CARDS_MAX];
+    size_t n;
+    const struct grant *grant;
+    struct arena *a;
+    struct response *r;
+};
+
+static const char *list(const struct work *w, card_fn one)
+{
+    cleanup_buf struct buf b = {0};
+    for (size_t i = 0; i < w->n; i++) {
+        if (i)
+            buf_addc(&b, ',');
+        one(&b, w->settings, w->cards[i]);
+    }
+    return keep(w->a, &b);
+}
+
+/* One text per card: `before`, then the card's name. */
+static const char *named(const struct work *w, const char *before, size_t i)
+{
+    cleanup_buf struct buf b = {0};
+    buf_adds(&b, before);
+    by_name(&b, w->settings, w->cards[i]);
+    return keep(w->a, &b);
+}
+
+static void add_visible(const struct work *w)
+{
+    struct response *r = w->r;
+    switch (w->settings->strategy) {
+    case RESPONSE_ENVVAR:
+        add_env(r, KEY_VISIBLE_DEVICES, list(w, by_name));
+        break;
+    case RESPONSE_VOLUME_MOUNTS:
+        add_env(r, KEY_VISIBLE_DEVICES, VOLUME_DEVICES);
+        for (size_t i = 0; i < w->n; i++)
+            r->mounts[r->n_mounts++] = (struct response_pair){
+                named(w, VOLUME_DEVICES "/", i), "/dev/null", false};
+        break;
+    case RESPONSE_CDI: {
+        cleanup_buf struct buf kind = {0};
+        buf_printf(&kind, "%s=", w->settings->cdi_kind);
+        for (size_t i = 0; i < w->n; i++)
+            r->cdi[r->n_cdi++] = named(w, kind.p, i);
+        break;
+    }
+    }
+}
+
+static int64_t units_on(const struct work *w, size_t i)
+{
+    if (w->grant->resource == IDS_COUNT)
+        return w->cards[i]->units;
+    return (int64_t)w->grant->cards[i].n_units;
+}
+
+/* Memory for each card as MPS counts them in the container, and the smallest part of a
+ * card as the share of time: there is but one number for all of them. */
+static void add_mps(const struct work *w)
+{
+    struct response *r = w->r;
+    cleanup_buf struct buf limit = {0};
+    int64_t percent = 100;
+    for (size_t i = 0; i < w->n; i++) {
+        int64_t units = units_on(w, i), of = w->cards[i]->units;
+        int64_t share = of > 0 ? units * 100 / of : 100;
+        percent = share < percent ? share : percent;
+        buf_printf(&limit, "%s%zu=%lldM", i ? "," : "", i,
+                   (long long)(units * w->settings->unit_mib));
+    }
+    add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
+    add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
+    add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
+    r->mounts[r->n_mounts++] =
+        (struct response_pair){"/tmp/nvidia-mps", w->settings->mps_pipes, false};
+}
+
+static struct response *empty(struct arena *a)
+{
+    struct response *r = arena_zalloc(a, sizeof *r);
+    r->envs = arena_zalloc(a, PAIRS_MAX * sizeof *r->envs);
+    r->mounts = arena_zalloc(a, (CARDS_MAX + 1) * sizeof *r->mounts);
+    r->cdi = arena_zalloc(a, CARDS_MAX * sizeof *r->cdi);
+    return r;
+}
+
+struct response *response_of(const struct response_settings *settings,
+                             const struct cards *cards, const struct plan *plan,
+                             const struct grant *grant, struct arena *a)
+{
+    struct work w = {.settings = settings, .grant = grant, .a = a, .r = empty(a)};
+    int64_t mine = 0, all = plan->request.units;
+    for (size_t i = 0; i < grant->n_cards && w.n < CARDS_MAX; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, grant->cards[i].uuid);
+        if (card)
+            w.cards[w.n++] = card;
+    }
+    for (size_t i = 0; i < w.n; i++)
+        mine += units_on(&w, i);
+    for (size_t i = 0; i < plan->n_cards && plan->request.kind == REQUEST_CARDS; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, plan->cards[i].uuid);
+        if (!card)
+            card = cards_by_index(cards, plan->cards[i].index);
+        all += card ? card->units : 0;
+    }
+    add_visible(&w);
+    add_env(w.r, KEY_MEM_IDX, list(&w, by_index));
+    add_number(w.r, a, KEY_MEM_POD, all);
+    add_number(w.r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", mine);
+    add_env(w.r, KEY_MEM_DEV, list(&w, by_size));
+    if (settings->cgpu_disable)
+        add_env(w.r, "CGPU_DISABLE", "true");
+    if (settings->mps_pipes)
+        add_mps(&w);
+    return w.r;
+}
+
+struct response *response_without(const struct response_settings *settings, int64_t units,
+                                  struct arena *a)
+{
+    struct response *r = empty(a);
+    cleanup_buf struct buf none = {0};
+    buf_printf(&none, "no-gpu-has-%lld", (long long)units);
+    unit_write(&none, settings->unit_mib);
+    buf_adds(&none, "-to-run");
+    add_env(r, KEY_VISIBLE_DEVICES, keep(a, &none));
+    add_env(r, KEY_MEM_IDX, "-1");
+    add_number(r, a, KEY_MEM_POD, units);
+    add_number(r, a, "ALIYUN_COM_GPU_MEM_CONTAINER", units);
+    add_env(r, KEY_MEM_DEV, "0");
+    return r;
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/sampler.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum {
+    SLICE_MS = 500, /* so soon a stop is noticed */
+    STOP_S = 2,
+    REOPEN_MS = 60 * 1000, /* NVML sees a card that came back only when begun anew */
+};
+
+struct sampler {
+    struct gpu *gpu;
+    struct brain *brain;
+    int64_t interval_ms, reopened_ms;
+    struct gpu_sample sample;
+    bool lost, mig_said;
+    char last_error[256];
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects stop */
+    pthread_cond_t cond;
+    bool stop;
+};
+
+static struct timespec in_ms(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += ms % 1000 * 1000000;
+    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+static bool stopped_within(struct sampler *s, int64_t ms)
+{
+    struct timespec until = in_ms(ms);
+    int timed_out = 0;
+    pthread_mutex_lock(&s->lock);
+    while (!s->stop && !timed_out)
+        timed_out = pthread_cond_timedwait(&s->cond, &s->lock, &until);
+    bool stop = s->stop;
+    pthread_mutex_unlock(&s->lock);
+    return stop;
+}
+
+bool sampler_card(const struct gpu_card *card, struct card_seen *seen)
+{
+    *seen = (struct card_seen){.index = card->index};
+    if (card->state == GPU_MIG)
+        return false;
+    snprintf(seen->uuid, sizeof seen->uuid, "%s", card->uuid);
+    snprintf(seen->model, sizeof seen->model, "%s", card->model);
+    seen->mib = gpu_value(card, GPU_MEM_TOTAL, 0) >> 20;
+    if (card->state != GPU_OK)
+        snprintf(seen->ill, sizeof seen->ill, "%s",
+                 card->why[0] ? card->why : gpu_state_name(card->state));
+    else if (!gpu_knows(card, GPU_MEM_TOTAL))
+        snprintf(seen->ill, sizeof seen->ill, "the size of its memory is not known");
+    return true;
+}
+
+static void tell_cards(struct sampler *s)
+{
+    struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
+    m->seen = arena_zalloc(&m->arena, (s->sample.n_cards + 1) * sizeof *m->seen);
+    s->lost = false;
+    for (size_t i = 0; i < s->sample.n_cards; i++) {
+        const struct gpu_card *card = &s->sample.cards[i];
+        s->lost |= card->state == GPU_LOST;
+        if (sampler_card(card, &m->seen[m->n])) {
+            m->n++;
+        } else if (!s->mig_said) {
+            log_warn("gpu", "a card is split into MIG instances and left out",
+                     LOG_S("card", card->uuid), LOG_I("index", card->index));
+            s->mig_said = true;
+        }
+    }
+    brain_tell(s->brain, m);
+}
+
+static void tell_failure(struct sampler *s, const struct err *err)
+{
+    struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
+    m->text = arena_copy(&m->arena, span_of(err->msg)).p;
+    if (strcmp(s->last_error, err->msg) != 0)
+        log_warn("gpu", "the cards cannot be read; trying on", LOG_ERR(err));
+    snprintf(s->last_error, sizeof s->last_error, "%s", err->msg);
+    brain_tell(s->brain, m);
+}
+
+static void sample(struct sampler *s)
+{
+    struct err err = {0};
+    int64_t now = clock_mono_ms();
+    if (s->lost && now - s->reopened_ms >= REOPEN_MS) {
+        s->reopened_ms = now;
+        gpu_reopen(s->gpu);
+    }
+    if (gpu_sample(s->gpu, &s->sample, &err)) {
+        tell_failure(s, &err);
+        return;
+    }
+    s->last_error[0] = '\0';
+    tell_cards(s);
+}
+
+static void tell_event(struct sampler *s, const struct gpu_event *event)
+{
+    if (event->kind == GPU_EVENT_XID && gpu_xid_is_of_program(event->xid))
+        return;
+    struct brain_msg *m = brain_msg_new(BRAIN_STRUCK);
+    cleanup_buf struct buf what = {0};
+    if (event->kind == GPU_EVENT_XID)
+        buf_printf(&what, "XID %lld", (long long)event->xid);
+    else
+        buf_adds(&what, "an error of ECC that could not be corrected");
+    m->text = arena_copy(&m->arena, buf_span(&what)).p;
+    m->uuid = arena_copy(&m->arena, span_of(event->uuid)).p;
+    brain_tell(s->brain, m);
+}
+
+/* Sources that know no events, or answer early, do not make it spin. True: stop. */
+static bool wait_a_little(struct sampler *s, int64_t ms)
+{
+    struct gpu_event event = {0};
+    struct err err;
+    int64_t before = clock_mono_ms();
+    if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
+        tell_event(s, &event);
+        return stopped_within(s, 0);
+    }
+    int64_t rest = ms - (clock_mono_ms() - before);
+    return stopped_within(s, rest > 0 ? rest : 0);
+}
+
+static void *run(void *arg)
+{
+    struct sampler *s = arg;
+    for (;;) {
+        int64_t next = clock_mono_ms() + s->interval_ms, rest;
+        sample(s);
+        while ((rest = next - clock_mono_ms()) > 0)
+            if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
+                return NULL;
+        if (stopped_within(s, 0))
+            return NULL;
+    }
+}
+
+struct sampler *sampler_start(struct gpu *gpu, int64_t interval_ms, struct brain *brain)
+{
+    struct sampler *s = xcalloc(1, sizeof *s);
+    pthread_condattr_t attr;
+    s->gpu = gpu;
+    s->interval_ms = interval_ms;
+    s->brain = brain;
+    s->reopened_ms = clock_mono_ms();
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&s->thread, NULL, run, s))
+        abort();
+    pthread_setname_np(s->thread, "cards");
+    return s;
+}
+
+bool sampler_stop(struct sampler *s)
+{
+    if (!s)
+        return true;
+    pthread_mutex_lock(&s->lock);
+    s->stop = true;
+    pthread_cond_signal(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+    /* By the wall clock: ThreadSanitizer knows no pthread_clockjoin_np. */
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += STOP_S;
+    return pthread_timedjoin_np(s->thread, NULL, &until) == 0;
+}
+
+void sampler_free(struct sampler *s)
+{
+    if (!s)
+        return;
+    gpu_sample_fini(&s->sample);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
+}

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "integration/agent.h"
+#include "integration/kubelet.h"
+
+/*
+ * gpushare-device-plugin between kube-sim and a kubelet that the test plays.
+ */
+
+static struct sim sim;
+static struct kubelet kubelet;
+static struct plugin plugin;
+
+#define CARD(n, mib)                                                                     \
+    "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':" #mib "048576}"
+#define CARDS CARD(0, 8192) "," CARD(1, 16384)
+
+/* 8 and 16 GiB, roughly: 8192048576 and 16384048576 bytes are 7 and 15 of them. */
+enum { UNITS = 7 + 15 };
+
+static void set_up_with(const char *const *more)
+{
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, more);
+}
+
+static void set_up(void)
+{
+    set_up_with(ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+}
+
+static void tear_down(void)
+{
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+    sim_stop(&sim);
+}
+
+static json_t *pod_of(const char *name)
+{
+    cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
+    return peer_json(&sim.api, "GET", path, NULL);
+}
+
+static bool annotation_is(const char *pod, const char *key, const char *value)
+{
+    cleanup_json json_t *j = pod_of(pod);
+    const char *is =
+        json_string_value(json_object_get(kit_at(j, "metadata.annotations"), key));
+    return is && strcmp(is, value) == 0;
+}
+
+/* Has an event of this reason been written, with these words? */
+static bool event_says(const char *reason, const char *words)
+{
+    cleanup_json json_t *all =
+        peer_json(&sim.api, "GET", "/api/v1/namespaces/default/events", NULL);
+    json_t *e;
+    size_t i;
+    json_array_foreach(json_object_get(all, "items"), i,
+                       e) if (strcmp(kit_str(e, "reason"), reason) == 0 &&
+                              strstr(kit_str(e, "message"), words)) return true;
+    return false;
+}
+
+/* A pod of one container "c" that the kubelet has, and its card. */
+static void add_pod(const char *name, int units, int card)
+{
+    plugin_pod(&sim, name, units, card);
+    kubelet_add(&kubelet, name, ARGV("c"));
+}
+
+static void check_card(struct kubelet_answer *a, const char *uuid)
+{
+    ck_assert_msg(a->status == GRPC_OK, "%d: %s", a->status, a->words);
+    ck_assert_str_eq(kit_str(a->env, "NVIDIA_VISIBLE_DEVICES"), uuid);
+}
+
+START_TEST(both_resources_are_registered)
+{
+    set_up();
+    ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), UNITS);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, COUNT, true), 2);
+    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
+    ck_assert(plugin_metric(&plugin, "cards_healthy") == 2);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_container_gets_the_card_of_its_pod)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_IDX"), "1");
+    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_POD"), "3");
+    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER"), "3");
+    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_DEV"), "15");
+    kit_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    ck_assert(annotation_is("p", "gpushare/card-uuid", "GPU-1"));
+    tear_down();
+}
+END_TEST
+
+START_TEST(equal_pods_are_not_mixed_up)
+{
+    set_up();
+    /* Bound in one order, admitted in the other. */
+    for (int i = 0; i < 6; i++) {
+        cleanup_free char *name = xasprintf("p%d", i);
+        plugin_pod(&sim, name, 1, i % 2);
+    }
+    for (int i = 5; i >= 0; i--) {
+        cleanup_answer struct kubelet_answer a = {0};
+        cleanup_free char *name = xasprintf("p%d", i);
+        kubelet_add(&kubelet, name, ARGV("c"));
+        kubelet_admit(&kubelet, name, "c", MEM, 1, &a);
+        check_card(&a, i % 2 ? "GPU-1" : "GPU-0");
+    }
+    tear_down();
+}
+END_TEST
+
+START_TEST(ids_of_another_card_are_refused)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up();
+    add_pod("p", 3, 1);
+    kubelet_prefer(&kubelet, MEM, 3, &a);
+    ck_assert_int_eq(a.status, GRPC_OK);
+    cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
+    kubelet_allocate(&kubelet, MEM, wrong, &b);
+    ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_says(b.words, "wrong-card");
+    ck_assert_says(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
+    kit_wait(event_says("GPURefused", "was promised 3 of 1 GPU-1"));
+    ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
+    ck_assert(plugin_metric(&plugin, "held") == 0);
+    tear_down();
+}
+END_TEST
+
+START_TEST(ids_of_another_container_are_refused)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
+    set_up_with(ARGV("--wait", "300ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    add_pod("q", 3, 1);
+    kubelet_prefer(&kubelet, MEM, 3, &b);
+    kubelet_allocate(&kubelet, MEM, a.ids, &c);
+    ck_assert_int_eq(c.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_says(c.words, "is held by container c of pod default/p");
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_pod_without_a_promise_is_refused_in_time)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up_with(ARGV("--wait", "500ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
+    kubelet_add(&kubelet, "n", ARGV("c"));
+    int64_t began = clock_mono_ms();
+    kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
+    ck_assert_int_ge(clock_mono_ms() - began, 500);
+    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_says(a.words, "no-promise");
+    tear_down();
+}
+END_TEST
+
+START_TEST(the_unpromised_are_let_in_and_annotated)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up_with(ARGV("--allow-unpromised"));
+    kubelet_wait_registered(&kubelet, -1);
+    add_pod("p", 1, 0);
+    kit_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1);
+    sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
+    kubelet_remove(&kubelet, "p");
+    kubelet_add(&kubelet, "n", ARGV("c"));
+    kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
+    check_card(&a, "GPU-1"); /* card 0 is promised */
+    kit_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_IDX", "1"));
+    kit_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
+    tear_down();
+}
+END_TEST
+
+static void *release_later(void *arg)
+{
+    struct timespec t = {0, 700 * 1000000};
+    nanosleep(&t, NULL);
+    sim_watches(&sim, "release", "pods");
+    return arg;
+}
+
+START_TEST(news_that_come_late_are_waited_for)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    kit_wait(sim_watching(&sim, "pods") == 1);
+    sim_watches(&sim, "stall", "pods");
+    add_pod("p", 3, 1);
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
+    int64_t began = clock_mono_ms();
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    ck_assert_int_ge(clock_mono_ms() - began, 300);
+    pthread_join(thread, NULL);
+    check_card(&a, "GPU-1");
+    ck_assert(plugin_metric(&plugin, "waited_total") >= 1);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    agent_cards(CARD(0, 8192));
+    kit_wait(kubelet_devices(&kubelet, MEM, false) == 15);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 7);
+    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not know it");
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_kubelet_that_restarts_is_found_again)
+{
+    set_up();
+    for (int round = 0; round < 3; round++) {
+        cleanup_answer struct kubelet_answer a = {0};
+        cleanup_free char *name = xasprintf("p%d", round);
+        kubelet_stop(&kubelet);
+        kubelet_start(&kubelet);
+        kubelet_wait_registered(&kubelet, -1);
+        add_pod(name, 3, 1);
+        kubelet_admit(&kubelet, name, "c", MEM, 3, &a);
+        check_card(&a, "GPU-1");
+    }
+    kit_wait(plugin_metric(&plugin, "held") == 3);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_kubelet_that_comes_late_or_refuses)
+{
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    agent_cards(CARDS);
+    temp_mkdir(kit_dir, "plugins");
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kit_wait(plugin_metric(&plugin, "cards") == 2);
+    ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
+    kubelet.refuse = 4;
+    kubelet_start(&kubelet);
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert_int_eq(kubelet.refuse, 0);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_socket_that_is_removed_is_made_again)
+{
+    set_up();
+    int before = kubelet.registrations;
+    ck_assert_int_eq(unlink(kubelet.plugins[MEM].socket), 0);
+    kit_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
+    kubelet_wait_registered(&kubelet, -1);
+    cleanup_answer struct kubelet_answer a = {0};
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_stream_that_ends_is_asked_for_again)
+{
+    set_up();
+    int before = kubelet.registrations;
+    grpcc_close(kubelet.plugins[MEM].stream);
+    kubelet.plugins[MEM].stream = NULL;
+    kit_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
+    kubelet_wait_registered(&kubelet, -1);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_plugin_that_was_killed_remembers)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up();
+    sim_load(
+        &sim,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\","
+        "\"namespace\":\"default\",\"uid\":\"uid-p\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"1\",\"gpushare/card-uuid\":\"GPU-1\"}},"
+        "\"spec\":{\"nodeName\":\"n1\",\"initContainers\":[{\"name\":\"i\",\"image\":"
+        "\"i\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"3\"}}}],"
+        "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
+        "\"aliyun.com/gpu-mem\":\"3\"}}}]},\"status\":{\"phase\":\"Pending\"}}");
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kubelet_admit(&kubelet, "p", "i", MEM, 3, &a); /* shown to nobody */
+    check_card(&a, "GPU-1");
+    program_kill(&plugin.program);
+    peer_fini(&plugin.health);
+    kit_wait(kubelet_lost(&kubelet, MEM) && kubelet_lost(&kubelet, COUNT));
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    ck_assert(plugin_metric(&plugin, "held") == 1);
+    /* Ids that are used again come without being asked for before: whose they are stands
+     * in the state file, and nowhere else. */
+    kubelet_allocate(&kubelet, MEM, a.ids, &b);
+    check_card(&b, "GPU-1");
+    kit_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_damaged_state_file_is_survived)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up();
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    plugin_stop(&plugin);
+    temp_write(kit_dir, "state.json", "{\"version\": 1, \"grants\": [{");
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    ck_assert(program_says(&plugin.program, "the state file cannot be used"));
+    kit_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
+    kubelet_wait_registered(&kubelet, -1);
+    add_pod("q", 3, 1);
+    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
+    check_card(&b, "GPU-1");
+    /* The kubelet showed what p has. */
+    kit_wait(plugin_metric(&plugin, "held") == 2);
+    ck_assert(plugin_metric(&plugin, "adopted_total") >= 1);
+    cleanup_free char *aside = temp_read(kit_dir, "state.json.damaged");
+    ck_assert_says(aside, "grants");
+    tear_down();
+}
+END_TEST
+
+START_TEST(of_two_plugins_the_newer_one_serves)
+{
+    struct plugin newer = {0};
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up();
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    int before = kubelet.registrations;
+    plugin_start(&newer, &sim, ARGV(NULL));
+    kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert(program_says(&plugin.program, "it listens to a newer plugin"));
+    /* The older one keeps still, and the newer one knows what the older one did. */
+    kit_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
+             plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
+    ck_assert(plugin_metric(&newer, "held") == 1);
+    add_pod("q", 3, 1);
+    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
+    check_card(&b, "GPU-1");
+    ck_assert_int_eq(kubelet.registrations, before + 2);
+    /* It comes back when the newer one is gone, and knows what that did. */
+    plugin_stop(&newer);
+    kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(plugin_metric(&plugin, "held") == 2);
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
+{
+    cleanup_buf struct buf cards = {0};
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    for (int i = 0; i < 8; i++)
+        buf_printf(&cards,
+                   "%s{'uuid':'GPU-%d','model':'H200','memoryTotal':150754820096}",
+                   i ? "," : "", i);
+    agent_cards("%s", cards.p);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--memory-unit", "MiB"));
+    kubelet_wait_registered(&kubelet, COUNT);
+    ck_assert(program_says(&plugin.program, "aliyun.com/gpu-mem is not registered"));
+    ck_assert_says(program_said(&plugin.program), "--memory-unit=8MiB");
+    ck_assert_ptr_null(kubelet.plugins[MEM].socket);
+    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    plugin_stop(&plugin);
+    plugin_start(&plugin, &sim, ARGV("--memory-unit", "8MiB"));
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 8 * (143771 / 8));
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_kubelet_without_get_will_do)
+{
+    set_up();
+    kubelet.no_get = true;
+    for (int i = 0; i < 3; i++) {
+        cleanup_answer struct kubelet_answer a = {0};
+        cleanup_free char *name = xasprintf("p%d", i);
+        add_pod(name, 2, i % 2);
+        kubelet_admit(&kubelet, name, "c", MEM, 2, &a);
+        check_card(&a, i % 2 ? "GPU-1" : "GPU-0");
+    }
+    tear_down();
+}
+END_TEST
+
+START_TEST(bad_options_are_said)
+{
+    struct program p;
+    static const struct {
+        const char *args[3], *says;
+    } cases[] = {
+        {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is missing"},
+        {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
+        {{"--memory-unit", "GB", NULL}, "memory-unit"},
+        {{"--device-list-strategy", "x", NULL}, "none of envvar, volume-mounts and cdi"},
+        {{"--isolation", "cgpu", NULL}, "neither none nor mps"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        kit_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));
+        ck_assert_int_eq(program_wait(&p), 1);
+        ck_assert_says(program_said(&p), cases[i].says);
+        program_fini(&p);
+    }
+    kit_program(&p, "gpushare-device-plugin",
+                ARGV("--node-name", "n1", "--plugin-dir", "/nowhere/at/all",
+                     "--kubeconfig", "/nowhere/at/all"),
+                ARGV(NULL));
+    ck_assert_int_eq(program_wait(&p), 1);
+    ck_assert_says(program_said(&p), "/nowhere/at/all");
+    program_fini(&p);
+}
+END_TEST
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static int64_t now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* How long admissions take, in a node that fills up; printed for docs/node.md. */
+START_TEST(admissions_are_quick)
+{
+    enum { N = 200 };
+    static int64_t prefer[N], allocate[N];
+    sim_start(&sim, ARGV(NULL));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    agent_cards("{'uuid':'GPU-0','memoryTotal':150754820096},{'uuid':'GPU-1',"
+                "'memoryTotal':150754820096}");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    for (int i = 0; i < N; i++) {
+        cleanup_free char *name = xasprintf("p%d", i);
+        plugin_pod(&sim, name, 1, i % 2);
+    }
+    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    for (int i = 0; i < N; i++) {
+        cleanup_answer struct kubelet_answer a = {0};
+        cleanup_free char *name = xasprintf("p%d", i);
+        struct kubelet_pod *p = kubelet_add(&kubelet, name, ARGV("c"));
+        int64_t began = now_us();
+        kubelet_prefer(&kubelet, MEM, 1, &a);
+        ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+        int64_t middle = now_us();
+        kubelet_allocate(&kubelet, MEM, a.ids, &a);
+        check_card(&a, i % 2 ? "GPU-1" : "GPU-0");
+        allocate[i] = now_us() - middle;
+        prefer[i] = middle - began;
+        pthread_mutex_lock(&kubelet.lock);
+        p->containers[0].ids[MEM] = json_incref(a.ids);
+        pthread_mutex_unlock(&kubelet.lock);
+    }
+    qsort(prefer, N, sizeof *prefer, by_value);
+    qsort(allocate, N, sizeof *allocate, by_value);
+    printf("GetPreferredAllocation: p50 %lld us, p99 %lld us; Allocate: p50 %lld us, p99 "
+           "%lld us, of %d\n",
+           (long long)prefer[N / 2], (long long)prefer[N * 99 / 100],
+           (long long)allocate[N / 2], (long long)allocate[N * 99 / 100], N);
+    ck_assert_int_lt(prefer[N / 2] + allocate[N / 2], 200000 * KIT_SLOWER);
+    tear_down();
+}
+END_TEST
+
+KIT_MAIN("plugin", 120, both_resources_are_registered,
+         a_container_gets_the_card_of_its_pod, equal_pods_are_not_mixed_up,
+         ids_of_another_card_are_refused, ids_of_another_container_are_refused,
+         a_pod_without_a_promise_is_refused_in_time,
+         the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
+         a_lost_card_is_one_update_and_stays_on_the_list,
+         a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
+         a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
+         a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,
+         of_two_plugins_the_newer_one_serves, a_unit_that_is_too_small_leaves_whole_cards,
+         a_kubelet_without_get_will_do, bad_options_are_said, admissions_are_quick)

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/ids.h"
+
+#include "base/mem.h"
+#include "support/unit.h"
+
+static const char uuid[] = "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11";
+
+static const char *written(const char *of, int64_t unit)
+{
+    static char text[64];
+    cleanup_buf struct buf b = {0};
+    struct ids_id id = {ids_tag_of(span_of(of)), unit};
+    ids_write(&b, &id);
+    ck_assert_uint_lt(b.n, sizeof text);
+    memcpy(text, b.p, b.n + 1);
+    return text;
+}
+
+START_TEST(ids_are_made_of_the_uuid_and_never_change)
+{
+    /* In the checkpoints of kubelets: another text here is another card there. */
+    ck_assert_str_eq(written(uuid, 0), "pt35a0q-0");
+    ck_assert_str_eq(written(uuid, 139), "pt35a0q-139");
+    ck_assert_str_eq(written(uuid, -1), "pt35a0q");
+    ck_assert_str_ne(written("GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c12", -1), "pt35a0q");
+}
+END_TEST
+
+START_TEST(ids_are_read_back)
+{
+    static const int64_t units[] = {-1, 0, 9, 10, 143770, IDS_UNITS_MAX - 1};
+    for (size_t i = 0; i < ARRAY_LEN(units); i++) {
+        struct ids_id id;
+        const char *text = written(uuid, units[i]);
+        ck_assert_uint_le(strlen(text), IDS_LENGTH_MAX);
+        ck_assert(ids_read(span_of(text), &id));
+        ck_assert_int_eq(id.unit, units[i]);
+        ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_id_of_ours_is_refused)
+{
+    static const char *const bad[] = {
+        "",           "abcdef",     "abcdefg-",
+        "abcdefg-x",  "abcdefg-01", "abcdefg--1",
+        "abcdefg-1 ", "abcdefgh",   "abcdefg-1000000",
+        "ABCDEFG-1",  "abcdefl-1",  "abcdefg-999999999999999999999",
+        "abcdefg_1",  "abcdefg-+1", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-_-7",
+    };
+    struct ids_id id;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        ck_assert_msg(!ids_read(span_of(bad[i]), &id), "\"%s\"", bad[i]);
+    ck_assert(!ids_read((struct span){"abcdef\0-1", 9}, &id));
+    ck_assert(ids_is_of_go_plugin(span_of(bad[ARRAY_LEN(bad) - 1])));
+    ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
+    ck_assert(!ids_is_of_go_plugin((struct span){0}));
+}
+END_TEST
+
+/* The message as protobuf writes it: Device{1: id, 2: health}, each as field 1. */
+static int64_t really(int64_t units)
+{
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < units; i++) {
+        int64_t inner = 2 + (int64_t)strlen(written(uuid, i)) + 2 + 9;
+        bytes += 2 + inner;
+    }
+    return bytes;
+}
+
+START_TEST(the_size_of_the_message_is_known)
+{
+    static const int64_t units[] = {0, 1, 9, 10, 11, 99, 100, 1234, 100000};
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        ck_assert_int_eq(ids_message_bytes(&units[i], 1), really(units[i]));
+    ck_assert_int_eq(ids_message_bytes(units, ARRAY_LEN(units)),
+                     really(0) + really(1) + really(9) + really(10) + really(11) +
+                         really(99) + really(100) + really(1234) + really(100000));
+}
+END_TEST
+
+START_TEST(a_unit_that_fits_is_found)
+{
+    int64_t h200[8], gib[8], one[1] = {143771};
+    for (int i = 0; i < 8; i++) {
+        h200[i] = 143771;
+        gib[i] = 140;
+    }
+    ck_assert_int_le(ids_message_bytes(gib, 8), IDS_MESSAGE_MAX);
+    ck_assert_int_gt(ids_message_bytes(h200, 8), IDS_MESSAGE_MAX);
+    ck_assert_int_eq(ids_unit_that_fits(h200, 8), 8);
+    /* One such card can be listed in MiB, which the Go plugin's ids could not. */
+    ck_assert_int_eq(ids_unit_that_fits(one, 1), 1);
+    int64_t many[1] = {140000};
+    ck_assert_int_le(ids_message_bytes(many, 1), IDS_MESSAGE_MAX);
+}
+END_TEST
+
+UNIT_MAIN("ids", ids_are_made_of_the_uuid_and_never_change, ids_are_read_back,
+          what_is_no_id_of_ours_is_refused, the_size_of_the_message_is_known,
+          a_unit_that_fits_is_found)

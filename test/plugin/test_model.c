@@ -1,0 +1,981 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * The machine in a small world, many times: an API server whose news come late, a kubelet
+ * that admits one pod after the other, hands on the ids of init containers, fills up with
+ * whatever ids it likes, forgets ids in flight, refuses pods for reasons of its own, and
+ * starts anew with or without its checkpoint; and plugins that die at any moment, with or
+ * without their state file.
+ *
+ * What must hold: a container gets ids of the cards that were promised to it and of no
+ * others, no id is held by two containers at a time, and neither is a card that is held
+ * whole. Where nothing goes wrong, nobody is refused.
+ */
+
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "domain/objects.h"
+#include "plugin/alloc.h"
+
+enum {
+    CARDS_N = 3,
+    UNITS = 12, /* of the largest card */
+    SLOTS = 12, /* pods at a time */
+    PARTS = 4,  /* containers of a pod */
+    QUEUE = 512,
+};
+
+static const int64_t gib[CARDS_N] = {6, 9, 12};
+
+/* An id: a card's unit, or (UNITS) the whole card. */
+typedef bool ids_set[CARDS_N][UNITS + 1];
+
+struct part {
+    char name[4];
+    enum container_role role;
+    enum ids_resource res;
+    int amount;
+    int share[CARDS_N]; /* what was promised of each card */
+    /* the kubelet's side */
+    bool has;
+    ids_set ids;
+};
+
+enum stage { FREE, WAITING, ADMITTING, RUNNING, REJECTED, ENDED };
+
+struct wpod {
+    int number;
+    char name[16], uid[24];
+    struct part parts[PARTS];
+    int n;
+    bool cards; /* gpu-count */
+    enum stage stage;
+    bool in_api, over; /* the truth */
+    bool in_kubelet, terminal;
+    int at; /* container that is being admitted */
+    bool reused_all;
+    ids_set reusable, picked, must;
+    const char *phase;
+};
+
+struct news {
+    int slot, number;
+    bool gone;
+    char json[3000];
+};
+
+struct fifo {
+    struct news items[QUEUE];
+    size_t from, to;
+};
+
+struct shown_copy {
+    bool used;
+    uint64_t query;
+    bool get, ready;
+    char name[16];
+    struct alloc_shown shown;
+    struct arena arena;
+    struct err err;
+};
+
+struct world {
+    struct rng rng;
+    struct alloc *a;
+    struct alloc_outputs out;
+    struct alloc_time now;
+    struct arena arena;
+    struct wpod pods[SLOTS];
+    int numbers;
+    struct fifo to_plugin, to_kubelet;
+    ids_set in_use;
+    bool trap;
+    bool list_hides_terminal, has_get, trouble;
+    int admitting; /* slot, -1: none */
+    enum { IDLE, PREFERRING, ALLOCATING } call;
+    uint64_t token;
+    struct shown_copy answers[16];
+    struct buf state; /* the state file */
+    bool listing;
+    /* counts */
+    int granted, refused, restarts;
+    char why[512];
+    uint64_t seed;
+    int step;
+};
+
+static struct world *w;
+
+static bool chance(unsigned percent)
+{
+    return rng_below(&w->rng, 100) < percent;
+}
+
+#define holds(cond, ...)                                                                 \
+    do {                                                                                 \
+        if (!(cond)) {                                                                   \
+            fprintf(stderr, "seed %llu, step %d: ", (unsigned long long)w->seed,         \
+                    w->step);                                                            \
+            fprintf(stderr, __VA_ARGS__);                                                \
+            fprintf(stderr, "\n");                                                       \
+            ck_abort_msg("see above");                                                   \
+        }                                                                                \
+    } while (0)
+
+/* Ids as the kubelet knows them. */
+static struct span id_text(struct arena *arena, enum ids_resource res, int card, int unit)
+{
+    cleanup_buf struct buf b = {0};
+    char uuid[8];
+    snprintf(uuid, sizeof uuid, "GPU-%d", card);
+    struct ids_id id = {ids_tag_of(span_of(uuid)), res == IDS_COUNT ? -1 : unit};
+    ids_write(&b, &id);
+    return arena_copy(arena, buf_span(&b));
+}
+
+static void id_put(ids_set set, struct span text)
+{
+    struct ids_id id;
+    ck_assert(ids_read(text, &id));
+    for (int c = 0; c < CARDS_N; c++) {
+        char uuid[8];
+        snprintf(uuid, sizeof uuid, "GPU-%d", c);
+        struct ids_tag tag = ids_tag_of(span_of(uuid));
+        if (memcmp(tag.text, id.tag.text, IDS_TAG) == 0)
+            set[c][id.unit < 0 ? UNITS : id.unit] = true;
+    }
+}
+
+static size_t texts_of(const ids_set set, enum ids_resource res, struct arena *arena,
+                       struct span *out)
+{
+    size_t n = 0;
+    for (int c = 0; c < CARDS_N; c++)
+        for (int u = 0; u <= UNITS; u++)
+            if (set[c][u] && (u == UNITS) == (res == IDS_COUNT))
+                out[n++] = id_text(arena, res, c, u);
+    return n;
+}
+
+static int count(const ids_set set)
+{
+    int n = 0;
+    for (int c = 0; c < CARDS_N; c++)
+        for (int u = 0; u <= UNITS; u++)
+            n += set[c][u];
+    return n;
+}
+
+/* The ledger: what the live pods of the API were promised. */
+static int promised(int card, bool *whole)
+{
+    int units = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        const struct wpod *p = &w->pods[i];
+        int running = 0, init = 0;
+        if (p->stage == FREE || !p->in_api || p->over)
+            continue;
+        for (int k = 0; k < p->n; k++) {
+            int share = p->parts[k].share[card];
+            if (p->parts[k].role == CONTAINER_INIT)
+                init = share > init ? share : init;
+            else
+                running += share;
+        }
+        int most = running > init ? running : init;
+        *whole |= p->cards && most > 0;
+        units += most;
+    }
+    return units;
+}
+
+static void write_json(const struct wpod *p, struct buf *out)
+{
+    cleanup_buf struct buf inits = {0}, apps = {0}, idx = {0}, alloc = {0};
+    bool any[CARDS_N] = {false};
+    int app = 0, n_apps = 0;
+    for (int k = 0; k < p->n; k++)
+        n_apps += p->parts[k].role == CONTAINER_APP;
+    int sidecar = n_apps;
+    buf_adds(&inits, "");
+    for (int k = 0; k < p->n; k++) {
+        const struct part *c = &p->parts[k];
+        struct buf *to = c->role == CONTAINER_APP ? &apps : &inits;
+        buf_printf(to, "%s{'name':'%s'%s,'resources':{'limits':{'%s':'%d'}}}",
+                   to->n ? "," : "", c->name,
+                   c->role == CONTAINER_SIDECAR ? ",'restartPolicy':'Always'" : "",
+                   ids_resource_name(c->res), c->amount);
+        for (int card = 0; card < CARDS_N; card++)
+            any[card] |= c->share[card] > 0;
+        if (c->role == CONTAINER_INIT)
+            continue;
+        buf_printf(&alloc, "%s\\'%d\\':{", alloc.n ? "," : "",
+                   c->role == CONTAINER_APP ? app++ : sidecar++);
+        bool first = true;
+        for (int card = 0; card < CARDS_N; card++)
+            if (c->share[card]) {
+                buf_printf(&alloc, "%s\\'%d\\':%d", first ? "" : ",", card,
+                           p->cards ? (int)gib[card] : c->share[card]);
+                first = false;
+            }
+        buf_addc(&alloc, '}');
+    }
+    cleanup_buf struct buf uuids = {0};
+    int cards = 0;
+    for (int card = 0; card < CARDS_N; card++)
+        if (any[card]) {
+            buf_printf(&idx, "%s%d", idx.n ? "," : "", card);
+            buf_printf(&uuids, "%sGPU-%d", uuids.n ? "," : "", card);
+            cards++;
+        }
+    buf_printf(
+        out,
+        "{'metadata':{'name':'%s','namespace':'default','uid':'%s','annotations':{"
+        "%s'" KEY_MEM_IDX "':'%s','" KEY_CARD_UUID "':'%s','" KEY_ALLOCATION
+        "':'{%s}'}},'spec':{'nodeName':'n1','initContainers':[%s],'containers':[%s]},"
+        "'status':{'phase':'%s'}}",
+        p->name, p->uid, !p->cards && cards > 1 ? "'" KEY_GPU_COUNT "':'2'," : "", idx.p,
+        uuids.p, alloc.p, inits.p, apps.p, p->phase);
+}
+
+static void send(struct fifo *f, int slot, bool gone)
+{
+    ck_assert_uint_lt(f->to, QUEUE + f->from);
+    struct news *n = &f->items[f->to++ % QUEUE];
+    n->slot = slot;
+    n->number = w->pods[slot].number;
+    n->gone = gone;
+    cleanup_buf struct buf json = {0};
+    write_json(&w->pods[slot], &json);
+    ck_assert_uint_lt(json.n, sizeof n->json);
+    memcpy(n->json, json.p, json.n + 1);
+}
+
+static void tell(int slot, bool gone)
+{
+    send(&w->to_plugin, slot, gone);
+}
+
+/* The extender binds a new pod, when the cards have room. */
+static bool name_in_use(const char *name)
+{
+    for (int i = 0; i < SLOTS; i++)
+        if (w->pods[i].stage != FREE && w->pods[i].in_api &&
+            strcmp(w->pods[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static void part(struct wpod *p, const char *name, enum container_role role, int amount)
+{
+    struct part *c = &p->parts[p->n++];
+    *c = (struct part){.role = role, .amount = amount};
+    snprintf(c->name, sizeof c->name, "%s", name);
+    c->res = p->cards ? IDS_COUNT : IDS_MEM;
+}
+
+static void shape(struct wpod *p)
+{
+    unsigned kind = (unsigned)rng_below(&w->rng, 10);
+    int amount = 1 + (int)rng_below(&w->rng, 3);
+    p->cards = kind >= 8;
+    if (p->cards) {
+        if (kind == 9)
+            part(p, "i", CONTAINER_INIT, 1);
+        part(p, "a", CONTAINER_APP, 1);
+        return;
+    }
+    if (kind == 5 || kind == 6)
+        part(p, "i", CONTAINER_INIT, amount);
+    if (kind == 6 || kind == 7)
+        part(p, "s", CONTAINER_SIDECAR, 1);
+    part(p, "a", CONTAINER_APP, amount);
+    if (kind >= 4)
+        part(p, "b", CONTAINER_APP, 1 + (int)rng_below(&w->rng, 2));
+}
+
+static bool place(struct wpod *p)
+{
+    int from = (int)rng_below(&w->rng, CARDS_N), running = 0, init = 0;
+    for (int k = 0; k < p->n; k++) {
+        if (p->parts[k].role == CONTAINER_INIT)
+            init = p->parts[k].amount;
+        else
+            running += p->parts[k].amount;
+    }
+    /* Kubernetes counts more where sidecars started before; the model's ledger may. */
+    int need = running + init;
+    for (int i = 0; i < CARDS_N; i++) {
+        int card = (from + i) % CARDS_N;
+        bool whole = false;
+        int used = promised(card, &whole);
+        if (whole || (p->cards ? used > 0 : used + need > gib[card]))
+            continue;
+        for (int k = 0; k < p->n; k++)
+            p->parts[k].share[card] = p->parts[k].amount;
+        return true;
+    }
+    return false;
+}
+
+static void bind_pod(void)
+{
+    int slot = 0;
+    while (slot < SLOTS && w->pods[slot].stage != FREE)
+        slot++;
+    if (slot == SLOTS)
+        return;
+    struct wpod *p = &w->pods[slot];
+    *p = (struct wpod){.number = ++w->numbers, .phase = "Pending"};
+    /* Names come again, as a StatefulSet's do. (A kubelet before 1.34 shows what has
+     * ended, under a name that may be another pod's by now: which of them it is can then
+     * not be told.)
+     */
+    bool again = w->has_get;
+    snprintf(p->name, sizeof p->name, "p%d",
+             again ? (int)rng_below(&w->rng, 20) : p->number);
+    snprintf(p->uid, sizeof p->uid, "uid-%d", p->number);
+    if (name_in_use(p->name))
+        return;
+    shape(p);
+    if (!place(p))
+        return;
+    p->stage = WAITING;
+    p->in_api = true;
+    tell(slot, false);
+    send(&w->to_kubelet, slot, false);
+}
+
+/* The kubelet */
+
+static bool is_active(const struct wpod *p)
+{
+    return p->in_kubelet && !p->terminal;
+}
+
+static void rebuild_in_use(void)
+{
+    memset(w->in_use, 0, sizeof w->in_use);
+    for (int i = 0; i < SLOTS; i++) {
+        struct wpod *p = &w->pods[i];
+        for (int k = 0; k < p->n && p->stage != FREE; k++)
+            for (int c = 0; c < CARDS_N && is_active(p); c++)
+                for (int u = 0; u <= UNITS; u++)
+                    w->in_use[c][u] |= p->parts[k].has && p->parts[k].ids[c][u];
+    }
+}
+
+static void reject(int slot)
+{
+    struct wpod *p = &w->pods[slot];
+    p->stage = REJECTED;
+    p->terminal = true;
+    p->phase = "Failed";
+    w->admitting = -1;
+    w->call = IDLE;
+}
+
+static void take(void);
+
+static bool random_ids(ids_set from, enum ids_resource res, int n, ids_set to)
+{
+    while (n > 0) {
+        int left = 0, pick;
+        for (int c = 0; c < CARDS_N; c++)
+            for (int u = 0; u <= UNITS; u++)
+                left += from[c][u] && !to[c][u] && (u == UNITS) == (res == IDS_COUNT);
+        if (left == 0)
+            return false;
+        pick = (int)rng_below(&w->rng, (uint64_t)left);
+        for (int c = 0; c < CARDS_N; c++)
+            for (int u = 0; u <= UNITS; u++)
+                if (from[c][u] && !to[c][u] && (u == UNITS) == (res == IDS_COUNT) &&
+                    pick-- == 0)
+                    to[c][u] = true;
+        n--;
+    }
+    return true;
+}
+
+static void available_ids(enum ids_resource res, ids_set out)
+{
+    memset(out, 0, sizeof(ids_set));
+    for (int c = 0; c < CARDS_N; c++)
+        for (int u = 0; u <= UNITS; u++)
+            out[c][u] = !w->in_use[c][u] && (res == IDS_COUNT ? u == UNITS : u < gib[c]);
+}
+
+static void ask_allocate(struct wpod *p)
+{
+    struct part *c = &p->parts[p->at];
+    cleanup_arena struct arena arena = {0};
+    struct span ids[CARDS_N * (UNITS + 1)];
+    struct alloc_ask ask = {.type = ALLOC_ASK_ALLOCATE,
+                            .resource = c->res,
+                            .token = ++w->token,
+                            .ids = ids,
+                            .n_ids = texts_of(p->picked, c->res, &arena, ids)};
+    for (int card = 0; card < CARDS_N; card++)
+        for (int u = 0; u <= UNITS; u++)
+            w->in_use[card][u] |= p->picked[card][u];
+    w->call = ALLOCATING;
+    alloc_ask(w->a, w->now, &ask, &w->out);
+    take();
+}
+
+static void ask_prefer(struct wpod *p)
+{
+    struct part *c = &p->parts[p->at];
+    cleanup_arena struct arena arena = {0};
+    struct span ids[CARDS_N * (UNITS + 1)], must[CARDS_N * (UNITS + 1)];
+    ids_set all;
+    available_ids(c->res, all);
+    for (int card = 0; card < CARDS_N; card++)
+        for (int u = 0; u <= UNITS; u++)
+            all[card][u] |= p->must[card][u];
+    struct alloc_ask ask = {.type = ALLOC_ASK_PREFER,
+                            .resource = c->res,
+                            .token = ++w->token,
+                            .ids = ids,
+                            .n_ids = texts_of(all, c->res, &arena, ids),
+                            .must = must,
+                            .n_must = texts_of(p->must, c->res, &arena, must),
+                            .size = c->amount};
+    w->call = PREFERRING;
+    alloc_ask(w->a, w->now, &ask, &w->out);
+    take();
+}
+
+/* The next container; the last one: it runs. */
+static void admit_next(int slot)
+{
+    struct wpod *p = &w->pods[slot];
+    while (p->at < p->n && p->parts[p->at].has) {
+        struct part *c = &p->parts[p->at++];
+        for (int card = 0; card < CARDS_N; card++)
+            for (int u = 0; u <= UNITS; u++)
+                if (c->ids[card][u])
+                    p->reusable[card][u] = c->role == CONTAINER_INIT;
+    }
+    if (p->at == p->n) {
+        p->stage = RUNNING;
+        p->phase = "Running";
+        w->admitting = -1;
+        w->call = IDLE;
+        if (p->in_api)
+            tell(slot, false);
+        return;
+    }
+    struct part *c = &p->parts[p->at];
+    if (!w->trap)
+        rebuild_in_use();
+    w->trap = false;
+    memset(p->must, 0, sizeof p->must);
+    random_ids(p->reusable, c->res,
+               c->amount < count(p->reusable) ? c->amount : count(p->reusable), p->must);
+    memcpy(p->picked, p->must, sizeof p->must);
+    ids_set all;
+    available_ids(c->res, all);
+    if (count(p->must) == c->amount)
+        ask_allocate(p);
+    else if (count(all) < c->amount - count(p->must))
+        reject(slot);
+    else
+        ask_prefer(p);
+}
+
+static void preferred(const struct alloc_output *o)
+{
+    struct wpod *p = &w->pods[w->admitting];
+    struct part *c = &p->parts[p->at];
+    ids_set all, want = {{0}};
+    int n = 0;
+    available_ids(c->res, all);
+    for (size_t i = 0; i < o->n_ids; i++)
+        id_put(want, span_of(o->ids[i]));
+    for (int card = 0; card < CARDS_N; card++)
+        for (int u = 0; u <= UNITS; u++)
+            want[card][u] = want[card][u] && all[card][u] && !p->must[card][u];
+    /* Of what is preferred as many as are needed; then whatever there is. A kubelet that
+     * looks at nothing but its own list is part of the trouble. */
+    n = c->amount - count(p->must);
+    if (!w->trouble || !chance(5))
+        random_ids(want, c->res, n < count(want) ? n : count(want), p->picked);
+    if (!random_ids(all, c->res, c->amount - count(p->picked), p->picked))
+        reject(w->admitting);
+    else
+        ask_allocate(p);
+}
+
+/* The judge */
+static void judge(const struct wpod *p, const struct part *c)
+{
+    bool any_order = p->cards;
+    for (int card = 0; card < CARDS_N; card++) {
+        int n = 0;
+        for (int u = 0; u <= UNITS; u++)
+            n += p->picked[card][u];
+        holds(any_order ? n <= c->share[card] : n == c->share[card],
+              "pod %d, container %s has %d of card %d and was promised %d", p->number,
+              c->name, n, card, c->share[card]);
+        for (int i = 0; i < SLOTS && n; i++) {
+            const struct wpod *o = &w->pods[i];
+            for (int k = 0; k < o->n && o->stage != FREE && is_active(o); k++) {
+                const struct part *d = &o->parts[k];
+                if (!d->has || d == c || (o == p && d->role == CONTAINER_INIT))
+                    continue;
+                int other = 0;
+                for (int u = 0; u <= UNITS; u++) {
+                    other += d->ids[card][u];
+                    holds(!(p->picked[card][u] && d->ids[card][u]),
+                          "pod %d, container %s has id %d of card %d, which pod %d, "
+                          "container %s has",
+                          p->number, c->name, u, card, o->number, d->name);
+                }
+                holds(other == 0 || (d->res == IDS_MEM && c->res == IDS_MEM),
+                      "pod %d has a whole card %d beside pod %d", p->number, card,
+                      o->number);
+            }
+        }
+    }
+}
+
+static void granted(const struct alloc_output *o)
+{
+    int slot = w->admitting;
+    struct wpod *p = &w->pods[slot];
+    struct part *c = &p->parts[p->at];
+    char want[64] = "";
+    judge(p, c);
+    for (int card = 0; card < CARDS_N; card++)
+        if (c->share[card])
+            snprintf(want + strlen(want), sizeof want - strlen(want), "%sGPU-%d",
+                     want[0] ? "," : "", card);
+    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d is told %s, not %s",
+          p->number, o->response->envs[0].value, want);
+    c->has = true;
+    memcpy(c->ids, p->picked, sizeof c->ids);
+    w->granted++;
+    admit_next(slot);
+}
+
+static void query(const struct alloc_output *o)
+{
+    for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
+        struct shown_copy *s = &w->answers[i];
+        if (s->used)
+            continue;
+        *s = (struct shown_copy){.used = true, .query = o->query};
+        s->get = o->type == ALLOC_GET;
+        if (s->get)
+            snprintf(s->name, sizeof s->name, "%s", o->name);
+        return;
+    }
+    ck_abort_msg("too many queries");
+}
+
+static void show(struct shown_copy *s)
+{
+    struct shown_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
+    size_t n = 0;
+    for (int i = 0; i < SLOTS; i++) {
+        struct wpod *p = &w->pods[i];
+        if (p->stage == FREE || !p->in_kubelet ||
+            (s->get ? strcmp(p->name, s->name) != 0
+                    : p->terminal && w->list_hides_terminal))
+            continue;
+        struct shown_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
+        size_t k = 0;
+        for (int c = 0; c < p->n; c++) {
+            struct part *from = &p->parts[c];
+            if (from->role == CONTAINER_INIT)
+                continue;
+            cs[k].name = arena_copy(&s->arena, span_of(from->name));
+            if (from->has && is_active(p)) {
+                struct span *ids = arena_zalloc(&s->arena, 64 * sizeof *ids);
+                cs[k].n_ids[from->res] = texts_of(from->ids, from->res, &s->arena, ids);
+                cs[k].ids[from->res] = ids;
+            }
+            k++;
+        }
+        pods[n++] = (struct shown_pod){SPAN("default"),
+                                       arena_copy(&s->arena, span_of(p->name)), cs, k};
+    }
+    s->shown = (struct alloc_shown){.query = s->query, .pods = pods, .n_pods = n};
+    if (s->get && !w->has_get) {
+        err_set(&s->err, ERR_UNAVAILABLE, "no Get");
+        s->shown.err = &s->err;
+        s->shown.unsupported = true;
+        s->shown.n_pods = 0;
+    }
+    s->ready = true;
+}
+
+static void save(void)
+{
+    buf_clear(&w->state);
+    grants_write(&w->state, alloc_grants(w->a), SPAN("n1"));
+}
+
+/* Answers of calls that nobody waits for any more (the kubelet has died) are dropped. */
+static bool is_awaited(const struct alloc_output *o)
+{
+    return o->token == w->token && w->admitting >= 0 && w->call != IDLE;
+}
+
+static void output(const struct alloc_output *o)
+{
+    switch (o->type) {
+    case ALLOC_LIST:
+    case ALLOC_GET:
+        query(o);
+        break;
+    case ALLOC_PREFERRED:
+        if (is_awaited(o))
+            preferred(o);
+        break;
+    case ALLOC_GRANTED:
+        if (is_awaited(o))
+            granted(o);
+        break;
+    case ALLOC_REFUSED:
+        w->refused++;
+        snprintf(w->why, sizeof w->why, "%s: %s", alloc_refusal_name(o->refusal),
+                 o->text);
+        holds(w->trouble, "refused without a reason: %s", w->why);
+        if (is_awaited(o))
+            reject(w->admitting);
+        break;
+    case ALLOC_SAVE:
+        save();
+        break;
+    default:
+        break;
+    }
+}
+
+static void take(void)
+{
+    while (w->out.n) {
+        struct alloc_outputs out = w->out;
+        w->out = (struct alloc_outputs){0};
+        for (size_t i = 0; i < out.n; i++)
+            output(&out.items[i]);
+        alloc_outputs_fini(&out);
+    }
+}
+
+/* What can happen */
+
+static void hear_plugin(void)
+{
+    struct fifo *f = &w->to_plugin;
+    if (f->from == f->to)
+        return;
+    struct news *n = &f->items[f->from++ % QUEUE];
+    arena_reset(&w->arena);
+    struct pod pod = object_pod(&w->arena, quoted(&w->arena, "%s", n->json));
+    if (n->gone)
+        alloc_pod_gone(w->a, w->now, pod.meta.uid, &w->out);
+    else
+        alloc_pod_seen(w->a, w->now, plan_new(&pod, 1024), &w->out);
+    take();
+}
+
+static void free_slot(struct wpod *p)
+{
+    if (!p->in_api && !p->in_kubelet)
+        p->stage = FREE;
+}
+
+static void hear_kubelet(void)
+{
+    struct fifo *f = &w->to_kubelet;
+    if (f->from == f->to || w->admitting >= 0)
+        return;
+    struct news *n = &f->items[f->from++ % QUEUE];
+    struct wpod *p = &w->pods[n->slot];
+    if (p->number != n->number || p->stage == FREE)
+        return;
+    if (n->gone) {
+        p->in_kubelet = false;
+        free_slot(p);
+        return;
+    }
+    if (p->stage != WAITING || !p->in_api)
+        return;
+    p->in_kubelet = true;
+    p->stage = ADMITTING;
+    p->at = 0;
+    memset(p->reusable, 0, sizeof p->reusable);
+    if (w->trouble && chance(10)) { /* no room in the node, say */
+        p->stage = REJECTED;
+        p->terminal = true;
+        p->phase = "Failed";
+        return;
+    }
+    w->admitting = n->slot;
+    admit_next(n->slot);
+}
+
+/* The kubelet's statuses reach the API later. */
+static void report(int slot)
+{
+    struct wpod *p = &w->pods[slot];
+    if ((p->stage == REJECTED || p->stage == ENDED) && p->in_api && !p->over) {
+        p->over = true;
+        tell(slot, false);
+    }
+}
+
+static void end_pod(int slot)
+{
+    struct wpod *p = &w->pods[slot];
+    if (p->stage != RUNNING)
+        return;
+    p->stage = ENDED;
+    p->terminal = true;
+    p->phase = "Succeeded";
+}
+
+/* Of one that is over, or by force. */
+static void delete_pod(int slot)
+{
+    struct wpod *p = &w->pods[slot];
+    bool force = w->trouble && chance(20) && p->stage == RUNNING;
+    if (!p->in_api || !(force || p->over || (p->stage == WAITING && chance(20))))
+        return;
+    p->in_api = false;
+    tell(slot, true);
+    send(&w->to_kubelet, slot, true);
+    free_slot(p);
+}
+
+static void answer(void)
+{
+    size_t i = rng_below(&w->rng, ARRAY_LEN(w->answers)), n = 0;
+    while (!w->answers[i].used && n++ < ARRAY_LEN(w->answers))
+        i = (i + 1) % ARRAY_LEN(w->answers);
+    struct shown_copy *s = &w->answers[i];
+    if (!s->used)
+        return;
+    if (!s->ready) {
+        show(s);
+        return;
+    }
+    struct shown_copy copy = *s;
+    *s = (struct shown_copy){0};
+    if (copy.shown.err)
+        copy.shown.err = &copy.err;
+    alloc_shown(w->a, w->now, &copy.shown, &w->out);
+    arena_fini(&copy.arena);
+    take();
+}
+
+static void pass(int64_t ms)
+{
+    w->now.mono_ms += ms;
+    w->now.wall_ns += ms * 1000000;
+    alloc_tick(w->a, w->now, &w->out);
+    take();
+}
+
+static void start_plugin(bool lost)
+{
+    struct alloc_settings settings = {.node = "n1",
+                                      .unit_mib = 1024,
+                                      .wait_ms = 5000,
+                                      .audit_ms = 20000,
+                                      .response = {.cdi_kind = "nvidia.com/gpu"}};
+    struct card_seen seen[CARDS_N] = {0};
+    struct grants gs = {0};
+    struct err err = {0};
+    w->a = alloc_new(&settings);
+    for (int i = 0; i < CARDS_N; i++) {
+        snprintf(seen[i].uuid, sizeof seen[i].uuid, "GPU-%d", i);
+        seen[i].index = i;
+        seen[i].mib = gib[i] * 1024;
+    }
+    alloc_cards(w->a, w->now, seen, CARDS_N, NULL, &w->out);
+    if (w->state.n && !lost)
+        ck_assert_done(grants_read(&gs, buf_span(&w->state), SPAN("n1"), &err), err);
+    alloc_adopt(w->a, &gs);
+    /* A list shows the truth of now. */
+    w->to_plugin.from = w->to_plugin.to;
+    alloc_list_begins(w->a);
+    for (int i = 0; i < SLOTS; i++)
+        if (w->pods[i].stage != FREE && w->pods[i].in_api)
+            tell(i, false);
+    while (w->to_plugin.from != w->to_plugin.to)
+        hear_plugin();
+    alloc_list_ended(w->a, w->now, &w->out);
+    take();
+}
+
+static void drop_answers(void)
+{
+    for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
+        arena_fini(&w->answers[i].arena);
+        w->answers[i] = (struct shown_copy){0};
+    }
+}
+
+static void restart_plugin(void)
+{
+    bool lost = chance(30);
+    /* Without the state file only what the kubelet shows is left: plain init containers
+     * of a pod that is being admitted are forgotten. */
+    alloc_free(w->a);
+    alloc_outputs_fini(&w->out);
+    drop_answers();
+    if (w->admitting >= 0)
+        reject(w->admitting); /* the call breaks */
+    w->restarts++;
+    start_plugin(lost);
+}
+
+/* The calls of and to a kubelet that has died. */
+static void break_calls(void)
+{
+    struct err err;
+    err_set(&err, ERR_UNAVAILABLE, "the connection broke");
+    for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
+        struct shown_copy *s = &w->answers[i];
+        struct alloc_shown shown = {.query = s->query, .err = &err};
+        if (!s->used)
+            continue;
+        arena_fini(&s->arena);
+        *s = (struct shown_copy){0};
+        alloc_shown(w->a, w->now, &shown, &w->out);
+        take();
+    }
+    alloc_cancel(w->a, w->now, w->token, &w->out);
+    take();
+}
+
+static void restart_kubelet(void)
+{
+    bool lost = chance(30);
+    if (w->admitting >= 0) {
+        w->pods[w->admitting].stage = WAITING;
+        w->pods[w->admitting].in_kubelet = false;
+        w->admitting = -1;
+        w->call = IDLE;
+    }
+    break_calls();
+    /* Everything is admitted anew, in the order of creation; what has ids keeps them. */
+    w->to_kubelet.from = w->to_kubelet.to;
+    for (int n = 1; n <= w->numbers; n++)
+        for (int i = 0; i < SLOTS; i++) {
+            struct wpod *p = &w->pods[i];
+            if (p->stage == FREE || p->number != n)
+                continue;
+            p->in_kubelet = false;
+            if (!p->in_api) {
+                p->stage = FREE;
+                continue;
+            }
+            if (p->stage == RUNNING || p->stage == WAITING) {
+                p->stage = WAITING;
+                for (int k = 0; k < p->n && lost; k++)
+                    p->parts[k].has = false;
+                send(&w->to_kubelet, i, false);
+            } else {
+                p->in_kubelet = true; /* over */
+            }
+        }
+    rebuild_in_use();
+    w->restarts++;
+    alloc_kubelet_started(w->a, w->now, &w->out);
+    take();
+}
+
+static void event(void)
+{
+    int slot = (int)rng_below(&w->rng, SLOTS);
+    unsigned what = (unsigned)rng_below(&w->rng, 1000);
+    if (what < 120)
+        bind_pod();
+    else if (what < 300)
+        hear_plugin();
+    else if (what < 450)
+        hear_kubelet();
+    else if (what < 550)
+        report(slot);
+    else if (what < 600)
+        end_pod(slot);
+    else if (what < 700)
+        delete_pod(slot);
+    else if (what < 850)
+        answer();
+    else if (what < 960)
+        pass((int64_t)rng_below(&w->rng, w->trouble ? 400 : 40));
+    else if (what < 980 && w->trouble)
+        w->trap = w->call == ALLOCATING;
+    else if (what < 985 && w->trouble)
+        restart_plugin();
+    else if (what < 988 && w->trouble)
+        restart_kubelet();
+}
+
+static void run(uint64_t seed, bool trouble, int steps)
+{
+    w = xcalloc(1, sizeof *w);
+    w->seed = seed;
+    w->trouble = trouble;
+    rng_init(&w->rng, seed);
+    w->now = (struct alloc_time){1000000, 1700000000000000000};
+    w->admitting = -1;
+    w->has_get = chance(60);
+    w->list_hides_terminal = w->has_get; /* both since 1.34 */
+    start_plugin(true);
+    for (w->step = 0; w->step < steps; w->step++)
+        event();
+    alloc_free(w->a);
+    alloc_outputs_fini(&w->out);
+    drop_answers();
+    arena_fini(&w->arena);
+    buf_fini(&w->state);
+}
+
+static void run_seeds(bool trouble, int seeds, int steps)
+{
+    int granted_n = 0, refused_n = 0, restarts = 0;
+    for (int seed = 1; seed <= seeds; seed++) {
+        run((uint64_t)seed, trouble, steps);
+        granted_n += w->granted;
+        refused_n += w->refused;
+        restarts += w->restarts;
+        free(w);
+    }
+    printf("%d seeds of %d steps: %d containers, %d refused, %d restarts\n", seeds, steps,
+           granted_n, refused_n, restarts);
+    ck_assert_int_gt(granted_n, seeds * steps / 100);
+    if (trouble)
+        ck_assert(refused_n > 0 && restarts > 0);
+    else
+        ck_assert_int_eq(refused_n, 0);
+}
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEEDS = 40 };
+#else
+enum { SEEDS = 400 };
+#endif
+
+START_TEST(no_container_on_another_card_whatever_happens)
+{
+    run_seeds(true, SEEDS, 3000);
+}
+END_TEST
+
+START_TEST(nobody_is_refused_where_nothing_goes_wrong)
+{
+    run_seeds(false, SEEDS, 3000);
+}
+END_TEST
+
+UNIT_MAIN_SECONDS("plugin model", 300, no_container_on_another_card_whatever_happens,
+                  nobody_is_refused_where_nothing_goes_wrong)
