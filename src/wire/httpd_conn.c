@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
@@ -83,14 +84,18 @@ static void peer_free(struct httpd_peer *p)
     free(p);
 }
 
-/* Is the client still sending, or has it sent what nobody will read? Closing would reset
- * the connection then, and what the client has not yet taken of the reply be lost. */
+/* Has the client said that it sends no more? If not, it may send what nobody will read,
+ * or has done so: to close would reset the connection then, and what the client has not
+ * yet taken of the reply be lost. */
 static bool must_linger(const struct httpd_peer *p)
 {
+    struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
     int unread = 0;
     if (httpd_due_phase(atomic_load(&p->due)) == HTTPD_CUT_OFF)
         return false;
-    return p->linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0);
+    if (p->linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
+        return true;
+    return poll(&at, 1, 0) == 0;
 }
 
 static void on_closed(struct httpd_peer *p)
