@@ -65,7 +65,8 @@ struct alloc_settings {
     const char *node; /* copied */
     int64_t unit_mib;
     int64_t wait_ms;
-    int64_t audit_ms; /* between two looks at all pods; 0: none */
+    int64_t audit_ms;         /* between two looks at all pods; 0: none */
+    int64_t well_ms, hold_ms; /* as in struct cards */
     bool allow_unpromised, strict_env, legacy_env;
     struct response_settings response; /* its strings are borrowed */
 };

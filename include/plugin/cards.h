@@ -11,13 +11,13 @@
  * kubelet that is just handing one of them out would crash. What is lost, ill or smaller
  * than it was is listed as unhealthy.
  *
- * A card falls ill at once and is well again only after it has looked well for
- * CARDS_WELL_MS, so that one that comes and goes is not given out in between.
+ * A card falls ill at once and is well again only after it has looked well for `well_ms`,
+ * and `hold_ms` after it was struck by an event, of which a look shows nothing: so one
+ * that comes and goes is not given out in between.
  */
 
 enum {
     CARDS_MAX = 64,
-    CARDS_WELL_MS = 30 * 1000,
     CARDS_BLIND_MS = 20 * 1000, /* so long nothing may be seen at all */
 };
 
@@ -43,17 +43,18 @@ struct plugin_card {
     char why[200]; /* it is not */
     bool looks_well;
     int64_t well_since_ms; /* when it began to look so */
+    int64_t held_until_ms; /* it was struck by something */
 };
 
 struct cards {
-    int64_t unit_mib;
+    int64_t unit_mib, well_ms, hold_ms;
     struct plugin_card items[CARDS_MAX]; /* in the order in which they came */
     size_t n;
     int64_t seen_ms; /* when anything was seen last */
     bool blind;
 };
 
-void cards_init(struct cards *cards, int64_t unit_mib);
+void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms);
 
 /* What was seen at a time. Each returns whether what is listed has changed. A card that
  * cannot be listed (too many, or its tag is that of another one) is reported in `err`

@@ -13,14 +13,14 @@ struct plugin_config {
     char *kubeconfig, *context;
     char *node_name;
     char *gpu_source;
-    int64_t interval_ms;
+    int64_t interval_ms, healthy_after_ms, xid_hold_ms;
     int64_t unit_mib;
     char *plugin_dir, *podresources, *state;
     bool allow_unpromised, strict_env, legacy_env;
     int strategy, by_index;
     char *cdi_kind;
     int isolation;
-    char *mps_pipes;
+    char *mps_dir;
     int64_t wait_ms, audit_ms, node_ms;
     char *listen;
     int64_t port;

@@ -20,11 +20,11 @@ int response_strategy_read(struct span text, enum response_strategy *s, struct e
 
 struct response_settings {
     enum response_strategy strategy;
-    bool by_index;         /* name cards by index instead of by UUID */
-    const char *cdi_kind;  /* "nvidia.com/gpu" */
-    bool cgpu_disable;     /* the node's label says so */
-    const char *mps_pipes; /* directory of the MPS daemon's pipes on the host; NULL: no
-                              MPS */
+    bool by_index;        /* name cards by index instead of by UUID */
+    const char *cdi_kind; /* "nvidia.com/gpu" */
+    bool cgpu_disable;    /* the node's label says so */
+    const char *mps_dir;  /* directory of the MPS daemon's pipes on the host; NULL: no
+                               MPS */
     int64_t unit_mib;
 };
 

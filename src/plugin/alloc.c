@@ -21,7 +21,7 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->settings.node = a->node;
     a->era = 1;
     a->settings.response.unit_mib = settings->unit_mib;
-    cards_init(&a->cards, settings->unit_mib);
+    cards_init(&a->cards, settings->unit_mib, settings->well_ms, settings->hold_ms);
     return a;
 }
 

@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "domain/quantity.h"
 
-void cards_init(struct cards *cards, int64_t unit_mib)
+void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms)
 {
-    *cards = (struct cards){.unit_mib = unit_mib};
+    *cards = (struct cards){.unit_mib = unit_mib, .well_ms = well_ms, .hold_ms = hold_ms};
 }
 
 const struct plugin_card *cards_by_tag(const struct cards *cards,
@@ -76,12 +76,12 @@ static bool set_ill(struct plugin_card *c, const char *why)
     return was;
 }
 
-static bool set_well(struct plugin_card *c, int64_t now_ms)
+static bool set_well(struct plugin_card *c, int64_t now_ms, int64_t well_ms)
 {
     if (!c->looks_well)
         c->well_since_ms = now_ms;
     c->looks_well = true;
-    if (c->healthy || now_ms - c->well_since_ms < CARDS_WELL_MS)
+    if (c->healthy || now_ms - c->well_since_ms < well_ms || now_ms < c->held_until_ms)
         return false;
     c->healthy = true;
     c->why[0] = '\0';
@@ -121,7 +121,7 @@ static bool take_card(struct cards *cards, int64_t now_ms, const struct card_see
     if (seen->ill[0])
         return set_ill(c, seen->ill) || changed;
     changed |= set_size(c, seen->mib, cards->unit_mib);
-    return set_well(c, now_ms) || changed;
+    return set_well(c, now_ms, cards->well_ms) || changed;
 }
 
 bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *seen,
@@ -153,10 +153,13 @@ bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why)
 bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid, const char *what)
 {
     bool changed = false;
-    (void)now_ms;
-    for (size_t i = 0; i < cards->n; i++)
-        if (!uuid.n || span_eq(span_of(cards->items[i].uuid), uuid))
-            changed |= set_ill(&cards->items[i], what);
+    for (size_t i = 0; i < cards->n; i++) {
+        struct plugin_card *c = &cards->items[i];
+        if (uuid.n && !span_eq(span_of(c->uuid), uuid))
+            continue;
+        changed |= set_ill(c, what);
+        c->held_until_ms = now_ms + cards->hold_ms;
+    }
     return changed;
 }
 

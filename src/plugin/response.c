@@ -124,6 +124,14 @@ static int64_t units_on(const struct work *w, size_t i)
     return (int64_t)w->grant->cards[i].n_units;
 }
 
+/* Client and server of MPS meet in a pipe and in shared memory. */
+static void add_mps_mount(const struct work *w, const char *at, const char *what)
+{
+    cleanup_buf struct buf host = {0};
+    buf_printf(&host, "%s/%s", w->settings->mps_dir, what);
+    w->r->mounts[w->r->n_mounts++] = (struct response_pair){at, keep(w->a, &host), false};
+}
+
 /* Memory for each card as MPS counts them in the container, and the smallest part of a
  * card as the share of time: there is but one number for all of them. */
 static void add_mps(const struct work *w)
@@ -141,15 +149,15 @@ static void add_mps(const struct work *w)
     add_env(r, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", keep(w->a, &limit));
     add_number(r, w->a, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", percent > 0 ? percent : 1);
     add_env(r, "CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps");
-    r->mounts[r->n_mounts++] =
-        (struct response_pair){"/tmp/nvidia-mps", w->settings->mps_pipes, false};
+    add_mps_mount(w, "/tmp/nvidia-mps", "pipe");
+    add_mps_mount(w, "/dev/shm", "shm");
 }
 
 static struct response *empty(struct arena *a)
 {
     struct response *r = arena_zalloc(a, sizeof *r);
     r->envs = arena_zalloc(a, PAIRS_MAX * sizeof *r->envs);
-    r->mounts = arena_zalloc(a, (CARDS_MAX + 1) * sizeof *r->mounts);
+    r->mounts = arena_zalloc(a, (CARDS_MAX + 2) * sizeof *r->mounts);
     r->cdi = arena_zalloc(a, CARDS_MAX * sizeof *r->cdi);
     return r;
 }
@@ -180,7 +188,7 @@ struct response *response_of(const struct response_settings *settings,
     add_env(w.r, KEY_MEM_DEV, list(&w, by_size));
     if (settings->cgpu_disable)
         add_env(w.r, "CGPU_DISABLE", "true");
-    if (settings->mps_pipes)
+    if (settings->mps_dir)
         add_mps(&w);
     return w.r;
 }

@@ -4,15 +4,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pause.h"
 
 enum {
     SLICE_MS = 500, /* so soon a stop is noticed */
-    STOP_S = 2,
+    STOP_MS = 2000,
     REOPEN_MS = 60 * 1000, /* NVML sees a card that came back only when begun anew */
 };
 
@@ -24,32 +24,8 @@ struct sampler {
     bool lost, mig_said;
     char last_error[256];
     pthread_t thread;
-    pthread_mutex_t lock; /* protects stop */
-    pthread_cond_t cond;
-    bool stop;
+    struct pause stop, end; /* it shall end, it has */
 };
-
-static struct timespec in_ms(int64_t ms)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    t.tv_nsec += ms % 1000 * 1000000;
-    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
-static bool stopped_within(struct sampler *s, int64_t ms)
-{
-    struct timespec until = in_ms(ms);
-    int timed_out = 0;
-    pthread_mutex_lock(&s->lock);
-    while (!s->stop && !timed_out)
-        timed_out = pthread_cond_timedwait(&s->cond, &s->lock, &until);
-    bool stop = s->stop;
-    pthread_mutex_unlock(&s->lock);
-    return stop;
-}
 
 bool sampler_card(const struct gpu_card *card, struct card_seen *seen)
 {
@@ -135,39 +111,40 @@ static bool wait_a_little(struct sampler *s, int64_t ms)
     int64_t before = clock_mono_ms();
     if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
         tell_event(s, &event);
-        return stopped_within(s, 0);
+        return pause_for(&s->stop, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
-    return stopped_within(s, rest > 0 ? rest : 0);
+    return pause_for(&s->stop, rest > 0 ? rest : 0);
+}
+
+static void sample_on_and_on(struct sampler *s)
+{
+    do {
+        int64_t next = clock_mono_ms() + s->interval_ms, rest;
+        sample(s);
+        while ((rest = next - clock_mono_ms()) > 0)
+            if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
+                return;
+    } while (!pause_for(&s->stop, 0));
 }
 
 static void *run(void *arg)
 {
     struct sampler *s = arg;
-    for (;;) {
-        int64_t next = clock_mono_ms() + s->interval_ms, rest;
-        sample(s);
-        while ((rest = next - clock_mono_ms()) > 0)
-            if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
-                return NULL;
-        if (stopped_within(s, 0))
-            return NULL;
-    }
+    sample_on_and_on(s);
+    pause_end(&s->end);
+    return NULL;
 }
 
 struct sampler *sampler_start(struct gpu *gpu, int64_t interval_ms, struct brain *brain)
 {
     struct sampler *s = xcalloc(1, sizeof *s);
-    pthread_condattr_t attr;
     s->gpu = gpu;
     s->interval_ms = interval_ms;
     s->brain = brain;
     s->reopened_ms = clock_mono_ms();
-    pthread_mutex_init(&s->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&s->cond, &attr);
-    pthread_condattr_destroy(&attr);
+    pause_init(&s->stop);
+    pause_init(&s->end);
     if (pthread_create(&s->thread, NULL, run, s))
         abort();
     pthread_setname_np(s->thread, "cards");
@@ -178,15 +155,11 @@ bool sampler_stop(struct sampler *s)
 {
     if (!s)
         return true;
-    pthread_mutex_lock(&s->lock);
-    s->stop = true;
-    pthread_cond_signal(&s->cond);
-    pthread_mutex_unlock(&s->lock);
-    /* By the wall clock: ThreadSanitizer knows no pthread_clockjoin_np. */
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += STOP_S;
-    return pthread_timedjoin_np(s->thread, NULL, &until) == 0;
+    pause_end(&s->stop);
+    if (!pause_for(&s->end, STOP_MS))
+        return false;
+    pthread_join(s->thread, NULL);
+    return true;
 }
 
 void sampler_free(struct sampler *s)
@@ -194,6 +167,7 @@ void sampler_free(struct sampler *s)
     if (!s)
         return;
     gpu_sample_fini(&s->sample);
-    pthread_mutex_destroy(&s->lock);
+    pause_fini(&s->stop);
+    pause_fini(&s->end);
     free(s);
 }

@@ -475,7 +475,7 @@ void plugin_start(struct plugin *p, const struct sim *s, const char *const *more
     kit_program(&p->program, "gpushare-device-plugin",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
                      "--kubeconfig", kubeconfig, "--gpu-source", source, "--plugin-dir",
-                     dir, "--podresources", podresources, "--state-file", state,
+                     dir, "--podresources-socket", podresources, "--state-file", state,
                      "--sample-interval", "100ms"),
                 more);
     peer_init(&p->health, program_port(&p->program, "listening on "));

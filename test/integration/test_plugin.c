@@ -249,6 +249,30 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
 }
 END_TEST
 
+START_TEST(cards_of_nvml_and_their_xids)
+{
+    cleanup_free char *source = agent_nvml();
+    agent_script(
+        "driver 535.129.03\ncard "
+        "uuid=GPU-0;name=T4;bus=3b;total=8589934592;free=8589934592;"
+        "used=0;reserved=0;events=15\ncard uuid=GPU-1;name=T4;bus=3c;total=17179869184;"
+        "free=17179869184;used=0;reserved=0;events=15\n");
+    set_up_with(ARGV("--gpu-source", source));
+    kubelet_wait_registered(&kubelet, -1);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, COUNT, true), 2);
+    ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 8 + 16);
+    agent_script(
+        "driver 535.129.03\ncard "
+        "uuid=GPU-0;name=T4;bus=3b;total=8589934592;free=8589934592;"
+        "used=0;reserved=0;events=15\ncard uuid=GPU-1;name=T4;bus=3c;total=17179869184;"
+        "free=17179869184;used=0;reserved=0;events=15\nevent 1 GPU-1 8 79\n");
+    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
+    kit_wait(kubelet_devices(&kubelet, MEM, false) == 16);
+    ck_assert(program_says(&plugin.program, "out: XID 79"));
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_kubelet_that_restarts_is_found_again)
 {
     set_up();
@@ -517,7 +541,8 @@ START_TEST(admissions_are_quick)
     }
     qsort(prefer, N, sizeof *prefer, by_value);
     qsort(allocate, N, sizeof *allocate, by_value);
-    printf("GetPreferredAllocation: p50 %lld us, p99 %lld us; Allocate: p50 %lld us, p99 "
+    printf("measured: GetPreferredAllocation: p50 %lld us, p99 %lld us; Allocate: p50 "
+           "%lld us, p99 "
            "%lld us, of %d\n",
            (long long)prefer[N / 2], (long long)prefer[N * 99 / 100],
            (long long)allocate[N / 2], (long long)allocate[N * 99 / 100], N);
@@ -531,7 +556,7 @@ KIT_MAIN("plugin", 120, both_resources_are_registered,
          ids_of_another_card_are_refused, ids_of_another_container_are_refused,
          a_pod_without_a_promise_is_refused_in_time,
          the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
-         a_lost_card_is_one_update_and_stays_on_the_list,
+         a_lost_card_is_one_update_and_stays_on_the_list, cards_of_nvml_and_their_xids,
          a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
          a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
          a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,

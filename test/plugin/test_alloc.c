@@ -798,14 +798,15 @@ START_TEST(devices_by_name_by_index_and_with_mps)
 {
     struct alloc_settings s = rig_settings();
     s.response.strategy = RESPONSE_CDI;
-    s.response.mps_pipes = "/run/mps";
+    s.response.mps_dir = "/run/mps";
     start_with(s);
     waiting("p", "1", MEM("a", 4));
     admit("p", "a", IDS_MEM, 4, ALL);
     check_env("cdi nvidia.com/gpu=GPU-1\n");
     check_env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M\n");
     check_env("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=25\n");
-    check_env("mount /tmp/nvidia-mps=/run/mps\n");
+    check_env("mount /tmp/nvidia-mps=/run/mps/pipe\n");
+    check_env("mount /dev/shm=/run/mps/shm\n");
     ck_assert_ptr_null(strstr(rig.env, "NVIDIA_VISIBLE_DEVICES"));
     rig_stop(&rig);
     memset(&rig, 0, sizeof rig);

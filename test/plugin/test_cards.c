@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "support/unit.h"
 
+enum { WELL_MS = 30 * 1000, HOLD_MS = 600 * 1000 };
+
 static struct cards cards;
 static struct err err;
 
@@ -25,7 +27,7 @@ static bool see(int64_t now, struct card_seen s)
 
 START_TEST(cards_are_listed_in_units_rounded_down)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 143771, ""), seen("GPU-b", 1, 1023, "")};
     ck_assert(cards_seen(&cards, 0, two, 2, &err));
     ck_assert_int_eq(err.code, ERR_NONE);
@@ -44,18 +46,18 @@ END_TEST
 
 START_TEST(a_card_falls_ill_at_once_and_recovers_slowly)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     struct card_seen well = seen("GPU-a", 0, 4096, "");
     ck_assert(see(0, well));
     ck_assert(see(1000, seen("GPU-a", 0, 4096, "row remapping failed")));
     ck_assert(!cards.items[0].healthy);
     ck_assert_str_eq(cards.items[0].why, "row remapping failed");
     ck_assert(!see(2000, well));
-    ck_assert(!see(2000 + CARDS_WELL_MS - 1, well));
+    ck_assert(!see(2000 + WELL_MS - 1, well));
     /* Ill in between: the time begins anew. */
-    ck_assert(!see(2000 + CARDS_WELL_MS, seen("GPU-a", 0, 4096, "again")));
-    ck_assert(!see(3000 + CARDS_WELL_MS, well));
-    ck_assert(see(3000 + 2 * CARDS_WELL_MS, well));
+    ck_assert(!see(2000 + WELL_MS, seen("GPU-a", 0, 4096, "again")));
+    ck_assert(!see(3000 + WELL_MS, well));
+    ck_assert(see(3000 + 2 * WELL_MS, well));
     ck_assert(cards.items[0].healthy);
     ck_assert_str_eq(cards.items[0].why, "");
 }
@@ -63,7 +65,7 @@ END_TEST
 
 START_TEST(a_lost_card_stays_on_the_list)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
     cards_seen(&cards, 0, two, 2, &err);
     /* The driver counts anew, and the one that is left has the other's index. */
@@ -84,7 +86,7 @@ END_TEST
 
 START_TEST(one_failed_look_is_no_illness)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     see(1000, seen("GPU-a", 0, 4096, ""));
     ck_assert(!cards_unseen(&cards, 2000, "no driver"));
     ck_assert(cards.items[0].healthy && !cards.blind);
@@ -96,7 +98,7 @@ END_TEST
 
 START_TEST(events_strike_one_card_or_all)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
     cards_seen(&cards, 0, two, 2, &err);
     ck_assert(cards_struck(&cards, 1, SPAN("GPU-b"), "XID 79"));
@@ -107,9 +109,24 @@ START_TEST(events_strike_one_card_or_all)
 }
 END_TEST
 
+START_TEST(what_a_look_does_not_show_is_held_for_longer)
+{
+    struct card_seen well = seen("GPU-a", 0, 4096, "");
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    see(0, well);
+    cards_struck(&cards, 1000, SPAN("GPU-a"), "XID 79");
+    ck_assert(!see(2000, well));
+    ck_assert(!see(HOLD_MS + 999, well));
+    cards_struck(&cards, HOLD_MS + 999, SPAN("GPU-a"), "XID 48"); /* again */
+    ck_assert(!see(HOLD_MS + 2000, well));
+    ck_assert_str_eq(cards.items[0].why, "XID 48");
+    ck_assert(see(2 * HOLD_MS + 999, well));
+}
+END_TEST
+
 START_TEST(without_a_uuid_the_index_counts)
 {
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     ck_assert(see(0, seen("", 3, 4096, "")));
     ck_assert_str_eq(cards.items[0].uuid, "index-3");
     ck_assert(!cards.items[0].has_uuid);
@@ -127,7 +144,7 @@ START_TEST(there_is_an_end_to_cards)
         snprintf(uuid, sizeof uuid, "GPU-%d", i);
         many[i] = seen(uuid, i, 4096, "");
     }
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     ck_assert(cards_seen(&cards, 0, many, CARDS_MAX + 1, &err));
     ck_assert_uint_eq(cards.n, CARDS_MAX);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
@@ -142,10 +159,10 @@ START_TEST(a_unit_that_is_too_small_is_said)
         snprintf(uuid, sizeof uuid, "GPU-%d", i);
         eight[i] = seen(uuid, i, 143771, "");
     }
-    cards_init(&cards, 1024);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
     cards_seen(&cards, 0, eight, 8, &err);
     ck_assert_done(cards_fit(&cards, &err), err);
-    cards_init(&cards, 1);
+    cards_init(&cards, 1, WELL_MS, HOLD_MS);
     cards_seen(&cards, 0, eight, 8, &err);
     ck_assert_int_eq(cards_fit(&cards, &err), -1);
     ck_assert_msg(strstr(err.msg, "in units of MiB") &&
@@ -159,5 +176,5 @@ END_TEST
 UNIT_MAIN("cards", cards_are_listed_in_units_rounded_down,
           a_card_falls_ill_at_once_and_recovers_slowly, a_lost_card_stays_on_the_list,
           one_failed_look_is_no_illness, events_strike_one_card_or_all,
-          without_a_uuid_the_index_counts, there_is_an_end_to_cards,
-          a_unit_that_is_too_small_is_said)
+          what_a_look_does_not_show_is_held_for_longer, without_a_uuid_the_index_counts,
+          there_is_an_end_to_cards, a_unit_that_is_too_small_is_said)
