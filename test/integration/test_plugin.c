@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "integration/agent.h"
-#include "integration/kubelet.h"
+#include "integration/plugin.h"
 
 /*
  * gpushare-device-plugin between kube-sim and a kubelet that the test plays.

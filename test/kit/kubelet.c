@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "integration/kubelet.h"
+#include "kit/kubelet.h"
 
 #include <dirent.h>
 #include <pthread.h>
@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "integration/agent.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 
@@ -462,45 +461,4 @@ json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool 
     }
     ck_assert_int_eq((int)json_array_size(picked), n);
     return picked;
-}
-
-void plugin_start(struct plugin *p, const struct sim *s, const char *const *more)
-{
-    cleanup_free char *kubeconfig =
-        kit_kubeconfig("plugin-kubeconfig", "http", s->api.port, "", "");
-    cleanup_free char *dir = temp_path(kit_dir, "plugins");
-    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
-    cleanup_free char *state = temp_path(kit_dir, "state.json");
-    cleanup_free char *source = agent_file();
-    kit_program(&p->program, "gpushare-device-plugin",
-                ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", "n1",
-                     "--kubeconfig", kubeconfig, "--gpu-source", source, "--plugin-dir",
-                     dir, "--podresources-socket", podresources, "--state-file", state,
-                     "--sample-interval", "100ms"),
-                more);
-    peer_init(&p->health, program_port(&p->program, "listening on "));
-}
-
-void plugin_stop(struct plugin *p)
-{
-    peer_fini(&p->health);
-    program_stop(&p->program);
-}
-
-double plugin_metric(const struct plugin *p, const char *name)
-{
-    cleanup_buf struct buf reply = {0};
-    ck_assert_uint_eq(peer_call(&p->health, "GET", "/metrics", NULL, &reply), 200);
-    cleanup_free char *line = xasprintf("\ngpushare_plugin_%s ", name);
-    const char *at = strstr(reply.p, line);
-    return at ? strtod(at + strlen(line), NULL) : -1;
-}
-
-void plugin_pod(const struct sim *s, const char *name, int units, int card)
-{
-    cleanup_free char *notes =
-        xasprintf("{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
-                  "\"false\",\"gpushare/card-uuid\":\"GPU-%d\"}",
-                  card, card);
-    sim_add_bound_pod(s, name, units, "n1", notes);
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "integration/kit.h"
+#include <pthread.h>
+
+#include "kit/kit.h"
 #include "wire/grpcc.h"
 #include "wire/grpcd.h"
 
@@ -9,9 +11,6 @@
  * A kubelet, as far as device plugins and podresources go: its sockets are in kit_dir,
  * "plugins/kubelet.sock" and "podresources.sock". It is driven by the test, one step
  * after the other; a thread answers podresources at any time.
- *
- * And gpushare-device-plugin on the node n1 in front of kube-sim; its cards are those of
- * agent_cards (integration/agent.h).
  */
 
 enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 2 };
@@ -85,14 +84,3 @@ void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
                       struct kubelet_answer *a);
 /* So many free ids, of cards that `like` has an id of, or of others. New. */
 json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same);
-
-struct plugin {
-    struct program program;
-    struct peer health;
-};
-void plugin_start(struct plugin *p, const struct sim *s, const char *const *more);
-void plugin_stop(struct plugin *p);
-/* The number behind the name in /metrics; -1: there is none. */
-double plugin_metric(const struct plugin *p, const char *name);
-/* A pod of n1, bound to that card: "GPU-<card>". */
-void plugin_pod(const struct sim *s, const char *name, int units, int card);

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/cluster.h"
+#include "kit/kubelet.h"
+
+/*
+ * gpushare-device-plugin under the real API server, with the rights of
+ * manifests/device-plugin.yaml and no others: its token is that of the pod which the
+ * DaemonSet has on the node. The kubelet is played by the test.
+ */
+
+#define PODS "/api/v1/namespaces/default/pods"
+#define UNITS                                                                            \
+    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
+    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
+
+static struct kubelet kubelet;
+
+struct plugin {
+    struct program program;
+    struct peer api; /* the API server, as the plugin */
+    char *authorization;
+};
+
+static void add_node(const char *name)
+{
+    cluster_create("/api/v1/nodes",
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
+                   "\"true\",\"cgpu.disable.isolation\":\"true\"},\"annotations\":{"
+                   "\"kwok.x-k8s.io/node\":\"fake\"}},\"status\":{\"capacity\":" UNITS
+                   ",\"allocatable\":" UNITS "}}",
+                   name, name);
+}
+
+static char *pod_on(const char *node)
+{
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/kube-system/pods?labelSelector=component%%3D"
+                  "gpushare-device-plugin&fieldSelector=spec.nodeName%%3D%s",
+                  node);
+    cleanup_json json_t *pods = cluster_items(path);
+    const json_t *pod = json_array_get(pods, 0);
+    return pod ? xstrdup(kit_str(pod, "metadata.name")) : NULL;
+}
+
+static char *token_of(const char *node)
+{
+    char *pod = NULL;
+    kit_wait((pod = pod_on(node)) != NULL);
+    char *token = cluster_kubectl(ARGV("-n", "kube-system", "create", "token",
+                                       "gpushare-device-plugin", "--bound-object-kind",
+                                       "Pod", "--bound-object-name", pod));
+    token[strcspn(token, "\n")] = '\0';
+    free(pod);
+    return token;
+}
+
+static void plugin_start(struct plugin *p, const char *node)
+{
+    cleanup_free char *token = token_of(node);
+    cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
+    cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
+    cleanup_free char *user = xasprintf("token: \"%s\"", token);
+    cleanup_free char *config =
+        kit_kubeconfig(node, "https", cluster.api.port, trust, user);
+    cleanup_free char *source = xasprintf("file:%s/cards.json", kit_dir);
+    cleanup_free char *dir = temp_path(kit_dir, "plugins");
+    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
+    cleanup_free char *state = temp_path(kit_dir, "state.json");
+    temp_write(kit_dir, "cards.json",
+               "{\"cards\":[{\"uuid\":\"GPU-0\",\"memoryTotal\":16106127360},"
+               "{\"uuid\":\"GPU-1\",\"memoryTotal\":16106127360}]}");
+    p->authorization = xasprintf("Bearer %s", token);
+    peer_init_tls(&p->api, cluster.api.port, ca);
+    p->api.authorization = p->authorization;
+    kit_program(&p->program, "gpushare-device-plugin",
+                ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", node,
+                     "--kubeconfig", config, "--gpu-source", source, "--plugin-dir", dir,
+                     "--podresources-socket", podresources, "--state-file", state),
+                ARGV(NULL));
+    program_port(&p->program, "listening on ");
+}
+
+static void plugin_stop(struct plugin *p)
+{
+    /* It never asked for more than it may. */
+    ck_assert_msg(strstr(program_said(&p->program), "forbidden") == NULL, "%s",
+                  program_said(&p->program));
+    peer_fini(&p->api);
+    free(p->authorization);
+    program_stop(&p->program);
+}
+
+/* A pod that somebody has bound, and the kubelet has. */
+static void add_pod(const char *name, const char *node)
+{
+    cluster_create(
+        PODS,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+        "\"namespace\":\"default\",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"1\","
+        "\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\",\"gpushare/card-uuid\":\"GPU-1\"}},"
+        "\"spec\":{\"nodeName\":\"%s\",\"tolerations\":[{\"operator\":\"Exists\"}],"
+        "\"containers\":[{\"name\":\"c\",\"image\":\"x\",\"resources\":{\"limits\":{"
+        "\"aliyun.com/gpu-mem\":\"3\"}}}]}}",
+        name, node);
+}
+
+static bool is_assigned(const char *name)
+{
+    cleanup_free char *path = xasprintf(PODS "/%s", name);
+    cleanup_json json_t *pod = peer_json(&cluster.api, "GET", path, NULL);
+    const char *is = json_string_value(json_object_get(
+        kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_ASSIGNED"));
+    return is && strcmp(is, "true") == 0;
+}
+
+static bool event_says(const char *words)
+{
+    cleanup_json json_t *events = cluster_items("/api/v1/namespaces/default/events");
+    json_t *e;
+    size_t i;
+    json_array_foreach(events, i,
+                       e) if (strstr(kit_str(e, "message"), words)) return true;
+    return false;
+}
+
+START_TEST(a_container_gets_its_card_and_the_pod_says_so)
+{
+    struct plugin plugin;
+    struct kubelet_answer a = {0}, b = {0};
+    add_node("n1");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, "n1");
+    kubelet_wait_registered(&kubelet, -1);
+    add_pod("p", "n1");
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kit_wait((kubelet_answer_fini(&a), kubelet_prefer(&kubelet, MEM, 3, &a),
+              a.status == GRPC_OK));
+    kubelet_allocate(&kubelet, MEM, a.ids, &b);
+    ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
+    ck_assert_str_eq(kit_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
+    ck_assert_str_eq(kit_str(b.env, "CGPU_DISABLE"), "true");
+    kit_wait(is_assigned("p"));
+    kubelet_answer_fini(&a);
+    kubelet_answer_fini(&b);
+    /* And a refusal is an event of the pod. */
+    kubelet_remove(&kubelet, "p");
+    add_pod("q", "n1");
+    kubelet_add(&kubelet, "q", ARGV("c"));
+    kubelet_prefer(&kubelet, MEM, 3, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
+    kubelet_allocate(&kubelet, MEM, wrong, &b);
+    ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
+    kit_wait(event_says("container c of pod default/q was promised 3 of 1 GPU-1"));
+    kubelet_answer_fini(&a);
+    kubelet_answer_fini(&b);
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+}
+END_TEST
+
+static void refused(const struct peer *as, const char *method, const char *path,
+                    const char *body, const char *words)
+{
+    cleanup_buf struct buf reply = {0};
+    struct httpc_request request = {
+        .method = method,
+        .path = path,
+        .authorization = as->authorization,
+        .content_type = "application/merge-patch+json",
+        .body = span_of(body),
+        .timeout_ms = 10000,
+    };
+    struct httpc_reply answer;
+    struct err err;
+    ck_assert_done(httpc_call(as->http, &request, 1 << 20, &answer, &err), err);
+    ck_assert_msg(answer.status == 403 || answer.status == 422, "%s %s: %u %s", method,
+                  path, answer.status, answer.body.p);
+    ck_assert_says(answer.body.p, words);
+    httpc_reply_fini(&answer);
+}
+
+START_TEST(it_may_annotate_the_pods_of_its_node_only)
+{
+    struct plugin plugin;
+    add_node("n1");
+    add_node("n2");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, "n1");
+    add_pod("own", "n1");
+    add_pod("other", "n2");
+    static const char notes[] = "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}";
+    refused(&plugin.api, "PATCH", PODS "/other", notes,
+            "the device plugin of node n1 may only annotate the pods of that node");
+    refused(&plugin.api, "PATCH", PODS "/own",
+            "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",
+            "may change nothing of a pod but its annotations");
+    refused(&plugin.api, "PATCH", PODS "/own", "{\"spec\":{\"activeDeadlineSeconds\":5}}",
+            "may change nothing of a pod but its annotations");
+    refused(
+        &plugin.api, "PATCH", PODS "/own",
+        "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\","
+        "\"name\":\"n1\",\"uid\":\"x\"}]}}",
+        "may change nothing of a pod but its annotations");
+    /* Neither may it delete, create or see what is none of its business. */
+    refused(&plugin.api, "DELETE", PODS "/own", "", "forbidden");
+    refused(&plugin.api, "GET", "/api/v1/nodes", "", "forbidden");
+    refused(&plugin.api, "GET", "/api/v1/namespaces/kube-system/secrets", "",
+            "forbidden");
+    refused(&plugin.api, "PATCH", "/api/v1/nodes/n1/status", "{}", "forbidden");
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+}
+END_TEST
+
+CLUSTER_MAIN("plugin", 120, ARGV("--nodes", "0"),
+             a_container_gets_its_card_and_the_pod_says_so,
+             it_may_annotate_the_pods_of_its_node_only)
