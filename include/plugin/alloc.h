@@ -92,6 +92,7 @@ enum alloc_output_type {
     ALLOC_SAVE,      /* write the grants to the state file */
     ALLOC_PATCH,     /* set the annotations (JSON) of pod ns/name with this uid */
     ALLOC_EVENT,     /* a Warning of pod ns/name: `reason`, `text` */
+    ALLOC_NEWS,      /* list the pods anew: what is awaited does not come */
     ALLOC_NOTE,      /* for the log, at `level` */
 };
 

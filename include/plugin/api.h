@@ -22,8 +22,9 @@ struct api *api_start(struct kube_client *client, const struct api_settings *set
 /* As struct brain_fns wants it. */
 void api_patch(struct api *api, const struct alloc_output *o);
 void api_event(struct api *api, const struct alloc_output *o);
-void api_stop(struct api *api); /* joins the threads; NULL is accepted */
-void api_free(struct api *api); /* NULL is accepted */
+void api_list_anew(struct api *api); /* instead of waiting for the watch */
+void api_stop(struct api *api);      /* joins the threads; NULL is accepted */
+void api_free(struct api *api);      /* NULL is accepted */
 
 struct api_stats {
     uint64_t patched, patch_failed, events, events_failed, lists, watch_failures;

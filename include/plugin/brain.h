@@ -48,6 +48,7 @@ struct brain_fns {
     void (*enroll)(void *ctx, enum ids_resource r, const char *endpoint);
     void (*patch)(void *ctx, const struct alloc_output *o);
     void (*event)(void *ctx, const struct alloc_output *o);
+    void (*news)(void *ctx);
     void *ctx;
 };
 

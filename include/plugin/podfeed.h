@@ -41,6 +41,8 @@ void podfeed_init(struct podfeed *f, const char *node, int64_t unit_mib,
                   const struct podfeed_sink *sink, void *ctx);
 void podfeed_fini(struct podfeed *f);
 
+/* Gives the request up that is under way, if any: the next one is a list. */
+void podfeed_anew(struct podfeed *f);
 /* The next request. Strings are in the arena. */
 void podfeed_request(struct podfeed *f, struct arena *a, struct kube_request *request);
 /* The answer begins; a piece of its body. False: the rest is not wanted. */

@@ -8,6 +8,7 @@
 
 enum {
     RETRY_MS = 100, /* between two looks at the kubelet while news are waited for */
+    PRESS_MS = 1000,
 };
 
 enum verdict ask_say(struct ask *ask, enum verdict verdict, enum alloc_refusal why,
@@ -91,11 +92,18 @@ static void refuse(struct alloc *a, struct ask *ask, struct pupil *p,
     finish(a, ask);
 }
 
-static void wait_for_news(struct alloc *a, struct alloc_time now, struct ask *ask)
+/* A watch whose connection has died is silent for a long time: a list is a new one. */
+static void wait_for_news(struct alloc *a, struct alloc_time now, struct ask *ask,
+                          struct alloc_outputs *out)
 {
     if (!ask->waited)
         a->stats.waited++;
     ask->waited = true;
+    if (!ask->pressed && now.mono_ms - ask->began_ms >= PRESS_MS &&
+        ask->why != REFUSED_KUBELET) {
+        ask->pressed = true;
+        out_add(out, ALLOC_NEWS);
+    }
     ask->state = ASK_WAITING;
     ask->retry_ms = now.mono_ms + RETRY_MS;
     alloc_hurry(a, ask->retry_ms);
@@ -106,7 +114,7 @@ static void conclude(struct alloc *a, struct alloc_time now, struct ask *ask,
                      enum verdict v, struct pupil *p, struct alloc_outputs *out)
 {
     if (v == VERDICT_WAIT && now.mono_ms < ask->until_ms && !ask->cancelled)
-        wait_for_news(a, now, ask);
+        wait_for_news(a, now, ask, out);
     else
         refuse(a, ask, p, out);
 }
@@ -138,77 +146,6 @@ static void prefer(struct alloc *a, struct alloc_time now, struct ask *ask,
     finish(a, ask);
 }
 
-/* What the kubelet has forgotten of the pod is void; see who_lacks. */
-static void forget_later(struct alloc *a, const struct found *f)
-{
-    const struct plan *plan = f->pupil->plan;
-    for (size_t i = f->container; i < plan->n_containers; i++) {
-        const struct plan_container *c = &plan->containers[i];
-        struct grant *g = grants_find(&a->grants, plan->uid, c->name, c->resource);
-        if (g)
-            grants_drop(&a->grants, g);
-    }
-}
-
-/* Cards in the order of the promise, so that the container sees them in that order. */
-static struct grant *grant_of(const struct alloc *a, struct alloc_time now,
-                              const struct ask *ask, const struct found *f)
-{
-    const struct plan *plan = f->pupil->plan;
-    const struct plan_container *c = &plan->containers[f->container];
-    struct grant *g =
-        grant_new(plan->uid, plan->ns, plan->name, c->name, c->role, c->resource);
-    g->time_ns = now.wall_ns;
-    for (size_t k = 0; k <= c->n_shares; k++) {
-        const struct plugin_card *card =
-            k < c->n_shares ? pick_card(a, &c->shares[k]) : NULL;
-        for (size_t i = 0; i < ask->n_ids; i++) {
-            const struct unit *u = &ask->ids[i];
-            if (!card || u->card == card)
-                grant_add(g, span_of(u->card->uuid), u->card->index, u->number);
-        }
-    }
-    return g;
-}
-
-static void tell_own_env(struct alloc *a, const struct found *f,
-                         struct alloc_outputs *out)
-{
-    const struct plan_container *c = &f->pupil->plan->containers[f->container];
-    if (!c->own_devices || f->pupil->own_env_told ||
-        a->settings.response.strategy != RESPONSE_ENVVAR)
-        return;
-    f->pupil->own_env_told = true;
-    out_event(out, f->pupil->plan, "GPUEnvOverridden",
-              out_printf(out,
-                         "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which "
-                         "takes the place of the card that it was given",
-                         SPAN_ARG(c->name)));
-}
-
-static void grant(struct alloc *a, struct alloc_time now, struct ask *ask,
-                  const struct found *f, struct alloc_outputs *out)
-{
-    struct pupil *p = f->pupil;
-    forget_later(a, f);
-    struct grant *g = grant_of(a, now, ask, f);
-    grants_put(&a->grants, g);
-    a->dirty = true;
-    a->stats.granted[ask->resource]++;
-    out_save(a, out);
-    const struct response *r =
-        response_of(&a->settings.response, &a->cards, p->plan, g, &out->arena);
-    answer(out, ask, ALLOC_GRANTED)->response = r;
-    out_note(out, LOG_INFO, "%.*s/%.*s, container %.*s: %lld %s of %s%s",
-             SPAN_ARG(p->plan->ns), SPAN_ARG(p->plan->name), SPAN_ARG(g->container),
-             (long long)ask->size, ids_resource_name(ask->resource), g->cards[0].uuid.p,
-             g->n_cards > 1 ? " and others" : "");
-    tell_own_env(a, f, out);
-    pupil_write_given(a, now, p, out);
-    pupil_mark(a, now, p, out);
-    finish(a, ask);
-}
-
 static void allocate(struct alloc *a, struct alloc_time now, struct ask *ask,
                      const struct found *f, struct alloc_outputs *out)
 {
@@ -220,7 +157,8 @@ static void allocate(struct alloc *a, struct alloc_time now, struct ask *ask,
         return;
     }
     a->offer.valid = false;
-    grant(a, now, ask, f, out);
+    grant_ask(a, now, ask, f, out);
+    finish(a, ask);
 }
 
 /* What was offered just before. Only without an offer may it be ids that an init

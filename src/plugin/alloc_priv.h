@@ -4,9 +4,10 @@
 #include "plugin/alloc.h"
 
 /*
- * The machine, in pieces: alloc.c (pods, cards, time), alloc_ask.c (the life of a
- * question), alloc_who.c (which pod), alloc_pick.c (which ids), alloc_audit.c (is what
- * the kubelet shows what was promised), alloc_out.c.
+ * The machine, in pieces: alloc.c (cards, the kubelet, time), alloc_pod.c, alloc_ask.c
+ * (the life of a question), alloc_grant.c (a good answer), alloc_who.c (which pod),
+ * alloc_pick.c (which ids), alloc_audit.c (is what the kubelet shows what was promised),
+ * alloc_out.c.
  */
 
 /* A pod of this node. */
@@ -47,6 +48,7 @@ struct ask {
     char unknown[64]; /* one of them */
     enum ask_state state;
     bool waited, cancelled, get_done;
+    bool pressed; /* for news, by a list */
     int64_t began_ms, until_ms, retry_ms;
     uint64_t query;
     uint64_t news; /* of the API server, when it was looked at last */
@@ -114,7 +116,8 @@ void out_id(struct buf *out, const struct unit *unit);
 /* "GPU-... (index 0)", for messages. In the outputs' arena. */
 const char *out_card(struct alloc_outputs *out, const struct plugin_card *card);
 
-/* alloc.c */
+/* alloc_pod.c */
+void pupil_free(struct pupil *p);
 struct pupil *pupil_find(const struct alloc *a, struct span uid);
 struct pupil *pupil_named(const struct alloc *a, struct span ns, struct span name);
 /* Has every container of the pod been handed out? */
@@ -122,16 +125,17 @@ bool pupil_is_complete(const struct alloc *a, const struct pupil *p);
 /* Marks it in the API when it has, and is not marked yet. */
 void pupil_mark(struct alloc *a, struct alloc_time now, struct pupil *p,
                 struct alloc_outputs *out);
-bool read_unit(const struct alloc *a, enum ids_resource r, struct span text,
-               struct unit *unit);
-void alloc_hurry(struct alloc *a, int64_t at_ms); /* a tick matters then */
-
 /* For one without a promise that has been handed ids (by us, before a restart): its cards
  * are what it was given. */
 void pupil_give_from_grants(struct alloc *a, struct pupil *p);
 /* Writes annotations that say what it was given. */
 void pupil_write_given(struct alloc *a, struct alloc_time now, struct pupil *p,
                        struct alloc_outputs *out);
+
+/* alloc.c */
+bool read_unit(const struct alloc *a, enum ids_resource r, struct span text,
+               struct unit *unit);
+void alloc_hurry(struct alloc *a, int64_t at_ms); /* a tick matters then */
 
 /* alloc_ask.c */
 void ask_retry_all(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
@@ -145,6 +149,11 @@ enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
 /* Sets reason and words. Returns `verdict`. */
 enum verdict ask_say(struct ask *ask, enum verdict verdict, enum alloc_refusal why,
                      const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* alloc_grant.c */
+/* Writes down that the container has the ids of the ask, and answers. */
+void grant_ask(struct alloc *a, struct alloc_time now, struct ask *ask,
+               const struct found *f, struct alloc_outputs *out);
 
 /* alloc_who.c */
 /* Of what List shows: which container is it? */

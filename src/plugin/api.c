@@ -33,7 +33,7 @@ struct api {
     int64_t due_ms;
 
     pthread_mutex_t lock; /* protects what follows */
-    bool stop;
+    bool stop, anew;
     struct api_stats stats;
 };
 
@@ -305,11 +305,28 @@ static void begin(struct api *api)
         on_end(api, &err); /* no credentials: as if there had been no answer */
 }
 
+void api_list_anew(struct api *api)
+{
+    pthread_mutex_lock(&api->lock);
+    api->anew = true;
+    pthread_mutex_unlock(&api->lock);
+    httpc_loop_wake(api->loop);
+}
+
+/* Does what others have asked for. True: to stop. */
 static bool is_stopped(struct api *api)
 {
     pthread_mutex_lock(&api->lock);
-    bool stop = api->stop;
+    bool stop = api->stop, anew = api->anew;
+    api->anew = false;
     pthread_mutex_unlock(&api->lock);
+    if (anew && api->feed.watching) {
+        if (api->stream)
+            httpc_stream_cancel(api->stream);
+        api->stream = NULL;
+        podfeed_anew(&api->feed);
+        api->due_ms = 0;
+    }
     return stop;
 }
 

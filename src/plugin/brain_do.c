@@ -111,6 +111,9 @@ static void do_output(struct brain *b, const struct alloc_output *o)
     case ALLOC_EVENT:
         fns->event(fns->ctx, o);
         break;
+    case ALLOC_NEWS:
+        fns->news(fns->ctx);
+        break;
     case ALLOC_NOTE:
         LOG_AT(o->level, "alloc", o->text);
         break;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/server.h"
+#include "plugin/gauges.h"
 
 static void head(struct buf *out, const char *name, const char *type, const char *help)
 {

@@ -9,9 +9,9 @@
 #include "kube/deviceplugin.h"
 #include "plugin/api.h"
 #include "plugin/brain.h"
+#include "plugin/cardwatch.h"
+#include "plugin/gauges.h"
 #include "plugin/kubelet.h"
-#include "plugin/sampler.h"
-#include "plugin/server.h"
 
 struct plugin {
     struct plugin_config config; /* strings borrowed */
@@ -21,8 +21,8 @@ struct plugin {
     struct kubelet *kubelet;
     struct brain *brain;
     struct api *api;
-    struct sampler *sampler;
-    struct server *server;
+    struct cardwatch *cardwatch;
+    struct gauges *gauges;
 };
 
 static void look(void *ctx, uint64_t query, const char *ns, const char *name)
@@ -47,6 +47,12 @@ static void event(void *ctx, const struct alloc_output *o)
 {
     struct plugin *p = ctx;
     api_event(p->api, o);
+}
+
+static void news(void *ctx)
+{
+    struct plugin *p = ctx;
+    api_list_anew(p->api);
 }
 
 static struct gpu *open_source(const char *source, struct err *err)
@@ -115,7 +121,7 @@ static int make_brain(struct plugin *p, struct err *err)
                                .mps_dir = c->isolation ? c->mps_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
-        .fns = {look, enroll, patch, event, p},
+        .fns = {look, enroll, patch, event, news, p},
     };
     p->brain = brain_new(&settings, err);
     return p->brain ? 0 : -1;
@@ -130,9 +136,9 @@ static void start_threads(struct plugin *p)
     p->kubelet = kubelet_start(&kubelet);
     kubelet_tell(p->kubelet, p->brain);
     p->api = api_start(p->client, &api, p->brain);
-    p->sampler = sampler_start(p->gpu, p->config.interval_ms, p->brain);
+    p->cardwatch = cardwatch_start(p->gpu, p->config.interval_ms, p->brain);
     brain_go(p->brain);
-    server_show(p->server, p->brain, p->api);
+    gauges_show(p->gauges, p->brain, p->api);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
@@ -144,7 +150,7 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     p->registration = xasprintf("%s/" DP_KUBELET_SOCK, config->plugin_dir);
     p->gpu = open_source(config->gpu_source, err);
     if (!p->gpu || connect_api(p, err) || make_brain(p, err) ||
-        !(p->server = server_start(config->listen, (unsigned)config->port, err))) {
+        !(p->gauges = gauges_start(config->listen, (unsigned)config->port, err))) {
         plugin_stop(p);
         return NULL;
     }
@@ -154,16 +160,16 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
 
 bool plugin_stop(struct plugin *p)
 {
-    server_stop(p->server);
+    gauges_stop(p->gauges);
     brain_stop(p->brain);
-    if (!sampler_stop(p->sampler)) {
+    if (!cardwatch_stop(p->cardwatch)) {
         log_warn("plugin", "the driver does not answer; ending without it");
         return false;
     }
     api_stop(p->api);
     kubelet_stop(p->kubelet);
     /* No thread is left but those of the endpoints, which only tell. */
-    sampler_free(p->sampler);
+    cardwatch_free(p->cardwatch);
     brain_free(p->brain);
     api_free(p->api);
     kubelet_free(p->kubelet);

@@ -39,6 +39,12 @@ void podfeed_fini(struct podfeed *f)
     buf_fini(&f->error_body);
 }
 
+void podfeed_anew(struct podfeed *f)
+{
+    close_json(f);
+    f->watching = f->paging = false;
+}
+
 static void add_escaped(struct buf *out, struct span s)
 {
     static const char plain[] =

@@ -233,6 +233,19 @@ START_TEST(news_that_come_late_are_waited_for)
 }
 END_TEST
 
+START_TEST(a_watch_that_has_died_is_not_waited_for)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    set_up();
+    kit_wait(sim_watching(&sim, "pods") == 1);
+    sim_watches(&sim, "stall", "pods"); /* and nobody lets it go on */
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    check_card(&a, "GPU-1");
+    tear_down();
+}
+END_TEST
+
 START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
 {
     cleanup_answer struct kubelet_answer a = {0};
@@ -556,6 +569,7 @@ KIT_MAIN("plugin", 120, both_resources_are_registered,
          ids_of_another_card_are_refused, ids_of_another_container_are_refused,
          a_pod_without_a_promise_is_refused_in_time,
          the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
+         a_watch_that_has_died_is_not_waited_for,
          a_lost_card_is_one_update_and_stays_on_the_list, cards_of_nvml_and_their_xids,
          a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
          a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/server.h"
+#include "plugin/gauges.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,14 +16,14 @@ enum {
     ALIVE_MS = 30 * 1000,
 };
 
-struct server {
+struct gauges {
     struct httpd *httpd;
     pthread_mutex_t lock; /* protects what follows */
     struct brain *brain;  /* NULL: not yet */
     struct api *api;
 };
 
-static bool look(struct server *s, struct brain_stats *brain, struct api_stats *api)
+static bool look(struct gauges *s, struct brain_stats *brain, struct api_stats *api)
 {
     *brain = (struct brain_stats){0};
     *api = (struct api_stats){0};
@@ -96,9 +96,9 @@ static const struct httpd_route routes[] = {
     {"GET", "/version", on_version}, {0},
 };
 
-struct server *server_start(const char *address, unsigned port, struct err *err)
+struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
 {
-    struct server *s = xcalloc(1, sizeof *s);
+    struct gauges *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
                                   .idle_ms = IDLE_MS};
     struct httpd_listener listener = {.name = "health",
@@ -112,14 +112,14 @@ struct server *server_start(const char *address, unsigned port, struct err *err)
     s->httpd = httpd_new(&limits);
     if (httpd_listen(s->httpd, &listener, &port, err)) {
         err_wrap(err, "--port");
-        server_stop(s);
+        gauges_stop(s);
         return NULL;
     }
     fprintf(stderr, "listening on %s:%u\n", address, port);
     return s;
 }
 
-void server_show(struct server *s, struct brain *brain, struct api *api)
+void gauges_show(struct gauges *s, struct brain *brain, struct api *api)
 {
     pthread_mutex_lock(&s->lock);
     s->brain = brain;
@@ -127,7 +127,7 @@ void server_show(struct server *s, struct brain *brain, struct api *api)
     pthread_mutex_unlock(&s->lock);
 }
 
-void server_stop(struct server *s)
+void gauges_stop(struct gauges *s)
 {
     if (!s)
         return;

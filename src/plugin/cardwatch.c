@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/sampler.h"
+#include "plugin/cardwatch.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ enum {
     REOPEN_MS = 60 * 1000, /* NVML sees a card that came back only when begun anew */
 };
 
-struct sampler {
+struct cardwatch {
     struct gpu *gpu;
     struct brain *brain;
     int64_t interval_ms, reopened_ms;
@@ -27,7 +27,7 @@ struct sampler {
     struct pause stop, end; /* it shall end, it has */
 };
 
-bool sampler_card(const struct gpu_card *card, struct card_seen *seen)
+bool cardwatch_card(const struct gpu_card *card, struct card_seen *seen)
 {
     *seen = (struct card_seen){.index = card->index};
     if (card->state == GPU_MIG)
@@ -43,7 +43,7 @@ bool sampler_card(const struct gpu_card *card, struct card_seen *seen)
     return true;
 }
 
-static void tell_cards(struct sampler *s)
+static void tell_cards(struct cardwatch *s)
 {
     struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
     m->seen = arena_zalloc(&m->arena, (s->sample.n_cards + 1) * sizeof *m->seen);
@@ -51,7 +51,7 @@ static void tell_cards(struct sampler *s)
     for (size_t i = 0; i < s->sample.n_cards; i++) {
         const struct gpu_card *card = &s->sample.cards[i];
         s->lost |= card->state == GPU_LOST;
-        if (sampler_card(card, &m->seen[m->n])) {
+        if (cardwatch_card(card, &m->seen[m->n])) {
             m->n++;
         } else if (!s->mig_said) {
             log_warn("gpu", "a card is split into MIG instances and left out",
@@ -62,7 +62,7 @@ static void tell_cards(struct sampler *s)
     brain_tell(s->brain, m);
 }
 
-static void tell_failure(struct sampler *s, const struct err *err)
+static void tell_failure(struct cardwatch *s, const struct err *err)
 {
     struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
     m->text = arena_copy(&m->arena, span_of(err->msg)).p;
@@ -72,7 +72,7 @@ static void tell_failure(struct sampler *s, const struct err *err)
     brain_tell(s->brain, m);
 }
 
-static void sample(struct sampler *s)
+static void sample(struct cardwatch *s)
 {
     struct err err = {0};
     int64_t now = clock_mono_ms();
@@ -88,7 +88,7 @@ static void sample(struct sampler *s)
     tell_cards(s);
 }
 
-static void tell_event(struct sampler *s, const struct gpu_event *event)
+static void tell_event(struct cardwatch *s, const struct gpu_event *event)
 {
     if (event->kind == GPU_EVENT_XID && gpu_xid_is_of_program(event->xid))
         return;
@@ -104,7 +104,7 @@ static void tell_event(struct sampler *s, const struct gpu_event *event)
 }
 
 /* Sources that know no events, or answer early, do not make it spin. True: stop. */
-static bool wait_a_little(struct sampler *s, int64_t ms)
+static bool wait_a_little(struct cardwatch *s, int64_t ms)
 {
     struct gpu_event event = {0};
     struct err err;
@@ -117,7 +117,7 @@ static bool wait_a_little(struct sampler *s, int64_t ms)
     return pause_for(&s->stop, rest > 0 ? rest : 0);
 }
 
-static void sample_on_and_on(struct sampler *s)
+static void sample_on_and_on(struct cardwatch *s)
 {
     do {
         int64_t next = clock_mono_ms() + s->interval_ms, rest;
@@ -130,15 +130,16 @@ static void sample_on_and_on(struct sampler *s)
 
 static void *run(void *arg)
 {
-    struct sampler *s = arg;
+    struct cardwatch *s = arg;
     sample_on_and_on(s);
     pause_end(&s->end);
     return NULL;
 }
 
-struct sampler *sampler_start(struct gpu *gpu, int64_t interval_ms, struct brain *brain)
+struct cardwatch *cardwatch_start(struct gpu *gpu, int64_t interval_ms,
+                                  struct brain *brain)
 {
-    struct sampler *s = xcalloc(1, sizeof *s);
+    struct cardwatch *s = xcalloc(1, sizeof *s);
     s->gpu = gpu;
     s->interval_ms = interval_ms;
     s->brain = brain;
@@ -151,7 +152,7 @@ struct sampler *sampler_start(struct gpu *gpu, int64_t interval_ms, struct brain
     return s;
 }
 
-bool sampler_stop(struct sampler *s)
+bool cardwatch_stop(struct cardwatch *s)
 {
     if (!s)
         return true;
@@ -162,7 +163,7 @@ bool sampler_stop(struct sampler *s)
     return true;
 }
 
-void sampler_free(struct sampler *s)
+void cardwatch_free(struct cardwatch *s)
 {
     if (!s)
         return;

@@ -9,13 +9,13 @@
  * node are known), /livez (the thread that decides comes by), /metrics, /version.
  */
 
-struct server;
+struct gauges;
 
 /* New; answers at once, and prints where it listens. What it shows is borrowed. */
-struct server *server_start(const char *address, unsigned port, struct err *err);
+struct gauges *gauges_start(const char *address, unsigned port, struct err *err);
 /* From now on there is something to show. */
-void server_show(struct server *s, struct brain *brain, struct api *api);
-void server_stop(struct server *s); /* NULL is accepted */
+void gauges_show(struct gauges *s, struct brain *brain, struct api *api);
+void gauges_stop(struct gauges *s); /* NULL is accepted */
 
 /* The text of /metrics. */
 void metrics_write(struct buf *out, const struct brain_stats *brain,
