@@ -206,10 +206,10 @@ START_TEST(the_unpromised_are_let_in_and_annotated)
 }
 END_TEST
 
+/* The watch goes on when the kubelet waits. */
 static void *release_later(void *arg)
 {
-    struct timespec t = {0, 700 * 1000000};
-    nanosleep(&t, NULL);
+    kit_wait(plugin_metric(&plugin, "waited_total") >= 1);
     sim_watches(&sim, "release", "pods");
     return arg;
 }
@@ -223,9 +223,7 @@ START_TEST(news_that_come_late_are_waited_for)
     add_pod("p", 3, 1);
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, release_later, NULL), 0);
-    int64_t began = clock_mono_ms();
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
-    ck_assert_int_ge(clock_mono_ms() - began, 300);
     pthread_join(thread, NULL);
     check_card(&a, "GPU-1");
     ck_assert(plugin_metric(&plugin, "waited_total") >= 1);
