@@ -5,15 +5,6 @@
 #include "base/log.h"
 #include "domain/keys.h"
 
-static int parse_log_level(struct span text, void *field, struct err *err)
-{
-    enum log_level level;
-    if (log_level_parse(text, &level, err))
-        return -1;
-    *(int *)field = (int)level;
-    return 0;
-}
-
 #define AT(field) offsetof(struct agent_config, field)
 #define YEAR_MS   (366LL * 24 * 3600 * 1000)
 
@@ -169,7 +160,7 @@ static const struct opt table[] = {
      .arg = "LEVEL",
      .init = "info",
      .type = OPT_CUSTOM,
-     .parse = parse_log_level,
+     .parse = log_level_option,
      .offset = AT(log_level),
      .help = "error, warn, info or debug."},
     {0},

@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "plugin/plugin.h"
 #include "wire/yaml.h"
-
-/* The signals that end the program; blocked in every thread and waited for in main. */
-static sigset_t end_signals(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    return set;
-}
 
 static int serve(const struct plugin_config *config, const sigset_t *signals,
                  struct err *err)
@@ -40,7 +28,7 @@ int main(int argc, char **argv)
     struct err err = {0};
     int status = EXIT_FAILURE;
 
-    sigset_t signals = end_signals();
+    sigset_t signals = signals_block();
     enum opt_result r = opt_load(&plugin_program, &config, argc, argv, environ,
                                  yaml_read_options, stdout, &err);
     if (r == OPT_RUN) {

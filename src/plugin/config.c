@@ -11,15 +11,6 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return unit_read(text, field, err);
 }
 
-static int parse_log_level(struct span text, void *field, struct err *err)
-{
-    enum log_level level;
-    if (log_level_parse(text, &level, err))
-        return -1;
-    *(int *)field = (int)level;
-    return 0;
-}
-
 static int parse_strategy(struct span text, void *field, struct err *err)
 {
     enum response_strategy s;
@@ -226,7 +217,7 @@ static const struct opt table[] = {
      .arg = "LEVEL",
      .init = "info",
      .type = OPT_CUSTOM,
-     .parse = parse_log_level,
+     .parse = log_level_option,
      .offset = AT(log_level),
      .help = "error, warn, info or debug."},
     {0},
