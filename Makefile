@@ -162,9 +162,10 @@ $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
 CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
 $(B)/test/sim/test_conformance: $(CASES)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call kit_of,e2e) \
-                                $(SUPPORT) $(call archives,sim)
+                                $(SUPPORT) $(B)/lib/sim.a $(call archives,kube)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $$(pkg-config --libs check)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $(call libs,kube) \
+		$$(pkg-config --libs check)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
