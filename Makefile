@@ -158,6 +158,10 @@ $(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
 $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,agent)
+# Stands for a Service where there is no kube-proxy.
+$(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,wire)
 # What runs conformance cases; the same in test/e2e.
 CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
 $(B)/test/sim/test_conformance: $(CASES)
@@ -211,7 +215,7 @@ e2e:
 	$(Q)scripts/install-deps.sh --e2e
 	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) >/dev/null
 	$(Q)$(MAKE) --no-print-directory check-e2e
-check-e2e: $(BINARIES) $(E2E_PROGRAMS)
+check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.
