@@ -55,6 +55,16 @@ void cluster_start(const char *program)
     script(ARGV("start", program, "--dir", cluster.dir));
 }
 
+void cluster_start_with(const char *program, const char *const *options)
+{
+    const char *argv[ARGS] = {"start", "--dir", cluster.dir, program, "--"};
+    for (size_t n = 5; *options; n++, options++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n] = *options;
+    }
+    script(argv);
+}
+
 /* New. */
 static char *extender_log(void)
 {
@@ -181,14 +191,19 @@ static unsigned port_of(const char *program, unsigned which)
     return port;
 }
 
+void cluster_extender(const char *program, struct extender *e)
+{
+    peer_init(&e->verbs, port_of(program, 0));
+    peer_init(&e->observers, port_of(program, 1));
+}
+
 static void connect_all(void)
 {
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
     cleanup_free char *cert = temp_path(cluster.dir, "pki/admin.crt");
     cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
     peer_init_cert(&cluster.api, port_of("kube-apiserver", 0), ca, cert, key);
-    peer_init(&cluster.extender.verbs, port_of("gpushare-extender", 0));
-    peer_init(&cluster.extender.observers, port_of("gpushare-extender", 1));
+    cluster_extender("gpushare-extender", &cluster.extender);
 }
 
 /* `which`: a selector, or "". */

@@ -37,6 +37,12 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 void cluster_stop(const char *program, const char *signal);
 void cluster_start(const char *program);
 
+/* Starts it anew with further options (end with NULL), for this test. */
+void cluster_start_with(const char *program, const char *const *options);
+/* With `up` of --extenders N: those are gpushare-extender, gpushare-extender-2, ... Fills
+ * in the ports; `verbs` and `observers` are to be released with peer_fini. */
+void cluster_extender(const char *program, struct extender *e);
+
 pid_t cluster_pid(const char *program);
 /* What the extender says from cluster_listen on: how often this text? */
 void cluster_listen(void);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+
+#include "e2e/burst.h"
+#include "e2e/cluster.h"
+
+/*
+ * Three extenders behind a Service, and the one that holds the Lease goes away in the
+ * middle of a burst: in each way that it can. kube-scheduler is not told.
+ */
+
+enum { REPLICAS = 3, AT = 90 /* pods of the burst that are bound then */ };
+static const char *const names[REPLICAS] = {"gpushare-extender", "gpushare-extender-2",
+                                            "gpushare-extender-3"};
+
+static struct extender replicas[REPLICAS]; /* their ports */
+
+static bool leads(size_t i)
+{
+    cleanup_buf struct buf reply = {0};
+    if (peer_call(&replicas[i].observers, "GET", "/inspect", NULL, &reply) != 200)
+        return false;
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    return json_is_true(json_object_get(j, "leader"));
+}
+
+static bool find_leader(size_t *leader)
+{
+    for (*leader = 0; *leader < REPLICAS; ++*leader)
+        if (leads(*leader))
+            return true;
+    return false;
+}
+
+static bool all_are_ready(void)
+{
+    for (size_t i = 0; i < REPLICAS; i++)
+        if (!extender_ready(&replicas[i]))
+            return false;
+    return true;
+}
+
+static void begin(void)
+{
+    for (size_t i = 0; i < REPLICAS; i++)
+        cluster_extender(names[i], &replicas[i]);
+    size_t leader;
+    kit_wait(all_are_ready() && find_leader(&leader));
+    burst_add_nodes();
+}
+
+static void check(void)
+{
+    burst_check();
+    kit_wait(all_are_ready());
+    for (size_t i = 0; i < REPLICAS; i++) /* each knows what has been promised */
+        oracle_agrees(&cluster.api, &replicas[i]);
+    cluster_settle();
+    for (size_t i = 0; i < REPLICAS; i++) {
+        peer_fini(&replicas[i].verbs);
+        peer_fini(&replicas[i].observers);
+    }
+}
+
+struct trouble {
+    void (*make)(size_t leader);
+};
+
+static void add_pods_or_trouble(void *ctx, size_t i)
+{
+    size_t leader;
+    if (i == 0) {
+        burst_add_pods();
+        return;
+    }
+    while (burst_bound() < AT)
+        kit_pause();
+    kit_wait(find_leader(&leader));
+    ((struct trouble *)ctx)->make(leader);
+}
+
+static void burst_with(void (*make)(size_t leader), const char *what)
+{
+    struct trouble t = {.make = make};
+    begin();
+    int64_t begun = kit_now_ms();
+    kit_threads(2, add_pods_or_trouble, &t);
+    burst_wait_bound(BURST_FIT);
+    cluster_measured(what, kit_now_ms() - begun);
+    check();
+}
+
+START_TEST(all_three_answer_and_one_binds)
+{
+    size_t leader;
+    begin();
+    burst_add_pods();
+    cluster_measured("280 pods, three extenders", burst_wait_bound(BURST_FIT));
+    kit_wait(find_leader(&leader));
+    for (size_t i = 0; i < REPLICAS; i++)
+        ck_assert(i == leader || !leads(i));
+    check();
+}
+
+static void kill_it(size_t leader)
+{
+    cluster_stop(names[leader], "KILL");
+    cluster_start(names[leader]);
+}
+
+START_TEST(the_holder_is_killed)
+{
+    burst_with(kill_it, "280 pods, and the holder is killed");
+}
+
+static void stop_it(size_t leader)
+{
+    cluster_stop(names[leader], "TERM");
+    cluster_start(names[leader]);
+}
+
+START_TEST(the_holder_is_stopped)
+{
+    burst_with(stop_it, "280 pods, and the holder is stopped");
+}
+
+/* Until another one has taken over and bound pods; then it wakes and believes, for a
+ * moment, that it still holds the Lease. */
+static void freeze_it(size_t leader)
+{
+    pid_t pid = cluster_pid(names[leader]);
+    size_t other, bound = burst_bound();
+    ck_assert_int_eq(kill(pid, SIGSTOP), 0);
+    do {
+        kit_pause();
+        for (other = 0; other < REPLICAS; other++)
+            if (other != leader && leads(other))
+                break;
+    } while (other == REPLICAS || (burst_bound() == bound && bound < BURST_FIT));
+    ck_assert_int_eq(kill(pid, SIGCONT), 0);
+}
+
+START_TEST(the_holder_stands_still_and_wakes)
+{
+    burst_with(freeze_it, "280 pods, and the holder stands still until another leads");
+}
+
+static void update_all(size_t leader)
+{
+    (void)leader;
+    for (size_t i = 0; i < REPLICAS; i++) {
+        cluster_stop(names[i], "TERM");
+        cluster_start(names[i]);
+        kit_wait(extender_ready(&replicas[i]));
+    }
+}
+
+START_TEST(all_are_replaced_one_after_the_other)
+{
+    burst_with(update_all, "280 pods, and each of the three is replaced in turn");
+}
+
+static const char *const up[] = {"--nodes", "0", "--extenders", "3", NULL};
+CLUSTER_MAIN("replicas", 120, up, all_three_answer_and_one_binds, the_holder_is_killed,
+             the_holder_is_stopped, the_holder_stands_still_and_wakes,
+             all_are_replaced_one_after_the_other)
