@@ -42,6 +42,7 @@ enum card_out {
     CARD_IN = 0,
     CARD_UNHEALTHY, /* its Scv does not say Healthy */
     CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
+    CARD_HELD,      /* its Scv's podList: a container has it through nvidia.com/... */
 };
 
 struct card {
@@ -49,12 +50,13 @@ struct card {
     enum card_out out;
     int64_t total_mib;
     int64_t promised_mib;
-    int64_t used_mib;        /* measured; -1 when not known */
-    int64_t withheld_mib;    /* used from outside, beyond the tolerance */
-    int64_t free_mib;        /* what a new pod can get: 0 when out or taken whole */
-    uint32_t pods;           /* promises on it */
-    bool whole;              /* one of them is for the whole card */
-    struct span model, uuid; /* owned by the node; empty when not known */
+    int64_t used_mib;           /* measured; -1 when not known */
+    int64_t withheld_mib;       /* used from outside, beyond the tolerance */
+    int64_t free_mib;           /* what a new pod can get: 0 when out or taken whole */
+    uint32_t pods;              /* promises on it */
+    bool whole;                 /* one of them is for the whole card */
+    struct span model, uuid;    /* owned by the node; empty when not known */
+    const struct scv_card *scv; /* what its Scv says; NULL: the node has none */
 };
 
 /* Why a node gets no new pods at all. */

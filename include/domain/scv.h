@@ -19,13 +19,17 @@ enum {
     SCV_MAX_HELD = 8192,
 };
 
+/* What a card can do. 0: not known, because the sniffer leaves out zeros. */
+struct scv_spec {
+    int64_t power_w;   /* limit */
+    int64_t clock_mhz; /* highest of the memory */
+    int64_t core_mhz;  /* highest of the SMs */
+    int64_t bandwidth; /* MB/s: scv_bandwidth */
+};
+
 /* What the ledger has no use for. */
 struct scv_extra {
     struct span bus_id;
-    int64_t power_w;                  /* limit */
-    int64_t clock_mhz;                /* highest of the memory */
-    int64_t core_mhz;                 /* highest of the SMs */
-    int64_t bandwidth;                /* MB/s: scv_bandwidth */
     int64_t utilization, temperature; /* percent, degrees Celsius */
     bool has_utilization, has_temperature;
 };
@@ -37,13 +41,14 @@ struct scv_card {
     int64_t total_mib, free_mib;
     int64_t used_mib; /* NVML memory v2: without what the driver reserves */
     struct span health, model, uuid;
+    struct scv_spec spec;
     struct scv_extra *extra; /* in the arena; NULL: not read, or nothing to write */
 };
 
-/* An item of status.podList: a container that holds units or cards of ours. */
+/* An item of status.podList: a container that holds units or cards. */
 struct scv_held {
     struct span ns, pod, container;
-    struct span resource; /* aliyun.com/gpu-mem or gpu-count */
+    struct span resource; /* aliyun.com/gpu-mem or gpu-count, nvidia.com/... */
     int64_t units;        /* ids that the kubelet gave it */
     struct span *uuids;   /* of the cards; in the arena */
     size_t n_uuids;
@@ -55,18 +60,19 @@ struct scv {
     size_t n_cards;
     bool damaged; /* it had a fault: nothing in it can be relied on */
     bool has_update_time;
-    int64_t update_time; /* seconds since 1970: when the values were read */
+    int64_t update_time;   /* seconds since 1970: when the values were read */
+    struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
+    size_t n_held;
 
     /* scv_read leaves these alone. */
     int64_t update_interval_ms; /* 0: none */
     struct span driver_version, cuda_version;
-    struct scv_held *held;
-    size_t n_held;
     struct span owner_uid; /* for scv_write: of the Node; never read */
 };
 
 /* Reads an Scv. More than SCV_MAX_CARDS cards, an id that comes twice, and a size that is
- * negative or above 2^40 MiB are faults. */
+ * negative or above 2^40 MiB are faults; so are a spec and a podList that cannot be true.
+ */
 void scv_read(struct jread *j, struct arena *a, struct scv *scv);
 /* The same with all the rest; each card has an extra. That a number of the rest is
  * negative or above 2^40 is a fault, too. */
@@ -84,6 +90,9 @@ void scv_write_status(struct buf *out, const struct scv *scv);
 /* Appends the whole object. With owner_uid the Node of its name owns it, and it goes with
  * it; without meta.version it is for a create. */
 void scv_write(struct buf *out, const struct scv *scv);
+
+/* Is it a resource of NVIDIA's own device plugin? It gives whole cards out by itself. */
+bool scv_is_foreign(struct span resource);
 
 /* What SCV calls bandwidth: MB/s of a PCIe link with so many lanes, by the rate of one
  * lane in that generation. SCV knows 1 to 4 and says 0 for the others; 5 and 6 are ours.

@@ -306,13 +306,12 @@ static struct gpu_card card_of(const struct scv_card *c)
     text(g.model, sizeof g.model, c->model);
     know(&g, GPU_MEM_TOTAL, c->total_mib << 20);
     know(&g, GPU_MEM_FREE, c->free_mib << 20);
-    if (c->extra) {
+    know(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
+    know(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
+    know(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
+    know_link(&g, c->spec.bandwidth);
+    if (c->extra)
         text(g.bus_id, sizeof g.bus_id, c->extra->bus_id);
-        know(&g, GPU_POWER_LIMIT, c->extra->power_w * 1000);
-        know(&g, GPU_CLOCK_MEM_MAX, c->extra->clock_mhz);
-        know(&g, GPU_CLOCK_SM_MAX, c->extra->core_mhz);
-        know_link(&g, c->extra->bandwidth);
-    }
     return g;
 }
 

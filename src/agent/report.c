@@ -12,16 +12,22 @@ static void fill_extra(const struct gpu_card *c, struct scv_extra *x)
 {
     *x = (struct scv_extra){
         .bus_id = span_of(c->bus_id),
-        .power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
-        .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
-        .core_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
-        .bandwidth = scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
-                                   gpu_value(c, GPU_PCIE_WIDTH_MAX, 0)),
         .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
         .utilization = gpu_value(c, GPU_UTILIZATION, -1),
     };
     x->has_temperature = x->temperature >= 0 && x->temperature <= 1000;
     x->has_utilization = x->utilization >= 0 && x->utilization <= 100;
+}
+
+static struct scv_spec spec_of(const struct gpu_card *c)
+{
+    return (struct scv_spec){
+        .power_w = gpu_value(c, GPU_POWER_LIMIT, 0) / 1000,
+        .clock_mhz = gpu_value(c, GPU_CLOCK_MEM_MAX, 0),
+        .core_mhz = gpu_value(c, GPU_CLOCK_SM_MAX, 0),
+        .bandwidth = scv_bandwidth(gpu_value(c, GPU_PCIE_GEN_MAX, 0),
+                                   gpu_value(c, GPU_PCIE_WIDTH_MAX, 0)),
+    };
 }
 
 static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
@@ -37,6 +43,7 @@ static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
         .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy"),
         .model = span_of(c->model),
         .uuid = span_of(c->uuid),
+        .spec = spec_of(c),
         .extra = arena_alloc(a, sizeof *card->extra),
     };
     fill_extra(c, card->extra);

@@ -34,6 +34,7 @@ static void scv_clear(struct ledger_node_facts *f)
     f->scv_cards = NULL;
     f->scv_strings = NULL;
     f->n_scv_cards = 0;
+    f->held = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = 0;
 }
@@ -194,6 +195,16 @@ static void scv_copy(struct ledger_node_facts *f, const struct scv *scv)
     }
 }
 
+static void hold_copy(struct ledger_node_facts *f, const struct scv *scv)
+{
+    for (size_t i = 0; i < scv->n_held; i++)
+        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
+            for (size_t c = 0; c < f->n_scv_cards; c++)
+                if (scv->held[i].uuids[k].n &&
+                    span_eq(scv->held[i].uuids[k], f->scv_cards[c].uuid))
+                    f->held |= UINT64_C(1) << c;
+}
+
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
 {
     struct ledger_node *node = object_seen(l, scv->meta.name, LEDGER_SCV, list);
@@ -202,8 +213,10 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
-    if (!scv->damaged)
+    if (!scv->damaged) {
         scv_copy(f, scv);
+        hold_copy(f, scv);
+    }
     departures_expire(f);
     ledger_view(l, node);
 }

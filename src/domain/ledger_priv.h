@@ -23,6 +23,7 @@ struct ledger_node_facts {
     struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
     size_t n_scv_cards;
     char *scv_strings;
+    uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
     bool scv_damaged, has_sample;
     int64_t sample_s; /* when the Scv's values were read */
 

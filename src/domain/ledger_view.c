@@ -77,13 +77,17 @@ static void cards_from_scv(struct ledger_node *node)
     resize_cards(node, f->n_scv_cards);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct scv_card *from = &f->scv_cards[i];
+        bool held = f->held >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
-            .out = from->healthy ? CARD_IN : CARD_UNHEALTHY,
+            .out = !from->healthy ? CARD_UNHEALTHY
+                   : held         ? CARD_HELD
+                                  : CARD_IN,
             .total_mib = from->total_mib,
             .used_mib = f->has_sample ? scv_card_used(from) : -1,
             .model = from->model,
             .uuid = from->uuid,
+            .scv = from,
         };
     }
 }

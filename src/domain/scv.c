@@ -38,20 +38,28 @@ static void read_temperature(struct jread *j, struct scv_extra *x)
 }
 
 /* False when the key is none of these; its value was not read then. */
+static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec *spec)
+{
+    static const char why[] = "is negative or too large";
+    if (jread_key_is(key, "power"))
+        read_number(j, "status.cardList[].power", mib_max, why, &spec->power_w);
+    else if (jread_key_is(key, "clock"))
+        read_number(j, "status.cardList[].clock", mib_max, why, &spec->clock_mhz);
+    else if (jread_key_is(key, "core"))
+        read_number(j, "status.cardList[].core", mib_max, why, &spec->core_mhz);
+    else if (jread_key_is(key, "bandwidth"))
+        read_number(j, "status.cardList[].bandwidth", mib_max, why, &spec->bandwidth);
+    else
+        return false;
+    return true;
+}
+
+/* The same. */
 static bool read_extra(struct jread *j, struct jread_str key, struct arena *a,
                        struct scv_extra *x)
 {
-    static const char why[] = "is negative or too large";
     if (jread_key_is(key, "busId"))
         jread_text(j, "status.cardList[].busId", a, &x->bus_id);
-    else if (jread_key_is(key, "power"))
-        read_number(j, "status.cardList[].power", mib_max, why, &x->power_w);
-    else if (jread_key_is(key, "clock"))
-        read_number(j, "status.cardList[].clock", mib_max, why, &x->clock_mhz);
-    else if (jread_key_is(key, "core"))
-        read_number(j, "status.cardList[].core", mib_max, why, &x->core_mhz);
-    else if (jread_key_is(key, "bandwidth"))
-        read_number(j, "status.cardList[].bandwidth", mib_max, why, &x->bandwidth);
     else if (jread_key_is(key, "utilization"))
         x->has_utilization = read_number(j, "status.cardList[].utilization", 100,
                                          "is no percentage", &x->utilization);
@@ -83,7 +91,8 @@ static void read_card(struct jread *j, struct arena *a, bool all, struct scv_car
             read_mib(j, "status.cardList[].freeMemory", &card->free_mib);
         else if (jread_key_is(key, "usedMemory"))
             card->has_used = read_mib(j, "status.cardList[].usedMemory", &card->used_mib);
-        else if (!all || !read_extra(j, key, a, card->extra))
+        else if (!read_spec_of(j, key, &card->spec) &&
+                 (!all || !read_extra(j, key, a, card->extra)))
             jread_skip(j);
     }
     if (id < 0 || id > ID_MAX)
@@ -125,8 +134,7 @@ static void read_cards(struct jread *j, struct arena *a, bool all, struct scv *s
 
 static void read_uuids(struct jread *j, struct arena *a, struct scv_held *held)
 {
-    if (!held->uuids)
-        held->uuids = arena_zalloc(a, SCV_MAX_CARDS * sizeof *held->uuids);
+    struct span uuids[SCV_MAX_CARDS];
     held->n_uuids = 0;
     jread_array(j, "status.podList[].cards");
     while (jread_item(j)) {
@@ -135,8 +143,11 @@ static void read_uuids(struct jread *j, struct arena *a, struct scv_held *held)
         if (held->n_uuids == SCV_MAX_CARDS)
             jread_fail(j, "status.podList[].cards", "has more than 64 cards");
         else
-            held->uuids[held->n_uuids++] = uuid;
+            uuids[held->n_uuids++] = uuid;
     }
+    held->uuids = arena_alloc(a, held->n_uuids * sizeof *uuids);
+    if (held->n_uuids)
+        memcpy(held->uuids, uuids, held->n_uuids * sizeof *uuids);
 }
 
 static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
@@ -163,7 +174,12 @@ static void read_held(struct jread *j, struct arena *a, struct scv_held *held)
     }
 }
 
-static void read_held_list(struct jread *j, struct arena *a, struct scv *scv)
+bool scv_is_foreign(struct span resource)
+{
+    return span_starts(resource, SPAN("nvidia.com/"));
+}
+
+static void read_held_list(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct scv_held *list = NULL;
     size_t cap = 0;
@@ -172,6 +188,8 @@ static void read_held_list(struct jread *j, struct arena *a, struct scv *scv)
     while (jread_item(j)) {
         struct scv_held held;
         read_held(j, a, &held);
+        if (!all && !scv_is_foreign(held.resource))
+            continue;
         if (scv->n_held == SCV_MAX_HELD) {
             jread_fail(j, "status.podList", "has more than 8192 containers");
             continue;
@@ -200,8 +218,8 @@ static void read_status(struct jread *j, struct arena *a, bool all, struct scv *
             jread_text(j, "status.driverVersion", a, &scv->driver_version);
         else if (all && jread_key_is(key, "cudaVersion"))
             jread_text(j, "status.cudaVersion", a, &scv->cuda_version);
-        else if (all && jread_key_is(key, "podList"))
-            read_held_list(j, a, scv);
+        else if (jread_key_is(key, "podList"))
+            read_held_list(j, a, all, scv);
         else
             jread_skip(j);
     }

@@ -58,15 +58,15 @@ static void write_card(struct buf *out, const struct scv_card *card)
     static const struct scv_extra nothing;
     const struct scv_extra *x = card->extra ? card->extra : &nothing;
     struct members m = {.out = out};
-    number_not_0(&m, "bandwidth", x->bandwidth);
+    number_not_0(&m, "bandwidth", card->spec.bandwidth);
     text(&m, "busId", x->bus_id);
-    number_not_0(&m, "clock", x->clock_mhz);
-    number_not_0(&m, "core", x->core_mhz);
+    number_not_0(&m, "clock", card->spec.clock_mhz);
+    number_not_0(&m, "core", card->spec.core_mhz);
     number_not_0(&m, "freeMemory", card->free_mib);
     text(&m, "health", card->health);
     number(&m, "id", card->id);
     text(&m, "model", card->model);
-    number_not_0(&m, "power", x->power_w);
+    number_not_0(&m, "power", card->spec.power_w);
     if (x->has_temperature)
         number(&m, "temperature", x->temperature);
     number_not_0(&m, "totalMemory", card->total_mib);

@@ -86,7 +86,11 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
 
 static const char *health(enum card_out out)
 {
-    return out == CARD_IN ? "Healthy" : out == CARD_UNHEALTHY ? "Unhealthy" : "TakenOut";
+    static const char *const names[] = {[CARD_IN] = "Healthy",
+                                        [CARD_UNHEALTHY] = "Unhealthy",
+                                        [CARD_LISTED] = "TakenOut",
+                                        [CARD_HELD] = "Held"};
+    return names[out];
 }
 
 static int64_t share_on(const struct ledger_pod *pod, const struct card *card)

@@ -30,6 +30,11 @@ static bool is_listed(const struct card *card)
     return card->out == CARD_LISTED;
 }
 
+static bool is_held(const struct card *card)
+{
+    return card->out == CARD_HELD;
+}
+
 static bool is_whole(const struct card *card)
 {
     return card->out == CARD_IN && card->whole;
@@ -46,6 +51,14 @@ static void add_cards(struct buf *out, const struct ledger_node *node, const cha
         add_card_name(out, node->cards[i].index);
         any = true;
     }
+}
+
+static bool any_card(const struct ledger_node *node, bool (*test)(const struct card *))
+{
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (test(&node->cards[i]))
+            return true;
+    return false;
 }
 
 static void add_withheld(struct buf *out, const struct ledger_node *node)
@@ -67,6 +80,7 @@ static void add_out(struct buf *out, const struct ledger_node *node)
 {
     add_cards(out, node, "; unhealthy: ", is_unhealthy);
     add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
+    add_cards(out, node, "; held through nvidia.com/gpu: ", is_held);
     add_cards(out, node, "; taken whole: ", is_whole);
     add_withheld(out, node);
 }
@@ -127,7 +141,8 @@ static void add_later(struct buf *out, const struct ledger_node *node,
                       const struct request *r)
 {
     if (node->best_index < 0) {
-        buf_adds(out, "; no card is healthy");
+        buf_adds(out,
+                 any_card(node, is_held) ? "; no card is left" : "; no card is healthy");
     } else if (r->kind == REQUEST_CARDS) {
         buf_adds(out, "; wholly free: ");
         buf_add_i64(out, node->free_cards);

@@ -95,6 +95,46 @@ START_TEST(promises_are_taken_from_the_card)
 }
 END_TEST
 
+/* Three cards, of which the podList says what holds them. */
+static void see_held(const char *held)
+{
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text,
+               "{'metadata':{'name':'n1'},'status':{'cardList':["
+               "{'id':0,'health':'Healthy','totalMemory':100,'uuid':'GPU-0','clock':877},"
+               "{'id':1,'health':'Healthy','totalMemory':100,'uuid':'GPU-1'},"
+               "{'id':4,'health':'Unhealthy','totalMemory':100,'uuid':'GPU-4'}],"
+               "'podList':[%s]}}",
+               held);
+    see_scv(text.p);
+}
+
+START_TEST(what_others_hand_out_is_not_ours_to_give)
+{
+    start(1, false);
+    see_held(
+        "{'namespace':'d','name':'p','container':'c','resource':'nvidia.com/gpu',"
+        "'units':2,'cards':['GPU-4','GPU-1','GPU-of-another-node']},"
+        "{'namespace':'d','name':'q','container':'c','resource':'aliyun.com/gpu-mem',"
+        "'units':50,'cards':['GPU-0']}");
+    const struct ledger_node *n = node("n1");
+    ck_assert_int_eq(n->cards[0].out, CARD_IN);
+    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    ck_assert_int_eq(n->cards[1].free_mib, 0);
+    ck_assert_int_eq(n->cards[2].out, CARD_UNHEALTHY);
+    ck_assert_uint_eq(n->free_cards, 1);
+    ck_assert(!n->all_in);
+    ck_assert_int_eq(n->cards[0].scv->spec.clock_mhz, 877);
+    ck_assert_int_eq(n->cards[2].scv->id, 4);
+    see_held("");
+    ck_assert_int_eq(node("n1")->cards[1].out, CARD_IN);
+    ck_assert_int_eq(node("n1")->cards[1].free_mib, 100);
+    see_capacity("n2", 30, 2, 30);
+    ck_assert_ptr_null(node("n2")->cards[0].scv);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(the_order_in_which_objects_come_does_not_matter)
 {
     for (int order = 0; order < 6; order++) {
@@ -548,6 +588,7 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
 END_TEST
 
 UNIT_MAIN("ledger", promises_are_taken_from_the_card,
+          what_others_hand_out_is_not_ours_to_give,
           the_order_in_which_objects_come_does_not_matter,
           losing_the_scv_gives_nothing_out_and_forgets_nothing,
           a_node_without_scv_and_lease_has_its_capacity,

@@ -135,12 +135,14 @@ static void written_is(const struct scv *scv, struct span want)
 
 START_TEST(an_scv_is_written_as_scv_does)
 {
-    struct scv_extra extra = {.power_w = 250, .clock_mhz = 5705, .core_mhz = 1911};
     struct scv_card card = {.total_mib = 12194,
                             .free_mib = 12194,
                             .health = SPAN("Healthy"),
                             .model = SPAN("TITAN Xp"),
-                            .extra = &extra};
+                            .spec = {.power_w = 250,
+                                     .clock_mhz = 5705,
+                                     .core_mhz = 1911,
+                                     .bandwidth = scv_bandwidth(3, 16)}};
     struct scv s = {
         .meta = {.name = SPAN("gpu02-poweredge-t420"), .version = SPAN("22929326")},
         .cards = &card,
@@ -148,7 +150,6 @@ START_TEST(an_scv_is_written_as_scv_does)
         .has_update_time = true,
         .update_time = 1599306468,
         .update_interval_ms = 1000};
-    extra.bandwidth = scv_bandwidth(3, 16);
     written_is(&s, golden("seed.json"));
     /* A full card has no freeMemory, and zeros are left out. */
     card = (struct scv_card){.id = 0, .total_mib = 5, .has_used = true, .used_mib = 5};
@@ -190,14 +191,8 @@ START_TEST(faults_of_the_rest_do_not_reach_the_extender)
     static const char *const wrong[] = {
         "'spec':{'updateInterval':-1}",
         "'status':{'driverVersion':5}",
-        "'status':{'podList':{}}",
-        "'status':{'podList':[{'units':-1}]}",
-        "'status':{'podList':[{'cards':[1]}]}",
-        "'status':{'cardList':[{'power':-1}]}",
-        "'status':{'cardList':[{'clock':1099511627777}]}",
         "'status':{'cardList':[{'utilization':101}]}",
         "'status':{'cardList':[{'temperature':-1001}]}",
-        "'status':{'cardList':[{'bandwidth':'1'}]}",
     };
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         struct err err = {0};
@@ -205,6 +200,28 @@ START_TEST(faults_of_the_rest_do_not_reach_the_extender)
         object_fault(scv, scv_read_all, &arena, text, &err);
         ck_assert_msg(strchr(err.msg, '.') != NULL, "%s", err.msg);
         object_scv(&arena, text);
+    }
+}
+END_TEST
+
+START_TEST(what_the_extender_goes_by_must_be_right)
+{
+    static const char *const wrong[] = {
+        "'podList':{}",
+        "'podList':[{'units':-1}]",
+        "'podList':[{'cards':[1]}]",
+        "'cardList':[{'power':-1}]",
+        "'cardList':[{'clock':1099511627777}]",
+        "'cardList':[{'core':true}]",
+        "'cardList':[{'bandwidth':'1'}]",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct err err = {0};
+        struct span text =
+            quoted(&arena, "{'metadata':{'name':'n'},'status':{%s}}", wrong[i]);
+        object_fault(scv, scv_read_all, &arena, text, &err);
+        object_fault(scv, scv_read, &arena, text, &err);
+        ck_assert_msg(span_starts(span_of(err.msg), SPAN("status.")), "%s", err.msg);
     }
     cleanup_buf struct buf many = {0};
     for (int i = 0; i <= SCV_MAX_CARDS; i++)
@@ -224,6 +241,30 @@ START_TEST(faults_of_the_rest_do_not_reach_the_extender)
         quoted(&arena, "{'metadata':{'name':'n'},'status':{'podList':[%s]}}", many.p),
         &err);
     ck_assert_ptr_nonnull(strstr(err.msg, "more than 8192 containers"));
+}
+END_TEST
+
+START_TEST(the_extender_reads_what_cards_can_do_and_what_is_held)
+{
+    struct scv s = object_scv(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'n'},'status':{'cardList':[{'id':0,'clock':5001,"
+               "'core':1590,'power':70,'bandwidth':15760}],'podList':["
+               "{'namespace':'a','name':'p','resource':'aliyun.com/gpu-mem','units':4,"
+               "'cards':['GPU-1']},"
+               "{'cards':['GPU-2','GPU-3'],'container':'c','name':'q','namespace':'b',"
+               "'resource':'nvidia.com/gpu','units':2}]}}"));
+    ck_assert_int_eq(s.cards[0].spec.clock_mhz, 5001);
+    ck_assert_int_eq(s.cards[0].spec.core_mhz, 1590);
+    ck_assert_int_eq(s.cards[0].spec.power_w, 70);
+    ck_assert_int_eq(s.cards[0].spec.bandwidth, 15760);
+    ck_assert_uint_eq(s.n_held, 1);
+    ck_assert_span_eq(s.held[0].ns, "b");
+    ck_assert_span_eq(s.held[0].pod, "q");
+    ck_assert_int_eq(s.held[0].units, 2);
+    ck_assert_uint_eq(s.held[0].n_uuids, 2);
+    ck_assert_span_eq(s.held[0].uuids[1], "GPU-3");
 }
 END_TEST
 
@@ -313,5 +354,7 @@ UNIT_MAIN("objects", each_byte_of_a_name_is_looked_at, a_node_says_what_it_has,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
           an_scv_that_cannot_be_true_is_a_fault, an_scv_is_written_as_scv_does,
           an_scv_that_was_read_is_written_as_it_was,
-          faults_of_the_rest_do_not_reach_the_extender, bandwidth_of_a_link,
+          faults_of_the_rest_do_not_reach_the_extender,
+          what_the_extender_goes_by_must_be_right,
+          the_extender_reads_what_cards_can_do_and_what_is_held, bandwidth_of_a_link,
           a_lease_is_read_and_written, configmaps_that_take_cards_out)

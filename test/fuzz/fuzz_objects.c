@@ -99,7 +99,8 @@ static void check_scv(struct span text, const struct scv *plain, bool ok, struct
     for (size_t i = 0; i < scv.n_cards; i++) {
         struct scv_card card = scv.cards[i];
         if (card.id != plain->cards[i].id || plain->cards[i].extra ||
-            scv_card_used(&card) != scv_card_used(&plain->cards[i]))
+            scv_card_used(&card) != scv_card_used(&plain->cards[i]) ||
+            memcmp(&card.spec, &plain->cards[i].spec, sizeof card.spec) != 0)
             fuzz_fail("read with all the rest it has other cards");
     }
     if (scv.has_update_time &&
