@@ -202,5 +202,8 @@ struct ledger_pod *ledger_first_waiting(const struct ledger *l);
 /* What the waiting pods ask for, each different request once. `n` gets how many. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
+/* What the pod counts for on a card of the node that it is on, in MiB; -1: nothing. */
+int64_t ledger_pod_mib(const struct ledger *l, const struct ledger_pod *pod,
+                       const struct card *card);
 /* Does the card have no promise and nothing withheld, and is it healthy? */
 bool card_is_free(const struct card *card);

@@ -23,5 +23,8 @@ void verbs_free(struct verbs *v);
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply);
 /* How well each node suits the pod, 0..10. */
 unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);
+/* Which pods would have to leave so that the pod fits on one of the candidate nodes:
+ * those that kube-scheduler proposes, and others as needed. */
+unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply);
 /* Promises cards to the pod and binds it, in one write. Blocks. */
 unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply);

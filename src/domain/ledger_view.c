@@ -155,6 +155,29 @@ static int64_t unplaced_mib(const struct ledger *l, const struct ledger_node *no
     return pod->request.units * l->settings.unit_mib;
 }
 
+static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
+                         const struct card *card)
+{
+    bool whole = pod->request.kind == REQUEST_CARDS;
+    return whole && share->mib < card->total_mib ? card->total_mib : share->mib;
+}
+
+int64_t ledger_pod_mib(const struct ledger *l, const struct ledger_pod *pod,
+                       const struct card *card)
+{
+    const struct ledger_node *node = pod->node;
+    int64_t mib = -1;
+    if (!pod->n_shares && node && card == node->cards)
+        mib = unplaced_mib(l, node, pod);
+    for (uint32_t i = 0; i < pod->n_shares; i++) {
+        if (pod->shares[i].on != card)
+            continue;
+        mib = mib < 0 ? 0 : mib;
+        add_mib(&mib, share_mib(pod, &pod->shares[i], card));
+    }
+    return mib;
+}
+
 /* Adds up the promises; own[i]: what of card i's sample belongs to them. */
 static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
 {
@@ -167,8 +190,7 @@ static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own
             share->on = card;
             if (!card)
                 continue;
-            int64_t mib =
-                whole && share->mib < card->total_mib ? card->total_mib : share->mib;
+            int64_t mib = share_mib(pod, share, card);
             charge(card, mib, whole);
             add_mib(&own[card - node->cards], sampled ? mib : 0);
         }

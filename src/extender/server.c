@@ -45,6 +45,12 @@ static void on_prioritize(void *ctx, const struct httpd_request *req,
     run_verb(ctx, req, reply, verb_prioritize);
 }
 
+static void on_preempt(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    run_verb(ctx, req, reply, verb_preempt);
+}
+
 static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     run_verb(ctx, req, reply, verb_bind);
@@ -113,12 +119,15 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
 static const struct httpd_route verb_routes[] = {
     {"POST", PREFIX "/filter", on_filter},
     {"POST", PREFIX "/prioritize", on_prioritize},
+    {"POST", PREFIX "/preempt", on_preempt},
     {"POST", PREFIX "/bind", on_bind},
     {"POST", "/filter", on_filter},
     {"POST", "/prioritize", on_prioritize},
+    {"POST", "/preempt", on_preempt},
     {"POST", "/bind", on_bind},
     {"POST", NGS "/filter", on_filter},
     {"POST", NGS "/prioritize", on_prioritize},
+    {"POST", NGS "/preempt", on_preempt},
     OBSERVER_ROUTES,
     {0},
 };

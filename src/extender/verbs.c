@@ -54,6 +54,11 @@ struct store *verbs_store(struct verbs *v)
     return v->store;
 }
 
+int64_t verbs_unit(const struct verbs *v)
+{
+    return v->unit_mib;
+}
+
 struct work *work_take(struct verbs *v)
 {
     pthread_mutex_lock(&v->lock);

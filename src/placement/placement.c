@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/placement.h"
+#include "placement/placement_priv.h"
 
 #include <stdlib.h>
 
@@ -153,8 +153,21 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     for (uint32_t k = 0; k < r->cards; k++) {
         struct card *card = &cards[picks[k]];
         card->pods++;
+        card->whole |= r->kind == REQUEST_CARDS;
         card->free_mib = r->kind == REQUEST_CARDS ? 0 : card->free_mib - r->mib_per_card;
     }
+}
+
+void placement_line_takes(const struct ledger_node *node, struct card *cards,
+                          int64_t priority, struct span uid)
+{
+    cleanup_free struct ledger_pod **line = NULL;
+    size_t n = line_before(node, priority, uid, &line);
+    uint32_t picks[REQUEST_MAX_CARDS];
+    for (size_t i = 0; i < n; i++)
+        if (mode_allows(node->mode, &line[i]->request) &&
+            choose(cards, node->n_cards, &line[i]->request, picks))
+            take(cards, &line[i]->request, picks);
 }
 
 enum fit placement_fit_in_line(const struct ledger_node *node, const struct request *r,
@@ -163,16 +176,22 @@ enum fit placement_fit_in_line(const struct ledger_node *node, const struct requ
     enum fit fit = placement_fit(node, r);
     if (fit != FIT_YES || !node->nominated)
         return fit;
-    cleanup_free struct ledger_pod **line = NULL;
-    size_t n = line_before(node, priority, uid, &line);
     struct card cards[SCV_MAX_CARDS];
-    uint32_t picks[REQUEST_MAX_CARDS];
     memcpy(cards, node->cards, node->n_cards * sizeof *cards);
-    for (size_t i = 0; i < n; i++)
-        if (mode_allows(node->mode, &line[i]->request) &&
-            choose(cards, node->n_cards, &line[i]->request, picks))
-            take(cards, &line[i]->request, picks);
+    placement_line_takes(node, cards, priority, uid);
     return cards_fit(node, cards, r);
+}
+
+enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
+                             const struct request *r)
+{
+    enum fit fit = node_fits(node, r);
+    return fit == FIT_YES ? cards_fit(node, cards, r) : fit;
+}
+
+bool placement_card_fits(const struct card *card, const struct request *r)
+{
+    return card_fits(card, r);
 }
 
 int placement_score(const struct ledger_node *node, const struct request *r)

@@ -31,9 +31,8 @@ struct verb {
 };
 
 static const struct verb verbs[] = {
-    {"filter", verb_filter},
-    {"prioritize", verb_prioritize},
-    {"bind", verb_bind},
+    {"filter", verb_filter},   {"prioritize", verb_prioritize},
+    {"preempt", verb_preempt}, {"bind", verb_bind},
     {"inspect", NULL},
 };
 
@@ -173,17 +172,23 @@ START_TEST(prioritize_answers_as_written)
 }
 END_TEST
 
-START_TEST(bind_answers_as_written)
+START_TEST(preempt_answers_as_written)
 {
     run_all(&verbs[2]);
 }
 END_TEST
 
-START_TEST(inspect_answers_as_written)
+START_TEST(bind_answers_as_written)
 {
     run_all(&verbs[3]);
 }
 END_TEST
 
+START_TEST(inspect_answers_as_written)
+{
+    run_all(&verbs[4]);
+}
+END_TEST
+
 UNIT_MAIN("golden", filter_answers_as_written, prioritize_answers_as_written,
-          bind_answers_as_written, inspect_answers_as_written)
+          preempt_answers_as_written, bind_answers_as_written, inspect_answers_as_written)

@@ -46,6 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     buf_clear(&reply);
     check(verb_prioritize(v, body, &reply), &reply);
     buf_clear(&reply);
+    check(verb_preempt(v, body, &reply), &reply);
+    buf_clear(&reply);
     check(verb_bind(v, body, &reply), &reply);
     return 0;
 }

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "placement/placement.h"
+
+/*
+ * Which pods of a node would have to leave for a request to fit there: on one card, or on
+ * as many as it asks for.
+ *
+ * kube-scheduler proposes victims by what it counts for the whole node, which says
+ * nothing of a single card. What it proposes is taken to leave; here is found what has to
+ * leave besides. Only pods of lower priority are taken, and only those that are certainly
+ * bound there. Of all sets that help, the cheapest:
+ *
+ *   1. the highest priority in it is lowest;
+ *   2. then it has the fewest pods;
+ *   3. then it gives up the least memory beyond what was missing on the cards that the
+ *      request gets (what victims have on other cards of the node counts as beyond).
+ *
+ * Exact where every pod sits on one card and nobody is nominated to the node; also
+ * otherwise while few pods come into question. Else no pod is in the set without need,
+ * but a cheaper set may exist. Ties go to what is larger, then of lower priority, then to
+ * the smaller UID.
+ */
+
+struct preempt_ask {
+    const struct ledger *ledger;
+    const struct request *request;
+    int64_t priority;
+    struct span uid; /* the asking pod's own */
+};
+
+struct preempt_set {
+    const struct ledger_pod **pods; /* by falling priority; in the arena */
+    size_t n;                       /* 0: nobody else has to leave */
+};
+
+/* Finds the set for a node, given the UIDs of pods that leave in any case (others than
+ * the node's are passed over). False: nothing helps here. */
+bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *node,
+                    const struct span *leaving, size_t n_leaving, struct arena *a,
+                    struct preempt_set *set);

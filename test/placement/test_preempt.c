@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/preempt.h"
+
+#include "base/rng.h"
+#include "domain/objects.h"
+
+/*
+ * What is chosen is compared with every set there is, on small nodes: by cost, worked out
+ * here from the shares of the pods.
+ */
+
+enum { CARDS_MAX = 4, PODS_MAX = 9, CARD_MIB = 16 };
+
+static struct arena arena;
+static struct ledger *ledger;
+
+struct put {
+    int priority;
+    int mib[CARDS_MAX]; /* on each card; 0: nothing */
+    bool whole, unsure;
+};
+
+static void start(int cards)
+{
+    struct ledger_settings s = {1, 1024, false};
+    ledger = ledger_new(&s, 1);
+    struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
+    ledger_scv_seen(ledger, &scv, 0);
+}
+
+static void stop(void)
+{
+    ledger_free(ledger);
+    arena_fini(&arena);
+}
+
+static const char *uid_of(int i)
+{
+    static char uid[8];
+    snprintf(uid, sizeof uid, "p%d", i);
+    return uid;
+}
+
+static void put(int i, const struct put *p)
+{
+    struct pod pod = object_pod_mem(&arena, uid_of(i), 1);
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_share shares[CARDS_MAX];
+    uint32_t n = 0;
+    for (int c = 0; c < CARDS_MAX; c++)
+        if (p->mib[c])
+            shares[n++] = (struct ledger_share){.card = c, .mib = p->mib[c]};
+    r.kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    pod.priority = p->priority;
+    struct ledger_pod *entry = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, entry, SPAN("n1"), shares, n);
+    entry->fixed = !p->unsure;
+}
+
+static struct request ask_memory(int mib, int cards)
+{
+    return (struct request){.kind = REQUEST_MEMORY,
+                            .cards = (uint32_t)cards,
+                            .units = mib * cards,
+                            .mib_per_card = mib};
+}
+
+static struct request ask_whole(int cards)
+{
+    return (struct request){.kind = REQUEST_CARDS, .cards = (uint32_t)cards};
+}
+
+/* The UIDs chosen, with a space behind each; "never" when nothing helps. */
+static const char *chosen(struct request r, int priority, const char *leaving)
+{
+    struct preempt_ask ask = {ledger, &r, priority, SPAN("me")};
+    struct preempt_set set;
+    struct span uid = span_of(leaving);
+    cleanup_buf struct buf out = {0};
+    if (!preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), &uid,
+                        *leaving ? 1 : 0, &arena, &set))
+        return "never";
+    for (size_t i = 0; i < set.n; i++)
+        buf_printf(&out, "%.*s ", SPAN_ARG(set.pods[i]->uid));
+    return arena_copy(&arena, buf_span(&out)).p;
+}
+
+#define PUT(i, prio, ...) put(i, &(struct put){.priority = (prio), .mib = __VA_ARGS__})
+
+START_TEST(one_card_not_the_sum_of_several)
+{
+    start(2);
+    PUT(1, 0, {8});
+    PUT(2, 0, {0, 8});
+    PUT(3, 0, {4});
+    PUT(4, 0, {0, 4});
+    /* 4 are free on each: 12 need 8 more on one of them. */
+    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, ""), "p1 ");
+    ck_assert_str_eq(chosen(ask_memory(4, 1), 1, ""), "");
+    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, ""), "p1 p3 ");
+    ck_assert_str_eq(chosen(ask_memory(17, 1), 1, ""), "never");
+    /* What leaves in any case counts. */
+    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, "p2"), "p4 ");
+    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "p2"), "");
+    ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "elsewhere"), "p1 ");
+    stop();
+}
+END_TEST
+
+START_TEST(lowest_priority_then_fewest_then_least)
+{
+    start(2);
+    PUT(1, 5, {16});
+    PUT(2, 1, {0, 6});
+    PUT(3, 1, {0, 5});
+    PUT(4, 3, {0, 5});
+    /* One pod of priority 5, or two of at most 1. */
+    ck_assert_str_eq(chosen(ask_memory(9, 1), 9, ""), "p2 p3 ");
+    /* One of priority 1 is enough: the smaller of them is too. */
+    ck_assert_str_eq(chosen(ask_memory(5, 1), 9, ""), "p3 ");
+    ck_assert_str_eq(chosen(ask_memory(6, 1), 9, ""), "p2 ");
+    ck_assert_str_eq(chosen(ask_memory(12, 1), 9, ""), "p4 p2 p3 ");
+    ck_assert_str_eq(chosen(ask_memory(12, 1), 3, ""), "never");
+    stop();
+}
+END_TEST
+
+START_TEST(nobody_of_equal_priority_and_nobody_in_doubt)
+{
+    start(1);
+    PUT(1, 3, {8});
+    PUT(2, 0, {8}, .unsure = true);
+    ck_assert_str_eq(chosen(ask_memory(8, 1), 3, ""), "never");
+    ck_assert_str_eq(chosen(ask_memory(8, 1), 4, ""), "p1 ");
+    ck_assert_str_eq(chosen(ask_memory(9, 1), 4, ""), "never");
+    stop();
+}
+END_TEST
+
+START_TEST(whole_cards_and_those_who_hold_them)
+{
+    start(3);
+    PUT(1, 0, {16}, .whole = true);
+    PUT(2, 0, {0, 3});
+    PUT(3, 0, {0, 3});
+    PUT(4, 0, {0, 0, 9});
+    PUT(5, 2, {0, 0, 1});
+    ck_assert_str_eq(chosen(ask_whole(1), 1, ""), "p1 ");
+    ck_assert_str_eq(chosen(ask_whole(2), 1, ""), "p1 p3 p2 ");
+    ck_assert_str_eq(chosen(ask_whole(3), 1, ""), "never");
+    ck_assert_str_eq(chosen(ask_whole(3), 9, ""), "p5 p1 p4 p3 p2 ");
+    /* Who shares can take the card of one that had it whole. */
+    ck_assert_str_eq(chosen(ask_memory(16, 1), 1, ""), "p1 ");
+    ck_assert_str_eq(chosen(ask_memory(15, 2), 1, ""), "p1 p4 ");
+    stop();
+}
+END_TEST
+
+START_TEST(who_is_nominated_to_the_node_comes_first)
+{
+    start(1);
+    PUT(1, 0, {8});
+    PUT(2, 0, {8});
+    struct pod pod = object_pod_mem(&arena, "first", 8);
+    struct request r = object_request(&arena, &pod, 1);
+    pod.priority = 7;
+    pod.nominated_node = SPAN("n1");
+    ledger_pod_add(ledger, &pod, &r, NULL);
+    /* One leaves for the other pod, so that both have to. */
+    ck_assert_str_eq(chosen(ask_memory(8, 1), 5, ""), "p2 p1 ");
+    ck_assert_str_eq(chosen(ask_memory(8, 1), 5, "p1"), "p2 ");
+    ck_assert_str_eq(chosen(ask_memory(9, 1), 5, ""), "never");
+    ck_assert_str_eq(chosen(ask_memory(9, 1), 8, ""), "p2 p1 ");
+    stop();
+}
+END_TEST
+
+START_TEST(a_node_that_gives_nothing_out_is_not_helped)
+{
+    start(1);
+    PUT(1, 0, {16});
+    struct scv scv = object_scv_even(&arena, "n1", 1, CARD_MIB);
+    scv.damaged = true;
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_str_eq(chosen(ask_memory(1, 1), 1, ""), "never");
+    stop();
+}
+END_TEST
+
+/* Many pods on one card: the search has to end, and still find the few. */
+START_TEST(a_full_card_is_searched_in_time)
+{
+    start(1);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 1 << 20);
+    ledger_scv_seen(ledger, &scv, 0);
+    struct rng rng;
+    rng_init(&rng, 3);
+    int left = 1 << 20, n = 0;
+    while (left) {
+        int mib = 1000 + (int)rng_below(&rng, 4000);
+        mib = mib < left ? mib : left;
+        left -= mib;
+        PUT(n++, (int)rng_below(&rng, 3), {mib});
+    }
+    for (int need = 1; need < 1 << 20; need += 104729)
+        ck_assert_str_ne(chosen(ask_memory(need, 1), 5, ""), "never");
+    stop();
+}
+END_TEST
+
+/* All sets, by brute force. */
+
+struct cost {
+    int top, n, beyond;
+};
+
+static bool cheaper(struct cost a, struct cost b)
+{
+    if (a.top != b.top)
+        return a.top < b.top;
+    return a.n != b.n ? a.n < b.n : a.beyond < b.beyond;
+}
+
+struct world {
+    struct put puts[PODS_MAX];
+    int n, cards;
+    struct request ask;
+    int priority;
+};
+
+static int sum_on(const struct world *w, unsigned gone, int card, bool *whole)
+{
+    int mib = 0;
+    *whole = false;
+    for (int i = 0; i < w->n; i++) {
+        if (gone >> i & 1 || !w->puts[i].mib[card])
+            continue;
+        mib += w->puts[i].whole ? CARD_MIB : w->puts[i].mib[card];
+        *whole |= w->puts[i].whole;
+    }
+    return mib;
+}
+
+/* What is given up beyond what was missing, at best; -1: it does not fit. */
+static int beyond_of(const struct world *w, unsigned gone)
+{
+    bool whole, all = w->ask.kind == REQUEST_CARDS;
+    int missing[CARDS_MAX], n = 0, given = 0;
+    for (int c = 0; c < w->cards; c++) {
+        int after = sum_on(w, gone, c, &whole);
+        if (all ? after > 0 : whole || CARD_MIB - after < w->ask.mib_per_card)
+            continue;
+        int before = sum_on(w, 0, c, &whole);
+        int lacks = all ? before : before + (int)w->ask.mib_per_card - CARD_MIB;
+        missing[n++] = lacks > 0 ? lacks : 0;
+    }
+    if (n < (int)w->ask.cards)
+        return -1;
+    for (int i = 0; i < w->n; i++)
+        for (int c = 0; c < w->cards && gone >> i & 1; c++)
+            if (w->puts[i].mib[c])
+                given += w->puts[i].whole ? CARD_MIB : w->puts[i].mib[c];
+    for (uint32_t k = 0; k < w->ask.cards; k++) {
+        int best = 0;
+        for (int c = 1; c < n; c++)
+            best = missing[c] > missing[best] ? c : best;
+        given -= missing[best];
+        missing[best] = -1;
+    }
+    return given;
+}
+
+static bool cost_of(const struct world *w, unsigned gone, struct cost *cost)
+{
+    *cost = (struct cost){.top = -1, .n = __builtin_popcount(gone)};
+    for (int i = 0; i < w->n; i++) {
+        if (!(gone >> i & 1))
+            continue;
+        if (w->puts[i].priority >= w->priority)
+            return false;
+        if (w->puts[i].priority > cost->top)
+            cost->top = w->puts[i].priority;
+    }
+    cost->beyond = beyond_of(w, gone);
+    return cost->beyond >= 0;
+}
+
+static void fill_world(struct world *w, struct rng *rng, bool spanning)
+{
+    int used[CARDS_MAX] = {0};
+    *w = (struct world){.cards = 1 + (int)rng_below(rng, CARDS_MAX),
+                        .priority = 1 + (int)rng_below(rng, 4)};
+    int wish = (int)rng_below(rng, PODS_MAX + 1);
+    for (int i = 0; i < wish; i++) {
+        struct put p = {.priority = (int)rng_below(rng, 4)};
+        int c = (int)rng_below(rng, (uint64_t)w->cards);
+        int d = spanning ? (int)rng_below(rng, (uint64_t)w->cards) : c;
+        int mib = 1 + (int)rng_below(rng, 9);
+        if (rng_below(rng, 8) == 0 && !used[c] && !used[d]) {
+            p.whole = true;
+            mib = CARD_MIB;
+        }
+        if (used[c] + mib > CARD_MIB || used[d] + mib > CARD_MIB)
+            continue;
+        p.mib[c] = p.mib[d] = mib;
+        used[c] += mib;
+        used[d] += d == c ? 0 : mib;
+        w->puts[w->n++] = p;
+    }
+    int cards = 1 + (int)rng_below(rng, (uint64_t)w->cards);
+    w->ask = rng_below(rng, 3) ? ask_memory(1 + (int)rng_below(rng, CARD_MIB), cards)
+                               : ask_whole(cards);
+}
+
+static unsigned chosen_set(const struct world *w, bool *found)
+{
+    struct preempt_ask ask = {ledger, &w->ask, w->priority, SPAN("me")};
+    struct preempt_set set;
+    unsigned gone = 0;
+    *found =
+        preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), NULL, 0, &arena, &set);
+    for (size_t i = 0; i < set.n; i++) {
+        gone |= 1U << (set.pods[i]->uid.p[1] - '0');
+        ck_assert(i == 0 || set.pods[i]->priority <= set.pods[i - 1]->priority);
+    }
+    return gone;
+}
+
+static void compare(const struct world *w, uint64_t round)
+{
+    struct cost best = {0}, cost, got;
+    bool possible = false, found;
+    for (unsigned gone = 0; gone < 1U << w->n; gone++) {
+        if (!cost_of(w, gone, &cost) || (possible && !cheaper(cost, best)))
+            continue;
+        best = cost;
+        possible = true;
+        if (!gone)
+            break; /* it fits */
+    }
+    unsigned set = chosen_set(w, &found);
+    ck_assert_msg(found == possible, "round %d: %s", (int)round,
+                  found ? "found one" : "found none");
+    if (!possible)
+        return;
+    ck_assert_msg(cost_of(w, set, &got), "round %d: %x does not help", (int)round, set);
+    ck_assert_msg(!cheaper(best, got) && (best.n > 0) == (set > 0),
+                  "round %d: %x costs %d,%d,%d, the best %d,%d,%d", (int)round, set,
+                  got.top, got.n, got.beyond, best.top, best.n, best.beyond);
+}
+
+static void compare_many(bool spanning, uint64_t rounds)
+{
+    struct rng rng;
+    rng_init(&rng, 7);
+    for (uint64_t round = 0; round < rounds; round++) {
+        struct world w;
+        fill_world(&w, &rng, spanning);
+        start(w.cards);
+        for (int i = 0; i < w.n; i++)
+            put(i, &w.puts[i]);
+        compare(&w, round);
+        stop();
+    }
+}
+
+START_TEST(no_set_is_cheaper)
+{
+    compare_many(false, 4000);
+}
+END_TEST
+
+START_TEST(no_set_is_cheaper_where_pods_hold_several_cards)
+{
+    compare_many(true, 4000);
+}
+END_TEST
+
+UNIT_MAIN("preempt", one_card_not_the_sum_of_several,
+          lowest_priority_then_fewest_then_least,
+          nobody_of_equal_priority_and_nobody_in_doubt,
+          whole_cards_and_those_who_hold_them, who_is_nominated_to_the_node_comes_first,
+          a_node_that_gives_nothing_out_is_not_helped, a_full_card_is_searched_in_time,
+          no_set_is_cheaper, no_set_is_cheaper_where_pods_hold_several_cards)
