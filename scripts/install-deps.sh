@@ -9,8 +9,8 @@
 #   scripts/install-deps.sh --peers  and what `make peers` needs: node, npm
 set -eu
 
-packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libjansson-dev
-libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
+packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
+libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch"
 fuzz='' e2e='' peers=''
 cd "$(dirname "$0")/.."
@@ -75,7 +75,7 @@ fi
 if ! command -v apt-get >/dev/null 2>&1; then
     # Not Debian: see whether the build would work, and say what is wanted if not.
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
-        command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd jansson \
+        command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd gnutls jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
         { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
@@ -83,14 +83,15 @@ if ! command -v apt-get >/dev/null 2>&1; then
         exit 0
     fi
     echo "install-deps: this is not a Debian system. Please install, with headers:" >&2
-    echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75, jansson >= 2.13," >&2
+    echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75 with TLS," >&2
+    echo "  gnutls >= 3.6.13, jansson >= 2.13," >&2
     echo "  libcurl >= 7.85 (OpenSSL flavour), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
     echo "  zlib, Check (the unit test framework)" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
     [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
-    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl" >&2
-    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl" >&2
+    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl" >&2
+    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl" >&2
     exit 1
 fi
 

@@ -16,6 +16,8 @@ struct extender_config {
     int64_t unit_mib, external_tolerance_mib;
     bool require_scv, bind_any, api_compression;
     char *lease_namespace;
+    char *tls_cert, *tls_key, *client_ca, *front_ca;
+    struct opt_list client_names, front_names;
     int64_t drain_ms;
     int log_level;
 };

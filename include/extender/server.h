@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "extender/certs.h"
 #include "extender/verbs.h"
 #include "wire/httpd.h"
 
@@ -14,7 +15,8 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* of the verbs' listener */
     size_t max_body;
-    size_t max_bodies; /* of all requests together */
+    size_t max_bodies;   /* of all requests together */
+    struct certs *certs; /* borrowed; NULL: plain HTTP */
 };
 
 struct server;

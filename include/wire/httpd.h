@@ -27,6 +27,7 @@
  */
 
 struct httpd;
+struct tls; /* wire/tls.h */
 
 enum httpd_mode {
     HTTPD_THREADS, /* a thread per connection; a handler may block */
@@ -45,6 +46,9 @@ struct httpd_request {
  * NULL if absent, "" if it has no value. Header names compare without case. */
 const char *httpd_param(const struct httpd_request *req, const char *name);
 const char *httpd_header(const struct httpd_request *req, const char *name);
+/* Whose certificate the client has: the name in it, if it is of the listener's
+ * authorities and one of its names. Else NULL. Borrowed until the handler returns. */
+const char *httpd_client(const struct httpd_request *req);
 
 /* A body that is produced bit by bit, such as a watch. */
 enum httpd_more {
@@ -114,10 +118,14 @@ struct httpd_listener {
     const char *address; /* IP address, v4 or v6 */
     unsigned port;       /* 0: a free one */
     enum httpd_mode mode;
-    unsigned threads;                 /* HTTPD_EVENTS: size of the pool; 0: 1 */
-    unsigned connections;             /* at most; more wait in the backlog; 0: 1024 */
-    size_t max_body;                  /* larger: 413; 0: no bodies */
-    const char *cert_pem, *key_pem;   /* both NULL: plain HTTP; else PEM text, copied */
+    unsigned threads;               /* HTTPD_EVENTS: size of the pool; 0: 1 */
+    unsigned connections;           /* at most; more wait in the backlog; 0: 1024 */
+    size_t max_body;                /* larger: 413; 0: no bodies */
+    const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
+    struct tls *tls; /* instead of these: a certificate that is replaced while the server
+                        runs, and clients that are asked for theirs. Who is not let in
+                        ends in the handshake, or gets a 403 when it is for the name.
+                        Borrowed */
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* borrowed; for the handlers */
 };

@@ -24,6 +24,7 @@ struct extender {
     struct sync *sync;
     struct worker *leases, *checks, *marks; /* so that none waits behind another kind */
     struct ticker *ticker;
+    struct certs *certs;
     struct server *server;
     int64_t drain_ms;
 };
@@ -119,6 +120,21 @@ static char *make_identity(void)
     return xasprintf("%s_%016llx", host, (unsigned long long)rng_entropy());
 }
 
+static int start_certs(struct extender *e, const struct extender_config *config,
+                       struct err *err)
+{
+    struct certs_config certs = {
+        .cert_file = config->tls_cert,
+        .key_file = config->tls_key,
+        .client_ca_file = config->client_ca,
+        .client_names = &config->client_names,
+        .front_ca_file = config->front_ca,
+        .front_names = &config->front_names,
+    };
+    e->certs = certs_start(&certs, err);
+    return e->certs ? 0 : -1;
+}
+
 static void start_threads(struct extender *e, const struct extender_config *config)
 {
     e->leases = worker_start("lease", work, e);
@@ -150,10 +166,11 @@ struct extender *extender_start(const struct extender_config *config, struct err
     };
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();
-    if (connect_api(e, config, err)) {
+    if (connect_api(e, config, err) || start_certs(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
+    server.certs = e->certs;
     e->store = store_new(&settings, &io);
     start_threads(e, config);
     e->server = server_start(&server, e->store, err);
@@ -176,6 +193,7 @@ void extender_stop(struct extender *e)
     }
     struct worker *workers[] = {e->leases, e->checks, e->marks};
     server_stop(e->server);
+    certs_stop(e->certs);
     ticker_stop(e->ticker);
     sync_stop(e->sync);
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)

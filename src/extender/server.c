@@ -21,6 +21,7 @@ struct server {
     struct httpd *httpd;
     struct store *store;
     struct verbs *verbs;
+    struct certs *certs;
     _Atomic bool draining;
 };
 
@@ -84,10 +85,11 @@ static void on_version(void *ctx, const struct httpd_request *req,
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    (void)ctx;
+    struct server *s = ctx;
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
+    certs_report(s->certs, &reply->body); /* no reason to be restarted */
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
@@ -144,6 +146,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .mode = HTTPD_THREADS,
         .connections = config->connections,
         .max_body = config->max_body,
+        .tls = certs_verbs(config->certs),
         .routes = verb_routes,
         .ctx = s,
     };
@@ -155,6 +158,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .threads = OBSERVER_THREADS,
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
+        .tls = certs_observers(config->certs),
         .routes = observer_routes,
         .ctx = s,
     };
@@ -178,6 +182,7 @@ struct server *server_start(const struct server_config *config, struct store *st
         .idle_ms = IDLE_MS,
     };
     s->store = store;
+    s->certs = config->certs;
     s->verbs = verbs_new(store);
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {

@@ -135,9 +135,9 @@ static int resolve_and_open(struct httpd_door *door, struct err *err)
 }
 
 static int start_mhd(struct httpd_door *door, const struct httpd_listener *listener,
-                     struct err *err)
+                     const char *cert_pem, const char *key_pem, struct err *err)
 {
-    bool threads = listener->mode == HTTPD_THREADS, tls = listener->cert_pem;
+    bool threads = listener->mode == HTTPD_THREADS, tls = cert_pem;
     unsigned pool = threads ? 0 : door->conf.threads;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
                      MHD_USE_ITC | MHD_USE_ERROR_LOG;
@@ -156,10 +156,9 @@ static int start_mhd(struct httpd_door *door, const struct httpd_listener *liste
         {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)httpd_on_unescape, door},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
-        tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0,
-                                      (void *)listener->cert_pem}
+        tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert_pem}
             : end,
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)listener->key_pem},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)key_pem},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)tls_priorities},
         end,
     };
@@ -193,6 +192,11 @@ static int start(struct httpd *d, struct httpd_door *door,
                  const struct httpd_listener *listener, struct err *err)
 {
     sigset_t all, before;
+    cleanup_buf struct buf cert = {0};
+    struct buf key = {0};
+    if (listener
+            ->tls) /* libmicrohttpd wants a pair too, though every session gets ours */
+        tls_pair(listener->tls, &cert, &key);
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
@@ -200,7 +204,9 @@ static int start(struct httpd *d, struct httpd_door *door,
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = start_mhd(door, listener, err);
+    int rc = start_mhd(door, listener, listener->tls ? cert.p : listener->cert_pem,
+                       listener->tls ? key.p : listener->key_pem, err);
+    tls_wipe(&key);
     if (rc == 0)
         rc = httpd_keeper_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -218,6 +224,8 @@ int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigne
     else if (!listener->cert_pem != !listener->key_pem)
         err_set(err, ERR_INVALID,
                 "a certificate needs its key, and a key its certificate");
+    else if (listener->tls && listener->cert_pem)
+        err_set(err, ERR_INVALID, "two certificates");
     else if (resolve_and_open(door, err) == 0)
         rc = start(d, door, listener, err);
     if (rc != 0) {

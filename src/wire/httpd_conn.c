@@ -46,6 +46,10 @@ static void on_started(struct httpd_door *door, struct MHD_Connection *mhd, void
     p->door = door;
     p->mhd = mhd;
     p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    if (door->conf.tls) /* the handshake has not begun */
+        tls_client_init(&p->client, door->conf.tls,
+                        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
+                            ->tls_session);
     p->first_due_ms = clock_mono_ms() + d->limits.first_request_ms;
     atomic_init(&p->due, httpd_due_pack(HTTPD_NEW, p->first_due_ms));
     pthread_mutex_lock(&d->lock);
@@ -81,6 +85,7 @@ static void peer_free(struct httpd_peer *p)
     buf_fini(&p->spare);
     buf_fini(&p->sent);
     arena_fini(&p->params);
+    tls_client_fini(&p->client);
     free(p);
 }
 

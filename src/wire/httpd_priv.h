@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "wire/httpd.h"
+#include "wire/tls_priv.h"
 
 /*
  * The parts of the server, and what they share.
@@ -106,6 +107,7 @@ struct httpd_peer {
     uint64_t acked;                 /* keeper: what the client had taken when last seen */
     int64_t first_due_ms;           /* of the first request; 0 after it */
     atomic_bool hung;               /* the client sends no more */
+    struct tls_client client;       /* when the door has a struct tls */
 
     bool in_request;
     bool seen_head;

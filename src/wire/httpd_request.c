@@ -128,6 +128,9 @@ static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
         return refuse_now(p, MHD_HTTP_BAD_REQUEST, wrong);
     p->chunked = head.chunked;
     p->length = head.length;
+    if (!tls_client_admitted(&p->client))
+        return refuse_now(p, MHD_HTTP_FORBIDDEN,
+                          "the name in the client's certificate is not let in here");
     httpd_route(p);
     if (!p->chunked && !p->length)
         return MHD_YES;

@@ -115,3 +115,9 @@ const char *httpd_header(const struct httpd_request *req, const char *name)
         return NULL;
     return value ? value : "";
 }
+
+const char *httpd_client(const struct httpd_request *req)
+{
+    const struct tls_client *client = &req->peer->client;
+    return client->trust == TLS_KNOWN ? client->name : NULL;
+}

@@ -54,7 +54,9 @@ void tls_make_ca(const char *dir, const char *name)
     run(dir, argv);
 }
 
-void tls_make_cert(const char *dir, const char *ca, const char *name, const char *names)
+/* `usage` NULL: for everything. */
+static void make_cert(const char *dir, const char *ca, const char *name,
+                      const char *names, const char *usage)
 {
     cleanup_free char *crt = xasprintf("%s.crt", name), *key = xasprintf("%s.key", name),
                       *subject = xasprintf("/CN=%s", name),
@@ -66,8 +68,42 @@ void tls_make_cert(const char *dir, const char *ca, const char *name, const char
                           "-keyout", key,     "-out",    crt,
                           "-subj",   subject, "-days",   "2",
                           "-addext", alt,     "-addext", "basicConstraints=CA:FALSE",
-                          NULL};
+                          NULL,      NULL,    NULL};
+    if (usage) {
+        argv[ARRAY_LEN(argv) - 3] = "-addext";
+        argv[ARRAY_LEN(argv) - 2] = usage;
+    }
     run(dir, argv);
+}
+
+void tls_make_cert(const char *dir, const char *ca, const char *name, const char *names)
+{
+    make_cert(dir, ca, name, names, NULL);
+}
+
+void tls_make_server_cert(const char *dir, const char *ca, const char *name,
+                          const char *names)
+{
+    make_cert(dir, ca, name, names, "extendedKeyUsage=serverAuth");
+}
+
+/* `openssl req` makes none that is over already; `openssl x509` does. */
+void tls_make_expired_cert(const char *dir, const char *ca, const char *name,
+                           const char *names)
+{
+    cleanup_free char *crt = xasprintf("%s.crt", name), *key = xasprintf("%s.key", name),
+                      *csr = xasprintf("%s.csr", name),
+                      *subject = xasprintf("/CN=%s", name),
+                      *ca_crt = xasprintf("%s.crt", ca),
+                      *ca_key = xasprintf("%s.key", ca),
+                      *alt = xasprintf("subjectAltName=%s", names);
+    const char *ask[] = {"openssl", "req",   "-new",  KEY_ARGS,  "-keyout", key, "-out",
+                         csr,       "-subj", subject, "-addext", alt,       NULL};
+    const char *sign[] = {"openssl", "x509", "-req",   "-in",  csr,
+                          "-CA",     ca_crt, "-CAkey", ca_key, "-CAcreateserial",
+                          "-days",   "-1",   "-out",   crt,    NULL};
+    run(dir, ask);
+    run(dir, sign);
 }
 
 struct tls_server {

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <gnutls/x509.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/tls_priv.h"
+
+enum {
+    FILE_MAX = 1 << 20,
+    CHAIN_MAX = 16,
+    SURE = 2, /* looks that see the same before it is complained of */
+};
+
+void tls_wipe(struct buf *secret)
+{
+    if (secret->p)
+        explicit_bzero(secret->p, secret->cap);
+    buf_fini(secret);
+}
+
+static gnutls_datum_t datum(const struct buf *b)
+{
+    return (gnutls_datum_t){(unsigned char *)b->p, (unsigned)b->n};
+}
+
+static int fail_gnutls(struct err *err, const char *what, const char *file, int rc)
+{
+    return err_set(err, ERR_INVALID, "%s %s: %s", what, file, gnutls_strerror(rc));
+}
+
+/* When the first certificate of the file is over. */
+static int read_expiry(const struct tls *t, const struct buf *pem, int64_t *expires_s,
+                       struct err *err)
+{
+    gnutls_x509_crt_t chain[CHAIN_MAX];
+    unsigned n = CHAIN_MAX;
+    gnutls_datum_t data = datum(pem);
+    int rc = gnutls_x509_crt_list_import(chain, &n, &data, GNUTLS_X509_FMT_PEM,
+                                         GNUTLS_X509_CRT_LIST_IMPORT_FAIL_IF_EXCEED);
+    if (rc < 0)
+        return fail_gnutls(err, "certificate", t->conf.cert_file, rc);
+    *expires_s = gnutls_x509_crt_get_expiration_time(chain[0]);
+    for (unsigned i = 0; i < n; i++)
+        gnutls_x509_crt_deinit(chain[i]);
+    return 0;
+}
+
+static int set_pair(const struct tls *t, gnutls_certificate_credentials_t cred,
+                    const struct buf pair[2], struct err *err)
+{
+    gnutls_datum_t cert = datum(&pair[0]), key = datum(&pair[1]);
+    int rc = gnutls_certificate_set_x509_key_mem2(cred, &cert, &key, GNUTLS_X509_FMT_PEM,
+                                                  NULL, 0);
+    if (rc < 0)
+        return err_set(err, ERR_INVALID, "certificate %s with key %s: %s",
+                       t->conf.cert_file, t->conf.key_file, gnutls_strerror(rc));
+    return 0;
+}
+
+static int set_ca(const struct tls *t, gnutls_certificate_credentials_t cred,
+                  const struct buf *pem, struct err *err)
+{
+    gnutls_datum_t ca = datum(pem);
+    int rc = gnutls_certificate_set_x509_trust_mem(cred, &ca, GNUTLS_X509_FMT_PEM);
+    if (rc < 0)
+        return fail_gnutls(err, "authorities", t->conf.client_ca_file, rc);
+    if (rc == 0)
+        return err_set(err, ERR_INVALID, "authorities %s: there is no certificate in it",
+                       t->conf.client_ca_file);
+    return 0;
+}
+
+/* Of what is in use, or about to be; NULL: without. */
+static gnutls_certificate_credentials_t make(const struct tls *t, const struct buf *pair,
+                                             const struct buf *ca, struct err *err)
+{
+    gnutls_certificate_credentials_t cred = NULL;
+    if (gnutls_certificate_allocate_credentials(&cred) < 0) {
+        err_set(err, ERR_INTERNAL, "gnutls has no memory");
+        return NULL;
+    }
+    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_ca(t, cred, ca, err))) {
+        gnutls_certificate_free_credentials(cred);
+        return NULL;
+    }
+    return cred;
+}
+
+/* Is what was read good by itself? */
+static int try_pair(struct tls *t, const struct buf *pair, struct err *err)
+{
+    int64_t expires_s, now = clock_wall_ns() / 1000000000;
+    if (read_expiry(t, &pair[0], &expires_s, err))
+        return -1;
+    if (expires_s <= now && t->expires_s > now)
+        return err_set(err, ERR_INVALID, "certificate %s: it is over", t->conf.cert_file);
+    gnutls_certificate_credentials_t cred = make(t, pair, NULL, err);
+    if (!cred)
+        return -1;
+    gnutls_certificate_free_credentials(cred);
+    return 0;
+}
+
+static int try_ca(struct tls *t, const struct buf *ca, struct err *err)
+{
+    gnutls_certificate_credentials_t cred = make(t, NULL, ca, err);
+    if (!cred)
+        return -1;
+    gnutls_certificate_free_credentials(cred);
+    return 0;
+}
+
+static int read_part(const struct tls *t, bool pair, struct buf now[2], struct err *err)
+{
+    const char *first = pair ? t->conf.cert_file : t->conf.client_ca_file;
+    if (file_read(first, FILE_MAX, &now[0], err))
+        return -1;
+    return pair ? file_read(t->conf.key_file, FILE_MAX, &now[1], err) : 0;
+}
+
+static bool same(const struct buf a[2], const struct buf b[2])
+{
+    return span_eq(buf_span(&a[0]), buf_span(&b[0])) &&
+           span_eq(buf_span(&a[1]), buf_span(&b[1]));
+}
+
+static void move(struct buf to[2], struct buf from[2])
+{
+    for (int i = 0; i < 2; i++) {
+        tls_wipe(&to[i]);
+        to[i] = from[i];
+        from[i] = (struct buf){0};
+    }
+}
+
+static void drop(struct tls_material *m)
+{
+    if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
+        return;
+    gnutls_certificate_free_credentials(m->cred);
+    free(m);
+}
+
+static int use(struct tls *t, struct err *err)
+{
+    gnutls_certificate_credentials_t cred =
+        make(t, t->pair.used, t->conf.client_ca_file ? t->ca.used : NULL, err);
+    if (!cred)
+        return -1;
+    struct tls_material *m = xcalloc(1, sizeof *m);
+    atomic_init(&m->refs, 1);
+    m->cred = cred;
+    pthread_mutex_lock(&t->lock);
+    struct tls_material *old = t->material;
+    t->material = m;
+    pthread_mutex_unlock(&t->lock);
+    drop(old);
+    return 0;
+}
+
+static void complain(struct tls *t, struct tls_part *part, const struct err *why)
+{
+    pthread_mutex_lock(&t->lock);
+    bool news = why->code != part->problem.code || strcmp(why->msg, part->problem.msg);
+    part->problem = *why;
+    pthread_mutex_unlock(&t->lock);
+    if (news && why->code)
+        log_error("tls", "new files are not taken; the old ones stay in use",
+                  LOG_S("listener", t->conf.name), LOG_ERR(why));
+}
+
+/* Looks at the files of a part. True: they are new and good, and are now `used`. */
+static bool look(struct tls *t, struct tls_part *part, bool pair)
+{
+    struct buf now[2] = {0};
+    struct err why = {0};
+    bool taken = false;
+    int rc = read_part(t, pair, now, &why);
+    if (rc) { /* an error is compared like bytes */
+        tls_wipe(&now[1]);
+        buf_clear(&now[0]);
+        buf_adds(&now[0], why.msg);
+    } else if (same(now, part->used)) {
+        complain(t, part, &(struct err){0});
+        part->looks = 0;
+        goto done;
+    }
+    part->looks = part->looks && same(now, part->seen) ? part->looks + 1 : 1;
+    if (rc == 0)
+        rc = pair ? try_pair(t, now, &why) : try_ca(t, now, &why);
+    if (rc == 0) {
+        pthread_mutex_lock(&t->lock);
+        move(part->used, now);
+        pthread_mutex_unlock(&t->lock);
+        complain(t, part, &why);
+        part->looks = 0;
+        taken = true;
+    } else {
+        move(part->seen, now);
+        if (part->looks >= SURE)
+            complain(t, part, &why);
+    }
+done:
+    tls_wipe(&now[0]);
+    tls_wipe(&now[1]);
+    return taken;
+}
+
+static void note_expiry(struct tls *t)
+{
+    int64_t expires_s = 0;
+    if (read_expiry(t, &t->pair.used[0], &expires_s, NULL))
+        return;
+    pthread_mutex_lock(&t->lock);
+    t->expires_s = expires_s;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tls_refresh(struct tls *t)
+{
+    struct err err = {0};
+    bool pair = look(t, &t->pair, true);
+    bool ca = t->conf.client_ca_file && look(t, &t->ca, false);
+    if (pair)
+        note_expiry(t);
+    if (!pair && !ca)
+        return;
+    if (use(t, &err)) { /* each is good, so they are together: this is for memory */
+        log_error("tls", "new files are not taken", LOG_ERR(&err));
+        return;
+    }
+    cleanup_buf struct buf until = {0};
+    clock_format_s(&until, t->expires_s);
+    log_info("tls", pair ? "certificate replaced" : "authorities replaced",
+             LOG_S("listener", t->conf.name), LOG_SPAN("valid-until", buf_span(&until)));
+}
+
+void tls_report(struct tls *t, struct buf *out)
+{
+    int64_t now = clock_wall_ns() / 1000000000;
+    pthread_mutex_lock(&t->lock);
+    const struct tls_part *parts[] = {&t->pair, &t->ca};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (parts[i]->problem.code)
+            buf_printf(out, "tls of %s: %s; the old one stays in use\n", t->conf.name,
+                       parts[i]->problem.msg);
+    if (t->expires_s <= now) {
+        buf_printf(out, "tls of %s: the certificate is over since ", t->conf.name);
+        clock_format_s(out, t->expires_s);
+        buf_addc(out, '\n');
+    }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void tls_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
+{
+    pthread_mutex_lock(&t->lock);
+    buf_add_span(cert_pem, buf_span(&t->pair.used[0]));
+    buf_reserve(key_pem, t->pair.used[1].n); /* at once: no copy is left behind */
+    buf_add_span(key_pem, buf_span(&t->pair.used[1]));
+    pthread_mutex_unlock(&t->lock);
+}
+
+static void conf_copy(struct tls_config *to, const struct tls_config *from)
+{
+    *to = *from;
+    to->name = xstrdup(from->name);
+    to->cert_file = xstrdup(from->cert_file);
+    to->key_file = xstrdup(from->key_file);
+    to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
+    char **names = xcalloc(from->n_client_names + 1, sizeof *names);
+    for (size_t i = 0; i < from->n_client_names; i++)
+        names[i] = xstrdup(from->client_names[i]);
+    to->client_names = (const char *const *)names;
+}
+
+static void conf_fini(struct tls_config *c)
+{
+    for (size_t i = 0; i < c->n_client_names; i++)
+        free((char *)c->client_names[i]);
+    free((char **)c->client_names);
+    free((char *)c->name);
+    free((char *)c->cert_file);
+    free((char *)c->key_file);
+    free((char *)c->client_ca_file);
+}
+
+struct tls *tls_new(const struct tls_config *config, struct err *err)
+{
+    struct tls *t = xcalloc(1, sizeof *t);
+    pthread_mutex_init(&t->lock, NULL);
+    conf_copy(&t->conf, config);
+    bool ca = config->client_ca_file;
+    if (read_part(t, true, t->pair.used, err) ||
+        (ca && read_part(t, false, t->ca.used, err)) ||
+        read_expiry(t, &t->pair.used[0], &t->expires_s, err) || use(t, err)) {
+        tls_free(t);
+        return NULL;
+    }
+    return t;
+}
+
+void tls_free(struct tls *t)
+{
+    if (!t)
+        return;
+    drop(t->material);
+    for (int i = 0; i < 2; i++) {
+        tls_wipe(&t->pair.used[i]);
+        tls_wipe(&t->pair.seen[i]);
+        tls_wipe(&t->ca.used[i]);
+        tls_wipe(&t->ca.seen[i]);
+    }
+    conf_fini(&t->conf);
+    pthread_mutex_destroy(&t->lock);
+    free(t);
+}
+
+void tls_client_fini(struct tls_client *client)
+{
+    drop(client->material);
+    free(client->name);
+    *client = (struct tls_client){0};
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <arpa/inet.h>
+#include <gnutls/x509.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "wire/tls_priv.h"
+
+enum {
+    NAME_MAX_BYTES = 512,
+    REFUSED_EVERY_MS = 10 * 1000,
+};
+
+/* At most once in ten seconds: anybody can cause these lines. */
+static void log_refused(struct tls *t, const char *why, const char *name)
+{
+    int64_t now = clock_mono_ms();
+    long long before = atomic_load(&t->refused_ms);
+    unsigned n = atomic_fetch_add(&t->refused, 1) + 1;
+    if (before && now - before < REFUSED_EVERY_MS)
+        return;
+    if (!atomic_compare_exchange_strong(&t->refused_ms, &before, now))
+        return;
+    atomic_fetch_sub(&t->refused, n);
+    log_warn("tls", "client refused", LOG_S("listener", t->conf.name), LOG_S("why", why),
+             LOG_S("client", name ? name : ""), LOG_I("refused", n));
+}
+
+static bool is_listed(const struct tls_config *conf, const char *name, size_t n)
+{
+    for (size_t i = 0; i < conf->n_client_names; i++)
+        if (span_eq(span_of(conf->client_names[i]), (struct span){name, n}))
+            return true;
+    return false;
+}
+
+/* An address of 4 or 16 bytes as text; what is neither is left as it is. */
+static size_t ip_text(char *name, size_t n)
+{
+    unsigned char ip[16];
+    if (n != 4 && n != 16)
+        return n;
+    memcpy(ip, name, n);
+    return inet_ntop(n == 4 ? AF_INET : AF_INET6, ip, name, NAME_MAX_BYTES) ? strlen(name)
+                                                                            : n;
+}
+
+/* Its alternative names; *first gets one to call it by. */
+static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt_t crt,
+                                  char **first)
+{
+    bool listed = false;
+    for (unsigned i = 0;; i++) {
+        char name[NAME_MAX_BYTES + 1];
+        size_t n = NAME_MAX_BYTES;
+        int type = gnutls_x509_crt_get_subject_alt_name(crt, i, name, &n, NULL);
+        if (type == GNUTLS_E_SHORT_MEMORY_BUFFER)
+            continue;
+        if (type < 0)
+            return listed;
+        if (type == GNUTLS_SAN_IPADDRESS)
+            n = ip_text(name, n);
+        else if (type != GNUTLS_SAN_DNSNAME && type != GNUTLS_SAN_URI &&
+                 type != GNUTLS_SAN_RFC822NAME)
+            continue;
+        if (!*first)
+            *first = xmemdup0(name, n);
+        listed |= is_listed(conf, name, n);
+    }
+}
+
+/* Who is it? A name with a NUL in it is nobody's. */
+static void identify(struct tls_client *c, gnutls_x509_crt_t crt)
+{
+    const struct tls_config *conf = &c->tls->conf;
+    char name[NAME_MAX_BYTES + 1];
+    size_t n = NAME_MAX_BYTES;
+    bool listed = conf->n_client_names == 0;
+    if (gnutls_x509_crt_get_dn_by_oid(crt, GNUTLS_OID_X520_COMMON_NAME, 0, 0, name, &n) ==
+            0 &&
+        !memchr(name, '\0', n)) {
+        c->name = xmemdup0(name, n);
+        listed |= is_listed(conf, name, n);
+    }
+    if (!conf->common_name_only)
+        listed |= alternative_is_listed(conf, crt, &c->name);
+    if (!c->name)
+        c->name = xstrdup("(no name)");
+    c->trust = listed ? TLS_KNOWN : TLS_NOT_NAMED;
+}
+
+/* NULL: it is a good certificate, and of whom is known now. Else what is wrong. */
+static char *examine(struct tls_client *c, gnutls_session_t session)
+{
+    gnutls_typed_vdata_st for_clients = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
+                                         .data =
+                                             (unsigned char *)GNUTLS_KP_TLS_WWW_CLIENT};
+    unsigned status = 0, n = 0;
+    const gnutls_datum_t *chain = gnutls_certificate_get_peers(session, &n);
+    if (!chain || !n)
+        return xstrdup("no certificate");
+    int rc = gnutls_certificate_verify_peers(session, &for_clients, 1, &status);
+    if (rc < 0)
+        return xstrdup(gnutls_strerror(rc));
+    if (status) {
+        gnutls_datum_t text = {0};
+        gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0);
+        struct span said = span_trim((struct span){(char *)text.data, text.size});
+        char *why = xmemdup0(said.p, said.n);
+        gnutls_free(text.data);
+        return why;
+    }
+    gnutls_x509_crt_t crt;
+    rc = gnutls_x509_crt_init(&crt);
+    if (rc == 0) {
+        rc = gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER);
+        if (rc == 0)
+            identify(c, crt);
+        gnutls_x509_crt_deinit(crt);
+    }
+    return rc == 0 ? NULL : xstrdup(gnutls_strerror(rc));
+}
+
+/* Called within the handshake, with the client's certificate or without one. */
+static int on_verify(gnutls_session_t session)
+{
+    struct tls_client *c = gnutls_session_get_ptr(session);
+    cleanup_free char *wrong = examine(c, session);
+    if (!wrong && c->trust == TLS_NOT_NAMED)
+        log_refused(c->tls, "not one of the names that are let in", c->name);
+    if (!wrong || c->tls->conf.optional)
+        return 0;
+    log_refused(c->tls, wrong, c->name);
+    bool none = !gnutls_certificate_get_peers(session, &(unsigned){0});
+    bool v13 = gnutls_protocol_get_version(session) >= GNUTLS_TLS1_3;
+    gnutls_alert_send(session, GNUTLS_AL_FATAL,
+                      !none ? GNUTLS_A_BAD_CERTIFICATE
+                      : v13 ? GNUTLS_A_CERTIFICATE_REQUIRED
+                            : GNUTLS_A_HANDSHAKE_FAILURE);
+    return -1;
+}
+
+void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t session)
+{
+    *c = (struct tls_client){.tls = t};
+    pthread_mutex_lock(&t->lock);
+    c->material = t->material;
+    atomic_fetch_add(&c->material->refs, 1);
+    pthread_mutex_unlock(&t->lock);
+    gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
+    if (!t->conf.client_ca_file)
+        return;
+    gnutls_session_set_ptr(session, c);
+    gnutls_session_set_verify_function(session, on_verify);
+    /* Not GNUTLS_CERT_REQUIRE: that would refuse without a word to the client or to us.
+     */
+    gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
+}
+
+bool tls_client_admitted(const struct tls_client *c)
+{
+    return !c->tls || !c->tls->conf.client_ca_file || c->tls->conf.optional ||
+           c->trust == TLS_KNOWN;
+}

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/tls.h"
+
+#include <curl/curl.h>
+#include <unistd.h>
+
+#include "support/temp.h"
+#include "support/tls.h"
+#include "wire/httpc.h"
+#include "wire/httpd_kit.h"
+
+/*
+ * A server whose files change, and clients of every kind. "live" is a directory as the
+ * kubelet mounts a Secret: the files are links through a link that is swapped.
+ */
+
+struct world {
+    char *dir;
+    struct tls *tls;
+    struct kit kit;
+    char *cert, *key, *ca; /* paths below live */
+};
+
+static void on_who(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    (void)ctx;
+    const char *who = httpd_client(req);
+    reply->content_type = "text/plain";
+    buf_adds(&reply->body, who ? who : "(stranger)");
+}
+
+static const struct httpd_route routes[] = {{"GET", "/who", on_who}, {0}};
+
+/* Puts copies of these behind the links, all at once. NULL: no such file. */
+static void publish(struct world *w, const char *cert, const char *key, const char *ca)
+{
+    static int n;
+    const char *from[] = {cert, key, ca}, *to[] = {"tls.crt", "tls.key", "ca.crt"};
+    cleanup_free char *name = xasprintf("data-%d", ++n), *data = temp_path(w->dir, name),
+                      *link = temp_path(w->dir, "..data"),
+                      *next = temp_path(w->dir, "..next");
+    temp_mkdir(w->dir, name);
+    for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+        if (!from[i])
+            continue;
+        cleanup_free char *text = temp_read(w->dir, from[i]);
+        temp_write(data, to[i], text);
+    }
+    ck_assert_int_eq(symlink(name, next), 0);
+    ck_assert_int_eq(rename(next, link), 0);
+}
+
+static void world_begin(struct world *w)
+{
+    *w = (struct world){.dir = temp_dir()};
+    tls_make_ca(w->dir, "ca");
+    tls_make_ca(w->dir, "other");
+    tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(w->dir, "ca", "friend", "DNS:friend.test,IP:192.0.2.7");
+    publish(w, "server.crt", "server.key", "ca.crt");
+    w->cert = temp_path(w->dir, "..data/tls.crt");
+    w->key = temp_path(w->dir, "..data/tls.key");
+    w->ca = temp_path(w->dir, "..data/ca.crt");
+}
+
+static struct tls_config world_config(struct world *w)
+{
+    return (struct tls_config){.name = "test", .cert_file = w->cert, .key_file = w->key};
+}
+
+static void world_serve_on(struct world *w, const struct tls_config *config,
+                           enum httpd_mode mode)
+{
+    struct err err = {0};
+    w->tls = tls_new(config, &err);
+    ck_assert_msg(w->tls, "%s", err.msg);
+    kit_init(&w->kit, &(struct httpd_limits){.first_request_ms = 3000});
+    struct httpd_listener listener = kit_listener(&w->kit, mode);
+    listener.routes = routes;
+    listener.tls = w->tls;
+    kit_listen(&w->kit, &listener);
+}
+
+static void world_serve(struct world *w, const struct tls_config *config)
+{
+    world_serve_on(w, config, HTTPD_THREADS);
+}
+
+static void world_close(struct world *w)
+{
+    kit_fini(&w->kit);
+    tls_free(w->tls);
+}
+
+static void world_end(struct world *w)
+{
+    temp_dir_remove(w->dir);
+    free(w->dir);
+    free(w->cert);
+    free(w->key);
+    free(w->ca);
+}
+
+/* A client that shows NAME.crt (NULL: nothing) and believes `ca`. */
+static struct httpc *client(struct world *w, const char *name, const char *ca)
+{
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w->kit.port),
+                      *ca_crt = xasprintf("%s.crt", ca),
+                      *crt = name ? xasprintf("%s.crt", name) : NULL,
+                      *key = name ? xasprintf("%s.key", name) : NULL,
+                      *ca_pem = temp_read(w->dir, ca_crt),
+                      *cert_pem = crt ? temp_read(w->dir, crt) : NULL,
+                      *key_pem = key ? temp_read(w->dir, key) : NULL;
+    struct httpc_config config = {.url = url,
+                                  .ca_pem = span_of(ca_pem),
+                                  .cert_pem = span_of(cert_pem),
+                                  .key_pem = span_of(key_pem),
+                                  .user_agent = "test",
+                                  .connect_ms = RAW_WAIT_MS};
+    struct err err = {0};
+    struct httpc *c = httpc_new(&config, &err);
+    ck_assert_msg(c, "%s", err.msg);
+    return c;
+}
+
+/* The status, 0 without an answer; `said` gets the body, or the error. */
+static unsigned ask(struct httpc *c, struct buf *said)
+{
+    struct httpc_request req = {
+        .method = "GET", .path = "/who", .timeout_ms = RAW_WAIT_MS};
+    struct httpc_reply reply;
+    struct err err = {0};
+    int rc = httpc_call(c, &req, 65536, &reply, &err);
+    unsigned status = rc ? 0 : reply.status;
+    buf_clear(said);
+    buf_add_span(said, rc ? span_of(err.msg) : buf_span(&reply.body));
+    httpc_reply_fini(&reply);
+    return status;
+}
+
+static unsigned ask_as(struct world *w, const char *name, const char *ca,
+                       struct buf *said)
+{
+    struct httpc *c = client(w, name, ca);
+    unsigned status = ask(c, said);
+    httpc_free(c);
+    return status;
+}
+
+START_TEST(only_a_client_of_the_authority_is_answered)
+{
+    struct world w;
+    world_begin(&w);
+    tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
+    tls_make_expired_cert(w.dir, "ca", "late", "DNS:late.test");
+    tls_make_server_cert(w.dir, "ca", "serving", "DNS:serving.test");
+    FOR_BOTH_MODES(mode)
+    {
+        struct tls_config config = world_config(&w);
+        config.client_ca_file = w.ca;
+        world_serve_on(&w, &config, mode);
+        cleanup_buf struct buf said = {0};
+        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert_span_eq(buf_span(&said), "friend");
+        const char *refused[] = {NULL, "foreign", "late", "serving"};
+        for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+            unsigned status = ask_as(&w, refused[i], "ca", &said);
+            ck_assert_msg(status == 0, "%s: %u %s", refused[i] ? refused[i] : "nobody",
+                          status, said.p);
+            ck_assert_msg(strstr(said.p, "alert"), "%s is not told: %s",
+                          refused[i] ? refused[i] : "nobody", said.p);
+        }
+        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert(raw_until(kit_is_empty, &w.kit));
+        world_close(&w);
+    }
+    world_end(&w);
+}
+END_TEST
+
+static size_t drop_body(char *p, size_t size, size_t n, void *ctx)
+{
+    (void)p, (void)ctx;
+    return size * n;
+}
+
+/* By this version of TLS and no other. The status, 0 without an answer. */
+static long ask_by(struct world *w, const char *name, long version)
+{
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u/who", w->kit.port),
+                      *ca = temp_path(w->dir, "ca.crt"),
+                      *crt = xasprintf("%s/%s.crt", w->dir, name),
+                      *key = xasprintf("%s/%s.key", w->dir, name);
+    long status = 0;
+    CURL *curl = curl_easy_init();
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_CAINFO, ca);
+    curl_easy_setopt(curl, CURLOPT_PROXY, "");
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_body);
+    curl_easy_setopt(curl, CURLOPT_SSLVERSION, version | version << 16);
+    curl_easy_setopt(curl, CURLOPT_SSL_CIPHER_LIST, "ALL:@SECLEVEL=0");
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)RAW_WAIT_MS);
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    if (*name) {
+        curl_easy_setopt(curl, CURLOPT_SSLCERT, crt);
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, key);
+    }
+    if (curl_easy_perform(curl) == CURLE_OK)
+        curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    curl_easy_cleanup(curl);
+    return status;
+}
+
+START_TEST(tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate)
+{
+    struct world w;
+    world_begin(&w);
+    tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
+    struct tls_config config = world_config(&w);
+    config.client_ca_file = w.ca;
+    world_serve(&w, &config);
+    ck_assert_int_eq(CURL_SSLVERSION_MAX_TLSv1_2, CURL_SSLVERSION_TLSv1_2 << 16);
+    static const long versions[] = {CURL_SSLVERSION_TLSv1_2, CURL_SSLVERSION_TLSv1_3};
+    for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
+        ck_assert_int_eq(ask_by(&w, "friend", versions[i]), 200);
+        ck_assert_int_eq(ask_by(&w, "", versions[i]), 0);
+        ck_assert_int_eq(ask_by(&w, "foreign", versions[i]), 0);
+    }
+    ck_assert_int_eq(ask_by(&w, "friend", CURL_SSLVERSION_TLSv1_1), 0);
+    ck_assert_int_eq(ask_by(&w, "friend", CURL_SSLVERSION_TLSv1_0), 0);
+    world_close(&w);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(only_the_names_of_the_list_are_let_in)
+{
+    static const struct {
+        const char *name;
+        bool common_only;
+        unsigned status;
+    } cases[] = {
+        {"friend", false, 200},
+        {"friend", true, 200},
+        {"friend.test", false, 200},
+        {"friend.test", true, 403},
+        {"192.0.2.7", false, 200},
+        {"192.0.2.8", false, 403},
+        {"frien", false, 403},
+        {"friend2", false, 403},
+        {"", false, 403},
+    };
+    struct world w;
+    world_begin(&w);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf said = {0};
+        const char *names[] = {"somebody", cases[i].name};
+        struct tls_config config = world_config(&w);
+        config.client_ca_file = w.ca;
+        config.client_names = names;
+        config.n_client_names = 2;
+        config.common_name_only = cases[i].common_only;
+        world_serve(&w, &config);
+        unsigned status = ask_as(&w, "friend", "ca", &said);
+        ck_assert_msg(status == cases[i].status, "%s: %u %s", cases[i].name, status,
+                      said.p);
+        if (status == 403)
+            ck_assert_span_eq(buf_span(&said), "{\"error\":\"the name in the client's "
+                                               "certificate is not let in here\"}\n");
+        world_close(&w);
+    }
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(where_certificates_are_optional_others_are_strangers)
+{
+    struct world w;
+    world_begin(&w);
+    tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
+    const char *names[] = {"friend"};
+    struct tls_config config = world_config(&w);
+    config.client_ca_file = w.ca;
+    config.optional = true;
+    config.client_names = names;
+    config.n_client_names = 1;
+    world_serve_on(&w, &config, HTTPD_EVENTS);
+    const char *who[] = {NULL, "foreign", "server", "friend"};
+    for (size_t i = 0; i < ARRAY_LEN(who); i++) {
+        cleanup_buf struct buf said = {0};
+        ck_assert_uint_eq(ask_as(&w, who[i], "ca", &said), 200);
+        ck_assert_span_eq(buf_span(&said), i == 3 ? "friend" : "(stranger)");
+    }
+    world_close(&w);
+    world_end(&w);
+}
+END_TEST
+
+static void assert_reports(struct world *w, const char *text)
+{
+    cleanup_buf struct buf out = {0};
+    tls_report(w->tls, &out);
+    if (text)
+        ck_assert_msg(out.p && strstr(out.p, text), "no \"%s\" in: %s", text, out.p);
+    else
+        ck_assert_msg(out.n == 0, "%s", out.p);
+}
+
+START_TEST(new_files_are_for_the_connections_that_follow)
+{
+    struct world w;
+    world_begin(&w);
+    tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
+    tls_make_cert(w.dir, "other", "friend2", "DNS:friend.test");
+    struct tls_config config = world_config(&w);
+    config.client_ca_file = w.ca;
+    world_serve(&w, &config);
+    cleanup_buf struct buf said = {0}, cert = {0};
+    struct buf key = {0};
+    struct httpc *old = client(&w, "friend", "ca");
+    ck_assert_uint_eq(ask(old, &said), 200);
+    tls_refresh(w.tls); /* nothing new */
+    ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+
+    publish(&w, "server2.crt", "server2.key", "ca.crt");
+    tls_refresh(w.tls);
+    ck_assert_uint_eq(ask_as(&w, "friend", "other", &said), 200);
+    ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 0); /* another server now */
+    tls_pair(w.tls, &cert, &key);
+    cleanup_free char *want = temp_read(w.dir, "server2.crt");
+    ck_assert_str_eq(cert.p, want);
+    tls_wipe(&key);
+
+    publish(&w, "server2.crt", "server2.key", "other.crt");
+    tls_refresh(w.tls);
+    ck_assert_uint_eq(ask_as(&w, "friend2", "other", &said), 200);
+    ck_assert_uint_eq(ask_as(&w, "friend", "other", &said), 0);
+
+    struct httpd_stats stats;
+    httpd_stats(w.kit.d, &stats);
+    ck_assert_uint_ge(stats.connections, 1);
+    ck_assert_uint_eq(ask(old, &said), 200); /* on its connection of before */
+    httpc_free(old);
+    assert_reports(&w, NULL);
+    world_close(&w);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(bad_files_change_nothing_and_are_told_of)
+{
+    struct world w;
+    world_begin(&w);
+    temp_write(w.dir, "nonsense.crt", "-----BEGIN CERTIFICATE-----\nno\n");
+    temp_write(w.dir, "empty.crt", "");
+    tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
+    tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
+    static const struct {
+        const char *cert, *key, *ca, *says;
+    } cases[] = {
+        {"server2.crt", "server.key", "ca.crt", "tls.crt with key "},
+        {"nonsense.crt", "server.key", "ca.crt", "certificate "},
+        {"empty.crt", "server.key", "ca.crt", "certificate "},
+        {"late.crt", "late.key", "ca.crt", "it is over"},
+        {NULL, "server.key", "ca.crt", "tls.crt"},
+        {"server.crt", NULL, "ca.crt", "tls.key"},
+        {"server.crt", "server.key", "nonsense.crt", "authorities "},
+        {"server.crt", "server.key", "empty.crt", "authorities "},
+        {"server.crt", "server.key", NULL, "ca.crt"},
+    };
+    struct tls_config config = world_config(&w);
+    config.client_ca_file = w.ca;
+    world_serve(&w, &config);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf said = {0};
+        publish(&w, cases[i].cert, cases[i].key, cases[i].ca);
+        tls_refresh(w.tls);
+        assert_reports(&w, NULL); /* the other half may be on its way */
+        tls_refresh(w.tls);
+        assert_reports(&w, cases[i].says);
+        assert_reports(&w, "tls of test: ");
+        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        publish(&w, "server.crt", "server.key", "ca.crt");
+        tls_refresh(w.tls);
+        assert_reports(&w, NULL);
+    }
+    /* A good certificate is taken though the authorities are not. */
+    cleanup_buf struct buf cert = {0};
+    struct buf key = {0};
+    publish(&w, "server2.crt", "server2.key", "nonsense.crt");
+    tls_refresh(w.tls);
+    tls_refresh(w.tls);
+    assert_reports(&w, "authorities ");
+    tls_pair(w.tls, &cert, &key);
+    cleanup_free char *want = temp_read(w.dir, "server2.crt");
+    ck_assert_str_eq(cert.p, want);
+    tls_wipe(&key);
+    world_close(&w);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(what_cannot_be_used_at_the_start_is_an_error)
+{
+    struct world w;
+    struct err err = {0};
+    world_begin(&w);
+    tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
+    struct tls_config config = world_config(&w);
+    config.client_ca_file = "/no/such/ca.crt";
+    ck_assert_ptr_null(tls_new(&config, &err));
+    ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
+    config.client_ca_file = w.key;
+    ck_assert_ptr_null(tls_new(&config, &err));
+    ck_assert_int_eq(strncmp(err.msg, "authorities ", 12), 0);
+    config.client_ca_file = NULL;
+    config.cert_file = w.ca;
+    ck_assert_ptr_null(tls_new(&config, &err));
+    ck_assert_ptr_nonnull(strstr(err.msg, w.key));
+    /* One that is over may be all there is, until the next one comes. */
+    publish(&w, "late.crt", "late.key", NULL);
+    config.cert_file = w.cert;
+    w.tls = tls_new(&config, &err);
+    ck_assert_msg(w.tls, "%s", err.msg);
+    assert_reports(&w, "the certificate is over since ");
+    publish(&w, "server.crt", "server.key", NULL);
+    tls_refresh(w.tls);
+    assert_reports(&w, NULL);
+    tls_free(w.tls);
+    world_end(&w);
+}
+END_TEST
+
+struct load {
+    struct world *w;
+    atomic_bool stop;
+    atomic_int calls, failed;
+};
+
+/* Every call has a connection of its own, and one is kept beside them. */
+static void *call_on(void *arg)
+{
+    struct load *load = arg;
+    cleanup_buf struct buf said = {0};
+    struct httpc *kept = client(load->w, "friend", "ca");
+    while (!atomic_load(&load->stop)) {
+        if (ask_as(load->w, "friend", "ca", &said) != 200 || ask(kept, &said) != 200)
+            atomic_fetch_add(&load->failed, 1);
+        atomic_fetch_add(&load->calls, 1);
+    }
+    httpc_free(kept);
+    return NULL;
+}
+
+static bool is_busy(void *ctx)
+{
+    return atomic_load(&((struct load *)ctx)->calls) >= 3;
+}
+
+START_TEST(no_call_fails_while_files_are_replaced)
+{
+    enum { CALLERS = 3, ROUNDS = 20 };
+    struct world w;
+    world_begin(&w);
+    tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
+    FOR_BOTH_MODES(mode)
+    {
+        struct tls_config config = world_config(&w);
+        config.client_ca_file = w.ca;
+        world_serve_on(&w, &config, mode);
+        struct load load = {.w = &w};
+        pthread_t callers[CALLERS];
+        for (int i = 0; i < CALLERS; i++)
+            pthread_create(&callers[i], NULL, call_on, &load);
+        for (int i = 0; i < ROUNDS; i++) {
+            bool second = i % 2 == 0;
+            publish(&w, second ? "server2.crt" : "server.crt",
+                    second ? "server2.key" : "server.key", "ca.crt");
+            tls_refresh(w.tls);
+            atomic_store(&load.calls, 0);
+            ck_assert(raw_until(is_busy, &load));
+        }
+        atomic_store(&load.stop, true);
+        for (int i = 0; i < CALLERS; i++)
+            pthread_join(callers[i], NULL);
+        ck_assert_int_eq(atomic_load(&load.failed), 0);
+        ck_assert(raw_until(kit_is_empty, &w.kit));
+        world_close(&w);
+    }
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
+{
+    enum { IDLERS = 40 };
+    static const char half[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    struct world w;
+    world_begin(&w);
+    FOR_BOTH_MODES(mode)
+    {
+        struct tls_config config = world_config(&w);
+        config.client_ca_file = w.ca;
+        world_serve_on(&w, &config, mode);
+        struct raw idlers[IDLERS];
+        for (int i = 0; i < IDLERS; i++) {
+            raw_open(&idlers[i], w.kit.port);
+            if (i % 3 == 0)
+                raw_send(&idlers[i], half, sizeof half - 1);
+            else if (i % 3 == 1)
+                raw_sendf(&idlers[i], "GET /who HTTP/1.1\r\nHost: x\r\n\r\n");
+        }
+        cleanup_buf struct buf said = {0};
+        int64_t before = raw_now_ms();
+        for (int i = 0; i < 5; i++)
+            ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert_int_lt(raw_now_ms() - before, 3000); /* when idlers would be cut off */
+        for (int i = 0; i < IDLERS; i++) {
+            buf_clear(&said);
+            ck_assert_int_eq(raw_read_all(&idlers[i], &said), RAW_OK);
+            ck_assert(!said.n || said.p[0] != 'H');
+            raw_close(&idlers[i]);
+        }
+        ck_assert(raw_until(kit_is_empty, &w.kit));
+        world_close(&w);
+    }
+    world_end(&w);
+}
+END_TEST
+
+UNIT_MAIN("tls", only_a_client_of_the_authority_is_answered,
+          tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate,
+          only_the_names_of_the_list_are_let_in,
+          where_certificates_are_optional_others_are_strangers,
+          new_files_are_for_the_connections_that_follow,
+          bad_files_change_nothing_and_are_told_of,
+          what_cannot_be_used_at_the_start_is_an_error,
+          no_call_fails_while_files_are_replaced,
+          handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
