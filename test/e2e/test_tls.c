@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/cluster.h"
+#include "e2e/expect.h"
+#include "support/tls.h"
+
+/*
+ * kube-scheduler and the extender over HTTPS, each with a certificate, by the lines that
+ * policy/kube-scheduler-config.yaml has as comments.
+ */
+
+#define SERVER_NAME "gpushare-schd-extender.kube-system.svc"
+
+static char *pki(const char *name)
+{
+    cleanup_free char *part = xasprintf("pki/%s", name);
+    return temp_path(cluster.dir, part);
+}
+
+/* Takes the comment off, and puts the files of this cluster in the place of those that
+ * are named there. Returns whether the line was one of them. */
+static bool uncomment(struct buf *out, const char *line)
+{
+    static const char *const files[][2] = {{"  #  caFile:", "ca.crt"},
+                                           {"  #  certFile:", "client.crt"},
+                                           {"  #  keyFile:", "client.key"}};
+    if (strncmp(line, "  #enableHTTPS:", 15) && strncmp(line, "  #tlsConfig:", 13) &&
+        strncmp(line, "  #  ", 5))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        if (strncmp(line, files[i][0], strlen(files[i][0])) == 0) {
+            cleanup_free char *path = pki(files[i][1]);
+            buf_printf(out, "  %s %s\n", files[i][0] + 3, path);
+            return true;
+        }
+    }
+    buf_printf(out, "  %s\n", line + 3);
+    return true;
+}
+
+static void configure(void)
+{
+    cleanup_free char *shipped = temp_read(cluster.dir, "scheduler.yaml");
+    cleanup_buf struct buf out = {0};
+    char *rest = shipped, *line, *http;
+    int uncommented = 0;
+    while ((line = strsep(&rest, "\n"))) {
+        if (uncomment(&out, line))
+            uncommented++;
+        else if (!strncmp(line, "- urlPrefix:", 12) && (http = strstr(line, "http://")))
+            buf_printf(&out, "- urlPrefix: https://%s\n", http + 7);
+        else if (strncmp(line, "  enableHTTPS:", 14))
+            buf_printf(&out, "%s\n", line);
+    }
+    ck_assert_int_eq(uncommented, 6);
+    temp_write(cluster.dir, "scheduler-tls.yaml", out.p);
+}
+
+static void start_extender(void)
+{
+    cleanup_free char *cert = pki("server.crt"), *key = pki("server.key"),
+                      *ca = pki("ca.crt");
+    cluster_start_with("gpushare-extender",
+                       ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", ca,
+                            "--client-name", "client"));
+}
+
+/* The same ports, as the client of that name; NULL: a client without a certificate. */
+static void connect_as(const char *name)
+{
+    unsigned verbs = cluster.extender.verbs.port, look = cluster.extender.observers.port;
+    cleanup_free char *ca = pki("ca.crt");
+    peer_fini(&cluster.extender.verbs);
+    peer_fini(&cluster.extender.observers);
+    peer_init_tls(&cluster.extender.observers, look, ca);
+    if (!name) {
+        peer_init_tls(&cluster.extender.verbs, verbs, ca);
+        return;
+    }
+    cleanup_free char *crt_name = xasprintf("%s.crt", name),
+                      *key_name = xasprintf("%s.key", name);
+    cleanup_free char *crt = pki(crt_name), *key = pki(key_name);
+    peer_init_cert(&cluster.extender.verbs, verbs, ca, crt, key);
+}
+
+static unsigned ask(const char *name)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    connect_as(name);
+    kit_filter_body(&body, "somebody", 1, ARGV("n1"));
+    return peer_call(&cluster.extender.verbs, "POST", "/filter", body.p, &reply);
+}
+
+START_TEST(kube_scheduler_shows_its_certificate_and_nobody_else_is_let_in)
+{
+    cleanup_free char *dir = temp_path(cluster.dir, "pki");
+    tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVER_NAME);
+    tls_make_cert(dir, "ca", "client", "DNS:client.test");
+    tls_make_cert(dir, "ca", "stranger", "DNS:stranger.test");
+    cluster_create_node("n1", NULL, NULL, CARDS(16384));
+    configure();
+    start_extender();
+    connect_as("client");
+    extender_wait_answers(&cluster.extender);
+    ck_assert_uint_eq(ask("client"), 200);
+    ck_assert_uint_eq(ask("stranger"), 403);
+    ck_assert_uint_eq(ask(NULL), 0);
+
+    /* As it is shipped kube-scheduler speaks HTTP, and is not understood. */
+    int64_t begun = expect_now_ns();
+    cluster_create_pod("p", 4, "", "");
+    cluster_wait_refused("p", "");
+    ck_assert(!cluster_bound("p"));
+    cluster_start_with("kube-scheduler", ARGV("--config", "scheduler-tls.yaml"));
+    expect_placed("p", begun);
+    cluster_wait_running("p");
+    connect_as("client");
+    cluster_agrees();
+}
+
+static const char *const up[] = {"--nodes", "0", NULL};
+CLUSTER_MAIN("tls", 120, up,
+             kube_scheduler_shows_its_certificate_and_nobody_else_is_let_in)
