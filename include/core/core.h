@@ -40,6 +40,12 @@
  * holder asks for a list of all pods after it got the lease and waits for its end before
  * the first bind. A Lease that was absent and has been made binds nobody before its
  * time is over.
+ *
+ * Which nodes are alive
+ *
+ * A node whose heartbeat Lease was seen gets no new pods when it has not been renewed for
+ * the grace, until it is. The age is measured here, from when a change of renewTime was
+ * seen; only while the Leases can be watched or listed.
  */
 
 enum {
@@ -77,8 +83,9 @@ struct core_settings {
     const char *identity;        /* of this process, like no other's */
     const char *lease_namespace; /* of the Lease that says who may bind */
     const char *lease_name;
-    bool bind_any; /* bind pods that ask for none of our resources too */
-    uint64_t seed; /* for tables and for the jitter of retries */
+    int64_t node_grace_ms; /* a heartbeat may be so old; 0: however old */
+    bool bind_any;         /* bind pods that ask for none of our resources too */
+    uint64_t seed;         /* for tables and for the jitter of retries */
 };
 
 struct core;

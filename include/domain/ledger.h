@@ -70,6 +70,7 @@ enum node_state {
     NODE_NO_COUNT,  /* capacity in memory, but no number of cards to split it over */
     NODE_ALLOCATABLE_LOW, /* allocatable below capacity, and nobody says which card it is
                            */
+    NODE_SILENT,          /* scv-agent's heartbeat has stopped; the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be read */
 };
 
@@ -105,6 +106,7 @@ struct ledger_node {
     enum node_source source;
     int32_t
         listed_nowhere; /* a card that the ConfigMap names and that is not there; -1 */
+    int32_t silent_s;   /* for so long at least nothing was heard of it; 0: not silent */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
@@ -165,6 +167,9 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
 void ledger_scv_gone(struct ledger *l, struct span name);
 void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list);
 void ledger_lease_gone(struct ledger *l, struct span name);
+/* Nothing has been heard of scv-agent for so many seconds; 0: it is heard of again. Holds
+ * as long as anything speaks of the node; a node that is not known is passed over. */
+void ledger_node_silent(struct ledger *l, struct span name, int64_t seconds);
 void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
                            uint64_t list);
 void ledger_unhealthy_gone(struct ledger *l, struct span node);
@@ -189,6 +194,8 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
 
 /* Reading. */
+/* Is there an object of that kind for the node? */
+bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind);
 const struct ledger_node *ledger_node_find(const struct ledger *l, struct span name);
 /* Many at once, faster than one by one: nodes[i] gets what names[i] has, or NULL. Their
  * first cache lines are there then, or on the way. */

@@ -14,6 +14,7 @@ struct extender_config {
     int64_t port, observe_port, connections;
     int64_t max_body;
     int64_t unit_mib, external_tolerance_mib;
+    int64_t node_grace_ms;
     bool require_scv, bind_any, api_compression;
     char *lease_namespace;
     char *tls_cert, *tls_key, *client_ca, *front_ca;

@@ -29,6 +29,7 @@ struct core *core_new(const struct core_settings *settings)
     core->lease_name = xstrdup(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
+    alive_init(core);
     map_init(&core->ops_by_uid, settings->seed, offsetof(struct op, uid));
     return core;
 }
@@ -60,6 +61,7 @@ void core_free(struct core *core)
     buf_fini(&lock->acquire_time);
     buf_fini(&lock->written);
     buf_fini(&lock->trouble);
+    alive_fini(core);
     map_fini(&core->ops_by_uid);
     ledger_free(core->ledger);
     arena_fini(&core->scratch);
@@ -73,6 +75,7 @@ void core_free(struct core *core)
 static void tick(struct step *s)
 {
     lock_tick(s);
+    alive_tick(s);
     sync_tick(s);
     bind_tick(s);
     room_tick(s);
@@ -135,7 +138,8 @@ static int64_t earliest(int64_t a, int64_t b)
 int64_t core_due(const struct core *core)
 {
     int64_t due = earliest(lock_due(core), sync_due(core));
-    return earliest(earliest(due, bind_due(core)), room_due(core));
+    due = earliest(due, earliest(bind_due(core), room_due(core)));
+    return earliest(due, alive_due(core));
 }
 
 const struct ledger *core_ledger(const struct core *core)

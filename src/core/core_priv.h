@@ -93,6 +93,29 @@ struct lock {
     struct buf trouble; /* why the last call failed; empty once one went well */
 };
 
+/* The heartbeat of a node (core_alive.c). */
+struct beat {
+    struct span node; /* owned, NUL-terminated */
+    uint64_t renewed; /* hash of its renewTime */
+    int64_t heard_ms; /* when that was new to us */
+    bool silent;
+    struct beat *next, *prev;
+};
+struct beats {
+    struct beat *first, *last;
+};
+
+struct alive {
+    struct map by_node;
+    struct beats fresh;  /* longest not heard of first */
+    struct beats silent; /* those who get no new pods */
+    int64_t known_ms;    /* what the API server had then has come here */
+    int64_t came_ms;     /* when news of any Lease came last */
+    int64_t since_ms;    /* the watch works since then; before, nothing is missing */
+    int64_t settle_ms;   /* nobody is judged before */
+    bool broken;         /* the last list or watch failed, and nothing came since */
+};
+
 struct core {
     struct core_settings settings;
     char *identity, *lease_namespace, *lease_name;
@@ -108,6 +131,7 @@ struct core {
     struct mark *marks;
     size_t n_marks, marks_cap;
     struct lock lock;
+    struct alive alive;
     struct arena scratch; /* for one step */
 };
 
@@ -182,6 +206,18 @@ bool lock_answered(struct step *s);
 int64_t lock_due(const struct core *core);
 /* The monotonic time until which a Binding may be started; in the past: now none may. */
 struct clock_deadline lock_bind_until(const struct core *core);
+
+/* core_alive.c: heartbeats of nodes */
+void alive_init(struct core *core);
+void alive_fini(struct core *core);
+void alive_seen(struct step *s, const struct lease *lease);
+void alive_gone(struct step *s, struct span node); /* its Scv or its Lease */
+void alive_swept(struct step *s);                  /* perhaps those of many nodes */
+void alive_watch_spoke(struct step *s);            /* an event or bookmark of Leases */
+void alive_listed(struct step *s, int64_t asked_ms);
+void alive_broken(struct step *s);
+void alive_tick(struct step *s);
+int64_t alive_due(const struct core *core);
 
 /* core_room.c: telling kube-scheduler that a node has more room */
 struct room {

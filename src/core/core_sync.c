@@ -137,8 +137,9 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
-static void apply(struct ledger *l, const struct core_input *in)
+static void apply(struct step *s, const struct core_input *in)
 {
+    struct ledger *l = s->core->ledger;
     struct span name = object_node(in);
     switch (in->kind) {
     case CORE_NODES:
@@ -158,6 +159,8 @@ static void apply(struct ledger *l, const struct core_input *in)
             ledger_lease_gone(l, name);
         else
             ledger_lease_seen(l, name, in->run);
+        if (!in->gone)
+            alive_seen(s, in->lease);
         break;
     default:
         if (in->gone)
@@ -175,13 +178,17 @@ void sync_object(struct step *s)
     if (!c)
         return;
     c->alive_ms = s->now.mono_ms;
+    if (in->kind == CORE_LEASES && c->state == CURSOR_WATCHING)
+        alive_watch_spoke(s);
     if (in->kind == CORE_PODS && in->faulty && !in->gone) {
         pod_is_there(s, in->pod->meta.uid);
     } else if (in->kind == CORE_PODS) {
         pod_news(s, in->pod, in->gone, NEWS_STREAM);
     } else if (object_node(in).n) {
         struct room before = room_before(s, object_node(in));
-        apply(s->core->ledger, in);
+        apply(s, in);
+        if (in->gone)
+            alive_gone(s, object_node(in));
         room_after(s, &before);
     }
     if (c->state == CURSOR_WATCHING)
@@ -200,10 +207,14 @@ static void sweep(struct step *s, enum core_kind kind, const struct cursor *c)
         pods_sweep(s, c->run, c->asked_ms);
     else
         ledger_sweep(s->core->ledger, ledger_kinds[kind], c->run);
+    if (kind == CORE_SCVS || kind == CORE_LEASES)
+        alive_swept(s);
 }
 
 static void listed(struct step *s, struct cursor *c)
 {
+    if (s->in->kind == CORE_LEASES)
+        alive_listed(s, c->asked_ms);
     c->synced = true;
     c->alive_ms = s->now.mono_ms;
     c->listed_ms = c->asked_ms;
@@ -249,6 +260,8 @@ void sync_list_failed(struct step *s)
                      core_kind_name(in->kind), ABSENT_RETRY_MS / 1000);
         return;
     }
+    if (in->kind == CORE_LEASES)
+        alive_broken(s);
     keep_trouble(&c->trouble, in->err);
     c->due_ms = s->now.mono_ms + back_off(s->core, c, in->retry_after_ms);
     out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
@@ -264,6 +277,9 @@ void sync_watch_alive(struct step *s)
     c->backoff_ms = 0;
     keep_trouble(&c->trouble, NULL);
     see_version(c, s->in->version);
+    /* That it was opened says nothing of what it has to deliver. */
+    if (s->in->kind == CORE_LEASES && s->in->version.n)
+        alive_watch_spoke(s);
 }
 
 void sync_watch_ended(struct step *s)
@@ -277,6 +293,8 @@ void sync_watch_ended(struct step *s)
     c->due_ms = s->now.mono_ms;
     if (code == ERR_NONE)
         return; /* watches end every minute or so */
+    if (in->kind == CORE_LEASES)
+        alive_broken(s);
     keep_trouble(&c->trouble, in->err);
     c->due_ms += back_off(s->core, c, in->retry_after_ms);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {

@@ -230,6 +230,22 @@ void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list)
         ledger_view(l, node);
 }
 
+void ledger_node_silent(struct ledger *l, struct span name, int64_t seconds)
+{
+    struct ledger_node *node = map_get(&l->nodes_by_name, name);
+    int32_t silent_s = seconds < INT32_MAX ? (int32_t)seconds : INT32_MAX;
+    if (!node || node->silent_s == silent_s)
+        return;
+    node->silent_s = silent_s;
+    ledger_view(l, node);
+}
+
+bool ledger_node_has(const struct ledger *l, struct span name, enum ledger_kind kind)
+{
+    const struct ledger_node *node = ledger_node_find(l, name);
+    return node && node->facts->has[kind];
+}
+
 void ledger_unhealthy_seen(struct ledger *l, const struct unhealthy_cards *u,
                            uint64_t list)
 {

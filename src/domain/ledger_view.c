@@ -18,14 +18,17 @@ static bool names_a_card(const struct ledger_node_facts *f)
     return false;
 }
 
-static enum node_state state_of(const struct ledger *l, const struct ledger_node_facts *f)
+static enum node_state state_of(const struct ledger *l, const struct ledger_node *node)
 {
+    const struct ledger_node_facts *f = node->facts;
     if (f->has[LEDGER_UNHEALTHY] && f->list_damaged)
         return NODE_LIST_DAMAGED;
     if (f->has[LEDGER_SCV]) {
         if (f->scv_damaged)
             return NODE_SCV_DAMAGED;
-        return f->n_scv_cards ? NODE_USABLE : NODE_SCV_EMPTY;
+        if (!f->n_scv_cards)
+            return NODE_SCV_EMPTY;
+        return node->silent_s ? NODE_SILENT : NODE_USABLE;
     }
     if (f->has[LEDGER_LEASE] || l->settings.require_scv)
         return NODE_SCV_MISSING;
@@ -257,7 +260,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     int64_t own[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
-    node->state = state_of(l, f);
+    node->state = state_of(l, node);
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
     if (f->has[LEDGER_SCV]) {
         node->source = SOURCE_SCV;

@@ -122,6 +122,14 @@ static const struct opt table[] = {
      .offset = AT(require_scv),
      .help = "Give nothing out on a node without an Scv object, instead of trusting the\n"
              "Node's capacity."},
+    {.name = "node-grace",
+     .arg = "TIME",
+     .init = "40s",
+     .type = OPT_DURATION,
+     .offset = AT(node_grace_ms),
+     .help = "A node whose scv-agent has not renewed its Lease for so long gets no new\n"
+             "pods until it does. 0: however long. An Scv without a Lease, as another\n"
+             "daemon writes it, is not affected."},
     {.name = "bind-any",
      .type = OPT_BOOL,
      .offset = AT(bind_any),

@@ -152,6 +152,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .identity = identity,
         .lease_namespace = config->lease_namespace,
         .lease_name = "gpushare-extender",
+        .node_grace_ms = config->node_grace_ms,
         .bind_any = config->bind_any,
         .seed = rng_entropy(),
     };

@@ -180,6 +180,11 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
     case NODE_SCV_EMPTY:
         buf_adds(out, "its Scv object lists no card");
         return true;
+    case NODE_SILENT:
+        buf_adds(out, "scv-agent on this node has not been heard of for ");
+        buf_add_i64(out, node->silent_s);
+        buf_adds(out, " s");
+        return true;
     case NODE_NO_GPU:
         buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
         return true;

@@ -25,6 +25,9 @@ static void renew(struct api *api, const struct object *o, int64_t now_ms)
 {
     cleanup_json json_t *lease = sim_object_parse(o);
     cleanup_buf struct buf now = {0};
+    const json_t *notes = sim_jsonx_at(lease, "metadata.annotations");
+    if (json_object_get(notes, "kube-sim/frozen"))
+        return; /* this agent has died, or hangs */
     clock_format_us(&now, now_ms * 1000);
     sim_jsonx_set_str(sim_jsonx_make(lease, "spec"), "renewTime", now.p);
     sim_change_put(api, o->kind, lease);

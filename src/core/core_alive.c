@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+/*
+ * Which nodes are alive: scv-agent renews a Lease for its node. When its renewTime has
+ * not changed for the grace, as far as this process can tell, the node gets no new pods
+ * until it changes. The time in the Lease is only compared with the one before: no clock
+ * of another machine counts. A Lease that is deleted is one that is not renewed. A node
+ * that never had one, whose Scv another daemon writes, is left alone.
+ *
+ * Not having heard of a renewal proves something only if it would have been heard of. So
+ * a node is judged when the watch has delivered something, of whatever node, after the
+ * renewal was due: news come in order. Where all is silent, because this was the only
+ * node or because the connection is dead, the Leases are listed, and the list judges. A
+ * watch or list that failed makes nobody silent, and when it works again everybody has
+ * the whole grace anew.
+ *
+ * Those heard of are listed by when that was, so that a tick looks at the first alone.
+ */
+
+enum {
+    CONFIRM_MS = 2000, /* after a renewal was due: for other news to come first */
+    QUIET_MS = 5000,   /* a silence of the watch: what comes after it may have piled up */
+    SETTLE_MS = 2000,  /* ... and is read before anybody is judged */
+};
+
+static void list_add(struct beats *list, struct beat *b)
+{
+    b->next = NULL;
+    b->prev = list->last;
+    if (list->last)
+        list->last->next = b;
+    else
+        list->first = b;
+    list->last = b;
+}
+
+static void list_remove(struct beats *list, struct beat *b)
+{
+    if (b->prev)
+        b->prev->next = b->next;
+    else
+        list->first = b->next;
+    if (b->next)
+        b->next->prev = b->prev;
+    else
+        list->last = b->prev;
+}
+
+static struct beats *list_of(struct core *core, const struct beat *b)
+{
+    return b->silent ? &core->alive.silent : &core->alive.fresh;
+}
+
+static void beat_free(struct beat *b)
+{
+    free((char *)b->node.p);
+    free(b);
+}
+
+static void beat_drop(struct core *core, struct beat *b)
+{
+    ledger_node_silent(core->ledger, b->node, 0);
+    list_remove(list_of(core, b), b);
+    map_remove(&core->alive.by_node, b->node);
+    beat_free(b);
+}
+
+void alive_init(struct core *core)
+{
+    map_init(&core->alive.by_node, core->settings.seed, offsetof(struct beat, node));
+}
+
+void alive_fini(struct core *core)
+{
+    struct beats *lists[] = {&core->alive.fresh, &core->alive.silent};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+        while (lists[i]->first)
+            beat_drop(core, lists[i]->first);
+    map_fini(&core->alive.by_node);
+}
+
+static void set_silent(struct step *s, struct beat *b, bool silent)
+{
+    struct core *core = s->core;
+    list_remove(list_of(core, b), b);
+    b->silent = silent;
+    list_add(list_of(core, b), b);
+    int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
+    ledger_node_silent(core->ledger, b->node, silent ? grace_s : 0);
+}
+
+/* A Lease as a list or watch shows it. */
+void alive_seen(struct step *s, const struct lease *lease)
+{
+    struct core *core = s->core;
+    struct beat *b = map_get(&core->alive.by_node, lease->meta.name);
+    uint64_t renewed =
+        hash_bytes(core->settings.seed, lease->renew_time.p, lease->renew_time.n);
+    if (b && b->renewed == renewed)
+        return;
+    if (!b) {
+        b = xcalloc(1, sizeof *b);
+        b->node.n = lease->meta.name.n;
+        b->node.p = xmemdup0(lease->meta.name.p, b->node.n);
+        list_add(&core->alive.fresh, b);
+        map_set(&core->alive.by_node, b);
+    }
+    if (b->silent)
+        out_note(s, ERR_NONE, "scv-agent on node %.*s is heard of again",
+                 SPAN_ARG(b->node));
+    b->renewed = renewed;
+    b->heard_ms = s->now.mono_ms;
+    set_silent(s, b, false);
+}
+
+/* Neither Scv nor Lease: what comes later begins anew, and nobody is to be judged. */
+static bool is_over(const struct core *core, const struct beat *b)
+{
+    return !ledger_node_has(core->ledger, b->node, LEDGER_SCV) &&
+           !ledger_node_has(core->ledger, b->node, LEDGER_LEASE);
+}
+
+void alive_gone(struct step *s, struct span node)
+{
+    struct beat *b = map_get(&s->core->alive.by_node, node);
+    if (b && is_over(s->core, b))
+        beat_drop(s->core, b);
+}
+
+void alive_swept(struct step *s)
+{
+    struct core *core = s->core;
+    struct beats *lists[] = {&core->alive.fresh, &core->alive.silent};
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        for (struct beat *b = lists[i]->first, *next; b; b = next) {
+            next = b->next;
+            if (is_over(core, b))
+                beat_drop(core, b);
+        }
+    }
+}
+
+/* What the API server had at `of_ms` is known now. */
+static void known(struct step *s, int64_t of_ms)
+{
+    struct alive *alive = &s->core->alive;
+    if (alive->broken)
+        alive->since_ms = s->now.mono_ms;
+    alive->broken = false;
+    alive->came_ms = s->now.mono_ms;
+    if (of_ms > alive->known_ms)
+        alive->known_ms = of_ms;
+}
+
+void alive_watch_spoke(struct step *s)
+{
+    struct alive *alive = &s->core->alive;
+    if (s->now.mono_ms > alive->came_ms + QUIET_MS)
+        alive->settle_ms = s->now.mono_ms + SETTLE_MS;
+    known(s, s->now.mono_ms);
+}
+
+void alive_listed(struct step *s, int64_t asked_ms)
+{
+    known(s, asked_ms);
+}
+
+void alive_broken(struct step *s)
+{
+    s->core->alive.broken = true;
+}
+
+static bool can_judge(const struct core *core)
+{
+    const struct cursor *c = &core->cursors[CORE_LEASES];
+    bool watched = c->state == CURSOR_WATCHING || c->state == CURSOR_WATCH_DUE;
+    return core->settings.node_grace_ms > 0 && c->synced && watched &&
+           !core->alive.broken;
+}
+
+/* When the next renewal of the node is missing. */
+static int64_t missing_at(const struct core *core, const struct beat *b)
+{
+    int64_t from = b->heard_ms;
+    if (core->alive.since_ms > from)
+        from = core->alive.since_ms;
+    return from + core->settings.node_grace_ms;
+}
+
+static void note_silent(struct step *s, size_t n, const struct beat *last)
+{
+    long long grace_s = (s->core->settings.node_grace_ms + 999) / 1000;
+    if (n == 1)
+        out_note(s, ERR_TIMEOUT,
+                 "scv-agent on node %.*s has not been heard of for %lld s: the node gets "
+                 "no new pods",
+                 SPAN_ARG(last->node), grace_s);
+    else if (n > 1)
+        out_note(s, ERR_TIMEOUT,
+                 "scv-agent on %zu nodes, %.*s among them, has not been heard of for "
+                 "%lld s: they get no new pods",
+                 n, SPAN_ARG(last->node), grace_s);
+}
+
+void alive_tick(struct step *s)
+{
+    struct core *core = s->core;
+    struct alive *alive = &core->alive;
+    struct beat *b;
+    size_t n = 0;
+    if (!can_judge(core) || alive->settle_ms > s->now.mono_ms)
+        return;
+    while ((b = alive->fresh.first) && missing_at(core, b) <= s->now.mono_ms) {
+        if (alive->known_ms < missing_at(core, b))
+            break;
+        set_silent(s, b, true);
+        n++;
+    }
+    note_silent(s, n, alive->silent.last);
+    if (b && s->now.mono_ms >= missing_at(core, b) + CONFIRM_MS)
+        sync_relist(s, CORE_LEASES);
+}
+
+int64_t alive_due(const struct core *core)
+{
+    const struct alive *alive = &core->alive;
+    const struct beat *b = alive->fresh.first;
+    if (!b || !can_judge(core))
+        return INT64_MAX;
+    int64_t due = missing_at(core, b);
+    if (alive->known_ms < due)
+        due += CONFIRM_MS;
+    return due > alive->settle_ms ? due : alive->settle_ms;
+}
