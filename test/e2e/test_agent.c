@@ -225,6 +225,38 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     agent_stop(&agent);
 }
 
+/* -- an agent that dies -- */
+
+START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
+{
+    struct agent agent;
+    cluster_start_with("gpushare-extender", ARGV("--node-grace", "5s"));
+    extender_wait_answers(&cluster.extender);
+    set_cards("0");
+    add_node("n1");
+    agent_start(&agent, "n1");
+    cluster_await_node("n1");
+    kit_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
+    cluster_create_pod("before", 4, "", "");
+    cluster_wait_running("before");
+    cluster_agrees(); /* its Lease has been seen by now */
+
+    program_kill(&agent.program);
+    peer_fini(&agent.health);
+    peer_fini(&agent.api);
+    free(agent.authorization);
+    kit_wait(extender_filter(&cluster.extender, 4, "n1", NULL) == NOT_NOW);
+    cluster_create_pod("after", 4, "", "");
+    cluster_wait_refused("after", "scv-agent on this node has not been heard of for");
+    cluster_agrees(); /* what was promised stays so */
+
+    int64_t begun = kit_now_ms();
+    agent_start(&agent, "n1");
+    cluster_wait_running("after");
+    cluster_measured("from an agent's start to a pod that runs", kit_now_ms() - begun);
+    agent_stop(&agent);
+}
+
 /* -- rights -- */
 
 static void refused(const struct peer *as, const char *method, const char *path,
@@ -298,5 +330,6 @@ START_TEST(an_agent_with_a_wrong_name_is_refused)
 
 CLUSTER_MAIN("agent", 120, ARGV("--nodes", "0"),
              a_pod_runs_on_the_cards_that_it_publishes, a_deleted_scv_is_back_at_once,
-             a_removed_node_leaves_nothing_behind, it_may_write_for_its_own_node_only,
-             an_agent_with_a_wrong_name_is_refused)
+             a_removed_node_leaves_nothing_behind,
+             a_node_whose_agent_has_died_gets_no_new_pods,
+             it_may_write_for_its_own_node_only, an_agent_with_a_wrong_name_is_refused)

@@ -6,8 +6,8 @@
 #include "e2e/expect.h"
 
 /*
- * Which node and which card, where there is more to it than memory: who has to leave, what
- * kind of card it is, whether its node is alive.
+ * Which node and which card, where there is more to it than memory: who has to leave,
+ * what kind of card it is, whether its node is alive.
  */
 
 #define PODS      CLUSTER_PODS
@@ -46,9 +46,9 @@ static bool is_there(const char *name)
     return peer_status(&cluster.api, path) == 200;
 }
 
-/* kube-scheduler counts 4 GiB that are free, so for 8 it evicts the two pods of the lowest
- * priority: each is on another card, and neither card is free then. Who has to leave
- * besides is what only the extender knows. */
+/* kube-scheduler counts 4 GiB that are free, so for 8 it evicts the two pods of the
+ * lowest priority: each is on another card, and neither card is free then. Who has to
+ * leave besides is what only the extender knows. */
 START_TEST(who_else_has_to_leave_the_card)
 {
     create_classes();
@@ -68,8 +68,8 @@ START_TEST(who_else_has_to_leave_the_card)
     cluster_agrees();
 }
 
-/* There are 8 GiB free on the node, but 4 on each card. kube-scheduler's own rules let the
- * pod pass, so it never asks whom to evict. */
+/* There are 8 GiB free on the node, but 4 on each card. kube-scheduler's own rules let
+ * the pod pass, so it never asks whom to evict. */
 START_TEST(nobody_leaves_when_only_the_layout_is_in_the_way)
 {
     create_classes();

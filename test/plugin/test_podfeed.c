@@ -65,7 +65,7 @@ static int64_t turn(const char *path_has, unsigned status, const char *json, siz
     "','resourceVersion':'7'}," rest "}"
 #define SPEC                                                                             \
     "'spec':{'containers':[{'name':'a','resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]" \
-                                                                             "}"
+    "}"
 #define LIST(version, next, items)                                                       \
     "{'kind':'PodList','metadata':{'resourceVersion':'" version "','continue':'" next    \
     "'},'items':[" items "]}"

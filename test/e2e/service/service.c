@@ -15,11 +15,12 @@
 #include "wire/httpc.h"
 
 /*
- * What a Kubernetes Service and kube-proxy are to clients: one address in front of several
- * pods. A new connection goes to any of those that are ready, by chance, and stays there;
- * what dies with its pod is the client's to notice. Readiness is what the kubelet makes of
- * GET /readyz, every two seconds, two failures in a row, as manifests/deployment.yaml has
- * it; so for a while connections go to who is gone, and are refused.
+ * What a Kubernetes Service and kube-proxy are to clients: one address in front of
+ * several pods. A new connection goes to any of those that are ready, by chance, and
+ * stays there; what dies with its pod is the client's to notice. Readiness is what the
+ * kubelet makes of GET /readyz, every two seconds, two failures in a row, as
+ * manifests/deployment.yaml has it; so for a while connections go to who is gone, and are
+ * refused.
  *
  *   e2e-service PORT BACKEND[:PROBED]...     on 127.0.0.1, all of them
  */
