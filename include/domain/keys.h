@@ -9,6 +9,17 @@
 #define KEY_GPU_MEM   "aliyun.com/gpu-mem"
 #define KEY_GPU_COUNT "aliyun.com/gpu-count"
 
+/* What NVIDIA's own device plugin gives out: whole cards. */
+#define KEY_NVIDIA_GPU "nvidia.com/gpu"
+
+/* Annotation of a pod: only cards of these models (a comma list). */
+#define KEY_GPU_MODEL "nvidia-gpu-scheduler/gpu.model"
+
+/* Labels of a pod: what it asked Yoda-Scheduler for. */
+#define KEY_SCV_NUMBER "scv/number"
+#define KEY_SCV_MEMORY "scv/memory"
+#define KEY_SCV_CLOCK  "scv/clock"
+
 /* Annotations of a pod, written in the Binding. The first five are the Go extender's. */
 #define KEY_MEM_IDX         "ALIYUN_COM_GPU_MEM_IDX"
 #define KEY_MEM_DEV         "ALIYUN_COM_GPU_MEM_DEV"

@@ -35,14 +35,21 @@ struct ledger_settings {
     int64_t unit_mib;               /* of aliyun.com/gpu-mem */
     int64_t external_tolerance_mib; /* per card */
     bool require_scv;
+    bool clock_exact, number_shares; /* of struct request_rules */
 };
+
+static inline struct request_rules ledger_rules(const struct ledger_settings *s)
+{
+    return (struct request_rules){s->unit_mib, s->clock_exact, s->number_shares};
+}
 
 /* Why a card gets no new pods, whatever is free on it. */
 enum card_out {
     CARD_IN = 0,
     CARD_UNHEALTHY, /* its Scv does not say Healthy */
     CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
-    CARD_HELD,      /* its Scv's podList: a container has it through nvidia.com/... */
+    CARD_HELD, /* its Scv's podList: a container has it through nvidia.com/...; or pods
+                  that the podList does not show yet must be about to get it */
 };
 
 struct card {
@@ -107,6 +114,8 @@ struct ledger_node {
     int32_t
         listed_nowhere; /* a card that the ConfigMap names and that is not there; -1 */
     int32_t silent_s;   /* for so long at least nothing was heard of it; 0: not silent */
+    uint32_t claimed;   /* cards that pods here ask for through nvidia.com/gpu and that
+                           the podList does not show as theirs yet */
 };
 enum { LEDGER_LINE = 64 };
 _Static_assert(offsetof(struct ledger_node, name_bytes) < LEDGER_LINE - 16 &&
@@ -210,7 +219,6 @@ struct ledger_pod *ledger_first_waiting(const struct ledger *l);
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* What the pod counts for on a card of the node that it is on, in MiB; -1: nothing. */
-int64_t ledger_pod_mib(const struct ledger *l, const struct ledger_pod *pod,
-                       const struct card *card);
+int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
 /* Does the card have no promise and nothing withheld, and is it healthy? */
 bool card_is_free(const struct card *card);

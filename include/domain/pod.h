@@ -16,14 +16,15 @@ enum container_role {
     CONTAINER_INIT,    /* spec.initContainers that end before the others start */
 };
 
-/* A container that asks for one of our resources. */
+/* A container that asks for one of our resources, or for nvidia.com/gpu. */
 struct pod_container {
     enum container_role role;
-    uint32_t index;    /* in the allocation annotation: spec.containers count from 0,
-                          sidecars follow after them; of no meaning for INIT */
-    uint32_t order;    /* position in its own list */
-    struct span mem;   /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
-    struct span cards; /* limit of aliyun.com/gpu-count */
+    uint32_t index;      /* in the allocation annotation: spec.containers count from 0,
+                            sidecars follow after them; of no meaning for INIT */
+    uint32_t order;      /* position in its own list */
+    struct span mem;     /* limit of aliyun.com/gpu-mem, raw; {NULL, 0} if absent */
+    struct span cards;   /* limit of aliyun.com/gpu-count */
+    struct span devices; /* limit of nvidia.com/gpu */
     struct span name;
     bool own_devices; /* its env sets NVIDIA_VISIBLE_DEVICES */
 };
@@ -39,6 +40,8 @@ struct pod {
     size_t n_containers;
 
     struct span count_label, count_annotation, placement; /* what it asks besides */
+    struct span models;                                   /* annotation gpu.model */
+    struct span scv_number, scv_memory, scv_clock;        /* Yoda's labels */
     struct span idx, allocation, card_uuid;               /* what it was promised */
     struct span assigned; /* annotation that says whether it got it, "true" or "false" */
     bool mirror;          /* it stands for a static pod of its node */

@@ -28,6 +28,7 @@ struct extender_args {
 
 /* Reads a body. Spans borrow from it and from the arena. `args` may be used again for the
  * next body; release it with extender_args_fini. -1: malformed (err says where). */
-int extender_args_read(struct extender_args *args, struct span body, int64_t unit_mib,
-                       struct arena *a, struct err *err);
+int extender_args_read(struct extender_args *args, struct span body,
+                       const struct request_rules *rules, struct arena *a,
+                       struct err *err);
 void extender_args_fini(struct extender_args *args);

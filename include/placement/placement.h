@@ -11,6 +11,9 @@
  *   binpack  least free memory first (what is left stays in large pieces)
  *   spread   most free memory first
  * The lowest index wins a tie.
+ *
+ * For nvidia.com/gpu nothing is chosen: the node fits when it has enough cards that will
+ * do, are neither held nor promised, and are not claimed by pods that came before.
  */
 
 enum fit {
@@ -31,7 +34,7 @@ enum fit placement_fit_in_line(const struct ledger_node *node,
                                struct span uid);
 
 /* Chooses request->cards cards; picks[i] is a position in node->cards, by rising index.
- * False when it does not fit; picks is undefined then. */
+ * False when it does not fit, and for REQUEST_DEVICES; picks is undefined then. */
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
@@ -45,7 +48,7 @@ int placement_score(const struct ledger_node *node, const struct request *reques
  * nodes. */
 struct reasons {
     const struct request *request; /* borrowed */
-    char need[96];
+    char need[512];
     size_t need_n;
 };
 

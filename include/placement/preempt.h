@@ -24,7 +24,6 @@
  */
 
 struct preempt_ask {
-    const struct ledger *ledger;
     const struct request *request;
     int64_t priority;
     struct span uid; /* the asking pod's own */

@@ -130,6 +130,32 @@ static void call_get(struct step *s, struct op *op)
     o->name = name;
 }
 
+static bool refuse_fit(const struct ledger_node *node, const struct request *r,
+                       struct err *err)
+{
+    cleanup_buf struct buf why = {0};
+    placement_reason(&why, node, r, placement_fit(node, r));
+    err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node->name),
+            why.p);
+    return false;
+}
+
+/* nvidia.com/gpu: the node counts the pod from now on, and nothing is written to it. */
+static bool reserve_devices(struct step *s, struct ledger_pod *pod, struct span node_name,
+                            struct err *err)
+{
+    struct ledger *l = s->core->ledger;
+    const struct ledger_node *node = ledger_node_find(l, node_name);
+    if (node && placement_fit(node, &pod->request) != FIT_YES)
+        return refuse_fit(node, &pod->request, err);
+    if (!node && !request_fits_anywhere(&pod->request)) {
+        err_set(err, ERR_CONFLICT, "nothing is known of node %.*s", SPAN_ARG(node_name));
+        return false;
+    }
+    ledger_pod_place(l, pod, node_name, NULL, 0);
+    return true;
+}
+
 /* Reserves the cards and gives the annotations; false (with err) when nothing fits. */
 static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_name,
                     struct buf *annotations, struct err *err)
@@ -140,17 +166,14 @@ static bool reserve(struct step *s, struct ledger_pod *pod, struct span node_nam
     const struct request *r = &pod->request;
     int64_t unit = core->settings.ledger.unit_mib;
     uint32_t picks[REQUEST_MAX_CARDS];
+    if (r->kind == REQUEST_DEVICES)
+        return reserve_devices(s, pod, node_name, err);
     if (!node) {
         err_set(err, ERR_CONFLICT, "nothing is known of node %.*s", SPAN_ARG(node_name));
         return false;
     }
-    if (!placement_choose(node, r, picks)) {
-        cleanup_buf struct buf why = {0};
-        placement_reason(&why, node, r, placement_fit(node, r));
-        err_set(err, ERR_CONFLICT, "no card of node %.*s fits: %s", SPAN_ARG(node_name),
-                why.p);
-        return false;
-    }
+    if (!placement_choose(node, r, picks))
+        return refuse_fit(node, r, err);
     struct promise_share *written =
         arena_zalloc(&core->scratch, r->cards * sizeof *written);
     struct ledger_share *shares = arena_zalloc(&core->scratch, r->cards * sizeof *shares);

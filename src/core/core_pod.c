@@ -38,7 +38,8 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
     struct promise promise = {0};
-    promise_of(pod, &core->scratch, &promise);
+    if (entry->request.kind != REQUEST_DEVICES) /* whose cards the kubelet chooses */
+        promise_of(pod, &core->scratch, &promise);
     struct ledger_share *shares =
         arena_zalloc(&core->scratch, promise.n * sizeof *shares);
     for (size_t i = 0; i < promise.n; i++)
@@ -70,10 +71,16 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
         pod_gone(s, uid);
         return;
     }
-    int bad =
-        request_of(pod, core->settings.ledger.unit_mib, &core->scratch, &request, &err);
+    struct request_rules rules = ledger_rules(&core->settings.ledger);
+    int bad = request_of(pod, &rules, &core->scratch, &request, &err);
+    bool asks = bad || request.kind != REQUEST_NONE;
     struct op *op = op_find(core, uid);
-    if (request.kind != REQUEST_NONE || bad) {
+    /* Labels can be taken off. A pod that waits asks for nothing then; what one was
+     * promised stays. */
+    struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
+    if (known && !known->node && !asks)
+        forget(s, known);
+    else if (known || asks) {
         struct ledger_pod *entry =
             ledger_pod_add(core->ledger, pod, &request, bad ? err.msg : NULL);
         entry->doubt = false;

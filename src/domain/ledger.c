@@ -27,18 +27,6 @@ static void departures_clear(struct ledger_node_facts *f)
     f->n_departures = 0;
 }
 
-static void scv_clear(struct ledger_node_facts *f)
-{
-    free(f->scv_cards);
-    free(f->scv_strings);
-    f->scv_cards = NULL;
-    f->scv_strings = NULL;
-    f->n_scv_cards = 0;
-    f->held = 0;
-    f->scv_damaged = f->has_sample = false;
-    f->sample_s = 0;
-}
-
 static struct ledger_node *node_at(const struct ledger *l, size_t slot)
 {
     return &l->chunks[slot / LEDGER_CHUNK][slot % LEDGER_CHUNK];
@@ -48,7 +36,7 @@ static struct ledger_node *node_at(const struct ledger *l, size_t slot)
 static void node_fini(struct ledger_node *node)
 {
     departures_clear(node->facts);
-    scv_clear(node->facts);
+    facts_drop_scv(node->facts);
     free(node->facts->departures);
     free(node->facts->listed);
     free(node->facts);
@@ -72,7 +60,7 @@ void ledger_free(struct ledger *l)
     map_fini(&l->pods_by_uid);
     free(l->chunks);
     free(l->free_slots);
-    free(l->classes);
+    classes_free(l);
     free(l);
 }
 
@@ -171,52 +159,12 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
     ledger_view(l, n);
 }
 
-/* Copies the cards with all their strings into one block. */
-static void scv_copy(struct ledger_node_facts *f, const struct scv *scv)
-{
-    cleanup_buf struct buf strings = {0};
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        buf_add_span(&strings, scv->cards[i].model);
-        buf_add_span(&strings, scv->cards[i].uuid);
-    }
-    f->scv_strings = buf_take(&strings);
-    f->scv_cards = xcalloc(scv->n_cards, sizeof *f->scv_cards);
-    f->n_scv_cards = scv->n_cards;
-    const char *at = f->scv_strings;
-    for (size_t i = 0; i < scv->n_cards; i++) {
-        struct scv_card *card = &f->scv_cards[i];
-        *card = scv->cards[i];
-        card->health = (struct span){0}; /* `healthy` says it */
-        card->extra = NULL;
-        card->model.p = at;
-        at += card->model.n;
-        card->uuid.p = at;
-        at += card->uuid.n;
-    }
-}
-
-static void hold_copy(struct ledger_node_facts *f, const struct scv *scv)
-{
-    for (size_t i = 0; i < scv->n_held; i++)
-        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
-            for (size_t c = 0; c < f->n_scv_cards; c++)
-                if (scv->held[i].uuids[k].n &&
-                    span_eq(scv->held[i].uuids[k], f->scv_cards[c].uuid))
-                    f->held |= UINT64_C(1) << c;
-}
-
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
 {
     struct ledger_node *node = object_seen(l, scv->meta.name, LEDGER_SCV, list);
     struct ledger_node_facts *f = node->facts;
-    scv_clear(f);
-    f->scv_damaged = scv->damaged;
-    f->has_sample = scv->has_update_time;
-    f->sample_s = scv->update_time;
-    if (!scv->damaged) {
-        scv_copy(f, scv);
-        hold_copy(f, scv);
-    }
+    facts_drop_scv(f);
+    facts_take_scv(f, scv);
     departures_expire(f);
     ledger_view(l, node);
 }
@@ -265,7 +213,7 @@ static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_
     struct ledger_node_facts *f = node->facts;
     f->has[kind] = false;
     if (kind == LEDGER_SCV)
-        scv_clear(f);
+        facts_drop_scv(f);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
     ledger_view(l, node);

@@ -5,11 +5,17 @@
 
 #include "base/mem.h"
 
+static void request_free(struct request *r)
+{
+    free(r->parts);
+    free((char *)r->models.p);
+}
+
 static void pod_free(struct ledger_pod *pod)
 {
     free(pod->strings);
     free((char *)pod->why_not.p);
-    free(pod->request.parts);
+    request_free(&pod->request);
     free(pod->shares);
     free(pod);
 }
@@ -33,10 +39,20 @@ const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n)
     return l->classes;
 }
 
-static bool same_request(const struct request *a, const struct request *b)
+/* Makes *text a copy. */
+static void own(struct span *text)
 {
-    return a->kind == b->kind && a->cards == b->cards && a->units == b->units &&
-           a->placement == b->placement;
+    if (text->n)
+        text->p = xmemdup0(text->p, text->n);
+    else
+        *text = (struct span){0};
+}
+
+void classes_free(struct ledger *l)
+{
+    for (size_t i = 0; i < l->n_classes; i++)
+        request_free(&l->classes[i].request);
+    free(l->classes);
 }
 
 /* Counts the pod in or out among the waiting. */
@@ -46,13 +62,14 @@ static void class_add(struct ledger *l, const struct ledger_pod *pod)
     if (r->kind == REQUEST_NONE)
         return;
     size_t i = 0;
-    while (i < l->n_classes && !same_request(&l->classes[i].request, r))
+    while (i < l->n_classes && !request_same(&l->classes[i].request, r))
         i++;
     if (i == l->n_classes) {
         MEM_GROW(l->classes, l->classes_cap, l->n_classes + 1);
         l->classes[l->n_classes++] = (struct ledger_class){.request = *r};
         l->classes[i].request.parts = NULL;
         l->classes[i].request.n_parts = 0;
+        own(&l->classes[i].request.models);
     }
     l->classes[i].pods++;
 }
@@ -62,10 +79,12 @@ static void class_remove(struct ledger *l, const struct ledger_pod *pod)
     if (pod->request.kind == REQUEST_NONE)
         return;
     size_t i = 0;
-    while (!same_request(&l->classes[i].request, &pod->request))
+    while (!request_same(&l->classes[i].request, &pod->request))
         i++;
-    if (--l->classes[i].pods == 0)
-        l->classes[i] = l->classes[--l->n_classes];
+    if (--l->classes[i].pods > 0)
+        return;
+    request_free(&l->classes[i].request);
+    l->classes[i] = l->classes[--l->n_classes];
 }
 
 size_t ledger_waiting(const struct ledger *l)
@@ -137,9 +156,10 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
 static void set_request(struct ledger_pod *pod, const struct request *request,
                         const char *why_not)
 {
-    free(pod->request.parts);
+    request_free(&pod->request);
     free((char *)pod->why_not.p);
     pod->request = *request;
+    own(&pod->request.models);
     pod->request.parts = xcalloc(request->n_parts, sizeof *request->parts);
     if (request->n_parts)
         memcpy(pod->request.parts, request->parts,
@@ -189,7 +209,7 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     if (p->node)
         return p;
     p->priority = pod->priority;
-    if (!known || !same_request(&p->request, request) || p->why_not.p || why_not) {
+    if (!known || !request_same(&p->request, request) || p->why_not.p || why_not) {
         class_remove(l, p);
         set_request(p, request, why_not);
         class_add(l, p);

@@ -12,6 +12,12 @@ struct departure {
     int64_t at_s;
 };
 
+/* A container that has devices which are not ours to give, as the podList says. */
+struct ledger_held {
+    struct span ns, pod; /* in scv_strings */
+    int64_t devices;     /* of nvidia.com/gpu */
+};
+
 /* What the objects said about a node, as they said it. */
 struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
@@ -23,6 +29,8 @@ struct ledger_node_facts {
     struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
     size_t n_scv_cards;
     char *scv_strings;
+    struct ledger_held *holders; /* owned */
+    size_t n_holders;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
     bool scv_damaged, has_sample;
     int64_t sample_s; /* when the Scv's values were read */
@@ -58,11 +66,18 @@ struct ledger {
 /* Brings everything that is derived up to date (ledger_view.c). */
 void ledger_view(struct ledger *l, struct ledger_node *node);
 
+/* Copies what the Scv says and forgets it (ledger_scv.c). */
+void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv);
+void facts_drop_scv(struct ledger_node_facts *f);
+/* How many devices the podList shows as the pod's. */
+int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod);
+
 /* The node of that name, made when it is not there. */
 struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 /* Frees the node when nothing speaks of it any more. */
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
+void classes_free(struct ledger *l);
 void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share,
                     int64_t at_s);
 /* Forgets the departures that the newest sample no longer shows. */

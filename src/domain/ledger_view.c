@@ -148,14 +148,14 @@ static void charge(struct card *card, int64_t mib, bool whole)
 
 /* A pod that somebody else bound without naming a card. With one card there is no doubt;
  * with several, only what it really uses can be seen, as memory used from outside. */
-static int64_t unplaced_mib(const struct ledger *l, const struct ledger_node *node,
-                            const struct ledger_pod *pod)
+static int64_t unplaced_mib(const struct ledger_node *node, const struct ledger_pod *pod)
 {
-    if (node->n_cards != 1 || pod->request.kind == REQUEST_NONE)
-        return -1;
-    if (pod->request.kind == REQUEST_CARDS)
+    const struct request *r = &pod->request;
+    if (node->n_cards == 1 && r->kind == REQUEST_CARDS)
         return node->cards[0].total_mib;
-    return pod->request.units * l->settings.unit_mib;
+    if (node->n_cards == 1 && r->kind == REQUEST_MEMORY)
+        return r->cards * r->mib_per_card;
+    return -1;
 }
 
 static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share *share,
@@ -165,13 +165,12 @@ static int64_t share_mib(const struct ledger_pod *pod, const struct ledger_share
     return whole && share->mib < card->total_mib ? card->total_mib : share->mib;
 }
 
-int64_t ledger_pod_mib(const struct ledger *l, const struct ledger_pod *pod,
-                       const struct card *card)
+int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card)
 {
     const struct ledger_node *node = pod->node;
     int64_t mib = -1;
     if (!pod->n_shares && node && card == node->cards)
-        mib = unplaced_mib(l, node, pod);
+        mib = unplaced_mib(node, pod);
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         if (pod->shares[i].on != card)
             continue;
@@ -182,7 +181,7 @@ int64_t ledger_pod_mib(const struct ledger *l, const struct ledger_pod *pod,
 }
 
 /* Adds up the promises; own[i]: what of card i's sample belongs to them. */
-static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own)
+static void charge_pods(struct ledger_node *node, int64_t *own)
 {
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         bool whole = pod->request.kind == REQUEST_CARDS;
@@ -197,7 +196,7 @@ static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own
             charge(card, mib, whole);
             add_mib(&own[card - node->cards], sampled ? mib : 0);
         }
-        int64_t mib = pod->n_shares ? -1 : unplaced_mib(l, node, pod);
+        int64_t mib = pod->n_shares ? -1 : unplaced_mib(node, pod);
         if (mib >= 0) {
             charge(&node->cards[0], mib, whole);
             add_mib(&own[0], sampled ? mib : 0);
@@ -210,6 +209,26 @@ static void charge_pods(struct ledger *l, struct ledger_node *node, int64_t *own
         if (card)
             add_mib(&own[card - node->cards], d->mib);
     }
+}
+
+/* What pods ask for through nvidia.com/gpu and the podList does not show yet. Which cards
+ * the kubelet will take is not known before, unless it has to take all that are left. */
+static void claim_cards(struct ledger_node *node)
+{
+    int64_t claimed = 0;
+    uint32_t left = 0;
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+        if (pod->request.kind != REQUEST_DEVICES)
+            continue;
+        int64_t more = pod->request.cards - facts_devices_of(node->facts, pod);
+        claimed += more > 0 ? more : 0;
+    }
+    node->claimed = claimed < UINT32_MAX ? (uint32_t)claimed : UINT32_MAX;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        left += node->cards[i].out == CARD_IN;
+    for (uint32_t i = 0; i < node->n_cards && claimed && claimed >= left; i++)
+        if (node->cards[i].out == CARD_IN)
+            node->cards[i].out = CARD_HELD;
 }
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own)
@@ -276,7 +295,8 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
         if (is_listed(f, node->cards[i].index))
             node->cards[i].out = CARD_LISTED;
     node->listed_nowhere = listed_nowhere(node);
-    charge_pods(l, node, own);
+    charge_pods(node, own);
+    claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
     sum_up(l, node);

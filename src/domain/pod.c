@@ -39,6 +39,8 @@ static void read_resources(struct jread *j, struct arena *a, struct pod_containe
                 read_quantity(j, a, &c->mem);
             else if (jread_key_is(key, KEY_GPU_COUNT))
                 read_quantity(j, a, &c->cards);
+            else if (jread_key_is(key, KEY_NVIDIA_GPU))
+                read_quantity(j, a, &c->devices);
             else
                 jread_skip(j);
         }
@@ -64,7 +66,7 @@ static void read_env(struct jread *j, struct pod_container *c)
 static void add_container(struct reading *r, const struct pod_container *c)
 {
     struct pod *pod = r->pod;
-    if (!c->mem.p && !c->cards.p)
+    if (!c->mem.p && !c->cards.p && !c->devices.p)
         return;
     if (pod->n_containers == r->cap) {
         size_t cap = r->cap ? r->cap * 2 : 4;
@@ -169,6 +171,10 @@ static void read_meta(struct jread *j, struct arena *a, struct pod *pod)
         {OBJECT_LABEL, SPAN(KEY_GPU_COUNT), &pod->count_label},
         {OBJECT_ANNOTATION, SPAN(KEY_GPU_COUNT), &pod->count_annotation},
         {OBJECT_ANNOTATION, SPAN(KEY_PLACEMENT), &pod->placement},
+        {OBJECT_ANNOTATION, SPAN(KEY_GPU_MODEL), &pod->models},
+        {OBJECT_LABEL, SPAN(KEY_SCV_NUMBER), &pod->scv_number},
+        {OBJECT_LABEL, SPAN(KEY_SCV_MEMORY), &pod->scv_memory},
+        {OBJECT_LABEL, SPAN(KEY_SCV_CLOCK), &pod->scv_clock},
         {OBJECT_ANNOTATION, SPAN(KEY_MEM_IDX), &pod->idx},
         {OBJECT_ANNOTATION, SPAN(KEY_ALLOCATION), &pod->allocation},
         {OBJECT_ANNOTATION, SPAN(KEY_CARD_UUID), &pod->card_uuid},

@@ -126,6 +126,9 @@ int64_t promise_share_mib(const struct promise *p, size_t i,
     int64_t part = (request->units + named - 1) / named;
     if (p->shares[i].units < 0 && units < part)
         units = part;
+    /* Labels are in MiB, and what is written for them is rounded up. */
+    if (request->by_label && units * request->cards == request->units)
+        return request->mib_per_card;
     return units * unit_mib;
 }
 

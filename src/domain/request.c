@@ -7,7 +7,9 @@
 
 enum {
     UNITS_MAX = 1 << 30, /* of one container; with any unit far above any card */
+    SHOWN_MAX = 64,      /* bytes of a wrong value in a message */
 };
+static const int64_t mib_max = (int64_t)1 << 40;
 
 /* One resource, added up over the containers of a pod. */
 struct sum {
@@ -16,6 +18,11 @@ struct sum {
     int64_t sidecars;
     bool in_init; /* a plain init container asks for it */
 };
+
+static int shown(struct span text)
+{
+    return text.n < SHOWN_MAX ? (int)text.n : SHOWN_MAX;
+}
 
 static const char *role_name(enum container_role role)
 {
@@ -35,14 +42,6 @@ static int read_limit(const struct pod_container *c, struct span text, const cha
                        "%s %u: limit %s: %lld is more than any node has",
                        role_name(c->role), c->order, key, (long long)*value);
     return 0;
-}
-
-static int read_limits(const struct pod_container *c, int64_t *mem, int64_t *cards,
-                       struct err *err)
-{
-    if (read_limit(c, c->mem, KEY_GPU_MEM, mem, err))
-        return -1;
-    return read_limit(c, c->cards, KEY_GPU_COUNT, cards, err);
 }
 
 /* Containers come in the order in which they start: sidecars and init containers in
@@ -88,8 +87,8 @@ static int read_count(const struct pod *pod, uint32_t *count, struct err *err)
     if (!span_i64(text, &value) || value < 1 || value > REQUEST_MAX_CARDS)
         return err_set(err, ERR_INVALID,
                        "%s %s: \"%.*s\" is not a number of cards (1..%d)",
-                       label.p ? "label" : "annotation", KEY_GPU_COUNT,
-                       text.n < 64 ? (int)text.n : 64, text.p, REQUEST_MAX_CARDS);
+                       label.p ? "label" : "annotation", KEY_GPU_COUNT, shown(text),
+                       text.p, REQUEST_MAX_CARDS);
     *count = (uint32_t)value;
     return 0;
 }
@@ -107,7 +106,7 @@ static int read_placement(const struct pod *pod, enum request_placement *placeme
     }
     return err_set(err, ERR_INVALID,
                    "annotation %s: \"%.*s\" is neither binpack nor spread", KEY_PLACEMENT,
-                   text.n < 64 ? (int)text.n : 64, text.p);
+                   shown(text), text.p);
 }
 
 static int check_split(const struct pod *pod, const struct request *r,
@@ -120,8 +119,8 @@ static int check_split(const struct pod *pod, const struct request *r,
             KEY_GPU_MEM, r->cards);
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
-        int64_t units, cards;
-        if (read_limits(c, &units, &cards, err))
+        int64_t units;
+        if (read_limit(c, c->mem, KEY_GPU_MEM, &units, err))
             return -1;
         if (units % r->cards)
             return err_set(err, ERR_INVALID,
@@ -156,38 +155,220 @@ static int card_request(const struct sum *cards, struct request *r, struct err *
     return 0;
 }
 
-int request_of(const struct pod *pod, int64_t unit_mib, struct arena *a,
+/* Labels and the annotation for models */
+
+/* A label that is a whole number; *value is left alone without it. */
+static int read_label(struct span text, const char *key, const char *what, int64_t most,
+                      int64_t *value, struct err *err)
+{
+    int64_t v;
+    if (!text.p)
+        return 0;
+    if (!span_i64(text, &v) || v < 1 || v > most)
+        return err_set(err, ERR_INVALID, "label %s: \"%.*s\" is not %s (1..%lld)", key,
+                       shown(text), text.p, what, (long long)most);
+    *value = v;
+    return 0;
+}
+
+/* 0: the label is not there. */
+struct labels {
+    int64_t number, memory, clock;
+};
+
+static int read_labels(const struct pod *pod, struct labels *l, struct err *err)
+{
+    *l = (struct labels){0};
+    if (read_label(pod->scv_number, KEY_SCV_NUMBER, "a number of cards",
+                   REQUEST_MAX_CARDS, &l->number, err))
+        return -1;
+    if (read_label(pod->scv_memory, KEY_SCV_MEMORY, "a number of MiB", mib_max,
+                   &l->memory, err))
+        return -1;
+    return read_label(pod->scv_clock, KEY_SCV_CLOCK, "a number of MHz", mib_max,
+                      &l->clock, err);
+}
+
+/* No container has a limit: the labels are the request. What is promised is written for
+ * the first container, because somebody has to have it. */
+static void label_request(const struct labels *l, const struct request_rules *rules,
+                          struct request *r)
+{
+    int64_t unit = rules->unit_mib;
+    r->by_label = true;
+    r->cards = l->number ? (uint32_t)l->number : 1;
+    r->mib_per_card = l->memory;
+    r->kind = l->memory || rules->number_shares ? REQUEST_MEMORY : REQUEST_CARDS;
+    r->units = r->cards * ((l->memory + unit - 1) / unit);
+    r->parts[0] = (struct request_part){
+        .amount = r->kind == REQUEST_MEMORY ? r->units : (int64_t)r->cards};
+    r->n_parts = 1;
+}
+
+/* Labels beside limits: what they ask for must be what is reserved, or less. */
+static int label_limits(const struct labels *l, struct request *r, struct err *err)
+{
+    if (l->number && l->number != r->cards)
+        return err_set(
+            err, ERR_INVALID, "label %s says %lld and the limits ask for %u card%s",
+            KEY_SCV_NUMBER, (long long)l->number, r->cards, r->cards == 1 ? "" : "s");
+    if (r->kind != REQUEST_MEMORY)
+        r->mib_per_card = l->memory;
+    else if (l->memory > r->mib_per_card)
+        return err_set(err, ERR_INVALID,
+                       "label %s says %lld and the limits ask for %lld MiB on a card",
+                       KEY_SCV_MEMORY, (long long)l->memory, (long long)r->mib_per_card);
+    return 0;
+}
+
+static int read_models(const struct pod *pod, struct arena *a, struct span *models,
+                       struct err *err)
+{
+    struct span text = span_trim(pod->models), rest = text;
+    bool any = false;
+    if (!pod->models.p)
+        return 0;
+    if (text.n > REQUEST_MAX_MODELS)
+        return err_set(err, ERR_INVALID, "annotation %s is longer than %d bytes",
+                       KEY_GPU_MODEL, REQUEST_MAX_MODELS);
+    while (rest.p)
+        any |= span_trim(span_cut(&rest, ',')).n > 0;
+    if (!any)
+        return err_set(err, ERR_INVALID, "annotation %s: \"%.*s\" names no model",
+                       KEY_GPU_MODEL, shown(text), text.p);
+    *models = arena_copy(a, text);
+    return 0;
+}
+
+/* All that the containers' limits ask for. */
+struct sums {
+    struct sum mem, cards, devices;
+};
+
+static int add_up(const struct pod *pod, struct sums *sums, struct request *r,
+                  struct err *err)
+{
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct pod_container *c = &pod->containers[i];
+        int64_t units, cards, devices;
+        if (read_limit(c, c->mem, KEY_GPU_MEM, &units, err) ||
+            read_limit(c, c->cards, KEY_GPU_COUNT, &cards, err) ||
+            read_limit(c, c->devices, KEY_NVIDIA_GPU, &devices, err))
+            return -1;
+        sum_add(&sums->mem, c->role, units);
+        sum_add(&sums->cards, c->role, cards);
+        sum_add(&sums->devices, c->role, devices);
+        if (c->role != CONTAINER_INIT && units + cards > 0)
+            r->parts[r->n_parts++] = (struct request_part){c->index, units + cards};
+    }
+    return 0;
+}
+
+static int check_kinds(const struct sums *s, struct err *err)
+{
+    const struct {
+        const char *key;
+        int64_t n;
+    } kinds[] = {{KEY_GPU_MEM, sum_total(&s->mem)},
+                 {KEY_GPU_COUNT, sum_total(&s->cards)},
+                 {KEY_NVIDIA_GPU, sum_total(&s->devices)}};
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+        for (size_t k = i + 1; k < ARRAY_LEN(kinds); k++)
+            if (kinds[i].n && kinds[k].n)
+                return err_set(err, ERR_INVALID, "limits of both %s and %s in one pod",
+                               kinds[i].key, kinds[k].key);
+    return 0;
+}
+
+/* What the limits alone ask for. */
+static int limit_request(const struct pod *pod, const struct sums *s,
+                         const struct request_rules *rules, struct request *r,
+                         struct err *err)
+{
+    if (sum_total(&s->mem))
+        return memory_request(pod, &s->mem, rules->unit_mib, r, err);
+    if (sum_total(&s->cards))
+        return card_request(&s->cards, r, err);
+    if (sum_total(&s->devices)) {
+        r->kind = REQUEST_DEVICES;
+        r->cards = (uint32_t)sum_total(&s->devices);
+    }
+    return 0;
+}
+
+int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
                struct request *request, struct err *err)
 {
-    struct sum mem = {0}, cards = {0};
-    struct request r = {.parts = arena_alloc(a, pod->n_containers * sizeof *r.parts)};
+    struct sums sums = {0};
+    struct labels labels;
+    struct request r = {.parts =
+                            arena_alloc(a, (pod->n_containers + 1) * sizeof *r.parts),
+                        .clock_exact = rules->clock_exact};
 
     *request = (struct request){0};
     if (pod->n_containers > UINT16_MAX)
         return err_set(err, ERR_INVALID, "%zu containers ask for GPU memory",
                        pod->n_containers);
-    for (size_t i = 0; i < pod->n_containers; i++) {
-        const struct pod_container *c = &pod->containers[i];
-        int64_t units, count;
-        if (read_limits(c, &units, &count, err))
-            return -1;
-        sum_add(&mem, c->role, units);
-        sum_add(&cards, c->role, count);
-        if (c->role != CONTAINER_INIT && units + count > 0)
-            r.parts[r.n_parts++] = (struct request_part){c->index, units + count};
-    }
-    if (sum_total(&mem) && sum_total(&cards))
-        return err_set(err, ERR_INVALID, "limits of both %s and %s in one pod",
-                       KEY_GPU_MEM, KEY_GPU_COUNT);
-    if (!sum_total(&mem) && !sum_total(&cards))
-        return 0;
-    if (read_placement(pod, &r.placement, err))
+    if (add_up(pod, &sums, &r, err) || check_kinds(&sums, err) ||
+        limit_request(pod, &sums, rules, &r, err))
         return -1;
-    if (sum_total(&mem) ? memory_request(pod, &mem, unit_mib, &r, err)
-                        : card_request(&cards, &r, err))
+    bool labelled = pod->scv_number.p || pod->scv_memory.p || pod->scv_clock.p;
+    if (r.kind == REQUEST_NONE && !labelled)
+        return 0;
+    bool ours = r.kind != REQUEST_DEVICES;
+    if ((ours && read_placement(pod, &r.placement, err)) ||
+        read_labels(pod, &labels, err) || read_models(pod, a, &r.models, err))
+        return -1;
+    r.clock_mhz = labels.clock;
+    if (r.kind == REQUEST_NONE)
+        label_request(&labels, rules, &r);
+    else if (label_limits(&labels, &r, err))
         return -1;
     *request = r;
     return 0;
+}
+
+bool request_suits(const struct request *r, struct span model, int64_t clock_mhz)
+{
+    struct span rest = r->models;
+    if (r->clock_mhz &&
+        (clock_mhz < r->clock_mhz || (r->clock_exact && clock_mhz != r->clock_mhz)))
+        return false;
+    if (!rest.n)
+        return true;
+    model = span_trim(model);
+    while (model.n && rest.p)
+        if (span_eq_nocase(span_trim(span_cut(&rest, ',')), model))
+            return true;
+    return false;
+}
+
+bool request_same(const struct request *a, const struct request *b)
+{
+    return a->kind == b->kind && a->placement == b->placement && a->cards == b->cards &&
+           a->units == b->units && a->mib_per_card == b->mib_per_card &&
+           a->clock_mhz == b->clock_mhz && a->clock_exact == b->clock_exact &&
+           span_eq(a->models, b->models);
+}
+
+static void write_amount(struct buf *out, const struct request *r, int64_t unit_mib)
+{
+    bool gib = unit_mib == 1024 && !r->by_label;
+    if (r->kind == REQUEST_CARDS) {
+        buf_add_i64(out, r->cards);
+        buf_adds(out, r->cards == 1 ? " whole card" : " whole cards");
+    } else if (r->kind == REQUEST_DEVICES) {
+        buf_add_i64(out, r->cards);
+        buf_adds(out, " " KEY_NVIDIA_GPU);
+    } else {
+        buf_add_i64(out, gib ? r->units : r->mib_per_card * r->cards);
+        buf_adds(out, gib ? " GiB" : " MiB");
+        if (r->cards > 1) {
+            buf_adds(out, " on ");
+            buf_add_i64(out, r->cards);
+            buf_adds(out, " cards");
+        }
+    }
 }
 
 void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
@@ -196,21 +377,19 @@ void request_write(struct buf *out, const struct request *r, int64_t unit_mib)
         buf_adds(out, "nothing");
         return;
     }
-    if (r->kind == REQUEST_CARDS) {
-        buf_add_i64(out, r->cards);
-        buf_adds(out, r->cards == 1 ? " whole card" : " whole cards");
-        return;
-    }
-    if (unit_mib == 1024) {
-        buf_add_i64(out, r->units);
-        buf_adds(out, " GiB");
-    } else {
-        buf_add_i64(out, r->units * unit_mib);
+    write_amount(out, r, unit_mib);
+    if (r->kind != REQUEST_MEMORY && r->mib_per_card) {
+        buf_adds(out, " of at least ");
+        buf_add_i64(out, r->mib_per_card);
         buf_adds(out, " MiB");
     }
-    if (r->cards > 1) {
-        buf_adds(out, " on ");
-        buf_add_i64(out, r->cards);
-        buf_adds(out, " cards");
+    if (r->models.n) {
+        buf_adds(out, ", model ");
+        buf_add_span(out, r->models);
+    }
+    if (r->clock_mhz) {
+        buf_adds(out, r->clock_exact ? ", memory clock " : ", memory clock at least ");
+        buf_add_i64(out, r->clock_mhz);
+        buf_adds(out, " MHz");
     }
 }

@@ -84,8 +84,9 @@ static void read_nodes(struct jread *j, struct arena *a, struct extender_args *a
     }
 }
 
-int extender_args_read(struct extender_args *args, struct span body, int64_t unit_mib,
-                       struct arena *a, struct err *err)
+int extender_args_read(struct extender_args *args, struct span body,
+                       const struct request_rules *rules, struct arena *a,
+                       struct err *err)
 {
     struct jread j;
     struct jread_str key;
@@ -117,7 +118,7 @@ int extender_args_read(struct extender_args *args, struct span body, int64_t uni
         return err_set(err, ERR_INVALID, "there is no Pod");
     if (!has_nodes)
         return err_set(err, ERR_INVALID, "there are neither NodeNames nor Nodes");
-    if (request_of(&args->pod, unit_mib, a, &args->request, &args->bad))
+    if (request_of(&args->pod, rules, a, &args->request, &args->bad))
         args->request.kind = REQUEST_NONE;
     return 0;
 }

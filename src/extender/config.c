@@ -11,6 +11,27 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return unit_read(text, field, err);
 }
 
+/* One of two words: false and true. */
+static int parse_either(struct span text, const char *no, const char *yes, bool *field,
+                        struct err *err)
+{
+    *field = span_eq(text, span_of(yes));
+    if (*field || span_eq(text, span_of(no)))
+        return 0;
+    return err_set(err, ERR_INVALID, "\"%.*s\" is neither %s nor %s", SPAN_ARG(text), no,
+                   yes);
+}
+
+static int parse_clock(struct span text, void *field, struct err *err)
+{
+    return parse_either(text, "min", "exact", field, err);
+}
+
+static int parse_number(struct span text, void *field, struct err *err)
+{
+    return parse_either(text, "whole", "share", field, err);
+}
+
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
@@ -133,7 +154,25 @@ static const struct opt table[] = {
     {.name = "bind-any",
      .type = OPT_BOOL,
      .offset = AT(bind_any),
-     .help = "Also bind pods that ask for no GPU memory."},
+     .help = "Also bind pods that ask for no GPU: for a kube-scheduler whose extender\n"
+             "has no managedResources."},
+    {.name = "scv-clock",
+     .arg = "min|exact",
+     .init = "min",
+     .type = OPT_CUSTOM,
+     .parse = parse_clock,
+     .offset = AT(clock_exact),
+     .help = "What label scv/clock means: the least memory clock of a card, or, as for\n"
+             "Yoda-Scheduler, its clock exactly."},
+    {.name = "scv-number",
+     .arg = "whole|share",
+     .init = "whole",
+     .type = OPT_CUSTOM,
+     .parse = parse_number,
+     .offset = AT(number_shares),
+     .help =
+         "What label scv/number without scv/memory reserves: whole cards, or, as for\n"
+         "Yoda-Scheduler, nothing."},
     {.name = "api-compression",
      .init = "on",
      .type = OPT_BOOL,

@@ -148,7 +148,11 @@ struct extender *extender_start(const struct extender_config *config, struct err
     struct extender *e = xcalloc(1, sizeof *e);
     cleanup_free char *identity = make_identity();
     struct core_settings settings = {
-        .ledger = {config->unit_mib, config->external_tolerance_mib, config->require_scv},
+        .ledger = {.unit_mib = config->unit_mib,
+                   .external_tolerance_mib = config->external_tolerance_mib,
+                   .require_scv = config->require_scv,
+                   .clock_exact = config->clock_exact,
+                   .number_shares = config->number_shares},
         .identity = identity,
         .lease_namespace = config->lease_namespace,
         .lease_name = "gpushare-extender",

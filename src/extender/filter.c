@@ -108,14 +108,14 @@ static void judge_all(const struct filter *f)
 {
     const struct extender_args *args = f->args;
     bool asks = args->bad.code == ERR_NONE && args->request.kind != REQUEST_NONE;
-    if (asks && !f->promised) {
+    if (!f->promised && !request_fits_anywhere(&args->request)) {
         judge_by_ledger(f);
         return;
     }
     for (size_t i = 0; i < args->n; i++) {
         if (args->bad.code != ERR_NONE)
             refuse_text(f, f->never, &args->nodes[i], args->bad.msg);
-        else if (asks)
+        else if (asks && f->promised)
             judge_promised(f, &args->nodes[i]);
         else
             pass(f, &args->nodes[i]);

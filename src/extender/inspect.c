@@ -140,7 +140,10 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
     bool any = false;
     for (size_t i = 0; i < pods->n; i++) {
         const struct ledger_pod *pod = pods->items[i];
-        int64_t mib = pod->n_shares ? -1 : pod->request.units * unit;
+        const struct request *r = &pod->request;
+        int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
+        if (pod->n_shares || r->kind == REQUEST_DEVICES)
+            mib = -1;
         for (uint32_t k = 0; k < pod->n_shares; k++)
             if (!pod->shares[k].on)
                 mib = (mib < 0 ? 0 : mib) + pod->shares[k].mib;
@@ -192,6 +195,8 @@ static void write_node(struct buf *out, const struct ledger *l,
         text(out, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->listed_nowhere >= 0)
         number(out, "unknownCard", node->listed_nowhere);
+    if (node->claimed)
+        number(out, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};

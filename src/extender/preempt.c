@@ -106,8 +106,8 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
     }
 }
 
-static int read_args(struct args *args, struct span body, int64_t unit_mib,
-                     struct arena *a, struct err *err)
+static int read_args(struct args *args, struct span body,
+                     const struct request_rules *rules, struct arena *a, struct err *err)
 {
     struct jread j;
     struct jread_str key;
@@ -135,7 +135,7 @@ static int read_args(struct args *args, struct span body, int64_t unit_mib,
     if (!has_victims)
         return err_set(err, ERR_INVALID,
                        "there are neither NodeNameToVictims nor NodeNameToMetaVictims");
-    if (request_of(&args->pod, unit_mib, a, &args->request, &args->bad))
+    if (request_of(&args->pod, rules, a, &args->request, &args->bad))
         args->request.kind = REQUEST_NONE;
     return 0;
 }
@@ -192,8 +192,7 @@ static bool choose(const struct preempt *p, const struct target *t,
 {
     const struct args *args = p->args;
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
-    struct preempt_ask ask = {.ledger = p->ledger,
-                              .request = &args->request,
+    struct preempt_ask ask = {.request = &args->request,
                               .priority = args->pod.priority,
                               .uid = args->pod.meta.uid};
     if (!node)
@@ -208,7 +207,7 @@ static void answer(const struct preempt *p)
 {
     const struct args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
-    bool asks = args->request.kind != REQUEST_NONE;
+    bool asks = !request_fits_anywhere(&args->request);
     /* Who is promised a place, or asks for what cannot be meant, is helped by nobody. */
     bool helpless = (known && known->node) || args->bad.code != ERR_NONE;
     buf_adds(p->reply, "{\"NodeNameToMetaVictims\":{");
@@ -229,7 +228,7 @@ unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply)
     cleanup_args struct args args = {0};
     struct store *store = verbs_store(v);
     struct err err;
-    if (read_args(&args, body, verbs_unit(v), &a, &err))
+    if (read_args(&args, body, verbs_rules(v), &a, &err))
         return reply_error(reply, 400, &err);
     const struct core *core = store_read(store);
     bool ready = core_ready(core, store_now(), &err) == 0;

@@ -13,7 +13,7 @@ enum {
 
 struct verbs {
     struct store *store;
-    int64_t unit_mib;
+    struct request_rules rules;
     pthread_mutex_t lock; /* protects free */
     struct work *free;
 };
@@ -22,7 +22,7 @@ struct verbs *verbs_new(struct store *store)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
     v->store = store;
-    v->unit_mib = ledger_settings(core_ledger(store_read(store)))->unit_mib;
+    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(store))));
     store_read_end(store);
     pthread_mutex_init(&v->lock, NULL);
     return v;
@@ -54,9 +54,9 @@ struct store *verbs_store(struct verbs *v)
     return v->store;
 }
 
-int64_t verbs_unit(const struct verbs *v)
+const struct request_rules *verbs_rules(const struct verbs *v)
 {
-    return v->unit_mib;
+    return &v->rules;
 }
 
 struct work *work_take(struct verbs *v)
@@ -98,7 +98,7 @@ unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct bu
                     const struct core **core)
 {
     struct err err;
-    if (extender_args_read(&w->args, body, v->unit_mib, &w->arena, &err))
+    if (extender_args_read(&w->args, body, &v->rules, &w->arena, &err))
         return reply_error(reply, 400, &err);
     *core = store_read(v->store);
     if (core_ready(*core, store_now(), &err)) {

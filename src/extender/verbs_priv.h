@@ -16,7 +16,7 @@ struct work {
 struct work *work_take(struct verbs *v);
 void work_give(struct verbs *v, struct work *w);
 struct store *verbs_store(struct verbs *v);
-int64_t verbs_unit(const struct verbs *v); /* of aliyun.com/gpu-mem, in MiB */
+const struct request_rules *verbs_rules(const struct verbs *v); /* borrowed */
 
 /* {"Error": message}; returns the status. */
 unsigned reply_error(struct buf *reply, unsigned status, const struct err *err);

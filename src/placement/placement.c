@@ -26,21 +26,36 @@ static const struct policy policies[] = {
     [PLACE_SPREAD] = {more_free, true},
 };
 
-static bool card_fits(const struct card *card, const struct request *r)
+bool card_fits(const struct card *card, const struct request *r)
 {
-    if (r->kind == REQUEST_CARDS)
-        return card_is_free(card);
-    return card->free_mib >= r->mib_per_card && card->free_mib > 0;
+    bool large = card->total_mib > 0 && card->total_mib >= r->mib_per_card;
+    if (request_is_choosy(r) && !card_suits(card, r))
+        return false;
+    switch (r->kind) {
+    case REQUEST_CARDS:
+        return large && card_is_free(card);
+    case REQUEST_DEVICES: /* what strangers use of it is no concern of ours */
+        return large && card->out == CARD_IN && card->pods == 0;
+    default:
+        return card->free_mib >= r->mib_per_card && card->free_mib > 0;
+    }
 }
 
-static bool card_could_fit(const struct card *card, const struct request *r)
+bool card_suits(const struct card *card, const struct request *r)
 {
-    return r->kind == REQUEST_CARDS ? card->total_mib > 0
-                                    : card->total_mib >= r->mib_per_card;
+    return request_suits(r, card->model, card->scv ? card->scv->spec.clock_mhz : 0);
 }
 
-static uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
-                            bool (*test)(const struct card *, const struct request *))
+bool card_could_fit(const struct card *card, const struct request *r)
+{
+    if (request_is_choosy(r) && !card_suits(card, r))
+        return false;
+    return card->total_mib >= r->mib_per_card &&
+           (r->kind == REQUEST_MEMORY || card->total_mib > 0);
+}
+
+uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
+                     bool (*test)(const struct card *, const struct request *))
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -57,17 +72,24 @@ static bool mode_allows(enum node_mode mode, const struct request *r)
 /* The quick answers; FIT_YES: the cards have to be looked at. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {
+    if (r->kind == REQUEST_DEVICES) /* what others say of the node decides the rest */
+        return node->state == NODE_USABLE && node->source == SOURCE_SCV ? FIT_YES
+                                                                        : FIT_LATER;
     if (node->state == NODE_NO_GPU)
         return FIT_NEVER;
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
         return FIT_LATER;
-    return mode_allows(node->mode, r) ? FIT_YES : FIT_NEVER;
+    if (!mode_allows(node->mode, r))
+        return FIT_NEVER;
+    return request_is_choosy(r) && node->source != SOURCE_SCV ? FIT_LATER : FIT_YES;
 }
 
+/* `claimed`: cards that the kubelet is about to give away. */
 static enum fit cards_fit(const struct ledger_node *node, const struct card *cards,
-                          const struct request *r)
+                          uint64_t claimed, const struct request *r)
 {
-    if (count_cards(cards, node->n_cards, r, card_fits) >= r->cards)
+    uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? claimed : 0);
+    if (count_cards(cards, node->n_cards, r, card_fits) >= need)
         return FIT_YES;
     return count_cards(cards, node->n_cards, r, card_could_fit) >= r->cards ? FIT_LATER
                                                                             : FIT_NEVER;
@@ -75,16 +97,19 @@ static enum fit cards_fit(const struct ledger_node *node, const struct card *car
 
 enum fit placement_fit(const struct ledger_node *node, const struct request *r)
 {
+    if (request_fits_anywhere(r))
+        return FIT_YES;
     enum fit fit = node_fits(node, r);
     if (fit != FIT_YES)
         return fit;
-    if (r->kind == REQUEST_MEMORY && r->cards == 1) { /* without a look at the cards */
+    if (r->kind == REQUEST_MEMORY && r->cards == 1 && !request_is_choosy(r)) {
+        /* Without a look at the cards. */
         if (node->best_free_mib >= r->mib_per_card && node->best_free_mib > 0)
             return FIT_YES;
         return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
                                                                      : FIT_NEVER;
     }
-    return cards_fit(node, node->cards, r);
+    return cards_fit(node, node->cards, node->claimed, r);
 }
 
 static int compare_picks(const void *a, const void *b)
@@ -118,7 +143,9 @@ static bool choose(const struct card *cards, uint32_t n, const struct request *r
 bool placement_choose(const struct ledger_node *node, const struct request *r,
                       uint32_t picks[REQUEST_MAX_CARDS])
 {
-    return node_fits(node, r) == FIT_YES && choose(node->cards, node->n_cards, r, picks);
+    bool ours = r->kind == REQUEST_MEMORY || r->kind == REQUEST_CARDS;
+    return ours && node_fits(node, r) == FIT_YES &&
+           choose(node->cards, node->n_cards, r, picks);
 }
 
 /* Those in line before the asking pod, the first in line first. */
@@ -158,40 +185,41 @@ static void take(struct card *cards, const struct request *r, const uint32_t *pi
     }
 }
 
-void placement_line_takes(const struct ledger_node *node, struct card *cards,
-                          int64_t priority, struct span uid)
+uint64_t placement_line_takes(const struct ledger_node *node, struct card *cards,
+                              int64_t priority, struct span uid)
 {
     cleanup_free struct ledger_pod **line = NULL;
     size_t n = line_before(node, priority, uid, &line);
     uint32_t picks[REQUEST_MAX_CARDS];
-    for (size_t i = 0; i < n; i++)
-        if (mode_allows(node->mode, &line[i]->request) &&
-            choose(cards, node->n_cards, &line[i]->request, picks))
-            take(cards, &line[i]->request, picks);
+    uint64_t claimed = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct request *r = &line[i]->request;
+        if (r->kind == REQUEST_DEVICES)
+            claimed += r->cards;
+        else if (mode_allows(node->mode, r) && choose(cards, node->n_cards, r, picks))
+            take(cards, r, picks);
+    }
+    return claimed;
 }
 
 enum fit placement_fit_in_line(const struct ledger_node *node, const struct request *r,
                                int64_t priority, struct span uid)
 {
     enum fit fit = placement_fit(node, r);
-    if (fit != FIT_YES || !node->nominated)
+    uint64_t claimed = node->claimed;
+    if (fit != FIT_YES || !node->nominated || request_fits_anywhere(r))
         return fit;
     struct card cards[SCV_MAX_CARDS];
     memcpy(cards, node->cards, node->n_cards * sizeof *cards);
-    placement_line_takes(node, cards, priority, uid);
-    return cards_fit(node, cards, r);
+    claimed += placement_line_takes(node, cards, priority, uid);
+    return cards_fit(node, cards, claimed, r);
 }
 
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
                              const struct request *r)
 {
     enum fit fit = node_fits(node, r);
-    return fit == FIT_YES ? cards_fit(node, cards, r) : fit;
-}
-
-bool placement_card_fits(const struct card *card, const struct request *r)
-{
-    return card_fits(card, r);
+    return fit == FIT_YES ? cards_fit(node, cards, node->claimed, r) : fit;
 }
 
 int placement_score(const struct ledger_node *node, const struct request *r)

@@ -81,7 +81,7 @@ static void add_tenant(struct look *look, const struct ledger_pod *pod, bool lea
     bool any = false;
     *t = (struct tenant){.pod = pod, .mib = mib, .gone = leaving};
     for (uint32_t c = 0; c < node->n_cards; c++) {
-        mib[c] = ledger_pod_mib(look->ask->ledger, pod, &node->cards[c]);
+        mib[c] = ledger_pod_mib(pod, &node->cards[c]);
         any |= mib[c] >= 0;
         t->all_mib += mib[c] > 0 ? mib[c] : 0;
     }
@@ -223,7 +223,7 @@ static int64_t beyond(struct look *look, const int64_t *missing)
             struct card card = look->cards[c];
             card.free_mib -= look->line_mib[c];
             card.pods += look->line_pods[c];
-            if (!used[c] && placement_card_fits(&card, r) &&
+            if (!used[c] && card_fits(&card, r) &&
                 (best < 0 || missing[c] > missing[best]))
                 best = (int)c;
         }
@@ -327,6 +327,8 @@ bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *nod
     *set = (struct preempt_set){0};
     if (placement_fit(node, ask->request) == FIT_NEVER)
         return false;
+    if (ask->request->kind == REQUEST_DEVICES) /* the kubelet chooses among the cards */
+        return true;
     look_at(&look, ask, node, leaving, n_leaving, a);
     if (fits(&look))
         return true;

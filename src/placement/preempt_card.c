@@ -111,7 +111,7 @@ static bool good_when_empty(const struct look *look, uint32_t c)
     card.pods = 0;
     card.whole = false;
     card.free_mib = card.out == CARD_IN && left > 0 ? left : 0;
-    return placement_card_fits(&card, look->ask->request);
+    return card_fits(&card, look->ask->request);
 }
 
 /* Sorts the tenants of the card: who has to leave in any case goes into the choice, who

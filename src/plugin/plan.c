@@ -170,7 +170,8 @@ static void read_promise(struct plan *plan, const struct pod *pod,
 static bool read_request(struct plan *plan, const struct pod *pod, int64_t unit_mib)
 {
     struct err err;
-    if (request_of(pod, unit_mib, &plan->arena, &plan->request, &err) == 0)
+    const struct request_rules rules = {.unit_mib = unit_mib};
+    if (request_of(pod, &rules, &plan->arena, &plan->request, &err) == 0)
         return true;
     plan->promise = PLAN_UNMEANT;
     plan->why_not = arena_copy(&plan->arena, span_of(err.msg));

@@ -96,6 +96,7 @@ static inline struct request object_request(struct arena *a, const struct pod *p
 {
     struct request request;
     struct err err = {0};
-    ck_assert_done(request_of(pod, unit_mib, a, &request, &err), err);
+    const struct request_rules rules = {.unit_mib = unit_mib};
+    ck_assert_done(request_of(pod, &rules, a, &request, &err), err);
     return request;
 }

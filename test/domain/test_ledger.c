@@ -10,7 +10,8 @@ static struct ledger *ledger;
 
 static void start(int64_t unit_mib, bool require_scv)
 {
-    struct ledger_settings s = {unit_mib, 1024, require_scv};
+    struct ledger_settings s = {
+        .unit_mib = unit_mib, .external_tolerance_mib = 1024, .require_scv = require_scv};
     ledger = ledger_new(&s, 1);
 }
 

@@ -4,22 +4,33 @@
 #include "domain/objects.h"
 
 static struct arena arena;
+static const struct request_rules gib = {.unit_mib = 1024};
+
+#define LABELS(members) ",'labels':{" members "}"
+#define MODEL(text)     ",'annotations':{'" KEY_GPU_MODEL "':'" text "'}"
 
 /* A pod made of parts: "a4" an app container of 4 units, "s" a sidecar, "i" an init
- * container; upper case letters ask for whole cards. meta: more members of metadata. */
+ * container; upper case letters ask for whole cards, and a star in front for
+ * nvidia.com/gpu. meta: more members of metadata. */
 static struct pod make(const char *parts, const char *meta)
 {
     cleanup_buf struct buf apps = {0}, inits = {0};
     struct span rest = span_of(parts);
     while (rest.n) {
         struct span part = span_cut(&rest, ' ');
+        bool devices = part.p[0] == '*';
+        part.p += devices;
+        part.n -= devices;
         char role = part.p[0];
         bool cards = role >= 'A' && role <= 'Z';
         bool app = role == 'a' || role == 'A';
         struct buf *list = app ? &apps : &inits;
         buf_printf(list, "%s{%s'resources':{'limits':{'%s':'%.*s'}}}", list->n ? "," : "",
                    role == 's' || role == 'S' ? "'restartPolicy':'Always'," : "",
-                   cards ? KEY_GPU_COUNT : KEY_GPU_MEM, (int)part.n - 1, part.p + 1);
+                   devices ? KEY_NVIDIA_GPU
+                   : cards ? KEY_GPU_COUNT
+                           : KEY_GPU_MEM,
+                   (int)part.n - 1, part.p + 1);
     }
     return object_pod(&arena,
                       quoted(&arena,
@@ -134,6 +145,30 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
         {"a4", ",'annotations':{'" KEY_PLACEMENT "':'tight'}",
          "annotation gpushare/placement: \"tight\" is neither binpack nor spread"},
         {"A65", "", "65 whole cards are more than the 64 a pod can ask for"},
+        {"A1 *a1", "",
+         "limits of both aliyun.com/gpu-count and nvidia.com/gpu in one pod"},
+        {"*a1 a1", "", "limits of both aliyun.com/gpu-mem and nvidia.com/gpu in one pod"},
+        {"a4", MODEL(" , "),
+         "annotation nvidia-gpu-scheduler/gpu.model: \",\" names no "
+         "model"},
+        {"A1", MODEL(""),
+         "annotation nvidia-gpu-scheduler/gpu.model: \"\" names no model"},
+        {"", LABELS("'scv/memory':'8Gi'"),
+         "label scv/memory: \"8Gi\" is not a number of MiB (1..1099511627776)"},
+        {"", LABELS("'scv/number':'0'"),
+         "label scv/number: \"0\" is not a number of cards (1..64)"},
+        {"", LABELS("'scv/number':'65'"),
+         "label scv/number: \"65\" is not a number of cards (1..64)"},
+        {"", LABELS("'scv/number':'-1'"),
+         "label scv/number: \"-1\" is not a number of cards (1..64)"},
+        {"a4", LABELS("'scv/clock':'fast'"),
+         "label scv/clock: \"fast\" is not a number of MHz (1..1099511627776)"},
+        {"a4", LABELS("'scv/number':'2'"),
+         "label scv/number says 2 and the limits ask for 1 card"},
+        {"A2", LABELS("'scv/number':'1'"),
+         "label scv/number says 1 and the limits ask for 2 cards"},
+        {"a4", LABELS("'scv/memory':'4097'"),
+         "label scv/memory says 4097 and the limits ask for 4096 MiB on a card"},
         {"a1E", "",
          "container 0: limit aliyun.com/gpu-mem: 1000000000000000000 is more than any "
          "node "
@@ -143,11 +178,151 @@ START_TEST(what_cannot_be_meant_is_refused_with_the_reason)
         struct pod pod = make(cases[i].parts, cases[i].meta);
         struct request r;
         struct err err = {0};
-        ck_assert_msg(request_of(&pod, 1024, &arena, &r, &err) == -1, "%s",
+        ck_assert_msg(request_of(&pod, &gib, &arena, &r, &err) == -1, "%s",
                       cases[i].parts);
         ck_assert_str_eq(err.msg, cases[i].message);
         ck_assert_int_eq(r.kind, REQUEST_NONE);
     }
+}
+END_TEST
+
+START_TEST(models_and_clocks_say_which_cards_will_do)
+{
+    static const struct {
+        const char *meta, *model;
+        int64_t clock;
+        bool suits;
+    } cases[] = {
+        {"", "", 0, true},
+        {MODEL(" tesla t4 "), "Tesla T4", 0, true},
+        {MODEL("Tesla T4"), "Tesla T40", 0, false},
+        {MODEL("Tesla T4"), "Tesla", 0, false},
+        {MODEL("Tesla T4"), "", 0, false},
+        {MODEL("Tesla P4, Tesla T4,"), " TESLA T4", 0, true},
+        {MODEL(",Tesla P4"), "Tesla T4", 0, false},
+        {LABELS("'scv/clock':'5001'"), "", 5001, true},
+        {LABELS("'scv/clock':'5001'"), "", 5000, false},
+        {LABELS("'scv/clock':'5001'"), "", 6000, true},
+        {LABELS("'scv/clock':'5001'"), "", 0, false},
+        {LABELS("'scv/clock':'5001'") MODEL("A"), "A", 5001, true},
+        {LABELS("'scv/clock':'5001'") MODEL("A"), "A", 5000, false},
+        {LABELS("'scv/clock':'5001'") MODEL("A"), "B", 5001, false},
+    };
+    static const char *const parts[] = {"a4", "A1", "*a2"};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
+            struct pod pod = make(parts[k], cases[i].meta);
+            struct request r = object_request(&arena, &pod, 1024);
+            ck_assert_int_eq(request_is_choosy(&r), i > 0);
+            ck_assert_msg(request_suits(&r, span_of(cases[i].model), cases[i].clock) ==
+                              cases[i].suits,
+                          "case %zu", i);
+        }
+    const struct request_rules exact = {.unit_mib = 1, .clock_exact = true};
+    struct pod pod = make("a1", LABELS("'scv/clock':'5001'"));
+    struct request r;
+    ck_assert_int_eq(request_of(&pod, &exact, &arena, &r, NULL), 0);
+    ck_assert(request_suits(&r, SPAN(""), 5001));
+    ck_assert(!request_suits(&r, SPAN(""), 5002));
+    ck_assert(!request_suits(&r, SPAN(""), 5000));
+}
+END_TEST
+
+START_TEST(what_nvidias_plugin_gives_out_is_counted)
+{
+    struct pod pod = make("*a1 *a2 *i4", "");
+    struct request r = object_request(&arena, &pod, 1024);
+    ck_assert_int_eq(r.kind, REQUEST_DEVICES);
+    ck_assert_uint_eq(r.cards, 4);
+    ck_assert_uint_eq(r.n_parts, 0);
+    ck_assert(request_fits_anywhere(&r));
+    pod = make("*a1", MODEL("A"));
+    r = object_request(&arena, &pod, 1024);
+    ck_assert(!request_fits_anywhere(&r));
+    pod = make("*a100", LABELS("'scv/memory':'16000'"));
+    r = object_request(&arena, &pod, 1024);
+    ck_assert(!request_fits_anywhere(&r));
+    ck_assert_int_eq(r.mib_per_card, 16000);
+    ck_assert_uint_eq(r.cards, 100); /* which of them can be had is not ours to say */
+    pod = make("*a0", MODEL("A"));
+    r = object_request(&arena, &pod, 1024);
+    ck_assert_int_eq(r.kind, REQUEST_NONE);
+}
+END_TEST
+
+START_TEST(labels_alone_are_a_request)
+{
+    static const struct {
+        const char *meta;
+        enum request_kind kind;
+        uint32_t cards;
+        int64_t mib, units, clock;
+    } cases[] = {
+        {LABELS("'scv/memory':'8000'"), REQUEST_MEMORY, 1, 8000, 8, 0},
+        {LABELS("'scv/memory':'8193','scv/number':'2'"), REQUEST_MEMORY, 2, 8193, 18, 0},
+        {LABELS("'scv/number':'2'"), REQUEST_CARDS, 2, 0, 0, 0},
+        {LABELS("'scv/clock':'5001'"), REQUEST_CARDS, 1, 0, 0, 5001},
+        {LABELS("'scv/memory':'1','scv/clock':'5001'"), REQUEST_MEMORY, 1, 1, 1, 5001},
+        {LABELS("'scv/priority':'7'"), REQUEST_NONE, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct pod pod = make("", cases[i].meta);
+        struct request r = object_request(&arena, &pod, 1024);
+        ck_assert_int_eq(r.kind, cases[i].kind);
+        ck_assert_uint_eq(r.cards, cases[i].cards);
+        ck_assert_int_eq(r.mib_per_card, cases[i].mib);
+        ck_assert_int_eq(r.units, cases[i].units);
+        ck_assert_int_eq(r.clock_mhz, cases[i].clock);
+        ck_assert_uint_eq(r.n_parts, r.kind != REQUEST_NONE);
+    }
+    struct pod pod = make("", LABELS("'scv/number':'2'"));
+    const struct request_rules share = {.unit_mib = 1024, .number_shares = true};
+    struct request r;
+    ck_assert_int_eq(request_of(&pod, &share, &arena, &r, NULL), 0);
+    ck_assert_int_eq(r.kind, REQUEST_MEMORY);
+    ck_assert_int_eq(r.mib_per_card, 0);
+}
+END_TEST
+
+START_TEST(labels_beside_limits_must_agree_with_them)
+{
+    struct pod pod = make("a8", LABELS("'scv/number':'1','scv/memory':'8000'"));
+    struct request r = object_request(&arena, &pod, 1024);
+    ck_assert_int_eq(r.units, 8);
+    ck_assert_int_eq(r.mib_per_card, 8192);
+    ck_assert(!r.by_label);
+    pod = make("A2", LABELS("'scv/number':'2','scv/memory':'16000'"));
+    r = object_request(&arena, &pod, 1024);
+    ck_assert_int_eq(r.kind, REQUEST_CARDS);
+    ck_assert_int_eq(r.mib_per_card, 16000); /* the least size of each */
+}
+END_TEST
+
+START_TEST(requests_are_told_apart)
+{
+    static const struct {
+        const char *parts, *meta;
+    } different[] = {
+        {"a8", ""},
+        {"a9", ""},
+        {"A8", ""},
+        {"*a8", ""},
+        {"a8", MODEL("A")},
+        {"a8", MODEL("B")},
+        {"a8", LABELS("'scv/clock':'1'")},
+        {"A8", LABELS("'scv/memory':'1'")},
+        {"a8", LABELS("'" KEY_GPU_COUNT "':'2'")},
+        {"", LABELS("'scv/memory':'8191'")},
+        {"a8", ",'annotations':{'" KEY_PLACEMENT "':'spread'}"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(different); i++)
+        for (size_t k = 0; k < ARRAY_LEN(different); k++) {
+            struct pod a = make(different[i].parts, different[i].meta);
+            struct pod b = make(different[k].parts, different[k].meta);
+            struct request x = object_request(&arena, &a, 1024);
+            struct request y = object_request(&arena, &b, 1024);
+            ck_assert_int_eq(request_same(&x, &y), i == k);
+        }
 }
 END_TEST
 
@@ -163,6 +338,13 @@ START_TEST(a_request_has_a_short_form)
         {"a8", ",'labels':{'" KEY_GPU_COUNT "':'2'}", 256, "2048 MiB on 2 cards"},
         {"A1", "", 1024, "1 whole card"},
         {"A3", "", 1024, "3 whole cards"},
+        {"*a2", MODEL("Tesla T4"), 1024, "2 nvidia.com/gpu, model Tesla T4"},
+        {"a8", LABELS("'scv/clock':'5001'"), 1024,
+         "8 GiB, memory clock at least 5001 MHz"},
+        {"A1", LABELS("'scv/memory':'16000'"), 1024,
+         "1 whole card of at least 16000 MiB"},
+        {"", LABELS("'scv/memory':'8000','scv/number':'2'"), 1024,
+         "16000 MiB on 2 cards"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct pod pod = make(cases[i].parts, cases[i].meta);
@@ -177,5 +359,8 @@ END_TEST
 UNIT_MAIN("request", containers_add_up_as_kubernetes_adds_them,
           the_parts_are_those_that_run_side_by_side,
           memory_is_split_over_cards_by_label_or_annotation, whole_cards_are_counted,
+          models_and_clocks_say_which_cards_will_do,
+          what_nvidias_plugin_gives_out_is_counted, labels_alone_are_a_request,
+          labels_beside_limits_must_agree_with_them, requests_are_told_apart,
           the_placement_policy_is_read, what_cannot_be_meant_is_refused_with_the_reason,
           a_request_has_a_short_form)

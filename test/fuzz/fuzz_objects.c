@@ -23,12 +23,14 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     struct request request;
     struct promise promise;
     struct err err = {0};
+    const struct request_rules rules = {.unit_mib = 1024};
     cleanup_buf struct buf text = {0};
-    int bad = request_of(pod, 1024, a, &request, &err);
+    int bad = request_of(pod, &rules, a, &request, &err);
     if (bad && request.kind != REQUEST_NONE)
         fuzz_fail("a request that cannot be meant is one");
     if (request.kind != REQUEST_NONE &&
-        (request.cards < 1 || request.cards > REQUEST_MAX_CARDS))
+        (request.cards < 1 ||
+         (request.kind != REQUEST_DEVICES && request.cards > REQUEST_MAX_CARDS)))
         fuzz_fail("an impossible number of cards");
     if (request.kind == REQUEST_MEMORY && request.units % request.cards)
         fuzz_fail("units that cannot be split evenly");

@@ -101,7 +101,7 @@ static void list(struct store *store, enum core_kind kind)
 
 struct store *verbs_store_new(void)
 {
-    struct core_settings settings = {.ledger = {1, 1024, false},
+    struct core_settings settings = {.ledger = {.unit_mib = 1, .external_tolerance_mib = 1024},
                                      .identity = "me",
                                      .lease_namespace = "kube-system",
                                      .lease_name = "l"};

@@ -8,7 +8,7 @@ static struct ledger *ledger;
 
 static void start(void)
 {
-    struct ledger_settings s = {1, 1024, false};
+    struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
     ledger = ledger_new(&s, 1);
 }
 
@@ -291,6 +291,19 @@ START_TEST(the_largest_request_has_a_reason)
                                    "cards; the node has 1 card");
     ck_assert_str_eq(reason(n, whole(UINT32_MAX)),
                      "needs 4294967295 whole cards; the node has 1 card");
+    char models[REQUEST_MAX_MODELS + 1] = "";
+    memset(models, 'm', REQUEST_MAX_MODELS);
+    r = (struct request){.kind = REQUEST_DEVICES,
+                         .cards = UINT32_MAX,
+                         .mib_per_card = INT64_MAX,
+                         .models = span_of(models),
+                         .clock_mhz = INT64_MAX};
+    cleanup_free char *want = xasprintf(
+        "needs 4294967295 cards through nvidia.com/gpu of at least 9223372036854775807 "
+        "MiB, model %s, memory clock at least 9223372036854775807 MHz; the node has 1 x "
+        "Tesla T4 (0 MHz)",
+        models);
+    ck_assert_str_eq(reason(n, r), want);
     ledger_free(ledger);
 }
 END_TEST
@@ -332,13 +345,268 @@ START_TEST(scores_follow_the_policy_and_stay_within_bounds)
 }
 END_TEST
 
-UNIT_MAIN("placement", the_filter_example_of_the_design_document,
-          the_bind_example_of_the_design_document, ties_go_to_the_lowest_index,
-          several_cards_are_different_and_in_order,
-          whole_cards_want_cards_that_nobody_uses, what_can_never_fit_is_told_apart,
-          the_mode_label_restricts_a_node, the_reason_names_cards_that_are_out,
-          a_node_that_gives_nothing_says_why,
-          nominated_pods_of_no_lower_priority_come_first,
-          a_nominated_pod_that_does_not_fit_blocks_nobody,
-          the_largest_request_has_a_reason,
-          scores_follow_the_policy_and_stay_within_bounds)
+/* Two T4 and a V100; `more`: further members of the status. */
+static const struct ledger_node *mixed(const char *more)
+{
+    struct scv scv = object_scv(
+        &arena,
+        quoted(&arena,
+               "{'metadata':{'name':'n1'},'status':{'cardList':["
+               "{'id':0,'health':'Healthy','totalMemory':16000,'freeMemory':16000,"
+               "'uuid':'u0','model':'Tesla T4','clock':5001},"
+               "{'id':1,'health':'Healthy','totalMemory':32000,'freeMemory':32000,"
+               "'uuid':'u1','model':'Tesla V100','clock':877},"
+               "{'id':2,'health':'Healthy','totalMemory':15000,'freeMemory':15000,"
+               "'uuid':'u2','model':'Tesla T4','clock':5001}]%s}}",
+               more));
+    ledger_scv_seen(ledger, &scv, 0);
+    return ledger_node_find(ledger, SPAN("n1"));
+}
+
+static struct ledger_pod *put(const char *uid, struct request r, int card, int64_t mib)
+{
+    struct pod pod = {.meta = {.uid = span_of(uid), .name = span_of(uid)}};
+    struct ledger_share share = {.card = card, .mib = mib};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, p, SPAN("n1"), &share, card >= 0);
+    return p;
+}
+
+static struct request of_model(struct request r, const char *models)
+{
+    r.models = span_of(models);
+    return r;
+}
+
+START_TEST(a_card_of_another_model_does_not_do)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = mixed("");
+    struct request t4 = of_model(memory(8000, 1), "tesla t4");
+    ck_assert(placement_choose(n, &t4, picks));
+    ck_assert_uint_eq(picks[0], 2); /* binpack: the smaller one */
+    t4 = of_model(memory(8000, 2), "tesla t4");
+    ck_assert(placement_choose(n, &t4, picks));
+    ck_assert(picks[0] == 0 && picks[1] == 2);
+    t4 = of_model(memory(20000, 1), "tesla t4");
+    ck_assert_int_eq(placement_fit(n, &t4),
+                     FIT_NEVER); /* the V100 would be large enough */
+    ck_assert_str_eq(reason(n, t4), "needs 20000 MiB on one card, model tesla t4; the "
+                                    "largest of those has 16000 MiB");
+    put("a", memory(10000, 1), 0, 10000);
+    put("b", memory(10000, 1), 2, 10000);
+    t4 = of_model(memory(8000, 1), "tesla t4");
+    ck_assert_int_eq(placement_fit(n, &t4), FIT_LATER);
+    ck_assert_str_eq(reason(n, t4), "needs 8000 MiB on one card, model tesla t4; most "
+                                    "free: 6000 of 16000 MiB on GPU0");
+    struct request any = of_model(memory(8000, 1), "Tesla T4, Tesla V100");
+    ck_assert_int_eq(placement_fit(n, &any), FIT_YES);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_model_that_the_node_lacks_is_never)
+{
+    start();
+    const struct ledger_node *n = mixed("");
+    const struct request none[] = {of_model(memory(8000, 1), "A\"100\\\n"),
+                                   of_model(whole(1), "A100"),
+                                   of_model(whole(2), "Tesla V100")};
+    static const char *const why[] = {
+        "needs 8000 MiB on one card, model A?100??; the node has 2 x Tesla T4, 1 x Tesla "
+        "V100",
+        "needs 1 whole card, model A100; the node has 2 x Tesla T4, 1 x Tesla V100",
+        "needs 2 whole cards, model Tesla V100; the node has 2 x Tesla T4, 1 x Tesla "
+        "V100"};
+    for (size_t i = 0; i < ARRAY_LEN(none); i++) {
+        ck_assert_int_eq(placement_fit(n, &none[i]), FIT_NEVER);
+        ck_assert_str_eq(reason(n, none[i]), why[i]);
+    }
+    struct node node = object_node(
+        &arena, quoted(&arena, "{'metadata':{'name':'n2'},'status':{'capacity':{"
+                               "'" KEY_GPU_MEM "':'9999','" KEY_GPU_COUNT "':'1'}}}"));
+    node.allocatable = node.capacity;
+    ledger_node_seen(ledger, &node, 0);
+    n = ledger_node_find(ledger, SPAN("n2"));
+    ck_assert_int_eq(placement_fit(n, &none[0]), FIT_LATER);
+    ck_assert_str_eq(reason(n, none[1]),
+                     "needs 1 whole card, model A100; models and clocks of its cards are "
+                     "not known: it has no Scv object");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(memory_and_clock_are_asked_of_the_same_card)
+{
+    start();
+    const struct ledger_node *n = mixed("");
+    struct request r = memory(20000, 1); /* the V100 has the memory ... */
+    r.clock_mhz = 5001;                  /* ... and the T4 the clock */
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r), "needs 20000 MiB on one card, memory clock at least "
+                                   "5001 MHz; the largest of those has 16000 MiB");
+    r.clock_mhz = 5002;
+    ck_assert_str_eq(reason(n, r),
+                     "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
+                     "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 MHz)");
+    r.clock_mhz = 800;
+    ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
+    r.clock_exact = true;
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r),
+                     "needs 20000 MiB on one card, memory clock 800 MHz; the "
+                     "node has 2 x Tesla T4 (5001 MHz), 1 x Tesla V100 (877 "
+                     "MHz)");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(whole_cards_can_have_a_least_size)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    const struct ledger_node *n = mixed("");
+    struct request r = whole(1);
+    r.mib_per_card = 16001;
+    ck_assert(placement_choose(n, &r, picks));
+    ck_assert_uint_eq(picks[0], 1);
+    r.cards = 2;
+    ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
+    ck_assert_str_eq(reason(n, r), "needs 2 whole cards of at least 16001 MiB; too few "
+                                   "cards are as large as that, the largest has 32000 "
+                                   "MiB");
+    ledger_free(ledger);
+}
+END_TEST
+
+#define HELD(pod, n, cards)                                                              \
+    ",'podList':[{'namespace':'','name':'" pod "','container':'c','resource':"           \
+    "'nvidia.com/gpu','units':" n ",'cards':[" cards "]}]"
+
+static struct request devices(uint32_t n)
+{
+    return (struct request){.kind = REQUEST_DEVICES, .cards = n};
+}
+
+START_TEST(what_nvidias_plugin_can_give_is_counted)
+{
+    start();
+    uint32_t picks[REQUEST_MAX_CARDS];
+    struct request any = devices(99), two = of_model(devices(2), "Tesla T4");
+    const struct ledger_node *n = mixed("");
+    ck_assert_int_eq(placement_fit(n, &any),
+                     FIT_YES); /* without a model: not our affair */
+    ck_assert_int_eq(placement_fit(n, &two), FIT_YES);
+    ck_assert(!placement_choose(n, &two, picks));
+    ck_assert_int_eq(placement_score(n, &two), 0);
+    struct request three = of_model(devices(3), "Tesla T4");
+    ck_assert_int_eq(placement_fit(n, &three), FIT_NEVER);
+    ck_assert_str_eq(reason(n, three),
+                     "needs 3 cards through nvidia.com/gpu, model Tesla "
+                     "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
+    /* What we promised on a card keeps it from being counted. */
+    struct ledger_pod *p = put("a", memory(1, 1), 0, 1);
+    ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
+    ck_assert_str_eq(reason(n, two),
+                     "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
+                     "free: 1 of 2; promised to pods: GPU0");
+    ledger_pod_remove(ledger, p, 0);
+    /* What a container holds does, too, and is not ours to give. */
+    mixed(HELD("x", "1", "'u2'"));
+    ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
+    ck_assert_str_eq(reason(n, two),
+                     "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
+                     "free: 1 of 2; held through nvidia.com/gpu: GPU2");
+    ck_assert_str_eq(reason(n, whole(3)),
+                     "needs 3 whole cards; wholly free: 2 of 3; held "
+                     "through nvidia.com/gpu: GPU2");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
+{
+    start();
+    struct request one = of_model(devices(1), "Tesla T4");
+    const struct ledger_node *n = mixed("");
+    put("a", one, -1, 0);
+    ck_assert_uint_eq(n->claimed, 1);
+    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    struct ledger_pod *b = put("b", devices(1), -1, 0); /* it may get a T4 as well */
+    ck_assert_uint_eq(n->claimed, 2);
+    ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
+    ck_assert_str_eq(reason(n, one),
+                     "needs 1 card through nvidia.com/gpu, model Tesla T4; "
+                     "free: 2 of 2; asked for by pods whose cards are not "
+                     "known yet: 2");
+    /* The kubelet gave b the V100. */
+    mixed(HELD("b", "1", "'u1'"));
+    ck_assert_uint_eq(n->claimed, 1);
+    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    /* Gone from the API, and still in the podList: the card is held until that is news.
+     */
+    ledger_pod_remove(ledger, b, 0);
+    ck_assert_int_eq(n->cards[1].out, CARD_HELD);
+    /* As many as are left: whatever the kubelet takes, none is ours to give. */
+    put("c", devices(1), -1, 0);
+    ck_assert_uint_eq(n->claimed, 2);
+    struct request mem = memory(1, 1);
+    ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
+    ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is left; held "
+                                     "through nvidia.com/gpu: GPU0,GPU1,GPU2");
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_nominated_pod_of_nvidias_plugin_is_in_line)
+{
+    start();
+    const struct ledger_node *n = mixed("");
+    struct request one = of_model(devices(1), "Tesla V100");
+    struct pod pod = {
+        .meta = {.uid = SPAN("first")}, .priority = 5, .nominated_node = SPAN("n1")};
+    ledger_pod_add(ledger, &pod, &one, NULL);
+    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    ck_assert_int_eq(placement_fit_in_line(n, &one, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_in_line(n, &one, 6, SPAN("me")), FIT_YES);
+    struct request any = devices(9);
+    ck_assert_int_eq(placement_fit_in_line(n, &any, 0, SPAN("me")), FIT_YES);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(without_an_scv_nothing_is_known_of_models_for_nvidias_plugin)
+{
+    start();
+    see("n2", "card");
+    const struct ledger_node *n = ledger_node_find(ledger, SPAN("n2"));
+    struct request one = of_model(devices(1), "Tesla V100");
+    ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
+    ck_assert_str_eq(reason(n, one),
+                     "needs 1 card through nvidia.com/gpu, model Tesla "
+                     "V100; models and clocks of its cards are not known: "
+                     "it has no Scv object");
+    /* The mode is about what we give out. */
+    mixed("");
+    see("n1", "memory");
+    n = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
+    ledger_free(ledger);
+}
+END_TEST
+
+UNIT_MAIN(
+    "placement", a_card_of_another_model_does_not_do,
+    a_model_that_the_node_lacks_is_never, memory_and_clock_are_asked_of_the_same_card,
+    whole_cards_can_have_a_least_size, what_nvidias_plugin_can_give_is_counted,
+    a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports,
+    a_nominated_pod_of_nvidias_plugin_is_in_line,
+    without_an_scv_nothing_is_known_of_models_for_nvidias_plugin,
+    the_filter_example_of_the_design_document, the_bind_example_of_the_design_document,
+    ties_go_to_the_lowest_index, several_cards_are_different_and_in_order,
+    whole_cards_want_cards_that_nobody_uses, what_can_never_fit_is_told_apart,
+    the_mode_label_restricts_a_node, the_reason_names_cards_that_are_out,
+    a_node_that_gives_nothing_says_why, nominated_pods_of_no_lower_priority_come_first,
+    a_nominated_pod_that_does_not_fit_blocks_nobody, the_largest_request_has_a_reason,
+    scores_follow_the_policy_and_stay_within_bounds)

@@ -22,7 +22,7 @@ struct put {
 
 static void start(int cards)
 {
-    struct ledger_settings s = {1, 1024, false};
+    struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
     ledger = ledger_new(&s, 1);
     struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
     ledger_scv_seen(ledger, &scv, 0);
@@ -73,7 +73,7 @@ static struct request ask_whole(int cards)
 /* The UIDs chosen, with a space behind each; "never" when nothing helps. */
 static const char *chosen(struct request r, int priority, const char *leaving)
 {
-    struct preempt_ask ask = {ledger, &r, priority, SPAN("me")};
+    struct preempt_ask ask = {&r, priority, SPAN("me")};
     struct preempt_set set;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
@@ -103,6 +103,49 @@ START_TEST(one_card_not_the_sum_of_several)
     ck_assert_str_eq(chosen(ask_memory(16, 1), 1, "p2"), "p4 ");
     ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "p2"), "");
     ck_assert_str_eq(chosen(ask_memory(12, 1), 1, "elsewhere"), "p1 ");
+    stop();
+}
+END_TEST
+
+/* The first card is of another model than the others. */
+static void start_mixed(void)
+{
+    start(3);
+    struct scv scv = object_scv_even(&arena, "n1", 3, CARD_MIB);
+    scv.cards[0].model = SPAN("Tesla V100");
+    ledger_scv_seen(ledger, &scv, 0);
+}
+
+START_TEST(only_cards_of_the_model_are_freed)
+{
+    start_mixed();
+    PUT(1, 0, {8});
+    PUT(2, 0, {0, 12});
+    PUT(3, 1, {0, 0, 12});
+    struct request r = ask_memory(12, 1);
+    r.models = SPAN("Tesla T4");
+    ck_assert_str_eq(chosen(r, 5, ""), "p2 ");
+    r.cards = 2;
+    ck_assert_str_eq(chosen(r, 5, ""), "p3 p2 ");
+    r = ask_whole(2);
+    r.models = SPAN("Tesla V100");
+    ck_assert_str_eq(chosen(r, 5, ""), "never");
+    r.cards = 1;
+    ck_assert_str_eq(chosen(r, 5, ""), "p1 ");
+    stop();
+}
+END_TEST
+
+/* Which cards its pods get is not ours to say: what was proposed stands. */
+START_TEST(for_nvidias_plugin_nobody_is_added)
+{
+    start_mixed();
+    PUT(1, 0, {8});
+    struct request r = {
+        .kind = REQUEST_DEVICES, .cards = 1, .models = SPAN("Tesla V100")};
+    ck_assert_str_eq(chosen(r, 5, ""), "");
+    r.models = SPAN("A100");
+    ck_assert_str_eq(chosen(r, 5, ""), "never");
     stop();
 }
 END_TEST
@@ -314,7 +357,7 @@ static void fill_world(struct world *w, struct rng *rng, bool spanning)
 
 static unsigned chosen_set(const struct world *w, bool *found)
 {
-    struct preempt_ask ask = {ledger, &w->ask, w->priority, SPAN("me")};
+    struct preempt_ask ask = {&w->ask, w->priority, SPAN("me")};
     struct preempt_set set;
     unsigned gone = 0;
     *found =
@@ -377,7 +420,8 @@ START_TEST(no_set_is_cheaper_where_pods_hold_several_cards)
 END_TEST
 
 UNIT_MAIN("preempt", one_card_not_the_sum_of_several,
-          lowest_priority_then_fewest_then_least,
+          lowest_priority_then_fewest_then_least, only_cards_of_the_model_are_freed,
+          for_nvidias_plugin_nobody_is_added,
           nobody_of_equal_priority_and_nobody_in_doubt,
           whole_cards_and_those_who_hold_them, who_is_nominated_to_the_node_comes_first,
           a_node_that_gives_nothing_out_is_not_helped, a_full_card_is_searched_in_time,

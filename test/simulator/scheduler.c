@@ -95,10 +95,11 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
 {
     const struct core *core = replica_core(r);
     struct request request;
+    struct request_rules rules = ledger_rules(ledger_settings(core_ledger(core)));
     cleanup_arena struct arena a = {0};
     int n = 0;
     if (core_ready(core, replica_time(w, r), NULL) ||
-        request_of(pod, 1024, &a, &request, NULL))
+        request_of(pod, &rules, &a, &request, NULL))
         return 0;
     for (int i = 0; i < NODES; i++) {
         char name[8];

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "domain/ledger_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "domain/keys.h"
+
+/*
+ * What an Scv says of a node, kept until the next one: its cards, and which of them
+ * containers have through resources that are not ours. The strings are in one block.
+ */
+
+void facts_drop_scv(struct ledger_node_facts *f)
+{
+    free(f->scv_cards);
+    free(f->holders);
+    free(f->scv_strings);
+    f->scv_cards = NULL;
+    f->holders = NULL;
+    f->scv_strings = NULL;
+    f->n_scv_cards = f->n_holders = 0;
+    f->held = 0;
+    f->scv_damaged = f->has_sample = false;
+    f->sample_s = 0;
+}
+
+/* Lets *text point to its copy, and *at behind it. */
+static void move_in(struct span *text, const char **at)
+{
+    text->p = *at;
+    *at += text->n;
+}
+
+static char *copy_strings(const struct scv *scv)
+{
+    cleanup_buf struct buf strings = {0};
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        buf_add_span(&strings, scv->cards[i].model);
+        buf_add_span(&strings, scv->cards[i].uuid);
+    }
+    for (size_t i = 0; i < scv->n_held; i++) {
+        buf_add_span(&strings, scv->held[i].ns);
+        buf_add_span(&strings, scv->held[i].pod);
+    }
+    return buf_take(&strings);
+}
+
+static void take_cards(struct ledger_node_facts *f, const struct scv *scv,
+                       const char **at)
+{
+    f->scv_cards = xcalloc(scv->n_cards, sizeof *f->scv_cards);
+    f->n_scv_cards = scv->n_cards;
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        struct scv_card *card = &f->scv_cards[i];
+        *card = scv->cards[i];
+        card->health = (struct span){0}; /* `healthy` says it */
+        card->extra = NULL;
+        move_in(&card->model, at);
+        move_in(&card->uuid, at);
+    }
+}
+
+/* The bits of the cards with these UUIDs. */
+static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_held *held)
+{
+    uint64_t bits = 0;
+    for (size_t k = 0; k < held->n_uuids; k++)
+        for (size_t c = 0; c < f->n_scv_cards && held->uuids[k].n; c++)
+            if (span_eq(held->uuids[k], f->scv_cards[c].uuid))
+                bits |= UINT64_C(1) << c;
+    return bits;
+}
+
+static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
+                         const char **at)
+{
+    f->holders = xcalloc(scv->n_held, sizeof *f->holders);
+    for (size_t i = 0; i < scv->n_held; i++) {
+        const struct scv_held *from = &scv->held[i];
+        struct ledger_held *to = &f->holders[i];
+        *to = (struct ledger_held){.ns = from->ns, .pod = from->pod};
+        move_in(&to->ns, at);
+        move_in(&to->pod, at);
+        if (span_eq(from->resource, SPAN(KEY_NVIDIA_GPU)))
+            to->devices = from->units;
+        if (scv_is_foreign(from->resource))
+            f->held |= cards_of(f, from);
+    }
+    f->n_holders = scv->n_held;
+}
+
+void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
+{
+    f->scv_damaged = scv->damaged;
+    f->has_sample = scv->has_update_time;
+    f->sample_s = scv->update_time;
+    if (scv->damaged)
+        return;
+    const char *at = f->scv_strings = copy_strings(scv);
+    take_cards(f, scv, &at);
+    take_holders(f, scv, &at);
+}
+
+int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+{
+    int64_t n = 0;
+    for (size_t i = 0; i < f->n_holders; i++)
+        if (span_eq(f->holders[i].pod, pod->name) && span_eq(f->holders[i].ns, pod->ns))
+            n += f->holders[i].devices;
+    return n;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+/*
+ * Pods that ask otherwise than by our limits: Yoda's labels, NVIDIA's own device plugin,
+ * models.
+ */
+
+static struct rig r;
+
+static void start(int cards)
+{
+    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", cards, 16000));
+    core_outputs_reset(&r.out);
+}
+
+/* `meta`: more members of metadata; `resources`: of its container; `node`: "" is none. */
+static struct pod pod_of(const char *uid, const char *meta, const char *resources,
+                         const char *node)
+{
+    return object_pod(&r.arena,
+                      quoted(&r.arena,
+                             "{'metadata':{'namespace':'default','name':'pod-%s','uid':"
+                             "'%s'%s},'spec':{'nodeName':'%s','containers':[{"
+                             "'resources':{'limits':{%s}}}]}}",
+                             uid, uid, meta, node, resources));
+}
+
+#define LABELS(text) ",'labels':{" text "}"
+#define GPU(n)       "'nvidia.com/gpu':'" n "'"
+#define MODEL(text)  ",'annotations':{'" KEY_GPU_MODEL "':'" text "'}"
+
+static const struct ledger_node *node(void)
+{
+    return ledger_node_find(core_ledger(r.core), SPAN("n1"));
+}
+
+static void see(const char *uid, const char *meta, const char *resources)
+{
+    rig_pod(&r, pod_of(uid, meta, resources, ""), false);
+}
+
+static struct core_output bind(const char *uid)
+{
+    rig_bind(&r, 1, uid, "n1");
+    return rig_take(&r, CORE_CALL_BIND);
+}
+
+static void refused(const char *uid, const char *part)
+{
+    rig_bind(&r, 1, uid, "n1");
+    struct core_output o = rig_take(&r, CORE_REPLY);
+    ck_assert_int_ne(o.code, ERR_NONE);
+    ck_assert_msg(strstr(o.text, part) != NULL, "\"%s\" has no \"%s\"", o.text, part);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_BIND), 0);
+}
+
+START_TEST(a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted)
+{
+    start(2);
+    see("a", MODEL("tesla t4"), GPU("1"));
+    see("b", "", GPU("1"));
+    see("c", MODEL("Tesla T4"), GPU("1"));
+    struct core_output o = bind("a");
+    ck_assert_ptr_null(o.annotations);
+    ck_assert_uint_eq(node()->claimed, 1);
+    rig_answer(&r, o.call, ERR_NONE);
+    ck_assert_int_eq(rig_take(&r, CORE_REPLY).code, ERR_NONE);
+    ck_assert_ptr_null(bind("b").annotations); /* without a model nothing is asked */
+    ck_assert_uint_eq(node()->claimed, 2);
+    refused("c", "no card of node n1 fits: needs 1 card through nvidia.com/gpu, model "
+                 "Tesla T4; no card is left");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_binding_for_nvidias_plugin_that_did_not_leave_claims_nothing)
+{
+    start(2);
+    see("a", MODEL("Tesla T4"), GPU("2"));
+    struct core_output o = bind("a");
+    ck_assert_uint_eq(node()->claimed, 2);
+    struct err err = {.code = ERR_UNAVAILABLE};
+    rig_step(&r, (struct core_input){
+                     .type = CORE_ANSWER, .call = o.call, .err = &err, .not_sent = true});
+    ck_assert_uint_eq(node()->claimed, 0);
+    o = bind("a");
+    rig_answer(&r, o.call, ERR_TIMEOUT);
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   pod_of("a", MODEL("Tesla T4"), GPU("2"), ""));
+    ck_assert_uint_eq(node()->claimed, 2); /* it may take effect yet */
+    rig_pod(&r, pod_of("a", "", GPU("2"), ""), true);
+    ck_assert_uint_eq(node()->claimed, 0);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing)
+{
+    start(2);
+    rig_pod(&r,
+            pod_of("a", ",'annotations':{'" KEY_MEM_IDX "':'0','" KEY_MEM_POD "':'8'}",
+                   GPU("1"), "n1"),
+            false);
+    ck_assert_int_eq(node()->cards[0].promised_mib, 0);
+    ck_assert_uint_eq(node()->claimed, 1);
+    see("b", MODEL("Tesla T4"), GPU("1"));
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_that_any_node_suits_goes_where_nothing_is_known)
+{
+    start(1);
+    see("a", "", GPU("1"));
+    rig_bind(&r, 1, "a", "unheard-of");
+    ck_assert_ptr_null(rig_take(&r, CORE_CALL_BIND).annotations);
+    see("b", MODEL("Tesla T4"), GPU("1"));
+    rig_bind(&r, 2, "b", "elsewhere");
+    struct core_output o = rig_take(&r, CORE_REPLY);
+    ck_assert_str_eq(o.text, "nothing is known of node elsewhere");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(labels_reserve_mib_and_a_restart_keeps_them)
+{
+    start(2);
+    see("a", LABELS("'scv/memory':'15999'"), "");
+    struct core_output o = bind("a");
+    ck_assert_int_eq(node()->cards[0].free_mib, 1);
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_POD "\":\"16\""));
+    ck_assert_ptr_nonnull(strstr(o.annotations, "{\\\"0\\\":{\\\"0\\\":16}}"));
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
+    cleanup_free char *notes = xstrdup(o.annotations);
+    cleanup_free char *meta =
+        xasprintf(LABELS("'scv/memory':'15999'") ",'annotations':%s", notes);
+    rig_free(&r);
+
+    start(2);
+    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 1);
+    /* The label was lowered since: what is written counts. */
+    cleanup_free char *less =
+        xasprintf(LABELS("'scv/memory':'10'") ",'annotations':%s", notes);
+    rig_pod(&r, pod_of("a", less, "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 1);
+    rig_free(&r);
+
+    start(2);
+    rig_pod(&r, pod_of("a", less, "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 0);
+    ck_assert_int_eq(node()->cards[0].promised_mib, 16384);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(number_alone_takes_whole_cards)
+{
+    start(3);
+    see("a", LABELS("'scv/number':'2'"), "");
+    struct core_output o = bind("a");
+    ck_assert(node()->cards[0].whole && node()->cards[1].whole);
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_MEM_IDX "\":\"0,1\""));
+    cleanup_free char *meta =
+        xasprintf(LABELS("'scv/number':'2'") ",'annotations':%s", o.annotations);
+    rig_free(&r);
+    start(3);
+    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    ck_assert(node()->cards[0].whole && node()->cards[1].whole);
+    ck_assert_uint_eq(node()->free_cards, 1);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(number_alone_reserves_nothing_where_the_operator_says_so)
+{
+    rig_new(&r, (struct core_settings){.ledger = {.number_shares = true}});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 1, 16000));
+    see("a", LABELS("'scv/number':'1'"), "");
+    struct core_output o = bind("a");
+    ck_assert_ptr_nonnull(strstr(o.annotations, "\"" KEY_CARD_UUID "\":\"n1-u0\""));
+    ck_assert_int_eq(node()->cards[0].free_mib, 16000);
+    ck_assert_uint_eq(node()->cards[0].pods, 1);
+    rig_free(&r);
+}
+END_TEST
+
+static void relist(void)
+{
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
+                                     .kind = CORE_PODS,
+                                     .run = r.runs[CORE_PODS],
+                                     .err = &(struct err){.code = ERR_GONE}});
+    rig_tick(&r, 0);
+}
+
+START_TEST(labels_that_are_taken_off_free_a_waiting_pod_only)
+{
+    start(2);
+    rig_tick(&r, 0); /* the watch */
+    see("a", LABELS("'scv/memory':'1000'"), "");
+    see("b", LABELS("'scv/memory':'1000'"), "");
+    struct core_output o = bind("a");
+    cleanup_free char *meta = xasprintf(",'annotations':%s", o.annotations);
+    rig_answer(&r, o.call, ERR_NONE);
+    rig_take(&r, CORE_REPLY);
+    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    see("b", "", "");
+    ck_assert_int_eq(node()->cards[0].free_mib, 15000);
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    rig_pass(&r, 1000);
+    relist();
+    rig_pod(&r, pod_of("a", meta, "", "n1"), false);
+    see("b", "", "");
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(node()->cards[0].free_mib, 15000);
+    /* b asks for nothing now; it has to be asked for, as any other such pod. */
+    rig_bind(&r, 2, "b", "n1");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, pod_of("b", "", "", ""));
+    ck_assert_ptr_nonnull(strstr(rig_take(&r, CORE_REPLY).text, "--bind-any"));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(what_yoda_has_bound_counts_where_there_is_no_doubt)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 11000);
+    rig_pod(&r, pod_of("b", LABELS("'scv/memory':'8Gi'"), "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 11000);
+    rig_pod(&r, pod_of("c", LABELS("'scv/number':'1'"), "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 0);
+    rig_free(&r);
+    start(2); /* what it uses is seen as used from outside, once it runs */
+    rig_pod(&r, pod_of("a", LABELS("'scv/memory':'5000'"), "", "n1"), false);
+    ck_assert_int_eq(node()->cards[0].free_mib, 16000);
+    ck_assert_int_eq(node()->cards[1].free_mib, 16000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(models_and_clocks_count_at_bind)
+{
+    start(1);
+    see("a", MODEL("Tesla V100"), "'" KEY_GPU_MEM "':'4'");
+    refused("a",
+            "needs 4096 MiB on one card, model Tesla V100; the node has 1 x Tesla T4");
+    see("b", LABELS("'scv/clock':'5000'"), "'" KEY_GPU_COUNT "':'1'");
+    refused("b", "the node has 1 x Tesla T4 (0 MHz)");
+    see("c", LABELS("'scv/memory':'8Gi'"), "");
+    refused("c", "label scv/memory: \"8Gi\" is not a number of MiB");
+    rig_free(&r);
+}
+END_TEST
+
+/* Two requests that differ in the model only are woken for different nodes. */
+START_TEST(a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
+{
+    start(1);
+    static const char held[] =
+        "{'metadata':{'name':'n1'},'status':{'cardList':[{'id':0,'health':'Healthy',"
+        "'totalMemory':16000,'freeMemory':16000,'uuid':'u','model':'%s'}],'podList':["
+        "{'namespace':'x','name':'y','resource':'nvidia.com/gpu','units':1,'cards':["
+        "'%s']}]}}";
+    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
+    see("a", MODEL("Tesla V100"), "'" KEY_GPU_MEM "':'4'");
+    core_outputs_reset(&r.out);
+    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
+    rig_tick(&r, 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 0);
+    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "u")));
+    see("b", MODEL("Tesla T4"), "'" KEY_GPU_MEM "':'4'");
+    rig_scv(&r, object_scv(&r.arena, quoted(&r.arena, held, "Tesla T4", "")));
+    rig_tick(&r, 0);
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_MARK_ROOM), 1);
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("forms", a_pod_of_nvidias_plugin_is_bound_as_it_is_and_counted,
+          a_binding_for_nvidias_plugin_that_did_not_leave_claims_nothing,
+          what_is_annotated_on_a_pod_of_nvidias_plugin_promises_nothing,
+          a_pod_that_any_node_suits_goes_where_nothing_is_known,
+          labels_reserve_mib_and_a_restart_keeps_them, number_alone_takes_whole_cards,
+          number_alone_reserves_nothing_where_the_operator_says_so,
+          labels_that_are_taken_off_free_a_waiting_pod_only,
+          what_yoda_has_bound_counts_where_there_is_no_doubt,
+          models_and_clocks_count_at_bind,
+          a_card_of_the_model_that_comes_free_is_told_to_the_scheduler)
