@@ -117,11 +117,12 @@ static void deliver_nodes(struct store_rig *rig)
         cleanup_buf struct buf name = {0};
         add_name(&name, i);
         json_array_append_new(
-            objects, json_pack("{s:s,s:s,s:{s:s},s:{s:[{s:i,s:s,s:i}]}}", "apiVersion",
-                               "core.run-linux.com/v1", "kind", "Scv", "metadata", "name",
-                               name.p, "status", "cardList", "id", 0, "health",
-                               i % 5 ? "Healthy" : "Unhealthy", "totalMemory",
-                               1000 * (i % 3 + 1)));
+            objects,
+            json_pack("{s:s,s:s,s:{s:s},s:{s:[{s:i,s:s,s:i,s:s,s:i}]}}", "apiVersion",
+                      "core.run-linux.com/v1", "kind", "Scv", "metadata", "name", name.p,
+                      "status", "cardList", "id", 0, "health",
+                      i % 5 ? "Healthy" : "Unhealthy", "totalMemory", 1000 * (i % 3 + 1),
+                      "model", i % 2 ? "Tesla T4" : "B\"", "clock", 5000 + i % 4));
     }
     rig_deliver(rig, objects);
     json_decref(objects);
@@ -155,19 +156,40 @@ static void end(struct world *w)
     rig_stop(&w->rig);
 }
 
+static const struct {
+    const char *path;
+    bool full;
+    const char *meta, *limits; /* members of metadata, and limits */
+} cases[] = {
+#define MEM   "\"aliyun.com/gpu-mem\":\"1500\""
+#define MODEL ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4, A100\"}"
+    {"/filter", false, "", MEM},
+    {"/filter", true, "", MEM},
+    {"/prioritize", false, "", MEM},
+    {"/prioritize", true, "", MEM},
+    {"/filter", false, MODEL, MEM},
+    {"/prioritize", false, MODEL, MEM},
+    {"/filter", false, MODEL, "\"nvidia.com/gpu\":\"1\""},
+    {"/filter", false, ",\"labels\":{\"scv/memory\":\"1500\",\"scv/clock\":\"5001\"}",
+     ""},
+};
+
 /* About all nodes, and one that is not known; `full`: as objects. New. */
-static char *request(const char *path, bool full)
+static char *request(size_t i)
 {
+    const char *path = cases[i].path;
+    bool full = cases[i].full;
     cleanup_buf struct buf body = {0}, text = {0};
-    buf_adds(&body,
-             "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"},"
-             "\"spec\":{\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/"
-             "gpu-mem\":\"1500\"}}}]}},");
+    buf_printf(
+        &body,
+        "{\"Pod\":{\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":\"u\"%s},"
+        "\"spec\":{\"containers\":[{\"resources\":{\"limits\":{%s}}}]}},",
+        cases[i].meta, cases[i].limits);
     buf_adds(&body, full ? "\"Nodes\":{\"items\":[" : "\"NodeNames\":[");
-    for (int i = 0; i <= NODES; i++) {
-        buf_adds(&body, i ? "," : "");
+    for (int k = 0; k <= NODES; k++) {
+        buf_adds(&body, k ? "," : "");
         buf_adds(&body, full ? "{\"metadata\":{\"name\":\"" : "\"");
-        add_name(&body, i);
+        add_name(&body, k);
         buf_adds(&body, full ? "\"}}" : "\"");
     }
     buf_adds(&body, full ? "]}}" : "]}");
@@ -186,16 +208,10 @@ static void call(struct world *w, const char *text)
     raw_reply_fini(&reply);
 }
 
-static const struct {
-    const char *path;
-    bool full;
-} cases[] = {
-    {"/filter", false}, {"/filter", true}, {"/prioritize", false}, {"/prioritize", true}};
-
 START_TEST(a_call_on_a_warm_connection_allocates_nothing)
 {
     struct world w = {0};
-    cleanup_free char *text = request(cases[_i].path, cases[_i].full);
+    cleanup_free char *text = request((size_t)_i);
     begin(&w);
     for (int i = 0; i < WARM_UP; i++)
         call(&w, text);
@@ -215,7 +231,7 @@ START_TEST(verbs_that_take_turns_allocate_nothing)
     char *texts[ARRAY_LEN(cases)];
     begin(&w);
     for (size_t k = 0; k < ARRAY_LEN(cases); k++)
-        texts[k] = request(cases[k].path, cases[k].full);
+        texts[k] = request(k);
     for (size_t i = 0; i < WARM_UP * ARRAY_LEN(cases); i++)
         call(&w, texts[i % ARRAY_LEN(cases)]);
     unsigned long before = atomic_load(&allocations);

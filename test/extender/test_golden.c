@@ -9,7 +9,7 @@
  *                    "binding": what is to be sent to the API server. "*" stands for any
  *                    string.
  *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
- *                    "bindAnswer": 403}
+ *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share"}
  *
  * Adding a case adds no C.
  */
@@ -104,7 +104,9 @@ static void run_case(const struct verb *verb, const char *dir)
     json_t *settings = load(dir, "settings.json", false);
     struct ledger_settings ledger = {
         .external_tolerance_mib = 1024,
-        .require_scv = json_is_true(json_object_get(settings, "requireScv"))};
+        .require_scv = json_is_true(json_object_get(settings, "requireScv")),
+        .clock_exact = !strcmp(text_of(settings, "scvClock", "min"), "exact"),
+        .number_shares = !strcmp(text_of(settings, "scvNumber", "whole"), "share")};
     struct store_rig rig;
     struct err err;
     cleanup_buf struct buf request = {0}, body = {0};

@@ -59,6 +59,9 @@ static void check_node(const struct ledger *l, struct span name)
         {.kind = REQUEST_MEMORY, .cards = 1, .units = 1, .mib_per_card = 1024},
         {.kind = REQUEST_MEMORY, .cards = 3, .units = 3, .mib_per_card = 1024},
         {.kind = REQUEST_CARDS, .cards = 2},
+        {.kind = REQUEST_MEMORY, .cards = 1, .mib_per_card = 9, .models = SPAN("T4")},
+        {.kind = REQUEST_CARDS, .cards = 1, .clock_mhz = 5001, .clock_exact = true},
+        {.kind = REQUEST_DEVICES, .cards = 2, .models = SPAN("T4, V100"), .clock_mhz = 1},
     };
     for (uint32_t i = 0; node && i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
@@ -72,7 +75,19 @@ static void check_node(const struct ledger *l, struct span name)
         int score = placement_score(node, &asks[i]);
         if (score < 0 || score > 10)
             fuzz_fail("a score out of bounds");
-        placement_reason(&why, node, &asks[i], placement_fit(node, &asks[i]));
+        enum fit fit = placement_fit(node, &asks[i]);
+        uint32_t picks[REQUEST_MAX_CARDS];
+        bool chosen = placement_choose(node, &asks[i], picks);
+        if (asks[i].kind != REQUEST_DEVICES && chosen != (fit == FIT_YES))
+            fuzz_fail("cards are chosen on a node that does not fit, or not on one that "
+                      "does");
+        for (uint32_t k = 0; chosen && k < asks[i].cards; k++) {
+            const struct card *card = &node->cards[picks[k]];
+            if (!request_suits(&asks[i], card->model,
+                               card->scv ? card->scv->spec.clock_mhz : 0))
+                fuzz_fail("a card that will not do is chosen");
+        }
+        placement_reason(&why, node, &asks[i], fit);
         for (size_t k = 0; k < why.n; k++)
             if (why.p[k] == '"' || why.p[k] == '\\' || (unsigned char)why.p[k] < 0x20)
                 fuzz_fail("a reason that cannot stand in a JSON string");
