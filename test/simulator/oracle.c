@@ -20,9 +20,13 @@ static const int64_t sizes[NODES][8] = {
     {24576, 24576, 24576},
 };
 
+/* By card: T is a T4, V a V100, P a P4. */
+static const char *const kinds[NODES] = {"T", "TT", "VVTP", "VVT"};
+
 struct oracle {
     struct api_watch *watch;
     struct oracle_pod *pods;
+    unsigned listed[NODES]; /* held by the podList of the Scv written last */
     bool sick[NODES][8], shrunk[NODES][8];
 };
 
@@ -32,6 +36,33 @@ int oracle_cards(int node)
     while (n < 8 && sizes[node][n])
         n++;
     return n;
+}
+
+const char *oracle_model(int node, int card)
+{
+    char kind = kinds[node][card];
+    return kind == 'T' ? "Tesla T4" : kind == 'V' ? "Tesla V100" : "Tesla P4";
+}
+
+int oracle_clock(int node, int card)
+{
+    char kind = kinds[node][card];
+    return kind == 'T' ? 5001 : kind == 'V' ? 877 : 3003;
+}
+
+/* Is the card one of those that the pod will have? */
+static bool suits(const struct oracle_pod *p, int node, int card)
+{
+    cleanup_free char *models = p->models ? xstrdup(p->models) : NULL;
+    bool any = !models;
+    for (char *rest = models, *model; rest && (model = strsep(&rest, ","));) {
+        while (*model == ' ')
+            model++;
+        for (size_t n = strlen(model); n && model[n - 1] == ' '; n--)
+            model[n - 1] = '\0';
+        any |= strcasecmp(model, oracle_model(node, card)) == 0;
+    }
+    return any && oracle_clock(node, card) >= p->clock;
 }
 
 int64_t oracle_card_mib(const struct oracle *o, int node, int card)
@@ -89,6 +120,7 @@ static void pod_free(struct oracle_pod *p)
     free(p->uid);
     free(p->name);
     free(p->node);
+    free(p->models);
     free(p);
 }
 
@@ -216,23 +248,27 @@ static struct oracle_pod *pod_of(struct oracle *o, json_t *meta)
 
 /* On each card. Somebody else may have named other than as many cards as the pod asks
  * for: what it may use is on those. */
-static int64_t held_units(const struct oracle_pod *p)
+static int64_t held_mib(const struct oracle_pod *p)
 {
-    int64_t n = p->n_cards ? p->n_cards : 1;
-    return p->foreign ? (p->units * p->cards + n - 1) / n : p->units;
+    if (!p->foreign)
+        return p->mib;
+    if (!p->n_cards)
+        return p->mib * p->cards;
+    int64_t units = (p->units * p->cards + p->n_cards - 1) / p->n_cards;
+    return units == p->units ? p->mib : units * 1024;
 }
 
 /* Nobody named a card; on a node with one there is no doubt. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 {
-    bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1;
+    bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1 && !p->devices;
     if (node_index(p->node) != node || p->over)
         return -1;
     for (int i = 0; i < p->n_cards; i++)
         here |= p->card[i] == card;
     if (!here)
         return -1;
-    return p->whole ? 0 : held_units(p);
+    return p->whole ? 0 : held_mib(p);
 }
 
 struct sum {
@@ -240,9 +276,9 @@ struct sum {
     int whole, shared;
 };
 
-static void add(struct sum *sum, const struct oracle_pod *p, int64_t units)
+static void add(struct sum *sum, const struct oracle_pod *p, int64_t mib)
 {
-    sum->mib += units * 1024;
+    sum->mib += mib;
     sum->whole += p->whole;
     sum->shared += !p->whole;
 }
@@ -264,9 +300,9 @@ static void check_cards(struct world *w, int node)
     for (int card = 0; card < oracle_cards(node); card++) {
         struct sum sum = {0};
         for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-            int64_t units = p->foreign ? -1 : oracle_holds(p, node, card);
-            if (units >= 0)
-                add(&sum, p, units);
+            int64_t mib = p->foreign ? -1 : oracle_holds(p, node, card);
+            if (mib >= 0)
+                add(&sum, p, mib);
         }
         check_sum(w, &sum, node, card);
     }
@@ -278,11 +314,11 @@ void oracle_promised(struct world *w, int replica, const char *uid, const char *
     struct sum sum = {0};
     int at = node_index(node);
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t units = oracle_holds(p, at, card);
+        int64_t mib = oracle_holds(p, at, card);
         if (strcmp(p->uid, uid) == 0)
-            add(&sum, p, p->units);
-        else if (units >= 0 && (!p->foreign || p->told & 1u << replica))
-            add(&sum, p, units);
+            add(&sum, p, p->mib);
+        else if (mib >= 0 && (!p->foreign || p->told & 1u << replica))
+            add(&sum, p, mib);
     }
     check_sum(w, &sum, at, card);
 }
@@ -301,6 +337,119 @@ void oracle_untold(struct world *w, int replica)
         p->told &= ~(1u << replica);
 }
 
+int oracle_node(const struct oracle_pod *p)
+{
+    return node_index(p->node);
+}
+
+unsigned oracle_listed(const struct oracle *o, int node)
+{
+    return o->listed[node];
+}
+
+static unsigned given(const struct oracle *o, int node)
+{
+    unsigned bits = 0;
+    for (const struct oracle_pod *p = o->pods; p; p = p->next)
+        if (node_index(p->node) == node && !p->over)
+            bits |= p->held;
+    return bits;
+}
+
+void oracle_list(struct oracle *o, int node)
+{
+    o->listed[node] = given(o, node);
+}
+
+bool oracle_give(struct world *w, struct oracle_pod *p)
+{
+    int node = node_index(p->node), left = p->devices;
+    unsigned taken = given(w->oracle, node), bits = 0;
+    for (int card = 0; card < oracle_cards(node) && left; card++)
+        if (!(taken & 1u << card)) {
+            bits |= 1u << card;
+            left--;
+        }
+    p->held = left ? 0 : bits;
+    return left == 0;
+}
+
+/* The cards that will do and that nobody has, as far as the replica can know (NULL: as
+ * far as anybody can), less what the kubelet has not given out yet. */
+static int devices_left(const struct oracle *o, const struct oracle_pod *asking, int node,
+                        const int *replica)
+{
+    unsigned busy = replica ? 0 : o->listed[node];
+    int claimed = 0, n = 0;
+    for (const struct oracle_pod *p = o->pods; p; p = p->next) {
+        bool known = !replica || p->told & 1u << *replica;
+        if (p == asking || p->over || node_index(p->node) != node || !known)
+            continue;
+        busy |= p->held;
+        claimed += p->held ? 0 : p->devices;
+        for (int card = 0; card < oracle_cards(node); card++)
+            if (oracle_holds(p, node, card) >= 0)
+                busy |= 1u << card;
+    }
+    for (int card = 0; card < oracle_cards(node); card++)
+        n += !(busy & 1u << card) && suits(asking, node, card) &&
+             (replica || !o->sick[node][card]);
+    return n - claimed;
+}
+
+void oracle_sent(struct world *w, int replica, const char *uid, const char *node)
+{
+    const struct oracle_pod *p = oracle_find(w, uid);
+    int at = node_index(node);
+    if (p && (p->models || p->clock) &&
+        devices_left(w->oracle, p, at, &replica) < p->devices)
+        violated(w, "pod %s is sent to %s, which has too few cards that will do", uid,
+                 node);
+}
+
+static int64_t label(json_t *meta, const char *key)
+{
+    const char *text = text_at(meta, "labels", key);
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+/* What the pod asks for. Labels can stand for limits. */
+static void read_ask(struct oracle_pod *p, json_t *meta, json_t *spec)
+{
+    int64_t mem = total(spec, "aliyun.com/gpu-mem");
+    int64_t cards = total(spec, "aliyun.com/gpu-count");
+    int64_t k = label(meta, "aliyun.com/gpu-count");
+    const char *models = text_at(meta, "annotations", "nvidia-gpu-scheduler/gpu.model");
+    p->devices = (int)total(spec, "nvidia.com/gpu");
+    p->clock = (int)label(meta, "scv/clock");
+    free(p->models);
+    p->models = models ? xstrdup(models) : NULL;
+    p->cards = p->devices ? 0 : cards ? (int)cards : k ? (int)k : 1;
+    p->whole = cards > 0;
+    p->mib = mem / (k ? k : 1) * 1024;
+    if (!mem && !cards && !p->devices) {
+        p->cards = label(meta, "scv/number") ? (int)label(meta, "scv/number") : 1;
+        p->mib = label(meta, "scv/memory");
+        p->whole = p->mib == 0;
+    }
+    p->units = (p->mib + 1023) / 1024;
+}
+
+static void check_promise(struct world *w, const struct oracle_pod *p, json_t *meta)
+{
+    int node = node_index(p->node);
+    check_amount(w, p, meta);
+    for (int i = 0; i < p->n_cards; i++)
+        if (node < 0 || p->card[i] < 0 || p->card[i] >= oracle_cards(node))
+            violated(w, "pod %s has card %d of %s, which there is not", p->uid,
+                     p->card[i], p->node);
+        else if (!suits(p, node, p->card[i]))
+            violated(
+                w, "pod %s has card %d of %s, a %s with %d MHz, and wants %s with %d",
+                p->uid, p->card[i], p->node, oracle_model(node, p->card[i]),
+                oracle_clock(node, p->card[i]), p->models ? p->models : "any", p->clock);
+}
+
 static void see(struct world *w, json_t *object)
 {
     json_t *meta = json_object_get(object, "metadata");
@@ -308,12 +457,7 @@ static void see(struct world *w, json_t *object)
     struct oracle_pod *p = pod_of(w->oracle, meta);
     const char *node = json_string_value(json_object_get(spec, "nodeName"));
     const char *phase = text_at(object, "status", "phase");
-    const char *k = text_at(meta, "labels", "aliyun.com/gpu-count");
-    int64_t mem = total(spec, "aliyun.com/gpu-mem");
-    int64_t cards = total(spec, "aliyun.com/gpu-count");
-    p->whole = cards > 0;
-    p->cards = p->whole ? (int)cards : k ? atoi(k) : 1;
-    p->units = p->whole ? 0 : mem / p->cards;
+    read_ask(p, meta, spec);
     p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
     p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
     if (p->node && (!node || strcmp(p->node, node) != 0))
@@ -324,14 +468,10 @@ static void see(struct world *w, json_t *object)
         p->foreign = !w->binding || strcmp(w->binding, p->uid) != 0;
         w->stats.bound += !p->foreign;
         w->stats.foreign += p->foreign;
-        read_cards(w, p, meta);
-        if (!p->foreign)
-            check_amount(w, p, meta);
-        for (int i = 0; i < p->n_cards && !p->foreign; i++)
-            if (node_index(node) < 0 || p->card[i] < 0 ||
-                p->card[i] >= oracle_cards(node_index(node)))
-                violated(w, "pod %s has card %d of %s, which there is not", p->uid,
-                         p->card[i], node);
+        if (!p->devices)
+            read_cards(w, p, meta);
+        if (!p->devices && !p->foreign)
+            check_promise(w, p, meta);
         if (!w->failed)
             check_cards(w, node_index(node));
     }
@@ -386,10 +526,10 @@ int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouc
     int64_t left = sizes[node][card];
     bool whole = false, nobody = true;
     for (const struct oracle_pod *p = o->pods; p; p = p->next) {
-        int64_t units = oracle_holds(p, node, card);
-        if (units < 0)
+        int64_t mib = oracle_holds(p, node, card);
+        if (mib < 0)
             continue;
-        left -= units * 1024;
+        left -= mib;
         whole |= p->whole;
         nobody = false;
     }
@@ -398,16 +538,52 @@ int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouc
     return whole && left > 0 ? 0 : left;
 }
 
+/* The cards that others give out: what the podList names, and all that are left when the
+ * kubelet has to give them to pods that have none yet. */
+static unsigned away(const struct oracle *o, int node)
+{
+    unsigned all = 0, bits = o->listed[node];
+    int claimed = 0, left = 0;
+    for (const struct oracle_pod *p = o->pods; p; p = p->next)
+        if (node_index(p->node) == node && !p->over && !p->held)
+            claimed += p->devices;
+    for (int card = 0; card < oracle_cards(node); card++) {
+        bool in = !o->sick[node][card] && !(bits & 1u << card);
+        left += in;
+        all |= in ? 1u << card : 0;
+    }
+    return claimed && claimed >= left ? bits | all : bits;
+}
+
 static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
 {
     int n = 0;
+    if (p->devices && !p->models && !p->clock)
+        return true;
+    if (p->devices)
+        return devices_left(o, p, node, NULL) >= p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
         bool untouched;
         int64_t left = oracle_free_mib(o, node, card, &untouched);
-        if (!o->sick[node][card])
-            n += p->whole ? untouched : left >= p->units * 1024;
+        if (!o->sick[node][card] && !(away(o, node) & 1u << card) && suits(p, node, card))
+            n += p->whole ? untouched : left >= p->mib;
     }
     return n >= p->cards;
+}
+
+static void compare_cards(struct world *w, const struct replica *r, int node)
+{
+    char name[8];
+    snprintf(name, sizeof name, "n%d", node);
+    const struct ledger_node *n =
+        ledger_node_find(core_ledger(replica_core(r)), span_of(name));
+    for (int card = 0; n && card < (int)n->n_cards; card++) {
+        bool held = n->cards[card].out == CARD_HELD;
+        bool want = away(w->oracle, node) & 1u << card;
+        if (!w->oracle->sick[node][card] && held != want)
+            violated(w, "r%d says that GPU%d of %s is %sgiven out by others",
+                     replica_id(r), card, name, held ? "" : "not ");
+    }
 }
 
 static void compare_pod(struct world *w, const struct replica *r,
@@ -435,12 +611,12 @@ static void compare_pod(struct world *w, const struct replica *r,
     if (bound && (int)mine->n_shares != p->n_cards)
         violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
                  mine->n_shares, p->uid, p->n_cards);
-    int64_t units = held_units(p);
+    int64_t mib = held_mib(p);
     for (uint32_t i = 0; bound && i < mine->n_shares; i++) {
         bool same = false;
         for (int k = 0; k < p->n_cards; k++)
             same |= mine->shares[i].card == p->card[k] &&
-                    (p->whole || mine->shares[i].mib == units * 1024);
+                    (p->whole || mine->shares[i].mib == mib);
         if (!same)
             violated(w, "r%d has another share of pod %s", replica_id(r), p->uid);
     }
@@ -455,6 +631,8 @@ static void compare(struct world *w, const struct replica *r)
         violated(w, "r%d is not ready after a long quiet: %s", replica_id(r), err.msg);
     if (core_binds_in_flight(core))
         violated(w, "r%d still has a bind in flight", replica_id(r));
+    for (int node = 0; node < NODES; node++)
+        compare_cards(w, r, node);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
         compare_pod(w, r, p);
         there += !p->over;
@@ -497,10 +675,11 @@ void oracle_settled(struct world *w)
         for (int node = 0; !p->node && !p->over && !p->deleting && node < NODES; node++)
             if (fits(w->oracle, p, node)) {
                 explain(w, p, node);
-                violated(w,
-                         "pod %s (%lld units on each of %d cards%s) fits on n%d and is "
-                         "not bound",
-                         p->uid, (long long)p->units, p->cards, p->whole ? ", whole" : "",
-                         node);
+                violated(
+                    w,
+                    "pod %s (%lld MiB on each of %d cards%s, %d devices, %s, %d MHz) "
+                    "fits on n%d and is not bound",
+                    p->uid, (long long)p->mib, p->cards, p->whole ? ", whole" : "",
+                    p->devices, p->models ? p->models : "any", p->clock, node);
             }
 }

@@ -101,8 +101,7 @@ static int card_for(const struct oracle *o, const struct oracle_pod *p, int node
     for (int card = 0; card < oracle_cards(node); card++) {
         bool untouched;
         int64_t left = oracle_free_mib(o, node, card, &untouched);
-        if (oracle_health(o, node, card) &&
-            (p->whole ? untouched : left >= p->units * 1024))
+        if (oracle_health(o, node, card) && (p->whole ? untouched : left >= p->mib))
             return card;
     }
     return -1;

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /*
  * Those who create and delete, and what breaks: pods of every form come and go, kubelets
@@ -13,6 +14,29 @@
 enum {
     PODS_MAX = 30, /* waiting at a time */
 };
+
+/* Who has cards through nvidia.com/gpu. */
+static void add_held(struct world *w, struct buf *body, int node)
+{
+    oracle_list(w->oracle, node);
+    bool first = true;
+    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
+        if (oracle_node(p) != node || p->over || !p->held)
+            continue;
+        buf_printf(body,
+                   "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
+                   "\"resource\":\"nvidia.com/gpu\",\"units\":%d,\"cards\":[",
+                   first ? "" : ",", p->name, p->devices);
+        first = true;
+        for (int card = 0; card < oracle_cards(node); card++)
+            if (p->held & 1u << card) {
+                buf_printf(body, "%s\"GPU-%d-%d\"", first ? "" : ",", node, card);
+                first = false;
+            }
+        buf_adds(body, "]}");
+        first = false;
+    }
+}
 
 static void put_scv(struct world *w, int node, bool create)
 {
@@ -25,13 +49,16 @@ static void put_scv(struct world *w, int node, bool create)
                node);
     for (int card = 0; card < oracle_cards(node); card++)
         buf_printf(&body,
-                   "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"Tesla T4\",\"uuid\":"
-                   "\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld}",
+                   "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
+                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld}",
                    card ? "," : "", card,
-                   oracle_health(w->oracle, node, card) ? "Healthy" : "Unhealthy", node,
-                   card, (long long)oracle_card_mib(w->oracle, node, card),
+                   oracle_health(w->oracle, node, card) ? "Healthy" : "Unhealthy",
+                   oracle_model(node, card), oracle_clock(node, card), node, card,
+                   (long long)oracle_card_mib(w->oracle, node, card),
                    (long long)oracle_card_mib(w->oracle, node, card));
-    buf_printf(&body, "],\"cardNumber\":%d}}", oracle_cards(node));
+    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":[", oracle_cards(node));
+    add_held(w, &body, node);
+    buf_adds(&body, "]}}");
     snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs%s%s",
              create ? "" : "/n", create ? "" : (const char[]){(char)('0' + node), 0});
     unsigned status = api_call(
@@ -56,38 +83,73 @@ static void add_container(struct buf *b, const char *name, bool first, bool side
     buf_addc(b, '}');
 }
 
+static bool dice(struct world *w, uint64_t sides)
+{
+    return rng_below(&w->rng, sides) == 0;
+}
+
+static void add_annotations(struct world *w, struct buf *body)
+{
+    static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
+                                         "Tesla V100, A100", "A100"};
+    /* Made from the manifest of a pod that ran: its annotations promise nothing. */
+    static const char stale[] =
+        ",\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
+        "\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
+        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"";
+    buf_adds(body, ",\"annotations\":{\"a\":\"b\"");
+    if (dice(w, 4))
+        buf_adds(body, ",\"gpushare/placement\":\"spread\"");
+    if (dice(w, 8))
+        buf_adds(body, stale);
+    if (dice(w, 4))
+        buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"",
+                   models[rng_below(&w->rng, ARRAY_LEN(models))]);
+    buf_addc(body, '}');
+}
+
+/* `yoda`: they say all that the pod asks for. */
+static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda)
+{
+    static const int clocks[] = {877, 3003, 5001, 9000};
+    uint64_t form = rng_below(&w->rng, 3);
+    buf_adds(body, ",\"labels\":{\"a\":\"b\"");
+    if (k > 1)
+        buf_printf(body, ",\"aliyun.com/gpu-count\":\"%lld\"", (long long)k);
+    if (yoda && form < 2)
+        buf_printf(body, ",\"scv/memory\":\"%lld\"", (long long)between(w, 1, 12000));
+    if (yoda && form > 0)
+        buf_printf(body, ",\"scv/number\":\"%lld\"", (long long)between(w, 1, 2));
+    if (dice(w, 8))
+        buf_printf(body, ",\"scv/clock\":\"%d\"",
+                   clocks[rng_below(&w->rng, ARRAY_LEN(clocks))]);
+    buf_addc(body, '}');
+}
+
 static void create_pod(struct world *w)
 {
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
-    bool whole = rng_below(&w->rng, 6) == 0;
-    int64_t k = !whole && rng_below(&w->rng, 5) == 0 ? between(w, 2, 3) : 1;
-    const char *resource = whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem";
-    int64_t most = whole ? 2 : 10;
+    bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
+    bool labels = !whole && !devices && dice(w, 8);
+    int64_t k = !whole && !devices && !labels && dice(w, 5) ? between(w, 2, 3) : 1;
+    const char *resource = whole     ? "aliyun.com/gpu-count"
+                           : devices ? "nvidia.com/gpu"
+                                     : "aliyun.com/gpu-mem";
+    int64_t most = labels ? 0 : whole || devices ? 2 : 10;
     int containers = (int)between(w, 1, 3);
     for (int i = 0; i < containers; i++)
         add_container(&apps, "c", i == 0, false, resource,
-                      i == 0 ? k * between(w, 1, most / k)
-                             : (rng_below(&w->rng, 3) ? 0 : k * between(w, 1, 2)));
-    if (k == 1 && rng_below(&w->rng, 4) == 0)
+                      labels   ? 0
+                      : i == 0 ? k * between(w, 1, most / k)
+                               : (rng_below(&w->rng, 3) ? 0 : k * between(w, 1, 2)));
+    if (k == 1 && !labels && rng_below(&w->rng, 4) == 0)
         add_container(&inits, "i", true, rng_below(&w->rng, 2), resource,
                       between(w, 1, most));
     buf_printf(&body,
                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p%llu\"",
                (unsigned long long)++w->stats.pods);
-    /* Made from the manifest of a pod that ran: its annotations promise nothing. */
-    bool stale = rng_below(&w->rng, 8) == 0, spread = rng_below(&w->rng, 4) == 0;
-    if (stale || spread)
-        buf_printf(&body, ",\"annotations\":{%s%s%s}",
-                   spread ? "\"gpushare/placement\":\"spread\"" : "",
-                   stale && spread ? "," : "",
-                   stale ? "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
-                           "\"15\",\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_"
-                           "MEM_ASSIGNED\":\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":"
-                           "\"1\""
-                         : "");
-    if (k > 1)
-        buf_printf(&body, ",\"labels\":{\"aliyun.com/gpu-count\":\"%lld\"}",
-                   (long long)k);
+    add_annotations(w, &body);
+    add_labels(w, &body, k, labels);
     buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
                inits.n ? inits.p : "");
     unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
@@ -119,8 +181,12 @@ static void move_pod(struct world *w, const char *phase)
         return;
     snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
     snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
+    bool gives = p->devices && !p->held && !strcmp(phase, "Running") && oracle_give(w, p);
+    int node = oracle_node(p);
     trace(w, "kubelet: %s is %s", p->uid, phase);
     api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+    if (gives)
+        put_scv(w, node, false);
 }
 
 static void flip_health(struct world *w)

@@ -147,6 +147,8 @@ struct oracle_card {
 struct oracle *oracle_new(struct world *w);
 void oracle_free(struct oracle *o);
 int oracle_cards(int node); /* how many cards the node has */
+const char *oracle_model(int node, int card);
+int oracle_clock(int node, int card);
 /* What its Scv says it has now: less than its true size while it is shrunk. */
 int64_t oracle_card_mib(const struct oracle *o, int node, int card);
 void oracle_shrink(struct oracle *o, int node, int card, bool shrunk);
@@ -161,7 +163,12 @@ void oracle_settled(struct world *w);
 struct oracle_pod {
     char *uid, *name, *node;
     int64_t units; /* per card; whole cards: 0 */
-    int cards;
+    int64_t mib;   /* the same, exactly */
+    int cards;     /* nvidia.com/gpu: 0 */
+    int devices;   /* of nvidia.com/gpu */
+    unsigned held; /* bits of the cards that the kubelet gave it through that */
+    char *models;  /* any of these; NULL: any at all */
+    int clock;     /* at least */
     int card[8];
     int n_cards;   /* promised */
     bool foreign;  /* bound by somebody else: on cards of any number, or on none */
@@ -171,7 +178,7 @@ struct oracle_pod {
 };
 struct oracle_pod *oracle_pick(struct world *w, bool bound);
 struct oracle_pod *oracle_first(const struct world *w);
-/* What the pod holds of the card in units, 0 for a whole one; -1: nothing. */
+/* What the pod holds of the card in MiB, 0 for a whole one; -1: nothing. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card);
 /* What pods that are bound leave of a card, in MiB: below 0 when outsiders took too much.
  * *untouched (may be NULL): nobody is on it. */
@@ -182,5 +189,13 @@ void oracle_untold(struct world *w, int replica);
 /* A replica promises the pod a card: with all that it had to know of, does it fit? */
 void oracle_promised(struct world *w, int replica, const char *uid, const char *node,
                      int card);
+/* The same for a pod that NVIDIA's device plugin is to give cards to. */
+void oracle_sent(struct world *w, int replica, const char *uid, const char *node);
+/* The kubelet gives the pod its devices. False when there are not enough. */
+bool oracle_give(struct world *w, struct oracle_pod *p);
+/* The cards of the node that the podList of its Scv names, as bits; and to set it. */
+unsigned oracle_listed(const struct oracle *o, int node);
+void oracle_list(struct oracle *o, int node);
+int oracle_node(const struct oracle_pod *p); /* -1: none */
 size_t oracle_waiting(const struct world *w);
 struct oracle_pod *oracle_find(const struct world *w, const char *uid);

@@ -50,11 +50,23 @@ static void look_at_choice(struct world *w, const struct ledger_node *node,
         int64_t has = room(other);
         if (other == chosen || other->out != CARD_IN || other->whole || has < need)
             continue;
+        if (!request_suits(&pod->request, other->model, other->scv->spec.clock_mhz))
+            continue;
         bool better = pod->request.placement == PLACE_SPREAD ? has > had : has < had;
         if (better || (has == had && other->index < chosen->index))
             violated(w, "%s is on GPU%d, and GPU%d was to be taken", pod->uid.p,
                      chosen->index, other->index);
     }
+}
+
+/* Nothing is promised: the kubelet chooses. */
+static void look_at_devices(struct world *w, const struct replica *r,
+                            const struct core_output *o)
+{
+    if (o->annotations)
+        violated(w, "%s is to get its cards from others, and is promised some: %s",
+                 o->uid, o->annotations);
+    oracle_sent(w, replica_id(r), o->uid, o->node);
 }
 
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
@@ -68,6 +80,11 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     uint32_t n = 0;
     if (!core_is_leader(core))
         violated(w, "%s is bound by one who does not hold the lease", o->uid);
+    if (pod && pod->request.kind == REQUEST_DEVICES) {
+        look_at_devices(w, r, o);
+        json_decref(notes);
+        return;
+    }
     if (!node || !pod || !at || node->state != NODE_USABLE)
         violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
     while (node && pod && at && *at) {
