@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
 #include "domain/keys.h"
 #include "integration/manifest.h"
 
@@ -237,6 +238,8 @@ static void check_keys(const json_t *object, const char *const *keys)
     "urlPrefix", "filterVerb", "preemptVerb", "prioritizeVerb", "weight", "bindVerb",    \
         "tlsConfig", "httpTimeout", "nodeCacheCapable", "managedResources", "ignorable"
 
+#define CONFIG "policy/kube-scheduler-config.yaml"
+
 static json_t *legacy_policy(void)
 {
     static const char *const top[] = {"kind",       "apiVersion",
@@ -258,13 +261,13 @@ static json_t *legacy_policy(void)
     return j;
 }
 
-static json_t *scheduler_config(void)
+static json_t *scheduler_config(const char *path)
 {
     static const char *const top[] = {
         "kind",     "apiVersion", "extenders", "leaderElection", "clientConnection",
         "profiles", NULL};
     static const char *const keys[] = {STANZA, "enableHTTPS", NULL};
-    json_t *j = read_one("policy/kube-scheduler-config.yaml");
+    json_t *j = read_one(path);
     check_keys(j, top);
     check_keys(at(j, "extenders/0"), keys);
     ck_assert_str_eq(str_at(j, "kind"), "KubeSchedulerConfiguration");
@@ -276,7 +279,7 @@ static json_t *scheduler_config(void)
 
 START_TEST(both_policies_say_the_same)
 {
-    cleanup_json json_t *old = legacy_policy(), *new = scheduler_config();
+    cleanup_json json_t *old = legacy_policy(), *new = scheduler_config(CONFIG);
     json_t *a = at(old, "extenders/0"), *b = at(new, "extenders/0"), *name;
     ck_assert_uint_eq(json_array_size(at(old, "extenders")), 1);
     ck_assert_uint_eq(json_array_size(at(new, "extenders")), 1);
@@ -298,6 +301,43 @@ START_TEST(both_policies_say_the_same)
     ck_assert(json_equal(a, b));
 }
 
+/* The second kube-scheduler asks about every pod, and is like the first else. */
+START_TEST(yodas_scheduler_differs_in_who_is_asked_about)
+{
+    cleanup_json json_t *first = scheduler_config(CONFIG);
+    cleanup_json json_t *yoda =
+        scheduler_config("policy/kube-scheduler-config-yoda.yaml");
+    ck_assert_ptr_null(at(yoda, "extenders/0/managedResources"));
+    ck_assert_str_eq(str_at(yoda, "profiles/0/schedulerName"), "yoda-scheduler");
+    ck_assert_str_eq(str_at(yoda, "leaderElection/resourceName"), "yoda-scheduler");
+    json_object_del(at(first, "extenders/0"), "managedResources");
+    ck_assert(json_equal(at(first, "extenders"), at(yoda, "extenders")));
+}
+
+/* With the comment taken off its lines, nvidia.com/gpu is managed, and nothing else is
+ * different. */
+START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = {0}, variant = {0};
+    cleanup_free char *path = xasprintf("%s/variant.yaml", dir);
+    ck_assert_done(file_read(CONFIG, 65536, &text, &err), err);
+    for (struct span rest = buf_span(&text); rest.p;) {
+        struct span line = span_cut(&rest, '\n');
+        bool off = span_starts(line, SPAN("  #- name: " KEY_NVIDIA_GPU)) ||
+                   span_starts(line, SPAN("  #  ignoredByScheduler"));
+        buf_add(&variant, line.p, off ? 2 : line.n);
+        buf_add(&variant, line.p + (off ? 3 : line.n), off ? line.n - 3 : 0);
+        buf_addc(&variant, '\n');
+    }
+    ck_assert_done(file_write(path, buf_span(&variant), &err), err);
+    cleanup_json json_t *with = scheduler_config(path);
+    json_t *more = named(at(with, "extenders/0/managedResources"), KEY_NVIDIA_GPU);
+    ck_assert_ptr_nonnull(more);
+    ck_assert(json_is_false(at(more, "ignoredByScheduler")));
+    ck_assert_uint_eq(json_array_size(at(with, "extenders/0/managedResources")), 3);
+}
+
 /* The path of a URL. */
 static const char *path_of(const char *url)
 {
@@ -309,7 +349,7 @@ static const char *path_of(const char *url)
 
 START_TEST(the_verbs_are_there_and_behind_the_node_port)
 {
-    cleanup_json json_t *config = scheduler_config();
+    cleanup_json json_t *config = scheduler_config(CONFIG);
     cleanup_json json_t *service = read_one("manifests/service.yaml");
     json_t *stanza = at(config, "extenders/0");
     const char *prefix = str_at(stanza, "urlPrefix");
@@ -347,6 +387,8 @@ int main(void)
         names_and_labels_agree,
         the_deployment_has_no_rights_on_its_node_and_time_to_stop,
         both_policies_say_the_same,
+        yodas_scheduler_differs_in_who_is_asked_about,
+        the_variant_for_nvidias_plugin_is_one_comment_away,
         the_verbs_are_there_and_behind_the_node_port};
     return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
                          &(struct unit_fixtures){.begin = begin, .end = end});

@@ -4,19 +4,24 @@
 
 /*
  * manifests/samples: each is understood as what its comment says. Every sample is
- * filtered and bound on a node of its own, with two cards of 16 units.
+ * filtered and bound on a node of its own, with two cards of 16 units; those in folders
+ * on one whose Scv says that the cards are T4.
  */
 
 static const struct sample {
     const char *name;
     const char *cards, *units; /* what is promised */
     const char *first;         /* units taken on the first card before */
+    bool t4;                   /* its node has an Scv */
 } samples[] = {
-    {"binpack-1", "0", "1", NULL},
-    {"gpu-mem", "0", "4", NULL},
-    {"gpu-mem-several-cards", "0,1", "24", NULL},
-    {"gpu-count", "0,1", "32", NULL},
-    {"spread", "1", "2", "4"},
+    {"binpack-1", "0", "1", NULL, false},
+    {"gpu-mem", "0", "4", NULL, false},
+    {"gpu-mem-several-cards", "0,1", "24", NULL, false},
+    {"gpu-count", "0,1", "32", NULL, false},
+    {"spread", "1", "2", "4", false},
+    {"gpu-mem-model", "0", "4", NULL, true},
+    {"nvidia-gpu-model", "", "", NULL, true},
+    {"scv-labels", "0,1", "8", NULL, true},
 };
 
 struct world {
@@ -38,6 +43,20 @@ static json_t *node(const char *name, const char *units, const char *cards)
                      "v1", "kind", "Node", "metadata", "name", name, "status", "capacity",
                      KEY_GPU_MEM, units, KEY_GPU_COUNT, cards, "allocatable", KEY_GPU_MEM,
                      units, KEY_GPU_COUNT, cards);
+}
+
+static json_t *scv(const char *name)
+{
+    json_t *cards = json_array();
+    for (int i = 0; i < 2; i++)
+        json_array_append_new(cards,
+                              json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:o}", "id", i,
+                                        "health", "Healthy", "model", "Tesla T4", "clock",
+                                        5001, "totalMemory", 16384, "freeMemory", 16384,
+                                        "uuid", json_sprintf("GPU-%s-%d", name, i)));
+    return json_pack("{s:s, s:s, s:{s:s}, s:{s:o}}", "apiVersion",
+                     "core.run-linux.com/v1", "kind", "Scv", "metadata", "name", name,
+                     "status", "cardList", cards);
 }
 
 /* A pod that is there already. */
@@ -108,6 +127,14 @@ static bool is_known(const struct world *w, const char *name, bool resident)
            (!resident || json_array_size(at(all, "nodes/0/devs/0/pods")) == 1);
 }
 
+static bool has_model(const struct world *w, const char *name)
+{
+    cleanup_json json_t *all = NULL;
+    cleanup_free char *path = xasprintf("/inspect/%s", name);
+    return ask(w->port, "GET", path, "", &all) == 200 &&
+           *str_at(all, "nodes/0/devs/1/model");
+}
+
 /* The extender may bind, has listed everything, and has heard of every node and who is on
  * it. */
 static bool is_ready(void *ctx)
@@ -118,7 +145,8 @@ static bool is_ready(void *ctx)
     bool ready = json_is_true(at(all, "leader")) &&
                  ask(w->port, "GET", "/readyz", "", NULL) == 200;
     for (size_t i = 0; i < ARRAY_LEN(samples); i++)
-        ready = ready && is_known(w, samples[i].name, samples[i].first);
+        ready = ready && is_known(w, samples[i].name, samples[i].first) &&
+                (!samples[i].t4 || has_model(w, samples[i].name));
     return ready;
 }
 
@@ -129,6 +157,8 @@ static void world_start(struct world *w)
     load(w, node("no-gpu", "0", "0"));
     for (size_t i = 0; i < ARRAY_LEN(samples); i++) {
         load(w, node(samples[i].name, "32", "2"));
+        if (samples[i].t4)
+            load(w, scv(samples[i].name));
         if (samples[i].first)
             load(w, resident(samples[i].name, samples[i].first));
     }
@@ -152,6 +182,7 @@ START_TEST(each_sample_gets_what_it_says)
     size_t i, k, seen = 0;
     json_t *j;
     ck_assert_int_eq(glob("manifests/samples/*.yaml", 0, NULL, &files), 0);
+    ck_assert_int_eq(glob("manifests/samples/*/*.yaml", GLOB_APPEND, NULL, &files), 0);
     for (i = 0; i < files.gl_pathc; i++)
         manifest_read(all, files.gl_pathv[i]);
     globfree(&files);
@@ -172,4 +203,17 @@ START_TEST(each_sample_gets_what_it_says)
     world_stop(&w);
 }
 
-UNIT_MAIN("samples", each_sample_gets_what_it_says)
+/* No device plugin has a hand in a pod of labels: its container reads the annotation. */
+START_TEST(the_sample_of_labels_reads_its_cards)
+{
+    cleanup_json json_t *all = json_array();
+    manifest_read(all, "manifests/samples/yoda/scv-labels.yaml");
+    ck_assert_str_eq(str_at(all, "0/spec/schedulerName"), "yoda-scheduler");
+    ck_assert_str_eq(str_at(all, "0/spec/containers/0/env/0/name"), KEY_VISIBLE_DEVICES);
+    ck_assert_str_eq(
+        json_string_value(json_object_get(
+            at(all, "0/spec/containers/0/env/0/valueFrom/fieldRef"), "fieldPath")),
+        "metadata.annotations['" KEY_CARD_UUID "']");
+}
+
+UNIT_MAIN("samples", the_sample_of_labels_reads_its_cards, each_sample_gets_what_it_says)
