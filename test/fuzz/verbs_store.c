@@ -101,10 +101,11 @@ static void list(struct store *store, enum core_kind kind)
 
 struct store *verbs_store_new(void)
 {
-    struct core_settings settings = {.ledger = {.unit_mib = 1, .external_tolerance_mib = 1024},
-                                     .identity = "me",
-                                     .lease_namespace = "kube-system",
-                                     .lease_name = "l"};
+    struct core_settings settings = {
+        .ledger = {.unit_mib = 1, .external_tolerance_mib = 1024},
+        .identity = "me",
+        .lease_namespace = "kube-system",
+        .lease_name = "l"};
     struct store_io io = {stream, defer, perform, hurry, NULL};
     struct store *store = store_new(&settings, &io);
     log_set_level(LOG_ERROR);
