@@ -20,9 +20,14 @@ struct pods {
     size_t n;
 };
 
-/* Fills scv->held with those that hold GPUs, in the arena. The cards are known where
- * the id is a UUID, or one with a number behind it (as NVIDIA's plugin shares cards). Ids
- * of the Go plugin, <UUID>-_-<n>, say nothing about the card. */
+/* Copies what concerns GPUs, in an order of its own: by namespace, pod, container and
+ * resource, one entry for each. A kubelet has an entry for each id (and for each NUMA
+ * node of it) and no order at all, so that the same state looks different each time.
+ * Everything is in the arena. */
+void pods_keep(const struct pods *from, struct arena *a, struct pods *to);
+
+/* Fills scv->held with these, in the arena. Of which cards they are, the ids say; see
+ * ids_is_of. */
 void pods_held(const struct pods *pods, struct scv *scv, struct arena *a);
 
 /* Is that a resource whose devices are published: a GPU of any kind? */

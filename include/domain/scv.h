@@ -50,7 +50,7 @@ struct scv_held {
     struct span ns, pod, container;
     struct span resource; /* aliyun.com/gpu-mem or gpu-count, nvidia.com/... */
     int64_t units;        /* ids that the kubelet gave it */
-    struct span *uuids;   /* of the cards; in the arena */
+    struct span *uuids;   /* of the cards, where the ids say it; in the arena */
     size_t n_uuids;
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/err.h"
-#include "plugin/ids.h"
+#include "domain/ids.h"
 
 /*
  * The cards of this node, as they are listed to the kubelet.

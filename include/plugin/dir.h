@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "plugin/ids.h"
+#include "domain/ids.h"
 
 /*
  * The directory in which the kubelet and its plugins have their sockets. Ours are called

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "base/err.h"
+#include "domain/ids.h"
 #include "domain/pod.h"
-#include "plugin/ids.h"
 
 /*
  * What was handed out: which container holds which ids of which cards. It is what must

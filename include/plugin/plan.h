@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "domain/ids.h"
 #include "domain/pod.h"
 #include "domain/request.h"
-#include "plugin/ids.h"
 
 /*
  * What a pod of this node is to get: its containers in the order in which the kubelet

@@ -83,27 +83,6 @@ void gpu_happened(struct step *s)
     }
 }
 
-/* A copy that lives until the next one. */
-static void keep_pods(struct machine *m, const struct pods *pods)
-{
-    struct arena *a = &m->pods_arena;
-    arena_reset(a);
-    struct pods_entry *entries = arena_alloc(a, (pods->n + 1) * sizeof *entries);
-    for (size_t i = 0; i < pods->n; i++) {
-        const struct pods_entry *e = &pods->entries[i];
-        struct span *ids = arena_alloc(a, (e->n_ids + 1) * sizeof *ids);
-        for (size_t k = 0; k < e->n_ids; k++)
-            ids[k] = arena_copy(a, e->ids[k]);
-        entries[i] = (struct pods_entry){arena_copy(a, e->ns),
-                                         arena_copy(a, e->pod),
-                                         arena_copy(a, e->container),
-                                         arena_copy(a, e->resource),
-                                         ids,
-                                         e->n_ids};
-    }
-    m->pods = (struct pods){entries, pods->n};
-}
-
 void gpu_pods(struct step *s)
 {
     struct machine *m = s->m;
@@ -118,7 +97,8 @@ void gpu_pods(struct step *s)
     m->pods_noted = false;
     m->has_pods = true;
     m->pods_ms = s->now.mono_ms;
-    keep_pods(m, s->in->pods);
+    arena_reset(&m->pods_arena);
+    pods_keep(s->in->pods, &m->pods_arena, &m->pods);
     scv_render(s);
 }
 

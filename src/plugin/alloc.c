@@ -66,7 +66,7 @@ bool read_unit(const struct alloc *a, enum ids_resource r, struct span text,
                struct unit *unit)
 {
     struct ids_id id;
-    if (!ids_read(text, &id) || (id.unit < 0) != (r == IDS_COUNT))
+    if (!ids_read(r, text, &id))
         return false;
     *unit = (struct unit){cards_by_tag(&a->cards, &id.tag), id.unit};
     return unit->card && id.unit < unit->card->most_units;

@@ -158,17 +158,17 @@ static void read_entry(struct jread *j, struct arena *a, struct entry *e)
 static struct grant *grant_of(const struct entry *e, struct arena *a, struct jread *outer)
 {
     size_t role = 0;
-    bool count = span_eq(e->resource, span_of(ids_resource_name(IDS_COUNT)));
+    enum ids_resource resource;
     while (role < ARRAY_LEN(roles) && !span_eq(e->role, span_of(roles[role])))
         role++;
     if (!e->uid.n || !e->cards.p || role == ARRAY_LEN(roles) ||
-        (!count && !span_eq(e->resource, span_of(ids_resource_name(IDS_MEM))))) {
+        !ids_resource_read(e->resource, &resource)) {
         jread_fail(outer, "grants",
                    "uid, role, resource or cards are missing or unknown");
         return NULL;
     }
     struct grant *g = grant_new(e->uid, e->ns, e->name, e->container,
-                                (enum container_role)role, count ? IDS_COUNT : IDS_MEM);
+                                (enum container_role)role, resource);
     g->time_ns = e->time_ns;
     struct jread j;
     jread_init(&j, e->cards.p, e->cards.n);

@@ -12,7 +12,8 @@
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 
-static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count"};
+static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
+                                        "nvidia.com/gpu"};
 
 static struct span text(const json_t *j)
 {
@@ -21,26 +22,40 @@ static struct span text(const json_t *j)
 
 /* Podresources */
 
-static void show(const struct kubelet_pod *p, struct arena *a, struct podres_pod *out)
+static size_t count_ids(const struct kubelet_container *c)
+{
+    size_t n = 0;
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        n += json_array_size(c->ids[r]);
+    return n;
+}
+
+/* As a kubelet does it: an entry for each id, in no order. `turned`: in the other one. */
+static void show_container(const struct kubelet_container *c, bool turned,
+                           struct arena *a, struct podres_container *out)
+{
+    size_t n = count_ids(c), at = 0, k;
+    struct podres_devices *ds = arena_zalloc(a, (n + 1) * sizeof *ds);
+    struct span *ids = arena_alloc(a, (n + 1) * sizeof *ids);
+    json_t *id;
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        json_array_foreach(c->ids[r], k, id)
+        {
+            ids[at] = text(id);
+            ds[turned ? n - 1 - at : at] = (struct podres_devices){
+                .resource = span_of(resources[r]), .ids = &ids[at], .n_ids = 1};
+            at++;
+        }
+    *out = (struct podres_container){
+        .name = span_of(c->name), .devices = ds, .n_devices = n};
+}
+
+static void show(const struct kubelet_pod *p, bool turned, struct arena *a,
+                 struct podres_pod *out)
 {
     struct podres_container *cs = arena_zalloc(a, KUBELET_CONTAINERS * sizeof *cs);
-    for (int i = 0; i < p->n; i++) {
-        struct podres_devices *ds = arena_zalloc(a, KUBELET_RESOURCES * sizeof *ds);
-        cs[i].name = span_of(p->containers[i].name);
-        cs[i].devices = ds;
-        for (int r = 0; r < KUBELET_RESOURCES; r++) {
-            json_t *ids = p->containers[i].ids[r], *id;
-            size_t k;
-            if (!ids)
-                continue;
-            struct span *spans = arena_alloc(a, json_array_size(ids) * sizeof *spans);
-            json_array_foreach(ids, k, id) spans[k] = text(id);
-            ds[cs[i].n_devices++] =
-                (struct podres_devices){.resource = span_of(resources[r]),
-                                        .ids = spans,
-                                        .n_ids = json_array_size(ids)};
-        }
-    }
+    for (int i = 0; i < p->n; i++)
+        show_container(&p->containers[i], turned, a, &cs[i]);
     *out = (struct podres_pod){span_of(p->name), SPAN("default"), cs, (size_t)p->n};
 }
 
@@ -53,8 +68,9 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     (void)request;
     pthread_mutex_lock(&k->lock);
     struct podres_pod *pods = arena_zalloc(&a, KUBELET_PODS * sizeof *pods);
+    bool turned = k->lists % 2;
     for (int i = 0; i < k->n_pods; i++)
-        show(&k->pods[i], &a, &pods[i]);
+        show(&k->pods[i], turned, &a, &pods[turned ? k->n_pods - 1 - i : i]);
     struct podres_list list = {pods, (size_t)k->n_pods};
     int rc = podres_list_encode(&list, &out, &err);
     k->lists++;
@@ -89,7 +105,7 @@ static void on_get(void *ctx, struct grpcd_call *call, struct span request)
     struct kubelet_pod *p = rc == 0 ? find(k, name) : NULL;
     if (p) {
         there = true;
-        show(p, &a, &pod);
+        show(p, false, &a, &pod);
         rc = podres_get_encode(&pod, &out, &err);
     }
     bool no_get = k->no_get;
@@ -345,6 +361,25 @@ void kubelet_remove(struct kubelet *k, const char *name)
     free_pod(p);
     *p = k->pods[--k->n_pods];
     pthread_mutex_unlock(&k->lock);
+}
+
+void kubelet_give(struct kubelet *k, const char *pod, int resource, const char *id)
+{
+    pthread_mutex_lock(&k->lock);
+    struct kubelet_pod *p = find(k, span_of(pod));
+    ck_assert_ptr_nonnull(p);
+    if (!p->containers[0].ids[resource])
+        p->containers[0].ids[resource] = json_array();
+    json_array_append_new(p->containers[0].ids[resource], json_string(id));
+    pthread_mutex_unlock(&k->lock);
+}
+
+int kubelet_listed(struct kubelet *k)
+{
+    pthread_mutex_lock(&k->lock);
+    int lists = k->lists;
+    pthread_mutex_unlock(&k->lock);
+    return lists;
 }
 
 void kubelet_answer_fini(struct kubelet_answer *a)

@@ -13,8 +13,10 @@
  * after the other; a thread answers podresources at any time.
  */
 
-enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 2 };
-enum { MEM, COUNT };
+enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 3 };
+/* NVIDIA: nvidia.com/gpu, of a plugin that is not played; its ids are the test's to set.
+ */
+enum { MEM, COUNT, NVIDIA };
 
 struct kubelet_container {
     char name[32];
@@ -64,6 +66,9 @@ size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
 struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
                                 const char *const *containers);
 void kubelet_remove(struct kubelet *k, const char *name);
+/* Another id for the pod's first container, by whatever means it came to it. */
+void kubelet_give(struct kubelet *k, const char *pod, int resource, const char *id);
+int kubelet_listed(struct kubelet *k); /* how often List was asked for */
 
 /* What the plugin answered. */
 struct kubelet_answer {

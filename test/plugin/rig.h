@@ -166,7 +166,7 @@ static inline const char *rig_id(struct rig *r, const char *text)
 static inline void rig_name_id(struct rig *r, struct span text, struct buf *out)
 {
     struct ids_id id;
-    ck_assert(ids_read(text, &id));
+    ck_assert(ids_read(text.n > IDS_TAG ? IDS_MEM : IDS_COUNT, text, &id));
     const struct plugin_card *c = cards_by_tag(alloc_cards_of(r->a), &id.tag);
     ck_assert_ptr_nonnull(c);
     buf_adds(out, c->uuid);

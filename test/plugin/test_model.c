@@ -138,7 +138,7 @@ static struct span id_text(struct arena *arena, enum ids_resource res, int card,
 static void id_put(ids_set set, struct span text)
 {
     struct ids_id id;
-    ck_assert(ids_read(text, &id));
+    ck_assert(ids_read(text.n > IDS_TAG ? IDS_MEM : IDS_COUNT, text, &id));
     for (int c = 0; c < CARDS_N; c++) {
         char uuid[8];
         snprintf(uuid, sizeof uuid, "GPU-%d", c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/ids.h"
+#include "domain/ids.h"
 
 #include "base/mem.h"
 #include "support/unit.h"
@@ -34,7 +34,10 @@ START_TEST(ids_are_read_back)
         struct ids_id id;
         const char *text = written(uuid, units[i]);
         ck_assert_uint_le(strlen(text), IDS_LENGTH_MAX);
-        ck_assert(ids_read(span_of(text), &id));
+        enum ids_resource r = units[i] < 0 ? IDS_COUNT : IDS_MEM;
+        ck_assert(ids_read(r, span_of(text), &id));
+        ck_assert(!ids_read(r == IDS_MEM ? IDS_COUNT : IDS_MEM, span_of(text), &id));
+        ck_assert(ids_read(r, span_of(text), &id));
         ck_assert_int_eq(id.unit, units[i]);
         ck_assert_str_eq(id.tag.text, ids_tag_of(span_of(uuid)).text);
     }
@@ -52,11 +55,53 @@ START_TEST(what_is_no_id_of_ours_is_refused)
     };
     struct ids_id id;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        ck_assert_msg(!ids_read(span_of(bad[i]), &id), "\"%s\"", bad[i]);
-    ck_assert(!ids_read((struct span){"abcdef\0-1", 9}, &id));
+        for (int r = 0; r < IDS_RESOURCES; r++)
+            ck_assert_msg(!ids_read((enum ids_resource)r, span_of(bad[i]), &id), "\"%s\"",
+                          bad[i]);
+    ck_assert(!ids_read(IDS_MEM, (struct span){"abcdef\0-1", 9}, &id));
     ck_assert(ids_is_of_go_plugin(span_of(bad[ARRAY_LEN(bad) - 1])));
     ck_assert(!ids_is_of_go_plugin(span_of(written(uuid, 3))));
     ck_assert(!ids_is_of_go_plugin((struct span){0}));
+}
+END_TEST
+
+START_TEST(an_id_says_of_which_card_it_is)
+{
+    static const struct {
+        const char *resource, *id;
+        bool is;
+    } cases[] = {
+        {"aliyun.com/gpu-mem", "pt35a0q-0", true},
+        {"aliyun.com/gpu-mem", "pt35a0q-143770", true},
+        {"aliyun.com/gpu-mem", "pt35a0q", false}, /* that is a whole card */
+        {"aliyun.com/gpu-count", "pt35a0q", true},
+        {"aliyun.com/gpu-count", "pt35a0q-0", false},
+        {"aliyun.com/gpu-mem", "pt35a0r-0", false},
+        {"nvidia.com/gpu", "pt35a0q-0", false},
+        {"nvidia.com/gpu", "pt35a0q", false},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11", true},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c12", false},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11::3", true},
+        {"nvidia.com/gpu.shared", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11::0", true},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c1", false},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c111", false},
+        {"nvidia.com/gpu", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-_-3", false},
+        {"aliyun.com/gpu-mem", "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11-_-3", false},
+        {"nvidia.com/gpu", "MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/1/0", true},
+        {"nvidia.com/mig-1g.5gb", "MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11/7/0::1",
+         true},
+        {"nvidia.com/gpu", "MIG-GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c12/1/0", false},
+        {"nvidia.com/gpu", "MIG-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11", false},
+        {"nvidia.com/gpu", "::", false},
+        {"nvidia.com/gpu", "", false},
+    };
+    struct ids_card card = ids_card_of(span_of(uuid)), none = ids_card_of(SPAN(""));
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct span resource = span_of(cases[i].resource), id = span_of(cases[i].id);
+        ck_assert_msg(ids_is_of(resource, id, &card) == cases[i].is, "%s of %s",
+                      cases[i].id, cases[i].resource);
+        ck_assert(!ids_is_of(resource, id, &none));
+    }
 }
 END_TEST
 
@@ -100,5 +145,5 @@ START_TEST(a_unit_that_fits_is_found)
 END_TEST
 
 UNIT_MAIN("ids", ids_are_made_of_the_uuid_and_never_change, ids_are_read_back,
-          what_is_no_id_of_ours_is_refused, the_size_of_the_message_is_known,
-          a_unit_that_fits_is_found)
+          what_is_no_id_of_ours_is_refused, an_id_says_of_which_card_it_is,
+          the_size_of_the_message_is_known, a_unit_that_fits_is_found)

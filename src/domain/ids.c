@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/ids.h"
+#include "domain/ids.h"
 
 #include "domain/keys.h"
 
 const char *ids_resource_name(enum ids_resource r)
 {
     return r == IDS_MEM ? KEY_GPU_MEM : KEY_GPU_COUNT;
+}
+
+bool ids_resource_read(struct span name, enum ids_resource *r)
+{
+    bool mem = span_eq(name, SPAN(KEY_GPU_MEM));
+    *r = mem ? IDS_MEM : IDS_COUNT;
+    return mem || span_eq(name, SPAN(KEY_GPU_COUNT));
 }
 
 /* No l, i, o, u: people read these aloud. */
@@ -38,9 +45,9 @@ void ids_write(struct buf *out, const struct ids_id *id)
     }
 }
 
-bool ids_read(struct span text, struct ids_id *id)
+bool ids_read(enum ids_resource r, struct span text, struct ids_id *id)
 {
-    if (text.n < IDS_TAG)
+    if (text.n < IDS_TAG || (text.n == IDS_TAG) != (r == IDS_COUNT))
         return false;
     for (size_t i = 0; i < IDS_TAG; i++)
         if (text.p[i] == '\0' || !strchr(alphabet, text.p[i]))
@@ -48,7 +55,7 @@ bool ids_read(struct span text, struct ids_id *id)
     memcpy(id->tag.text, text.p, IDS_TAG);
     id->tag.text[IDS_TAG] = '\0';
     id->unit = -1;
-    if (text.n == IDS_TAG)
+    if (r == IDS_COUNT)
         return true;
     struct span number = {text.p + IDS_TAG + 1, text.n - IDS_TAG - 1};
     bool canonical = number.n == 1 || (number.n > 1 && number.p[0] != '0');
@@ -59,6 +66,34 @@ bool ids_read(struct span text, struct ids_id *id)
 bool ids_is_of_go_plugin(struct span text)
 {
     return text.n > 0 && memmem(text.p, text.n, "-_-", 3) != NULL;
+}
+
+struct ids_card ids_card_of(struct span uuid)
+{
+    return (struct ids_card){uuid, ids_tag_of(uuid)};
+}
+
+/* What stands for the card in an id of NVIDIA's plugin. */
+static struct span nvidia_card(struct span id)
+{
+    const char *replica = id.n ? memmem(id.p, id.n, "::", 2) : NULL;
+    if (replica)
+        id.n = (size_t)(replica - id.p);
+    if (!span_starts(id, SPAN("MIG-GPU-")))
+        return id;
+    struct span rest = {id.p + 4, id.n - 4};
+    return span_cut(&rest, '/');
+}
+
+bool ids_is_of(struct span resource, struct span id, const struct ids_card *card)
+{
+    enum ids_resource r;
+    struct ids_id ours;
+    if (!card->uuid.n)
+        return false;
+    if (ids_resource_read(resource, &r) && ids_read(r, id, &ours))
+        return memcmp(ours.tag.text, card->tag.text, IDS_TAG) == 0;
+    return span_eq(nvidia_card(id), card->uuid);
 }
 
 /* Of a card's units: "Unhealthy" and eight bytes of framing for each, tag, hyphen and

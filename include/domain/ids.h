@@ -8,7 +8,8 @@
 #include "base/str.h"
 
 /*
- * Device ids: what the kubelet knows of a card.
+ * Device ids: what the kubelet knows of a card. The device plugin makes and checks ours;
+ * scv-agent reads them, and NVIDIA's, to say which container holds which card.
  *
  *     aliyun.com/gpu-mem     <tag>-<n>   the unit n of a card, from 0
  *     aliyun.com/gpu-count   <tag>       the whole card
@@ -24,6 +25,7 @@
 
 enum ids_resource { IDS_MEM, IDS_COUNT, IDS_RESOURCES };
 const char *ids_resource_name(enum ids_resource r); /* "aliyun.com/gpu-mem", ... */
+bool ids_resource_read(struct span name, enum ids_resource *r); /* false: not ours */
 
 enum {
     IDS_TAG = 7,
@@ -45,9 +47,27 @@ struct ids_id {
 
 /* Appends the id. */
 void ids_write(struct buf *out, const struct ids_id *id);
-/* False: it is not one of ours. */
-bool ids_read(struct span text, struct ids_id *id);
+/* Reads an id of that resource. False: it is not one of ours. */
+bool ids_read(enum ids_resource r, struct span text, struct ids_id *id);
 bool ids_is_of_go_plugin(struct span text);
+
+/* A card, as ids name it. */
+struct ids_card {
+    struct span uuid; /* borrowed */
+    struct ids_tag tag;
+};
+struct ids_card ids_card_of(struct span uuid);
+
+/* Is an id, which a kubelet gave out for that resource, one of this card? Ours are, and
+ * those of NVIDIA's plugin:
+ *
+ *     GPU-<uuid>                   the whole card
+ *     GPU-<uuid>::<n>              a replica of it, where cards are shared in time or by
+ * MPS MIG-GPU-<uuid>/<gi>/<ci>     an instance of it, as drivers before 470 name them
+ *
+ * MIG-<uuid>, as they are named since, does not say of which card it is; nor do the ids
+ * of the Go plugin. */
+bool ids_is_of(struct span resource, struct span id, const struct ids_card *card);
 
 /* How many bytes the message has that lists cards of so many units each, at worst. */
 int64_t ids_message_bytes(const int64_t *units, size_t cards);

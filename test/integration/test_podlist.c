@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/agent.h"
+#include "integration/plugin.h"
+
+/*
+ * status.podList: scv-agent and gpushare-device-plugin on one node, with kube-sim and a
+ * kubelet that the test plays. What the plugin gave to a container is what the Scv says.
+ */
+
+static struct sim sim;
+static struct kubelet kubelet;
+static struct plugin plugin;
+static struct agent agent;
+
+#define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
+
+static void set_up(void)
+{
+    cleanup_free char *source = agent_file();
+    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
+    sim_start(&sim, ARGV(NULL));
+    agent_world(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    agent_start(&agent, &sim, source,
+                ARGV("--update-interval", "100ms", "--podresources-socket", podresources,
+                     "--pods-interval", "1s"));
+    kit_wait(agent_says(&sim, "Healthy Healthy", ""));
+}
+
+static void tear_down(void)
+{
+    agent_stop(&agent);
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+    sim_stop(&sim);
+}
+
+static void admit(const char *name, int units, int card)
+{
+    cleanup_answer struct kubelet_answer a = {0};
+    plugin_pod(&sim, name, units, card);
+    kubelet_add(&kubelet, name, ARGV("c"));
+    kubelet_admit(&kubelet, name, "c", MEM, units, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s: %s", name, a.words);
+}
+
+/* "pod resource units card,card\n" of each item. */
+static char *pod_list(void)
+{
+    cleanup_json json_t *scv = agent_scv(&sim);
+    struct buf out = {0};
+    size_t i, k;
+    json_t *item, *card;
+    buf_adds(&out, "");
+    json_array_foreach(scv ? kit_at(scv, "status.podList") : NULL, i, item)
+    {
+        buf_printf(&out, "%s %s %lld ", kit_str(item, "name"), kit_str(item, "resource"),
+                   (long long)json_integer_value(kit_at(item, "units")));
+        json_array_foreach(kit_at(item, "cards"), k, card)
+            buf_printf(&out, "%s%s", k ? "," : "", json_string_value(card));
+        buf_addc(&out, '\n');
+    }
+    return buf_take(&out);
+}
+
+static bool pod_list_is(const char *want)
+{
+    cleanup_free char *is = pod_list();
+    return strcmp(is, want) == 0;
+}
+
+#define OURS                                                                             \
+    "p aliyun.com/gpu-mem 3 GPU-1\n"                                                     \
+    "q aliyun.com/gpu-mem 5 GPU-0\n"
+
+START_TEST(what_the_plugin_gave_is_what_the_scv_says)
+{
+    set_up();
+    admit("p", 3, 1);
+    admit("q", 5, 0);
+    kit_wait(pod_list_is(OURS));
+    kubelet_remove(&kubelet, "p");
+    sim_delete_pod(&sim, "p");
+    kit_wait(pod_list_is("q aliyun.com/gpu-mem 5 GPU-0\n"));
+    tear_down();
+}
+
+START_TEST(cards_of_nvidias_plugin_are_told_too)
+{
+    set_up();
+    kubelet_add(&kubelet, "whole", ARGV("c"));
+    kubelet_give(&kubelet, "whole", NVIDIA, "GPU-0");
+    kubelet_add(&kubelet, "shared", ARGV("c"));
+    kubelet_give(&kubelet, "shared", NVIDIA, "GPU-1::2");
+    kubelet_add(&kubelet, "mig", ARGV("c"));
+    kubelet_give(&kubelet, "mig", NVIDIA, "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
+    kubelet_add(&kubelet, "old-mig", ARGV("c"));
+    kubelet_give(&kubelet, "old-mig", NVIDIA, "MIG-GPU-1/3/0");
+    kit_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
+                         "old-mig nvidia.com/gpu 1 GPU-1\n"
+                         "shared nvidia.com/gpu 1 GPU-1\n"
+                         "whole nvidia.com/gpu 1 GPU-0\n"));
+    tear_down();
+}
+
+/* The kubelet tells its pods and ids in another order each time. */
+START_TEST(an_order_that_changes_is_no_reason_to_write)
+{
+    set_up();
+    admit("p", 3, 1);
+    admit("q", 5, 0);
+    kit_wait(pod_list_is(OURS));
+    int writes = sim_count(&sim, "patch", "scvs", ""), lists = kubelet_listed(&kubelet);
+    kit_wait(kubelet_listed(&kubelet) >= lists + 4);
+    ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), writes);
+    ck_assert(pod_list_is(OURS));
+    tear_down();
+}
+
+KIT_MAIN("podlist", 120, what_the_plugin_gave_is_what_the_scv_says,
+         cards_of_nvidias_plugin_are_told_too,
+         an_order_that_changes_is_no_reason_to_write)
