@@ -115,7 +115,7 @@ $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(
 $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
-$(B)/test/peers/%: $(B)/test/peers/%.o $(SUPPORT) $(call archives,kube)
+$(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \
@@ -223,10 +223,10 @@ test-gpu:
 	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu
 	$(Q)$(B)/test-gpu
 
-# make peers: our gRPC against @grpc/grpc-js, which comes from npm.
+# make peers: our gRPC and the device plugin against @grpc/grpc-js, which comes from npm.
 peers:
 	$(Q)scripts/install-deps.sh --peers
-	$(Q)$(MAKE) --no-print-directory $(PEERS)
+	$(Q)$(MAKE) --no-print-directory $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
 	$(Q)modules=$$(scripts/peers build/peers) && GPUSHARE_PEERS=$$modules \
 		scripts/run-tests $(B) $(PEERS)
 

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
-#include "support/program.h"
+#include "peers/peers.h"
 #include "support/server.h"
 #include "support/temp.h"
 #include "support/unit.h"
@@ -254,11 +254,7 @@ static const struct grpcd_method methods[] = {
 
 static void node(struct program *p, const char *dir, const char *script)
 {
-    const char *modules = getenv("GPUSHARE_PEERS");
-    ck_assert_msg(modules != NULL, "run this with `make peers`");
-    cleanup_free char *path = xasprintf("NODE_PATH=%s", modules);
-    cleanup_free char *file = xasprintf("test/peers/%s", script);
-    program_start(p, dir, ARGV("env", path, "node", file, dir));
+    peers_node(p, dir, script, ARGV(dir));
     ck_assert_msg(program_says(p, "ready"), "%s: %s", script, program_said(p));
 }
 
