@@ -2,7 +2,6 @@
 #pragma once
 
 #include "plugin/alloc.h"
-#include "wire/grpcd.h"
 
 /*
  * The one thread that decides: it owns the allocator and the registrations, takes what
@@ -16,7 +15,7 @@ enum brain_kind {
     BRAIN_LIST,       /* `flag`: it has ended; else it begins */
     BRAIN_CARDS,      /* `seen` and `n`, or `text` says why there are none */
     BRAIN_STRUCK,     /* `uuid` ("": all cards), `text`: by what */
-    BRAIN_ASK,        /* `ask`, `call`; what it points to is in the arena */
+    BRAIN_ASK,        /* `ask`; what it points to is in the arena */
     BRAIN_CANCEL,     /* `token` */
     BRAIN_STREAM,     /* `resource`, `token`: the kubelet listens */
     BRAIN_SHOWN,      /* `shown`; what it points to is in the arena */
@@ -67,10 +66,6 @@ void brain_go(struct brain *b);
 struct brain_msg *brain_msg_new(enum brain_kind kind);
 /* Takes the message over. From any thread; never blocks. */
 void brain_tell(struct brain *b, struct brain_msg *m);
-/* The brain will end the call. Returns a token, to be told with it. */
-uint64_t brain_keep(struct brain *b, struct grpcd_call *call);
-/* Nobody waits for the call any more; it may be over already. */
-void brain_over(struct brain *b, struct grpcd_call *call);
 /* Stops serving, waits for answers under way, and joins the thread. */
 void brain_stop(struct brain *b);
 void brain_free(struct brain *b); /* NULL is accepted */

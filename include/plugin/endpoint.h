@@ -1,17 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/brain.h"
+#include "plugin/alloc.h"
+#include "wire/grpcd.h"
 
 /*
- * The server of one resource: from the kubelet's messages to the brain's, and back.
+ * The server of one resource: from the kubelet's messages to what is asked, and from
+ * answers to messages.
  */
 
 struct endpoint;
 
-/* New; serves at once. `brain` is borrowed. */
+/* What the kubelet wants. They are called in the server's thread and must not block; the
+ * call is theirs to end, when they like. */
+struct endpoint_fns {
+    /* It listens: it is to be sent lists. */
+    void (*stream)(void *ctx, enum ids_resource r, struct grpcd_call *call);
+    /* It asks. What `ask` points to is in the arena, which is taken over; the token is
+     * not set. */
+    void (*ask)(void *ctx, struct grpcd_call *call, const struct alloc_ask *ask,
+                struct arena *arena);
+    /* Nobody waits for the call any more; it may be over already. */
+    void (*over)(void *ctx, struct grpcd_call *call);
+    void *ctx;
+};
+
+/* New; serves at once. `fns` is copied. */
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                struct brain *brain, struct err *err);
+                                const struct endpoint_fns *fns, struct err *err);
 bool endpoint_is_reachable(const struct endpoint *e);
 /* Removes the socket, ends the streams, waits a little for answers under way. */
 void endpoint_stop(struct endpoint *e);

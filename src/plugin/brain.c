@@ -51,53 +51,6 @@ void brain_tell(struct brain *b, struct brain_msg *m)
     wake(b);
 }
 
-uint64_t brain_keep(struct brain *b, struct grpcd_call *call)
-{
-    pthread_mutex_lock(&b->lock);
-    MEM_GROW(b->kept, b->cap_kept, b->n_kept + 1);
-    uint64_t token = ++b->tokens;
-    b->kept[b->n_kept++] =
-        (struct kept){.call = call, .token = token, .began_us = clock_wall_ns() / 1000};
-    pthread_mutex_unlock(&b->lock);
-    return token;
-}
-
-void brain_over(struct brain *b, struct grpcd_call *call)
-{
-    uint64_t token = 0;
-    pthread_mutex_lock(&b->lock);
-    for (size_t i = 0; i < b->n_kept; i++)
-        if (b->kept[i].call == call)
-            token = b->kept[i].token;
-    pthread_mutex_unlock(&b->lock);
-    if (!token)
-        return;
-    struct brain_msg *m = brain_msg_new(BRAIN_CANCEL);
-    m->token = token;
-    brain_tell(b, m);
-}
-
-struct grpcd_call *brain_take(struct brain *b, uint64_t token)
-{
-    struct grpcd_call *call = NULL;
-    pthread_mutex_lock(&b->lock);
-    for (size_t i = 0; i < b->n_kept && !call; i++) {
-        if (b->kept[i].token != token)
-            continue;
-        call = b->kept[i].call;
-        int64_t us = clock_wall_ns() / 1000 - b->kept[i].began_us;
-        if (!b->kept[i].stream && us >= 0) {
-            b->stats.answered++;
-            b->stats.sum_us += (uint64_t)us;
-            if ((uint64_t)us > b->stats.max_us)
-                b->stats.max_us = (uint64_t)us;
-        }
-        b->kept[i] = b->kept[--b->n_kept];
-    }
-    pthread_mutex_unlock(&b->lock);
-    return call;
-}
-
 static void take_cards(struct brain *b, struct brain_msg *m)
 {
     bool changed =

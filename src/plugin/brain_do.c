@@ -46,7 +46,7 @@ void do_load(struct brain *b)
 static void answer(struct brain *b, uint64_t token, struct buf *message,
                    const struct err *err)
 {
-    struct grpcd_call *call = brain_take(b, token);
+    struct grpcd_call *call = calls_take(b, token);
     if (!call)
         return;
     if (err)
@@ -73,7 +73,7 @@ static void answer_granted(struct brain *b, const struct alloc_output *o)
 
 static void answer_refused(struct brain *b, const struct alloc_output *o)
 {
-    struct grpcd_call *call = brain_take(b, o->token);
+    struct grpcd_call *call = calls_take(b, o->token);
     if (call)
         grpcd_end(call, GRPC_FAILED_PRECONDITION, "gpushare (%s): %s",
                   alloc_refusal_name(o->refusal), o->text);

@@ -32,9 +32,10 @@ void door_look(struct brain *b)
 
 static void serve(struct brain *b, enum ids_resource r)
 {
+    struct endpoint_fns fns = calls_fns(b);
     struct err err;
     endpoint_free(b->endpoints[r]);
-    b->endpoints[r] = endpoint_start(dir_socket(b->dir, r), r, b, &err);
+    b->endpoints[r] = endpoint_start(dir_socket(b->dir, r), r, &fns, &err);
     if (!b->endpoints[r])
         log_error("server", "cannot serve", LOG_S("resource", ids_resource_name(r)),
                   LOG_ERR(&err));
@@ -166,7 +167,7 @@ bool door_stream_over(struct brain *b, uint64_t token)
     pthread_mutex_unlock(&b->lock);
     if (!stream)
         return false;
-    struct grpcd_call *call = brain_take(b, token);
+    struct grpcd_call *call = calls_take(b, token);
     grpcd_end(call, GRPC_CANCELLED, "nobody listens");
     bool rival = dir_has_rival(b->dir, r);
     log_info("kubelet", rival ? "it listens to a newer plugin" : "it listens no more",
@@ -186,7 +187,7 @@ static void end_calls(struct brain *b)
         pthread_mutex_unlock(&b->lock);
         if (!token)
             return;
-        grpcd_end(brain_take(b, token), GRPC_UNAVAILABLE, "the device plugin stops");
+        grpcd_end(calls_take(b, token), GRPC_UNAVAILABLE, "the device plugin stops");
     }
 }
 

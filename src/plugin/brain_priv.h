@@ -8,8 +8,9 @@
 #include "plugin/endpoint.h"
 #include "plugin/enroll.h"
 
-/* The brain in pieces: brain.c (queue, thread), brain_do.c (what the allocator wants),
- * brain_door.c (sockets, registrations, streams). */
+/* The brain in pieces: brain.c (queue, thread), brain_calls.c (the kubelet's calls),
+ * brain_do.c (what the allocator wants), brain_door.c (sockets, registrations, streams).
+ */
 
 /* A call of the kubelet that is not ended yet. */
 struct kept {
@@ -44,9 +45,12 @@ struct brain {
     bool stop;
 };
 
-/* Takes the call of the token, to end it. NULL: it was ended. */
-struct grpcd_call *brain_take(struct brain *b, uint64_t token);
 struct alloc_time brain_now(void);
+
+/* brain_calls.c. From any thread. */
+struct endpoint_fns calls_fns(struct brain *b); /* each call is kept and told of */
+/* Takes the call of the token, to end it. NULL: it was ended. */
+struct grpcd_call *calls_take(struct brain *b, uint64_t token);
 
 /* brain_do.c */
 void do_outputs(struct brain *b);

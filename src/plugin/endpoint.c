@@ -13,7 +13,7 @@ enum {
 
 struct endpoint {
     enum ids_resource resource;
-    struct brain *brain;
+    struct endpoint_fns fns;
     struct grpcd *server;
 };
 
@@ -33,27 +33,15 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct endpoint *e = ctx;
-    struct brain_msg *m = brain_msg_new(BRAIN_STREAM);
     (void)request;
-    m->resource = e->resource;
-    m->token = brain_keep(e->brain, call);
-    brain_tell(e->brain, m);
+    e->fns.stream(e->fns.ctx, e->resource, call);
 }
 
-static void ask(struct endpoint *e, struct grpcd_call *call, struct brain_msg *m,
-                enum alloc_ask_type type)
+static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_ask *what,
+                struct arena *arena)
 {
-    m->ask.type = type;
-    m->ask.resource = e->resource;
-    m->ask.token = m->token = brain_keep(e->brain, call);
-    brain_tell(e->brain, m);
-}
-
-static void refuse(struct brain_msg *m, struct grpcd_call *call, const struct err *err)
-{
-    grpcd_fail(call, err);
-    arena_fini(&m->arena);
-    free(m);
+    what->resource = e->resource;
+    e->fns.ask(e->fns.ctx, call, what, arena);
 }
 
 /* A kubelet sends one container at a time, and looks at one answer only. */
@@ -66,56 +54,62 @@ static int only_one(size_t n, struct err *err)
 
 static void on_preferred(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
     struct dp_preferences all = {0};
+    struct arena a = {0};
     struct err err;
-    struct span copy = arena_copy(&m->arena, request);
-    if (dp_preferences_decode(copy, &m->arena, &all, &err) || only_one(all.n, &err)) {
-        refuse(m, call, &err);
+    if (dp_preferences_decode(arena_copy(&a, request), &a, &all, &err) ||
+        only_one(all.n, &err)) {
+        grpcd_fail(call, &err);
+        arena_fini(&a);
         return;
     }
-    m->ask.ids = all.items->available.items;
-    m->ask.n_ids = all.items->available.n;
-    m->ask.must = all.items->must_include.items;
-    m->ask.n_must = all.items->must_include.n;
-    m->ask.size = all.items->size;
-    ask(ctx, call, m, ALLOC_ASK_PREFER);
+    const struct dp_preference *one = all.items;
+    ask(ctx, call,
+        &(struct alloc_ask){.type = ALLOC_ASK_PREFER,
+                            .ids = one->available.items,
+                            .n_ids = one->available.n,
+                            .must = one->must_include.items,
+                            .n_must = one->must_include.n,
+                            .size = one->size},
+        &a);
 }
 
 static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
     struct dp_groups all = {0};
+    struct arena a = {0};
     struct err err;
-    struct span copy = arena_copy(&m->arena, request);
-    if (dp_groups_decode(copy, &m->arena, &all, &err) || only_one(all.n, &err)) {
-        refuse(m, call, &err);
+    if (dp_groups_decode(arena_copy(&a, request), &a, &all, &err) ||
+        only_one(all.n, &err)) {
+        grpcd_fail(call, &err);
+        arena_fini(&a);
         return;
     }
-    m->ask.ids = all.items->items;
-    m->ask.n_ids = all.items->n;
-    ask(ctx, call, m, ALLOC_ASK_ALLOCATE);
+    ask(ctx, call,
+        &(struct alloc_ask){
+            .type = ALLOC_ASK_ALLOCATE, .ids = all.items->items, .n_ids = all.items->n},
+        &a);
 }
 
 static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct brain_msg *m = brain_msg_new(BRAIN_ASK);
     struct dp_ids ids = {0};
+    struct arena a = {0};
     struct err err;
-    struct span copy = arena_copy(&m->arena, request);
-    if (dp_ids_decode(copy, &m->arena, &ids, &err)) {
-        refuse(m, call, &err);
+    if (dp_ids_decode(arena_copy(&a, request), &a, &ids, &err)) {
+        grpcd_fail(call, &err);
+        arena_fini(&a);
         return;
     }
-    m->ask.ids = ids.items;
-    m->ask.n_ids = ids.n;
-    ask(ctx, call, m, ALLOC_ASK_START);
+    ask(ctx, call,
+        &(struct alloc_ask){.type = ALLOC_ASK_START, .ids = ids.items, .n_ids = ids.n},
+        &a);
 }
 
 static void on_over(void *ctx, struct grpcd_call *call)
 {
     struct endpoint *e = ctx;
-    brain_over(e->brain, call);
+    e->fns.over(e->fns.ctx, call);
 }
 
 static const struct grpcd_method methods[] = {
@@ -128,7 +122,7 @@ static const struct grpcd_method methods[] = {
 };
 
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                struct brain *brain, struct err *err)
+                                const struct endpoint_fns *fns, struct err *err)
 {
     struct endpoint *e = xcalloc(1, sizeof *e);
     struct grpcd_config config = {
@@ -137,7 +131,7 @@ struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
         .ctx = e,
         .limits = {.max_message = REQUEST_MAX, .max_requests = 2 * REQUEST_MAX}};
     e->resource = r;
-    e->brain = brain;
+    e->fns = *fns;
     e->server = grpcd_start(&config, err);
     if (e->server)
         return e;
