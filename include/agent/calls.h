@@ -26,8 +26,3 @@ struct calls_answer {
  * the reply's body and the arena. */
 void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
                   const struct err *why, struct arena *a, struct calls_answer *answer);
-
-/* An event of the watch: fills an input OBJECT or WATCH_ALIVE, without its run. -1: it is
- * none of these; an ERROR, with its code, ends the watch. */
-int calls_event(struct span event, struct arena *a, struct calls_answer *answer,
-                struct err *err);

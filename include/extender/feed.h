@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/jsonlist.h"
 #include "core/core.h"
 #include "kube/client.h"
+#include "kube/watchfeed.h"
 
 /*
  * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests
@@ -27,16 +27,8 @@ struct feed {
     uint64_t run;
     const struct feed_sink *sink; /* borrowed */
     void *ctx;
-    struct jsonlist list;
-    struct arena arena;    /* for one object */
-    struct buf version;    /* watch: where it starts; list: what the pages say */
-    struct buf next;       /* list: the continue token of the page that was read */
-    struct buf error_body; /* of an answer that is not 200 */
-    unsigned status;
-    int64_t retry_after_ms;
-    size_t objects;    /* of the run */
-    size_t handed;     /* objects of the event that is being read, handed on already */
-    struct err failed; /* the stream broke, or an ERROR event came */
+    struct watchfeed in; /* its version: where a watch starts */
+    size_t objects;      /* of the run */
 };
 
 /* Begins a run. `version` is where a watch starts; empty for a list. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/jsonlist.h"
 #include "kube/client.h"
+#include "kube/watchfeed.h"
 #include "plugin/plan.h"
 
 /*
@@ -27,13 +27,8 @@ struct podfeed {
     void *ctx;
     int64_t unit_mib;
     bool watching, paging;
-    struct jsonlist json;
-    bool open;
-    struct arena arena;
-    struct buf version, next, error_body;
-    unsigned status;
-    int64_t retry_after_ms, failures;
-    struct err failed;
+    struct watchfeed in; /* its version: how far the watch has come */
+    int64_t failures;
     uint64_t runs; /* spreads the ends of watches */
 };
 

@@ -2,6 +2,7 @@
 #include "agent/calls.h"
 
 #include "base/mem.h"
+#include "kube/watchfeed.h"
 
 enum {
     /* How long a watch is asked for: bookmarks are no sign of life, its end is one. */
@@ -31,10 +32,13 @@ static const char *path(struct arena *a, const char *fmt, ...)
 static const char *watch_path(const char *node, const struct machine_output *o,
                               struct arena *a)
 {
-    return path(a,
-                SCVS "?fieldSelector=metadata.name%%3D%s&watch=1&"
-                     "allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%s",
-                node, WATCH_MIN_S + (int)(o->run % WATCH_MORE_S), o->version);
+    cleanup_buf struct buf b = {0};
+    buf_adds(&b, SCVS "?fieldSelector=metadata.name%3D");
+    watchfeed_add_escaped(&b, span_of(node));
+    buf_addc(&b, '&');
+    watchfeed_add_watch(&b, span_of(o->version),
+                        WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
+    return arena_copy(a, buf_span(&b)).p;
 }
 
 void calls_request(const struct calls_names *names, const struct machine_output *o,
@@ -111,65 +115,4 @@ void calls_answer(const struct machine_output *o, const struct httpc_reply *repl
             read_body(o, buf_span(&reply->body), a, answer);
     }
     answer->input.err = &answer->err;
-}
-
-/* -- events -- */
-
-static int error_event(struct span status, struct err *err)
-{
-    struct jread j;
-    struct jread_str key;
-    int64_t code = 0;
-    jread_init(&j, status.p, status.n);
-    jread_object(&j, "status");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "code"))
-            jread_i64(&j, "code", &code);
-        else
-            jread_skip(&j);
-    }
-    return kube_reply_check(code >= 400 && code <= 599 ? (unsigned)code : 500, status,
-                            err);
-}
-
-/* A bookmark has a version and no name. */
-static int bookmark(struct span object, struct arena *a, struct calls_answer *answer)
-{
-    struct err ignored;
-    agent_object_read(object, a, &answer->object, &ignored);
-    answer->input = (struct machine_input){.type = MACHINE_WATCH_ALIVE,
-                                           .version = answer->object.meta.version,
-                                           .retry_after_ms = -1};
-    return 0;
-}
-
-int calls_event(struct span event, struct arena *a, struct calls_answer *answer,
-                struct err *err)
-{
-    struct jread j;
-    struct jread_str key;
-    struct span type = {0}, object = {0};
-    jread_init(&j, event.p, event.n);
-    jread_object(&j, "event");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "type"))
-            jread_text(&j, "event.type", a, &type);
-        else if (jread_key_is(key, "object"))
-            jread_raw(&j, &object);
-        else
-            jread_skip(&j);
-    }
-    if (jread_finish(&j, err))
-        return -1;
-    if (span_eq(type, SPAN("ERROR")))
-        return error_event(object, err);
-    if (span_eq(type, SPAN("BOOKMARK")))
-        return bookmark(object, a, answer);
-    if (agent_object_read(object, a, &answer->object, err))
-        return -1;
-    answer->input = (struct machine_input){.type = MACHINE_OBJECT,
-                                           .gone = span_eq(type, SPAN("DELETED")),
-                                           .object = &answer->object,
-                                           .retry_after_ms = -1};
-    return 0;
 }

@@ -64,13 +64,13 @@ static bool on_data(void *ctx, const char *p, size_t n)
 static void finish(struct line *line)
 {
     const struct feed *f = &line->feed;
-    if (f->failed.code == ERR_NONE && !f->watch)
+    if (f->in.failed.code == ERR_NONE && !f->watch)
         log_info("sync", "listed", LOG_S("kind", core_kind_name(f->kind)),
                  LOG_I("objects", f->objects),
                  LOG_I("ms", clock_mono_ms() - line->since_ms));
     else
         log_debug("sync", "ended", LOG_S("kind", core_kind_name(f->kind)),
-                  LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->failed));
+                  LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->in.failed));
     feed_fini(&line->feed);
     line->fed = false;
 }

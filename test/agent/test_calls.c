@@ -32,6 +32,12 @@ START_TEST(each_call_has_its_request)
                SCVS "?fieldSelector=metadata.name%3Dn1&watch=1&allowWatchBookmarks=true&"
                     "timeoutSeconds=57&resourceVersion=12",
                NULL);
+    /* What comes from elsewhere cannot add to a request. */
+    cleanup_arena struct arena a = {0};
+    struct machine_output o = {.type = MACHINE_WATCH, .version = "1&x=\r\n"};
+    struct kube_request r;
+    calls_request(&names, &o, &a, &r);
+    ck_assert_ptr_nonnull(strstr(r.path, "&resourceVersion=1%26x%3D%0D%0A"));
     request_is(MACHINE_LIST, "GET", SCVS "?fieldSelector=metadata.name%3Dn1", NULL);
     request_is(MACHINE_CREATE, "POST", SCVS, NULL);
     request_is(MACHINE_PATCH, "PATCH", SCVS "/n1", MERGE);
@@ -93,42 +99,6 @@ START_TEST(each_answer_is_an_input)
 }
 END_TEST
 
-static int event(const char *text, struct err *err)
-{
-    arena_reset(&arena);
-    return calls_event(span_of(text), &arena, &answer, err);
-}
-
-START_TEST(each_event_is_an_input)
-{
-    struct err err = {0};
-    ck_assert_done(
-        event("{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}",
-              &err),
-        err);
-    ck_assert_int_eq(answer.input.type, MACHINE_OBJECT);
-    ck_assert(!answer.input.gone);
-    ck_assert_done(
-        event("{\"object\":{\"metadata\":{\"name\":\"n1\"}},\"type\":\"DELETED\"}", &err),
-        err);
-    ck_assert(answer.input.gone);
-    ck_assert_done(event("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{"
-                         "\"resourceVersion\":\"8\"}}}",
-                         &err),
-                   err);
-    ck_assert_int_eq(answer.input.type, MACHINE_WATCH_ALIVE);
-    ck_assert_span_eq(answer.input.version, "8");
-    ck_assert_int_eq(event("{\"type\":\"ERROR\",\"object\":{\"code\":410,"
-                           "\"message\":\"too old\"}}",
-                           &err),
-                     -1);
-    ck_assert_int_eq(err.code, ERR_GONE);
-    ck_assert_int_eq(event("{\"type\":\"ADDED\",\"object\":{}}", &err), -1);
-    ck_assert_int_eq(event("[]", &err), -1);
-    ck_assert_int_eq(event("7", &err), -1);
-}
-END_TEST
-
 START_TEST(a_patch_takes_away_what_is_no_more)
 {
     cleanup_buf struct buf out = {0};
@@ -150,4 +120,4 @@ START_TEST(a_patch_takes_away_what_is_no_more)
 END_TEST
 
 UNIT_MAIN("calls", each_call_has_its_request, each_answer_is_an_input,
-          each_event_is_an_input, a_patch_takes_away_what_is_no_more)
+          a_patch_takes_away_what_is_no_more)

@@ -135,6 +135,7 @@ START_TEST(a_list_that_fails_says_how)
          "list failed forbidden\n"},
         {429, "", false, "list failed unavailable after 3000\n"},
         {410, "{}", false, "list failed gone\n"},
+        {204, "", false, "list failed internal\n"}, /* not a list of nothing */
         {200, "{\"items\":[", true, "list failed timeout\n"},
         {200, "{\"items\":[", false, "list failed invalid\n"},
         {200, "<html>", false, "list failed invalid\n"},
@@ -162,7 +163,7 @@ START_TEST(the_message_of_a_refused_list_names_the_permission)
     start(&f, CORE_NODES, false);
     answer(&f, 403,
            "{\"kind\":\"Status\",\"message\":\"nodes is forbidden: cannot list\"}", NULL);
-    ck_assert_ptr_nonnull(strstr(f.failed.msg, "nodes is forbidden: cannot list"));
+    ck_assert_ptr_nonnull(strstr(f.in.failed.msg, "nodes is forbidden: cannot list"));
     feed_fini(&f);
 }
 END_TEST
@@ -230,7 +231,7 @@ START_TEST(an_error_event_ends_the_watch)
            "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}\n",
            NULL);
     ck_assert_str_eq(seen.p, "alive\nwatch ended gone\n");
-    ck_assert_ptr_nonnull(strstr(f.failed.msg, "too old resource version"));
+    ck_assert_ptr_nonnull(strstr(f.in.failed.msg, "too old resource version"));
     feed_fini(&f);
 }
 END_TEST
@@ -245,6 +246,7 @@ START_TEST(a_watch_that_ends_says_how)
     } cases[] = {
         {410, "{}", false, "watch ended gone\n"},
         {401, "", false, "watch ended unauthorized\n"},
+        {206, "", false, "watch ended internal\n"},
         {200, "{\"type\":\"ADD", false, "alive\nwatch ended ok\n"},
         {200, "{\"type\":\"ADD", true, "alive\nwatch ended timeout\n"},
         {200, "nonsense\n", false, "alive\nwatch ended invalid\n"},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * What scv-agent hears, line by line: "l" a list, "e" an event of the watch, "a" the
+ * What scv-agent hears, line by line: "l" a list, "e" bytes of the watch, "a" the
  * answer to a call (with its status first: "a409 {...}"), "s" a sample in the form of the
  * file source, "x" an XID, "w" the end of the watch, "t" time. Whatever comes: what it
  * wants to send is JSON and names no spec but at the creation, an Scv is created only for
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "agent/calls.h"
+#include "agent/scvfeed.h"
 #include "base/mem.h"
 #include "gpu/gpu_priv.h"
 
@@ -25,7 +26,9 @@ struct world {
     struct machine_time now;
     struct machine_output calls[CALLS]; /* without answers; their strings are not kept */
     size_t n;
-    uint64_t run;
+    uint64_t run;      /* of the newest watch */
+    uint64_t watching; /* the one that `feed` reads; 0: none */
+    struct scvfeed feed;
     bool node_seen;
 };
 
@@ -101,19 +104,34 @@ static void on_answer(struct world *w, struct span text, bool list)
     buf_fini(&reply.body);
 }
 
+/* Of the watch, an input that the machine has not had yet. */
+static void on_input(void *ctx, const struct machine_input *in)
+{
+    struct world *w = ctx;
+    if (in->type == MACHINE_WATCH_ENDED && in->err->code != ERR_NONE && !in->err->msg[0])
+        fuzz_fail("an error without words");
+    step(w, *in);
+}
+
+/* The watch goes on until it is wanted anew. */
 static void on_event(struct world *w, struct span text)
 {
-    cleanup_arena struct arena a = {0};
-    struct calls_answer answer = {0};
-    struct err err = {0};
-    if (calls_event(text, &a, &answer, &err)) {
-        if (err.code == ERR_NONE)
-            fuzz_fail("an error without a code");
-        answer.input = (struct machine_input){
-            .type = MACHINE_WATCH_ENDED, .err = &err, .retry_after_ms = -1};
+    if (w->watching != w->run) {
+        scvfeed_start(&w->feed, w->run);
+        scvfeed_begin(&w->feed, 200, -1);
+        w->watching = w->run;
     }
-    answer.input.run = w->run;
-    step(w, answer.input);
+    if (!scvfeed_data(&w->feed, text.p, text.n)) {
+        scvfeed_end(&w->feed, NULL);
+        w->watching = 0;
+    }
+}
+
+static void on_watch_end(struct world *w)
+{
+    if (w->watching == w->run && w->run)
+        scvfeed_end(&w->feed, NULL);
+    w->watching = 0;
 }
 
 static void on_sample(struct world *w, struct span text)
@@ -161,8 +179,7 @@ static void on_line(struct world *w, struct span line)
         on_xid(w, rest);
         break;
     case 'w':
-        step(w, (struct machine_input){
-                    .type = MACHINE_WATCH_ENDED, .run = w->run, .retry_after_ms = -1});
+        on_watch_end(w);
         break;
     default:
         if (span_i64(rest, &ms) && (ms < 1 || ms > 100000000))
@@ -192,11 +209,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct world w = {.now = {1000, 1795338000000}};
     struct span rest = {(const char *)data, size};
     w.machine = machine_new(&settings, w.now);
+    scvfeed_init(&w.feed, on_input, &w);
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (line.n)
             on_line(&w, line);
     }
+    scvfeed_fini(&w.feed);
     machine_free(w.machine);
     return 0;
 }

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/watchfeed.h"
+
+#include "domain/object.h"
+#include "kube/client.h"
+
+enum {
+    PAGE_LIMIT = 500,
+    ITEM_MAX = 32 << 20, /* etcd keeps 1.5 MiB; the JSON form is larger */
+    ERROR_BODY_MAX = 64 << 10,
+    RETRY_AFTER_MAX_S = 60, /* a server that asks for more is asked again all the same */
+};
+
+void watchfeed_init(struct watchfeed *f, const struct watchfeed_reader *reader, void *ctx)
+{
+    *f = (struct watchfeed){.reader = reader, .ctx = ctx, .retry_after_ms = -1};
+}
+
+static void close_list(struct watchfeed *f)
+{
+    if (f->open)
+        jsonlist_fini(&f->list);
+    f->open = false;
+}
+
+void watchfeed_fini(struct watchfeed *f)
+{
+    close_list(f);
+    arena_fini(&f->arena);
+    buf_fini(&f->version);
+    buf_fini(&f->next);
+    buf_fini(&f->error_body);
+}
+
+static void set(struct buf *to, struct span text)
+{
+    buf_clear(to);
+    buf_add_span(to, text);
+}
+
+void watchfeed_set_version(struct watchfeed *f, struct span version)
+{
+    set(&f->version, version);
+}
+
+/* -- requests -- */
+
+void watchfeed_add_escaped(struct buf *path, struct span value)
+{
+    static const char hex[] = "0123456789ABCDEF";
+    for (size_t i = 0; i < value.n; i++) {
+        unsigned char c = (unsigned char)value.p[i];
+        if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+            c == '-' || c == '_' || c == '.') {
+            buf_addc(path, (char)c);
+        } else {
+            buf_addc(path, '%');
+            buf_addc(path, hex[c >> 4]);
+            buf_addc(path, hex[c & 15]);
+        }
+    }
+}
+
+void watchfeed_add_list(struct buf *path, const struct watchfeed *f)
+{
+    buf_adds(path, "limit=");
+    buf_add_i64(path, PAGE_LIMIT);
+    if (f->next.n) {
+        buf_adds(path, "&continue=");
+        watchfeed_add_escaped(path, buf_span(&f->next));
+    }
+}
+
+void watchfeed_add_watch(struct buf *path, struct span version, int64_t seconds)
+{
+    buf_adds(path, "watch=1&allowWatchBookmarks=true&timeoutSeconds=");
+    buf_add_i64(path, seconds);
+    buf_adds(path, "&resourceVersion=");
+    watchfeed_add_escaped(path, version);
+}
+
+/* -- lists -- */
+
+/* The envelope of a list: its version and the token for the next page. */
+static void read_member(void *ctx, struct jread_str key, struct jread *j)
+{
+    struct watchfeed *f = ctx;
+    struct jread_str inner;
+    struct span version = {0}, next = {0};
+    if (!jread_key_is(key, "metadata")) {
+        jread_skip(j);
+        return;
+    }
+    arena_reset(&f->arena);
+    jread_object(j, "metadata");
+    while (jread_member(j, &inner)) {
+        if (jread_key_is(inner, "resourceVersion"))
+            jread_text(j, "metadata.resourceVersion", &f->arena, &version);
+        else if (jread_key_is(inner, "continue"))
+            jread_text(j, "metadata.continue", &f->arena, &next);
+        else
+            jread_skip(j);
+    }
+    if (jread_check(j, NULL))
+        return;
+    set(&f->version, version);
+    set(&f->next, next);
+}
+
+static void read_item(void *ctx, struct jread *j)
+{
+    struct watchfeed *f = ctx;
+    if (f->failed.code != ERR_NONE) {
+        jread_skip(j);
+        return;
+    }
+    arena_reset(&f->arena);
+    f->reader->object(f->ctx, j, false);
+}
+
+/* -- watches -- */
+
+/* BOOKMARK: nothing but a version. */
+static void read_bookmark(struct watchfeed *f, struct jread *j)
+{
+    struct jread_str key;
+    struct object_meta meta = {0};
+    jread_object(j, "object");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "metadata"))
+            object_meta_read(j, &f->arena, &meta, NULL, 0);
+        else
+            jread_skip(j);
+    }
+    if (jread_check(j, NULL) == 0 && jread_fault(j, NULL) == 0 && f->reader->bookmark)
+        f->reader->bookmark(f->ctx, meta.version);
+}
+
+/* ERROR: a Status. It ends the watch. */
+static void read_error(struct watchfeed *f, struct jread *j)
+{
+    struct jread_str key;
+    struct span raw;
+    struct jread inner;
+    int64_t code = 0;
+    struct err err;
+    if (!jread_raw(j, &raw))
+        return;
+    jread_init(&inner, raw.p, raw.n);
+    jread_object(&inner, "status");
+    while (jread_member(&inner, &key)) {
+        if (jread_key_is(key, "code"))
+            jread_i64(&inner, "code", &code);
+        else
+            jread_skip(&inner);
+    }
+    bool is_error = code >= 400 && code <= 599;
+    kube_reply_check(is_error ? (unsigned)code : 500, raw, &err);
+    watchfeed_fail(f, &err);
+}
+
+static void read_typed(struct watchfeed *f, struct jread *j, struct span type)
+{
+    if (span_eq(type, SPAN("ADDED")) || span_eq(type, SPAN("MODIFIED")))
+        f->reader->object(f->ctx, j, false);
+    else if (span_eq(type, SPAN("DELETED")))
+        f->reader->object(f->ctx, j, true);
+    else if (span_eq(type, SPAN("BOOKMARK")))
+        read_bookmark(f, j);
+    else if (span_eq(type, SPAN("ERROR")))
+        read_error(f, j);
+    else
+        jread_skip(j);
+}
+
+/* {"type": ..., "object": ...}, in this order from every API server; in the other order
+ * the object is read after its type is known. An event that is cut off behind its object
+ * is read again later, the object is not. */
+static void read_event(void *ctx, struct jread *j)
+{
+    struct watchfeed *f = ctx;
+    struct jread_str key;
+    struct span type = {0}, object = {0};
+    size_t n = 0;
+    if (f->failed.code != ERR_NONE) {
+        jread_skip(j);
+        return;
+    }
+    arena_reset(&f->arena);
+    jread_object(j, "event");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "type"))
+            jread_text(j, "event.type", &f->arena, &type);
+        else if (!jread_key_is(key, "object"))
+            jread_skip(j);
+        else if (!type.n)
+            jread_raw(j, &object);
+        else if (n++ < f->handed)
+            jread_skip(j);
+        else
+            read_typed(f, j, type);
+        if (n > f->handed && jread_check(j, NULL) == 0)
+            f->handed = n;
+    }
+    if (jread_check(j, NULL))
+        return;
+    f->handed = 0;
+    if (object.p && type.n) {
+        struct jread inner;
+        jread_init(&inner, object.p, object.n);
+        read_typed(f, &inner, type);
+    }
+    struct err err;
+    if (jread_fault(j, &err))
+        f->reader->fault(f->ctx, &err);
+}
+
+/* -- answers -- */
+
+static const struct jsonlist_handler list_handler = {read_item, read_member};
+static const struct jsonlist_handler watch_handler = {read_event, NULL};
+
+void watchfeed_start(struct watchfeed *f, bool watch)
+{
+    close_list(f);
+    f->watch = watch;
+    f->status = 0;
+    f->retry_after_ms = -1;
+    f->failed.code = ERR_NONE;
+    buf_clear(&f->next);
+    buf_clear(&f->error_body);
+}
+
+void watchfeed_begin(struct watchfeed *f, unsigned status, int64_t retry_after_s)
+{
+    if (retry_after_s > RETRY_AFTER_MAX_S)
+        retry_after_s = RETRY_AFTER_MAX_S;
+    f->status = status;
+    f->retry_after_ms = retry_after_s < 0 ? -1 : retry_after_s * 1000;
+    f->handed = 0;
+    buf_clear(&f->next);
+    close_list(f);
+    jsonlist_init(&f->list, f->watch ? JSONLIST_WATCH : JSONLIST_LIST, ITEM_MAX,
+                  f->watch ? &watch_handler : &list_handler, f);
+    f->open = true;
+}
+
+/* What follows an ERROR event does not hide its code. */
+void watchfeed_fail(struct watchfeed *f, const struct err *why)
+{
+    if (f->failed.code == ERR_NONE)
+        f->failed = *why;
+}
+
+bool watchfeed_data(struct watchfeed *f, const char *p, size_t n)
+{
+    if (f->status != 200) {
+        size_t left = ERROR_BODY_MAX - f->error_body.n;
+        buf_add(&f->error_body, p, n < left ? n : left);
+        return true;
+    }
+    if (f->failed.code != ERR_NONE)
+        return false;
+    struct err err;
+    if (jsonlist_feed(&f->list, p, n, &err))
+        watchfeed_fail(f, &err);
+    return f->failed.code == ERR_NONE;
+}
+
+static int check_status(const struct watchfeed *f, struct err *err)
+{
+    if (kube_reply_check(f->status, buf_span(&f->error_body), err))
+        return -1;
+    return err_set(err, ERR_INTERNAL, "status %u is no answer to a list or watch",
+                   f->status);
+}
+
+/* A watch that is cut off inside an event has not failed: it will come again. */
+static int check_end(struct watchfeed *f, const struct err *why, struct err *err)
+{
+    if (f->status && f->status != 200)
+        return check_status(f, err);
+    if (why) {
+        *err = *why;
+        return -1;
+    }
+    if (!f->status)
+        return err_set(err, ERR_UNAVAILABLE, "no answer");
+    return f->watch ? jsonlist_cut(&f->list, err) : jsonlist_end(&f->list, err);
+}
+
+int watchfeed_end(struct watchfeed *f, const struct err *why)
+{
+    struct err err;
+    if (f->failed.code == ERR_NONE && check_end(f, why, &err))
+        watchfeed_fail(f, &err);
+    close_list(f);
+    f->status = 0;
+    return f->failed.code == ERR_NONE ? 0 : -1;
+}
