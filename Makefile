@@ -173,7 +173,8 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
-                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/gpu.a $(call archives,extender)
+                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/gpu.a \
+                  $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
 		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)

@@ -29,6 +29,13 @@ struct grant {
     struct arena arena;
 };
 
+enum {
+    /* In a state file. No node has so many; without a bound, a damaged file of some
+     * hundred bytes could ask for gigabytes, and for hours. */
+    GRANTS_MAX = 4096,
+    GRANTS_UNITS_MAX = 1 << 20, /* of all grants together; a whole card is one */
+};
+
 struct grants {
     struct grant **items; /* oldest first */
     size_t n, cap;

@@ -80,7 +80,15 @@ static bool read_unit(struct span text, int64_t *unit)
     return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
 }
 
-static bool read_units(struct grant *g, struct span uuid, int32_t index, struct span text)
+/* What is being read. */
+struct reading {
+    struct grants *gs;
+    struct arena *a;
+    int64_t units; /* of all grants, so far */
+};
+
+static bool read_units(struct reading *r, struct grant *g, struct span uuid,
+                       int32_t index, struct span text)
 {
     while (text.p) {
         int64_t from, to;
@@ -92,13 +100,19 @@ static bool read_units(struct grant *g, struct span uuid, int32_t index, struct 
         if (range.p && (!read_unit(range, &to) || to < from))
             return false;
         for (int64_t unit = from; unit <= to; unit++)
-            if (!grant_add(g, uuid, index, unit))
+            if (++r->units > GRANTS_UNITS_MAX || !grant_add(g, uuid, index, unit))
                 return false;
     }
     return true;
 }
 
-static void read_card(struct jread *j, struct arena *a, struct grant *g)
+static bool read_whole(struct reading *r, struct grant *g, struct span uuid,
+                       int32_t index)
+{
+    return ++r->units <= GRANTS_UNITS_MAX && grant_add(g, uuid, index, -1);
+}
+
+static void read_card(struct reading *r, struct jread *j, struct grant *g)
 {
     struct jread_str key;
     struct span uuid = {0}, units = {0};
@@ -106,11 +120,11 @@ static void read_card(struct jread *j, struct arena *a, struct grant *g)
     jread_object(j, "cards");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "uuid"))
-            jread_text(j, "uuid", a, &uuid);
+            jread_text(j, "uuid", r->a, &uuid);
         else if (jread_key_is(key, "index"))
             jread_i64(j, "index", &index);
         else if (jread_key_is(key, "units"))
-            jread_text(j, "units", a, &units);
+            jread_text(j, "units", r->a, &units);
         else
             jread_skip(j);
     }
@@ -118,8 +132,8 @@ static void read_card(struct jread *j, struct arena *a, struct grant *g)
         return;
     if (!uuid.n || index < INT32_MIN || index > INT32_MAX)
         jread_fail(j, "cards", "a card that cannot be");
-    else if (g->resource == IDS_COUNT ? !grant_add(g, uuid, (int32_t)index, -1)
-                                      : !read_units(g, uuid, (int32_t)index, units))
+    else if (g->resource == IDS_COUNT ? !read_whole(r, g, uuid, (int32_t)index)
+                                      : !read_units(r, g, uuid, (int32_t)index, units))
         jread_fail(j, "cards", "units that cannot be");
 }
 
@@ -155,7 +169,8 @@ static void read_entry(struct jread *j, struct arena *a, struct entry *e)
     }
 }
 
-static struct grant *grant_of(const struct entry *e, struct arena *a, struct jread *outer)
+static struct grant *grant_of(struct reading *r, const struct entry *e,
+                              struct jread *outer)
 {
     size_t role = 0;
     enum ids_resource resource;
@@ -174,7 +189,7 @@ static struct grant *grant_of(const struct entry *e, struct arena *a, struct jre
     jread_init(&j, e->cards.p, e->cards.n);
     jread_array(&j, "cards");
     while (jread_item(&j))
-        read_card(&j, a, g);
+        read_card(r, &j, g);
     struct err err;
     if (jread_finish(&j, &err) == 0)
         return g;
@@ -183,17 +198,23 @@ static struct grant *grant_of(const struct entry *e, struct arena *a, struct jre
     return NULL;
 }
 
-static void read_grants(struct jread *j, struct arena *a, struct grants *gs)
+static void read_grants(struct reading *r, struct jread *j)
 {
     struct entry e;
     jread_array(j, "grants");
     while (jread_item(j)) {
-        read_entry(j, a, &e);
+        if (r->gs->n == GRANTS_MAX)
+            jread_fail(j, "grants", "are more than a node can have");
+        if (r->gs->n == GRANTS_MAX || r->units > GRANTS_UNITS_MAX) {
+            jread_skip(j);
+            continue;
+        }
+        read_entry(j, r->a, &e);
         if (jread_check(j, NULL))
             continue;
-        struct grant *g = grant_of(&e, a, j);
+        struct grant *g = grant_of(r, &e, j);
         if (g)
-            grants_put(gs, g);
+            grants_put(r->gs, g);
     }
 }
 
@@ -201,6 +222,7 @@ static int read_all(struct grants *gs, struct span text, struct span node,
                     struct err *err)
 {
     cleanup_arena struct arena a = {0};
+    struct reading r = {.gs = gs, .a = &a};
     struct jread j;
     struct jread_str key;
     struct span of = {0};
@@ -213,7 +235,7 @@ static int read_all(struct grants *gs, struct span text, struct span node,
         else if (jread_key_is(key, "node"))
             jread_text(&j, "node", &a, &of);
         else if (jread_key_is(key, "grants"))
-            read_grants(&j, &a, gs);
+            read_grants(&r, &j);
         else
             jread_skip(&j);
     }

@@ -159,6 +159,43 @@ START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
 }
 END_TEST
 
+START_TEST(a_state_file_that_no_node_can_have)
+{
+    struct grants gs = {0};
+    struct err err = {0};
+    cleanup_buf struct buf units = {0}, many = {0}, enough = {0};
+    const char *head = "{\"version\":1,\"node\":\"n1\",\"grants\":[";
+    /* Some hundred bytes that mean three million units. */
+    buf_printf(&units,
+               "%s{\"uid\":\"u\",\"container\":\"c\",\"role\":\"app\",\"resource\":"
+               "\"aliyun.com/gpu-mem\",\"cards\":[",
+               head);
+    for (int i = 0; i < 3; i++)
+        buf_printf(&units, "%s{\"uuid\":\"GPU-%d\",\"index\":0,\"units\":\"0-999999\"}",
+                   i ? "," : "", i);
+    buf_adds(&units, "]}]}");
+    ck_assert_int_eq(grants_read(&gs, buf_span(&units), SPAN("n1"), &err), -1);
+    ck_assert_msg(strstr(err.msg, "cards cannot be read") != NULL, "%s", err.msg);
+    for (int i = 0; i <= GRANTS_MAX; i++) {
+        buf_printf(&many,
+                   "%s{\"uid\":\"u%d\",\"container\":\"c\",\"role\":\"app\","
+                   "\"resource\":\"aliyun.com/gpu-count\",\"cards\":[]}",
+                   i ? "," : head, i);
+        if (i == GRANTS_MAX - 1)
+            buf_add_span(&enough, buf_span(&many));
+    }
+    buf_adds(&many, "]}");
+    buf_adds(&enough, "]}");
+    ck_assert_int_eq(grants_read(&gs, buf_span(&many), SPAN("n1"), &err), -1);
+    ck_assert_msg(strstr(err.msg, "more than a node can have") != NULL, "%s", err.msg);
+    ck_assert_uint_eq(gs.n, 0);
+    ck_assert_done(grants_read(&gs, buf_span(&enough), SPAN("n1"), &err), err);
+    ck_assert_uint_eq(gs.n, GRANTS_MAX);
+    grants_fini(&gs);
+}
+END_TEST
+
 UNIT_MAIN("grants", a_grant_knows_its_units, one_grant_per_container_and_resource,
           the_state_file_has_a_fixed_form, what_was_written_is_read_back,
-          a_damaged_state_file_is_said_and_changes_nothing)
+          a_damaged_state_file_is_said_and_changes_nothing,
+          a_state_file_that_no_node_can_have)
