@@ -30,19 +30,19 @@ static uint64_t load4(const unsigned char *p)
 uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
-    const unsigned char *p = data, *end = p + n;
+    const unsigned char *p = data; /* NULL has no end, even if n is 0 */
+    size_t left = n;
     uint64_t h = seed ^ k0, a = 0, b = 0;
-    for (; end - p > 16; p += 16)
+    for (; left > 16; left -= 16, p += 16)
         h = mix(load8(p) ^ k1, load8(p + 8) ^ h);
     /* The last 1 to 16 bytes as two words, which may overlap; n tells the lengths apart.
      */
-    size_t left = (size_t)(end - p);
     if (left >= 8) {
         a = load8(p);
-        b = load8(end - 8);
+        b = load8(p + left - 8);
     } else if (left >= 4) {
         a = load4(p);
-        b = load4(end - 4);
+        b = load4(p + left - 4);
     } else if (left) {
         a = (uint64_t)p[0] << 16 | (uint64_t)p[left / 2] << 8 | p[left - 1];
     }
