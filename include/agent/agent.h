@@ -2,14 +2,14 @@
 #pragma once
 
 #include "agent/machine.h"
-#include "base/opt.h"
+#include "wire/entry.h"
 
 /*
  * scv-agent as a program: its options, and the order in which its parts start and stop.
  */
 
 struct agent_config {
-    char *kubeconfig, *context;
+    struct entry_options entry;
     char *node_name;
     char *gpu_source;
     int64_t interval_ms, refresh_ms;
@@ -19,10 +19,8 @@ struct agent_config {
     int64_t pods_ms;
     char *lease_namespace;
     int64_t renew_ms, grace_ms;
-    char *listen;
     int64_t port;
     bool once;
-    int log_level;
 };
 
 extern const struct opt_program agent_program;

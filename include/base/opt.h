@@ -46,6 +46,10 @@ struct opt {
 struct opt_program {
     const char *name, *summary, *version;
     const struct opt *table; /* ends with a NULL name */
+    /* Options that several programs have, as `table`; or NULL. Their offsets are those of
+     * a struct that is at `shared_at` in the config. */
+    const struct opt *shared;
+    size_t shared_at;
 };
 
 /* Called once per entry of the file, and of a list once per item, one after the other;
@@ -65,6 +69,11 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
                          char *const *argv, char *const *env, opt_file_fn read_file,
                          FILE *out, struct err *err);
 void opt_free(const struct opt_program *program, void *config);
+
+/* One option after the other, from NULL to NULL: the program's own, then the shared. And
+ * where its value is in the config. */
+const struct opt *opt_next(const struct opt_program *program, const struct opt *o);
+void *opt_field(const struct opt_program *program, const struct opt *o, void *config);
 
 /* The text of --help. */
 void opt_help(const struct opt_program *program, FILE *out);

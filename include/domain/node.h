@@ -27,3 +27,6 @@ struct node {
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);
+
+/* Is that, given as --node-name, the name of a Node, which can stand in a request? */
+int node_name_check(const char *name, struct err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/opt.h"
+#include "wire/entry.h"
 
 /*
  * The extender as a program: its options, and the order in which its parts start and
@@ -9,8 +9,7 @@
  */
 
 struct extender_config {
-    char *kubeconfig, *context;
-    char *listen;
+    struct entry_options entry;
     int64_t port, observe_port, connections;
     int64_t max_body;
     int64_t unit_mib, external_tolerance_mib;
@@ -21,7 +20,6 @@ struct extender_config {
     char *tls_cert, *tls_key, *client_ca, *front_ca;
     struct opt_list client_names, front_names;
     int64_t drain_ms;
-    int log_level;
 };
 
 extern const struct opt_program extender_program;

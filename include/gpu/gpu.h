@@ -171,6 +171,9 @@ struct gpu *gpu_nvml_new(const char *library);
  */
 struct gpu *gpu_file_new(const char *path);
 
+/* What --gpu-source names: "nvml", "nvml:LIBRARY" or "file:PATH". New. */
+struct gpu *gpu_open(const char *source, struct err *err);
+
 void gpu_free(struct gpu *g); /* NULL is fine */
 
 /* Reads all cards into *s, whose former content is lost; after an error it is empty.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/opt.h"
 #include "plugin/response.h"
+#include "wire/entry.h"
 
 /*
  * gpushare-device-plugin as a program: its options, and the order in which its parts
@@ -10,7 +10,7 @@
  */
 
 struct plugin_config {
-    char *kubeconfig, *context;
+    struct entry_options entry;
     char *node_name;
     char *gpu_source;
     int64_t interval_ms, healthy_after_ms, xid_hold_ms;
@@ -22,9 +22,7 @@ struct plugin_config {
     int isolation;
     char *mps_dir;
     int64_t wait_ms, audit_ms, node_ms;
-    char *listen;
     int64_t port;
-    int log_level;
 };
 
 extern const struct opt_program plugin_program;

@@ -16,6 +16,8 @@
 #include "base/rng.h"
 #include "base/ticker.h"
 #include "base/worker.h"
+#include "domain/node.h"
+#include "kube/connect.h"
 
 struct agent {
     char *node, *lease_namespace;
@@ -146,29 +148,10 @@ static void perform(void *ctx, void *job)
 
 /* -- start and stop -- */
 
-static struct gpu *open_source(const char *source, struct err *err)
-{
-    struct span s = span_of(source);
-    if (span_eq(s, SPAN("nvml")))
-        return gpu_nvml_new(NULL);
-    if (span_starts(s, SPAN("nvml:")) && s.n > 5)
-        return gpu_nvml_new(source + 5);
-    if (span_starts(s, SPAN("file:")) && s.n > 5)
-        return gpu_file_new(source + 5);
-    err_set(err, ERR_INVALID,
-            "--gpu-source: \"%s\" is none of nvml, nvml:LIBRARY, file:PATH", source);
-    return NULL;
-}
-
 static int check_name(const struct agent_config *config, struct err *err)
 {
-    if (!config->node_name || !config->node_name[0])
-        return err_set(err, ERR_INVALID,
-                       "--node-name (or NODE_NAME) is missing: which Node is this?");
-    if (!object_is_name(span_of(config->node_name)) || strpbrk(config->node_name, "%?#&"))
-        return err_set(err, ERR_INVALID,
-                       "--node-name: \"%s\" cannot be the name of a Node",
-                       config->node_name);
+    if (node_name_check(config->node_name, err))
+        return -1;
     if (!object_is_name(span_of(config->lease_namespace)) ||
         strpbrk(config->lease_namespace, "%?#&"))
         return err_set(err, ERR_INVALID,
@@ -178,26 +161,6 @@ static int check_name(const struct agent_config *config, struct err *err)
         return err_set(err, ERR_INVALID,
                        "--lease-grace must be longer than --lease-renew");
     return 0;
-}
-
-static int connect_api(struct agent *agent, const struct agent_config *config,
-                       struct err *err)
-{
-    struct kube_config kube = {0};
-    struct kube_config_sources sources = {
-        .kubeconfig = config->kubeconfig,
-        .context = config->context,
-        .host = getenv("KUBERNETES_SERVICE_HOST"),
-        .port = getenv("KUBERNETES_SERVICE_PORT"),
-        .home = getenv("HOME"),
-    };
-    if (kube_config_load(&sources, &kube, err) == 0)
-        agent->client = kube_client_new(&kube, err);
-    if (agent->client)
-        log_info("agent", "API server", LOG_S("server", kube.server),
-                 LOG_S("by", kube.source));
-    kube_config_fini(&kube);
-    return agent->client ? 0 : -1;
 }
 
 static struct inventory_settings inventory_of(const struct agent_config *config)
@@ -258,11 +221,14 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     agent->names = (struct calls_names){agent->node, agent->lease_namespace};
     pthread_mutex_init(&agent->lock, NULL);
     agent->ticker = ticker_new();
-    agent->gpu = open_source(config->gpu_source, err);
-    if (agent->gpu && connect_api(agent, config, err) == 0) {
+    agent->gpu = gpu_open(config->gpu_source, err);
+    if (agent->gpu)
+        agent->client =
+            kube_connect(config->entry.kubeconfig, config->entry.context, err);
+    if (agent->client) {
         agent->machine = make_machine(agent, config);
         agent->probes =
-            probes_start(config->listen, (unsigned)config->port, &checks, err);
+            probes_start(config->entry.listen, (unsigned)config->port, &checks, err);
     }
     if (!agent->probes) {
         agent_stop(agent);
@@ -308,7 +274,7 @@ int agent_once(const struct agent_config *config, struct buf *out, struct err *e
     struct inventory_settings settings = inventory_of(config);
     cleanup_gpu_sample struct gpu_sample sample = {0};
     cleanup_arena struct arena a = {0};
-    struct gpu *gpu = open_source(config->gpu_source, err);
+    struct gpu *gpu = gpu_open(config->gpu_source, err);
     if (!gpu)
         return -1;
     gethostname(host, sizeof host - 1);

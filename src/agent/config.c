@@ -2,7 +2,6 @@
 #include <stddef.h>
 
 #include "agent/agent.h"
-#include "base/log.h"
 #include "domain/keys.h"
 
 #define AT(field) offsetof(struct agent_config, field)
@@ -26,18 +25,6 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(once),
      .help = "Print the Scv object of this node as JSON, and end. Asks no API server."},
-    {.name = "kubeconfig",
-     .env = "KUBECONFIG",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(kubeconfig),
-     .help = "How to reach the API server. Without it: the service account of the pod,\n"
-             "then ~/.kube/config."},
-    {.name = "context",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(context),
-     .help = "Context of the kubeconfig, instead of its current one."},
     {.name = "update-interval",
      .arg = "TIME",
      .init = "1s",
@@ -140,12 +127,6 @@ static const struct opt table[] = {
      .max = YEAR_MS,
      .offset = AT(grace_ms),
      .help = "How old the heartbeat may become; written into the Lease."},
-    {.name = "listen",
-     .arg = "ADDRESS",
-     .init = "0.0.0.0",
-     .type = OPT_STRING,
-     .offset = AT(listen),
-     .help = "IP address to listen on."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",
@@ -155,14 +136,6 @@ static const struct opt table[] = {
      .offset = AT(port),
      .help = "Port for health and version. 0 takes a free one; a line \"listening on\n"
              "ADDRESS:PORT\" on standard error says which."},
-    {.name = "log-level",
-     .env = "LOG_LEVEL",
-     .arg = "LEVEL",
-     .init = "info",
-     .type = OPT_CUSTOM,
-     .parse = log_level_option,
-     .offset = AT(log_level),
-     .help = "error, warn, info or debug."},
     {0},
 };
 
@@ -171,4 +144,6 @@ const struct opt_program agent_program = {
     .summary = "publishes the GPU cards of its node as an Scv object",
     .version = GPUSHARE_VERSION,
     .table = table,
+    .shared = entry_table,
+    .shared_at = AT(entry),
 };

@@ -8,8 +8,7 @@
 bool pods_is_gpu(struct span resource)
 {
     enum ids_resource ours;
-    return ids_resource_read(resource, &ours) ||
-           span_starts(resource, SPAN("nvidia.com/"));
+    return ids_resource_read(resource, &ours) || scv_is_foreign(resource);
 }
 
 /* -- in order -- */

@@ -80,14 +80,40 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
     return 0;
 }
 
-static void *field_of(const struct opt *o, void *config)
+static bool is_shared(const struct opt_program *p, const struct opt *o)
 {
-    return (char *)config + o->offset;
+    const struct opt *s = p->shared;
+    while (s && s->name && s != o)
+        s++;
+    return s && s == o;
 }
 
-static int set_value(const struct opt *o, void *config, struct span text, struct err *err)
+const struct opt *opt_next(const struct opt_program *p, const struct opt *o)
 {
-    void *field = field_of(o, config);
+    bool shared = o && is_shared(p, o);
+    o = o ? o + 1 : p->table;
+    if (!o->name && !shared && p->shared)
+        o = p->shared;
+    return o->name ? o : NULL;
+}
+
+static const struct opt *find(const struct opt_program *p, struct span name)
+{
+    const struct opt *o = NULL;
+    while ((o = opt_next(p, o)) && !span_eq(name, span_of(o->name)))
+        ;
+    return o;
+}
+
+void *opt_field(const struct opt_program *p, const struct opt *o, void *config)
+{
+    return (char *)config + o->offset + (is_shared(p, o) ? p->shared_at : 0);
+}
+
+static int set_value(const struct opt_program *p, const struct opt *o, void *config,
+                     struct span text, struct err *err)
+{
+    void *field = opt_field(p, o, config);
     switch (o->type) {
     case OPT_STRING: {
         char **s = field;
@@ -110,18 +136,10 @@ static int set_value(const struct opt *o, void *config, struct span text, struct
     }
 }
 
-static const struct opt *find(const struct opt *table, struct span name)
+static int load_defaults(const struct opt_program *p, void *config, struct err *err)
 {
-    for (; table->name; table++)
-        if (span_eq(name, span_of(table->name)))
-            return table;
-    return NULL;
-}
-
-static int load_defaults(const struct opt *table, void *config, struct err *err)
-{
-    for (const struct opt *o = table; o->name; o++)
-        if (o->init && set_value(o, config, span_of(o->init), err))
+    for (const struct opt *o = NULL; (o = opt_next(p, o));)
+        if (o->init && set_value(p, o, config, span_of(o->init), err))
             return err_wrap(err, "default of --%s", o->name);
     return 0;
 }
@@ -135,19 +153,19 @@ static const char *env_get(char *const *env, const char *name)
     return NULL;
 }
 
-static int load_env(const struct opt *table, void *config, char *const *env,
+static int load_env(const struct opt_program *p, void *config, char *const *env,
                     struct err *err)
 {
-    for (const struct opt *o = table; o->name; o++) {
+    for (const struct opt *o = NULL; (o = opt_next(p, o));) {
         const char *value = o->env ? env_get(env, o->env) : NULL;
-        if (value && *value && set_value(o, config, span_of(value), err))
+        if (value && *value && set_value(p, o, config, span_of(value), err))
             return err_wrap(err, "environment variable %s", o->env);
     }
     return 0;
 }
 
 struct file_load {
-    const struct opt *table;
+    const struct opt_program *program;
     void *config;
     const char *path;
     const struct opt *last; /* a list comes as one pair after the other */
@@ -157,7 +175,7 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
                      struct err *err)
 {
     struct file_load *load = ctx;
-    const struct opt *o = find(load->table, span_of(key));
+    const struct opt *o = find(load->program, span_of(key));
     if (!o)
         return err_set(err, ERR_INVALID, "%s:%u: unknown option \"%s\"", load->path, line,
                        key);
@@ -165,7 +183,7 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
         return err_set(err, ERR_INVALID, "%s:%u: %s: one value is wanted, not a list",
                        load->path, line, key);
     load->last = o;
-    if (set_value(o, load->config, span_of(value), err))
+    if (set_value(load->program, o, load->config, span_of(value), err))
         return err_wrap(err, "%s:%u: %s", load->path, line, key);
     return 0;
 }
@@ -177,7 +195,7 @@ struct flag {
     int used; /* 1, or 2 when the value was an argument of its own */
 };
 
-static int flag_read(const struct opt *table, int argc, char *const *argv, int i,
+static int flag_read(const struct opt_program *p, int argc, char *const *argv, int i,
                      struct flag *f, const struct opt **o, struct err *err)
 {
     struct span rest = span_of(argv[i]);
@@ -189,7 +207,7 @@ static int flag_read(const struct opt *table, int argc, char *const *argv, int i
     bool joined = memchr(rest.p, '=', rest.n) != NULL;
     *f = (struct flag){.used = 1};
     f->name = span_cut(&rest, '=');
-    *o = find(table, f->name);
+    *o = find(p, f->name);
     bool builtin = span_eq(f->name, SPAN("config"));
     if (joined) {
         f->value = rest;
@@ -207,17 +225,17 @@ static int flag_read(const struct opt *table, int argc, char *const *argv, int i
     return 0;
 }
 
-static int load_flags(const struct opt *table, void *config, int argc, char *const *argv,
-                      struct err *err)
+static int load_flags(const struct opt_program *p, void *config, int argc,
+                      char *const *argv, struct err *err)
 {
     const struct opt *o = NULL;
     struct flag f;
     for (int i = 1; i < argc; i += f.used) {
-        if (flag_read(table, argc, argv, i, &f, &o, err))
+        if (flag_read(p, argc, argv, i, &f, &o, err))
             return -1;
         if (!o)
             continue;
-        if (set_value(o, config, f.has_value ? f.value : SPAN("true"), err))
+        if (set_value(p, o, config, f.has_value ? f.value : SPAN("true"), err))
             return err_wrap(err, "--%s", o->name);
     }
     return 0;
@@ -239,7 +257,7 @@ static enum opt_result look_ahead(const struct opt_program *program, int argc,
             fprintf(out, "%s %s\n", program->name, program->version);
             return OPT_DONE;
         }
-        if (flag_read(program->table, argc, argv, i, &f, &o, err))
+        if (flag_read(program, argc, argv, i, &f, &o, err))
             return OPT_FAILED;
         if (!o) {
             free(*config_path);
@@ -257,29 +275,29 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
     enum opt_result r = look_ahead(program, argc, argv, &path, out, err);
     if (r != OPT_RUN)
         return r;
-    if (load_defaults(program->table, config, err))
+    if (load_defaults(program, config, err))
         return OPT_FAILED;
     if (path) {
-        struct file_load load = {program->table, config, path, NULL};
+        struct file_load load = {program, config, path, NULL};
         if (read_file(path, file_pair, &load, err))
             return OPT_FAILED;
     }
-    if (load_env(program->table, config, env, err))
+    if (load_env(program, config, env, err))
         return OPT_FAILED;
-    if (load_flags(program->table, config, argc, argv, err))
+    if (load_flags(program, config, argc, argv, err))
         return OPT_FAILED;
     return OPT_RUN;
 }
 
 void opt_free(const struct opt_program *program, void *config)
 {
-    for (const struct opt *o = program->table; o->name; o++) {
+    for (const struct opt *o = NULL; (o = opt_next(program, o));) {
         if (o->type == OPT_STRING) {
-            char **s = field_of(o, config);
+            char **s = opt_field(program, o, config);
             free(*s);
             *s = NULL;
         } else if (o->type == OPT_LIST) {
-            struct opt_list *list = field_of(o, config);
+            struct opt_list *list = opt_field(program, o, config);
             while (list->n)
                 free(list->items[--list->n]);
             free(list->items);
@@ -301,7 +319,7 @@ void opt_help(const struct opt_program *program, FILE *out)
 {
     fprintf(out, "%s: %s\n\nUsage: %s [OPTION]...\n\n", program->name, program->summary,
             program->name);
-    for (const struct opt *o = program->table; o->name; o++) {
+    for (const struct opt *o = NULL; (o = opt_next(program, o));) {
         fprintf(out, "  --%s%s%s", o->name, o->type == OPT_BOOL ? "" : " ",
                 o->type == OPT_BOOL ? "[=on|off]" : o->arg);
         if (o->env)

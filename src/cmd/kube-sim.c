@@ -71,7 +71,7 @@ static const struct opt table[] = {
     {0},
 };
 static const struct opt_program program = {
-    "kube-sim", "a Kubernetes API server in memory", GPUSHARE_VERSION, table};
+    "kube-sim", "a Kubernetes API server in memory", GPUSHARE_VERSION, table, NULL, 0};
 
 static int fill(const struct config *c, struct api *api, struct err *err)
 {

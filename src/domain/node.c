@@ -80,3 +80,14 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     node->mode = mode_of(mode);
     object_meta_check(j, &node->meta);
 }
+
+int node_name_check(const char *name, struct err *err)
+{
+    if (!name || !*name)
+        return err_set(err, ERR_INVALID,
+                       "--node-name (or NODE_NAME) is missing: which Node is this?");
+    if (!object_is_name(span_of(name)) || strpbrk(name, "%?#&"))
+        return err_set(err, ERR_INVALID,
+                       "--node-name: \"%s\" cannot be the name of a Node", name);
+    return 0;
+}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "base/log.h"
 #include "core/core.h"
 #include "domain/quantity.h"
 #include "extender/extender.h"
@@ -35,24 +34,6 @@ static int parse_number(struct span text, void *field, struct err *err)
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
-    {.name = "kubeconfig",
-     .env = "KUBECONFIG",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(kubeconfig),
-     .help = "How to reach the API server. Without it: the service account of the pod,\n"
-             "then ~/.kube/config."},
-    {.name = "context",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(context),
-     .help = "Context of the kubeconfig, instead of its current one."},
-    {.name = "listen",
-     .arg = "ADDRESS",
-     .init = "0.0.0.0",
-     .type = OPT_STRING,
-     .offset = AT(listen),
-     .help = "IP address to listen on."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",
@@ -190,14 +171,6 @@ static const struct opt table[] = {
      .type = OPT_DURATION,
      .offset = AT(drain_ms),
      .help = "How long a stop waits for requests in flight."},
-    {.name = "log-level",
-     .env = "LOG_LEVEL",
-     .arg = "LEVEL",
-     .init = "info",
-     .type = OPT_CUSTOM,
-     .parse = log_level_option,
-     .offset = AT(log_level),
-     .help = "error, warn, info or debug."},
     {0},
 };
 
@@ -206,4 +179,6 @@ const struct opt_program extender_program = {
     .summary = "schedules GPU memory for kube-scheduler",
     .version = GPUSHARE_VERSION,
     .table = table,
+    .shared = entry_table,
+    .shared_at = AT(entry),
 };

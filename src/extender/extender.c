@@ -12,6 +12,7 @@
 #include "extender/server.h"
 #include "extender/store.h"
 #include "extender/sync.h"
+#include "kube/connect.h"
 
 enum {
     BODIES_MAX = 256 << 20,
@@ -92,26 +93,6 @@ static void hurry(void *ctx)
     ticker_hurry(e->ticker);
 }
 
-static int connect_api(struct extender *e, const struct extender_config *config,
-                       struct err *err)
-{
-    struct kube_config kube = {0};
-    struct kube_config_sources sources = {
-        .kubeconfig = config->kubeconfig,
-        .context = config->context,
-        .host = getenv("KUBERNETES_SERVICE_HOST"),
-        .port = getenv("KUBERNETES_SERVICE_PORT"),
-        .home = getenv("HOME"),
-    };
-    if (kube_config_load(&sources, &kube, err) == 0)
-        e->client = kube_client_new(&kube, err);
-    if (e->client)
-        log_info("extender", "API server", LOG_S("server", kube.server),
-                 LOG_S("by", kube.source));
-    kube_config_fini(&kube);
-    return e->client ? 0 : -1;
-}
-
 /* Like no other process: two pods of one name, one after the other, differ too. */
 static char *make_identity(void)
 {
@@ -162,7 +143,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     };
     struct store_io io = {stream, defer, perform, hurry, e};
     struct server_config server = {
-        .address = config->listen,
+        .address = config->entry.listen,
         .port = (unsigned)config->port,
         .observe_port = (unsigned)config->observe_port,
         .connections = (unsigned)config->connections,
@@ -171,7 +152,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     };
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();
-    if (connect_api(e, config, err) || start_certs(e, config, err)) {
+    e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
+    if (!e->client || start_certs(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
@@ -190,7 +172,6 @@ struct extender *extender_start(const struct extender_config *config, struct err
 void extender_stop(struct extender *e)
 {
     if (e->server) {
-        log_info("extender", "stopping");
         if (!server_drain(e->server, e->drain_ms))
             log_warn("extender", "requests were still in flight and are cut");
         if (!store_stop(e->store, GIVE_BACK_MS))

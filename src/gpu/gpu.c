@@ -36,6 +36,20 @@ bool gpu_xid_is_of_program(int64_t xid)
     return false;
 }
 
+struct gpu *gpu_open(const char *source, struct err *err)
+{
+    struct span s = span_of(source);
+    if (span_eq(s, SPAN("nvml")))
+        return gpu_nvml_new(NULL);
+    if (span_starts(s, SPAN("nvml:")) && s.n > 5)
+        return gpu_nvml_new(source + 5);
+    if (span_starts(s, SPAN("file:")) && s.n > 5)
+        return gpu_file_new(source + 5);
+    err_set(err, ERR_INVALID,
+            "--gpu-source: \"%s\" is none of nvml, nvml:LIBRARY, file:PATH", source);
+    return NULL;
+}
+
 void gpu_free(struct gpu *g)
 {
     if (g)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stddef.h>
 
-#include "base/log.h"
 #include "domain/quantity.h"
 #include "kube/deviceplugin.h"
 #include "plugin/plugin.h"
@@ -184,24 +183,6 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(state),
      .help = "Where what was handed out is written down."},
-    {.name = "kubeconfig",
-     .env = "KUBECONFIG",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(kubeconfig),
-     .help = "How to reach the API server. Without it: the service account of the pod,\n"
-             "then ~/.kube/config."},
-    {.name = "context",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(context),
-     .help = "Context of the kubeconfig, instead of its current one."},
-    {.name = "listen",
-     .arg = "ADDRESS",
-     .init = "0.0.0.0",
-     .type = OPT_STRING,
-     .offset = AT(listen),
-     .help = "IP address for health and metrics."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",
@@ -212,14 +193,6 @@ static const struct opt table[] = {
      .help =
          "Port for them. 0 takes a free one; a line \"listening on ADDRESS:PORT\" on\n"
          "standard error says which."},
-    {.name = "log-level",
-     .env = "LOG_LEVEL",
-     .arg = "LEVEL",
-     .init = "info",
-     .type = OPT_CUSTOM,
-     .parse = log_level_option,
-     .offset = AT(log_level),
-     .help = "error, warn, info or debug."},
     {0},
 };
 
@@ -228,4 +201,6 @@ const struct opt_program plugin_program = {
     .summary = "gives each container the card that was promised to its pod",
     .version = GPUSHARE_VERSION,
     .table = table,
+    .shared = entry_table,
+    .shared_at = AT(entry),
 };

@@ -5,7 +5,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "kube/config.h"
+#include "domain/node.h"
+#include "kube/connect.h"
 #include "kube/deviceplugin.h"
 #include "plugin/api.h"
 #include "plugin/brain.h"
@@ -55,51 +56,14 @@ static void news(void *ctx)
     api_list_anew(p->api);
 }
 
-static struct gpu *open_source(const char *source, struct err *err)
-{
-    struct span s = span_of(source);
-    if (span_eq(s, SPAN("nvml")))
-        return gpu_nvml_new(NULL);
-    if (span_starts(s, SPAN("nvml:")) && s.n > 5)
-        return gpu_nvml_new(source + 5);
-    if (span_starts(s, SPAN("file:")) && s.n > 5)
-        return gpu_file_new(source + 5);
-    err_set(err, ERR_INVALID,
-            "--gpu-source: \"%s\" is none of nvml, nvml:LIBRARY, file:PATH", source);
-    return NULL;
-}
-
 static int check(const struct plugin_config *c, struct err *err)
 {
-    if (!c->node_name || !c->node_name[0])
-        return err_set(err, ERR_INVALID,
-                       "--node-name (or NODE_NAME) is missing: which Node is this?");
-    if (!object_is_name(span_of(c->node_name)) || strpbrk(c->node_name, "%?#&"))
-        return err_set(err, ERR_INVALID,
-                       "--node-name: \"%s\" cannot be the name of a Node", c->node_name);
+    if (node_name_check(c->node_name, err))
+        return -1;
     if (!strchr(c->cdi_kind, '/') || strpbrk(c->cdi_kind, "= "))
         return err_set(err, ERR_INVALID, "--cdi-kind: \"%s\" is not VENDOR/CLASS",
                        c->cdi_kind);
     return 0;
-}
-
-static int connect_api(struct plugin *p, struct err *err)
-{
-    struct kube_config kube = {0};
-    struct kube_config_sources sources = {
-        .kubeconfig = p->config.kubeconfig,
-        .context = p->config.context,
-        .host = getenv("KUBERNETES_SERVICE_HOST"),
-        .port = getenv("KUBERNETES_SERVICE_PORT"),
-        .home = getenv("HOME"),
-    };
-    if (kube_config_load(&sources, &kube, err) == 0)
-        p->client = kube_client_new(&kube, err);
-    if (p->client)
-        log_info("plugin", "API server", LOG_S("server", kube.server),
-                 LOG_S("by", kube.source));
-    kube_config_fini(&kube);
-    return p->client ? 0 : -1;
 }
 
 static int make_brain(struct plugin *p, struct err *err)
@@ -148,9 +112,11 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     struct plugin *p = xcalloc(1, sizeof *p);
     p->config = *config;
     p->registration = xasprintf("%s/" DP_KUBELET_SOCK, config->plugin_dir);
-    p->gpu = open_source(config->gpu_source, err);
-    if (!p->gpu || connect_api(p, err) || make_brain(p, err) ||
-        !(p->gauges = gauges_start(config->listen, (unsigned)config->port, err))) {
+    p->gpu = gpu_open(config->gpu_source, err);
+    if (p->gpu)
+        p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
+    if (!p->client || make_brain(p, err) ||
+        !(p->gauges = gauges_start(config->entry.listen, (unsigned)config->port, err))) {
         plugin_stop(p);
         return NULL;
     }

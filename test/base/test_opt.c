@@ -34,7 +34,7 @@ static const struct opt table[] = {
     {"unit", NULL, "UNIT", "GiB", "Unit.", OPT_CUSTOM, AT(unit), 0, 0, parse_unit},
     {0},
 };
-static const struct opt_program program = {"prog", "does things", "1.2", table};
+static const struct opt_program program = {"prog", "does things", "1.2", table, NULL, 0};
 
 static int read_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {
@@ -153,5 +153,93 @@ START_TEST(help_lists_every_option)
 }
 END_TEST
 
+/* -- options that several programs have -- */
+
+struct shared {
+    char *where;
+    int64_t level;
+};
+struct other {
+    int64_t port;
+    struct shared shared;
+    bool quick;
+};
+
+static const struct opt shared_table[] = {
+    {.name = "where",
+     .arg = "W",
+     .init = "here",
+     .type = OPT_STRING,
+     .offset = offsetof(struct shared, where),
+     .help = "Where."},
+    {.name = "level",
+     .env = "LEVEL",
+     .arg = "N",
+     .init = "3",
+     .type = OPT_INT,
+     .max = 9,
+     .offset = offsetof(struct shared, level),
+     .help = "Level."},
+    {0},
+};
+static const struct opt other_table[] = {
+    {.name = "port",
+     .arg = "N",
+     .type = OPT_INT,
+     .offset = offsetof(struct other, port),
+     .help = "Port."},
+    {.name = "quick",
+     .type = OPT_BOOL,
+     .offset = offsetof(struct other, quick),
+     .help = "Quick."},
+    {0},
+};
+static const struct opt_program other_program = {.name = "other",
+                                                 .summary = "does others",
+                                                 .version = "1",
+                                                 .table = other_table,
+                                                 .shared = shared_table,
+                                                 .shared_at =
+                                                     offsetof(struct other, shared)};
+
+static int read_other(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
+{
+    (void)path;
+    return pair(ctx, "where", "file", 1, err);
+}
+
+START_TEST(programs_share_options)
+{
+    struct other c = {0};
+    struct err err = {0};
+    char level[] = "LEVEL=7", *env[] = {level, NULL};
+    const char *argv[] = {"other", "--port=5", "--config=f", "--quick"};
+    const char *bad[] = {"other", "--level=10"};
+    ck_assert_int_eq(opt_load(&other_program, &c, 4, (char *const *)argv, env, read_other,
+                              stdout, &err),
+                     OPT_RUN);
+    ck_assert_int_eq(c.port, 5);
+    ck_assert_str_eq(c.shared.where, "file");
+    ck_assert_int_eq(c.shared.level, 7);
+    ck_assert(c.quick);
+    opt_free(&other_program, &c);
+    ck_assert_ptr_null(c.shared.where);
+    ck_assert_int_eq(
+        opt_load(&other_program, &c, 2, (char *const *)bad, env, NULL, stdout, &err),
+        OPT_FAILED);
+    ck_assert_str_eq(err.msg, "--level: \"10\" is not within 0..9");
+    opt_free(&other_program, &c);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    opt_help(&other_program, out);
+    fclose(out);
+    ck_assert_ptr_nonnull(strstr(text, "--quick[=on|off]\n        Quick.\n  --where W"));
+    ck_assert_ptr_nonnull(strstr(text, "--level N  (environment: LEVEL)"));
+    free(text);
+}
+END_TEST
+
 UNIT_MAIN("opt", defaults_then_file_then_environment_then_flags, booleans_and_lists,
-          an_error_names_the_option_and_its_source, help_lists_every_option)
+          an_error_names_the_option_and_its_source, help_lists_every_option,
+          programs_share_options)

@@ -56,7 +56,7 @@ static const struct opt options[] = {
     {0},
 };
 static const struct opt_program program = {
-    "soak", "the extender under everything at once", GPUSHARE_VERSION, options};
+    "soak", "the extender under everything at once", GPUSHARE_VERSION, options, NULL, 0};
 
 struct sample {
     double mib;

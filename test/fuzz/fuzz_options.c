@@ -40,10 +40,11 @@ static bool same_text(const char *a, const char *b)
 }
 
 /* Compares field by field, by the table, and looks at the bounds. */
-static void compare(const struct extender_config *a, const struct extender_config *b)
+static void compare(struct extender_config *a, struct extender_config *b)
 {
-    for (const struct opt *o = extender_program.table; o->name; o++) {
-        const char *x = (const char *)a + o->offset, *y = (const char *)b + o->offset;
+    for (const struct opt *o = NULL; (o = opt_next(&extender_program, o));) {
+        const void *x = opt_field(&extender_program, o, a);
+        const void *y = opt_field(&extender_program, o, b);
         int64_t number;
         switch (o->type) {
         case OPT_STRING:
@@ -67,13 +68,13 @@ static void compare(const struct extender_config *a, const struct extender_confi
             break;
         }
     }
-    if (a->unit_mib != b->unit_mib || a->log_level != b->log_level)
+    if (a->unit_mib != b->unit_mib || a->entry.log_level != b->entry.log_level)
         fuzz_fail("file and flag give another unit or level");
     if (a->unit_mib < 1 || a->unit_mib > 1 << 20)
         fuzz_fail("a unit out of bounds");
 }
 
-static void check_flags(const char *path, const struct extender_config *config)
+static void check_flags(const char *path, struct extender_config *config)
 {
     struct flags f = {.argv = {xstrdup("extender")}, .argc = 1};
     struct extender_config other = {0};

@@ -49,8 +49,8 @@ static const struct opt table[] = {
      .help = "Print each event."},
     {0},
 };
-static const struct opt_program program = {"simulate", "the deterministic simulator",
-                                           GPUSHARE_VERSION, table};
+static const struct opt_program program = {
+    "simulate", "the deterministic simulator", GPUSHARE_VERSION, table, NULL, 0};
 
 static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {

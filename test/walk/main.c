@@ -274,8 +274,8 @@ static const struct opt table[] = {
      .help = "Look for no shorter path when something does not hold."},
     {0},
 };
-static const struct opt_program program = {"walk", "every interleaving of a small world",
-                                           GPUSHARE_VERSION, table};
+static const struct opt_program program = {
+    "walk", "every interleaving of a small world", GPUSHARE_VERSION, table, NULL, 0};
 
 static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube/connect.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+
+struct kube_client *kube_connect(const char *kubeconfig, const char *context,
+                                 struct err *err)
+{
+    struct kube_config config = {0};
+    struct kube_client *client = NULL;
+    const struct kube_config_sources sources = {
+        .kubeconfig = kubeconfig,
+        .context = context,
+        .host = getenv("KUBERNETES_SERVICE_HOST"),
+        .port = getenv("KUBERNETES_SERVICE_PORT"),
+        .home = getenv("HOME"),
+    };
+    if (kube_config_load(&sources, &config, err) == 0)
+        client = kube_client_new(&config, err);
+    if (client)
+        log_info("kube", "API server", LOG_S("server", config.server),
+                 LOG_S("by", config.source));
+    kube_config_fini(&config);
+    return client;
+}

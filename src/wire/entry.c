@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "wire/entry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/signals.h"
+#include "wire/yaml.h"
+
+#define AT(field) offsetof(struct entry_options, field)
+
+const struct opt entry_table[] = {
+    {.name = "kubeconfig",
+     .env = "KUBECONFIG",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(kubeconfig),
+     .help = "How to reach the API server. Without it: the service account of the pod,\n"
+             "then ~/.kube/config."},
+    {.name = "context",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(context),
+     .help = "Context of the kubeconfig, instead of its current one."},
+    {.name = "listen",
+     .arg = "ADDRESS",
+     .init = "0.0.0.0",
+     .type = OPT_STRING,
+     .offset = AT(listen),
+     .help = "IP address to listen on."},
+    {.name = "log-level",
+     .env = "LOG_LEVEL",
+     .arg = "LEVEL",
+     .init = "info",
+     .type = OPT_CUSTOM,
+     .parse = log_level_option,
+     .offset = AT(log_level),
+     .help = "error, warn, info or debug."},
+    {0},
+};
+
+static int serve(const struct entry *e, const void *config, const sigset_t *signals,
+                 struct err *err)
+{
+    int number;
+    void *started = e->start(config, err);
+    if (!started)
+        return -1;
+    sigwait(signals, &number);
+    log_info("main", "stopping");
+    if (!e->stop(started))
+        _exit(EXIT_SUCCESS);
+    return 0;
+}
+
+static int run(const struct entry *e, const void *config, const sigset_t *signals,
+               struct err *err)
+{
+    const struct entry_options *options =
+        (const void *)((const char *)config + e->program->shared_at);
+    log_set_level((enum log_level)options->log_level);
+    int rc = e->once ? e->once(config, err) : 0;
+    return rc ? rc : serve(e, config, signals, err);
+}
+
+int entry_main(const struct entry *e, void *config, int argc, char **argv)
+{
+    struct err err = {0};
+    int rc = -1;
+    sigset_t signals = signals_block();
+    enum opt_result r = opt_load(e->program, config, argc, argv, environ,
+                                 yaml_read_options, stdout, &err);
+    if (r == OPT_RUN)
+        rc = run(e, config, &signals, &err);
+    else if (r == OPT_DONE)
+        rc = 0;
+    if (rc < 0)
+        fprintf(stderr, "%s: %s\n", e->program->name, err.msg);
+    opt_free(e->program, config);
+    return rc < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
