@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
 #include "integration/manifest.h"
+#include "integration/rights.h"
 
 /*
  * manifests/rbac.yaml against what the extender does: a real run that makes each of its
@@ -10,95 +11,6 @@
 
 static char *dir; /* of the test */
 
-/* -- what is granted -- */
-
-struct right {
-    const char *verb, *group, *resource; /* pods/binding: with the subresource */
-    const char *ns, *name;               /* NULL: all */
-};
-
-enum { RIGHTS = 64 };
-struct rights {
-    struct right r[RIGHTS];
-    size_t n;
-    json_t *all; /* the strings are here */
-};
-
-static void add_rule(struct rights *rights, const json_t *rule, const char *ns)
-{
-    size_t g, s, v;
-    json_t *group, *resource, *verb;
-    json_t *names = at(rule, "resourceNames");
-    ck_assert_uint_le(json_array_size(names), 1);
-    json_array_foreach(at(rule, "apiGroups"), g, group)
-    {
-        json_array_foreach(at(rule, "resources"), s, resource)
-        {
-            json_array_foreach(at(rule, "verbs"), v, verb)
-            {
-                ck_assert_uint_lt(rights->n, RIGHTS);
-                rights->r[rights->n++] = (struct right){
-                    json_string_value(verb), json_string_value(group),
-                    json_string_value(resource), ns,
-                    names ? json_string_value(json_array_get(names, 0)) : NULL};
-            }
-        }
-    }
-}
-
-/* The rules of the role that the binding names. */
-static const json_t *role_of(const json_t *all, const json_t *binding)
-{
-    size_t i;
-    json_t *j;
-    json_array_foreach(all, i, j)
-    {
-        if (strcmp(str_at(j, "kind"), str_at(binding, "roleRef/kind")) == 0 &&
-            strcmp(str_at(j, "metadata/name"), str_at(binding, "roleRef/name")) == 0 &&
-            strcmp(str_at(j, "metadata/namespace"),
-                   str_at(binding, "metadata/namespace")) == 0)
-            return j;
-    }
-    ck_abort_msg("there is no %s %s", str_at(binding, "roleRef/kind"),
-                 str_at(binding, "roleRef/name"));
-    return NULL;
-}
-
-/* The account under which the Deployment runs is the one that the binding is for. */
-static void check_subject(const json_t *all, const json_t *binding)
-{
-    const json_t *deployment = of_kind(all, "Deployment");
-    ck_assert_uint_eq(json_array_size(at(binding, "subjects")), 1);
-    ck_assert_str_eq(str_at(binding, "subjects/0/kind"), "ServiceAccount");
-    ck_assert_str_eq(str_at(binding, "subjects/0/name"),
-                     str_at(deployment, "spec/template/spec/serviceAccountName"));
-    ck_assert_str_eq(str_at(binding, "subjects/0/namespace"),
-                     str_at(deployment, "metadata/namespace"));
-}
-
-static void read_rights(struct rights *rights)
-{
-    size_t i, k, roles = 0, bindings = 0;
-    json_t *j, *rule;
-    *rights = (struct rights){.all = json_array()};
-    manifest_read(rights->all, "manifests/deployment.yaml");
-    manifest_read(rights->all, "manifests/rbac.yaml");
-    json_array_foreach(rights->all, i, j)
-    {
-        const char *kind = str_at(j, "kind");
-        roles += strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0;
-        bool bound_in_one = strcmp(kind, "RoleBinding") == 0;
-        if (!bound_in_one && strcmp(kind, "ClusterRoleBinding") != 0)
-            continue;
-        bindings++;
-        check_subject(rights->all, j);
-        json_array_foreach(at(role_of(rights->all, j), "rules"), k, rule)
-            add_rule(rights, rule, bound_in_one ? str_at(j, "metadata/namespace") : NULL);
-    }
-    ck_assert_uint_eq(roles, bindings);
-    ck_assert_uint_gt(rights->n, 0);
-}
-
 /* -- one kube-sim and one extender -- */
 
 struct pair {
@@ -106,33 +18,10 @@ struct pair {
     unsigned api, port;
 };
 
-/* kube-sim counts for each right how many requests it covers: rules that are never due.
- */
-static void count_rights(const struct pair *p, const struct rights *rights)
-{
-    cleanup_json json_t *rules = json_array();
-    for (size_t i = 0; i < rights->n; i++) {
-        const struct right *r = &rights->r[i];
-        const char *slash = strchr(r->resource, '/');
-        int n = (int)strcspn(r->resource, "/");
-        json_t *rule =
-            json_pack("{s:s, s:s%, s:s, s:i, s:s}", "verb", r->verb, "resource",
-                      r->resource, (size_t)n, "subresource", slash ? slash + 1 : "",
-                      "nth", INT32_MAX, "action", "cut");
-        if (r->ns)
-            json_object_set_new(rule, "namespace", json_string(r->ns));
-        if (r->name)
-            json_object_set_new(rule, "name", json_string(r->name));
-        json_array_append_new(rules, rule);
-    }
-    cleanup_free char *body = json_dumps(rules, 0);
-    ck_assert_uint_eq(ask(p->api, "POST", "/kube-sim/faults", body, NULL), 200);
-}
-
 static void pair_start(struct pair *p, const struct rights *rights, const char *lease)
 {
     p->api = start_sim(&p->sim, dir, lease ? ARGV("--load", lease) : ARGV(NULL));
-    count_rights(p, rights);
+    rights_count(p->api, rights);
     p->port = start_extender(&p->extender, dir, p->api);
 }
 
@@ -186,39 +75,6 @@ static json_int_t asked(const struct pair *p, const struct right *r)
 static bool node_is_marked(void *ctx)
 {
     return asked(ctx, &(struct right){"patch", "", "nodes", NULL, NULL}) > 0;
-}
-
-/* Each request on record is covered by rights. Adds up what each right covered. */
-static void check_record(const struct pair *p, const struct rights *rights,
-                         json_int_t *covered)
-{
-    cleanup_json json_t *counters = NULL, *faults = NULL;
-    ck_assert_uint_eq(ask(p->api, "GET", "/kube-sim/counters", "", &counters), 200);
-    ck_assert_uint_eq(ask(p->api, "GET", "/kube-sim/faults", "", &faults), 200);
-    json_t *rules = json_is_array(faults) ? faults : at(faults, "rules");
-    ck_assert_uint_ge(json_array_size(rules), rights->n);
-    for (size_t i = 0; i < rights->n; i++)
-        covered[i] += json_integer_value(at(json_array_get(rules, i), "matched"));
-    size_t i;
-    json_t *c;
-    json_array_foreach(at(counters, "requests"), i, c)
-    {
-        const char *sub = str_at(c, "subresource");
-        cleanup_free char *resource =
-            xasprintf("%s%s%s", str_at(c, "resource"), *sub ? "/" : "", sub);
-        json_int_t granted = 0;
-        for (size_t k = 0; k < rights->n; k++) {
-            const struct right *r = &rights->r[k];
-            if (strcmp(str_at(c, "verb"), r->verb) == 0 &&
-                strcmp(str_at(c, "group"), r->group) == 0 &&
-                strcmp(resource, r->resource) == 0)
-                granted += json_integer_value(at(json_array_get(rules, k), "matched"));
-        }
-        ck_assert_msg(granted == json_integer_value(at(c, "count")),
-                      "%s %s.%s: %lld requests, the rules cover %lld", str_at(c, "verb"),
-                      resource, str_at(c, "group"),
-                      (long long)json_integer_value(at(c, "count")), (long long)granted);
-    }
 }
 
 /* -- the run -- */
@@ -282,9 +138,9 @@ START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
 {
     struct rights rights;
     struct pair usual, lost; /* lost: somebody has deleted the Lease */
-    json_int_t covered[RIGHTS] = {0};
     dir = temp_dir();
-    read_rights(&rights);
+    rights_read(&rights, ARGV("manifests/deployment.yaml", "manifests/rbac.yaml"),
+                "Deployment");
     pair_start(&lost, &rights, NULL);
     pair_start(&usual, &rights, "manifests/lease.yaml");
     ck_assert(program_until(holds, &usual));
@@ -293,15 +149,12 @@ START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)
     /* The record is read when it stands still. */
     program_stop(&usual.extender);
     program_stop(&lost.extender);
-    check_record(&usual, &rights, covered);
-    check_record(&lost, &rights, covered);
-    for (size_t i = 0; i < rights.n; i++)
-        ck_assert_msg(covered[i] > 0, "granted but never asked: %s %s in %s",
-                      rights.r[i].verb, rights.r[i].resource,
-                      rights.r[i].ns ? rights.r[i].ns : "all namespaces");
+    rights_check(usual.api, &rights);
+    rights_check(lost.api, &rights);
+    rights_used(&rights);
     program_stop(&usual.sim);
     program_stop(&lost.sim);
-    json_decref(rights.all);
+    rights_fini(&rights);
     temp_dir_remove(dir);
     free(dir);
 }

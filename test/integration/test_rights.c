@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/agent.h"
+#include "integration/plugin.h"
+#include "integration/rights.h"
+#include "wire/yaml.h"
+
+/*
+ * The rights of scv-agent and of gpushare-device-plugin against what they do, as
+ * test_rbac has it for the extender; and no other program has any. The API server is
+ * asked by nobody else meanwhile: what is waited for is in kube-sim's record.
+ */
+
+static struct sim sim;
+
+#define CARD(n) "{'uuid':'GPU-" #n "','model':'Tesla T4','memoryTotal':17179869184}"
+
+static const char *const of_agent[] = {"manifests/scv-agent.yaml", NULL};
+static const char *const of_plugin[] = {"manifests/device-plugin.yaml", NULL};
+static const char *const of_extender[] = {"manifests/deployment.yaml",
+                                          "manifests/rbac.yaml", NULL};
+
+static void begin(struct rights *rights, const char *const *files)
+{
+    rights_read(rights, files, "DaemonSet");
+    sim_start(&sim, ARGV(NULL));
+    agent_world(&sim);
+    agent_cards(CARD(0) "," CARD(1));
+    rights_count(sim.api.port, rights);
+}
+
+static void end(struct rights *rights)
+{
+    rights_check(sim.api.port, rights);
+    rights_used(rights);
+    rights_fini(rights);
+    sim_stop(&sim);
+}
+
+START_TEST(scv_agent_uses_all_its_rights_and_no_others)
+{
+    struct rights rights;
+    struct agent agent;
+    cleanup_free char *source = agent_file();
+    begin(&rights, of_agent);
+    agent_start(
+        &agent, &sim, source,
+        ARGV("--update-interval", "100ms", "--lease-renew", "1s", "--lease-grace", "4s"));
+    kit_wait(sim_count(&sim, "create", "scvs", "") && sim_watching(&sim, "scvs") == 1);
+    agent_cards(CARD(0));
+    kit_wait(sim_count(&sim, "patch", "scvs", ""));
+    kit_wait(sim_count(&sim, "create", "leases", ""));
+    kit_wait(sim_count(&sim, "patch", "leases", ""));
+    agent_stop(&agent);
+    end(&rights);
+}
+
+START_TEST(the_device_plugin_uses_all_its_rights_and_no_others)
+{
+    struct rights rights;
+    struct plugin plugin;
+    static struct kubelet kubelet;
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    begin(&rights, of_plugin);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--wait", "300ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    plugin_pod(&sim, "p", 3, 1);
+    kubelet_add(&kubelet, "p", ARGV("c"));
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
+    kit_wait(sim_count(&sim, "patch", "pods", ""));
+    sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
+    kubelet_add(&kubelet, "n", ARGV("c"));
+    kubelet_admit(&kubelet, "n", "c", MEM, 2, &b);
+    ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
+    kit_wait(sim_count(&sim, "create", "events", ""));
+    kit_wait(sim_count(&sim, "get", "nodes", ""));
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+    end(&rights);
+}
+
+/* How many roles a file of manifests/ has. */
+static size_t roles_in(const char *path)
+{
+    struct err err = {0};
+    cleanup_yaml struct yaml *y = yaml_load(path, &err);
+    size_t n = 0;
+    ck_assert_msg(y != NULL, "%s", err.msg);
+    for (size_t i = 0; i < yaml_count(y); i++) {
+        cleanup_buf struct buf text = {0};
+        yaml_json(yaml_document(y, i), &text);
+        cleanup_json json_t *j = json_loadb(text.p, text.n, 0, NULL);
+        const char *kind = json_string_value(json_object_get(j, "kind"));
+        n += kind && (strcmp(kind, "Role") == 0 || strcmp(kind, "ClusterRole") == 0);
+    }
+    return n;
+}
+
+START_TEST(every_role_of_the_manifests_is_audited)
+{
+    struct rights agent, plugin, extender;
+    glob_t files;
+    size_t n = 0;
+    rights_read(&agent, of_agent, "DaemonSet");
+    rights_read(&plugin, of_plugin, "DaemonSet");
+    rights_read(&extender, of_extender, "Deployment");
+    ck_assert_int_eq(glob("manifests/*.yaml*", 0, NULL, &files), 0);
+    for (size_t i = 0; i < files.gl_pathc; i++)
+        n += roles_in(files.gl_pathv[i]);
+    ck_assert_uint_eq(n, agent.roles + plugin.roles + extender.roles);
+    globfree(&files);
+    rights_fini(&agent);
+    rights_fini(&plugin);
+    rights_fini(&extender);
+}
+
+KIT_MAIN("rights", 120, scv_agent_uses_all_its_rights_and_no_others,
+         the_device_plugin_uses_all_its_rights_and_no_others,
+         every_role_of_the_manifests_is_audited)
