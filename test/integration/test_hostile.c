@@ -64,7 +64,7 @@ static const struct {
     {"bad escape", "GET /inspect/%zz HTTP/1.1\r\n" HOST "\r\n", 400},
     {"unknown path", "GET /nothing HTTP/1.1\r\n" HOST "\r\n", 404},
     {"unknown verb",
-     "POST /gpushare-scheduler/preempt HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}",
+     "POST /gpushare-scheduler/reclaim HTTP/1.1\r\n" HOST "Content-Length: 2\r\n\r\n{}",
      404},
     {"climbing path", "GET /inspect/../../etc/passwd HTTP/1.1\r\n" HOST "\r\n", 404},
     {"GET of a verb", "GET /filter HTTP/1.1\r\n" HOST "\r\n", 405},
