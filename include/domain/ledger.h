@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "domain/configmap.h"
+#include "domain/mix.h"
 #include "domain/node.h"
 #include "domain/promise.h"
 #include "domain/request.h"
@@ -14,7 +15,8 @@
  * The ledger: every node, its cards, and what of each card is promised to which pod. MiB,
  * whole numbers.
  *
- * It is a function of the objects that it was told of, in whatever order they came. What
+ * It is a function of the objects that it was told of, in whatever order they came; only
+ * the mix of what pods ask for (domain/mix.h) remembers also those that have left. What
  * it derives (a card's free memory, a node's best card) is brought up to date when
  * something is written, so that reading is a look. It knows nothing of calls, time limits
  * or who may bind: that is core. It is not locked.
@@ -217,8 +219,14 @@ size_t ledger_waiting(const struct ledger *l); /* how many pods wait */
 struct ledger_pod *ledger_first_waiting(const struct ledger *l);
 /* What the waiting pods ask for, each different request once. `n` gets how many. */
 const struct ledger_class *ledger_classes(const struct ledger *l, size_t *n);
+/* What the pods ask for that are, and were, here. */
+const struct mix *ledger_mix(const struct ledger *l);
 struct ledger_pod *ledger_first_pod(const struct ledger *l); /* then ->next_all */
 /* What the pod counts for on a card of the node that it is on, in MiB; -1: nothing. */
 int64_t ledger_pod_mib(const struct ledger_pod *pod, const struct card *card);
 /* Does the card have no promise and nothing withheld, and is it healthy? */
-bool card_is_free(const struct card *card);
+static inline bool card_is_free(const struct card *card)
+{
+    return card->out == CARD_IN && card->pods == 0 && card->withheld_mib == 0 &&
+           card->total_mib > 0;
+}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/opt.h"
+#include "placement/score.h"
 #include "wire/entry.h"
 
 /*
@@ -19,6 +21,7 @@ struct extender_config {
     char *lease_namespace;
     char *tls_cert, *tls_key, *client_ca, *front_ca;
     struct opt_list client_names, front_names;
+    enum score_policy node_score;
     int64_t drain_ms;
 };
 

@@ -17,6 +17,7 @@ struct server_config {
     size_t max_body;
     size_t max_bodies;   /* of all requests together */
     struct certs *certs; /* borrowed; NULL: plain HTTP */
+    enum score_policy node_score;
 };
 
 struct server;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/store.h"
+#include "placement/score.h"
 
 /*
  * The verbs that kube-scheduler calls, from the bytes of a body to the bytes of a reply.
@@ -14,8 +15,8 @@
 
 struct verbs;
 
-/* New. `store` is borrowed. */
-struct verbs *verbs_new(struct store *store);
+/* New. `store` is borrowed. `policy`: how prioritize gives points (placement/score.h). */
+struct verbs *verbs_new(struct store *store, enum score_policy policy);
 void verbs_free(struct verbs *v);
 
 /* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not

@@ -38,11 +38,6 @@ enum fit placement_fit_in_line(const struct ledger_node *node,
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
-/* How much this node suits the request among those that fit: 0..10, more is better. Under
- * binpack the tightest cards are best, under spread the emptiest. 0 if it does not fit.
- */
-int placement_score(const struct ledger_node *node, const struct request *request);
-
 /* Why requests do not fit, in terms of cards: what was asked, what is free on the best
  * card, which cards are out. What it says of the request is put together once for all
  * nodes. */

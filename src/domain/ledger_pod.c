@@ -87,6 +87,11 @@ static void class_remove(struct ledger *l, const struct ledger_pod *pod)
     l->classes[i] = l->classes[--l->n_classes];
 }
 
+const struct mix *ledger_mix(const struct ledger *l)
+{
+    return &l->mix;
+}
+
 size_t ledger_waiting(const struct ledger *l)
 {
     return l->n_waiting;
@@ -210,6 +215,8 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
         return p;
     p->priority = pod->priority;
     if (!known || !request_same(&p->request, request) || p->why_not.p || why_not) {
+        if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE)
+            mix_add(&l->mix, request, 0);
         class_remove(l, p);
         set_request(p, request, why_not);
         class_add(l, p);

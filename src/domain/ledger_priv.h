@@ -60,6 +60,7 @@ struct ledger {
     size_t n_waiting;
     struct ledger_class *classes; /* of the waiting pods */
     size_t n_classes, classes_cap;
+    struct mix mix;
     uint64_t generation;
 };
 

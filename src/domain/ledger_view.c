@@ -241,12 +241,6 @@ static void settle_card(const struct ledger *l, struct card *card, int64_t own)
         card->free_mib = left;
 }
 
-bool card_is_free(const struct card *card)
-{
-    return card->out == CARD_IN && card->pods == 0 && card->withheld_mib == 0 &&
-           card->total_mib > 0;
-}
-
 static bool is_remarkable(const struct card *card)
 {
     return card->out != CARD_IN || card->whole || card->withheld_mib > 0;

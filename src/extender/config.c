@@ -31,6 +31,11 @@ static int parse_number(struct span text, void *field, struct err *err)
     return parse_either(text, "whole", "share", field, err);
 }
 
+static int parse_score(struct span text, void *field, struct err *err)
+{
+    return score_policy_read(text, field, err);
+}
+
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
@@ -154,6 +159,15 @@ static const struct opt table[] = {
      .help =
          "What label scv/number without scv/memory reserves: whole cards, or, as for\n"
          "Yoda-Scheduler, nothing."},
+    {.name = "node-score",
+     .arg = "binpack|spread|scv|fgd",
+     .init = "fgd",
+     .type = OPT_CUSTOM,
+     .parse = parse_score,
+     .offset = AT(node_score),
+     .help =
+         "Which of the nodes that fit is best: the fullest, the emptiest, the one with\n"
+         "the best cards, or the one where the least memory is stranded."},
     {.name = "api-compression",
      .init = "on",
      .type = OPT_BOOL,

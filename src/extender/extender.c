@@ -149,6 +149,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .connections = (unsigned)config->connections,
         .max_body = (size_t)config->max_body,
         .max_bodies = BODIES_MAX,
+        .node_score = config->node_score,
     };
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();

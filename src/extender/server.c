@@ -183,7 +183,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
-    s->verbs = verbs_new(store);
+    s->verbs = verbs_new(store, config->node_score);
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);

@@ -14,15 +14,17 @@ enum {
 struct verbs {
     struct store *store;
     struct request_rules rules;
+    enum score_policy policy;
     pthread_mutex_t lock; /* protects free */
     struct work *free;
 };
 
-struct verbs *verbs_new(struct store *store)
+struct verbs *verbs_new(struct store *store, enum score_policy policy)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
     v->store = store;
     v->rules = ledger_rules(ledger_settings(core_ledger(store_read(store))));
+    v->policy = policy;
     store_read_end(store);
     pthread_mutex_init(&v->lock, NULL);
     return v;
@@ -34,6 +36,9 @@ static void work_free(struct work *w)
     extender_args_fini(&w->args);
     buf_fini(&w->failed);
     buf_fini(&w->never);
+    score_room_fini(&w->room);
+    free(w->nodes);
+    free(w->points);
     free(w);
 }
 
@@ -57,6 +62,11 @@ struct store *verbs_store(struct verbs *v)
 const struct request_rules *verbs_rules(const struct verbs *v)
 {
     return &v->rules;
+}
+
+enum score_policy verbs_policy(const struct verbs *v)
+{
+    return v->policy;
 }
 
 struct work *work_take(struct verbs *v)

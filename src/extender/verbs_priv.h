@@ -3,6 +3,7 @@
 
 #include "extender/args.h"
 #include "extender/verbs.h"
+#include "placement/score.h"
 
 /* What one call works with. Kept for the next call, so that a steady load allocates
  * nothing. */
@@ -10,6 +11,10 @@ struct work {
     struct arena arena;
     struct extender_args args;
     struct buf failed, never;
+    struct score_node *nodes; /* prioritize: what the candidates are ... */
+    int *points;              /* ... and what they get */
+    size_t nodes_cap, points_cap;
+    struct score_room room;
     struct work *next;
 };
 
@@ -17,6 +22,7 @@ struct work *work_take(struct verbs *v);
 void work_give(struct verbs *v, struct work *w);
 struct store *verbs_store(struct verbs *v);
 const struct request_rules *verbs_rules(const struct verbs *v); /* borrowed */
+enum score_policy verbs_policy(const struct verbs *v);
 
 /* {"Error": message}; returns the status. */
 unsigned reply_error(struct buf *reply, unsigned status, const struct err *err);

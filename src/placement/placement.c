@@ -8,7 +8,6 @@
 /* A policy puts cards in an order: is a to be taken before b, whatever their index? */
 struct policy {
     bool (*before)(const struct card *a, const struct card *b);
-    bool prefers_empty;
 };
 
 static bool less_free(const struct card *a, const struct card *b)
@@ -22,8 +21,8 @@ static bool more_free(const struct card *a, const struct card *b)
 }
 
 static const struct policy policies[] = {
-    [PLACE_BINPACK] = {less_free, false},
-    [PLACE_SPREAD] = {more_free, true},
+    [PLACE_BINPACK] = {less_free},
+    [PLACE_SPREAD] = {more_free},
 };
 
 bool card_fits(const struct card *card, const struct request *r)
@@ -220,23 +219,4 @@ enum fit placement_fit_cards(const struct ledger_node *node, const struct card *
 {
     enum fit fit = node_fits(node, r);
     return fit == FIT_YES ? cards_fit(node, cards, node->claimed, r) : fit;
-}
-
-int placement_score(const struct ledger_node *node, const struct request *r)
-{
-    uint32_t picks[REQUEST_MAX_CARDS];
-    int64_t left = 0, total = 0;
-    if (!placement_choose(node, r, picks))
-        return 0;
-    if (r->kind == REQUEST_CARDS) {
-        left = node->free_cards - r->cards;
-        total = node->n_cards;
-    } else {
-        for (uint32_t k = 0; k < r->cards; k++) {
-            left += node->cards[picks[k]].free_mib - r->mib_per_card;
-            total += node->cards[picks[k]].total_mib;
-        }
-    }
-    int empty = (int)(__extension__(__int128) 10 * left / total);
-    return policies[r->placement].prefers_empty ? empty : 10 - empty;
 }

@@ -136,7 +136,7 @@ static void begin(struct world *w)
     tester = pthread_self();
     rig_start(&w->rig, &settings, false);
     deliver_nodes(&w->rig);
-    w->verbs = verbs_new(w->rig.store);
+    w->verbs = verbs_new(w->rig.store, SCORE_FGD);
     w->httpd = httpd_new(NULL);
     struct httpd_listener listener = {.name = "verbs",
                                       .address = "127.0.0.1",

@@ -9,7 +9,8 @@
  *                    "binding": what is to be sent to the API server. "*" stands for any
  *                    string.
  *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
- *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share"}
+ *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share",
+ *                    "nodeScore": "fgd"} (binpack without it)
  *
  * Adding a case adds no C.
  */
@@ -108,18 +109,22 @@ static void run_case(const struct verb *verb, const char *dir)
         .clock_exact = !strcmp(text_of(settings, "scvClock", "min"), "exact"),
         .number_shares = !strcmp(text_of(settings, "scvNumber", "whole"), "share")};
     struct store_rig rig;
+    enum score_policy policy;
     struct err err;
     cleanup_buf struct buf request = {0}, body = {0};
     cleanup_free char *path = xasprintf("%s/request.json", dir);
 
     ck_assert_int_eq(
         unit_read(span_of(text_of(settings, "unit", "MiB")), &ledger.unit_mib, &err), 0);
+    ck_assert_done(score_policy_read(span_of(text_of(settings, "nodeScore", "binpack")),
+                                     &policy, &err),
+                   err);
     rig_start(&rig, &ledger, json_is_true(json_object_get(settings, "bindAny")));
     rig.bind_answer =
         code_of(json_integer_value(json_object_get(settings, "bindAnswer")));
     if (!json_is_true(json_object_get(settings, "notReady")))
         rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(rig.store);
+    struct verbs *v = verbs_new(rig.store, policy);
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)

@@ -142,7 +142,7 @@ START_TEST(a_bind_gets_through_while_filters_never_stop)
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
     start(PODS, 100, 1);
-    struct verbs *v = verbs_new(rig.store);
+    struct verbs *v = verbs_new(rig.store, SCORE_BINPACK);
     atomic_store(&done, false);
     for (int i = 0; i < READERS; i++)
         pthread_create(&readers[i], NULL, filter_for_ever, v);

@@ -17,6 +17,7 @@
 #include "domain/ledger.h"
 #include "domain/quantity.h"
 #include "placement/placement.h"
+#include "placement/score.h"
 
 static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
 {
@@ -52,6 +53,26 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     ledger_pod_running(l, p, 5);
 }
 
+/* Alone, a node has all points there are, or none because it cannot take the request. */
+static void check_points(const struct ledger *l, const struct ledger_node *node,
+                         const struct request *ask)
+{
+    static struct score_room room;
+    const struct score_node nodes[] = {{.node = node}, {.node = NULL}};
+    const struct score_pod pod = {.request = ask};
+    bool fits = placement_fit(node, ask) == FIT_YES;
+    for (int p = 0; p < SCORE_POLICIES; p++) {
+        int points[2] = {-1, -1};
+        score_nodes((enum score_policy)p, &pod, ledger_mix(l), nodes, 2, &room, points);
+        if (points[0] < 0 || points[0] > SCORE_MAX || points[1] != 0)
+            fuzz_fail("points out of bounds");
+        bool stretched = p == SCORE_SCV || p == SCORE_FGD;
+        if (stretched && ask->kind != REQUEST_DEVICES && /* whose cards are not chosen */
+            points[0] != (fits ? SCORE_MAX : 0))
+            fuzz_fail("a node without a rival is not the best, or one that is full is");
+    }
+}
+
 static void check_node(const struct ledger *l, struct span name)
 {
     const struct ledger_node *node = ledger_node_find(l, name);
@@ -72,9 +93,7 @@ static void check_node(const struct ledger *l, struct span name)
     }
     for (size_t i = 0; node && i < ARRAY_LEN(asks); i++) {
         cleanup_buf struct buf why = {0};
-        int score = placement_score(node, &asks[i]);
-        if (score < 0 || score > 10)
-            fuzz_fail("a score out of bounds");
+        check_points(l, node, &asks[i]);
         enum fit fit = placement_fit(node, &asks[i]);
         uint32_t picks[REQUEST_MAX_CARDS];
         bool chosen = placement_choose(node, &asks[i], picks);

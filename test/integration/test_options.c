@@ -52,6 +52,8 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"extra", NULL, "unexpected argument \"extra\""},
         {"--config", "/nonexistent.yaml", "/nonexistent.yaml: No such file"},
         {"--config", "/", "/: Is a directory"},
+        {"--node-score", "best",
+         "--node-score: \"best\" is neither binpack, spread, scv nor fgd"},
         {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
     };
     static const char *const files[][2] = {

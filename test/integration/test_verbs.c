@@ -77,7 +77,7 @@ START_TEST(prioritize_answers_under_every_path)
             ck_assert_int_ge(scores[k], 0);
             ck_assert_int_le(scores[k], 10);
         }
-        /* binpack: what leaves less free is better */
+        /* Nothing is stranded: what leaves less free is better. */
         ck_assert_int_gt(scores[1], scores[0]);
         ck_assert_int_gt(scores[2], scores[0]);
     }

@@ -321,30 +321,6 @@ START_TEST(a_nominated_pod_that_does_not_fit_blocks_nobody)
 }
 END_TEST
 
-START_TEST(scores_follow_the_policy_and_stay_within_bounds)
-{
-    start();
-    const struct ledger_node *tight = WITH_FREE("n1", 1000, 16276);
-    const struct ledger_node *empty = WITH_FREE("n2", 16276, 16276);
-    struct request r = memory(1000, 1), none = memory(20000, 1);
-    ck_assert_int_eq(placement_score(tight, &r), 10);
-    ck_assert_int_eq(placement_score(empty, &r), 1);
-    ck_assert_int_eq(placement_score(empty, &none), 0);
-    r.placement = PLACE_SPREAD;
-    ck_assert_int_eq(placement_score(tight, &r), 9);
-    ck_assert_int_eq(placement_score(empty, &r), 9);
-    struct request w = whole(1);
-    ck_assert_int_eq(placement_score(tight, &w), 10);
-    ck_assert_int_eq(placement_score(empty, &w), 5);
-    for (int mib = 1; mib < 16276; mib += 331) {
-        r = memory(mib, 1);
-        int score = placement_score(empty, &r);
-        ck_assert(score >= 0 && score <= 10);
-    }
-    ledger_free(ledger);
-}
-END_TEST
-
 /* Two T4 and a V100; `more`: further members of the status. */
 static const struct ledger_node *mixed(const char *more)
 {
@@ -499,7 +475,6 @@ START_TEST(what_nvidias_plugin_can_give_is_counted)
                      FIT_YES); /* without a model: not our affair */
     ck_assert_int_eq(placement_fit(n, &two), FIT_YES);
     ck_assert(!placement_choose(n, &two, picks));
-    ck_assert_int_eq(placement_score(n, &two), 0);
     struct request three = of_model(devices(3), "Tesla T4");
     ck_assert_int_eq(placement_fit(n, &three), FIT_NEVER);
     ck_assert_str_eq(reason(n, three),
@@ -608,5 +583,4 @@ UNIT_MAIN(
     whole_cards_want_cards_that_nobody_uses, what_can_never_fit_is_told_apart,
     the_mode_label_restricts_a_node, the_reason_names_cards_that_are_out,
     a_node_that_gives_nothing_says_why, nominated_pods_of_no_lower_priority_come_first,
-    a_nominated_pod_that_does_not_fit_blocks_nobody, the_largest_request_has_a_reason,
-    scores_follow_the_policy_and_stay_within_bounds)
+    a_nominated_pod_that_does_not_fit_blocks_nobody, the_largest_request_has_a_reason)

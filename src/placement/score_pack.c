@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/score_priv.h"
+
+/* What the cards that the pod would take have left, of their size; of whole cards, how
+ * many of the node's. */
+static int64_t points_of(const struct ledger_node *node, const struct request *r,
+                         bool emptiest)
+{
+    uint32_t picks[REQUEST_MAX_CARDS];
+    int64_t left = 0, total = 0;
+    if (!score_picks(node, r, picks))
+        return SCORE_UNFIT;
+    if (r->kind != REQUEST_MEMORY) {
+        left = node->free_cards > r->cards ? node->free_cards - r->cards : 0;
+        total = node->n_cards;
+    } else {
+        for (uint32_t k = 0; k < r->cards; k++) {
+            left += node->cards[picks[k]].free_mib - r->mib_per_card;
+            total += node->cards[picks[k]].total_mib;
+        }
+    }
+    int64_t empty = (int64_t)(__extension__(__int128) SCORE_MAX * left / total);
+    return emptiest ? empty : SCORE_MAX - empty;
+}
+
+void score_pack(const struct score_call *call, bool emptiest, int64_t *values)
+{
+    const struct request *r = call->pod->request;
+    for (size_t i = 0; i < call->n; i++) {
+        const struct ledger_node *node = call->nodes[i].node;
+        score_ahead(call, i);
+        values[i] = node ? points_of(node, r, emptiest) : SCORE_UNFIT;
+    }
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/score_priv.h"
+
+#include "base/rng.h"
+#include "domain/objects.h"
+#include "placement/placement.h"
+
+static struct arena arena;
+static struct ledger *ledger;
+
+static void begin(void)
+{
+    struct ledger_settings s = {.unit_mib = 1, .external_tolerance_mib = 1024};
+    ledger = ledger_new(&s, 1);
+}
+
+static void end(void)
+{
+    ledger_free(ledger);
+    arena_fini(&arena);
+}
+
+/* A card as its Scv has it. */
+struct facts {
+    int64_t bandwidth, clock, core, power, total, used;
+    bool sick;
+};
+static const struct facts titan = {15760, 5705, 1911, 250, 12194, 0, false};
+static const struct facts t4 = {15760, 5001, 1590, 70, 15109, 0, false};
+
+static const struct ledger_node *with_cards(const char *name, const struct facts *facts,
+                                            uint32_t n)
+{
+    struct scv_card cards[16] = {0};
+    struct scv scv = {.meta = {.name = span_of(name)},
+                      .cards = cards,
+                      .n_cards = n,
+                      .has_update_time = true,
+                      .update_time = 100};
+    for (uint32_t i = 0; i < n; i++) {
+        cards[i].id = (int32_t)i;
+        cards[i].healthy = !facts[i].sick;
+        cards[i].total_mib = facts[i].total;
+        cards[i].free_mib = facts[i].total - facts[i].used;
+        cards[i].used_mib = facts[i].used;
+        cards[i].has_used = true;
+        cards[i].spec = (struct scv_spec){.power_w = facts[i].power,
+                                          .clock_mhz = facts[i].clock,
+                                          .core_mhz = facts[i].core,
+                                          .bandwidth = facts[i].bandwidth};
+    }
+    ledger_scv_seen(ledger, &scv, 0);
+    return ledger_node_find(ledger, span_of(name));
+}
+
+/* A pod of so much on a card; it runs since before the Scv was written. */
+static void promise(const char *node, int card, int64_t mib)
+{
+    static int last;
+    char uid[32];
+    snprintf(uid, sizeof uid, "pod-%d", last++);
+    struct pod pod = object_pod_mem(&arena, uid, (int)mib);
+    struct request r = object_request(&arena, &pod, 1);
+    struct ledger_share share = {.card = card, .mib = mib};
+    struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
+    ledger_pod_place(ledger, p, span_of(node), &share, 1);
+    ledger_pod_running(ledger, p, 1);
+}
+
+/* A node with cards of 16000 MiB of which so much is free; -1 ends the list. */
+static const struct ledger_node *with_free(const char *name, const int *free_mib)
+{
+    struct facts facts[16] = {0};
+    uint32_t n = 0;
+    for (; free_mib[n] >= 0; n++)
+        facts[n] = (struct facts){.total = 16000, .used = 16000 - free_mib[n]};
+    with_cards(name, facts, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (free_mib[i] < 16000)
+            promise(name, (int)i, 16000 - free_mib[i]);
+    return ledger_node_find(ledger, span_of(name));
+}
+#define WITH_FREE(name, ...) with_free(name, (const int[]){__VA_ARGS__, -1})
+
+static struct request memory(int64_t mib, uint32_t cards)
+{
+    return (struct request){.kind = REQUEST_MEMORY,
+                            .cards = cards,
+                            .units = mib * cards,
+                            .mib_per_card = mib};
+}
+
+static struct request whole(uint32_t cards)
+{
+    return (struct request){.kind = REQUEST_CARDS, .cards = cards};
+}
+
+enum { MOST = 32 };
+
+static int points[MOST];
+
+/* Gives points to these nodes; NULL is an unknown one. */
+static void judge_with(enum score_policy policy, const struct mix *mix, struct request r,
+                       const struct ledger_node *const *nodes, size_t n)
+{
+    struct score_room room = {0};
+    struct score_node candidates[MOST] = {{0}};
+    struct score_pod pod = {.request = &r};
+    for (size_t i = 0; i < n; i++)
+        candidates[i] = (struct score_node){.node = nodes[i]};
+    score_nodes(policy, &pod, mix, candidates, n, &room, points);
+    score_room_fini(&room);
+    for (size_t i = 0; i < n; i++)
+        ck_assert(points[i] >= 0 && points[i] <= SCORE_MAX);
+}
+#define JUDGE(policy, mix, r, ...)                                                       \
+    judge_with(policy, mix, r, (const struct ledger_node *const[]){__VA_ARGS__},         \
+               ARRAY_LEN(((const struct ledger_node *const[]){__VA_ARGS__})))
+
+START_TEST(names_are_read_and_others_refused)
+{
+    enum score_policy policy = SCORE_SPREAD;
+    struct err err = {0};
+    for (int i = 0; i < SCORE_POLICIES; i++) {
+        const char *name = score_policy_name((enum score_policy)i);
+        ck_assert_done(score_policy_read(span_of(name), &policy, &err), err);
+        ck_assert_int_eq(policy, i);
+    }
+    ck_assert_int_eq(score_policy_read(SPAN("best"), &policy, &err), -1);
+    ck_assert_str_eq(err.msg, "\"best\" is neither binpack, spread, scv nor fgd");
+}
+END_TEST
+
+START_TEST(binpack_prefers_the_tight_and_spread_the_empty)
+{
+    begin();
+    const struct ledger_node *tight = WITH_FREE("n1", 1000, 16000);
+    const struct ledger_node *empty = WITH_FREE("n2", 16000, 16000);
+    struct request r = memory(1000, 1), apart = r;
+    apart.placement = PLACE_SPREAD;
+    JUDGE(SCORE_BINPACK, NULL, r, tight, empty, NULL);
+    ck_assert(points[0] == 10 && points[1] == 1 && points[2] == 0);
+    /* A pod that asks for spread is spread over nodes as well. */
+    JUDGE(SCORE_BINPACK, NULL, apart, tight, empty);
+    ck_assert(points[0] == 9 && points[1] == 9);
+    JUDGE(SCORE_SPREAD, NULL, r, tight, empty);
+    ck_assert(points[0] == 0 && points[1] == 9);
+    JUDGE(SCORE_SPREAD, NULL, apart, tight, empty);
+    ck_assert(points[0] == 9 && points[1] == 9);
+    JUDGE(SCORE_BINPACK, NULL, whole(1), tight, empty);
+    ck_assert(points[0] == 10 && points[1] == 5);
+    JUDGE(SCORE_SPREAD, NULL, whole(1), tight, empty);
+    ck_assert(points[0] == 0 && points[1] == 5);
+    end();
+}
+END_TEST
+
+START_TEST(who_does_not_fit_or_asks_for_nothing_gets_nothing)
+{
+    begin();
+    struct mix mix = {0};
+    const struct ledger_node *small = WITH_FREE("n1", 1000, 2000);
+    const struct ledger_node *large = WITH_FREE("n2", 9000);
+    for (int p = 0; p < SCORE_POLICIES; p++) {
+        JUDGE((enum score_policy)p, &mix, memory(5000, 1), small, large, NULL);
+        ck_assert(points[0] == 0 && points[1] > 0 && points[2] == 0);
+        JUDGE((enum score_policy)p, &mix, (struct request){0}, small, large);
+        ck_assert(points[0] == 0 && points[1] == 0);
+        JUDGE((enum score_policy)p, &mix, whole(1), small, large);
+        ck_assert(points[0] == 0 && points[1] == 0);
+    }
+    end();
+}
+END_TEST
+
+/* -- fgd -- */
+
+static struct mix mix_of(const int64_t *mib, size_t n)
+{
+    struct mix mix = {0};
+    for (size_t i = 0; i < n; i++) {
+        struct request r = memory(mib[i], 1);
+        mix_add(&mix, &r, 0);
+    }
+    return mix;
+}
+#define MIX(...)                                                                         \
+    mix_of((const int64_t[]){__VA_ARGS__}, ARRAY_LEN(((const int64_t[]){__VA_ARGS__})))
+
+START_TEST(fgd_leaves_what_others_can_use)
+{
+    begin();
+    struct mix mix = MIX(8000, 8000, 8000, 3000);
+    const struct ledger_node *a = WITH_FREE("a", 11000); /* 8000 are left */
+    const struct ledger_node *b = WITH_FREE("b", 8000);  /* 5000, which few want */
+    JUDGE(SCORE_BINPACK, &mix, memory(3000, 1), a, b);
+    ck_assert_int_lt(points[0], points[1]);
+    JUDGE(SCORE_FGD, &mix, memory(3000, 1), a, b);
+    ck_assert(points[0] == 10 && points[1] == 0);
+    /* Where everybody asks for little, nothing is stranded: the fuller one is better. */
+    struct mix little = MIX(1000, 1000);
+    JUDGE(SCORE_FGD, &little, memory(3000, 1), a, b);
+    ck_assert(points[0] == 0 && points[1] == 10);
+    end();
+}
+END_TEST
+
+START_TEST(fgd_prefers_a_node_in_use_among_those_that_look_alike)
+{
+    begin();
+    struct mix mix = MIX(4000);
+    const struct ledger_node *used = WITH_FREE("a", 16000, 16000, 8000);
+    const struct ledger_node *empty = WITH_FREE("b", 16000, 16000, 16000);
+    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, empty);
+    ck_assert(points[0] == 0 && points[1] == 10 && points[2] == 0);
+    end();
+}
+END_TEST
+
+/* A card that nobody uses is kept for those that ask for whole ones. */
+START_TEST(fgd_knows_of_whole_cards)
+{
+    begin();
+    struct mix mix = {0};
+    struct request two = whole(2);
+    for (int i = 0; i < 9; i++)
+        mix_add(&mix, &two, 0);
+    const struct ledger_node *pair = WITH_FREE("a", 16000, 16000);
+    const struct ledger_node *odd = WITH_FREE("b", 16000, 0);
+    JUDGE(SCORE_FGD, &mix, memory(16000, 1), pair, odd);
+    ck_assert(points[0] == 0 && points[1] == 10);
+    end();
+}
+END_TEST
+
+/* Where CPU is known: the fuller node would be left with half of its memory and hardly
+ * any CPU, the other with half of both. And CPU that shapes want enters the measure. */
+START_TEST(fgd_keeps_cpu_and_memory_together)
+{
+    begin();
+    struct score_room room = {0};
+    struct mix mix = {0};
+    struct request r = whole(1), none = {0};
+    struct score_node nodes[] = {{WITH_FREE("a", 16000, 16000), 100000, 60000},
+                                 {WITH_FREE("b", 16000, 16000), 100000, 15000}};
+    struct score_pod pod = {&r, 10000}, other = {&none, 10000};
+    score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &room, points);
+    ck_assert(points[0] == 10 && points[1] == 0);
+    /* A pod without a GPU goes where cards are not cut off from CPU by it. */
+    mix_add(&mix, &r, 40000);
+    nodes[0].cpu_free = 45000;
+    nodes[1].cpu_free = 55000;
+    score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &room, points);
+    ck_assert(points[0] == 0 && points[1] == 10);
+    score_room_fini(&room);
+    end();
+}
+END_TEST
+
+/* The order of nodes changes nothing, nor what is between the best and the worst. */
+START_TEST(points_do_not_depend_on_the_order)
+{
+    begin();
+    struct rng rng;
+    struct mix mix = MIX(8000, 3000, 3000, 1000, 500);
+    const struct ledger_node *nodes[MOST];
+    char name[16];
+    rng_init(&rng, 3);
+    for (int i = 0; i < MOST; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        nodes[i] =
+            WITH_FREE(name, (int)rng_below(&rng, 16001), (int)rng_below(&rng, 16001));
+    }
+    for (int p = 0; p < SCORE_POLICIES; p++) {
+        int before[MOST], best = 0;
+        judge_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
+        memcpy(before, points, sizeof before);
+        for (int i = 0; i < MOST / 2; i++) {
+            const struct ledger_node *other = nodes[i];
+            nodes[i] = nodes[MOST - 1 - i];
+            nodes[MOST - 1 - i] = other;
+        }
+        judge_with((enum score_policy)p, &mix, memory(3000, 1), nodes, MOST);
+        for (int i = 0; i < MOST; i++) {
+            ck_assert_int_eq(points[i], before[MOST - 1 - i]);
+            best += points[i] == SCORE_MAX;
+        }
+        if (p == SCORE_FGD || p == SCORE_SCV)
+            ck_assert_int_eq(best, 1);
+    }
+    end();
+}
+END_TEST
+
+/* Sizes that objects may claim: nothing overflows (the sanitizers watch). */
+START_TEST(the_largest_cards_there_can_be)
+{
+    begin();
+    struct mix mix = MIX(INT64_C(1) << 40, 1);
+    struct facts huge[16];
+    for (int i = 0; i < 16; i++)
+        huge[i] = (struct facts){INT64_C(1) << 40,
+                                 INT64_C(1) << 40,
+                                 INT64_C(1) << 40,
+                                 INT64_C(1) << 40,
+                                 INT64_C(1) << 40,
+                                 0,
+                                 false};
+    const struct ledger_node *a = with_cards("a", huge, 16);
+    const struct ledger_node *b = WITH_FREE("b", 16000);
+    struct node node = {.meta = {.name = SPAN("c")},
+                        .capacity = {.mem = INT64_MAX / 2, .cards = 1},
+                        .allocatable = {.mem = INT64_MAX / 2, .cards = 1}};
+    ledger_node_seen(ledger, &node, 0);
+    const struct ledger_node *c = ledger_node_find(ledger, SPAN("c"));
+    for (int p = 0; p < SCORE_POLICIES; p++)
+        for (int64_t mib = 1; mib > 0 && mib <= INT64_C(1) << 41; mib *= 2)
+            JUDGE((enum score_policy)p, &mix, memory(mib, 1), a, b, c);
+    end();
+}
+END_TEST
+
+/* -- scv -- */
+
+/* The value of a node among others, in Yoda's points: a term has 100. */
+static int64_t yoda_points(struct request r, const struct ledger_node *const *nodes,
+                           size_t n, size_t which)
+{
+    struct score_node candidates[MOST] = {{0}};
+    int64_t values[MOST];
+    struct score_pod pod = {.request = &r};
+    struct score_call call = {.pod = &pod, .nodes = candidates, .n = n};
+    for (size_t i = 0; i < n; i++)
+        candidates[i] = (struct score_node){.node = nodes[i]};
+    score_scv(&call, values);
+    return values[which] == SCORE_UNFIT ? -1 : values[which] * 100 >> 20;
+}
+#define NODES(...)                                                                       \
+    (const struct ledger_node *const[]){__VA_ARGS__},                                    \
+        ARRAY_LEN(((const struct ledger_node *const[]){__VA_ARGS__}))
+
+/* What Yoda-Scheduler makes of it is behind each line. All of its terms are within
+ * 100 times their weight but the clock's, which it divides by the largest bandwidth. */
+START_TEST(the_worked_examples)
+{
+    begin();
+    const struct facts pair[] = {titan, titan};
+    const struct ledger_node *one = with_cards("titan", &titan, 1);
+    const struct ledger_node *small = with_cards("t4", &t4, 1);
+    /* The clock has 100, not 5705 * 100 / 15760 = 36. Yoda: 1136. */
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one), 0), 1200);
+    /* 100 + 100 + 100 + 100 + 80.7 + 2 * 80.7 + 200 + 300. Yoda: 1076, clock 36. */
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, small), 0), 1142);
+    /* 100 + 87.6 + 83.2 + 28 + 100 + 200 + 200 + 300. Yoda: 1042, clock 31. */
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, small), 1), 1098);
+    JUDGE(SCORE_SCV, NULL, memory(1000, 1), one, small);
+    ck_assert(points[0] == 10 && points[1] == 0);
+    /* Two cards, of one of which 10000 MiB are used; the pod would go there, and counts
+     * that card alone: 500 + 2 * 17.9 + 2 * 58.9 + 3 * 58.9. Yoda adds the other card to
+     * it: 1310. */
+    with_cards("pair", pair, 2);
+    promise("pair", 0, 10000);
+    struct facts half[] = {titan, titan};
+    half[0].used = 10000;
+    const struct ledger_node *two = with_cards("pair", half, 2);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(two), 0), 500 + 36 + 294);
+    /* Under spread it would get the empty one. */
+    struct request apart = memory(1000, 1);
+    apart.placement = PLACE_SPREAD;
+    ck_assert_int_eq(yoda_points(apart, NODES(two), 0), 700 + 294);
+    end();
+}
+END_TEST
+
+START_TEST(more_cards_are_not_more_points)
+{
+    begin();
+    const struct facts many[] = {titan, titan, titan, titan, titan, titan, titan, titan};
+    const struct ledger_node *one = with_cards("one", many, 1);
+    const struct ledger_node *eight = with_cards("eight", many, 8);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(one, eight), (size_t)i),
+                         1200);
+    for (uint32_t k = 1; k <= 8; k++)
+        ck_assert_int_eq(yoda_points(memory(1000, k), NODES(eight), 0), 1200);
+    end();
+}
+END_TEST
+
+/* A sick card, and one that is too full, set no standard; nor do they count. */
+START_TEST(only_cards_that_will_do_count)
+{
+    begin();
+    struct facts cards[] = {titan, titan};
+    cards[1] = (struct facts){99999, 99999, 99999, 99999, 99999, 0, true};
+    const struct ledger_node *sick = with_cards("sick", cards, 2);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(sick), 0), 1200);
+    cards[1].sick = false;
+    cards[1].total = 500;
+    const struct ledger_node *small = with_cards("small", cards, 2);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(small), 0), 1200);
+    /* Yoda divides by 0 where nothing is known. */
+    const struct facts unknown = {.total = 1000};
+    const struct ledger_node *bare = with_cards("bare", &unknown, 1);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(bare), 0), 800);
+    end();
+}
+END_TEST
+
+static struct facts random_facts(struct rng *rng)
+{
+    struct facts f = {.bandwidth = (int64_t)rng_below(rng, 30000),
+                      .clock = (int64_t)rng_below(rng, 9000),
+                      .core = (int64_t)rng_below(rng, 2500),
+                      .power = (int64_t)rng_below(rng, 500),
+                      .total = 2000 + (int64_t)rng_below(rng, 80000)};
+    f.used = (int64_t)rng_below(rng, 900); /* within what is tolerated */
+    return f;
+}
+
+static void improve(struct rng *rng, struct facts *f)
+{
+    int64_t more = 1 + (int64_t)rng_below(rng, 5000);
+    switch (rng_below(rng, 5)) {
+    case 0:
+        f->bandwidth += more;
+        break;
+    case 1:
+        f->clock += more;
+        break;
+    case 2:
+        f->core += more;
+        break;
+    case 3:
+        f->power += more;
+        break;
+    default:
+        f->used = f->used > more ? f->used - more : 0;
+    }
+}
+
+/* A better card never has less, and never less than before beside the same others. */
+START_TEST(scv_is_bounded_and_rises_with_each_term)
+{
+    begin();
+    struct rng rng;
+    rng_init(&rng, 11);
+    for (int round = 0; round < 500; round++) {
+        const struct ledger_node *nodes[4];
+        struct facts facts[4];
+        char name[8];
+        for (int i = 0; i < 4; i++) {
+            facts[i] = random_facts(&rng);
+            snprintf(name, sizeof name, "n%d", i);
+            nodes[i] = with_cards(name, &facts[i], 1);
+        }
+        facts[1] = facts[0]; /* the same, but for what is better */
+        nodes[1] = with_cards("n1", &facts[1], 1);
+        judge_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
+        int before = points[1];
+        int64_t value = yoda_points(memory(1000, 1), nodes, 4, 1);
+        ck_assert_int_eq(points[0], points[1]);
+        improve(&rng, &facts[1]);
+        nodes[1] = with_cards("n1", &facts[1], 1);
+        judge_with(SCORE_SCV, NULL, memory(1000, 1), nodes, 4);
+        ck_assert_int_ge(points[1], before);
+        ck_assert_int_ge(points[1], points[0]);
+        ck_assert_int_ge(yoda_points(memory(1000, 1), nodes, 4, 1), value);
+        for (size_t i = 0; i < 4; i++) {
+            int64_t v = yoda_points(memory(1000, 1), nodes, 4, i);
+            ck_assert(v >= 0 && v <= 1200);
+        }
+    }
+    end();
+}
+END_TEST
+
+UNIT_MAIN("score", names_are_read_and_others_refused,
+          binpack_prefers_the_tight_and_spread_the_empty,
+          who_does_not_fit_or_asks_for_nothing_gets_nothing,
+          fgd_leaves_what_others_can_use,
+          fgd_prefers_a_node_in_use_among_those_that_look_alike, fgd_knows_of_whole_cards,
+          fgd_keeps_cpu_and_memory_together, points_do_not_depend_on_the_order,
+          the_largest_cards_there_can_be, the_worked_examples,
+          more_cards_are_not_more_points, only_cards_that_will_do_count,
+          scv_is_bounded_and_rises_with_each_term)
