@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core extender agent plugin sim
+FOLDERS        := base wire domain gpu placement kube core extender agent plugin sim replay
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -21,17 +21,19 @@ USES_extender  := core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
 USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
+USES_replay    := placement wire domain base
 PKGS_wire      := libcurl libmicrohttpd gnutls libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
 PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 
 # The programs, and the folder whose archive each one needs (with what that uses).
-PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim
+PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim gpushare-replay
 FOLDER_gpushare-extender := extender
 FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
+FOLDER_gpushare-replay   := replay
 
 CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -174,6 +176,7 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
                   $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/gpu.a \
+                  $(B)/lib/replay.a \
                   $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \

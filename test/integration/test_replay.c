@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "kit/kit.h"
+
+/*
+ * gpushare-replay as people run it.
+ */
+
+#define SMALL "--nodes=test/replay/nodes.csv", "--pods=test/replay/pods.csv"
+
+/* Runs it to its end; returns what it said, new. */
+static char *replay(int status, const char *const *options)
+{
+    struct program p;
+    kit_program(&p, "gpushare-replay", ARGV(NULL), options);
+    int got = program_wait(&p);
+    ck_assert_msg(got == status, "exit status %d: %s", got, p.said.p);
+    char *said = xstrdup(p.said.p ? p.said.p : "");
+    program_fini(&p);
+    return said;
+}
+
+/* Blanks the one figure that is not the same in every run. */
+static void forget_speed(char *said)
+{
+    static const char key[] = "\"decisions_per_s\": ";
+    for (char *at = strstr(said, key); at; at = strstr(at, key)) {
+        at += strlen(key);
+        size_t digits = strspn(at, "0123456789");
+        memmove(at, at + digits, strlen(at + digits) + 1);
+    }
+}
+
+START_TEST(the_small_trace_gives_the_same_figures_everywhere)
+{
+    cleanup_buf struct buf want = {0};
+    struct err err = {0};
+    cleanup_free char *said = replay(0, ARGV(SMALL, "--seeds=3", "-o", "json"));
+    forget_speed(said);
+    ck_assert_done(file_read("test/replay/small.json", 1 << 20, &want, &err), err);
+    ck_assert_str_eq(said, want.p);
+    json_error_t error;
+    cleanup_json json_t *policies =
+        json_loads("[\"binpack\",\"spread\",\"scv\",\"fgd\"]", 0, &error);
+    cleanup_free char *again = replay(0, ARGV(SMALL, "--seeds=3", "--output=json"));
+    cleanup_json json_t *lines = json_loads(again, 0, &error);
+    ck_assert_msg(lines != NULL, "%s", error.text);
+    ck_assert_uint_eq(json_array_size(lines), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *line = json_array_get(lines, i);
+        ck_assert_str_eq(kit_str(line, "policy"),
+                         json_string_value(json_array_get(policies, i)));
+        ck_assert(json_is_real(json_object_get(line, "alloc90")));
+        ck_assert(json_is_real(json_object_get(line, "alloc100")));
+        ck_assert(json_is_real(json_object_get(line, "first_reject")));
+        ck_assert_int_gt(json_integer_value(json_object_get(line, "decisions_per_s")), 0);
+    }
+}
+END_TEST
+
+START_TEST(policies_are_chosen_by_name)
+{
+    cleanup_free char *said =
+        replay(0, ARGV(SMALL, "--policy=fgd", "--policy=spread", "--seeds=1"));
+    ck_assert_says(said, "\nspread ");
+    ck_assert_says(said, "\nfgd ");
+    ck_assert(!strstr(said, "binpack") && !strstr(said, "scv"));
+    ck_assert(!strstr(said, "churn"));
+    cleanup_free char *churn =
+        replay(0, ARGV(SMALL, "--policy=fgd", "--seeds=1", "--churn=80", "--cpu=off"));
+    ck_assert_says(churn, "churn rejects");
+}
+END_TEST
+
+START_TEST(help_names_every_option)
+{
+    static const char *const options[] = {"--nodes", "--pods",       "--policy",
+                                          "--seeds", "--first-seed", "--cpu",
+                                          "--churn", "--output"};
+    cleanup_free char *said = replay(0, ARGV("--help"));
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        ck_assert_says(said, options[i]);
+    ck_assert_says(said, "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]");
+}
+END_TEST
+
+START_TEST(what_cannot_be_meant_is_said)
+{
+    temp_write(kit_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
+    cleanup_free char *bad = xasprintf("--nodes=%s/nodes.csv", kit_dir);
+    const struct {
+        const char *options[6], *want;
+    } cases[] = {
+        {{NULL}, "--nodes and --pods are needed (try --help)"},
+        {{"--nodes=test/replay/nodes.csv"}, "--nodes and --pods are needed"},
+        {{SMALL, "--policy=best"},
+         "--policy: \"best\" is neither binpack, spread, scv nor fgd"},
+        {{SMALL, "--seeds=0"}, "--seeds: \"0\" is not within 1..10000"},
+        {{SMALL, "--churn=101"}, "--churn: \"101\" is not within 0..100"},
+        {{SMALL, "-o", "xml"}, "--output: \"xml\" is neither table nor json"},
+        {{SMALL, "-o"}, "--output needs a value"},
+        {{"--nodes=/nonexistent.csv", "--pods=x"}, "/nonexistent.csv"},
+        {{bad, "--pods=test/replay/pods.csv"},
+         "nodes.csv:2: column gpu: \"x\" is no whole number within 0..64"},
+        {{"--nodes=test/replay/nodes.csv", "--pods=test/replay/nodes.csv"},
+         "nodes.csv:1: there is no column name"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said = replay(1, cases[i].options);
+        ck_assert_says(said, "gpushare-replay: ");
+        ck_assert_says(said, cases[i].want);
+    }
+}
+END_TEST
+
+KIT_MAIN("replay", 120, the_small_trace_gives_the_same_figures_everywhere,
+         policies_are_chosen_by_name, help_names_every_option,
+         what_cannot_be_meant_is_said)

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "replay/trace.h"
+
+#include "base/mem.h"
+#include "replay/csv.h"
+#include "support/unit.h"
+
+#define NODES "sn,cpu_milli,memory_mib,gpu,model\n"
+#define PODS  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
+
+START_TEST(both_forms_of_a_pod_list)
+{
+    struct trace t = {0};
+    struct err err = {0};
+    ck_assert_done(
+        trace_nodes(&t, "n", SPAN(NODES "a,96000,393216,8,G2\r\nb,8000,1,0,"), &err),
+        err);
+    ck_assert_uint_eq(t.n_nodes, 2);
+    ck_assert_span_eq(t.nodes[0].name, "a");
+    ck_assert_span_eq(t.nodes[0].model, "G2");
+    ck_assert_uint_eq(t.nodes[0].cards, 8);
+    ck_assert_int_eq(t.nodes[0].memory_mib, 393216);
+    ck_assert_span_eq(t.nodes[1].model, "");
+    ck_assert_int_eq(t.capacity, 8000);
+    ck_assert_int_eq(t.cpu_milli, 104000);
+
+    ck_assert_done(
+        trace_pods(&t, "p", SPAN(PODS "p1,12000,16384,1,460\np2,1,2,8,1000\n\n"), &err),
+        err);
+    ck_assert_uint_eq(t.n_pods, 2);
+    ck_assert_uint_eq(t.pods[1].cards, 8);
+    ck_assert_int_eq(t.pods[0].gpu_milli, 460);
+    ck_assert(trace_model_is_allowed(&t.pods[0], SPAN("any")));
+    trace_fini(&t);
+
+    /* In another order, with a mark in front, and with columns that nobody reads. */
+    ck_assert_done(trace_pods(&t, "p",
+                              SPAN("\xef\xbb\xbfqos,gpu_spec,gpu_milli,num_gpu,"
+                                   "memory_mib,cpu_milli,name\n"
+                                   "LS,T4|V100M16,460,1,16384,12000,p1\n"),
+                              &err),
+                   err);
+    ck_assert_span_eq(t.pods[0].name, "p1");
+    ck_assert_int_eq(t.pods[0].cpu_milli, 12000);
+    ck_assert(trace_model_is_allowed(&t.pods[0], SPAN("V100M16")));
+    ck_assert(trace_model_is_allowed(&t.pods[0], SPAN("T4")));
+    ck_assert(!trace_model_is_allowed(&t.pods[0], SPAN("V100")));
+    ck_assert(!trace_model_is_allowed(&t.pods[0], SPAN("")));
+    trace_fini(&t);
+}
+END_TEST
+
+#define ROW(text) PODS "p1,1,1,1,500\n" text
+
+START_TEST(what_is_wrong_is_said_with_file_line_and_column)
+{
+    static const struct {
+        bool nodes;
+        const char *text, *want;
+    } cases[] = {
+        {true, "", "f: the file is empty"},
+        {true, "\n\r\n", "f: the file is empty"},
+        {true, "sn,cpu_milli,memory_mib,gpu\na,1,1,1\n", "f:1: there is no column model"},
+        {true, "sn,sn,cpu_milli\n", "f:1: column sn: comes twice"},
+        {true, NODES, "f: there are no nodes in it"},
+        {true, NODES "a,1,1,0,x\n", "f: no node has a card"},
+        {true, NODES "a,1,1,65,x\n",
+         "f:2: column gpu: \"65\" is no whole number within 0..64"},
+        {true, NODES "a,1,1,1,x\nb,1,1,1,x\na,1,1,1,x\n",
+         "f:4: column sn: a comes twice"},
+        {false, PODS, "f: there are no pods in it"},
+        {false, "name,cpu_milli,memory_mib,gpu_milli\np,1,1,1\n",
+         "f:1: there is no column num_gpu"},
+        {false, ROW("p2,1,1,1\n"), "f:3: 4 fields, but 5 columns"},
+        {false, ROW("p2,1,1,1,500,\n"), "f:3: 6 fields, but 5 columns"},
+        {false, ROW("p2,one,1,1,500\n"),
+         "f:3: column cpu_milli: \"one\" is no whole number within 0..4294967296"},
+        {false, ROW("p2,1,-1,1,500\n"),
+         "f:3: column memory_mib: \"-1\" is no whole number within 0..4294967296"},
+        {false, ROW("p2,1,1,1,1001\n"),
+         "f:3: column gpu_milli: \"1001\" is no whole number within 0..1000"},
+        {false, ROW("p2,1,1, 1,500\n"),
+         "f:3: column num_gpu: \" 1\" is no whole number within 0..64"},
+        {false, ROW("p2,1,1,,500\n"),
+         "f:3: column num_gpu: \"\" is no whole number within 0..64"},
+        {false, ROW("p2,1,1,0,500\n"), "f:3: column gpu_milli: 500, but num_gpu is 0"},
+        {false, ROW("p2,1,1,1,0\n"), "f:3: column gpu_milli: 0, but num_gpu is 1"},
+        {false, ROW("p2,1,1,2,500\n"),
+         "f:3: column gpu_milli: 500, but more than one card is given out whole only: "
+         "1000"},
+        {false, ROW(",1,1,1,500\n"), "f:3: column name: is empty"},
+        {false, ROW("p1,1,1,1,500\n"), "f:3: column name: p1 comes twice"},
+        {false, ROW("\np2,1,1,1,500\n"), "f:3: the line is empty"},
+        {false, ROW("\"p2\",1,1,1,500\n"),
+         "f:3: field 1 has a quote, which no trace has"},
+        {false, ROW("p2,1,1,1,5\t00\n"),
+         "f:3: field 5 has a control character, which no trace has"},
+        {false, ROW("p2,1,1,1,99999999999999999999999999999999999999999999999999\n"),
+         "f:3: column gpu_milli: \"9999999999999999999999999999999999999999...\" is no "
+         "whole number within 0..1000"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct trace t = {0};
+        struct err err = {0};
+        struct span text = span_of(cases[i].text);
+        int rc = cases[i].nodes ? trace_nodes(&t, "f", text, &err)
+                                : trace_pods(&t, "f", text, &err);
+        ck_assert_int_eq(rc, -1);
+        ck_assert_str_eq(err.msg, cases[i].want);
+        trace_fini(&t);
+    }
+}
+END_TEST
+
+START_TEST(lines_and_fields_have_bounds)
+{
+    struct err err = {0};
+    struct trace t = {0};
+    cleanup_buf struct buf wide = {0}, deep = {0};
+    for (int i = 0; i <= CSV_COLUMNS; i++)
+        buf_printf(&wide, "%sc%d", i ? "," : "", i);
+    ck_assert_int_eq(trace_pods(&t, "f", buf_span(&wide), &err), -1);
+    ck_assert_str_eq(err.msg, "f:1: more than 32 fields");
+    buf_adds(&deep, PODS);
+    for (int i = 0; i <= CSV_FIELD; i++)
+        buf_addc(&deep, 'x');
+    buf_adds(&deep, ",1,1,1,500\n");
+    ck_assert_int_eq(trace_pods(&t, "f", buf_span(&deep), &err), -1);
+    ck_assert_str_eq(err.msg, "f:2: field 1 has more than 256 bytes");
+    trace_fini(&t);
+}
+END_TEST
+
+UNIT_MAIN("trace", both_forms_of_a_pod_list,
+          what_is_wrong_is_said_with_file_line_and_column, lines_and_fields_have_bounds)
