@@ -41,6 +41,7 @@ struct watchfeed {
     int64_t retry_after_ms; /* what the server asks for, a minute at most; -1: nothing */
     struct err failed;      /* the first failure counts */
 
+    /* of watchfeed.c alone */
     struct jsonlist list;
     bool open;
     unsigned status;
