@@ -91,17 +91,21 @@ START_TEST(what_the_plugin_gave_is_what_the_scv_says)
     tear_down();
 }
 
+/* A pod whose container has that id of NVIDIA's plugin. */
+static void give(const char *pod, const char *id)
+{
+    cleanup_json json_t *ids = json_pack("[s]", id);
+    kubelet_add(&kubelet, pod, ARGV("c"));
+    kubelet_give(&kubelet, pod, "c", NVIDIA, ids);
+}
+
 START_TEST(cards_of_nvidias_plugin_are_told_too)
 {
     set_up();
-    kubelet_add(&kubelet, "whole", ARGV("c"));
-    kubelet_give(&kubelet, "whole", NVIDIA, "GPU-0");
-    kubelet_add(&kubelet, "shared", ARGV("c"));
-    kubelet_give(&kubelet, "shared", NVIDIA, "GPU-1::2");
-    kubelet_add(&kubelet, "mig", ARGV("c"));
-    kubelet_give(&kubelet, "mig", NVIDIA, "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
-    kubelet_add(&kubelet, "old-mig", ARGV("c"));
-    kubelet_give(&kubelet, "old-mig", NVIDIA, "MIG-GPU-1/3/0");
+    give("whole", "GPU-0");
+    give("shared", "GPU-1::2");
+    give("mig", "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
+    give("old-mig", "MIG-GPU-1/3/0");
     kit_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
                          "old-mig nvidia.com/gpu 1 GPU-1\n"
                          "shared nvidia.com/gpu 1 GPU-1\n"

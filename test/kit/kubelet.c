@@ -282,6 +282,14 @@ size_t kubelet_devices(struct kubelet *k, int resource, bool healthy)
     return n;
 }
 
+int kubelet_listed(struct kubelet *k)
+{
+    pthread_mutex_lock(&k->lock);
+    int lists = k->lists;
+    pthread_mutex_unlock(&k->lock);
+    return lists;
+}
+
 static struct grpcd *serve(const char *path, const struct grpcd_method *methods,
                            struct kubelet *k)
 {
@@ -363,23 +371,23 @@ void kubelet_remove(struct kubelet *k, const char *name)
     pthread_mutex_unlock(&k->lock);
 }
 
-void kubelet_give(struct kubelet *k, const char *pod, int resource, const char *id)
+bool kubelet_knows(struct kubelet *k, const char *name)
+{
+    pthread_mutex_lock(&k->lock);
+    bool knows = find(k, span_of(name));
+    pthread_mutex_unlock(&k->lock);
+    return knows;
+}
+
+void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
+                  json_t *ids)
 {
     pthread_mutex_lock(&k->lock);
     struct kubelet_pod *p = find(k, span_of(pod));
-    ck_assert_ptr_nonnull(p);
-    if (!p->containers[0].ids[resource])
-        p->containers[0].ids[resource] = json_array();
-    json_array_append_new(p->containers[0].ids[resource], json_string(id));
+    for (int i = 0; i < p->n; i++)
+        if (strcmp(p->containers[i].name, container) == 0)
+            p->containers[i].ids[resource] = json_incref(ids);
     pthread_mutex_unlock(&k->lock);
-}
-
-int kubelet_listed(struct kubelet *k)
-{
-    pthread_mutex_lock(&k->lock);
-    int lists = k->lists;
-    pthread_mutex_unlock(&k->lock);
-    return lists;
 }
 
 void kubelet_answer_fini(struct kubelet_answer *a)
@@ -474,12 +482,7 @@ void kubelet_admit(struct kubelet *k, const char *pod, const char *container,
     kubelet_allocate(k, resource, a->ids, a);
     if (a->status != GRPC_OK)
         return;
-    pthread_mutex_lock(&k->lock);
-    struct kubelet_pod *p = find(k, span_of(pod));
-    for (int i = 0; i < p->n; i++)
-        if (strcmp(p->containers[i].name, container) == 0)
-            p->containers[i].ids[resource] = json_incref(a->ids);
-    pthread_mutex_unlock(&k->lock);
+    kubelet_give(k, pod, container, resource, a->ids);
 }
 
 json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same)

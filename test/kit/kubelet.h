@@ -61,14 +61,16 @@ bool kubelet_serve(struct kubelet *k); /* what has come; true: something had */
 /* Was the stream of that resource ended by the plugin? */
 bool kubelet_lost(struct kubelet *k, int resource);
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
+int kubelet_listed(struct kubelet *k); /* how often List was asked for */
 
 /* The set of pods that podresources shows. Names end with NULL. */
 struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
                                 const char *const *containers);
 void kubelet_remove(struct kubelet *k, const char *name);
-/* Another id for the pod's first container, by whatever means it came to it. */
-void kubelet_give(struct kubelet *k, const char *pod, int resource, const char *id);
-int kubelet_listed(struct kubelet *k); /* how often List was asked for */
+bool kubelet_knows(struct kubelet *k, const char *name);
+/* The container has these ids now. */
+void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
+                  json_t *ids);
 
 /* What the plugin answered. */
 struct kubelet_answer {
