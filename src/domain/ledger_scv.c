@@ -75,7 +75,7 @@ static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_hel
 static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
                          const char **at)
 {
-    f->holders = xcalloc(scv->n_held, sizeof *f->holders);
+    f->holders = scv->n_held ? xcalloc(scv->n_held, sizeof *f->holders) : NULL;
     for (size_t i = 0; i < scv->n_held; i++) {
         const struct scv_held *from = &scv->held[i];
         struct ledger_held *to = &f->holders[i];

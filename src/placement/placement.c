@@ -25,19 +25,19 @@ static const struct policy policies[] = {
     [PLACE_SPREAD] = {more_free},
 };
 
+static bool has_room(const struct card *card, const struct request *r)
+{
+    if (r->kind == REQUEST_CARDS)
+        return card_is_free(card) && card->total_mib >= r->mib_per_card;
+    if (r->kind == REQUEST_DEVICES) /* what strangers use of it is no concern of ours */
+        return card->out == CARD_IN && card->pods == 0 && card->total_mib > 0 &&
+               card->total_mib >= r->mib_per_card;
+    return card->free_mib >= r->mib_per_card && card->free_mib > 0;
+}
+
 bool card_fits(const struct card *card, const struct request *r)
 {
-    bool large = card->total_mib > 0 && card->total_mib >= r->mib_per_card;
-    if (request_is_choosy(r) && !card_suits(card, r))
-        return false;
-    switch (r->kind) {
-    case REQUEST_CARDS:
-        return large && card_is_free(card);
-    case REQUEST_DEVICES: /* what strangers use of it is no concern of ours */
-        return large && card->out == CARD_IN && card->pods == 0;
-    default:
-        return card->free_mib >= r->mib_per_card && card->free_mib > 0;
-    }
+    return has_room(card, r) && (!request_is_choosy(r) || card_suits(card, r));
 }
 
 bool card_suits(const struct card *card, const struct request *r)
@@ -47,19 +47,26 @@ bool card_suits(const struct card *card, const struct request *r)
 
 bool card_could_fit(const struct card *card, const struct request *r)
 {
-    if (request_is_choosy(r) && !card_suits(card, r))
-        return false;
     return card->total_mib >= r->mib_per_card &&
-           (r->kind == REQUEST_MEMORY || card->total_mib > 0);
+           (r->kind == REQUEST_MEMORY || card->total_mib > 0) &&
+           (!request_is_choosy(r) || card_suits(card, r));
+}
+
+/* In line, so that the test is, too. */
+static inline uint32_t count(const struct card *cards, uint32_t n,
+                             const struct request *r,
+                             bool (*test)(const struct card *, const struct request *))
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < n; i++)
+        found += test(&cards[i], r);
+    return found;
 }
 
 uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
                      bool (*test)(const struct card *, const struct request *))
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++)
-        count += test(&cards[i], r);
-    return count;
+    return count(cards, n, r, test);
 }
 
 static bool mode_allows(enum node_mode mode, const struct request *r)
@@ -68,47 +75,80 @@ static bool mode_allows(enum node_mode mode, const struct request *r)
            mode == (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY);
 }
 
-/* The quick answers; FIT_YES: the cards have to be looked at. */
-static enum fit node_fits(const struct ledger_node *node, const struct request *r)
+/* Does the node give anything out to such a request? */
+static enum fit node_gives(const struct ledger_node *node, const struct request *r)
 {
-    if (r->kind == REQUEST_DEVICES) /* what others say of the node decides the rest */
-        return node->state == NODE_USABLE && node->source == SOURCE_SCV ? FIT_YES
-                                                                        : FIT_LATER;
     if (node->state == NODE_NO_GPU)
         return FIT_NEVER;
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
         return FIT_LATER;
-    if (!mode_allows(node->mode, r))
-        return FIT_NEVER;
-    return request_is_choosy(r) && node->source != SOURCE_SCV ? FIT_LATER : FIT_YES;
+    return mode_allows(node->mode, r) ? FIT_YES : FIT_NEVER;
 }
 
-/* `claimed`: cards that the kubelet is about to give away. */
+/* The quick answers; FIT_YES: the cards have to be looked at. */
+static enum fit node_fits(const struct ledger_node *node, const struct request *r)
+{
+    bool devices =
+        r->kind == REQUEST_DEVICES; /* whether it has any is for others to say */
+    if (devices && node->state != NODE_USABLE)
+        return FIT_LATER;
+    enum fit fit = devices ? FIT_YES : node_gives(node, r);
+    if (fit == FIT_YES && (devices || request_is_choosy(r)) && node->source != SOURCE_SCV)
+        return FIT_LATER;
+    return fit;
+}
+
+/* Memory on any one card, or any whole cards: told without a look at each. */
+static bool is_plain(const struct request *r)
+{
+    if (request_is_choosy(r))
+        return false;
+    return (r->kind == REQUEST_MEMORY && r->cards == 1) ||
+           (r->kind == REQUEST_CARDS && r->mib_per_card == 0);
+}
+
+static enum fit plain_fit(const struct ledger_node *node, const struct request *r)
+{
+    enum fit fit = node_gives(node, r);
+    if (fit != FIT_YES)
+        return fit;
+    if (r->kind == REQUEST_CARDS) {
+        if (node->free_cards >= r->cards)
+            return FIT_YES;
+        bool enough = node->n_cards >= r->cards &&
+                      count(node->cards, node->n_cards, r, card_could_fit) >= r->cards;
+        return enough ? FIT_LATER : FIT_NEVER;
+    }
+    if (node->best_free_mib >= r->mib_per_card && node->best_free_mib > 0)
+        return FIT_YES;
+    return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER : FIT_NEVER;
+}
+
+/* Cards that the kubelet is about to give away. They are read for those only whom they
+ * concern, because they are not in the node's first lines. */
+static uint64_t claimed_on(const struct ledger_node *node, const struct request *r)
+{
+    return r->kind == REQUEST_DEVICES ? node->claimed : 0;
+}
+
 static enum fit cards_fit(const struct ledger_node *node, const struct card *cards,
                           uint64_t claimed, const struct request *r)
 {
     uint64_t need = r->cards + (r->kind == REQUEST_DEVICES ? claimed : 0);
-    if (count_cards(cards, node->n_cards, r, card_fits) >= need)
+    if (count(cards, node->n_cards, r, card_fits) >= need)
         return FIT_YES;
-    return count_cards(cards, node->n_cards, r, card_could_fit) >= r->cards ? FIT_LATER
-                                                                            : FIT_NEVER;
+    return count(cards, node->n_cards, r, card_could_fit) >= r->cards ? FIT_LATER
+                                                                      : FIT_NEVER;
 }
 
 enum fit placement_fit(const struct ledger_node *node, const struct request *r)
 {
+    if (is_plain(r))
+        return plain_fit(node, r);
     if (request_fits_anywhere(r))
         return FIT_YES;
     enum fit fit = node_fits(node, r);
-    if (fit != FIT_YES)
-        return fit;
-    if (r->kind == REQUEST_MEMORY && r->cards == 1 && !request_is_choosy(r)) {
-        /* Without a look at the cards. */
-        if (node->best_free_mib >= r->mib_per_card && node->best_free_mib > 0)
-            return FIT_YES;
-        return node->largest_mib >= r->mib_per_card && node->n_cards ? FIT_LATER
-                                                                     : FIT_NEVER;
-    }
-    return cards_fit(node, node->cards, node->claimed, r);
+    return fit == FIT_YES ? cards_fit(node, node->cards, claimed_on(node, r), r) : fit;
 }
 
 static int compare_picks(const void *a, const void *b)
@@ -205,7 +245,7 @@ enum fit placement_fit_in_line(const struct ledger_node *node, const struct requ
                                int64_t priority, struct span uid)
 {
     enum fit fit = placement_fit(node, r);
-    uint64_t claimed = node->claimed;
+    uint64_t claimed = claimed_on(node, r);
     if (fit != FIT_YES || !node->nominated || request_fits_anywhere(r))
         return fit;
     struct card cards[SCV_MAX_CARDS];
@@ -218,5 +258,5 @@ enum fit placement_fit_cards(const struct ledger_node *node, const struct card *
                              const struct request *r)
 {
     enum fit fit = node_fits(node, r);
-    return fit == FIT_YES ? cards_fit(node, cards, node->claimed, r) : fit;
+    return fit == FIT_YES ? cards_fit(node, cards, claimed_on(node, r), r) : fit;
 }

@@ -231,12 +231,13 @@ static void add_never(struct buf *out, const struct ledger_node *node,
         add_kinds(out, node, r);
         return;
     }
+    /* Each in a call of its own: a choice between two texts is copied slowly. */
     if (request_is_choosy(r))
         buf_adds(out, "; the largest of those has ");
+    else if (r->cards == 1)
+        buf_adds(out, "; the largest card has ");
     else
-        buf_adds(out, r->cards == 1
-                          ? "; the largest card has "
-                          : "; too few cards are as large as that, the largest has ");
+        buf_adds(out, "; too few cards are as large as that, the largest has ");
     add_mib(out, largest_of(node, r));
 }
 
@@ -264,7 +265,10 @@ static struct best best_of(const struct ledger_node *node, const struct request 
 static void add_free(struct buf *out, const struct ledger_node *node,
                      const struct request *r)
 {
-    buf_adds(out, r->kind == REQUEST_CARDS ? "; wholly free: " : "; free: ");
+    if (r->kind == REQUEST_CARDS)
+        buf_adds(out, "; wholly free: ");
+    else
+        buf_adds(out, "; free: ");
     buf_add_i64(out, count_on(node, r, card_fits));
     buf_adds(out, " of ");
     buf_add_i64(out, count_on(node, r, card_could_fit));
@@ -353,8 +357,9 @@ void reasons_add(struct buf *out, const struct reasons *reasons,
 {
     const struct request *r = reasons->request;
     const char *why = NULL;
-    bool unknown = node->source != SOURCE_SCV &&
-                   (request_is_choosy(r) || r->kind == REQUEST_DEVICES);
+    /* In this order: where the node's cards come from is not in its first lines. */
+    bool unknown = (request_is_choosy(r) || r->kind == REQUEST_DEVICES) &&
+                   node->source != SOURCE_SCV;
     if (!(unknown && r->kind == REQUEST_DEVICES) && add_state(out, node))
         return;
     if (node->mode == NODE_MODE_WRONG)
