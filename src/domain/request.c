@@ -289,9 +289,10 @@ static int limit_request(const struct pod *pod, const struct sums *s,
         return memory_request(pod, &s->mem, rules->unit_mib, r, err);
     if (sum_total(&s->cards))
         return card_request(&s->cards, r, err);
-    if (sum_total(&s->devices)) {
+    int64_t devices = sum_total(&s->devices);
+    if (devices) { /* with time-slicing there can be more of them than cards */
         r->kind = REQUEST_DEVICES;
-        r->cards = (uint32_t)sum_total(&s->devices);
+        r->cards = devices < UNITS_MAX ? (uint32_t)devices : UNITS_MAX;
     }
     return 0;
 }

@@ -244,6 +244,9 @@ START_TEST(what_nvidias_plugin_gives_out_is_counted)
     ck_assert(!request_fits_anywhere(&r));
     ck_assert_int_eq(r.mib_per_card, 16000);
     ck_assert_uint_eq(r.cards, 100); /* which of them can be had is not ours to say */
+    pod = make("*a1073741824 *a1073741824 *a1073741824 *a1073741824", "");
+    r = object_request(&arena, &pod, 1024);
+    ck_assert_uint_eq(r.cards, 1073741824); /* and not 0 */
     pod = make("*a0", MODEL("A"));
     r = object_request(&arena, &pod, 1024);
     ck_assert_int_eq(r.kind, REQUEST_NONE);
