@@ -21,7 +21,8 @@ static const struct floor {
     int floor;
 } floors[] = {{"base", 1},    {"wire", 2},      {"domain", 2}, {"gpu", 2},
               {"kube", 3},    {"placement", 3}, {"core", 4},   {"extender", SIM},
-              {"agent", SIM}, {"plugin", SIM},  {"sim", SIM},  {"cmd", 6}};
+              {"agent", SIM}, {"plugin", SIM},  {"sim", SIM},  {"replay", SIM},
+              {"cmd", 6}};
 
 static int floor_of(struct span module)
 {
