@@ -94,6 +94,9 @@ struct core_output;
 /* New. The settings are copied. Nothing happens before the first step. */
 struct core *core_new(const struct core_settings *settings);
 void core_free(struct core *core);
+/* Where others can send binds to while this process holds the lease: "10.0.0.7:12345".
+ * Becomes a part of the identity, so it has to be told before the first step. */
+void core_advertise(struct core *core, const char *address);
 
 /* Inputs. Everything in an input is borrowed for the duration of the step. */
 
@@ -107,6 +110,7 @@ enum core_input_type {
     CORE_BIND,   /* kube-scheduler asks */
     CORE_ANSWER, /* of a call */
     CORE_STOP,   /* take no more binds; give the lease back when none is in flight */
+    CORE_LOOK,   /* the lease may have changed hands: look now, not in half a second */
 };
 
 struct core_input {
@@ -201,6 +205,29 @@ int core_ready(const struct core *core, struct core_time now, struct err *err);
 /* May a bind be started now? -1 with the reason. */
 int core_may_bind(const struct core *core, struct core_time now, struct err *err);
 bool core_is_leader(const struct core *core);
+bool core_is_stopping(const struct core *core);
+struct span core_holder(const struct core *core); /* of the lease, as seen last */
+
+/* Where a bind is to be done. */
+enum core_route {
+    ROUTE_HERE,
+    ROUTE_FORWARD, /* by the holder of the lease, who says where it can be reached */
+    ROUTE_WAIT,    /* here or there soon: nobody holds the lease, or we do and must not
+                      use it yet */
+    ROUTE_REFUSE,  /* it was forwarded to here, and we are not the holder */
+};
+struct core_way {
+    enum core_route route;
+    struct span address; /* FORWARD; borrowed from the core */
+    int64_t until_ms;    /* FORWARD: the lease that was seen ends then, unless renewed; in
+                            the past when the API server cannot be asked */
+};
+/* `forwarded`: another process has sent it here. err (may be NULL) says why not here. */
+struct core_way core_way(const struct core *core, struct core_time now, bool forwarded,
+                         struct err *err);
 /* After CORE_STOP: is nothing in flight and the lease given back (or not ours)? */
 bool core_stopped(const struct core *core);
+/* How often a card was found to be promised beyond its size: by others than us, because
+ * it became smaller, or because what is assumed of clocks and networks did not hold. */
+uint64_t core_overcommits(const struct core *core);
 size_t core_binds_in_flight(const struct core *core);

@@ -64,6 +64,7 @@ struct card {
     int64_t free_mib;           /* what a new pod can get: 0 when out or taken whole */
     uint32_t pods;              /* promises on it */
     bool whole;                 /* one of them is for the whole card */
+    bool over;                  /* more is promised of it than it has */
     struct span model, uuid;    /* owned by the node; empty when not known */
     const struct scv_card *scv; /* what its Scv says; NULL: the node has none */
 };
@@ -215,6 +216,9 @@ void ledger_nodes_find(const struct ledger *l, const struct span *names, size_t 
 uint32_t ledger_node_slots(const struct ledger *l);
 /* By slot; NULL: the slot is free. */
 const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot);
+/* Cards of which more is promised than they have (or that are whole, and others have a
+ * part). While pods are being listed some of them may be gone already. */
+size_t ledger_over(const struct ledger *l);
 size_t ledger_waiting(const struct ledger *l); /* how many pods wait */
 struct ledger_pod *ledger_first_waiting(const struct ledger *l);
 /* What the waiting pods ask for, each different request once. `n` gets how many. */

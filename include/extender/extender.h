@@ -22,7 +22,8 @@ struct extender_config {
     char *tls_cert, *tls_key, *client_ca, *front_ca;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
-    int64_t drain_ms;
+    char *advertise, *replica_name;
+    int64_t drain_delay_ms, drain_ms;
 };
 
 extern const struct opt_program extender_program;

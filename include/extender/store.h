@@ -35,6 +35,9 @@ struct store *store_new(const struct core_settings *settings, const struct store
 /* No thread may be in any of its functions. */
 void store_free(struct store *store);
 
+/* As core_advertise: before the first input. */
+void store_advertise(struct store *store, const char *address);
+
 /* Reading: the core is borrowed, and does not change, until store_read_end. */
 const struct core *store_read(struct store *store);
 void store_read_end(struct store *store);
@@ -58,6 +61,22 @@ struct store_bind {
 int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
                struct err *err);
 
+/* Where a bind is to be done now; *ready and err as with store_bind. */
+struct store_way {
+    enum core_route route;
+    char address[300]; /* FORWARD */
+    int64_t until_ms;  /* FORWARD: as in core/core.h */
+    bool stopping;     /* this process is */
+};
+struct store_way store_way(struct store *store, bool forwarded, bool *ready,
+                           struct err *err);
+/* The lease may have changed hands: it is looked at soon. */
+void store_look(struct store *store);
+/* Waits so long, or until binds may be started here. */
+void store_wait(struct store *store, int64_t ms);
+
+/* Takes no more binds; the lease is given back as soon as none is in flight. */
+void store_begin_stop(struct store *store);
 /* Takes no more binds, waits until none is in flight and gives the lease back. False when
  * that took too long: the lease then runs out by itself. */
 bool store_stop(struct store *store, int64_t timeout_ms);

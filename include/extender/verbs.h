@@ -14,9 +14,13 @@
  */
 
 struct verbs;
+struct forward;
 
 /* New. `store` is borrowed. `policy`: how prioritize gives points (placement/score.h). */
 struct verbs *verbs_new(struct store *store, enum score_policy policy);
+/* How binds get to the process that holds the lease; without it they wait here for the
+ * lease. Borrowed; to be told before the first bind. */
+void verbs_forward_by(struct verbs *v, struct forward *forward);
 void verbs_free(struct verbs *v);
 
 /* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not
@@ -27,5 +31,9 @@ unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply);
 /* Which pods would have to leave so that the pod fits on one of the candidate nodes:
  * those that kube-scheduler proposes, and others as needed. */
 unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply);
-/* Promises cards to the pod and binds it, in one write. Blocks. */
+/* Promises cards to the pod and binds it, in one write. Blocks. Where another process
+ * holds the lease, that one is asked to do it. */
 unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply);
+/* The same of a bind that another process has handed on: it is not handed on again. 421:
+ * this process does not hold the lease. */
+unsigned verb_bind_forwarded(struct verbs *v, struct span body, struct buf *reply);

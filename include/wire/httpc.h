@@ -55,6 +55,7 @@ struct httpc_request {
     const char *authorization; /* header value, or NULL; never logged */
     const char *accept;        /* NULL: application/json */
     const char *content_type;  /* of the body */
+    const char *mark;          /* a header of this name, with the value 1; or NULL */
     struct span body;
     bool gzip;           /* accept a compressed answer */
     int64_t timeout_ms;  /* of the whole call, or stream; 0: none */

@@ -87,47 +87,86 @@ static void answered(struct step *s)
     (void)(bind_answered(s) || lock_answered(s) || room_answered(s));
 }
 
-void core_step(struct core *core, struct core_time now, const struct core_input *in,
-               struct core_outputs *outputs)
+static void take(struct step *s)
 {
-    struct step s = {core, now, in, outputs};
+    struct core *core = s->core;
+    const struct core_input *in = s->in;
     arena_reset(&core->scratch);
     if (!core->started) {
         core->started = true;
-        lock_start(&s);
-        sync_start(&s);
+        lock_start(s);
+        sync_start(s);
     }
-    lock_lapse(&s);
+    lock_lapse(s);
     switch (in->type) {
     case CORE_TICK:
         break;
     case CORE_OBJECT:
-        sync_object(&s);
+        sync_object(s);
         return; /* thousands come in a row: timers can wait for the next tick */
     case CORE_LIST_ENDED:
-        sync_list_ended(&s);
+        sync_list_ended(s);
         break;
     case CORE_LIST_FAILED:
-        sync_list_failed(&s);
+        sync_list_failed(s);
         break;
     case CORE_WATCH_ALIVE:
-        sync_watch_alive(&s);
+        sync_watch_alive(s);
         return;
     case CORE_WATCH_ENDED:
-        sync_watch_ended(&s);
+        sync_watch_ended(s);
         break;
     case CORE_BIND:
-        bind_asked(&s);
+        bind_asked(s);
         break;
     case CORE_ANSWER:
-        answered(&s);
+        answered(s);
+        break;
+    case CORE_LOOK:
+        lock_look(s);
         break;
     case CORE_STOP:
         core->stopping = true;
-        core->lock.due_ms = now.mono_ms; /* give the lease back now, not when it is due */
+        core->lock.due_ms =
+            s->now.mono_ms; /* give the lease back now, not when it is due */
         break;
     }
-    tick(&s);
+    tick(s);
+}
+
+static void note_card(struct step *s, const struct ledger_node *node,
+                      const struct card *card)
+{
+    out_note(s, ERR_CONFLICT, "GPU%d of node %.*s has %lld MiB, and %lld are promised",
+             card->index, SPAN_ARG(node->name), (long long)card->total_mib,
+             (long long)card->promised_mib);
+}
+
+/* What cannot be excluded is at least seen. A list of pods that has not ended shows new
+ * ones beside old ones that are gone: that is not looked at. */
+static void note_over(struct step *s)
+{
+    struct core *core = s->core;
+    const struct cursor *pods = &core->cursors[CORE_PODS];
+    size_t n = ledger_over(core->ledger);
+    if (n == core->n_over || !pods->synced || pods->state == CURSOR_LISTING)
+        return;
+    for (uint32_t i = 0; n > core->n_over && i < ledger_node_slots(core->ledger); i++) {
+        const struct ledger_node *node = ledger_node_at(core->ledger, i);
+        for (uint32_t k = 0; node && k < node->n_cards; k++)
+            if (node->cards[k].over)
+                note_card(s, node, &node->cards[k]);
+    }
+    core->overcommits += n > core->n_over ? n - core->n_over : 0;
+    core->n_over = n;
+}
+
+void core_step(struct core *core, struct core_time now, const struct core_input *in,
+               struct core_outputs *outputs)
+{
+    struct step s = {core, now, in, outputs};
+    take(&s);
+    note_over(&s);
 }
 
 static int64_t earliest(int64_t a, int64_t b)
@@ -224,6 +263,61 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
     return 0;
 }
 
+void core_advertise(struct core *core, const char *address)
+{
+    cleanup_free char *old = core->identity;
+    core->identity = xasprintf("%s@%s", old, address);
+}
+
+bool core_is_stopping(const struct core *core)
+{
+    return core->stopping;
+}
+
+struct span core_holder(const struct core *core)
+{
+    return core->lock.known ? buf_span(&core->lock.holder) : (struct span){0};
+}
+
+/* What stands behind the last '@' of an identity. It gets into a URL: nothing but what
+ * host and port can have. */
+static struct span address_of(struct span holder)
+{
+    size_t at = holder.n;
+    while (at && holder.p[at - 1] != '@')
+        at--;
+    struct span address = {holder.p + at, at ? holder.n - at : 0};
+    for (size_t i = 0; i < address.n; i++) {
+        char c = address.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+              (c >= '0' && c <= '9') || strchr("-.:[]", c)))
+            return (struct span){0};
+    }
+    return address;
+}
+
+struct core_way core_way(const struct core *core, struct core_time now, bool forwarded,
+                         struct err *err)
+{
+    const struct lock *lock = &core->lock;
+    if (core_may_bind(core, now, err) == 0)
+        return (struct core_way){.route = ROUTE_HERE};
+    if (lock->leader && !core->stopping)
+        return (struct core_way){.route = ROUTE_WAIT};
+    if (forwarded)
+        return (struct core_way){.route = ROUTE_REFUSE};
+    struct core_way way = {.route = ROUTE_WAIT,
+                           .address = address_of(core_holder(core)),
+                           .until_ms = lock_free_at(core)};
+    bool ours = span_eq(core_holder(core), span_of(core->identity));
+    /* Who cannot ask for the Lease does not see that it is renewed, and can ask the one
+     * that held it last. */
+    bool blind = lock->trouble.n > 0;
+    if (way.address.n && !ours && (way.until_ms > now.mono_ms || blind))
+        way.route = ROUTE_FORWARD;
+    return way;
+}
+
 bool core_is_leader(const struct core *core)
 {
     return core->lock.leader;
@@ -233,6 +327,11 @@ bool core_stopped(const struct core *core)
 {
     return core->stopping && core->n_ops == 0 && !core->lock.leader &&
            core->lock.state != LOCK_WRITING;
+}
+
+uint64_t core_overcommits(const struct core *core)
+{
+    return core->overcommits;
 }
 
 size_t core_binds_in_flight(const struct core *core)

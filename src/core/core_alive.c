@@ -14,8 +14,9 @@
  *
  * Not having heard of a renewal proves something only if it would have been heard of. So
  * a node is judged when the watch has delivered something, of whatever node, after the
- * renewal was due: news come in order. Where all is silent, because this was the only
- * node or because the connection is dead, the Leases are listed, and the list judges. A
+ * renewal was due, and never paused for long since the last renewal: news come in order,
+ * but after a pause those that piled up come late. Otherwise (few nodes, a dead
+ * connection, a process that stood still) the Leases are listed, and the list judges. A
  * watch or list that failed makes nobody silent, and when it works again everybody has
  * the whole grace anew.
  *
@@ -24,8 +25,7 @@
 
 enum {
     CONFIRM_MS = 2000, /* after a renewal was due: for other news to come first */
-    QUIET_MS = 5000,   /* a silence of the watch: what comes after it may have piled up */
-    SETTLE_MS = 2000,  /* ... and is read before anybody is judged */
+    PAUSE_MS = 5000,   /* of the watch: what comes after it may have piled up */
 };
 
 static void list_add(struct beats *list, struct beat *b)
@@ -145,29 +145,28 @@ void alive_swept(struct step *s)
     }
 }
 
-/* What the API server had at `of_ms` is known now. */
-static void known(struct step *s, int64_t of_ms)
+static void came(struct step *s)
 {
     struct alive *alive = &s->core->alive;
     if (alive->broken)
         alive->since_ms = s->now.mono_ms;
     alive->broken = false;
     alive->came_ms = s->now.mono_ms;
-    if (of_ms > alive->known_ms)
-        alive->known_ms = of_ms;
 }
 
 void alive_watch_spoke(struct step *s)
 {
     struct alive *alive = &s->core->alive;
-    if (s->now.mono_ms > alive->came_ms + QUIET_MS)
-        alive->settle_ms = s->now.mono_ms + SETTLE_MS;
-    known(s, s->now.mono_ms);
+    if (s->now.mono_ms > alive->came_ms + PAUSE_MS)
+        alive->lively_ms = s->now.mono_ms;
+    alive->spoke_ms = s->now.mono_ms;
+    came(s);
 }
 
 void alive_listed(struct step *s, int64_t asked_ms)
 {
-    known(s, asked_ms);
+    s->core->alive.listed_ms = asked_ms;
+    came(s);
 }
 
 void alive_broken(struct step *s)
@@ -192,6 +191,16 @@ static int64_t missing_at(const struct core *core, const struct beat *b)
     return from + core->settings.node_grace_ms;
 }
 
+/* Would the renewal that is missing have been heard of? */
+static bool is_proven(const struct core *core, const struct beat *b)
+{
+    const struct alive *alive = &core->alive;
+    int64_t at = missing_at(core, b);
+    return alive->listed_ms >= at ||
+           (alive->spoke_ms >= at &&
+            alive->lively_ms <= at - core->settings.node_grace_ms);
+}
+
 static void note_silent(struct step *s, size_t n, const struct beat *last)
 {
     long long grace_s = (s->core->settings.node_grace_ms + 999) / 1000;
@@ -213,10 +222,10 @@ void alive_tick(struct step *s)
     struct alive *alive = &core->alive;
     struct beat *b;
     size_t n = 0;
-    if (!can_judge(core) || alive->settle_ms > s->now.mono_ms)
+    if (!can_judge(core))
         return;
     while ((b = alive->fresh.first) && missing_at(core, b) <= s->now.mono_ms) {
-        if (alive->known_ms < missing_at(core, b))
+        if (!is_proven(core, b))
             break;
         set_silent(s, b, true);
         n++;
@@ -228,12 +237,8 @@ void alive_tick(struct step *s)
 
 int64_t alive_due(const struct core *core)
 {
-    const struct alive *alive = &core->alive;
-    const struct beat *b = alive->fresh.first;
+    const struct beat *b = core->alive.fresh.first;
     if (!b || !can_judge(core))
         return INT64_MAX;
-    int64_t due = missing_at(core, b);
-    if (alive->known_ms < due)
-        due += CONFIRM_MS;
-    return due > alive->settle_ms ? due : alive->settle_ms;
+    return missing_at(core, b) + (is_proven(core, b) ? 0 : CONFIRM_MS);
 }

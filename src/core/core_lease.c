@@ -15,6 +15,7 @@
 
 enum {
     RETRY_MS = 500,
+    LOOK_MS = 50, /* between two looks, however often somebody asks for one */
     NOTE_AGAIN_MS = 60 * 1000, /* the same failure is told again after so long */
     DURATION_MAX_S = 3600,     /* a holder that claims more is not believed */
 };
@@ -51,6 +52,7 @@ static struct core_output *call(struct step *s, enum core_output_type type)
 static void get(struct step *s)
 {
     s->core->lock.state = LOCK_GETTING;
+    s->core->lock.asked_ms = s->now.mono_ms;
     call(s, CORE_CALL_LEASE_GET);
 }
 
@@ -106,14 +108,24 @@ void lock_tick(struct step *s)
     struct lock *lock = &core->lock;
     if (lock->state != LOCK_IDLE)
         return;
-    if (core->stopping && (!lock->leader || core->n_ops))
-        return; /* nothing to give back, or not yet */
+    if (core->stopping && lock->leader && core->n_ops)
+        return; /* not to be given back yet */
     if (lock->due_ms > s->now.mono_ms)
         return;
     if (lock->known && holds(core))
         put(s, core->stopping);
     else
         get(s);
+}
+
+void lock_look(struct step *s)
+{
+    struct lock *lock = &s->core->lock;
+    int64_t soon = lock->asked_ms + LOOK_MS;
+    if (soon < s->now.mono_ms)
+        soon = s->now.mono_ms;
+    if (lock->state == LOCK_IDLE && !lock->leader && soon < lock->due_ms)
+        lock->due_ms = soon;
 }
 
 /* Is it another object than the one that was seen before? */
@@ -162,8 +174,9 @@ static void observe(struct step *s, const struct lease *lease)
         lose(s, ERR_CONFLICT, "somebody else holds the lease");
 }
 
-static int64_t free_at(const struct lock *lock)
+int64_t lock_free_at(const struct core *core)
 {
+    const struct lock *lock = &core->lock;
     if (!lock->known || lock->holder.n == 0)
         return INT64_MIN;
     int64_t seconds = lock->duration_s;
@@ -191,17 +204,20 @@ static void decide(struct step *s)
 {
     struct core *core = s->core;
     struct lock *lock = &core->lock;
-    if (core->stopping)
+    if (core->stopping) {
+        /* Who holds it next gets the binds that still come. */
+        lock->due_ms = s->now.mono_ms + (lock->known && holds(core) ? 0 : RETRY_MS);
         return;
-    if ((lock->known && holds(core)) || free_at(lock) <= s->now.mono_ms) {
+    }
+    if ((lock->known && holds(core)) || lock_free_at(core) <= s->now.mono_ms) {
         put(s, false);
         return;
     }
     lock->settled = true;
     note_waiting(s);
     lock->due_ms = s->now.mono_ms + RETRY_MS;
-    if (free_at(lock) < lock->due_ms)
-        lock->due_ms = free_at(lock);
+    if (lock_free_at(core) < lock->due_ms)
+        lock->due_ms = lock_free_at(core);
 }
 
 /* It fails twice a second for as long as the API server is away: once a minute is told.
@@ -316,7 +332,7 @@ bool lock_answered(struct step *s)
 int64_t lock_due(const struct core *core)
 {
     const struct lock *lock = &core->lock;
-    if (lock->state != LOCK_IDLE || (core->stopping && (!lock->leader || core->n_ops)))
+    if (lock->state != LOCK_IDLE || (core->stopping && lock->leader && core->n_ops))
         return INT64_MAX;
     return lock->due_ms;
 }

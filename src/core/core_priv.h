@@ -73,6 +73,7 @@ struct lock {
     enum lock_state state;
     uint64_t call;
     int64_t due_ms;        /* IDLE: when to act next */
+    int64_t asked_ms;      /* when it was looked at last */
     struct core_time sent; /* of the outstanding PATCH */
     bool leader;
     bool looked;            /* a GET has been answered */
@@ -109,10 +110,11 @@ struct alive {
     struct map by_node;
     struct beats fresh;  /* longest not heard of first */
     struct beats silent; /* those who get no new pods */
-    int64_t known_ms;    /* what the API server had then has come here */
-    int64_t came_ms;     /* when news of any Lease came last */
-    int64_t since_ms;    /* the watch works since then; before, nothing is missing */
-    int64_t settle_ms;   /* nobody is judged before */
+    int64_t listed_ms;   /* when the last complete list was asked for */
+    int64_t spoke_ms;    /* when the watch delivered something last */
+    int64_t lively_ms;   /* ... and since when without a long pause */
+    int64_t came_ms;     /* when news of any Lease came last, by either */
+    int64_t since_ms;    /* both work since then; before, nothing is missing */
     bool broken;         /* the last list or watch failed, and nothing came since */
 };
 
@@ -132,6 +134,8 @@ struct core {
     size_t n_marks, marks_cap;
     struct lock lock;
     struct alive alive;
+    size_t n_over; /* cards that were found to be over their size, and told of */
+    uint64_t overcommits;
     struct arena scratch; /* for one step */
 };
 
@@ -202,6 +206,9 @@ void op_free(struct op *op);
 void lock_start(struct step *s);
 void lock_lapse(struct step *s); /* before anything else in a step */
 void lock_tick(struct step *s);
+void lock_look(struct step *s);
+/* When the lease as it was seen ends; INT64_MIN: it is free. */
+int64_t lock_free_at(const struct core *core);
 bool lock_answered(struct step *s);
 int64_t lock_due(const struct core *core);
 /* The monotonic time until which a Binding may be started; in the past: now none may. */

@@ -62,6 +62,7 @@ struct ledger {
     size_t n_classes, classes_cap;
     struct mix mix;
     uint64_t generation;
+    size_t n_over; /* cards that are over */
 };
 
 /* Brings everything that is derived up to date (ledger_view.c). */

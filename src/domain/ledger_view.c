@@ -233,6 +233,7 @@ static void claim_cards(struct ledger_node *node)
 
 static void settle_card(const struct ledger *l, struct card *card, int64_t own)
 {
+    card->over = card->promised_mib > card->total_mib || (card->whole && card->pods > 1);
     int64_t outside = card->used_mib - own - l->settings.external_tolerance_mib;
     if (card->used_mib >= 0 && outside > 0)
         card->withheld_mib = outside < card->total_mib ? outside : card->total_mib;
@@ -268,8 +269,22 @@ static void sum_up(struct ledger *l, struct ledger_node *node)
     node->generation = ++l->generation;
 }
 
+static size_t count_over(const struct ledger_node *node)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        n += node->cards[i].over;
+    return n;
+}
+
+size_t ledger_over(const struct ledger *l)
+{
+    return l->n_over;
+}
+
 void ledger_view(struct ledger *l, struct ledger_node *node)
 {
+    l->n_over -= count_over(node);
     int64_t own[SCV_MAX_CARDS] = {0};
     const struct ledger_node_facts *f = node->facts;
 
@@ -293,5 +308,6 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
     claim_cards(node);
     for (uint32_t i = 0; i < node->n_cards; i++)
         settle_card(l, &node->cards[i], own[i]);
+    l->n_over += count_over(node);
     sum_up(l, node);
 }

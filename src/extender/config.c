@@ -179,6 +179,28 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(lease_namespace),
      .help = "Where the Lease gpushare-extender is, which says who may bind."},
+    {.name = "advertise",
+     .env = "POD_IP",
+     .arg = "ADDRESS",
+     .type = OPT_STRING,
+     .offset = AT(advertise),
+     .help = "IP address or name under which other replicas reach this one (--port is\n"
+             "added). Without it: --listen, unless that is every address; then binds\n"
+             "that reach another replica wait there for the lease."},
+    {.name = "replica-name",
+     .arg = "NAME",
+     .type = OPT_STRING,
+     .offset = AT(replica_name),
+     .help = "With --tls-cert: the name that the certificates of the other replicas\n"
+             "have, which must be of --client-ca. Without it: their address."},
+    {.name = "drain-delay",
+     .env = "DRAIN_DELAY",
+     .arg = "TIME",
+     .init = "0s",
+     .type = OPT_DURATION,
+     .offset = AT(drain_delay_ms),
+     .help = "At a stop: how long calls are still taken after /readyz says no, for\n"
+             "whoever sends them to find another replica."},
     {.name = "drain-timeout",
      .arg = "TIME",
      .init = "20s",

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/extender.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -9,6 +12,7 @@
 #include "base/rng.h"
 #include "base/ticker.h"
 #include "base/worker.h"
+#include "extender/forward.h"
 #include "extender/server.h"
 #include "extender/store.h"
 #include "extender/sync.h"
@@ -26,8 +30,9 @@ struct extender {
     struct worker *leases, *checks, *marks; /* so that none waits behind another kind */
     struct ticker *ticker;
     struct certs *certs;
+    struct forward *forward;
     struct server *server;
-    int64_t drain_ms;
+    int64_t drain_delay_ms, drain_ms;
 };
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
@@ -116,6 +121,45 @@ static int start_certs(struct extender *e, const struct extender_config *config,
     return e->certs ? 0 : -1;
 }
 
+static void start_forward(struct extender *e, const struct extender_config *config)
+{
+    struct forward_config forward = {
+        .tls = certs_verbs(e->certs),
+        .ca_file = config->client_ca,
+        .name = config->replica_name,
+    };
+    e->forward = forward_new(&forward);
+}
+
+/* It becomes a part of a URL. */
+static int check_advertise(const struct extender_config *config, struct err *err)
+{
+    const char *host = config->advertise ? config->advertise : "";
+    if (host[strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                          "0123456789.:-")])
+        return err_set(err, ERR_INVALID,
+                       "--advertise: \"%s\" is neither an IP address nor a name", host);
+    return 0;
+}
+
+/* Tells the others where binds can be sent to while we hold the lease. */
+static void advertise(struct extender *e, const struct extender_config *config)
+{
+    const char *host = config->advertise && *config->advertise ? config->advertise
+                                                               : config->entry.listen;
+    struct in_addr v4;
+    struct in6_addr v6;
+    bool is_v6 = inet_pton(AF_INET6, host, &v6) == 1;
+    if ((is_v6 && IN6_IS_ADDR_UNSPECIFIED(&v6)) ||
+        (inet_pton(AF_INET, host, &v4) == 1 && v4.s_addr == INADDR_ANY)) {
+        log_info("extender", "no address for other replicas: see --advertise");
+        return;
+    }
+    cleanup_free char *address =
+        xasprintf(is_v6 ? "[%s]:%u" : "%s:%u", host, server_port(e->server));
+    store_advertise(e->store, address);
+}
+
 static void start_threads(struct extender *e, const struct extender_config *config)
 {
     e->leases = worker_start("lease", work, e);
@@ -151,14 +195,18 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .max_bodies = BODIES_MAX,
         .node_score = config->node_score,
     };
+    e->drain_delay_ms = config->drain_delay_ms;
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();
-    e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
+    if (check_advertise(config, err) == 0)
+        e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (!e->client || start_certs(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
+    start_forward(e, config);
     server.certs = e->certs;
+    server.forward = e->forward;
     e->store = store_new(&settings, &io);
     start_threads(e, config);
     e->server = server_start(&server, e->store, err);
@@ -166,13 +214,27 @@ struct extender *extender_start(const struct extender_config *config, struct err
         extender_stop(e);
         return NULL;
     }
+    advertise(e, config);
     ticker_start(e->ticker, &ticker_fns, e);
     return e;
+}
+
+/* First the lease is handed over, so that binds go on elsewhere; those that still come
+ * here are handed on. Then those who send calls get time to find another replica. */
+static void go_away(struct extender *e)
+{
+    struct timespec delay = {e->drain_delay_ms / 1000,
+                             e->drain_delay_ms % 1000 * 1000000};
+    server_unready(e->server);
+    store_begin_stop(e->store);
+    while (nanosleep(&delay, &delay) && errno == EINTR)
+        ;
 }
 
 void extender_stop(struct extender *e)
 {
     if (e->server) {
+        go_away(e);
         if (!server_drain(e->server, e->drain_ms))
             log_warn("extender", "requests were still in flight and are cut");
         if (!store_stop(e->store, GIVE_BACK_MS))
@@ -180,6 +242,7 @@ void extender_stop(struct extender *e)
     }
     struct worker *workers[] = {e->leases, e->checks, e->marks};
     server_stop(e->server);
+    forward_free(e->forward);
     certs_stop(e->certs);
     ticker_stop(e->ticker);
     sync_stop(e->sync);

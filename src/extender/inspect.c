@@ -131,6 +131,8 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     if (card->withheld_mib)
         number(out, "withheldMiB", card->withheld_mib);
     number(out, "freeMiB", card->free_mib);
+    if (card->over)
+        truth(out, "overcommitted", true);
     buf_addc(out, '}');
 }
 
@@ -297,6 +299,8 @@ void inspect_all(struct store *store, struct buf *out)
     unit_write(&unit, ledger_settings(l)->unit_mib);
     text(out, "unit", buf_span(&unit));
     truth(out, "leader", core_is_leader(core));
+    text(out, "holder", core_holder(core));
+    number(out, "overcommits", (int64_t)core_overcommits(core));
     number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     write_waiting(l, out);
     if (core_ready(core, store_now(), &err))

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "extender/forward.h"
 #include "extender/inspect.h"
 
 enum {
@@ -22,6 +23,7 @@ struct server {
     struct store *store;
     struct verbs *verbs;
     struct certs *certs;
+    unsigned port;
     _Atomic bool draining;
 };
 
@@ -32,6 +34,10 @@ static void run_verb(void *ctx, const struct httpd_request *req,
 {
     struct server *s = ctx;
     reply->status = verb(s->verbs, req->body, &reply->body);
+    if (atomic_load(&s->draining)) { /* the next call is to go to another replica */
+        reply->header[0][0] = "Connection";
+        reply->header[0][1] = "close";
+    }
 }
 
 static void on_filter(void *ctx, const struct httpd_request *req,
@@ -54,7 +60,8 @@ static void on_preempt(void *ctx, const struct httpd_request *req,
 
 static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, verb_bind);
+    bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
+    run_verb(ctx, req, reply, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -162,13 +169,13 @@ static int listen_both(struct server *s, const struct server_config *config,
         .routes = observer_routes,
         .ctx = s,
     };
-    unsigned port, observe_port;
-    if (httpd_listen(s->httpd, &verbs, &port, err))
+    unsigned observe_port;
+    if (httpd_listen(s->httpd, &verbs, &s->port, err))
         return err_wrap(err, "--port");
     if (httpd_listen(s->httpd, &observers, &observe_port, err))
         return err_wrap(err, "--observe-port");
     fprintf(stderr, "observing on %s:%u\nlistening on %s:%u\n", config->address,
-            observe_port, config->address, port);
+            observe_port, config->address, s->port);
     return 0;
 }
 
@@ -184,6 +191,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->certs = config->certs;
     s->verbs = verbs_new(store, config->node_score);
+    verbs_forward_by(s->verbs, config->forward);
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);
@@ -192,9 +200,19 @@ struct server *server_start(const struct server_config *config, struct store *st
     return s;
 }
 
-bool server_drain(struct server *s, int64_t timeout_ms)
+unsigned server_port(const struct server *s)
+{
+    return s->port;
+}
+
+void server_unready(struct server *s)
 {
     atomic_store(&s->draining, true);
+}
+
+bool server_drain(struct server *s, int64_t timeout_ms)
+{
+    server_unready(s);
     return httpd_drain(s->httpd, timeout_ms);
 }
 

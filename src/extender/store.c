@@ -83,6 +83,13 @@ void store_free(struct store *store)
     free(store);
 }
 
+void store_advertise(struct store *store, const char *address)
+{
+    pthread_rwlock_wrlock(&store->lock);
+    core_advertise(store->core, address);
+    pthread_rwlock_unlock(&store->lock);
+}
+
 const struct core *store_read(struct store *store)
 {
     pthread_rwlock_rdlock(&store->lock);
@@ -207,10 +214,12 @@ static struct timespec deadline_in(int64_t ms)
     return t;
 }
 
-static int may_bind(struct store *store, bool *ready, struct err *err)
+/* *hope: it may come to it that binds may be started here. */
+static int may_bind(struct store *store, bool *ready, bool *hope, struct err *err)
 {
     const struct core *core = store_read(store);
     *ready = core_ready(core, store_now(), err) == 0;
+    *hope = *ready && !core_is_stopping(core);
     int rc = *ready ? core_may_bind(core, store_now(), err) : -1;
     store_read_end(store);
     return rc;
@@ -220,12 +229,13 @@ static int may_bind(struct store *store, bool *ready, struct err *err)
 static int wait_for_lease(struct store *store, bool *ready, struct err *err)
 {
     struct timespec until = deadline_in(LEASE_WAIT_MS);
-    int timed_out = 0, rc = may_bind(store, ready, err);
-    if (rc == 0 || !*ready)
+    bool hope;
+    int timed_out = 0, rc = may_bind(store, ready, &hope, err);
+    if (rc == 0 || !hope)
         return rc;
     pthread_mutex_lock(&store->wait_lock);
     store->lease_waiters++;
-    while (rc && *ready && !timed_out) {
+    while (rc && hope && !timed_out) {
         /* A wake-up between the look and the wait costs a second at most. */
         struct timespec soon = deadline_in(1000);
         bool last = soon.tv_sec > until.tv_sec;
@@ -233,12 +243,47 @@ static int wait_for_lease(struct store *store, bool *ready, struct err *err)
                                            last ? &until : &soon) &&
                     last;
         pthread_mutex_unlock(&store->wait_lock);
-        rc = may_bind(store, ready, err);
+        rc = may_bind(store, ready, &hope, err);
         pthread_mutex_lock(&store->wait_lock);
     }
     store->lease_waiters--;
     pthread_mutex_unlock(&store->wait_lock);
     return rc;
+}
+
+struct store_way store_way(struct store *store, bool forwarded, bool *ready,
+                           struct err *err)
+{
+    const struct core *core = store_read(store);
+    struct core_time now = store_now();
+    struct store_way way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    *ready = core_ready(core, now, err) == 0;
+    if (*ready) {
+        struct core_way found = core_way(core, now, forwarded, err);
+        way.route = found.route;
+        way.until_ms = found.until_ms;
+        if (found.address.n >= sizeof way.address)
+            way.route = ROUTE_WAIT;
+        else if (found.address.n)
+            memcpy(way.address, found.address.p, found.address.n);
+    }
+    store_read_end(store);
+    return way;
+}
+
+void store_look(struct store *store)
+{
+    step(store, &(struct core_input){.type = CORE_LOOK}, NULL);
+}
+
+void store_wait(struct store *store, int64_t ms)
+{
+    struct timespec until = deadline_in(ms);
+    pthread_mutex_lock(&store->wait_lock);
+    store->lease_waiters++;
+    pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
+    store->lease_waiters--;
+    pthread_mutex_unlock(&store->wait_lock);
 }
 
 static void pending_add(struct store *store, struct pending *p)
@@ -317,11 +362,16 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
     return err_set(err, p.code, "%s", p.text);
 }
 
+void store_begin_stop(struct store *store)
+{
+    step(store, &(struct core_input){.type = CORE_STOP}, NULL);
+}
+
 bool store_stop(struct store *store, int64_t timeout_ms)
 {
     struct timespec until = deadline_in(timeout_ms);
     int timed_out = 0;
-    step(store, &(struct core_input){.type = CORE_STOP}, NULL);
+    store_begin_stop(store);
     pthread_mutex_lock(&store->wait_lock);
     while (!store->stopped && !timed_out)
         timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);

@@ -15,6 +15,7 @@ struct verbs {
     struct store *store;
     struct request_rules rules;
     enum score_policy policy;
+    struct forward *forward;
     pthread_mutex_t lock; /* protects free */
     struct work *free;
 };
@@ -52,6 +53,16 @@ void verbs_free(struct verbs *v)
     }
     pthread_mutex_destroy(&v->lock);
     free(v);
+}
+
+void verbs_forward_by(struct verbs *v, struct forward *forward)
+{
+    v->forward = forward;
+}
+
+struct forward *verbs_forward(const struct verbs *v)
+{
+    return v->forward;
 }
 
 struct store *verbs_store(struct verbs *v)

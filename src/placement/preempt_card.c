@@ -10,7 +10,7 @@
  * there are few different sizes, so that it ends soon; a limit sees to it.
  */
 
-enum { STEPS_MAX = 20000 };
+enum { STEPS_MAX = 5000 };
 
 /* A pod that can be taken from the card. */
 struct item {

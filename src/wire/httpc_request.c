@@ -203,6 +203,8 @@ static bool method_is_clean(const char *s)
     return *s && !s[strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")];
 }
 
+#define HEADER_NAME "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-"
+
 static int check(const struct httpc_request *req, struct err *err)
 {
     if (!method_is_clean(req->method))
@@ -214,6 +216,8 @@ static int check(const struct httpc_request *req, struct err *err)
     if ((req->accept && !value_is_clean(req->accept)) ||
         (req->content_type && !value_is_clean(req->content_type)))
         return err_set(err, ERR_INVALID, "a media type that is not one line of text");
+    if (req->mark && (!*req->mark || req->mark[strspn(req->mark, HEADER_NAME)]))
+        return err_set(err, ERR_INVALID, "not the name of a header");
     return 0;
 }
 
@@ -242,7 +246,9 @@ static void set_headers(struct exchange *x, const struct httpc_request *req)
         add_header(x, "Content-Type", req->content_type);
     else
         add_line(x, "Content-Type:"); /* none, instead of libcurl's idea */
-    add_line(x, "Expect:");           /* send the body without asking first */
+    if (req->mark)
+        add_header(x, req->mark, "1");
+    add_line(x, "Expect:"); /* send the body without asking first */
     if (x->c->host)
         add_line(x, x->c->host);
     HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);

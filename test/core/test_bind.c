@@ -663,8 +663,44 @@ START_TEST(a_bind_of_another_name_does_not_join)
 }
 END_TEST
 
+static uint64_t overcommits(void)
+{
+    return core_overcommits(r.core);
+}
+
+START_TEST(a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list)
+{
+    static const char gpu0[] = "{'ALIYUN_COM_GPU_MEM_IDX':'0'}";
+    start();
+    rig_scv(&r, object_scv_even(&r.arena, "n9", 2, 16000));
+    rig_pod(&r, rig_bound_pod(&r, "x", 9000, "n9", gpu0), false);
+    ck_assert_uint_eq(overcommits(), 0);
+    core_outputs_reset(&r.out);
+    rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), false);
+    ck_assert_uint_eq(overcommits(), 1);
+    ck_assert_str_eq(rig_take(&r, CORE_NOTE).text,
+                     "GPU0 of node n9 has 16000 MiB, and 18000 are promised");
+    rig_pod(&r, rig_bound_pod(&r, "y", 9000, "n9", gpu0), true);
+    rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), false);
+    ck_assert_uint_eq(overcommits(), 2);
+    rig_pod(&r, rig_bound_pod(&r, "z", 9000, "n9", gpu0), true);
+    /* x is gone and u has its place: the list shows u, and then no x. */
+    struct err err = {.code = ERR_GONE, .msg = "too old"};
+    rig_step(&r, (struct core_input){.type = CORE_WATCH_ENDED,
+                                     .kind = CORE_PODS,
+                                     .run = r.runs[CORE_PODS],
+                                     .err = &err});
+    rig_pod(&r, rig_bound_pod(&r, "u", 9000, "n9", gpu0), false);
+    rig_tick(&r, 1);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_uint_eq(overcommits(), 2);
+    rig_free(&r);
+}
+END_TEST
+
 UNIT_MAIN(
-    "bind", edited_annotations_take_no_promise_back,
+    "bind", a_card_over_its_size_is_noticed_but_not_in_the_middle_of_a_list,
+    edited_annotations_take_no_promise_back,
     what_another_has_bound_counts_and_not_what_we_meant,
     a_bind_of_another_name_does_not_join, a_bind_reserves_sends_one_binding_and_answers,
     two_binds_at_once_never_share_what_only_one_can_have,

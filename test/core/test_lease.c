@@ -375,9 +375,161 @@ START_TEST(a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight)
     ck_assert(!core_stopped(r.core));
     rig_answer_lease(&r, put.call, "", "9");
     ck_assert(core_stopped(r.core));
-    rig_tick(&r, 10000);
+    /* It looks who holds it next, and takes it no more. */
+    for (int i = 0; i < 20; i++) {
+        rig_tick(&r, 500);
+        rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "9");
+        ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_WRITE), 0);
+        ck_assert(core_stopped(r.core));
+    }
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "o@10.0.0.2:1", "10");
+    struct core_way way = core_way(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    ck_assert_span_eq(way.address, "10.0.0.2:1");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_give_back_that_fails_is_made_again)
+{
+    start();
+    rig_lead(&r);
+    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, ERR_UNAVAILABLE);
+    ck_assert(!core_stopped(r.core));
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "me", "2");
+    struct core_output put = rig_take(&r, CORE_CALL_LEASE_WRITE);
+    ck_assert_span_eq(object_lease(&r.arena, span_of(put.body)).holder, "");
+    rig_answer_lease(&r, put.call, "", "3");
+    ck_assert(core_stopped(r.core));
+    rig_free(&r);
+}
+END_TEST
+
+static enum core_route route(bool forwarded)
+{
+    return core_way(r.core, r.now, forwarded, NULL).route;
+}
+
+START_TEST(a_bind_goes_to_the_holder_as_long_as_it_may_be_one)
+{
+    start();
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        if (kind != CORE_PODS)
+            rig_list_end(&r, (enum core_kind)kind);
+    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
+                     "1");
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(core_ready(r.core, r.now, NULL), 0);
+    struct core_way way = core_way(r.core, r.now, false, NULL);
+    ck_assert_int_eq(way.route, ROUTE_FORWARD);
+    ck_assert_span_eq(way.address, "10.0.0.9:12345");
+    ck_assert_int_eq(way.until_ms, r.now.mono_ms + CORE_LEASE_MS);
+    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    r.now.mono_ms += CORE_LEASE_MS - 1;
+    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    r.now.mono_ms++;
+    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    rig_tick(&r, 0);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:12345",
+                     "1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    ck_assert(core_is_leader(r.core));
+    ck_assert_int_eq(route(false), ROUTE_WAIT); /* the pods are listed first */
+    ck_assert_int_eq(route(true), ROUTE_WAIT);
+    rig_list_end(&r, CORE_PODS);
+    ck_assert_int_eq(route(false), ROUTE_HERE);
+    ck_assert_int_eq(route(true), ROUTE_HERE);
+    rig_step(&r, (struct core_input){.type = CORE_STOP});
+    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(who_cannot_ask_for_the_lease_asks_the_last_holder)
+{
+    start();
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    for (int i = 0; i < 20; i++) {
+        rig_tick(&r, 500);
+        rig_answer(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, ERR_UNAVAILABLE);
+        ck_assert_int_eq(route(false), ROUTE_FORWARD);
+        ck_assert_int_eq(route(true), ROUTE_REFUSE);
+    }
+    /* It answers again, and nobody has renewed: ours soon. */
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "h_1@10.0.0.9:1", "1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "2");
+    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    rig_free(&r);
+}
+END_TEST
+
+/* Who may write the Lease must not be able to send binds to any URL. */
+START_TEST(an_address_that_is_none_is_not_gone_to)
+{
+    static const char *const holders[] = {
+        "nobody", "x@", "x@a b", "x@10.0.0.1:1/../x", "x@u%40h:1", "x@h:1?a", "x@h:1#",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(holders); i++) {
+        start();
+        rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, holders[i], "1");
+        for (int kind = 0; kind < CORE_KINDS; kind++)
+            rig_list_end(&r, (enum core_kind)kind);
+        ck_assert_msg(route(false) == ROUTE_WAIT, "%s", holders[i]);
+        rig_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(who_asks_for_a_look_gets_one_soon)
+{
+    start();
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    for (int i = 0; i < 10; i++) {
+        rig_tick(&r, 1);
+        rig_step(&r, (struct core_input){.type = CORE_LOOK});
+    }
+    ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
+    rig_tick(&r, 40);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "", "2");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "3");
+    ck_assert(core_is_leader(r.core));
+    rig_step(&r, (struct core_input){.type = CORE_LOOK});
+    rig_tick(&r, 100);
     ck_assert_uint_eq(rig_count(&r, CORE_CALL_LEASE_GET), 0);
     rig_free(&r);
+}
+END_TEST
+
+START_TEST(the_address_is_told_in_the_lease)
+{
+    struct core_settings settings = {.identity = "me",
+                                     .ledger.unit_mib = 1,
+                                     .lease_namespace = "n",
+                                     .lease_name = "l"};
+    struct core_outputs out = {0};
+    struct core *core = core_new(&settings);
+    struct lease lease = {.meta = {.version = SPAN("1")}};
+    core_advertise(core, "10.1.2.3:4");
+    core_step(core, (struct core_time){1000, 0}, &(struct core_input){.type = CORE_TICK},
+              &out);
+    struct core_input answer = {.type = CORE_ANSWER, .lease = &lease};
+    for (size_t i = 0; i < out.n; i++)
+        if (out.items[i].type == CORE_CALL_LEASE_GET)
+            answer.call = out.items[i].call;
+    core_outputs_reset(&out);
+    core_step(core, (struct core_time){1000, 0}, &answer, &out);
+    ck_assert_ptr_nonnull(
+        strstr(out.items[0].body, "\"holderIdentity\":\"me@10.1.2.3:4\""));
+    core_outputs_fini(&out);
+    core_free(core);
 }
 END_TEST
 
@@ -406,4 +558,8 @@ UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           a_deleted_lease_is_made_again_by_its_holder,
           who_could_not_renew_in_time_and_makes_it_anew_does_not_lead,
           a_clean_stop_gives_the_lease_back_when_no_bind_is_in_flight,
-          who_never_held_it_has_nothing_to_give_back)
+          a_give_back_that_fails_is_made_again,
+          a_bind_goes_to_the_holder_as_long_as_it_may_be_one,
+          who_cannot_ask_for_the_lease_asks_the_last_holder,
+          an_address_that_is_none_is_not_gone_to, who_asks_for_a_look_gets_one_soon,
+          the_address_is_told_in_the_lease, who_never_held_it_has_nothing_to_give_back)

@@ -216,6 +216,42 @@ START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
     enum { GIVE_BACK_S = 3, SPARE_S = 5 };
     ck_assert_int_ge(json_integer_value(at(pod, "terminationGracePeriodSeconds")),
                      number_of(deployment, "--drain-timeout") + GIVE_BACK_S + SPARE_S);
+    ck_assert_int_eq(number_of(deployment, "--drain-delay"), 0);
+    const json_t *pod_ip = named(at(c, "env"), "POD_IP");
+    ck_assert_str_eq(str_at(pod_ip, "valueFrom/fieldRef/fieldPath"), "status.podIP");
+}
+
+START_TEST(the_patch_for_three_replicas_fits_the_deployment)
+{
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    cleanup_json json_t *patch = read_one("manifests/replicas.patch.yaml.example");
+    cleanup_json json_t *pdb = read_one("manifests/pdb.yaml.example");
+    json_t *c = container(deployment), *p = container(patch);
+    json_t *labels = at(deployment, "spec/selector/matchLabels");
+    json_t *terms = at(patch, "spec/template/spec/affinity/podAntiAffinity/"
+                              "preferredDuringSchedulingIgnoredDuringExecution");
+    ck_assert_str_eq(str_at(p, "name"), str_at(c, "name"));
+    ck_assert_int_gt(json_integer_value(at(patch, "spec/replicas")), 1);
+    ck_assert_str_eq(str_at(patch, "spec/strategy/type"), "RollingUpdate");
+    ck_assert_int_eq(
+        json_integer_value(at(patch, "spec/strategy/rollingUpdate/maxUnavailable")), 0);
+    ck_assert(json_equal(
+        at(json_array_get(terms, 0), "podAffinityTerm/labelSelector/matchLabels"),
+        labels));
+    ck_assert(json_equal(at(pdb, "spec/selector/matchLabels"), labels));
+    ck_assert_str_eq(str_at(pdb, "metadata/namespace"),
+                     str_at(deployment, "metadata/namespace"));
+    /* Its variables are read, and there is time for the delay. */
+    cleanup_free char *help = help_of("gpushare-extender");
+    const json_t *delay = named(at(p, "env"), "DRAIN_DELAY");
+    cleanup_free char *option = option_of_variable(help, "DRAIN_DELAY");
+    ck_assert_str_eq(option, "--drain-delay");
+    enum { GIVE_BACK_S = 3, SPARE_S = 5 };
+    ck_assert_int_ge(json_integer_value(at(
+                         deployment, "spec/template/spec/terminationGracePeriodSeconds")),
+                     strtoll(str_at(delay, "value"), NULL, 10) +
+                         number_of(deployment, "--drain-timeout") + GIVE_BACK_S +
+                         SPARE_S);
 }
 
 /* -- the policies -- */
@@ -386,6 +422,7 @@ int main(void)
         ports_agree,
         names_and_labels_agree,
         the_deployment_has_no_rights_on_its_node_and_time_to_stop,
+        the_patch_for_three_replicas_fits_the_deployment,
         both_policies_say_the_same,
         yodas_scheduler_differs_in_who_is_asked_about,
         the_variant_for_nvidias_plugin_is_one_comment_away,

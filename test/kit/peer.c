@@ -40,17 +40,33 @@ void peer_init_tls(struct peer *p, unsigned port, const char *ca)
     init(p, "https", port, (struct httpc_config){.ca_pem = buf_span(&pem)});
 }
 
-void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
-                    const char *key)
+static void init_tls(struct peer *p, unsigned port, const char *ca, const char *name,
+                     const char *cert, const char *key)
 {
     cleanup_buf struct buf ca_pem = {0}, cert_pem = {0}, key_pem = {0};
     read_pem(&ca_pem, ca);
-    read_pem(&cert_pem, cert);
-    read_pem(&key_pem, key);
+    if (cert)
+        read_pem(&cert_pem, cert);
+    if (key)
+        read_pem(&key_pem, key);
     init(p, "https", port,
          (struct httpc_config){.ca_pem = buf_span(&ca_pem),
                                .cert_pem = buf_span(&cert_pem),
-                               .key_pem = buf_span(&key_pem)});
+                               .key_pem = buf_span(&key_pem),
+                               .server_name = name});
+}
+
+void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
+                    const char *key)
+{
+    init_tls(p, port, ca, NULL, cert, key);
+}
+
+void peer_init_server(struct peer *p, unsigned port, const char *ca, const char *server,
+                      const char *cert, const char *key)
+{
+    cleanup_free char *name = xasprintf("%s.test", server);
+    init_tls(p, port, ca, name, cert, key);
 }
 
 void peer_fini(struct peer *p)

@@ -19,6 +19,10 @@ void peer_init_tls(struct peer *p, unsigned port, const char *ca);
 /* And shows one itself (files). */
 void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
                     const char *key);
+/* The same of a server whose certificate is for the name SERVER.test; `cert` and `key`
+ * may be NULL. */
+void peer_init_server(struct peer *p, unsigned port, const char *ca, const char *server,
+                      const char *cert, const char *key);
 void peer_fini(struct peer *p);
 /* Sends and returns the status; 0 when no answer came. The body of the answer replaces
  * what is in *reply. `body` NULL: none. From any thread. */

@@ -66,7 +66,8 @@ static void print(const struct stats *s)
            "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
            "compactions %llu, "
            "marks %llu, times at rest %llu\n"
-           "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n",
+           "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
+           "handed on %llu (to the wrong one %llu), steps with a silent node %llu\n",
            (unsigned long long)s->pods, (unsigned long long)s->deleted,
            (unsigned long long)s->binds, (unsigned long long)s->joined,
            (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -76,7 +77,9 @@ static void print(const struct stats *s)
            (unsigned long long)s->takeovers, (unsigned long long)s->relists,
            (unsigned long long)s->compactions, (unsigned long long)s->marks,
            (unsigned long long)s->quiets, (unsigned long long)s->foreign,
-           (unsigned long long)s->freezes, (unsigned long long)s->clocks_set);
+           (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
+           (unsigned long long)s->handed_on, (unsigned long long)s->misdirected,
+           (unsigned long long)s->silent);
 }
 
 int main(int argc, char **argv)
@@ -105,6 +108,8 @@ int main(int argc, char **argv)
     /* Not in each: a seed may have no luck with its leases. */
     if (!c.seed && !stats.bound && ++failed)
         printf("nothing was ever bound: the simulation tests nothing\n");
+    if (!c.seed && c.steps >= 1000000 && !stats.silent && ++failed)
+        printf("no node was ever silent: heartbeats are not tested\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -243,6 +243,17 @@ static struct replica *a_replica(struct world *w)
     return w->replicas[rng_below(&w->rng, (uint64_t)w->n_replicas)];
 }
 
+/* Between this replica and one other no bind gets through, one way or both. */
+static void part(struct world *w, const struct replica *r)
+{
+    int a = replica_id(r), b = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
+    int64_t until = w->now_ms + between(w, 1000, 20000);
+    trace(w, "r%d and r%d do not reach each other", a, b);
+    w->apart_until[a][b] = until;
+    if (rng_below(&w->rng, 2))
+        w->apart_until[b][a] = until;
+}
+
 static void break_replica(struct world *w)
 {
     struct replica *r = a_replica(w);
@@ -252,7 +263,7 @@ static void break_replica(struct world *w)
     }
     if (!replica_up(w, r))
         return;
-    switch (rng_below(&w->rng, 8)) {
+    switch (rng_below(&w->rng, 9)) {
     case 0:
         replica_crash(w, r);
         break;
@@ -270,6 +281,9 @@ static void break_replica(struct world *w)
         break;
     case 5:
         replica_set_clock(w, r);
+        break;
+    case 6:
+        part(w, r);
         break;
     default:
         replica_stall_watches(w, r, between(w, 1000, 20000));

@@ -104,6 +104,13 @@ int replica_id(const struct replica *r)
     return r->id;
 }
 
+int replica_at(struct span address)
+{
+    bool good = address.n > 1 && address.p[0] == 'r' && address.p[1] >= '0' &&
+                address.p[1] < '0' + REPLICAS;
+    return good ? address.p[1] - '0' : -1;
+}
+
 const struct core *replica_core(const struct replica *r)
 {
     return r->core;
@@ -736,6 +743,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
         trace(w, "r%d leads", r->id);
     }
     r->was_leader = leader;
+    agents_look(w, r);
     plan_tick(w, r);
 }
 
@@ -801,10 +809,14 @@ void replica_boot(struct world *w, struct replica *r)
         .identity = identity,
         .lease_namespace = "kube-system",
         .lease_name = "gpushare-extender",
+        .node_grace_ms = GRACE_MS,
         .seed = rng_next(&w->rng),
     };
+    char address[32];
+    snprintf(address, sizeof address, "r%d:12345", r->id);
     trace(w, "r%d boots as %s", r->id, identity);
     r->core = core_new(&settings);
+    core_advertise(r->core, address);
     r->alive = true;
     r->was_leader = r->stopping = false;
     r->paused_until = r->watches_stall_until = r->lease_trouble_until = 0;

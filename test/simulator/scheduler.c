@@ -78,17 +78,6 @@ static struct replica *any_replica(struct world *w)
     return replica_up(w, r) ? r : NULL;
 }
 
-/* The one that says it may bind, if there is one; now and then another. */
-static struct replica *binding_replica(struct world *w)
-{
-    for (int i = 0; i < w->n_replicas; i++) {
-        struct replica *r = w->replicas[i];
-        if (replica_up(w, r) && core_is_leader(replica_core(r)) && !chance(w, 100))
-            return r;
-    }
-    return any_replica(w);
-}
-
 /* Nodes that the replica lets pass. */
 static int filter(struct world *w, struct replica *r, const struct pod *pod,
                   int nodes[NODES])
@@ -113,26 +102,102 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     return n;
 }
 
+/* A bind on its way to who may do it: as extender/bind.c goes about it, with a network
+ * between the replicas. */
 struct bind_letter {
     uint64_t token;
     char uid[64], name[64], node[8];
+    int asked; /* the replica that kube-scheduler asked */
+    int at;    /* where it is */
+    int64_t until_ms;
 };
 
-static void on_bind(struct world *w, void *arg)
+enum {
+    AGAIN_MS = 100,
+    KEPT_MS = 15000,
+    ATTEMPT_MS = 5100,
+};
+
+static void on_bind(struct world *w, void *arg);
+
+static void try_again(struct world *w, struct bind_letter *l, int64_t ms)
 {
-    struct bind_letter *l = arg;
-    struct replica *r = binding_replica(w);
+    l->at = l->asked;
+    at(w, w->now_ms + ms, on_bind, l, free);
+}
+
+static void hand_on(struct world *w, struct bind_letter *l, int to)
+{
+    int64_t away = w->apart_until[l->at][to];
+    w->stats.handed_on++;
+    bool lost = to == l->at || to >= w->n_replicas || away > w->now_ms ||
+                chance(w, w->weather.lose_request);
+    if (!lost) {
+        struct bind_letter *copy = xmalloc(sizeof *copy);
+        *copy = *l;
+        copy->at = to;
+        at(w, w->now_ms + between(w, 0, w->weather.delay_ms), on_bind, copy, free);
+    }
+    /* No answer, perhaps because the answer is lost: once more, as long as nobody has
+     * told kube-scheduler. It joins the first. */
+    try_again(w, l, lost && chance(w, 500) ? AGAIN_MS : ATTEMPT_MS);
+}
+
+static void refused(struct world *w, struct bind_letter *l)
+{
+    struct replica *asked = w->replicas[l->asked];
+    w->stats.misdirected++;
+    if (replica_up(w, asked))
+        replica_input(w, asked, &(struct core_input){.type = CORE_LOOK});
+    free(l); /* whoever handed it on tries again */
+}
+
+static void bind_here(struct world *w, struct replica *r, const struct bind_letter *l)
+{
     struct core_input in = {.type = CORE_BIND,
                             .token = l->token,
                             .ns = SPAN("default"),
                             .name = span_of(l->name),
                             .uid = span_of(l->uid),
                             .node_name = span_of(l->node)};
-    if (r)
-        replica_input(w, r, &in);
-    else
-        take_ask(w->scheduler, l->token);
-    free(l);
+    replica_input(w, r, &in);
+}
+
+static bool is_asked(const struct scheduler *s, uint64_t token)
+{
+    const struct ask *a = s->asks;
+    while (a && a->token != token)
+        a = a->next;
+    return a;
+}
+
+static void on_bind(struct world *w, void *arg)
+{
+    struct bind_letter *l = arg;
+    struct replica *r = w->replicas[l->at];
+    bool forwarded = l->at != l->asked;
+    if (!is_asked(w->scheduler, l->token) || !replica_alive(r) ||
+        w->now_ms >= l->until_ms) {
+        if (!forwarded && take_ask(w->scheduler, l->token))
+            w->scheduler->last_news_ms = w->now_ms;
+        free(l);
+        return;
+    }
+    if (!replica_up(w, r)) { /* it lies there until that one wakes */
+        at(w, w->now_ms + 1000, on_bind, l, free);
+        return;
+    }
+    struct core_way way = core_way(replica_core(r), replica_time(w, r), forwarded, NULL);
+    if (way.route == ROUTE_HERE || chance(w, 30)) { /* also where it must not be done */
+        bind_here(w, r, l);
+        free(l);
+    } else if (way.route == ROUTE_REFUSE) {
+        refused(w, l);
+    } else if (way.route == ROUTE_FORWARD) {
+        hand_on(w, l, replica_at(way.address));
+    } else {
+        at(w, w->now_ms + AGAIN_MS, on_bind, l, free);
+    }
 }
 
 static void on_give_up(struct world *w, void *arg)
@@ -149,6 +214,8 @@ static void bind(struct world *w, const struct oracle_pod *p, int node)
     struct bind_letter *l = xcalloc(1, sizeof *l);
     struct ask *a = xcalloc(1, sizeof *a);
     uint64_t *token = xmalloc(sizeof *token);
+    l->asked = l->at = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
+    l->until_ms = w->now_ms + KEPT_MS;
     l->token = a->token = *token = ++s->last_token;
     snprintf(l->uid, sizeof l->uid, "%s", p->uid);
     snprintf(l->name, sizeof l->name, "%s", p->name);

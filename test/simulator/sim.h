@@ -26,6 +26,7 @@
 enum {
     REPLICAS = 3,
     NODES = 4,
+    GRACE_MS = 10000, /* of heartbeats */
     TRACE_LINES = 400,
 };
 
@@ -45,7 +46,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
 struct stats {
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
         compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
-        clocks_set, foreign;
+        clocks_set, foreign, silent, handed_on, misdirected;
 };
 
 struct world {
@@ -61,7 +62,9 @@ struct world {
     int n_replicas;
     struct scheduler *scheduler;
     struct oracle *oracle;
-    bool outsiders; /* there are some */
+    bool outsiders;                          /* there are some */
+    int64_t hangs_until;                     /* the scv-agent of n1 does */
+    int64_t apart_until[REPLICAS][REPLICAS]; /* binds do not get from one to the other */
     bool quiet;
     const char *binding; /* UID of the pod whose Binding of ours is being carried out */
     struct stats stats;
@@ -112,6 +115,8 @@ bool replica_up(const struct world *w,
 /* Are all its watches open and up to date? */
 bool replica_watches_all(const struct world *w, const struct replica *r);
 int replica_id(const struct replica *r);
+/* Its number if that is the address of a replica; -1. */
+int replica_at(struct span address);
 bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);
 void replica_input(struct world *w, struct replica *r, const struct core_input *in);
@@ -132,6 +137,12 @@ void scheduler_forget_backoff(struct world *w);
 
 /* people.c: those who create and delete, and what breaks */
 void people_start(struct world *w);
+
+/* agents.c: heartbeats of nodes */
+void agents_start(struct world *w);
+/* After each step of a replica; and at rest. */
+void agents_look(struct world *w, const struct replica *r);
+void agents_settled(struct world *w, const struct replica *r);
 
 /* outsiders.c: those who bind pods without asking the extender */
 void outsiders_act(struct world *w);

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct event {
     int64_t at;
@@ -190,6 +191,8 @@ static void end_quiet(struct world *w, void *arg)
 {
     (void)arg;
     oracle_settled(w);
+    for (int i = 0; i < w->n_replicas; i++)
+        agents_settled(w, w->replicas[i]);
     w->stats.quiets++;
     start_chaos(w, NULL);
 }
@@ -226,6 +229,7 @@ static void start_quiet(struct world *w, void *arg)
     trace(w, "quiet begins");
     w->quiet = true;
     w->weather = weathers[0];
+    memset(w->apart_until, 0, sizeof w->apart_until);
     for (int i = 0; i < w->n_replicas; i++)
         if (!replica_alive(w->replicas[i]))
             replica_boot(w, w->replicas[i]);
@@ -289,6 +293,7 @@ bool world_run(uint64_t seed, uint64_t steps, int replicas, bool verbose,
     tick_api(&w, NULL);
     for (int i = 0; i < replicas; i++)
         replica_boot(&w, w.replicas[i]);
+    agents_start(&w);
     scheduler_start(&w);
     start_chaos(&w, NULL);
     while (w.steps < steps && !w.failed) {

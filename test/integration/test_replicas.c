@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "integration/kit.h"
+
+/*
+ * Several extenders at a time, each asked to bind while the one that holds the lease goes
+ * away in one of the ways it can. Clients send to any replica that is ready, as through a
+ * Service; the cluster is full all the time, so that every lost promise shows.
+ */
+
+enum {
+    REPLICAS = 3,
+    SLOTS = 2 * REPLICAS, /* those of before and after an update */
+    CLIENTS = 8,
+    MINE = 8,  /* pods of a client at a time: 192 units of */
+    UNITS = 3, /* each */
+    NODES = 5, /* with 2 cards of 16 units: 5 pods a card, 50 in all */
+    LEASE_MS = 5000,
+};
+
+static const char *const node_names[NODES] = {"n0", "n1", "n2", "n3", "n4"};
+
+struct world {
+    struct sim sim;
+    struct extender extenders[SLOTS];
+    size_t n; /* started */
+    bool ended[SLOTS];
+    _Atomic bool ready[SLOTS]; /* as a Service sees it */
+    pthread_t clients[CLIENTS], service;
+    _Atomic bool stop;
+    _Atomic int bound, refused, lost;
+    _Atomic int64_t last_ms, gap_ms; /* between two binds that succeeded */
+    pthread_mutex_t lock;
+    struct buf why; /* of the first call that was lost */
+};
+
+static void *serve(void *arg)
+{
+    struct world *w = arg;
+    while (!atomic_load(&w->stop)) {
+        for (size_t i = 0; i < SLOTS; i++)
+            if (i < __atomic_load_n(&w->n, __ATOMIC_ACQUIRE) &&
+                !__atomic_load_n(&w->ended[i], __ATOMIC_ACQUIRE))
+                atomic_store(&w->ready[i], extender_ready(&w->extenders[i]));
+        kit_pause();
+    }
+    return NULL;
+}
+
+static void add_replica(struct world *w)
+{
+    extender_start(&w->extenders[w->n], &w->sim, ARGV("--drain-delay", "500ms"));
+    atomic_store(&w->ready[w->n], true);
+    __atomic_store_n(&w->n, w->n + 1, __ATOMIC_RELEASE);
+}
+
+static struct extender *pick(struct world *w, struct rng *rng)
+{
+    for (;;) {
+        size_t i = rng_below(rng, SLOTS);
+        if (atomic_load(&w->ready[i]))
+            return &w->extenders[i];
+        if (atomic_load(&w->stop))
+            return &w->extenders[0];
+    }
+}
+
+static void note_bound(struct world *w)
+{
+    int64_t now = kit_now_ms(), last = atomic_exchange(&w->last_ms, now);
+    int64_t gap = last ? now - last : 0, most = atomic_load(&w->gap_ms);
+    while (gap > most && !atomic_compare_exchange_weak(&w->gap_ms, &most, gap))
+        ;
+    atomic_fetch_add(&w->bound, 1);
+}
+
+static void note_lost(struct world *w, const char *why)
+{
+    atomic_fetch_add(&w->lost, 1);
+    pthread_mutex_lock(&w->lock);
+    if (!w->why.n)
+        buf_adds(&w->why, why);
+    pthread_mutex_unlock(&w->lock);
+}
+
+/* Binds pods, and lets the oldest go when nothing fits or it has its share. */
+struct client {
+    struct world *w;
+    struct rng rng;
+    int id, made, first;
+};
+
+static void pod_name(const struct client *c, int i, char name[32])
+{
+    snprintf(name, 32, "c%d-%d", c->id, i);
+}
+
+static void drop_oldest(struct client *c)
+{
+    char name[32];
+    pod_name(c, c->first++, name);
+    sim_delete_pod(&c->w->sim, name);
+}
+
+/* Until it is bound, or refused because there is no room; the end of the test too. */
+static bool bind_pod(struct client *c, const char *name)
+{
+    cleanup_buf struct buf why = {0};
+    while (!atomic_load(&c->w->stop)) {
+        const char *node = node_names[rng_below(&c->rng, NODES)];
+        if (extender_bind(pick(c->w, &c->rng), name, node, &why)) {
+            note_bound(c->w);
+            return true;
+        }
+        if (strstr(why.p, "no card of node") || strstr(why.p, "already bound to")) {
+            atomic_fetch_add(&c->w->refused, 1);
+            return false;
+        }
+        note_lost(c->w, why.p);
+        kit_pause();
+    }
+    return false;
+}
+
+static void *run_client(void *arg)
+{
+    struct client *c = arg;
+    while (!atomic_load(&c->w->stop)) {
+        char name[32];
+        pod_name(c, c->made++, name);
+        sim_add_pod(&c->w->sim, name, UNITS);
+        bool bound = bind_pod(c, name);
+        if ((!bound || c->made - c->first > MINE) && c->made - c->first > 1)
+            drop_oldest(c);
+        kit_pause();
+    }
+    free(c);
+    return NULL;
+}
+
+static void world_begin(struct world *w)
+{
+    *w = (struct world){0};
+    pthread_mutex_init(&w->lock, NULL);
+    sim_start(&w->sim, ARGV(NULL));
+    for (int i = 0; i < NODES; i++)
+        sim_add_node(&w->sim, node_names[i], 2, 16);
+    for (int i = 0; i < REPLICAS; i++)
+        add_replica(w);
+    pthread_create(&w->service, NULL, serve, w);
+    for (int i = 0; i < CLIENTS; i++) {
+        struct client *c = xcalloc(1, sizeof *c);
+        c->w = w;
+        c->id = i;
+        rng_init(&c->rng, (uint64_t)i + 1);
+        pthread_create(&w->clients[i], NULL, run_client, c);
+    }
+}
+
+/* Binds go on: so many more. No card is ever over its size meanwhile. */
+static void go_on(struct world *w, int more)
+{
+    int until = atomic_load(&w->bound) + more;
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    while (atomic_load(&w->bound) < until) {
+        ck_assert_msg(kit_now_ms() < end, "binds do not go on: %s",
+                      w->why.n ? w->why.p : "");
+        oracle_check(&w->sim.api);
+        kit_pause();
+    }
+}
+
+/* What was reported until now does not count. */
+static void measure_from_here(struct world *w)
+{
+    go_on(w, 50);
+    pthread_mutex_lock(&w->lock);
+    buf_clear(&w->why);
+    pthread_mutex_unlock(&w->lock);
+    atomic_store(&w->lost, 0);
+    atomic_store(&w->gap_ms, 0);
+}
+
+static size_t holder(struct world *w)
+{
+    for (;;) {
+        for (size_t i = 0; i < w->n; i++) {
+            cleanup_buf struct buf reply = {0};
+            if (w->ended[i] || peer_call(&w->extenders[i].observers, "GET", "/inspect",
+                                         NULL, &reply) != 200)
+                continue;
+            cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+            if (json_is_true(json_object_get(j, "leader")))
+                return i;
+        }
+        kit_pause();
+    }
+}
+
+static void gone(struct world *w, size_t i)
+{
+    atomic_store(&w->ready[i], false);
+    __atomic_store_n(&w->ended[i], true, __ATOMIC_RELEASE);
+}
+
+static int64_t report(struct world *w, const char *what)
+{
+    int64_t gap = atomic_load(&w->gap_ms);
+    printf("measured: %s: %lld ms without a bind, %d bound, %d refused, %d lost%s%s\n",
+           what, (long long)gap, atomic_load(&w->bound), atomic_load(&w->refused),
+           atomic_load(&w->lost), w->why.n ? ": " : "", w->why.n ? w->why.p : "");
+    return gap;
+}
+
+/* Nobody is stranded: whoever waits is bound or refused, by each that is left, and each
+ * knows what the objects say. */
+static void world_end(struct world *w)
+{
+    atomic_store(&w->stop, true);
+    for (int i = 0; i < CLIENTS; i++)
+        pthread_join(w->clients[i], NULL);
+    pthread_join(w->service, NULL);
+    cleanup_json json_t *pods = peer_json(&w->sim.api, "GET", "/api/v1/pods", NULL);
+    json_t *pod;
+    struct rng rng;
+    size_t k;
+    rng_init(&rng, 9);
+    json_array_foreach(kit_at(pods, "items"), k, pod)
+    {
+        cleanup_buf struct buf why = {0};
+        size_t i = k % w->n;
+        if (*kit_str(pod, "spec.nodeName") || w->ended[i])
+            continue;
+        const char *name = kit_str(pod, "metadata.name");
+        bool done = extender_bind(&w->extenders[i], name, node_names[k % NODES], &why) ||
+                    strstr(why.p, "no card of node") || strstr(why.p, "already bound");
+        ck_assert_msg(done, "%s is stranded: %s", name, why.p);
+    }
+    for (size_t i = 0; i < w->n; i++) {
+        if (w->ended[i])
+            continue;
+        oracle_agrees(&w->sim.api, &w->extenders[i]);
+        cleanup_json json_t *j =
+            peer_json(&w->extenders[i].observers, "GET", "/inspect", NULL);
+        ck_assert_int_eq(json_integer_value(json_object_get(j, "overcommits")), 0);
+    }
+    for (size_t i = 0; i < w->n; i++) {
+        if (!w->ended[i]) {
+            extender_stop(&w->extenders[i]);
+        } else {
+            peer_fini(&w->extenders[i].verbs);
+            peer_fini(&w->extenders[i].observers);
+            program_kill(&w->extenders[i].program);
+        }
+    }
+    sim_stop(&w->sim);
+    buf_fini(&w->why);
+    pthread_mutex_destroy(&w->lock);
+}
+
+START_TEST(the_holder_is_killed)
+{
+    struct world w;
+    world_begin(&w);
+    measure_from_here(&w);
+    size_t i = holder(&w);
+    program_signal(&w.extenders[i].program, SIGKILL);
+    gone(&w, i);
+    go_on(&w, 100);
+    ck_assert_int_le(report(&w, "the holder is killed"), (LEASE_MS + 1000) * KIT_SLOWER);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(the_holder_stands_still_and_wakes)
+{
+    struct world w;
+    world_begin(&w);
+    measure_from_here(&w);
+    size_t i = holder(&w);
+    program_signal(&w.extenders[i].program, SIGSTOP);
+    atomic_store(&w.ready[i], false);
+    __atomic_store_n(&w.ended[i], true, __ATOMIC_RELEASE); /* not to be asked */
+    go_on(&w, 100);
+    program_signal(&w.extenders[i].program, SIGCONT);
+    __atomic_store_n(&w.ended[i], false, __ATOMIC_RELEASE);
+    go_on(&w, 100);
+    /* A client that had asked the frozen one itself is not counted among those that
+     * wait: it hangs until that wakes. */
+    ck_assert_int_le(report(&w, "the holder stands still until another leads"),
+                     (LEASE_MS + 1000) * KIT_SLOWER);
+    world_end(&w);
+}
+END_TEST
+
+static void stop_one(struct world *w, size_t i)
+{
+    program_signal(&w->extenders[i].program, SIGTERM);
+    ck_assert_int_eq(program_wait(&w->extenders[i].program), 0);
+    gone(w, i);
+}
+
+START_TEST(the_holder_is_stopped)
+{
+    struct world w;
+    world_begin(&w);
+    measure_from_here(&w);
+    stop_one(&w, holder(&w));
+    go_on(&w, 100);
+    ck_assert_int_le(report(&w, "the holder is stopped"), 1000 * KIT_SLOWER);
+    ck_assert_int_eq(atomic_load(&w.lost), 0);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(a_rolling_update_loses_no_call)
+{
+    struct world w;
+    world_begin(&w);
+    measure_from_here(&w);
+    for (size_t i = 0; i < REPLICAS; i++) {
+        add_replica(&w);
+        stop_one(&w, i);
+        go_on(&w, 50);
+    }
+    ck_assert_int_le(report(&w, "three replicas are replaced"), 1000 * KIT_SLOWER);
+    ck_assert_int_eq(atomic_load(&w.lost), 0);
+    world_end(&w);
+}
+END_TEST
+
+START_TEST(what_was_handed_on_is_not_handed_on_again)
+{
+    struct world w = {0};
+    cleanup_buf struct buf body = {0};
+    sim_start(&w.sim, ARGV(NULL));
+    sim_add_node(&w.sim, "n1", 1, 16);
+    sim_add_pod(&w.sim, "p", 1);
+    add_replica(&w);
+    add_replica(&w);
+    size_t i = holder(&w);
+    struct extender *standby = &w.extenders[!i];
+    kit_bind_body(&body, "p", "n1");
+    struct httpc_request req = {.method = "POST",
+                                .path = "/bind",
+                                .content_type = "application/json",
+                                .mark = "X-Gpushare-Forwarded",
+                                .body = buf_span(&body),
+                                .timeout_ms = PROGRAM_WAIT_MS};
+    struct httpc_reply reply;
+    struct err err = {0};
+    int64_t begun = kit_now_ms();
+    ck_assert_done(httpc_call(standby->verbs.http, &req, 1 << 16, &reply, &err), err);
+    ck_assert_uint_eq(reply.status, 421);
+    ck_assert_int_lt(kit_now_ms() - begun, 2000 * KIT_SLOWER);
+    buf_addc(&reply.body, '\0');
+    ck_assert_says(reply.body.p, "is held by");
+    httpc_reply_fini(&reply);
+    ck_assert_int_eq(sim_bound(&w.sim), 0);
+    /* The holder takes it, and so does the standby when it was not handed on before. */
+    ck_assert_done(httpc_call(w.extenders[i].verbs.http, &req, 1 << 16, &reply, &err),
+                   err);
+    ck_assert_uint_eq(reply.status, 200);
+    httpc_reply_fini(&reply);
+    ck_assert(extender_bind(standby, "p", "n1", NULL));
+    ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 1);
+    for (size_t k = 0; k < 2; k++)
+        extender_stop(&w.extenders[k]);
+    sim_stop(&w.sim);
+}
+END_TEST
+
+KIT_MAIN("replicas", 150, what_was_handed_on_is_not_handed_on_again, the_holder_is_killed,
+         the_holder_stands_still_and_wakes, the_holder_is_stopped,
+         a_rolling_update_loses_no_call)

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/mem.h"
+#include "integration/kit.h"
+#include "support/tls.h"
+
+/*
+ * Binds that one replica hands on to another over TLS: each proves who it is, and looks
+ * who the other is.
+ */
+
+static char *trust, *scheduler_cert, *scheduler_key;
+
+static void begin(void)
+{
+    tls_make_ca(kit_dir, "ca");
+    tls_make_ca(kit_dir, "other");
+    tls_make_cert(kit_dir, "ca", "replica", "DNS:replica.test");
+    tls_make_cert(kit_dir, "ca", "stranger", "DNS:stranger.test");
+    tls_make_cert(kit_dir, "ca", "scheduler", "DNS:scheduler.test");
+    trust = temp_path(kit_dir, "ca.crt");
+    scheduler_cert = temp_path(kit_dir, "scheduler.crt");
+    scheduler_key = temp_path(kit_dir, "scheduler.key");
+}
+
+static void end(void)
+{
+    free(trust);
+    free(scheduler_cert);
+    free(scheduler_key);
+}
+
+/* One whose certificate is NAME.crt, and that expects others to be `expects`. */
+static void start(struct extender *e, const struct sim *s, const char *name,
+                  const char *expects)
+{
+    cleanup_free char *cert = xasprintf("%s/%s.crt", kit_dir, name);
+    cleanup_free char *key = xasprintf("%s/%s.key", kit_dir, name);
+    cleanup_free char *config = kit_kubeconfig("kubeconfig", "http", s->api.port, "", "");
+    extender_start_at(e, config,
+                      ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", trust,
+                           "--client-name", "scheduler.test,replica.test",
+                           "--replica-name", expects));
+    unsigned verbs = e->verbs.port, observers = e->observers.port;
+    peer_fini(&e->verbs);
+    peer_fini(&e->observers);
+    peer_init_server(&e->verbs, verbs, trust, name, scheduler_cert, scheduler_key);
+    peer_init_server(&e->observers, observers, trust, name, NULL, NULL);
+    extender_wait_ready(e);
+}
+
+static void world_begin(struct sim *s, struct extender e[2], const char *name,
+                        const char *expects)
+{
+    sim_start(s, ARGV(NULL));
+    sim_add_node(s, "n1", 1, 16);
+    sim_add_pod(s, "p", 1);
+    sim_add_pod(s, "q", 1);
+    start(&e[0], s, "replica", "replica.test");
+    cleanup_json json_t *j = NULL;
+    kit_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
+              json_is_true(json_object_get(j, "leader"))));
+    start(&e[1], s, name, expects);
+}
+
+static void world_end(struct sim *s, struct extender e[2])
+{
+    extender_stop(&e[1]);
+    extender_stop(&e[0]);
+    sim_stop(s);
+}
+
+START_TEST(a_bind_is_handed_on_over_tls)
+{
+    struct sim s;
+    struct extender e[2];
+    cleanup_buf struct buf why = {0};
+    world_begin(&s, e, "replica", "replica.test");
+    ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
+    ck_assert_says(program_said(&e[0].program), "pod=p");
+    oracle_agrees(&s.api, &e[1]);
+    world_end(&s, e);
+}
+END_TEST
+
+START_TEST(a_holder_of_another_name_gets_no_binds)
+{
+    struct sim s;
+    struct extender e[2];
+    cleanup_buf struct buf why = {0};
+    world_begin(&s, e, "replica", "holder.test");
+    ck_assert(!extender_bind(&e[1], "p", "n1", &why));
+    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    ck_assert_says(why.p, "holder.test");
+    ck_assert_int_eq(sim_bound(&s), 0);
+    ck_assert(extender_bind(&e[0], "q", "n1", NULL));
+    world_end(&s, e);
+}
+END_TEST
+
+/* Its certificate is of the authority, but none of the names that may ask for binds. */
+START_TEST(a_replica_of_another_name_is_not_let_in)
+{
+    struct sim s;
+    struct extender e[2];
+    cleanup_buf struct buf why = {0};
+    world_begin(&s, e, "stranger", "replica.test");
+    ck_assert(!extender_bind(&e[1], "p", "n1", &why));
+    ck_assert_says(why.p, "answers 403");
+    ck_assert_int_eq(sim_bound(&s), 0);
+    world_end(&s, e);
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {a_bind_is_handed_on_over_tls,
+                                  a_holder_of_another_name_gets_no_binds,
+                                  a_replica_of_another_name_is_not_let_in};
+    return kit_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
+                        &(struct unit_fixtures){.begin = begin, .end = end});
+}
