@@ -136,6 +136,7 @@ struct ledger_share {
 /* A pod that asks for GPU memory, bound or not. The strings are owned by the ledger. */
 struct ledger_pod {
     struct span uid, ns, name;
+    int64_t created_s; /* since 1970; 0: not said */
     int64_t priority;
     struct request request;  /* kind NONE and `why_not` set when it cannot be meant */
     struct span why_not;     /* NUL-terminated */
@@ -189,6 +190,20 @@ void ledger_unhealthy_gone(struct ledger *l, struct span node);
 enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
 /* Forgets the objects of a kind that were not seen in the list. */
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
+
+/* What the objects say of a node and nothing here depends on: for those who show it. */
+struct ledger_news {
+    bool has_scv, has_lease;
+    int64_t scv_created_s; /* 0: not said */
+    bool has_sample;
+    int64_t sample_s; /* when the Scv's values were read */
+    const struct scv_held
+        *held; /* containers that hold cards, those of nvidia.com/... at least */
+    size_t n_held;
+};
+struct ledger_news ledger_node_news(const struct ledger_node *node);
+/* Changes whenever a node does: whoever saw it before has missed nothing. */
+uint64_t ledger_generation(const struct ledger *l);
 
 /* Pods. Adding finds the pod of that UID or makes a waiting one, and takes over what can
  * change on a waiting pod: request, priority, nomination. */

@@ -15,6 +15,7 @@
 
 struct object_meta {
     struct span ns, name, uid, version; /* version: resourceVersion, opaque */
+    int64_t created_s;                  /* creationTimestamp, since 1970; 0: not said */
     bool deleting;                      /* has a deletionTimestamp */
 };
 

@@ -48,7 +48,8 @@ struct request_rules {
 /* What a container that runs beside the others gets; for the allocation annotation. */
 struct request_part {
     uint32_t index;
-    int64_t amount; /* units of memory, or cards */
+    int64_t amount;   /* units of memory, or cards */
+    struct span name; /* of the container; lives as long as the part */
 };
 
 struct request {

@@ -29,7 +29,6 @@ struct scv_spec {
 
 /* What the ledger has no use for. */
 struct scv_extra {
-    struct span bus_id;
     int64_t utilization, temperature; /* percent, degrees Celsius */
     bool has_utilization, has_temperature;
 };
@@ -40,7 +39,7 @@ struct scv_card {
     bool has_used;
     int64_t total_mib, free_mib;
     int64_t used_mib; /* NVML memory v2: without what the driver reserves */
-    struct span health, model, uuid;
+    struct span health, model, uuid, bus_id;
     struct scv_spec spec;
     struct scv_extra *extra; /* in the arena; NULL: not read, or nothing to write */
 };

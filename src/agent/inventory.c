@@ -310,8 +310,7 @@ static struct gpu_card card_of(const struct scv_card *c)
     know(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
     know(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
     know_link(&g, c->spec.bandwidth);
-    if (c->extra)
-        text(g.bus_id, sizeof g.bus_id, c->extra->bus_id);
+    text(g.bus_id, sizeof g.bus_id, c->bus_id);
     return g;
 }
 

@@ -11,7 +11,6 @@ static int64_t mib(const struct gpu_card *c, enum gpu_metric m)
 static void fill_extra(const struct gpu_card *c, struct scv_extra *x)
 {
     *x = (struct scv_extra){
-        .bus_id = span_of(c->bus_id),
         .temperature = gpu_value(c, GPU_TEMPERATURE, -1),
         .utilization = gpu_value(c, GPU_UTILIZATION, -1),
     };
@@ -43,6 +42,7 @@ static void fill_card(const struct gpu_card *c, bool healthy, struct arena *a,
         .health = healthy ? SPAN("Healthy") : SPAN("Unhealthy"),
         .model = span_of(c->model),
         .uuid = span_of(c->uuid),
+        .bus_id = span_of(c->bus_id),
         .spec = spec_of(c),
         .extra = arena_alloc(a, sizeof *card->extra),
     };

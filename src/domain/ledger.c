@@ -93,6 +93,23 @@ const struct ledger_node *ledger_node_at(const struct ledger *l, uint32_t slot)
     return node->facts ? node : NULL;
 }
 
+struct ledger_news ledger_node_news(const struct ledger_node *node)
+{
+    const struct ledger_node_facts *f = node->facts;
+    return (struct ledger_news){.has_scv = f->has[LEDGER_SCV],
+                                .has_lease = f->has[LEDGER_LEASE],
+                                .scv_created_s = f->scv_created_s,
+                                .has_sample = f->has_sample,
+                                .sample_s = f->sample_s,
+                                .held = f->holders,
+                                .n_held = f->n_holders};
+}
+
+uint64_t ledger_generation(const struct ledger *l)
+{
+    return l->generation;
+}
+
 static struct ledger_node *node_new(struct ledger *l)
 {
     size_t slot = l->n_nodes;

@@ -158,6 +158,24 @@ static void nominate(struct ledger *l, struct ledger_pod *pod, struct span node_
     }
 }
 
+/* With the names behind them. */
+static struct request_part *parts_copy(const struct request_part *parts, size_t n)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += parts[i].name.n;
+    struct request_part *copy = xmalloc(n * sizeof *copy + bytes);
+    char *at = (char *)(copy + n);
+    for (size_t i = 0; i < n; i++) {
+        copy[i] = parts[i];
+        copy[i].name.p = at;
+        if (parts[i].name.n)
+            memcpy(at, parts[i].name.p, parts[i].name.n);
+        at += parts[i].name.n;
+    }
+    return copy;
+}
+
 static void set_request(struct ledger_pod *pod, const struct request *request,
                         const char *why_not)
 {
@@ -165,10 +183,7 @@ static void set_request(struct ledger_pod *pod, const struct request *request,
     free((char *)pod->why_not.p);
     pod->request = *request;
     own(&pod->request.models);
-    pod->request.parts = xcalloc(request->n_parts, sizeof *request->parts);
-    if (request->n_parts)
-        memcpy(pod->request.parts, request->parts,
-               request->n_parts * sizeof *request->parts);
+    pod->request.parts = parts_copy(request->parts, request->n_parts);
     pod->why_not = (struct span){0};
     if (why_not)
         pod->why_not = (struct span){xstrdup(why_not), strlen(why_not)};
@@ -191,6 +206,7 @@ static struct ledger_pod *pod_new(struct ledger *l, const struct object_meta *me
     buf_addc(&strings, '\0');
     buf_add_span(&strings, meta->name);
     pod->strings = xmemdup0(strings.p, strings.n);
+    pod->created_s = meta->created_s;
     pod->uid = (struct span){pod->strings, meta->uid.n};
     pod->ns = (struct span){pod->uid.p + meta->uid.n + 1, meta->ns.n};
     pod->name = (struct span){pod->ns.p + meta->ns.n + 1, meta->name.n};

@@ -12,12 +12,6 @@ struct departure {
     int64_t at_s;
 };
 
-/* A container that has devices which are not ours to give, as the podList says. */
-struct ledger_held {
-    struct span ns, pod; /* in scv_strings */
-    int64_t devices;     /* of nvidia.com/gpu */
-};
-
 /* What the objects said about a node, as they said it. */
 struct ledger_node_facts {
     bool has[4];      /* by enum ledger_kind */
@@ -29,9 +23,11 @@ struct ledger_node_facts {
     struct scv_card *scv_cards; /* owned; their strings are in scv_strings */
     size_t n_scv_cards;
     char *scv_strings;
-    struct ledger_held *holders; /* owned */
+    struct scv_held *holders; /* owned: containers that hold cards, as the podList says */
     size_t n_holders;
+    struct span *holder_uuids; /* owned; theirs */
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
+    int64_t scv_created_s;
     bool scv_damaged, has_sample;
     int64_t sample_s; /* when the Scv's values were read */
 

@@ -15,14 +15,16 @@ void facts_drop_scv(struct ledger_node_facts *f)
 {
     free(f->scv_cards);
     free(f->holders);
+    free(f->holder_uuids);
     free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
+    f->holder_uuids = NULL;
     f->scv_strings = NULL;
     f->n_scv_cards = f->n_holders = 0;
     f->held = 0;
     f->scv_damaged = f->has_sample = false;
-    f->sample_s = 0;
+    f->sample_s = f->scv_created_s = 0;
 }
 
 /* Lets *text point to its copy, and *at behind it. */
@@ -38,10 +40,15 @@ static char *copy_strings(const struct scv *scv)
     for (size_t i = 0; i < scv->n_cards; i++) {
         buf_add_span(&strings, scv->cards[i].model);
         buf_add_span(&strings, scv->cards[i].uuid);
+        buf_add_span(&strings, scv->cards[i].bus_id);
     }
     for (size_t i = 0; i < scv->n_held; i++) {
         buf_add_span(&strings, scv->held[i].ns);
         buf_add_span(&strings, scv->held[i].pod);
+        buf_add_span(&strings, scv->held[i].container);
+        buf_add_span(&strings, scv->held[i].resource);
+        for (size_t k = 0; k < scv->held[i].n_uuids; k++)
+            buf_add_span(&strings, scv->held[i].uuids[k]);
     }
     return buf_take(&strings);
 }
@@ -58,6 +65,7 @@ static void take_cards(struct ledger_node_facts *f, const struct scv *scv,
         card->extra = NULL;
         move_in(&card->model, at);
         move_in(&card->uuid, at);
+        move_in(&card->bus_id, at);
     }
 }
 
@@ -75,17 +83,28 @@ static uint64_t cards_of(const struct ledger_node_facts *f, const struct scv_hel
 static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
                          const char **at)
 {
-    f->holders = scv->n_held ? xcalloc(scv->n_held, sizeof *f->holders) : NULL;
+    size_t n_uuids = 0;
+    if (!scv->n_held)
+        return;
+    for (size_t i = 0; i < scv->n_held; i++)
+        n_uuids += scv->held[i].n_uuids;
+    struct span *uuid = f->holder_uuids = xcalloc(n_uuids, sizeof *uuid);
+    f->holders = xcalloc(scv->n_held, sizeof *f->holders);
     for (size_t i = 0; i < scv->n_held; i++) {
         const struct scv_held *from = &scv->held[i];
-        struct ledger_held *to = &f->holders[i];
-        *to = (struct ledger_held){.ns = from->ns, .pod = from->pod};
+        struct scv_held *to = &f->holders[i];
+        *to = *from;
         move_in(&to->ns, at);
         move_in(&to->pod, at);
-        if (span_eq(from->resource, SPAN(KEY_NVIDIA_GPU)))
-            to->devices = from->units;
-        if (scv_is_foreign(from->resource))
-            f->held |= cards_of(f, from);
+        move_in(&to->container, at);
+        move_in(&to->resource, at);
+        to->uuids = uuid;
+        for (size_t k = 0; k < from->n_uuids; k++, uuid++) {
+            *uuid = from->uuids[k];
+            move_in(uuid, at);
+        }
+        if (scv_is_foreign(to->resource))
+            f->held |= cards_of(f, to);
     }
     f->n_holders = scv->n_held;
 }
@@ -95,6 +114,7 @@ void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
     f->scv_damaged = scv->damaged;
     f->has_sample = scv->has_update_time;
     f->sample_s = scv->update_time;
+    f->scv_created_s = scv->meta.created_s;
     if (scv->damaged)
         return;
     const char *at = f->scv_strings = copy_strings(scv);
@@ -105,8 +125,11 @@ void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
 int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod)
 {
     int64_t n = 0;
-    for (size_t i = 0; i < f->n_holders; i++)
-        if (span_eq(f->holders[i].pod, pod->name) && span_eq(f->holders[i].ns, pod->ns))
-            n += f->holders[i].devices;
+    for (size_t i = 0; i < f->n_holders; i++) {
+        const struct scv_held *h = &f->holders[i];
+        if (span_eq(h->pod, pod->name) && span_eq(h->ns, pod->ns) &&
+            span_eq(h->resource, SPAN(KEY_NVIDIA_GPU)))
+            n += h->units;
+    }
     return n;
 }

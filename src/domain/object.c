@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/object.h"
 
+#include "base/clock.h"
+
 static void read_map(struct jread *j, struct arena *a, const char *where,
                      enum object_map map, const struct object_field *fields, size_t n)
 {
@@ -18,6 +20,15 @@ static void read_map(struct jread *j, struct arena *a, const char *where,
     }
 }
 
+/* What is no time is not said: nothing depends on it. */
+static void read_time(struct jread *j, struct arena *a, int64_t *seconds)
+{
+    struct span text = {0};
+    if (!jread_text(j, "metadata.creationTimestamp", a, &text) ||
+        !clock_parse(text, seconds))
+        *seconds = 0;
+}
+
 void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta,
                       const struct object_field *fields, size_t n)
 {
@@ -33,6 +44,8 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
             jread_text(j, "metadata.uid", a, &meta->uid);
         else if (jread_key_is(key, "resourceVersion"))
             jread_text(j, "metadata.resourceVersion", a, &meta->version);
+        else if (jread_key_is(key, "creationTimestamp"))
+            read_time(j, a, &meta->created_s);
         else if (jread_key_is(key, "deletionTimestamp"))
             meta->deleting = jread_text(j, "metadata.deletionTimestamp", a, &text);
         else if (jread_key_is(key, "labels"))

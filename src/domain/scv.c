@@ -55,12 +55,9 @@ static bool read_spec_of(struct jread *j, struct jread_str key, struct scv_spec 
 }
 
 /* The same. */
-static bool read_extra(struct jread *j, struct jread_str key, struct arena *a,
-                       struct scv_extra *x)
+static bool read_extra(struct jread *j, struct jread_str key, struct scv_extra *x)
 {
-    if (jread_key_is(key, "busId"))
-        jread_text(j, "status.cardList[].busId", a, &x->bus_id);
-    else if (jread_key_is(key, "utilization"))
+    if (jread_key_is(key, "utilization"))
         x->has_utilization = read_number(j, "status.cardList[].utilization", 100,
                                          "is no percentage", &x->utilization);
     else if (jread_key_is(key, "temperature"))
@@ -85,6 +82,8 @@ static void read_card(struct jread *j, struct arena *a, bool all, struct scv_car
             jread_text(j, "status.cardList[].model", a, &card->model);
         else if (jread_key_is(key, "uuid"))
             jread_text(j, "status.cardList[].uuid", a, &card->uuid);
+        else if (jread_key_is(key, "busId"))
+            jread_text(j, "status.cardList[].busId", a, &card->bus_id);
         else if (jread_key_is(key, "totalMemory"))
             read_mib(j, "status.cardList[].totalMemory", &card->total_mib);
         else if (jread_key_is(key, "freeMemory"))
@@ -92,7 +91,7 @@ static void read_card(struct jread *j, struct arena *a, bool all, struct scv_car
         else if (jread_key_is(key, "usedMemory"))
             card->has_used = read_mib(j, "status.cardList[].usedMemory", &card->used_mib);
         else if (!read_spec_of(j, key, &card->spec) &&
-                 (!all || !read_extra(j, key, a, card->extra)))
+                 (!all || !read_extra(j, key, card->extra)))
             jread_skip(j);
     }
     if (id < 0 || id > ID_MAX)

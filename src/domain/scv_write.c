@@ -59,7 +59,7 @@ static void write_card(struct buf *out, const struct scv_card *card)
     const struct scv_extra *x = card->extra ? card->extra : &nothing;
     struct members m = {.out = out};
     number_not_0(&m, "bandwidth", card->spec.bandwidth);
-    text(&m, "busId", x->bus_id);
+    text(&m, "busId", card->bus_id);
     number_not_0(&m, "clock", card->spec.clock_mhz);
     number_not_0(&m, "core", card->spec.core_mhz);
     number_not_0(&m, "freeMemory", card->free_mib);

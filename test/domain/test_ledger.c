@@ -136,6 +136,37 @@ START_TEST(what_others_hand_out_is_not_ours_to_give)
 }
 END_TEST
 
+START_TEST(what_the_scv_says_besides_is_kept_for_those_who_show_it)
+{
+    start(1, false);
+    see_scv("{'metadata':{'name':'n1','creationTimestamp':'1970-01-01T00:01:40Z'},"
+            "'status':{'updateTime':'1970-01-01T00:03:20Z','cardList':["
+            "{'id':0,'health':'Healthy','totalMemory':9,'uuid':'GPU-0','busId':'0:3B'}],"
+            "'podList':[{'namespace':'d','name':'p','container':'c','units':1,"
+            "'resource':'nvidia.com/gpu','cards':['GPU-0','GPU-9']}]}}");
+    struct ledger_news news = ledger_node_news(node("n1"));
+    uint64_t generation = ledger_generation(ledger);
+    ck_assert(news.has_scv && !news.has_lease && news.has_sample);
+    ck_assert_int_eq(news.scv_created_s, 100);
+    ck_assert_int_eq(news.sample_s, 200);
+    ck_assert_uint_eq(news.n_held, 1);
+    ck_assert_span_eq(news.held[0].ns, "d");
+    ck_assert_span_eq(news.held[0].pod, "p");
+    ck_assert_span_eq(news.held[0].container, "c");
+    ck_assert_span_eq(news.held[0].resource, "nvidia.com/gpu");
+    ck_assert_uint_eq(news.held[0].n_uuids, 2);
+    ck_assert_span_eq(news.held[0].uuids[1], "GPU-9");
+    ck_assert_span_eq(node("n1")->cards[0].scv->bus_id, "0:3B");
+    see_held("");
+    ck_assert_uint_gt(ledger_generation(ledger), generation);
+    news = ledger_node_news(node("n1"));
+    ck_assert(!news.has_sample);
+    ck_assert_uint_eq(news.n_held, 0);
+    ck_assert_int_eq(news.scv_created_s, 0);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(the_order_in_which_objects_come_does_not_matter)
 {
     for (int order = 0; order < 6; order++) {
@@ -590,6 +621,7 @@ END_TEST
 
 UNIT_MAIN("ledger", promises_are_taken_from_the_card,
           what_others_hand_out_is_not_ours_to_give,
+          what_the_scv_says_besides_is_kept_for_those_who_show_it,
           the_order_in_which_objects_come_does_not_matter,
           losing_the_scv_gives_nothing_out_and_forgets_nothing,
           a_node_without_scv_and_lease_has_its_capacity,

@@ -143,7 +143,7 @@ static const char *written(const struct request *r, const struct promise_share *
 
 START_TEST(a_shared_promise_is_written_as_the_contract_says)
 {
-    struct request_part parts[] = {{0, 2}, {2, 4}};
+    struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 2, .amount = 4}};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 1, .units = 8, .parts = parts, .n_parts = 2};
     struct promise_share share = {1, 8, 15, SPAN("GPU-1")};
@@ -161,7 +161,7 @@ END_TEST
 
 START_TEST(a_promise_over_several_cards_is_written_as_lists)
 {
-    struct request_part part = {0, 6};
+    struct request_part part = {.index = 0, .amount = 6};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
     struct promise_share shares[] = {{0, 3, 15, SPAN("GPU-a")},
@@ -177,7 +177,7 @@ END_TEST
 
 START_TEST(whole_cards_go_to_the_containers_in_turn)
 {
-    struct request_part parts[] = {{0, 1}, {1, 2}};
+    struct request_part parts[] = {{.index = 0, .amount = 1}, {.index = 1, .amount = 2}};
     struct request r = {.kind = REQUEST_CARDS, .cards = 3, .parts = parts, .n_parts = 2};
     struct promise_share shares[] = {
         {0, 15, 15, {0}}, {2, 15, 15, {0}}, {3, 22, 22, {0}}};
@@ -191,7 +191,7 @@ END_TEST
 
 START_TEST(what_is_written_is_read_back_the_same)
 {
-    struct request_part parts[] = {{0, 2}, {1, 4}};
+    struct request_part parts[] = {{.index = 0, .amount = 2}, {.index = 1, .amount = 4}};
     struct request r = {
         .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = parts, .n_parts = 2};
     struct promise_share shares[] = {{1, 3, 15, SPAN("GPU-b")},
