@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/certs.h"
+#include "extender/observe.h"
 #include "extender/verbs.h"
 #include "wire/httpd.h"
 
@@ -18,6 +19,7 @@ struct server_config {
     size_t max_bodies;       /* of all requests together */
     struct certs *certs;     /* borrowed; NULL: plain HTTP */
     struct forward *forward; /* borrowed; NULL: binds are not handed on */
+    struct observe *observe; /* borrowed */
     enum score_policy node_score;
 };
 

@@ -32,6 +32,9 @@ struct store_io {
 
 /* New. `io` is copied. */
 struct store *store_new(const struct core_settings *settings, const struct store_io *io);
+/* `fn` is called, from any thread and with nothing locked, after the ledger has changed.
+ * It must not block. Before anything else is done with the store. */
+void store_on_change(struct store *store, void (*fn)(void *ctx), void *ctx);
 /* No thread may be in any of its functions. */
 void store_free(struct store *store);
 

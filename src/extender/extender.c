@@ -31,6 +31,7 @@ struct extender {
     struct ticker *ticker;
     struct certs *certs;
     struct forward *forward;
+    struct observe *observe;
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
@@ -160,6 +161,15 @@ static void advertise(struct extender *e, const struct extender_config *config)
     store_advertise(e->store, address);
 }
 
+/* Before anything else is done with the store. */
+static void start_observe(struct extender *e, const struct extender_config *config)
+{
+    struct observe_config observe = {.has_front = certs_has_front(e->certs),
+                                     .grace_s = (config->node_grace_ms + 999) / 1000};
+    e->observe = observe_start(e->store, &observe);
+    store_on_change(e->store, observe_changed, e->observe);
+}
+
 static void start_threads(struct extender *e, const struct extender_config *config)
 {
     e->leases = worker_start("lease", work, e);
@@ -208,6 +218,8 @@ struct extender *extender_start(const struct extender_config *config, struct err
     server.certs = e->certs;
     server.forward = e->forward;
     e->store = store_new(&settings, &io);
+    start_observe(e, config);
+    server.observe = e->observe;
     start_threads(e, config);
     e->server = server_start(&server, e->store, err);
     if (!e->server) {
@@ -243,6 +255,8 @@ void extender_stop(struct extender *e)
     struct worker *workers[] = {e->leases, e->checks, e->marks};
     server_stop(e->server);
     forward_free(e->forward);
+    if (e->observe)
+        observe_stop(e->observe);
     certs_stop(e->certs);
     ticker_stop(e->ticker);
     sync_stop(e->sync);
@@ -252,6 +266,7 @@ void extender_stop(struct extender *e)
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_free(workers[i]);
     sync_free(e->sync);
+    observe_free(e->observe);
     ticker_free(e->ticker);
     store_free(e->store);
     kube_client_free(e->client);

@@ -24,6 +24,7 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     unsigned port;
+    struct observe *observe;
     _Atomic bool draining;
 };
 
@@ -81,6 +82,66 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
         reply->status = 404;
 }
 
+static void on_gpunodes(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    observe_gpunodes(s->observe, false, req, reply);
+}
+
+static void on_gpupods(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    observe_gpupods(s->observe, false, req, reply);
+}
+
+static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    observe_gpunodes(s->observe, true, req, reply);
+}
+
+static void on_gpupods_main(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    observe_gpupods(s->observe, true, req, reply);
+}
+
+static void on_discovery(void *ctx, const struct httpd_request *req,
+                         struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    observe_discovery(reply);
+}
+
+static void on_api_else(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    observe_not_found(reply);
+}
+
+static void on_only_get(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    observe_not_allowed(reply, "GET, HEAD");
+}
+
+static void on_only_post(void *ctx, const struct httpd_request *req,
+                         struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    observe_not_allowed(reply, "POST");
+}
+
 static void on_version(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
@@ -115,7 +176,8 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
 }
 
 #define PREFIX "/gpushare-scheduler"
-#define NGS    "/apis/nvidia-gpu-scheduler/v1/schedule"
+#define API    "/apis/nvidia-gpu-scheduler/v1"
+#define NGS    API "/schedule"
 
 #define OBSERVER_ROUTES                                                                  \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
@@ -123,6 +185,17 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
         {"GET", "/inspect/*", on_inspect_node}, {"GET", PREFIX "/inspect", on_inspect},  \
     {                                                                                    \
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
+    }
+
+/* nvidia-gpu-scheduler's, with what it answers to everything else under /apis. A watch on
+ * the main port costs a thread. */
+#define API_ROUTES(gpunodes, gpupods)                                                    \
+    {"GET", API, on_discovery}, {"GET", API "/gpunodes", gpunodes},                      \
+        {"GET", API "/gpupods", gpupods}, {NULL, API, on_only_get},                      \
+        {NULL, API "/gpunodes", on_only_get}, {NULL, API "/gpupods", on_only_get},       \
+        {NULL, "/apis", on_api_else},                                                    \
+    {                                                                                    \
+        NULL, "/apis/*", on_api_else                                                     \
     }
 
 static const struct httpd_route verb_routes[] = {
@@ -137,11 +210,16 @@ static const struct httpd_route verb_routes[] = {
     {"POST", NGS "/filter", on_filter},
     {"POST", NGS "/prioritize", on_prioritize},
     {"POST", NGS "/preempt", on_preempt},
+    {NULL, NGS "/filter", on_only_post},
+    {NULL, NGS "/prioritize", on_only_post},
+    {NULL, NGS "/preempt", on_only_post},
     OBSERVER_ROUTES,
+    API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
-static const struct httpd_route observer_routes[] = {OBSERVER_ROUTES, {0}};
+static const struct httpd_route observer_routes[] = {
+    OBSERVER_ROUTES, API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
@@ -190,6 +268,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
+    s->observe = config->observe;
     s->verbs = verbs_new(store, config->node_score);
     verbs_forward_by(s->verbs, config->forward);
     s->httpd = httpd_new(&limits);

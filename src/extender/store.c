@@ -26,6 +26,8 @@ struct pending {
 
 struct store {
     struct store_io io;
+    void (*changed)(void *ctx); /* or NULL */
+    void *changed_ctx;
     pthread_rwlock_t lock; /* protects core */
     struct core *core;
 
@@ -69,6 +71,12 @@ struct store *store_new(const struct core_settings *settings, const struct store
     pthread_mutex_init(&store->wait_lock, NULL);
     cond_init(&store->wait_cond);
     return store;
+}
+
+void store_on_change(struct store *store, void (*fn)(void *ctx), void *ctx)
+{
+    store->changed = fn;
+    store->changed_ctx = ctx;
 }
 
 void store_free(struct store *store)
@@ -181,15 +189,19 @@ static void step(struct store *store, const struct core_input *in, struct own_ca
     struct core_time now = store_now();
     pthread_rwlock_wrlock(&store->lock);
     int64_t due_before = core_due(store->core);
+    uint64_t generation = ledger_generation(core_ledger(store->core));
     core_step(store->core, now, in, &outputs);
     bool sooner = core_due(store->core) < due_before;
     bool timers = in->type != CORE_OBJECT; /* nothing else depends on an object alone */
     bool may_bind = timers && core_may_bind(store->core, now, NULL) == 0;
     bool stopped = timers && core_stopped(store->core);
+    bool changed = ledger_generation(core_ledger(store->core)) != generation;
     pthread_rwlock_unlock(&store->lock);
 
     carry_out(store, &outputs, own);
     core_outputs_fini(&outputs);
+    if (changed && store->changed)
+        store->changed(store->changed_ctx);
     if (may_bind || stopped)
         wake(store, may_bind, stopped);
     if (sooner)

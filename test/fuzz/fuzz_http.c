@@ -70,14 +70,16 @@ static unsigned port_behind(const char *text, const char *words)
 }
 
 /* The extender's server says where it listens on standard error only. */
-static struct server *start_extender(struct store *store, unsigned *ports)
+static struct server *start_extender(struct store *store, struct observe *observe,
+                                     unsigned *ports)
 {
     char said[512] = "";
     struct err err = {0};
     struct server_config config = {.address = "127.0.0.1",
                                    .connections = 16,
                                    .max_body = 1 << 20,
-                                   .max_bodies = 8 << 20};
+                                   .max_bodies = 8 << 20,
+                                   .observe = observe};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
     dup2(file, STDERR_FILENO);
     struct server *s = server_start(&config, store, &err);
@@ -96,6 +98,7 @@ struct world {
     struct api *api;
     struct sim_server *sim;
     struct store *store;
+    struct observe *observe;
     struct server *extender;
     unsigned ports[DOORS];
     struct buf usual[DOORS]; /* the reply to ordinary[] */
@@ -116,6 +119,9 @@ static void world_end(void)
     sim_server_stop(w->sim);
     api_free(w->api);
     server_stop(w->extender);
+    if (w->observe)
+        observe_stop(w->observe);
+    observe_free(w->observe);
     store_free(w->store);
     for (size_t i = 0; i < DOORS; i++)
         buf_fini(&w->usual[i]);
@@ -135,7 +141,8 @@ static void world_begin(void)
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
     w->store = verbs_store_new();
-    w->extender = start_extender(w->store, &w->ports[VERBS]);
+    w->observe = observe_start(w->store, &(struct observe_config){0});
+    w->extender = start_extender(w->store, w->observe, &w->ports[VERBS]);
     w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
 }
 

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/store.h"
+#include "wire/httpd.h"
+
+/*
+ * What nvidia-gpu-scheduler shows of a cluster, from what the extender knows: GpuNodes
+ * (the cards of a node, and which are taken) and GpuPods (which container has which
+ * cards), as lists and as watches, in its paths and shapes.
+ *
+ * A thread follows the ledger; every reader gets what it has published, so that a
+ * thousand of them look at the ledger no more often than one. How a watch behaves:
+ * extender/ watchlog.h, docs/api.md.
+ */
+
+struct observe;
+
+struct observe_config {
+    bool has_front;  /* X-Remote-User counts, from a client that the listener knows */
+    int64_t grace_s; /* in which a heartbeat has to be renewed; 0: not judged */
+};
+
+/* New; starts the thread. `store` is borrowed. */
+struct observe *observe_start(struct store *store, const struct observe_config *config);
+/* Joins the thread. */
+void observe_stop(struct observe *o);
+/* When no stream is left. NULL is accepted. */
+void observe_free(struct observe *o);
+/* The ledger has changed. From any thread; cheap. */
+void observe_changed(void *observe);
+
+enum { OBSERVE_MAIN_WATCHES = 16 };
+
+/* Handlers call these; `main` is the listener that has a thread for each watch. */
+void observe_gpunodes(struct observe *o, bool main, const struct httpd_request *req,
+                      struct httpd_reply *reply);
+void observe_gpupods(struct observe *o, bool main, const struct httpd_request *req,
+                     struct httpd_reply *reply);
+void observe_discovery(struct httpd_reply *reply);
+void observe_not_found(struct httpd_reply *reply);
+void observe_not_allowed(struct httpd_reply *reply, const char *allow);

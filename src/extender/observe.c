@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/observe_priv.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+
+enum {
+    GONE_MAX = 16384, /* deletions that are remembered, of each kind */
+    LOOKS_MAX = 16,   /* nodes that are copied out under one lock ... */
+    SLOTS_MAX = 1024, /* ... and slots that are passed over */
+    LONGEST_MS = 1000,
+    LISTING_MS = 20, /* before everything has been listed: nobody tells us when it has */
+    WAKES_MAX = 32,  /* watchers that are woken under one lock */
+    /* Changes are gathered for so long, so that they cost a thousand watchers one
+     * waking and not twenty a second. */
+    PAUSE_US = 50 * 1000,
+    PAUSE_US_PER_WATCH = 100,
+};
+
+/* What is shown of a pod, and under which name it was put there. */
+struct shown_pod {
+    char *ns, *name, *uid;
+    struct watch_item *item;
+    bool there; /* in this look */
+};
+
+/* The same of a node. */
+struct shown_node {
+    uint64_t generation;
+    char *name; /* NULL: nothing is shown */
+    struct watch_item *item;
+    bool healthy;
+    struct observe_times times;
+    struct shown_pod *pods;
+    size_t n_pods, pods_cap;
+};
+
+static void forget_pod(struct observe *o, struct shown_pod *pod)
+{
+    watchlog_drop(o->logs[OBSERVE_PODS], &pod->item);
+    free(pod->ns);
+    free(pod->name);
+    free(pod->uid);
+}
+
+static void forget(struct observe *o, struct shown_node *shown)
+{
+    for (size_t i = 0; i < shown->n_pods; i++)
+        forget_pod(o, &shown->pods[i]);
+    watchlog_drop(o->logs[OBSERVE_NODES], &shown->item);
+    free(shown->pods);
+    free(shown->name);
+    *shown = (struct shown_node){.generation = shown->generation};
+}
+
+static bool is_pod(const struct shown_pod *shown, const struct observe_pod *pod)
+{
+    return span_eq(span_of(shown->name), pod->name) &&
+           span_eq(span_of(shown->ns), pod->ns) && span_eq(span_of(shown->uid), pod->uid);
+}
+
+static struct shown_pod *need_pod(struct shown_node *shown, const struct observe_pod *pod)
+{
+    for (size_t i = 0; i < shown->n_pods; i++)
+        if (is_pod(&shown->pods[i], pod))
+            return &shown->pods[i];
+    MEM_GROW(shown->pods, shown->pods_cap, shown->n_pods + 1);
+    struct shown_pod *p = &shown->pods[shown->n_pods++];
+    *p = (struct shown_pod){.ns = xmemdup0(pod->ns.p, pod->ns.n),
+                            .name = xmemdup0(pod->name.p, pod->name.n),
+                            .uid = xmemdup0(pod->uid.p, pod->uid.n)};
+    return p;
+}
+
+static void publish_pods(struct observe *o, struct shown_node *shown,
+                         const struct observe_node *n)
+{
+    for (size_t i = 0; i < n->n_pods; i++) {
+        const struct observe_pod *pod = &n->pods[i];
+        struct shown_pod *p = need_pod(shown, pod);
+        p->there = true;
+        watchlog_put(o->logs[OBSERVE_PODS], &p->item, pod->shown_name, pod->head,
+                     pod->tail);
+    }
+    size_t kept = 0;
+    for (size_t i = 0; i < shown->n_pods; i++) {
+        struct shown_pod *p = &shown->pods[i];
+        if (p->there)
+            shown->pods[kept++] = *p;
+        else
+            forget_pod(o, p);
+    }
+    shown->n_pods = kept;
+    for (size_t i = 0; i < kept; i++)
+        shown->pods[i].there = false;
+}
+
+/* A measurement alone is no news: the time of the report is that of the measurement that
+ * brought what is shown. */
+static void publish_node(struct observe *o, struct shown_node *shown,
+                         const struct observe_node *n, int64_t now_s)
+{
+    cleanup_buf struct buf tail = {0};
+    struct observe_times *t = &shown->times;
+    if (!shown->item || shown->healthy != n->healthy) {
+        t->transition_s = now_s;
+        t->was_healthy |= n->healthy;
+        if (n->healthy)
+            t->health_s = now_s;
+    }
+    shown->healthy = n->healthy;
+    observe_node_tail(n, t, &tail);
+    if (shown->item && watch_item_is(shown->item, n->head, buf_span(&tail)))
+        return;
+    t->has_report = n->has_sample;
+    t->report_s = n->sample_s;
+    buf_clear(&tail);
+    observe_node_tail(n, t, &tail);
+    watchlog_put(o->logs[OBSERVE_NODES], &shown->item, n->name, n->head, buf_span(&tail));
+}
+
+static void publish(struct observe *o, const struct observe_node *n)
+{
+    struct shown_node *shown = &o->shown[n->slot];
+    int64_t now_s = clock_wall_ns() / 1000000000;
+    pthread_mutex_lock(&o->lock);
+    if (shown->name && (n->gone || !span_eq(span_of(shown->name), n->name)))
+        forget(o, shown);
+    shown->generation = n->generation;
+    if (!n->gone) {
+        if (!shown->name)
+            shown->name = xmemdup0(n->name.p, n->name.n);
+        publish_node(o, shown, n, now_s);
+        publish_pods(o, shown, n);
+    }
+    pthread_mutex_unlock(&o->lock);
+}
+
+static struct shown_node *shown_at(struct observe *o, size_t slot)
+{
+    MEM_GROW(o->shown, o->shown_cap, slot + 1);
+    while (o->n_shown <= slot)
+        o->shown[o->n_shown++] = (struct shown_node){0};
+    return &o->shown[slot];
+}
+
+/* From *slot on: copies out what has changed, a few nodes. False: that was the end. */
+static bool look(struct observe *o, uint32_t *slot, struct observe_node *nodes, size_t *n)
+{
+    const struct ledger *l = core_ledger(store_read(o->store));
+    uint32_t slots = ledger_node_slots(l), end = slots;
+    if (slots - *slot > SLOTS_MAX)
+        end = *slot + SLOTS_MAX;
+    for (*n = 0; *slot < end && *n < LOOKS_MAX; ++*slot) {
+        const struct ledger_node *node = ledger_node_at(l, *slot);
+        const struct shown_node *shown = shown_at(o, *slot);
+        if (node ? node->generation == shown->generation : !shown->name)
+            continue;
+        if (node)
+            observe_look(node, o->conf.grace_s, &o->arena, &nodes[(*n)++]);
+        else
+            nodes[(*n)++] = (struct observe_node){.slot = *slot, .gone = true};
+    }
+    bool more = *slot < slots;
+    store_read_end(o->store);
+    return more;
+}
+
+/* Before everything has been listed, what is known of a node may be half of it. */
+static bool may_show(struct observe *o)
+{
+    const struct core *core = store_read(o->store);
+    uint64_t generation = ledger_generation(core_ledger(core));
+    bool ready = core_ready(core, store_now(), NULL) == 0;
+    store_read_end(o->store);
+    bool news = generation != o->generation || !atomic_load(&o->ready);
+    if (!(ready || atomic_load(&o->ready)) || !news)
+        return false;
+    o->generation = generation;
+    return true;
+}
+
+/* A watcher is in the list only while it sleeps, and leaves it, under the lock, before it
+ * ends: so the waker is there. */
+static void wake_all(struct observe *o)
+{
+    bool more = true;
+    while (more) {
+        pthread_mutex_lock(&o->lock);
+        for (int i = 0; i < WAKES_MAX && o->asleep; i++) {
+            struct watcher *w = o->asleep;
+            observe_unlist(w);
+            httpd_wake(w->waker);
+        }
+        more = o->asleep;
+        pthread_mutex_unlock(&o->lock);
+    }
+}
+
+static uint64_t last_change(struct observe *o)
+{
+    pthread_mutex_lock(&o->lock);
+    uint64_t n = 0;
+    for (int i = 0; i < OBSERVE_KINDS; i++)
+        n += watchlog_last(o->logs[i]);
+    pthread_mutex_unlock(&o->lock);
+    return n;
+}
+
+static void run_round(struct observe *o)
+{
+    struct observe_node nodes[LOOKS_MAX];
+    uint64_t before = last_change(o);
+    uint32_t slot = 0;
+    size_t n;
+    bool more;
+    do {
+        more = look(o, &slot, nodes, &n);
+        for (size_t i = 0; i < n; i++)
+            publish(o, &nodes[i]);
+        arena_reset(&o->arena);
+    } while (more);
+    atomic_store(&o->ready, true);
+    if (last_change(o) != before)
+        wake_all(o);
+}
+
+static struct timespec in_us(int64_t us)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += us % 1000000 * 1000;
+    t.tv_sec += us / 1000000 + t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+/* Sleeps a while, whatever changes; then until something has. False: stop. */
+static bool wait_for_change(struct observe *o, int64_t pause_us)
+{
+    int64_t longest_ms = atomic_load(&o->ready) ? LONGEST_MS : LISTING_MS;
+    struct timespec pause = in_us(pause_us), longest = in_us(longest_ms * 1000);
+    int timed_out = 0;
+    pthread_mutex_lock(&o->wait_lock);
+    while (!o->stop && !timed_out)
+        timed_out = pthread_cond_timedwait(&o->cond, &o->wait_lock, &pause);
+    timed_out = 0;
+    while (!o->stop && !o->dirty && !timed_out)
+        timed_out = pthread_cond_timedwait(&o->cond, &o->wait_lock, &longest);
+    o->dirty = false;
+    bool go_on = !o->stop;
+    pthread_mutex_unlock(&o->wait_lock);
+    return go_on;
+}
+
+static void *run(void *arg)
+{
+    struct observe *o = arg;
+    int64_t pause_us;
+    do {
+        if (may_show(o))
+            run_round(o);
+        pause_us = PAUSE_US + (int64_t)atomic_load(&o->watches) * PAUSE_US_PER_WATCH;
+    } while (wait_for_change(o, pause_us));
+    return NULL;
+}
+
+void observe_changed(void *observe)
+{
+    struct observe *o = observe;
+    pthread_mutex_lock(&o->wait_lock);
+    if (!o->dirty)
+        pthread_cond_signal(&o->cond);
+    o->dirty = true;
+    pthread_mutex_unlock(&o->wait_lock);
+}
+
+struct observe *observe_start(struct store *store, const struct observe_config *config)
+{
+    struct observe *o = xcalloc(1, sizeof *o);
+    pthread_condattr_t attr;
+    o->store = store;
+    o->conf = *config;
+    for (int i = 0; i < OBSERVE_KINDS; i++)
+        o->logs[i] = watchlog_new(&observe_kinds[i], GONE_MAX);
+    pthread_mutex_init(&o->lock, NULL);
+    pthread_mutex_init(&o->wait_lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&o->cond, &attr);
+    pthread_condattr_destroy(&attr);
+    if (pthread_create(&o->thread, NULL, run, o))
+        abort();
+    pthread_setname_np(o->thread, "observe");
+    return o;
+}
+
+void observe_stop(struct observe *o)
+{
+    pthread_mutex_lock(&o->wait_lock);
+    o->stop = true;
+    pthread_cond_signal(&o->cond);
+    pthread_mutex_unlock(&o->wait_lock);
+    pthread_join(o->thread, NULL);
+}
+
+void observe_free(struct observe *o)
+{
+    if (!o)
+        return;
+    for (size_t i = 0; i < o->n_shown; i++)
+        forget(o, &o->shown[i]);
+    for (int i = 0; i < OBSERVE_KINDS; i++)
+        watchlog_free(o->logs[i]);
+    arena_fini(&o->arena);
+    pthread_mutex_destroy(&o->lock);
+    pthread_mutex_destroy(&o->wait_lock);
+    pthread_cond_destroy(&o->cond);
+    free(o->shown);
+    free(o);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/observe_priv.h"
+
+enum {
+    PIECE = 16 * 1024, /* what a reader is given at a time, and can make us hold */
+    HEARTBEAT_MS = 15 * 1000,
+};
+
+/* Lists */
+
+struct listing {
+    struct watch_list *list;
+};
+
+static void list_open(void *ctx, struct httpd_waker *waker)
+{
+    (void)ctx, (void)waker;
+}
+
+static enum httpd_more list_fill(void *ctx, struct buf *out)
+{
+    struct listing *l = ctx;
+    if (!watch_list_read(l->list, PIECE, out))
+        return HTTPD_AGAIN;
+    buf_adds(out, "]}");
+    return HTTPD_END;
+}
+
+static void list_close(void *ctx)
+{
+    struct listing *l = ctx;
+    watch_list_free(l->list);
+    free(l);
+}
+
+static const struct httpd_stream list_stream = {list_open, list_fill, list_close};
+
+static void start_list(struct observe *o, enum observe_kind kind,
+                       struct httpd_reply *reply)
+{
+    struct listing *l = xcalloc(1, sizeof *l);
+    pthread_mutex_lock(&o->lock);
+    l->list = watchlog_list(o->logs[kind]);
+    pthread_mutex_unlock(&o->lock);
+    buf_adds(&reply->body, "{\"metadata\":{},\"items\":[");
+    reply->stream = &list_stream;
+    reply->stream_ctx = l;
+}
+
+/* Watches */
+
+static void enlist(struct watcher *w)
+{
+    struct observe *o = w->o;
+    w->asleep = true;
+    w->prev = NULL;
+    w->next = o->asleep;
+    if (w->next)
+        w->next->prev = w;
+    o->asleep = w;
+}
+
+void observe_unlist(struct watcher *w)
+{
+    if (!w->asleep)
+        return;
+    w->asleep = false;
+    if (w->next)
+        w->next->prev = w->prev;
+    if (w->prev)
+        w->prev->next = w->next;
+    else
+        w->o->asleep = w->next;
+}
+
+static void watch_open(void *ctx, struct httpd_waker *waker)
+{
+    struct watcher *w = ctx;
+    w->waker = waker;
+}
+
+static enum httpd_more watch_fill(void *ctx, struct buf *out)
+{
+    struct watcher *w = ctx;
+    struct observe *o = w->o;
+    int64_t now_ms = clock_mono_ms();
+    pthread_mutex_lock(&o->lock);
+    observe_unlist(w);
+    watchlog_read(o->logs[w->kind], &w->reader, PIECE, out);
+    if (!out->n && now_ms - w->said_ms >= HEARTBEAT_MS)
+        buf_addc(out, '\n');
+    if (out->n)
+        w->said_ms = now_ms;
+    else
+        enlist(w); /* what is published after this wakes it */
+    pthread_mutex_unlock(&o->lock);
+    return out->n ? HTTPD_AGAIN : HTTPD_SLEEP;
+}
+
+static void watch_close(void *ctx)
+{
+    struct watcher *w = ctx;
+    struct observe *o = w->o;
+    pthread_mutex_lock(&o->lock);
+    observe_unlist(w);
+    pthread_mutex_unlock(&o->lock);
+    atomic_fetch_sub(&o->watches, 1);
+    if (w->counted)
+        atomic_fetch_sub(&o->main_watches, 1);
+    free(w);
+}
+
+static const struct httpd_stream watch_stream = {watch_open, watch_fill, watch_close};
+
+static void start_watch(struct observe *o, enum observe_kind kind, bool main,
+                        struct httpd_reply *reply)
+{
+    if (main && atomic_fetch_add(&o->main_watches, 1) >= OBSERVE_MAIN_WATCHES) {
+        atomic_fetch_sub(&o->main_watches, 1);
+        httpd_fail(reply, 503,
+                   "this port is for kube-scheduler and serves %d watches at most; "
+                   "--observe-port serves thousands",
+                   OBSERVE_MAIN_WATCHES);
+        return;
+    }
+    struct watcher *w = xcalloc(1, sizeof *w);
+    w->o = o;
+    w->kind = kind;
+    w->counted = main;
+    atomic_fetch_add(&o->watches, 1);
+    reply->stream = &watch_stream;
+    reply->stream_ctx = w;
+}
+
+/* Somebody who claims to speak for a user must be the API server's front proxy. */
+static bool is_believed(struct observe *o, const struct httpd_request *req,
+                        struct httpd_reply *reply)
+{
+    static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
+                                          "X-Remote-Uid"};
+    const char *user = NULL;
+    if (!o->conf.has_front)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
+        user = httpd_header(req, headers[i]);
+    if (user && !httpd_client(req)) {
+        httpd_fail(reply, 401,
+                   "X-Remote-User is believed only from a client with a certificate of "
+                   "--requestheader-client-ca");
+        return false;
+    }
+    if (user)
+        log_debug("observe", "read for a user", LOG_S("path", req->path),
+                  LOG_S("user", user), LOG_S("proxy", httpd_client(req)));
+    return true;
+}
+
+static void answer(struct observe *o, enum observe_kind kind, bool main,
+                   const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const char *watch = httpd_param(req, "watch");
+    if (!is_believed(o, req, reply))
+        return;
+    if (!atomic_load(&o->ready)) {
+        httpd_fail(reply, 503, "not everything has been listed yet");
+        reply->header[0][0] = "Retry-After";
+        reply->header[0][1] = "1";
+    } else if (watch && strcmp(watch, "true") == 0) {
+        start_watch(o, kind, main, reply);
+    } else {
+        start_list(o, kind, reply);
+    }
+}
+
+void observe_gpunodes(struct observe *o, bool main, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    answer(o, OBSERVE_NODES, main, req, reply);
+}
+
+void observe_gpupods(struct observe *o, bool main, const struct httpd_request *req,
+                     struct httpd_reply *reply)
+{
+    answer(o, OBSERVE_PODS, main, req, reply);
+}
+
+void observe_discovery(struct httpd_reply *reply)
+{
+    buf_adds(&reply->body,
+             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
+             "\"nvidia-gpu-scheduler/v1\",\"resources\":["
+             "{\"name\":\"gpupods\",\"singularName\":\"gpupod\",\"namespaced\":false,"
+             "\"kind\":\"GpuPod\",\"verbs\":[\"list\",\"watch\"]},"
+             "{\"name\":\"gpunodes\",\"singularName\":\"gpunode\",\"namespaced\":false,"
+             "\"kind\":\"GpuNode\",\"verbs\":[\"list\",\"watch\"]}]}");
+}
+
+void observe_not_found(struct httpd_reply *reply)
+{
+    reply->status = 404;
+    reply->header[0][0] = "X-Content-Type-Options";
+    reply->header[0][1] = "nosniff";
+    buf_adds(&reply->body, "{\"code\":404,\"msg\":\"api not found\"}\n");
+}
+
+void observe_not_allowed(struct httpd_reply *reply, const char *allow)
+{
+    reply->status = 405;
+    reply->content_type = NULL;
+    reply->header[0][0] = "Allow";
+    reply->header[0][1] = allow;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "extender/observe.h"
+#include "extender/watchlog.h"
+
+/*
+ *   observe.c        the thread that follows the ledger, and what it has seen of each
+ * node observe_text.c   what of a node and its pods is shown: JSON observe_http.c lists,
+ * watches, discovery
+ *
+ * The thread looks for nodes whose generation has changed, copies out under the store's
+ * lock what is to be shown of them, a few nodes at a time, and publishes it under its
+ * own. The two locks are never held together.
+ */
+
+enum observe_kind { OBSERVE_NODES, OBSERVE_PODS, OBSERVE_KINDS };
+
+/* What is to be shown of a pod; in an arena. */
+struct observe_pod {
+    struct span ns, name, uid;
+    struct span shown_name; /* of the GpuPod */
+    struct span head, tail; /* around its resourceVersion */
+};
+
+/* The same of a node. The rest of its JSON depends on when we saw what. */
+struct observe_node {
+    struct span name;
+    uint32_t slot;
+    uint64_t generation;
+    bool gone; /* nothing is there, or nothing to show; what follows is not set */
+    bool healthy;
+    bool has_sample;
+    int64_t sample_s;
+    struct span head, spec, message; /* spec: up to the value of report_time */
+    struct observe_pod *pods;
+    size_t n_pods;
+};
+
+struct observe_times {
+    bool has_report, was_healthy;
+    int64_t report_s, health_s, transition_s;
+};
+
+/* observe_text.c */
+extern const struct watchlog_kind observe_kinds[OBSERVE_KINDS];
+/* Fills what is shown; sets `gone` where nothing is. */
+void observe_look(const struct ledger_node *node, int64_t grace_s, struct arena *a,
+                  struct observe_node *out);
+/* What follows the resourceVersion of a node. */
+void observe_node_tail(const struct observe_node *n, const struct observe_times *t,
+                       struct buf *out);
+
+/* One watch that is open. */
+struct watcher {
+    struct observe *o;
+    enum observe_kind kind;
+    struct watch_reader reader;
+    struct httpd_waker *waker;
+    int64_t said_ms; /* when something was sent last */
+    bool counted;    /* among o->main_watches */
+    bool asleep;     /* in the list; observe.lock */
+    struct watcher *next, *prev;
+};
+
+/* observe_http.c */
+void observe_unlist(struct watcher *w); /* observe.lock is held */
+
+struct shown_node;
+
+struct observe {
+    struct store *store;
+    struct observe_config conf;
+    atomic_bool ready; /* all there is has been published once */
+    atomic_uint watches, main_watches;
+
+    pthread_mutex_t lock; /* protects what follows */
+    struct watchlog *logs[OBSERVE_KINDS];
+    struct watcher *asleep;
+
+    pthread_mutex_t wait_lock; /* protects dirty, stop */
+    pthread_cond_t cond;       /* CLOCK_MONOTONIC */
+    bool dirty, stop;
+    pthread_t thread;
+
+    /* The thread's own. */
+    struct shown_node *shown; /* by slot */
+    size_t n_shown, shown_cap;
+    uint64_t generation; /* of the ledger when the last round began */
+    struct arena arena;
+};

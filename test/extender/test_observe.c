@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+
+#include "base/mem.h"
+#include "extender/observe_priv.h"
+#include "extender/store_rig.h"
+
+/*
+ * What is shown of a node and of its pods, byte for byte. (Lists and watches over HTTP:
+ * test/integration/test_observe.c.)
+ */
+
+static struct store_rig rig;
+static struct arena arena;
+
+static void begin(const char *objects)
+{
+    const struct ledger_settings settings = {.unit_mib = 1024,
+                                             .external_tolerance_mib = 1024};
+    json_error_t error;
+    json_t *j = json_loads(objects, 0, &error);
+    ck_assert_msg(j, "%s", error.text);
+    rig_start(&rig, &settings, false);
+    rig_deliver(&rig, j);
+    json_decref(j);
+}
+
+static void end(void)
+{
+    rig_stop(&rig);
+    arena_fini(&arena);
+}
+
+static struct observe_node look(const char *name, int64_t grace_s)
+{
+    struct observe_node n;
+    const struct ledger *l = core_ledger(store_read(rig.store));
+    const struct ledger_node *node = ledger_node_find(l, span_of(name));
+    ck_assert_ptr_nonnull(node);
+    observe_look(node, grace_s, &arena, &n);
+    store_read_end(rig.store);
+    return n;
+}
+
+/* The whole object, with 123 as its resourceVersion. */
+static void assert_node(const struct observe_node *n, const struct observe_times *t,
+                        const char *want)
+{
+    cleanup_buf struct buf out = {0};
+    buf_add_span(&out, n->head);
+    buf_adds(&out, "123");
+    observe_node_tail(n, t, &out);
+    ck_assert_str_eq(out.p, want);
+}
+
+static void assert_pod(const struct observe_node *n, const char *ns, const char *name,
+                       const char *want)
+{
+    for (size_t i = 0; i < n->n_pods; i++) {
+        if (!span_eq(n->pods[i].name, span_of(name)) ||
+            !span_eq(n->pods[i].ns, span_of(ns)))
+            continue;
+        cleanup_buf struct buf out = {0};
+        buf_add_span(&out, n->pods[i].head);
+        buf_adds(&out, "123");
+        buf_add_span(&out, n->pods[i].tail);
+        ck_assert_str_eq(out.p, want);
+        return;
+    }
+    ck_abort_msg("no pod %s/%s", ns, name);
+}
+
+#define META(kind, name)                                                                 \
+    "{\"kind\":\"" kind                                                                  \
+    "\",\"apiVersion\":\"resources.scheduler.caden2016.github.io/v1\",\"metadata\":{"    \
+    "\"name\":\"" name "\",\"namespace\":\"kube-system\",\"resourceVersion\":\"123\","   \
+    "\"creationTimestamp\":"
+
+#define SCV_HEAD                                                                         \
+    "[{\"kind\":\"Lease\",\"metadata\":{\"name\":\"node-a\","                            \
+    "\"namespace\":\"nvidia-gpu-scheduler-node-lease\"}},"                               \
+    "{\"kind\":\"Scv\",\"metadata\":{\"name\":\"node-a\","                               \
+    "\"creationTimestamp\":\"2024-01-02T03:04:05Z\"},"                                   \
+    "\"status\":{\"updateTime\":\"2024-01-02T03:04:05Z\",\"cardList\":["
+
+#define TIME "\"2024-01-02T03:04:05Z\""
+enum { TIME_S = 1704164645 };
+
+static const struct observe_times times = {true, true, TIME_S, TIME_S, TIME_S};
+
+START_TEST(a_node_is_the_golden_line_of_nvidia_gpu_scheduler)
+{
+    /* GPU-1 is held through NVIDIA's plugin, which makes it busy. */
+    begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"model\":\"Tesla T4\","
+                   "\"totalMemory\":15109,\"uuid\":\"GPU-1\","
+                   "\"busId\":\"00000000:3B:00.0\"}],"
+                   "\"podList\":[{\"namespace\":\"default\",\"name\":\"p1\","
+                   "\"container\":\"c1\",\"resource\":\"nvidia.com/gpu\",\"units\":1,"
+                   "\"cards\":[\"GPU-1\"]}]}}]");
+    struct observe_node n = look("node-a", 4);
+    ck_assert(n.healthy && n.has_sample);
+    ck_assert_int_eq(n.sample_s, TIME_S);
+    /* All but device_brand, which an Scv does not say. */
+    assert_node(
+        &n, &times,
+        META("GpuNode", "node-a") TIME
+        "},\"spec\":{\"device_infos\":{\"GPU-1\":{\"device_id\":\"GPU-1\","
+        "\"device_model\":\"Tesla T4\",\"device_busid\":\"00000000:3B:00.0\","
+        "\"device_node\":\"node-a\"}},\"device_models\":{\"tesla t4\":[\"GPU-1\"]},"
+        "\"device_busy\":[\"GPU-1\"],\"report_time\":" TIME "},"
+        "\"status\":{\"health\":\"True\","
+        "\"message\":\"Lease of GpuNode is refreshed in 4s.\","
+        "\"last_health_time\":" TIME ",\"last_transition_time\":" TIME "}}");
+    ck_assert_uint_eq(n.n_pods, 1);
+    assert_pod(&n, "default", "p1",
+               META("GpuPod",
+                    "default-p1") "null,\"labels\":{\"nvidia-gpu-scheduler.node\":\"node-"
+                                  "a\"}},\"spec\":{"
+                                  "\"pod_name\":\"p1\",\"pod_namespace\":\"default\","
+                                  "\"node_name\":\"node-a\","
+                                  "\"containers_device\":[{\"container_name\":\"c1\","
+                                  "\"device_info\":[{"
+                                  "\"device_id\":\"GPU-1\",\"device_model\":\"Tesla T4\","
+                                  "\"device_busid\":\"00000000:3B:00.0\",\"device_node\":"
+                                  "\"node-a\"}]}]},"
+                                  "\"status\":{}}");
+    end();
+}
+END_TEST
+
+START_TEST(models_are_sorted_and_what_is_not_wholly_free_is_busy)
+{
+    begin(
+        SCV_HEAD
+        "{\"id\":0,\"health\":\"Healthy\",\"model\":\"Tesla V100\",\"uuid\":\"GPU-d\","
+        "\"totalMemory\":16384,\"freeMemory\":16384},"
+        "{\"id\":1,\"health\":\"Healthy\",\"model\":\"Tesla T4\",\"uuid\":\"GPU-c\","
+        "\"totalMemory\":16384,\"freeMemory\":16384},"
+        "{\"id\":2,\"health\":\"Unhealthy\",\"model\":\"tesla t4\",\"uuid\":\"GPU-b\","
+        "\"totalMemory\":16384,\"freeMemory\":16384},"
+        "{\"id\":3,\"health\":\"Healthy\",\"uuid\":\"GPU-a\",\"totalMemory\":16384,"
+        "\"freeMemory\":16384},"
+        "{\"id\":4,\"health\":\"Healthy\",\"model\":\"X\",\"totalMemory\":16384,"
+        "\"freeMemory\":16384}]}},"
+        "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"p\",\"namespace\":\"d\",\"uid\":"
+        "\"u\",\"creationTimestamp\":\"2024-01-02T03:04:05Z\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"gpushare/card-uuid\":\"GPU-d\"}},"
+        "\"spec\":{\"nodeName\":\"node-a\",\"containers\":[{\"name\":\"side\"},"
+        "{\"name\":\"main\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"2\"}}}]}}"
+        "]");
+    struct observe_node n = look("node-a", 0);
+    struct observe_times never = {.transition_s = TIME_S};
+    assert_node(&n, &never,
+                META("GpuNode", "node-a") TIME
+                "},\"spec\":{\"device_infos\":{"
+                "\"GPU-a\":{\"device_id\":\"GPU-a\",\"device_node\":\"node-a\"},"
+                "\"GPU-b\":{\"device_id\":\"GPU-b\",\"device_model\":\"tesla t4\","
+                "\"device_node\":\"node-a\"},"
+                "\"GPU-c\":{\"device_id\":\"GPU-c\",\"device_model\":\"Tesla T4\","
+                "\"device_node\":\"node-a\"},"
+                "\"GPU-d\":{\"device_id\":\"GPU-d\",\"device_model\":\"Tesla V100\","
+                "\"device_node\":\"node-a\"}},"
+                "\"device_models\":{\"tesla t4\":[\"GPU-b\",\"GPU-c\"],"
+                "\"tesla v100\":[\"GPU-d\"]},\"device_busy\":[\"GPU-b\",\"GPU-d\"],"
+                "\"report_time\":null},\"status\":{\"health\":\"True\","
+                "\"message\":\"Lease of GpuNode is refreshed.\","
+                "\"last_health_time\":null,\"last_transition_time\":" TIME "}}");
+    assert_pod(&n, "d", "p",
+               META("GpuPod", "d-p") TIME
+               ",\"labels\":{\"nvidia-gpu-scheduler.node\":\"node-a\"}},\"spec\":{"
+               "\"pod_name\":\"p\",\"pod_namespace\":\"d\",\"node_name\":\"node-a\","
+               "\"containers_device\":[{\"container_name\":\"main\",\"device_info\":[{"
+               "\"device_id\":\"GPU-d\",\"device_model\":\"Tesla V100\","
+               "\"device_node\":\"node-a\"}]}]},\"status\":{}}");
+    end();
+}
+END_TEST
+
+START_TEST(containers_have_their_cards_by_the_rule_of_the_promise)
+{
+#define POD(name, more, annotations, containers)                                         \
+    "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"" name "\",\"namespace\":\"d\","         \
+    "\"uid\":\"" name "\"," more "\"annotations\":{" annotations "}},"                   \
+    "\"spec\":{\"nodeName\":\"node-a\",\"containers\":[" containers "]}}"
+#define WANTS(name, resource, n)                                                         \
+    "{\"name\":\"" name "\",\"resources\":{\"limits\":{\"aliyun.com/" resource "\":\"" n \
+    "\"}}}"
+#define CARD(id, uuid)                                                                   \
+    "{\"id\":" id ",\"health\":\"Healthy\",\"uuid\":\"" uuid "\",\"totalMemory\":16384}"
+#define INFO(uuid) "{\"device_id\":\"" uuid "\",\"device_node\":\"node-a\"}"
+#define SPEC(name)                                                                       \
+    META("GpuPod", "d-" name)                                                            \
+    "null,\"labels\":{\"nvidia-gpu-scheduler.node\":\"node-a\"}},\"spec\":{"             \
+    "\"pod_name\":\"" name "\",\"pod_namespace\":\"d\",\"node_name\":\"node-a\""
+    begin(
+        SCV_HEAD CARD("0", "GPU-0") "," CARD("1", "GPU-1") "," CARD("2", "GPU-2") "," CARD(
+            "3",
+            "GPU-3") "]}}," POD("shared", "\"labels\":{\"aliyun.com/gpu-count\":\"2\"},",
+                                "\"ALIYUN_COM_GPU_MEM_IDX\":\"0,1\"",
+                                WANTS("x", "gpu-mem", "2") "," WANTS(
+                                    "y", "gpu-mem",
+                                    "4")) "," POD("whole", "",
+                                                  "\"ALIYUN_COM_GPU_MEM_IDX\":\"2,3,9\","
+                                                  "\"gpushare/"
+                                                  "card-uuid\":\"GPU-2,GPU-3,GPU-9\"",
+                                                  WANTS("x", "gpu-count", "1") "," WANTS(
+                                                      "y", "gpu-count",
+                                                      "2")) "," POD("bare", "", "",
+                                                                    WANTS("x", "gpu-mem",
+                                                                          "1")) "]");
+    struct observe_node n = look("node-a", 0);
+    ck_assert_uint_eq(n.n_pods, 3);
+    assert_pod(&n, "d", "shared",
+               SPEC("shared") ",\"containers_device\":[{\"container_name\":\"x\","
+                              "\"device_info\":[" INFO("GPU-0") "," INFO(
+                                  "GPU-1") "]},{\"container_name\":\"y\","
+                                           "\"device_info\":[" INFO("GPU-0") "," INFO(
+                                               "GPU-1") "]}]},\"status\":{}}");
+    assert_pod(
+        &n, "d", "whole",
+        SPEC("whole") ",\"containers_device\":[{\"container_name\":\"x\",\"device_info\":"
+                      "[" INFO("GPU-2") "]},{\"container_name\":\"y\",\"device_info\":"
+                                        "[" INFO("GPU-3") "," INFO(
+                                            "GPU-9") "]}]},\"status\":{}}");
+    assert_pod(&n, "d", "bare", SPEC("bare") "},\"status\":{}}");
+    end();
+}
+END_TEST
+
+START_TEST(a_node_that_gives_nothing_out_is_false_and_says_why)
+{
+    begin(
+        "[{\"kind\":\"Lease\",\"metadata\":{\"name\":\"n1\","
+        "\"namespace\":\"nvidia-gpu-scheduler-node-lease\"}},"
+        "{\"kind\":\"Node\",\"metadata\":{\"name\":\"cpu\"}},"
+        "{\"kind\":\"Node\",\"metadata\":{\"name\":\"old\"},\"status\":{\"capacity\":{"
+        "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"
+        "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}}}]");
+    struct observe_times unknown = {.transition_s = TIME_S};
+    struct observe_node n = look("n1", 40);
+    ck_assert(!n.healthy && !n.gone);
+    assert_node(&n, &unknown,
+                META("GpuNode",
+                     "n1") "null},\"spec\":{\"device_busy\":null,\"report_time\":null},"
+                           "\"status\":{\"health\":\"False\",\"message\":\"its Scv "
+                           "object is missing, "
+                           "so nothing is known of its cards\",\"last_health_time\":null,"
+                           "\"last_transition_time\":" TIME "}}");
+    ck_assert(look("cpu", 40).gone); /* no GPU: no GpuNode */
+    n = look("old", 40);
+    assert_node(
+        &n, &unknown,
+        META("GpuNode", "old") "null},\"spec\":{\"device_busy\":[],\"report_time\":null},"
+                               "\"status\":{\"health\":\"True\",\"message\":\"The cards "
+                               "of GpuNode are "
+                               "known; it has no Lease.\",\"last_health_time\":null,"
+                               "\"last_transition_time\":" TIME "}}");
+    end();
+}
+END_TEST
+
+START_TEST(what_is_gone_has_the_golden_line)
+{
+    static const char *const want[OBSERVE_KINDS] = {
+        "{\"GpuNode\":{\"metadata\":{\"name\":\"node-a\",\"namespace\":\"kube-system\","
+        "\"creationTimestamp\":null},\"spec\":{\"device_busy\":null,\"report_time\":null}"
+        ","
+        "\"status\":{\"last_health_time\":null,\"last_transition_time\":null}},\"Type\":"
+        "\"DELETED\"}\n",
+        "{\"GpuPod\":{\"metadata\":{\"name\":\"default-p1\",\"namespace\":\"kube-"
+        "system\","
+        "\"creationTimestamp\":null},\"spec\":{},\"status\":{}},\"Type\":\"DELETED\"}\n"};
+    for (int k = 0; k < OBSERVE_KINDS; k++) {
+        struct watchlog *w = watchlog_new(&observe_kinds[k], 10);
+        struct watch_item *item = NULL;
+        struct watch_reader r = {0};
+        cleanup_buf struct buf out = {0};
+        watchlog_put(w, &item, k ? SPAN("default-p1") : SPAN("node-a"), SPAN("{"),
+                     SPAN("}"));
+        watchlog_read(w, &r, 1000, &out);
+        ck_assert_str_eq(out.p, k ? "{\"GpuPod\":{1},\"Type\":\"SYNCED\"}\n\n"
+                                  : "{\"GpuNode\":{1},\"Type\":\"SYNCED\"}\n\n");
+        buf_clear(&out);
+        watchlog_drop(w, &item);
+        watchlog_read(w, &r, 1000, &out);
+        ck_assert_str_eq(out.p, want[k]);
+        watchlog_free(w);
+    }
+}
+END_TEST
+
+UNIT_MAIN("observe", a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
+          models_are_sorted_and_what_is_not_wholly_free_is_busy,
+          containers_have_their_cards_by_the_rule_of_the_promise,
+          a_node_that_gives_nothing_out_is_false_and_says_why,
+          what_is_gone_has_the_golden_line)

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+#include "support/raw.h"
+#include "support/tls.h"
+
+/*
+ * gpunodes and gpupods of the running extender: lists, watches, what is no path of the
+ * API, and who may speak for a user. The bytes of an object are in
+ * test/extender/test_observe.c.
+ */
+
+#define API "/apis/nvidia-gpu-scheduler/v1"
+
+static void start(struct extender *e, const struct sim *s)
+{
+    extender_start(e, s, ARGV(NULL));
+    kit_wait(peer_status(&e->observers, API "/gpunodes") == 200);
+}
+
+/* A watch as a client sees it: line by line. */
+struct watch {
+    struct raw c;
+    struct raw_reply r; /* body: what has not been read */
+};
+
+static void watch_open(struct watch *w, unsigned port, const char *what)
+{
+    *w = (struct watch){0};
+    raw_open(&w->c, port);
+    raw_sendf(&w->c, "GET " API "/%s?watch=true HTTP/1.1\r\nHost: x\r\n\r\n", what);
+    ck_assert_int_eq(raw_read_head(&w->c, &w->r), RAW_OK);
+}
+
+static void watch_close(struct watch *w)
+{
+    raw_reply_fini(&w->r);
+    raw_close(&w->c);
+}
+
+/* The next line without its end, new. NULL: the watch has ended. */
+static char *watch_line(struct watch *w)
+{
+    for (;;) {
+        struct buf *b = &w->r.body;
+        char *end = b->n ? memchr(b->p, '\n', b->n) : NULL;
+        bool last = false;
+        if (end) {
+            char *line = xmemdup0(b->p, (size_t)(end - b->p));
+            b->n -= (size_t)(end + 1 - b->p);
+            memmove(b->p, end + 1, b->n + 1);
+            return line;
+        }
+        if (raw_read_chunk(&w->c, &w->r, &last) != RAW_OK || last)
+            return NULL;
+    }
+}
+
+/* Reads until a line has the text; heartbeats and others pass. New. */
+static char *watch_until(struct watch *w, const char *text)
+{
+    for (;;) {
+        char *line = watch_line(w);
+        ck_assert_msg(line, "the watch ended without \"%s\"", text);
+        if (*text ? strstr(line, text) != NULL : !*line)
+            return line;
+        free(line);
+    }
+}
+
+static void assert_line(struct watch *w, const char *text, const char *also)
+{
+    cleanup_free char *line = watch_until(w, text);
+    ck_assert_says(line, also);
+}
+
+START_TEST(discovery_lists_and_what_is_not_there)
+{
+    struct sim s;
+    struct extender e;
+    struct raw c;
+    struct raw_reply r = {0};
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n2", 1, 16);
+    sim_add_node(&s, "n1", 2, 16);
+    sim_add_pod(&s, "p1", 4);
+    start(&e, &s);
+    ck_assert(extender_bind(&e, "p1", "n1", NULL));
+    unsigned ports[] = {e.observers.port, e.verbs.port};
+    for (size_t i = 0; i < ARRAY_LEN(ports); i++) {
+        raw_open(&c, ports[i]);
+        raw_call(&c, &r, "GET " API " HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_span_eq(
+            buf_span(&r.body),
+            "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
+            "\"nvidia-gpu-scheduler/v1\",\"resources\":[{\"name\":\"gpupods\","
+            "\"singularName\":\"gpupod\",\"namespaced\":false,\"kind\":\"GpuPod\","
+            "\"verbs\":[\"list\",\"watch\"]},{\"name\":\"gpunodes\",\"singularName\":"
+            "\"gpunode\",\"namespaced\":false,\"kind\":\"GpuNode\",\"verbs\":[\"list\","
+            "\"watch\"]}]}");
+        ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
+
+        /* Only the exact value makes a watch. */
+        static const char *const lists[] = {"", "?watch=1", "?watch=True", "?watch"};
+        for (size_t k = 0; k < ARRAY_LEN(lists); k++) {
+            cleanup_free char *call =
+                xasprintf("GET " API "/gpunodes%s HTTP/1.1\r\nHost: x\r\n\r\n", lists[k]);
+            raw_call(&c, &r, call);
+            ck_assert_uint_eq(r.status, 200);
+            ck_assert(span_starts(buf_span(&r.body), SPAN("{\"metadata\":{},\"items\":[{"
+                                                          "\"kind\":\"GpuNode\",")));
+            cleanup_json json_t *list = json_loadb(r.body.p, r.body.n, 0, NULL);
+            json_t *items = json_object_get(list, "items");
+            ck_assert_uint_eq(json_array_size(items), 2);
+            ck_assert_str_eq(kit_str(json_array_get(items, 0), "metadata.name"), "n1");
+            ck_assert_str_eq(kit_str(json_array_get(items, 1), "metadata.name"), "n2");
+            ck_assert_str_eq(kit_str(json_array_get(items, 1), "status.health"), "True");
+        }
+
+        static const char *const nowhere[] = {"GET /apis",
+                                              "GET /apis/",
+                                              "GET " API "/",
+                                              "GET " API "/gpunodes/",
+                                              "POST /openapi/v2",
+                                              "GET " API "/gpunodes/n1",
+                                              "DELETE " API "/nothing"};
+        for (size_t k = 0; k < ARRAY_LEN(nowhere); k++) {
+            bool api = strstr(nowhere[k], "/apis") != NULL;
+            cleanup_free char *call =
+                xasprintf("%s HTTP/1.1\r\nHost: x\r\n\r\n", nowhere[k]);
+            raw_call(&c, &r, call);
+            ck_assert_uint_eq(r.status, 404);
+            if (!api)
+                continue;
+            ck_assert_span_eq(buf_span(&r.body),
+                              "{\"code\":404,\"msg\":\"api not found\"}\n");
+            ck_assert_span_eq(raw_header(&r, "X-Content-Type-Options"), "nosniff");
+            ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
+        }
+        raw_call(&c, &r, "DELETE " API "/gpupods HTTP/1.1\r\nHost: x\r\n\r\n");
+        ck_assert_uint_eq(r.status, 405);
+        ck_assert_uint_eq(r.body.n, 0);
+        ck_assert_span_eq(raw_header(&r, "Allow"), "GET, HEAD");
+        if (ports[i] == e.verbs.port) {
+            raw_call(&c, &r, "GET " API "/schedule/filter HTTP/1.1\r\nHost: x\r\n\r\n");
+            ck_assert_uint_eq(r.status, 405);
+            ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
+        }
+        raw_close(&c);
+    }
+    raw_reply_fini(&r);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+static void gpupod_is_listed(const struct extender *e)
+{
+    kit_wait(({
+        cleanup_json json_t *list = peer_json(&e->observers, "GET", API "/gpupods", NULL);
+        json_array_size(json_object_get(list, "items")) == 1;
+    }));
+}
+
+START_TEST(a_watch_tells_of_every_change_as_it_comes)
+{
+    struct sim s;
+    struct extender e;
+    struct watch nodes, pods, late;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    start(&e, &s);
+    watch_open(&nodes, e.observers.port, "gpunodes");
+    watch_open(&pods, e.verbs.port, "gpupods");
+    assert_line(&nodes, "\"name\":\"n1\"", "{\"GpuNode\":{\"kind\":\"GpuNode\",");
+    free(watch_until(&nodes, "")); /* all there was */
+    free(watch_until(&pods, ""));
+
+    sim_add_pod(&s, "p1", 16); /* a whole card's worth */
+    kit_wait(extender_bind(&e, "p1", "n1", NULL));
+    assert_line(&pods, "\"pod_name\":\"p1\"",
+                "\"containers_device\":[{\"container_name\":\"c\",\"device_info\":[{"
+                "\"device_id\":\"GPU-n1-0\"");
+    assert_line(&nodes, "\"device_busy\":[\"GPU-n1-0\"]", "\"Type\":\"SYNCED\"}");
+    gpupod_is_listed(&e);
+    watch_open(&late, e.observers.port, "gpupods");
+    assert_line(&late, "\"pod_name\":\"p1\"", "\"Type\":\"SYNCED\"}");
+
+    sim_add_scv(&s, "n1", 2, 16, 1); /* card 1 is unhealthy */
+    assert_line(&nodes, "\"GPU-n1-1\"]", "\"device_busy\":[\"GPU-n1-0\",\"GPU-n1-1\"]");
+    sim_delete_pod(&s, "p1");
+    cleanup_free char *gone = watch_until(&pods, "DELETED");
+    ck_assert_str_eq(gone, "{\"GpuPod\":{\"metadata\":{\"name\":\"default-p1\","
+                           "\"namespace\":\"kube-system\",\"creationTimestamp\":null},"
+                           "\"spec\":{},\"status\":{}},\"Type\":\"DELETED\"}");
+    assert_line(&late, "DELETED", "default-p1");
+    assert_line(&nodes, "\"device_busy\":[\"GPU-n1-1\"]", "\"Type\":\"SYNCED\"}");
+
+    /* An orderly stop ends a watch with its last chunk. */
+    program_signal(&e.program, SIGTERM);
+    char *line;
+    while ((line = watch_line(&nodes)))
+        free(line);
+    watch_close(&nodes);
+    watch_close(&pods);
+    watch_close(&late);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(before_everything_is_listed_there_is_nothing_to_see)
+{
+    struct sim s;
+    struct extender e;
+    cleanup_buf struct buf said = {0};
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    sim_fault(
+        &s,
+        "{\"verb\":\"list\",\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
+    cleanup_free char *path = kit_kubeconfig("kubeconfig", "http", s.api.port, "", "");
+    extender_start_at(&e, path, ARGV(NULL));
+    kit_wait(sim_fired(&s) > 0);
+    ck_assert_uint_eq(peer_call(&e.observers, "GET", API "/gpunodes", NULL, &said), 503);
+    ck_assert_says(said.p, "not everything has been listed yet");
+    ck_assert_uint_eq(peer_status(&e.observers, API "/gpunodes?watch=true"), 503);
+    ck_assert_uint_eq(peer_status(&e.observers, API), 200);
+    sim_no_faults(&s);
+    kit_wait(peer_status(&e.observers, API "/gpunodes") == 200);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(the_main_port_has_room_for_sixteen_watches)
+{
+    enum { MAIN = 16, MANY = 40 };
+    struct sim s;
+    struct extender e;
+    struct watch main[MAIN], many[MANY];
+    cleanup_buf struct buf said = {0};
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    start(&e, &s);
+    for (int i = 0; i < MAIN; i++) {
+        watch_open(&main[i], e.verbs.port, i % 2 ? "gpupods" : "gpunodes");
+        ck_assert_uint_eq(main[i].r.status, 200);
+    }
+    for (int i = 0; i < MANY; i++)
+        watch_open(&many[i], e.observers.port, "gpunodes");
+    ck_assert_uint_eq(peer_call(&e.verbs, "GET", API "/gpupods?watch=true", NULL, &said),
+                      503);
+    ck_assert_says(said.p, "--observe-port");
+    ck_assert_uint_eq(peer_status(&e.verbs, API "/gpupods"), 200); /* a list is none */
+    watch_close(&main[3]);
+    watch_close(&main[4]);
+    struct watch again;
+    kit_wait(({
+        watch_open(&again, e.verbs.port, "gpunodes");
+        bool open = again.r.status == 200;
+        if (!open)
+            watch_close(&again);
+        open;
+    }));
+    sim_add_node(&s, "n2", 1, 16);
+    assert_line(&again, "\"name\":\"n2\"", "SYNCED");
+    for (int i = 0; i < MANY; i++)
+        assert_line(&many[i], "\"name\":\"n2\"", "SYNCED");
+    for (int i = 0; i < MAIN; i++)
+        if (i != 3 && i != 4)
+            watch_close(&main[i]);
+    for (int i = 0; i < MANY; i++)
+        watch_close(&many[i]);
+    watch_close(&again);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+/* What the watch says there is, at its end: the busy cards of each node. */
+static void follow(struct watch *w, json_t *seen)
+{
+    for (;;) {
+        cleanup_free char *line = watch_line(w);
+        ck_assert_ptr_nonnull(line);
+        if (!*line)
+            continue;
+        cleanup_json json_t *j = json_loads(line, 0, NULL);
+        ck_assert_msg(j, "%s", line);
+        const char *name = kit_str(j, "GpuNode.metadata.name");
+        ck_assert(*name);
+        if (!strcmp(kit_str(j, "Type"), "DELETED"))
+            json_object_del(seen, name);
+        else
+            json_object_set(seen, name, kit_at(j, "GpuNode.spec.device_infos"));
+        if (!strcmp(name, "last"))
+            return;
+    }
+}
+
+START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
+{
+    enum { NODES = 30, ROUNDS = 40 };
+    struct sim s;
+    struct extender e;
+    struct watch slow = {0};
+    sim_start(&s, ARGV(NULL));
+    for (int i = 0; i < NODES; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", i);
+        sim_add_node(&s, name, 8, 16);
+    }
+    start(&e, &s);
+    /* Its window is small, and it reads nothing. */
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), little = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+    ck_assert(raw_connect(&slow.c, fd, e.observers.port));
+    raw_sendf(&slow.c, "GET " API "/gpunodes?watch=true HTTP/1.1\r\nHost: x\r\n\r\n");
+    for (int r = 0; r < ROUNDS; r++)
+        for (int i = r % 2; i < NODES; i += 2) {
+            char name[16];
+            snprintf(name, sizeof name, "n%d", i);
+            sim_add_scv(&s, name, 1 + (r + i) % 8, 16, -1);
+        }
+    sim_add_node(&s, "last", 1, 16);
+    ck_assert_int_eq(raw_read_head(&slow.c, &slow.r), RAW_OK);
+    cleanup_json json_t *seen = json_object();
+    follow(&slow, seen);
+    cleanup_json json_t *list = peer_json(&e.observers, "GET", API "/gpunodes", NULL);
+    json_t *items = json_object_get(list, "items"), *item;
+    size_t i;
+    ck_assert_uint_eq(json_array_size(items), NODES + 1);
+    ck_assert_uint_eq(json_object_size(seen), NODES + 1);
+    json_array_foreach(items, i, item)
+    {
+        const char *name = kit_str(item, "metadata.name");
+        ck_assert_msg(
+            json_equal(json_object_get(seen, name), kit_at(item, "spec.device_infos")),
+            "%s is not what it is", name);
+    }
+    watch_close(&slow);
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+static unsigned get_as(unsigned port, const char *ca, const char *cert, const char *user,
+                       struct buf *said)
+{
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u" API "/gpunodes", port),
+                      *crt = xasprintf("%s/%s.crt", kit_dir, cert ? cert : ""),
+                      *key = xasprintf("%s/%s.key", kit_dir, cert ? cert : ""),
+                      *header = xasprintf("X-Remote-User: %s", user ? user : "");
+    const char *argv[20] = {"curl",     "-sS", "--noproxy", "*",
+                            "--cacert", ca,    "-w",        "\nstatus %{http_code}"};
+    size_t n = 8;
+    if (cert) {
+        argv[n++] = "--cert", argv[n++] = crt;
+        argv[n++] = "--key", argv[n++] = key;
+    }
+    if (user)
+        argv[n++] = "-H", argv[n++] = header;
+    argv[n++] = url;
+    struct program p;
+    program_start(&p, kit_dir, argv);
+    ck_assert_int_eq(program_wait(&p), 0);
+    buf_clear(said);
+    buf_adds(said, program_said(&p));
+    const char *status = strstr(said->p, "\nstatus ");
+    ck_assert_ptr_nonnull(status);
+    unsigned code = (unsigned)strtoul(status + 8, NULL, 10);
+    program_fini(&p);
+    return code;
+}
+
+START_TEST(only_the_front_proxy_speaks_for_users)
+{
+    struct sim s;
+    struct extender e;
+    cleanup_buf struct buf said = {0};
+    tls_make_ca(kit_dir, "ca");
+    tls_make_ca(kit_dir, "front");
+    tls_make_cert(kit_dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(kit_dir, "front", "front-proxy-client", "DNS:x.test");
+    tls_make_cert(kit_dir, "front", "other", "DNS:front-proxy-client");
+    tls_make_cert(kit_dir, "ca", "foreign", "DNS:x.test");
+    cleanup_free char *ca = temp_path(kit_dir, "ca.crt"),
+                      *crt = temp_path(kit_dir, "server.crt"),
+                      *key = temp_path(kit_dir, "server.key"),
+                      *front = temp_path(kit_dir, "front.crt");
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    cleanup_free char *path = kit_kubeconfig("kubeconfig", "http", s.api.port, "", "");
+    extender_start_at(&e, path,
+                      ARGV("--tls-cert", crt, "--tls-key", key,
+                           "--requestheader-client-ca", front,
+                           "--requestheader-allowed-names", "front-proxy-client",
+                           "--log-level", "debug"));
+    unsigned port = e.observers.port;
+    peer_fini(&e.observers);
+    peer_init_tls(&e.observers, port, ca);
+    extender_wait_ready(&e);
+    kit_wait(get_as(port, ca, "front-proxy-client", "alice", &said) == 200);
+    ck_assert_says(said.p, "\"device_id\":\"GPU-n1-0\"");
+    ck_assert_says(program_said(&e.program), "user=alice proxy=front-proxy-client");
+    /* A name that only its alternative name has does not count, as in Kubernetes. */
+    static const char *const others[] = {NULL, "other", "foreign"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++) {
+        ck_assert_uint_eq(get_as(port, ca, others[i], "mallory", &said), 401);
+        ck_assert_says(said.p, "X-Remote-User is believed only from");
+        /* Who claims nothing sees what everybody on this port does. */
+        ck_assert_uint_eq(get_as(port, ca, others[i], NULL, &said), 200);
+    }
+    ck_assert_ptr_null(strstr(program_said(&e.program), "mallory"));
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+KIT_MAIN("observe", 120, discovery_lists_and_what_is_not_there,
+         a_watch_tells_of_every_change_as_it_comes,
+         before_everything_is_listed_there_is_nothing_to_see,
+         the_main_port_has_room_for_sixteen_watches,
+         a_reader_that_stands_still_ends_with_what_there_is,
+         only_the_front_proxy_speaks_for_users)
