@@ -78,13 +78,14 @@ COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS    := $(COUNTED) free
 BENCH    := main load server bodies counts
 SOAK     := soak load server
+WATCHERS := watchers load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 # What suites of real programs link besides SUPPORT: what they share, and their folder's.
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
 .PHONY: all deps test check programs-of-check e2e check-e2e peers test-gpu simulate fuzz \
-        fuzzers fuzz-jread coverage mutants bench bench-cluster soak demo install clean help \
+        fuzzers fuzz-jread coverage mutants bench bench-cluster bench-watchers soak demo install clean help \
         format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
@@ -134,6 +135,9 @@ $(B)/bench: $(BENCH:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 $(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl) -pthread
+$(B)/bench-watchers: $(WATCHERS:%=$(B)/test/bench/%.o) $(B)/lib/base.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson) -pthread
 $(B)/bench-floor: $(B)/test/bench/floor.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson)
@@ -264,6 +268,11 @@ bench: deps
 	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench $(B)/bench-floor $(B)/bench-count.so
 	$(Q)$(B)/bench --build $(B) --out $(B)/bench.json $(BENCH_ARGS)
 
+# make bench-watchers BENCH_ARGS="--nodes 5000": filter with 2,000 watches and without.
+bench-watchers: deps
+	$(Q)$(MAKE) --no-print-directory $(BINARIES) $(B)/bench-watchers
+	$(Q)$(B)/bench-watchers --build $(B) $(BENCH_ARGS)
+
 # make bench-cluster BENCH_NODES=5000 BENCH_PODS=5000 BENCH_ROUNDS=3: pods per second through the
 # real kube-scheduler, without an extender, with the least there can be, and with ours.
 bench-cluster:
@@ -310,6 +319,7 @@ help:
 	@echo 'make coverage   the lines of src/ that the tests run, and those they do not'
 	@echo 'make mutants    plant faults and see that the walk or the simulator finds each'
 	@echo 'make bench      the extender beside the floor, at 100 to 10,000 nodes'
+	@echo 'make bench-watchers  filter beside 2,000 watches'
 	@echo 'make bench-cluster  pods per second through the real kube-scheduler'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
