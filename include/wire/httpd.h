@@ -118,9 +118,11 @@ struct httpd_listener {
     const char *address; /* IP address, v4 or v6 */
     unsigned port;       /* 0: a free one */
     enum httpd_mode mode;
-    unsigned threads;               /* HTTPD_EVENTS: size of the pool; 0: 1 */
-    unsigned connections;           /* at most; more wait in the backlog; 0: 1024 */
-    size_t max_body;                /* larger: 413; 0: no bodies */
+    unsigned threads;     /* HTTPD_EVENTS: size of the pool; 0: 1 */
+    bool patient;         /* its threads take the processor from no other when they wake
+                             (SCHED_BATCH); for HTTPD_EVENTS */
+    unsigned connections; /* at most; more wait in the backlog; 0: 1024 */
+    size_t max_body;      /* larger: 413; 0: no bodies */
     const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
     struct tls *tls; /* instead of these: a certificate that is replaced while the server
                         runs, and clients that are asked for theirs. Who is not let in

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/observe_priv.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -17,7 +18,7 @@ enum {
     /* Changes are gathered for so long, so that they cost a thousand watchers one
      * waking and not twenty a second. */
     PAUSE_US = 50 * 1000,
-    PAUSE_US_PER_WATCH = 100,
+    PAUSE_US_PER_WATCH = 200,
 };
 
 /* What is shown of a pod, and under which name it was put there. */
@@ -183,29 +184,31 @@ static bool may_show(struct observe *o)
     return true;
 }
 
-/* A watcher is in the list only while it sleeps, and leaves it, under the lock, before it
- * ends: so the waker is there. */
-static void wake_all(struct observe *o)
+/* Wakes those that sleep now; who falls asleep meanwhile has seen the news. A watcher is
+ * in the list only while it sleeps, and leaves it, under the lock, before it ends: so the
+ * waker is there. */
+static void wake_all(struct observe *o, enum observe_kind kind)
 {
-    bool more = true;
-    while (more) {
-        pthread_mutex_lock(&o->lock);
-        for (int i = 0; i < WAKES_MAX && o->asleep; i++) {
-            struct watcher *w = o->asleep;
-            observe_unlist(w);
-            httpd_wake(w->waker);
+    struct sleepers *all = &o->asleep[kind];
+    pthread_mutex_lock(&o->lock);
+    for (size_t left = all->n, n = 0; left && all->first; left--, n++) {
+        if (n % WAKES_MAX == WAKES_MAX - 1) { /* others want the lock, too */
+            pthread_mutex_unlock(&o->lock);
+            pthread_mutex_lock(&o->lock);
+            if (!all->first)
+                break;
         }
-        more = o->asleep;
-        pthread_mutex_unlock(&o->lock);
+        struct watcher *w = all->first;
+        observe_unlist(w);
+        httpd_wake(w->waker);
     }
+    pthread_mutex_unlock(&o->lock);
 }
 
-static uint64_t last_change(struct observe *o)
+static uint64_t last_change(struct observe *o, int kind)
 {
     pthread_mutex_lock(&o->lock);
-    uint64_t n = 0;
-    for (int i = 0; i < OBSERVE_KINDS; i++)
-        n += watchlog_last(o->logs[i]);
+    uint64_t n = watchlog_last(o->logs[kind]);
     pthread_mutex_unlock(&o->lock);
     return n;
 }
@@ -213,7 +216,9 @@ static uint64_t last_change(struct observe *o)
 static void run_round(struct observe *o)
 {
     struct observe_node nodes[LOOKS_MAX];
-    uint64_t before = last_change(o);
+    uint64_t before[OBSERVE_KINDS];
+    for (int k = 0; k < OBSERVE_KINDS; k++)
+        before[k] = last_change(o, k);
     uint32_t slot = 0;
     size_t n;
     bool more;
@@ -224,8 +229,9 @@ static void run_round(struct observe *o)
         arena_reset(&o->arena);
     } while (more);
     atomic_store(&o->ready, true);
-    if (last_change(o) != before)
-        wake_all(o);
+    for (int k = 0; k < OBSERVE_KINDS; k++)
+        if (last_change(o, k) != before[k])
+            wake_all(o, (enum observe_kind)k);
 }
 
 static struct timespec in_us(int64_t us)
@@ -260,6 +266,7 @@ static void *run(void *arg)
 {
     struct observe *o = arg;
     int64_t pause_us;
+    pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     do {
         if (may_show(o))
             run_round(o);

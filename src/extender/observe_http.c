@@ -57,26 +57,24 @@ static void start_list(struct observe *o, enum observe_kind kind,
 
 static void enlist(struct watcher *w)
 {
-    struct observe *o = w->o;
+    struct sleepers *all = &w->o->asleep[w->kind];
     w->asleep = true;
-    w->prev = NULL;
-    w->next = o->asleep;
-    if (w->next)
-        w->next->prev = w;
-    o->asleep = w;
+    w->next = NULL;
+    w->prev = all->last;
+    *(w->prev ? &w->prev->next : &all->first) = w;
+    all->last = w;
+    all->n++;
 }
 
 void observe_unlist(struct watcher *w)
 {
+    struct sleepers *all = &w->o->asleep[w->kind];
     if (!w->asleep)
         return;
     w->asleep = false;
-    if (w->next)
-        w->next->prev = w->prev;
-    if (w->prev)
-        w->prev->next = w->next;
-    else
-        w->o->asleep = w->next;
+    *(w->prev ? &w->prev->next : &all->first) = w->next;
+    *(w->next ? &w->next->prev : &all->last) = w->prev;
+    all->n--;
 }
 
 static void watch_open(void *ctx, struct httpd_waker *waker)

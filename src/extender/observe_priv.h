@@ -62,8 +62,14 @@ struct watcher {
     struct httpd_waker *waker;
     int64_t said_ms; /* when something was sent last */
     bool counted;    /* among o->main_watches */
-    bool asleep;     /* in the list; observe.lock */
+    bool asleep;     /* in the list of its kind; observe.lock */
     struct watcher *next, *prev;
+};
+
+/* Those of a kind that have all there was, the longest asleep first. */
+struct sleepers {
+    struct watcher *first, *last;
+    size_t n;
 };
 
 /* observe_http.c */
@@ -79,7 +85,7 @@ struct observe {
 
     pthread_mutex_t lock; /* protects what follows */
     struct watchlog *logs[OBSERVE_KINDS];
-    struct watcher *asleep;
+    struct sleepers asleep[OBSERVE_KINDS];
 
     pthread_mutex_t wait_lock; /* protects dirty, stop */
     pthread_cond_t cond;       /* CLOCK_MONOTONIC */

@@ -14,7 +14,8 @@ enum {
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 120 * 1000, /* kube-scheduler keeps idle connections for 90 s */
     OBSERVERS = 4096,
-    OBSERVER_THREADS = 2,
+    OBSERVER_THREADS =
+        1, /* so that a thousand watches never take more than one processor */
     OBSERVER_BODY = 4096,
 };
 
@@ -241,6 +242,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .port = config->observe_port,
         .mode = HTTPD_EVENTS,
         .threads = OBSERVER_THREADS,
+        .patient = true, /* filter does not wait for those who look */
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),

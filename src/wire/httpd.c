@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,9 +205,14 @@ static int start(struct httpd *d, struct httpd_door *door,
     sigdelset(&all, SIGILL);
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    const struct sched_param none = {0}; /* threads inherit how they are scheduled */
+    if (listener->patient)
+        pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     int rc = start_mhd(door, listener, listener->tls ? cert.p : listener->cert_pem,
                        listener->tls ? key.p : listener->key_pem, err);
     tls_wipe(&key);
+    if (listener->patient)
+        pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
         rc = httpd_keeper_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -154,7 +154,8 @@ static void crowd_run(size_t n, unsigned port, int from, int to)
     struct watch *all = xcalloc(n, sizeof *all);
     int epoll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
-    setpriority(PRIO_PROCESS, 0, 5);
+    int before = getpriority(PRIO_PROCESS, 0);
+    setpriority(PRIO_PROCESS, 0, before + 12);
     epoll_ctl(epoll, EPOLL_CTL_ADD, from, &event);
     for (;;) {
         fd_set ready;
