@@ -143,7 +143,8 @@ void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outpu
 void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
                            struct alloc_outputs *out);
 
-enum alloc_ask_type { ALLOC_ASK_PREFER, ALLOC_ASK_ALLOCATE, ALLOC_ASK_START };
+enum alloc_ask_type { ALLOC_ASK_PREFER, ALLOC_ASK_ALLOCATE, ALLOC_ASK_START, ALLOC_ASKS };
+const char *alloc_ask_name(enum alloc_ask_type type); /* "Allocate", ... */
 struct alloc_ask {
     enum alloc_ask_type type;
     uint64_t token; /* comes back with the answer, of which there is exactly one */

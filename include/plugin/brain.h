@@ -77,8 +77,9 @@ struct brain_stats {
     bool listed;
     bool up[IDS_RESOURCES], wanted[IDS_RESOURCES];
     uint64_t registered[IDS_RESOURCES], lost[IDS_RESOURCES];
-    uint64_t answered; /* asks, with how long they took */
-    uint64_t sum_us, max_us;
+    struct brain_calls {
+        uint64_t n, sum_us, max_us; /* how long they took */
+    } calls[ALLOC_ASKS];            /* that were answered */
     uint64_t save_failed;
     int64_t alive_ms; /* clock_mono_ms when the thread came by last */
 };

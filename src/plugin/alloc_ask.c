@@ -47,11 +47,11 @@ static struct alloc_output *answer(struct alloc_outputs *out, const struct ask *
     return o;
 }
 
-static const char *ask_name(const struct ask *ask)
+const char *alloc_ask_name(enum alloc_ask_type type)
 {
-    static const char *const names[] = {"GetPreferredAllocation", "Allocate",
-                                        "PreStartContainer"};
-    return names[ask->type];
+    static const char *const names[ALLOC_ASKS] = {"GetPreferredAllocation", "Allocate",
+                                                  "PreStartContainer"};
+    return names[type];
 }
 
 /* With --legacy-no-gpu-env a refusal is a success that names no card, and a preference
@@ -78,7 +78,7 @@ static void refuse(struct alloc *a, struct ask *ask, struct pupil *p,
                    struct alloc_outputs *out)
 {
     a->stats.refused[ask->why]++;
-    out_note(out, LOG_WARN, "%s of %lld %s refused (%s): %s", ask_name(ask),
+    out_note(out, LOG_WARN, "%s of %lld %s refused (%s): %s", alloc_ask_name(ask->type),
              (long long)ask->size, ids_resource_name(ask->resource),
              alloc_refusal_name(ask->why), ask->text);
     if (p) {

@@ -3,14 +3,15 @@
 #include "base/mem.h"
 #include "plugin/brain_priv.h"
 
-/* Returns the token by which the call is known from now on. */
-static uint64_t keep(struct brain *b, struct grpcd_call *call)
+/* Returns the token by which the call is known from now on. (What a stream asks for is of
+ * no interest.) */
+static uint64_t keep(struct brain *b, struct grpcd_call *call, enum alloc_ask_type type)
 {
     pthread_mutex_lock(&b->lock);
     MEM_GROW(b->kept, b->cap_kept, b->n_kept + 1);
     uint64_t token = ++b->tokens;
-    b->kept[b->n_kept++] =
-        (struct kept){.call = call, .token = token, .began_us = clock_wall_ns() / 1000};
+    b->kept[b->n_kept++] = (struct kept){
+        .call = call, .token = token, .type = type, .began_us = clock_wall_ns() / 1000};
     pthread_mutex_unlock(&b->lock);
     return token;
 }
@@ -20,7 +21,7 @@ static void on_stream(void *ctx, enum ids_resource r, struct grpcd_call *call)
     struct brain *b = ctx;
     struct brain_msg *m = brain_msg_new(BRAIN_STREAM);
     m->resource = r;
-    m->token = keep(b, call);
+    m->token = keep(b, call, ALLOC_ASKS);
     brain_tell(b, m);
 }
 
@@ -31,7 +32,7 @@ static void on_ask(void *ctx, struct grpcd_call *call, const struct alloc_ask *a
     struct brain_msg *m = brain_msg_new(BRAIN_ASK);
     m->arena = *arena;
     m->ask = *ask;
-    m->ask.token = m->token = keep(b, call);
+    m->ask.token = m->token = keep(b, call, ask->type);
     brain_tell(b, m);
 }
 
@@ -66,10 +67,11 @@ struct grpcd_call *calls_take(struct brain *b, uint64_t token)
         call = b->kept[i].call;
         int64_t us = clock_wall_ns() / 1000 - b->kept[i].began_us;
         if (!b->kept[i].stream && us >= 0) {
-            b->stats.answered++;
-            b->stats.sum_us += (uint64_t)us;
-            if ((uint64_t)us > b->stats.max_us)
-                b->stats.max_us = (uint64_t)us;
+            struct brain_calls *calls = &b->stats.calls[b->kept[i].type];
+            calls->n++;
+            calls->sum_us += (uint64_t)us;
+            if ((uint64_t)us > calls->max_us)
+                calls->max_us = (uint64_t)us;
         }
         b->kept[i] = b->kept[--b->n_kept];
     }

@@ -17,6 +17,7 @@ struct kept {
     struct grpcd_call *call;
     uint64_t token;
     bool stream;
+    enum alloc_ask_type type;
     enum ids_resource resource;
     int64_t began_us;
 };

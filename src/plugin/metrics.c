@@ -36,10 +36,24 @@ static void per_resource(struct buf *out, const struct brain_stats *b)
                  b->registered[r]);
 }
 
-static void seconds(struct buf *out, const char *name, uint64_t us)
+static void seconds(struct buf *out, const char *name, const char *call, uint64_t us)
 {
-    buf_printf(out, "gpushare_plugin_%s %llu.%06llu\n", name,
+    buf_printf(out, "gpushare_plugin_%s{call=\"%s\"} %llu.%06llu\n", name, call,
                (unsigned long long)(us / 1000000), (unsigned long long)(us % 1000000));
+}
+
+static void per_call(struct buf *out, const struct brain_stats *b)
+{
+    head(out, "call_seconds", "summary", "How long calls of the kubelet took.");
+    for (int i = 0; i < ALLOC_ASKS; i++) {
+        const char *name = alloc_ask_name((enum alloc_ask_type)i);
+        seconds(out, "call_seconds_sum", name, b->calls[i].sum_us);
+        labelled(out, "call_seconds_count", "call", name, b->calls[i].n);
+    }
+    head(out, "call_seconds_max", "gauge", "The longest of them.");
+    for (int i = 0; i < ALLOC_ASKS; i++)
+        seconds(out, "call_seconds_max", alloc_ask_name((enum alloc_ask_type)i),
+                b->calls[i].max_us);
 }
 
 void metrics_write(struct buf *out, const struct brain_stats *b,
@@ -61,12 +75,7 @@ void metrics_write(struct buf *out, const struct brain_stats *b,
     one(out, "cards", "gauge", "Cards that are listed.", b->cards);
     one(out, "cards_healthy", "gauge", "Those of them that are healthy.", b->healthy);
     one(out, "units_healthy", "gauge", "Units of gpu-mem on them.", b->units);
-    head(out, "call_seconds", "summary", "How long calls of the kubelet took.");
-    seconds(out, "call_seconds_sum", b->sum_us);
-    buf_printf(out, "gpushare_plugin_call_seconds_count %llu\n",
-               (unsigned long long)b->answered);
-    head(out, "call_seconds_max", "gauge", "The longest of them.");
-    seconds(out, "call_seconds_max", b->max_us);
+    per_call(out, b);
     one(out, "state_failures_total", "counter", "Writes of the state file that failed.",
         b->save_failed);
     one(out, "annotated_total", "counter", "Pods that were annotated.", api->patched);
