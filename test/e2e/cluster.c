@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 
-enum { ARGS = 32, TESTS = 64 };
+enum { ARGS = 64, TESTS = 64 };
 
 struct cluster cluster;
 
@@ -25,6 +25,7 @@ static struct {
     char *kubectl;
     char *down;    /* a line of shell that ends the cluster and removes its folder */
     pid_t running; /* scripts/cluster, or 0 */
+    bool keeps_nodes;
 } suite;
 
 /* -- scripts/cluster -- */
@@ -65,6 +66,26 @@ void cluster_start_with(const char *program, const char *const *options)
     script(argv);
 }
 
+void cluster_add_program(const char *name, const char *const *command)
+{
+    const char *argv[ARGS] = {"run", name, "--dir", cluster.dir, "--"};
+    for (size_t n = 5; *command; n++, command++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n] = *command;
+    }
+    script(argv);
+}
+
+void cluster_add_user(const char *name, const char *subject)
+{
+    script(ARGV("user", name, subject, "--dir", cluster.dir));
+}
+
+void cluster_keep_nodes(void)
+{
+    suite.keeps_nodes = true;
+}
+
 /* New. */
 static char *extender_log(void)
 {
@@ -95,6 +116,12 @@ pid_t cluster_pid(const char *program)
     pid_t pid = (pid_t)strtol(text, NULL, 10);
     ck_assert_int_gt(pid, 0);
     return pid;
+}
+
+bool cluster_runs(const char *program)
+{
+    cleanup_free char *file = xasprintf("%s/run/%s.pid", cluster.dir, program);
+    return access(file, F_OK) == 0 && kill(cluster_pid(program), 0) == 0;
 }
 
 /* Where the logs stay when a test fails: new. */
@@ -250,6 +277,8 @@ static void begin(void)
     extender_wait_answers(&cluster.extender);
     kit_wait(peer_status(&cluster.api, "/readyz") == 200);
     cluster_delete_pods();
+    if (suite.keeps_nodes)
+        return;
     delete_all("/api/v1/nodes", "");
     delete_all(SCVS, "");
     delete_all("/api/v1/namespaces/kube-system/configmaps", "&labelSelector=test");

@@ -32,6 +32,9 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
         return cluster_run(name, tests, sizeof tests / sizeof *tests, seconds, up);      \
     }
 
+/* Before cluster_run: Nodes and Scvs stay from test to test. */
+void cluster_keep_nodes(void);
+
 /* `scripts/cluster VERB`: ends one of its programs by a signal ("TERM", "KILL"), or
  * starts it again as it was; it may take a while until it answers. */
 void cluster_stop(const char *program, const char *signal);
@@ -42,6 +45,12 @@ void cluster_start_with(const char *program, const char *const *options);
 /* With `up` of --extenders N: those are gpushare-extender, gpushare-extender-2, ... Fills
  * in the ports; `verbs` and `observers` are to be released with peer_fini. */
 void cluster_extender(const char *program, struct extender *e);
+/* One more program; if one of this name runs, it is ended first. It ends with the
+ * cluster, is stopped and started as above, and its log is log/NAME.log. */
+void cluster_add_program(const char *name, const char *const *command);
+/* A certificate of that subject, and DIR/NAME.kubeconfig. */
+void cluster_add_user(const char *name, const char *subject);
+bool cluster_runs(const char *program);
 
 pid_t cluster_pid(const char *program);
 /* What the extender says from cluster_listen on: how often this text? */
@@ -51,6 +60,10 @@ size_t cluster_heard(const char *text);
 /* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
  * Returns what it said, new. */
 char *cluster_kubectl(const char *const *args);
+
+/* A token of the pod that the DaemonSet of this component (its label, and the name of its
+ * account) has on the node. Waits for the pod. New. */
+char *cluster_token_of(const char *component, const char *node);
 
 /* The items of a list, new. */
 json_t *cluster_items(const char *path);

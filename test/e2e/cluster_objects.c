@@ -18,6 +18,29 @@ json_t *cluster_items(const char *path)
     return json_incref(kit_at(j, "items"));
 }
 
+/* The pod of the DaemonSet on that node, new; NULL: there is none yet. */
+static char *daemon_on(const char *component, const char *node)
+{
+    cleanup_free char *path =
+        xasprintf("/api/v1/namespaces/kube-system/pods?labelSelector=component%%3D%s"
+                  "&fieldSelector=spec.nodeName%%3D%s",
+                  component, node);
+    cleanup_json json_t *pods = cluster_items(path);
+    const json_t *pod = json_array_get(pods, 0);
+    return pod ? xstrdup(kit_str(pod, "metadata.name")) : NULL;
+}
+
+char *cluster_token_of(const char *component, const char *node)
+{
+    cleanup_free char *pod = NULL;
+    kit_wait((pod = daemon_on(component, node)) != NULL);
+    char *token =
+        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", component,
+                             "--bound-object-kind", "Pod", "--bound-object-name", pod));
+    token[strcspn(token, "\n")] = '\0';
+    return token;
+}
+
 void cluster_create(const char *path, const char *fmt, ...)
 {
     cleanup_buf struct buf body = {0};

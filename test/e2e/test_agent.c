@@ -34,30 +34,6 @@ static void add_node(const char *name)
                    name, name);
 }
 
-/* The pod of the DaemonSet on that node, new; NULL: there is none yet. */
-static char *pod_on(const char *node)
-{
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/kube-system/pods?labelSelector=component%%3Dscv-"
-                  "agent&fieldSelector=spec.nodeName%%3D%s",
-                  node);
-    cleanup_json json_t *pods = cluster_items(path);
-    const json_t *pod = json_array_get(pods, 0);
-    return pod ? xstrdup(kit_str(pod, "metadata.name")) : NULL;
-}
-
-static char *token_of(const char *node)
-{
-    char *pod = NULL;
-    kit_wait((pod = pod_on(node)) != NULL);
-    char *token =
-        cluster_kubectl(ARGV("-n", "kube-system", "create", "token", "scv-agent",
-                             "--bound-object-kind", "Pod", "--bound-object-name", pod));
-    token[strcspn(token, "\n")] = '\0';
-    free(pod);
-    return token;
-}
-
 /* Two cards of 15 GiB; so many bytes of the first are in use. */
 static void set_cards(const char *used)
 {
@@ -73,7 +49,7 @@ static void set_cards(const char *used)
 
 static void agent_start(struct agent *a, const char *node)
 {
-    cleanup_free char *token = token_of(node);
+    cleanup_free char *token = cluster_token_of("scv-agent", node);
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
     cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
     cleanup_free char *user = xasprintf("token: \"%s\"", token);

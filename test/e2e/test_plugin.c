@@ -36,32 +36,9 @@ static void add_node(const char *name)
                    name, name);
 }
 
-static char *pod_on(const char *node)
-{
-    cleanup_free char *path =
-        xasprintf("/api/v1/namespaces/kube-system/pods?labelSelector=component%%3D"
-                  "gpushare-device-plugin&fieldSelector=spec.nodeName%%3D%s",
-                  node);
-    cleanup_json json_t *pods = cluster_items(path);
-    const json_t *pod = json_array_get(pods, 0);
-    return pod ? xstrdup(kit_str(pod, "metadata.name")) : NULL;
-}
-
-static char *token_of(const char *node)
-{
-    char *pod = NULL;
-    kit_wait((pod = pod_on(node)) != NULL);
-    char *token = cluster_kubectl(ARGV("-n", "kube-system", "create", "token",
-                                       "gpushare-device-plugin", "--bound-object-kind",
-                                       "Pod", "--bound-object-name", pod));
-    token[strcspn(token, "\n")] = '\0';
-    free(pod);
-    return token;
-}
-
 static void plugin_start(struct plugin *p, const char *node)
 {
-    cleanup_free char *token = token_of(node);
+    cleanup_free char *token = cluster_token_of("gpushare-device-plugin", node);
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
     cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
     cleanup_free char *user = xasprintf("token: \"%s\"", token);
