@@ -84,9 +84,9 @@ SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
-.PHONY: all deps test check programs-of-check e2e check-e2e peers test-gpu simulate fuzz \
-        fuzzers fuzz-jread coverage mutants bench bench-cluster bench-watchers soak demo install clean help \
-        format
+.PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers \
+        test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
+        bench-watchers soak demo install clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -118,6 +118,19 @@ $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(
 $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
+# A node of its own; what is shared with test/e2e is there.
+NODE_SUITES := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/node/test_*.c))
+$(NODE_SUITES): $(B)/test/node/%: $(B)/test/node/%.o $(sort $(call kit_of,node) $(call kit_of,e2e)) \
+                                  $(SUPPORT) $(call archives,kube)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
+$(B)/test/node/guest: test/node/guest/guest.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
+$(B)/test/node/images.tar: test/node/images $(B)/test/node/guest
+	$(call say,TAR,$@)
+	$(Q)test/node/images $(B)/test/node/guest $@
 $(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
@@ -159,7 +172,7 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(filter $(B)/test/gpu/%,$(UNITS)) $(B)/test/integration/test_agent \
-    $(B)/test/integration/test_plugin: | $(FAKE_NVML)
+    $(B)/test/integration/test_plugin $(NODE_SUITES): | $(FAKE_NVML)
 $(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
 $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
 	$(call say,LD,$@)
@@ -224,6 +237,17 @@ e2e:
 	$(Q)$(MAKE) --no-print-directory check-e2e
 check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)
+
+# make e2e-node: the way of a pod to its card, on a real kubelet with containerd in namespaces
+# of its own, which takes root. Where that cannot be, it says why and the test kit plays the
+# kubelet; E2E_NODE=fallback wants that.
+e2e-node:
+	$(Q)scripts/install-deps.sh --e2e-node
+	$(Q)scripts/e2e-programs kube-apiserver kube-controller-manager kube-scheduler kubectl kwok \
+		kubelet >/dev/null
+	$(Q)$(MAKE) --no-print-directory check-e2e-node
+check-e2e-node: $(BINARIES) $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.tar
+	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.
 test-gpu:
@@ -310,6 +334,7 @@ help:
 	@echo '                SANITIZE=address|thread runs them under ASan+UBSan or TSan'
 	@echo 'make e2e        the same against the real Kubernetes, built from its Go modules:'
 	@echo '                E2E=short or E2E="requests ..." some suites; K8S=1.31 that release'
+	@echo 'make e2e-node   the same with a real kubelet and containers, in namespaces of their own'
 	@echo 'make test-gpu   the cards of this machine through the real NVML, beside nvidia-smi'
 	@echo 'make peers      our gRPC against @grpc/grpc-js, which is fetched from npm'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'

@@ -6,49 +6,66 @@
 #   scripts/install-deps.sh          all that `make demo` and `make test` need
 #   scripts/install-deps.sh --fuzz   and what `make fuzz` needs: clang with libFuzzer
 #   scripts/install-deps.sh --e2e    and what `make e2e` needs: etcd, Go
+#   scripts/install-deps.sh --e2e-node   and `make e2e-node`: containerd, runc, CNI plugins
 #   scripts/install-deps.sh --peers  and what `make peers` needs: node, npm
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch"
-fuzz='' e2e='' peers=''
+fuzz='' e2e='' node='' peers=''
 cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
 --fuzz) # libclang-rt-dev has libFuzzer and the sanitizers, llvm the names in their reports
     fuzz=yes
     packages="$packages clang libclang-rt-dev llvm" ;;
---e2e) # any Go will do: one that is too old fetches a newer one
+--e2e | --e2e-node) # any Go will do: one that is too old fetches a newer one
     e2e=yes
+    [ "$1" = --e2e ] || { # libseccomp2 is for runc
+        node=yes
+        packages="$packages iproute2 libseccomp2"
+    }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
 --peers) # any node will do, Debian's or another
     peers=yes
     { command -v node && command -v npm; } >/dev/null 2>&1 || packages="$packages nodejs npm" ;;
 *)
-    echo "install-deps: --fuzz, --e2e, --peers or nothing is wanted, not \"$1\"" >&2
+    echo "install-deps: --fuzz, --e2e, --e2e-node, --peers or nothing is wanted, not \"$1\"" >&2
     exit 1 ;;
 esac
 
-# etcd and etcdctl, as they are in Debian's packages but not installed: etcd-server would
-# start an etcd now and at every boot.
+# FOLDER PACKAGE...: what is in Debian's packages, not installed but unpacked in the cache.
+unpack() {
+    into=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/$1
+    shift
+    echo "install-deps: unpacking" "$@" "into $into"
+    mkdir -p "$into/new"
+    for p; do
+        (cd "$into/new" && apt-get download "$p" >/dev/null 2>&1) || {
+            $sudo apt-get update
+            (cd "$into/new" && apt-get download "$p")
+        }
+        dpkg-deb -x "$into/new/$p"_*.deb "$into"
+    done
+    rm -rf "$into/new"
+}
+
+# etcd and etcdctl. Not installed: etcd-server would start an etcd now and at every boot.
 etcd_programs() {
-    etcd=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd
     packages=
-    PATH=$PATH:$etcd/usr/bin
+    PATH=$PATH:${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/etcd/usr/bin
     command -v etcd >/dev/null 2>&1 || packages="etcd-server"
     command -v etcdctl >/dev/null 2>&1 || packages="$packages etcd-client"
-    [ -n "$packages" ] || return 0
-    echo "install-deps: unpacking" $packages "into $etcd"
-    mkdir -p "$etcd/new"
-    for p in $packages; do
-        (cd "$etcd/new" && apt-get download "$p" >/dev/null 2>&1) || {
-            $sudo apt-get update
-            (cd "$etcd/new" && apt-get download "$p")
-        }
-        dpkg-deb -x "$etcd/new/$p"_*.deb "$etcd"
-    done
-    rm -rf "$etcd/new"
+    # shellcheck disable=SC2086
+    [ -z "$packages" ] || unpack etcd $packages
+}
+
+# Not installed either: containerd would be started. test/node uses these and no others.
+node_programs() {
+    dir=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/node/usr
+    [ -x "$dir/bin/containerd" ] && [ -x "$dir/sbin/runc" ] && [ -x "$dir/lib/cni/bridge" ] ||
+        unpack node containerd runc containernetworking-plugins
 }
 
 finish() {
@@ -56,6 +73,7 @@ finish() {
         scripts/go-toolchain --fetch >/dev/null
         etcd_programs
     fi
+    [ -z "$node" ] || ! command -v apt-get >/dev/null 2>&1 || node_programs
     exit 0
 }
 
