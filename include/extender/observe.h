@@ -9,8 +9,9 @@
  * (the cards of a node, and which are taken) and GpuPods (which container has which
  * cards), as lists and as watches, in its paths and shapes.
  *
- * A thread follows the ledger; every reader gets what it has published, so that a
- * thousand of them look at the ledger no more often than one. How a watch behaves:
+ * A thread follows the ledger while there are readers; every one of them gets what it
+ * has published, so that a thousand look at the ledger no more often than one. It begins
+ * with the first, who waits for it. How a watch behaves:
  * extender/ watchlog.h, docs/api.md.
  */
 
@@ -19,7 +20,9 @@ struct observe;
 struct observe_config {
     bool has_front;  /* X-Remote-User counts, from a client that the listener knows */
     int64_t grace_s; /* in which a heartbeat has to be renewed; 0: not judged */
+    int64_t idle_ms; /* so long without a reader, and all is forgotten */
 };
+enum { OBSERVE_IDLE_MS = 5 * 60 * 1000 };
 
 /* New; starts the thread. `store` is borrowed. */
 struct observe *observe_start(struct store *store, const struct observe_config *config);

@@ -89,8 +89,12 @@ static const struct opt table[] = {
     {0},
 };
 static const struct opt_program program = {
-    "gpushare-replay", "replays a trace of pods through the placement code",
-    GPUSHARE_VERSION, table, NULL, 0};
+    "gpushare-replay",
+    "replays a trace of pods through the placement code",
+    GPUSHARE_VERSION,
+    table,
+    NULL,
+    0};
 
 /* Which policies, in the order of the table of policies. */
 static int read_policies(const struct opt_list *names, struct policies *p,

@@ -259,7 +259,8 @@ static int add_up(const struct pod *pod, struct sums *sums, struct request *r,
         sum_add(&sums->cards, c->role, cards);
         sum_add(&sums->devices, c->role, devices);
         if (c->role != CONTAINER_INIT && units + cards > 0)
-            r->parts[r->n_parts++] = (struct request_part){c->index, units + cards, c->name};
+            r->parts[r->n_parts++] =
+                (struct request_part){c->index, units + cards, c->name};
     }
     return 0;
 }

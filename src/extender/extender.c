@@ -165,7 +165,8 @@ static void advertise(struct extender *e, const struct extender_config *config)
 static void start_observe(struct extender *e, const struct extender_config *config)
 {
     struct observe_config observe = {.has_front = certs_has_front(e->certs),
-                                     .grace_s = (config->node_grace_ms + 999) / 1000};
+                                     .grace_s = (config->node_grace_ms + 999) / 1000,
+                                     .idle_ms = OBSERVE_IDLE_MS};
     e->observe = observe_start(e->store, &observe);
     store_on_change(e->store, observe_changed, e->observe);
 }

@@ -228,10 +228,56 @@ static void run_round(struct observe *o)
             publish(o, &nodes[i]);
         arena_reset(&o->arena);
     } while (more);
-    atomic_store(&o->ready, true);
+    pthread_mutex_lock(&o->lock);
+    bool first = !atomic_exchange(&o->ready, true);
+    pthread_mutex_unlock(&o->lock);
     for (int k = 0; k < OBSERVE_KINDS; k++)
-        if (last_change(o, k) != before[k])
+        if (first || last_change(o, k) != before[k])
             wake_all(o, (enum observe_kind)k);
+}
+
+/* -- only while somebody reads --
+ * What is shown of 40,000 pods is 50 MB, and following the ledger costs a good part of
+ * what the ledger itself does; most clusters have nobody who reads it. */
+
+static void forget_all(struct observe *o)
+{
+    for (size_t i = 0; i < o->n_shown; i++)
+        forget(o, &o->shown[i]);
+    free(o->shown);
+    o->shown = NULL;
+    o->n_shown = o->shown_cap = 0;
+}
+
+void observe_begin(struct observe *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool news = !atomic_exchange(&o->wanted, true);
+    o->readers++;
+    o->read_ms = clock_mono_ms();
+    pthread_mutex_unlock(&o->lock);
+    if (news)
+        observe_changed(o);
+}
+
+void observe_end(struct observe *o)
+{
+    pthread_mutex_lock(&o->lock);
+    o->readers--;
+    o->read_ms = clock_mono_ms();
+    pthread_mutex_unlock(&o->lock);
+}
+
+static void rest_when_idle(struct observe *o)
+{
+    pthread_mutex_lock(&o->lock);
+    if (atomic_load(&o->ready) && !o->readers &&
+        clock_mono_ms() - o->read_ms > o->conf.idle_ms) {
+        forget_all(o); /* the logs stay, so that numbers go on rising */
+        atomic_store(&o->ready, false);
+        atomic_store(&o->wanted, false);
+    }
+    pthread_mutex_unlock(&o->lock);
 }
 
 static struct timespec in_us(int64_t us)
@@ -247,7 +293,8 @@ static struct timespec in_us(int64_t us)
 /* Sleeps a while, whatever changes; then until something has. False: stop. */
 static bool wait_for_change(struct observe *o, int64_t pause_us)
 {
-    int64_t longest_ms = atomic_load(&o->ready) ? LONGEST_MS : LISTING_MS;
+    bool listing = atomic_load(&o->wanted) && !atomic_load(&o->ready);
+    int64_t longest_ms = listing ? LISTING_MS : LONGEST_MS;
     struct timespec pause = in_us(pause_us), longest = in_us(longest_ms * 1000);
     int timed_out = 0;
     pthread_mutex_lock(&o->wait_lock);
@@ -268,8 +315,9 @@ static void *run(void *arg)
     int64_t pause_us;
     pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
     do {
-        if (may_show(o))
+        if (atomic_load(&o->wanted) && may_show(o))
             run_round(o);
+        rest_when_idle(o);
         pause_us = PAUSE_US + (int64_t)atomic_load(&o->watches) * PAUSE_US_PER_WATCH;
     } while (wait_for_change(o, pause_us));
     return NULL;
@@ -278,6 +326,8 @@ static void *run(void *arg)
 void observe_changed(void *observe)
 {
     struct observe *o = observe;
+    if (!atomic_load(&o->wanted))
+        return;
     pthread_mutex_lock(&o->wait_lock);
     if (!o->dirty)
         pthread_cond_signal(&o->cond);
@@ -318,14 +368,12 @@ void observe_free(struct observe *o)
 {
     if (!o)
         return;
-    for (size_t i = 0; i < o->n_shown; i++)
-        forget(o, &o->shown[i]);
+    forget_all(o);
     for (int i = 0; i < OBSERVE_KINDS; i++)
         watchlog_free(o->logs[i]);
     arena_fini(&o->arena);
     pthread_mutex_destroy(&o->lock);
     pthread_mutex_destroy(&o->wait_lock);
     pthread_cond_destroy(&o->cond);
-    free(o->shown);
     free(o);
 }

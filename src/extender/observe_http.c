@@ -12,48 +12,7 @@ enum {
     HEARTBEAT_MS = 15 * 1000,
 };
 
-/* Lists */
-
-struct listing {
-    struct watch_list *list;
-};
-
-static void list_open(void *ctx, struct httpd_waker *waker)
-{
-    (void)ctx, (void)waker;
-}
-
-static enum httpd_more list_fill(void *ctx, struct buf *out)
-{
-    struct listing *l = ctx;
-    if (!watch_list_read(l->list, PIECE, out))
-        return HTTPD_AGAIN;
-    buf_adds(out, "]}");
-    return HTTPD_END;
-}
-
-static void list_close(void *ctx)
-{
-    struct listing *l = ctx;
-    watch_list_free(l->list);
-    free(l);
-}
-
-static const struct httpd_stream list_stream = {list_open, list_fill, list_close};
-
-static void start_list(struct observe *o, enum observe_kind kind,
-                       struct httpd_reply *reply)
-{
-    struct listing *l = xcalloc(1, sizeof *l);
-    pthread_mutex_lock(&o->lock);
-    l->list = watchlog_list(o->logs[kind]);
-    pthread_mutex_unlock(&o->lock);
-    buf_adds(&reply->body, "{\"metadata\":{},\"items\":[");
-    reply->stream = &list_stream;
-    reply->stream_ctx = l;
-}
-
-/* Watches */
+/* Those who wait for news, or for there to be something to show. */
 
 static void enlist(struct watcher *w)
 {
@@ -77,11 +36,70 @@ void observe_unlist(struct watcher *w)
     all->n--;
 }
 
-static void watch_open(void *ctx, struct httpd_waker *waker)
+static void on_open(void *ctx, struct httpd_waker *waker)
 {
     struct watcher *w = ctx;
     w->waker = waker;
 }
+
+static struct watcher *watcher_new(struct observe *o, enum observe_kind kind)
+{
+    struct watcher *w = xcalloc(1, sizeof *w);
+    w->o = o;
+    w->kind = kind;
+    observe_begin(o);
+    return w;
+}
+
+static void watcher_free(struct watcher *w)
+{
+    struct observe *o = w->o;
+    pthread_mutex_lock(&o->lock);
+    observe_unlist(w);
+    pthread_mutex_unlock(&o->lock);
+    watch_list_free(w->list);
+    free(w);
+    observe_end(o);
+}
+
+/* Lists */
+
+/* It is of one moment: that of the first piece. */
+static bool begin_list(struct watcher *w)
+{
+    struct observe *o = w->o;
+    pthread_mutex_lock(&o->lock);
+    observe_unlist(w);
+    if (atomic_load(&o->ready))
+        w->list = watchlog_list(o->logs[w->kind]);
+    else
+        enlist(w);
+    pthread_mutex_unlock(&o->lock);
+    return w->list;
+}
+
+static enum httpd_more list_fill(void *ctx, struct buf *out)
+{
+    struct watcher *w = ctx;
+    if (!w->list) {
+        if (!begin_list(w))
+            return HTTPD_SLEEP;
+        buf_adds(out, "{\"metadata\":{},\"items\":[");
+    }
+    if (!watch_list_read(w->list, PIECE, out))
+        return HTTPD_AGAIN;
+    buf_adds(out, "]}");
+    return HTTPD_END;
+}
+
+static void list_close(void *ctx)
+{
+    watcher_free(ctx);
+}
+
+static const struct httpd_stream list_stream = {on_open, list_fill, list_close};
+
+/* Watches */
 
 static enum httpd_more watch_fill(void *ctx, struct buf *out)
 {
@@ -90,7 +108,8 @@ static enum httpd_more watch_fill(void *ctx, struct buf *out)
     int64_t now_ms = clock_mono_ms();
     pthread_mutex_lock(&o->lock);
     observe_unlist(w);
-    watchlog_read(o->logs[w->kind], &w->reader, PIECE, out);
+    if (atomic_load(&o->ready))
+        watchlog_read(o->logs[w->kind], &w->reader, PIECE, out);
     if (!out->n && now_ms - w->said_ms >= HEARTBEAT_MS)
         buf_addc(out, '\n');
     if (out->n)
@@ -104,17 +123,13 @@ static enum httpd_more watch_fill(void *ctx, struct buf *out)
 static void watch_close(void *ctx)
 {
     struct watcher *w = ctx;
-    struct observe *o = w->o;
-    pthread_mutex_lock(&o->lock);
-    observe_unlist(w);
-    pthread_mutex_unlock(&o->lock);
-    atomic_fetch_sub(&o->watches, 1);
+    atomic_fetch_sub(&w->o->watches, 1);
     if (w->counted)
-        atomic_fetch_sub(&o->main_watches, 1);
-    free(w);
+        atomic_fetch_sub(&w->o->main_watches, 1);
+    watcher_free(w);
 }
 
-static const struct httpd_stream watch_stream = {watch_open, watch_fill, watch_close};
+static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
 
 static void start_watch(struct observe *o, enum observe_kind kind, bool main,
                         struct httpd_reply *reply)
@@ -127,9 +142,7 @@ static void start_watch(struct observe *o, enum observe_kind kind, bool main,
                    OBSERVE_MAIN_WATCHES);
         return;
     }
-    struct watcher *w = xcalloc(1, sizeof *w);
-    w->o = o;
-    w->kind = kind;
+    struct watcher *w = watcher_new(o, kind);
     w->counted = main;
     atomic_fetch_add(&o->watches, 1);
     reply->stream = &watch_stream;
@@ -159,20 +172,32 @@ static bool is_believed(struct observe *o, const struct httpd_request *req,
     return true;
 }
 
+/* Is there something to show, or will there be in a moment? */
+static bool can_show(struct observe *o)
+{
+    bool ready = atomic_load(&o->ready);
+    if (!ready) {
+        ready = core_ready(store_read(o->store), store_now(), NULL) == 0;
+        store_read_end(o->store);
+    }
+    return ready;
+}
+
 static void answer(struct observe *o, enum observe_kind kind, bool main,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
     const char *watch = httpd_param(req, "watch");
     if (!is_believed(o, req, reply))
         return;
-    if (!atomic_load(&o->ready)) {
+    if (!can_show(o)) {
         httpd_fail(reply, 503, "not everything has been listed yet");
         reply->header[0][0] = "Retry-After";
         reply->header[0][1] = "1";
     } else if (watch && strcmp(watch, "true") == 0) {
         start_watch(o, kind, main, reply);
     } else {
-        start_list(o, kind, reply);
+        reply->stream = &list_stream;
+        reply->stream_ctx = watcher_new(o, kind);
     }
 }
 

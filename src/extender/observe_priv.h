@@ -54,11 +54,12 @@ void observe_look(const struct ledger_node *node, int64_t grace_s, struct arena 
 void observe_node_tail(const struct observe_node *n, const struct observe_times *t,
                        struct buf *out);
 
-/* One watch that is open. */
+/* One list or watch that is open. */
 struct watcher {
     struct observe *o;
     enum observe_kind kind;
     struct watch_reader reader;
+    struct watch_list *list; /* of a list, once there is something to show */
     struct httpd_waker *waker;
     int64_t said_ms; /* when something was sent last */
     bool counted;    /* among o->main_watches */
@@ -72,6 +73,10 @@ struct sleepers {
     size_t n;
 };
 
+/* Somebody reads from now on, or does no more. */
+void observe_begin(struct observe *o);
+void observe_end(struct observe *o);
+
 /* observe_http.c */
 void observe_unlist(struct watcher *w); /* observe.lock is held */
 
@@ -80,10 +85,13 @@ struct shown_node;
 struct observe {
     struct store *store;
     struct observe_config conf;
-    atomic_bool ready; /* all there is has been published once */
+    atomic_bool wanted; /* somebody reads, or did not long ago; changed under lock */
+    atomic_bool ready;  /* all there is has been published once; changed under lock */
     atomic_uint watches, main_watches;
 
     pthread_mutex_t lock; /* protects what follows */
+    unsigned readers;
+    int64_t read_ms; /* when somebody began or ended to read last */
     struct watchlog *logs[OBSERVE_KINDS];
     struct sleepers asleep[OBSERVE_KINDS];
 

@@ -289,8 +289,54 @@ START_TEST(what_is_gone_has_the_golden_line)
 }
 END_TEST
 
+/* -- only while somebody reads -- */
+
+static size_t shown(struct observe *o)
+{
+    pthread_mutex_lock(&o->lock);
+    size_t n = watchlog_count(o->logs[OBSERVE_NODES]);
+    pthread_mutex_unlock(&o->lock);
+    return n;
+}
+
+/* Waits until so many nodes are shown. */
+static void await_shown(struct observe *o, size_t n)
+{
+    for (int i = 0; i < 1000 && (shown(o) != n || atomic_load(&o->ready) != (n > 0)); i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    ck_assert_uint_eq(shown(o), n);
+    ck_assert(atomic_load(&o->ready) == (n > 0));
+}
+
+START_TEST(the_ledger_is_followed_while_somebody_reads)
+{
+    begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
+                   "\"GPU-1\"}]}}]");
+    struct observe *o = observe_start(rig.store, &(struct observe_config){.idle_ms = 50});
+    ck_assert(!atomic_load(&o->wanted)); /* nobody has asked yet */
+    observe_changed(o);
+    ck_assert_uint_eq(shown(o), 0);
+    observe_begin(o);
+    observe_begin(o);
+    await_shown(o, 1);
+    uint64_t last = watchlog_last(o->logs[OBSERVE_NODES]);
+    observe_end(o);
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    ck_assert_uint_eq(shown(o), 1); /* one reads still */
+    observe_end(o);
+    await_shown(o, 0);
+    observe_begin(o); /* and another one comes later */
+    await_shown(o, 1);
+    ck_assert_uint_gt(watchlog_last(o->logs[OBSERVE_NODES]), last);
+    observe_end(o);
+    observe_stop(o);
+    observe_free(o);
+    end();
+}
+END_TEST
+
 UNIT_MAIN("observe", a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_what_is_not_wholly_free_is_busy,
           containers_have_their_cards_by_the_rule_of_the_promise,
           a_node_that_gives_nothing_out_is_false_and_says_why,
-          what_is_gone_has_the_golden_line)
+          what_is_gone_has_the_golden_line, the_ledger_is_followed_while_somebody_reads)
