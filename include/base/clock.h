@@ -15,6 +15,7 @@
  */
 
 int64_t clock_mono_ms(void);
+int64_t clock_mono_us(void); /* the same clock */
 int64_t clock_wall_ns(void); /* since 1970, UTC */
 
 /*

@@ -15,6 +15,11 @@ int64_t clock_mono_ms(void)
     return now_ns(CLOCK_BOOTTIME) / 1000000;
 }
 
+int64_t clock_mono_us(void)
+{
+    return now_ns(CLOCK_BOOTTIME) / 1000;
+}
+
 int64_t clock_wall_ns(void)
 {
     return now_ns(CLOCK_REALTIME);

@@ -11,7 +11,7 @@ static uint64_t keep(struct brain *b, struct grpcd_call *call, enum alloc_ask_ty
     MEM_GROW(b->kept, b->cap_kept, b->n_kept + 1);
     uint64_t token = ++b->tokens;
     b->kept[b->n_kept++] = (struct kept){
-        .call = call, .token = token, .type = type, .began_us = clock_wall_ns() / 1000};
+        .call = call, .token = token, .type = type, .began_us = clock_mono_us()};
     pthread_mutex_unlock(&b->lock);
     return token;
 }
@@ -65,7 +65,7 @@ struct grpcd_call *calls_take(struct brain *b, uint64_t token)
         if (b->kept[i].token != token)
             continue;
         call = b->kept[i].call;
-        int64_t us = clock_wall_ns() / 1000 - b->kept[i].began_us;
+        int64_t us = clock_mono_us() - b->kept[i].began_us;
         if (!b->kept[i].stream && us >= 0) {
             struct brain_calls *calls = &b->stats.calls[b->kept[i].type];
             calls->n++;

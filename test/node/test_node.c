@@ -24,24 +24,26 @@ static void finish(void)
     ck_assert_uint_eq(json_object_size(promised), 0);
 }
 
-/* Has scv-agent told, in the Scv, what the pod's container holds? Where it names the
- * cards it must name this one. */
+/* Has scv-agent told, in the Scv, what the pod's container holds: in one entry, of this
+ * card alone? */
 static bool is_published(const char *pod, int units, const char *card)
 {
     cleanup_json json_t *scv =
         peer_json(&cluster.api, "GET", "/apis/core.run-linux.com/v1/scvs/" NODE, NULL);
-    size_t i, k;
-    json_t *held, *uuid;
-    json_int_t sum = 0; /* the kubelet gives each id an entry of its own */
+    size_t i, entries = 0;
+    json_t *held;
+    bool right = false;
     json_array_foreach(kit_at(scv, "status.podList"), i, held)
     {
+        const json_t *cards = kit_at(held, "cards");
+        const char *uuid = json_string_value(json_array_get(cards, 0));
         if (strcmp(kit_str(held, "name"), pod) != 0)
             continue;
-        sum += json_integer_value(kit_at(held, "units"));
-        json_array_foreach(kit_at(held, "cards"), k, uuid)
-            ck_assert_str_eq(json_string_value(uuid), card);
+        entries++;
+        right = json_integer_value(kit_at(held, "units")) == units &&
+                json_array_size(cards) == 1 && uuid && strcmp(uuid, card) == 0;
     }
-    return sum == units;
+    return right && entries == 1;
 }
 
 START_TEST(a_container_sees_the_card_of_the_ledger)
