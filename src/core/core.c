@@ -309,7 +309,9 @@ struct core_way core_way(const struct core *core, struct core_time now, bool for
     struct core_way way = {.route = ROUTE_WAIT,
                            .address = address_of(core_holder(core)),
                            .until_ms = lock_free_at(core)};
-    bool ours = span_eq(core_holder(core), span_of(core->identity));
+    /* Or of a process that was here before us. */
+    bool ours = span_eq(core_holder(core), span_of(core->identity)) ||
+                span_eq(way.address, address_of(span_of(core->identity)));
     /* Who cannot ask for the Lease does not see that it is renewed, and can ask the one
      * that held it last. */
     bool blind = lock->trouble.n > 0;

@@ -123,6 +123,28 @@ static unsigned bind_here(struct errand *e)
     return here ? fail(e, ready ? 200 : 503) : 0;
 }
 
+/* What it said in words; all of it, if that cannot be read. */
+static void explain(struct errand *e, const char *address, unsigned status,
+                    const struct buf *answer)
+{
+    cleanup_arena struct arena a = {0};
+    struct jread j;
+    struct jread_str key;
+    struct span said = {0};
+    jread_init(&j, answer->n ? answer->p : "", answer->n);
+    jread_object(&j, "answer");
+    while (jread_member(&j, &key)) {
+        if (jread_str_eq_nocase(key, SPAN("Error")))
+            jread_text(&j, "Error", &a, &said);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, NULL))
+        said = buf_span(answer);
+    err_set(&e->err, ERR_UNAVAILABLE, "the holder of the lease, %s, answers %u: %.*s",
+            address, status, (int)(said.n < 500 ? said.n : 500), said.n ? said.p : "");
+}
+
 /* 0: no answer that counts. */
 static unsigned hand_on(struct errand *e, const struct store_way *way)
 {
@@ -145,9 +167,7 @@ static unsigned hand_on(struct errand *e, const struct store_way *way)
         return status;
     }
     if (status)
-        err_set(&e->err, ERR_UNAVAILABLE, "the holder of the lease, %s, answers %u: %.*s",
-                way->address, status, (int)(answer.n < 500 ? answer.n : 500),
-                answer.n ? answer.p : "");
+        explain(e, way->address, status, &answer);
     store_look(verbs_store(e->v));
     return 0;
 }

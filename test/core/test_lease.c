@@ -533,6 +533,28 @@ START_TEST(the_address_is_told_in_the_lease)
 }
 END_TEST
 
+/* A process that came anew on the same machine has the address of the one before. */
+START_TEST(nobody_hands_binds_on_to_itself)
+{
+    start();
+    core_advertise(r.core, "10.0.0.9:1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "before@10.0.0.9:1",
+                     "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    ck_assert_int_eq(route(false), ROUTE_WAIT);
+    rig_free(&r);
+    start();
+    core_advertise(r.core, "10.0.0.9:1");
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other@10.0.0.9:12",
+                     "1");
+    for (int kind = 0; kind < CORE_KINDS; kind++)
+        rig_list_end(&r, (enum core_kind)kind);
+    ck_assert_int_eq(route(false), ROUTE_FORWARD);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(who_never_held_it_has_nothing_to_give_back)
 {
     start();
@@ -562,4 +584,5 @@ UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           a_bind_goes_to_the_holder_as_long_as_it_may_be_one,
           who_cannot_ask_for_the_lease_asks_the_last_holder,
           an_address_that_is_none_is_not_gone_to, who_asks_for_a_look_gets_one_soon,
-          the_address_is_told_in_the_lease, who_never_held_it_has_nothing_to_give_back)
+          the_address_is_told_in_the_lease, nobody_hands_binds_on_to_itself,
+          who_never_held_it_has_nothing_to_give_back)
