@@ -26,9 +26,14 @@ static bool uncomment(struct buf *out, const char *line)
     static const char *const files[][2] = {{"  #  caFile:", "ca.crt"},
                                            {"  #  certFile:", "client.crt"},
                                            {"  #  keyFile:", "client.key"}};
-    if (strncmp(line, "  #enableHTTPS:", 15) && strncmp(line, "  #tlsConfig:", 13) &&
-        strncmp(line, "  #  ", 5))
-        return false;
+    static const char *const as_they_are[] = {
+        "  #enableHTTPS:", "  #tlsConfig:", "  #  serverName:"};
+    for (size_t i = 0; i < ARRAY_LEN(as_they_are); i++) {
+        if (strncmp(line, as_they_are[i], strlen(as_they_are[i])) == 0) {
+            buf_printf(out, "  %s\n", line + 3);
+            return true;
+        }
+    }
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         if (strncmp(line, files[i][0], strlen(files[i][0])) == 0) {
             cleanup_free char *path = pki(files[i][1]);
@@ -36,8 +41,7 @@ static bool uncomment(struct buf *out, const char *line)
             return true;
         }
     }
-    buf_printf(out, "  %s\n", line + 3);
-    return true;
+    return false;
 }
 
 static void configure(void)
