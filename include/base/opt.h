@@ -41,6 +41,8 @@ struct opt {
     size_t offset;    /* of the field in the config struct */
     int64_t min, max; /* both 0: any non-negative value */
     int (*parse)(struct span text, void *field, struct err *err); /* OPT_CUSTOM */
+    char letter; /* -o VALUE, -oVALUE, -o=VALUE; several OPT_BOOL can stand together: -dw;
+                    0: there is none */
 };
 
 struct opt_program {
@@ -50,6 +52,10 @@ struct opt_program {
      * a struct that is at `shared_at` in the config. */
     const struct opt *shared;
     size_t shared_at;
+    /* Stands for the arguments that are no options in --help: "[NODE]". NULL: there are
+     * none. They go to the struct opt_list at `rest_at`; behind "--" all do. */
+    const char *rest;
+    size_t rest_at;
 };
 
 /* Called once per entry of the file, and of a list once per item, one after the other;

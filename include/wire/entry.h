@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "base/log.h"
 #include "base/opt.h"
 
 /*
@@ -15,6 +16,27 @@ struct entry_options {
     int log_level;
 };
 extern const struct opt entry_table[]; /* opt_program.shared */
+
+/* Of these, what a program wants that serves nobody: entries for a table of its own, for
+ * fields at these offsets. */
+#define ENTRY_KUBECONFIG(at)                                                             \
+    {                                                                                    \
+        .name = "kubeconfig", .env = "KUBECONFIG", .arg = "FILE", .type = OPT_STRING,    \
+        .offset = (at),                                                                  \
+        .help = "How to reach the API server. Without it: the service account of the "   \
+                "pod,\nthen ~/.kube/config."                                             \
+    }
+#define ENTRY_CONTEXT(at)                                                                \
+    {                                                                                    \
+        .name = "context", .arg = "NAME", .type = OPT_STRING, .offset = (at),            \
+        .help = "Context of the kubeconfig, instead of its current one."                 \
+    }
+#define ENTRY_LOG_LEVEL(at, level)                                                       \
+    {                                                                                    \
+        .name = "log-level", .env = "LOG_LEVEL", .arg = "LEVEL", .init = (level),        \
+        .type = OPT_CUSTOM, .parse = log_level_option, .offset = (at),                   \
+        .help = "error, warn, info or debug."                                            \
+    }
 
 struct entry {
     const struct opt_program *program;

@@ -110,6 +110,12 @@ void *opt_field(const struct opt_program *p, const struct opt *o, void *config)
     return (char *)config + o->offset + (is_shared(p, o) ? p->shared_at : 0);
 }
 
+static void list_add(struct opt_list *list, struct span text)
+{
+    MEM_GROW(list->items, list->cap, list->n + 1);
+    list->items[list->n++] = xmemdup0(text.p, text.n);
+}
+
 static int set_value(const struct opt_program *p, const struct opt *o, void *config,
                      struct span text, struct err *err)
 {
@@ -121,12 +127,9 @@ static int set_value(const struct opt_program *p, const struct opt *o, void *con
         *s = xmemdup0(text.p, text.n);
         return 0;
     }
-    case OPT_LIST: {
-        struct opt_list *list = field;
-        MEM_GROW(list->items, list->cap, list->n + 1);
-        list->items[list->n++] = xmemdup0(text.p, text.n);
+    case OPT_LIST:
+        list_add(field, text);
         return 0;
-    }
     case OPT_BOOL:
         return parse_bool(text, field, err);
     case OPT_CUSTOM:
@@ -188,57 +191,148 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
     return 0;
 }
 
-/* One argument of the command line, taken apart. */
+/* One option of the command line, taken apart. */
 struct flag {
-    struct span name, value;
+    struct span text; /* as it stands there, without a value: "--port" */
+    struct span value;
     bool has_value;
-    int used; /* 1, or 2 when the value was an argument of its own */
+    const struct opt *o; /* NULL: --config */
 };
 
-static int flag_read(const struct opt_program *p, int argc, char *const *argv, int i,
-                     struct flag *f, const struct opt **o, struct err *err)
+/* Where a walk over the arguments is. */
+struct args {
+    const struct opt_program *program;
+    int argc, i;
+    char *const *argv;
+    struct span letters; /* left of "-dw" */
+    bool only_rest;      /* "--" was there */
+};
+
+enum arg { ARG_END, ARG_FLAG, ARG_REST, ARG_BAD = -1 };
+
+static const struct opt *find_letter(const struct opt_program *p, char letter)
 {
-    struct span rest = span_of(argv[i]);
-    if (!span_starts(rest, SPAN("--")) || rest.n == 2)
-        return err_set(err, ERR_INVALID,
-                       "unexpected argument \"%s\" (options are --name=value)", argv[i]);
+    const struct opt *o = NULL;
+    while ((o = opt_next(p, o)) && o->letter != letter)
+        ;
+    return o;
+}
+
+static bool has_letters(const struct opt_program *p)
+{
+    const struct opt *o = NULL;
+    while ((o = opt_next(p, o)) && !o->letter)
+        ;
+    return o != NULL;
+}
+
+/* Takes the next argument as the value if there is none yet and one is wanted. */
+static int take_value(struct args *a, struct flag *f, struct err *err)
+{
+    bool wants = !f->o || f->o->type != OPT_BOOL;
+    if (!f->has_value && wants && a->i < a->argc) {
+        f->value = span_of(a->argv[a->i++]);
+        f->has_value = true;
+    }
+    if (!f->has_value && wants)
+        return err_set(err, ERR_INVALID, "%.*s needs a value", SPAN_ARG(f->text));
+    return 0;
+}
+
+static int read_letter(struct args *a, struct flag *f, struct err *err)
+{
+    f->text = (struct span){a->letters.p, 1};
+    f->o = find_letter(a->program, a->letters.p[0]);
+    if (!f->o)
+        return err_set(err, ERR_INVALID, "unknown option -%c (try --help)",
+                       a->letters.p[0]);
+    a->letters.p++;
+    a->letters.n--;
+    bool joined = a->letters.n && a->letters.p[0] == '=';
+    if (a->letters.n && (joined || f->o->type != OPT_BOOL)) {
+        f->value = (struct span){a->letters.p + joined, a->letters.n - joined};
+        f->has_value = true;
+        a->letters.n = 0;
+    }
+    if (take_value(a, f, err))
+        return err_set(err, ERR_INVALID, "-%c needs a value", f->o->letter);
+    return 0;
+}
+
+static int read_name(struct args *a, struct span rest, struct flag *f, struct err *err)
+{
     rest.p += 2;
     rest.n -= 2;
     bool joined = memchr(rest.p, '=', rest.n) != NULL;
-    *f = (struct flag){.used = 1};
-    f->name = span_cut(&rest, '=');
-    *o = find(p, f->name);
-    bool builtin = span_eq(f->name, SPAN("config"));
+    struct span name = span_cut(&rest, '=');
+    f->text = (struct span){name.p - 2, name.n + 2};
+    f->o = find(a->program, name);
     if (joined) {
         f->value = rest;
         f->has_value = true;
-    } else if ((builtin || (*o && (*o)->type != OPT_BOOL)) && i + 1 < argc) {
-        f->value = span_of(argv[i + 1]);
-        f->has_value = true;
-        f->used = 2;
     }
-    if (!*o && !builtin)
+    if (!f->o && !span_eq(name, SPAN("config")))
         return err_set(err, ERR_INVALID, "unknown option --%.*s (try --help)",
-                       SPAN_ARG(f->name));
-    if (!f->has_value && (builtin || (*o)->type != OPT_BOOL))
-        return err_set(err, ERR_INVALID, "--%.*s needs a value", SPAN_ARG(f->name));
-    return 0;
+                       SPAN_ARG(name));
+    return take_value(a, f, err);
+}
+
+/* The next option, or the next of the other arguments, in f->value. */
+static enum arg next_arg(struct args *a, struct flag *f, struct err *err)
+{
+    *f = (struct flag){0};
+    if (a->letters.n)
+        return read_letter(a, f, err) ? ARG_BAD : ARG_FLAG;
+    if (a->i >= a->argc)
+        return ARG_END;
+    struct span text = span_of(a->argv[a->i++]);
+    if (!a->only_rest && a->program->rest && span_eq(text, SPAN("--"))) {
+        a->only_rest = true;
+        return next_arg(a, f, err);
+    }
+    if (!a->only_rest && span_starts(text, SPAN("--")) && text.n > 2)
+        return read_name(a, text, f, err) ? ARG_BAD : ARG_FLAG;
+    if (!a->only_rest && has_letters(a->program) && text.n > 1 && text.p[0] == '-' &&
+        text.p[1] != '-') {
+        a->letters = (struct span){text.p + 1, text.n - 1};
+        return next_arg(a, f, err);
+    }
+    f->value = text;
+    if (a->program->rest)
+        return ARG_REST;
+    err_set(err, ERR_INVALID, "unexpected argument \"%.*s\" (options are --name=value)",
+            SPAN_ARG(text));
+    return ARG_BAD;
+}
+
+/* The walk begins. */
+static struct args args_of(const struct opt_program *p, int argc, char *const *argv)
+{
+    return (struct args){.program = p, .argc = argc, .i = 1, .argv = argv};
 }
 
 static int load_flags(const struct opt_program *p, void *config, int argc,
                       char *const *argv, struct err *err)
 {
-    const struct opt *o = NULL;
+    struct args args = args_of(p, argc, argv);
     struct flag f;
-    for (int i = 1; i < argc; i += f.used) {
-        if (flag_read(p, argc, argv, i, &f, &o, err))
+    enum arg arg;
+    while ((arg = next_arg(&args, &f, err)) != ARG_END) {
+        if (arg == ARG_BAD)
             return -1;
-        if (!o)
-            continue;
-        if (set_value(p, o, config, f.has_value ? f.value : SPAN("true"), err))
-            return err_wrap(err, "--%s", o->name);
+        if (arg == ARG_REST)
+            list_add((struct opt_list *)(void *)((char *)config + p->rest_at), f.value);
+        else if (f.o &&
+                 set_value(p, f.o, config, f.has_value ? f.value : SPAN("true"), err))
+            return err_wrap(err, "--%s", f.o->name);
     }
     return 0;
+}
+
+static bool is_arg(const struct args *a, const char *text)
+{
+    return !a->letters.n && !a->only_rest && a->i < a->argc &&
+           !strcmp(a->argv[a->i], text);
 }
 
 /* Finds --config, --help and --version among the flags. */
@@ -246,25 +340,27 @@ static enum opt_result look_ahead(const struct opt_program *program, int argc,
                                   char *const *argv, char **config_path, FILE *out,
                                   struct err *err)
 {
-    const struct opt *o = NULL;
+    struct args args = args_of(program, argc, argv);
     struct flag f;
-    for (int i = 1; i < argc; i += f.used) {
-        if (!strcmp(argv[i], "--help")) {
+    for (;;) {
+        if (is_arg(&args, "--help") || (program->rest && is_arg(&args, "-h"))) {
             opt_help(program, out);
             return OPT_DONE;
         }
-        if (!strcmp(argv[i], "--version")) {
+        if (is_arg(&args, "--version")) {
             fprintf(out, "%s %s\n", program->name, program->version);
             return OPT_DONE;
         }
-        if (flag_read(program, argc, argv, i, &f, &o, err))
+        enum arg arg = next_arg(&args, &f, err);
+        if (arg == ARG_END)
+            return OPT_RUN;
+        if (arg == ARG_BAD)
             return OPT_FAILED;
-        if (!o) {
+        if (arg == ARG_FLAG && !f.o) {
             free(*config_path);
             *config_path = xmemdup0(f.value.p, f.value.n);
         }
     }
-    return OPT_RUN;
 }
 
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
@@ -289,6 +385,14 @@ enum opt_result opt_load(const struct opt_program *program, void *config, int ar
     return OPT_RUN;
 }
 
+static void list_free(struct opt_list *list)
+{
+    while (list->n)
+        free(list->items[--list->n]);
+    free(list->items);
+    *list = (struct opt_list){0};
+}
+
 void opt_free(const struct opt_program *program, void *config)
 {
     for (const struct opt *o = NULL; (o = opt_next(program, o));) {
@@ -297,13 +401,11 @@ void opt_free(const struct opt_program *program, void *config)
             free(*s);
             *s = NULL;
         } else if (o->type == OPT_LIST) {
-            struct opt_list *list = opt_field(program, o, config);
-            while (list->n)
-                free(list->items[--list->n]);
-            free(list->items);
-            *list = (struct opt_list){0};
+            list_free(opt_field(program, o, config));
         }
     }
+    if (program->rest)
+        list_free((struct opt_list *)(void *)((char *)config + program->rest_at));
 }
 
 static void help_text(const char *text, FILE *out)
@@ -317,10 +419,14 @@ static void help_text(const char *text, FILE *out)
 
 void opt_help(const struct opt_program *program, FILE *out)
 {
-    fprintf(out, "%s: %s\n\nUsage: %s [OPTION]...\n\n", program->name, program->summary,
-            program->name);
+    fprintf(out, "%s: %s\n\nUsage: %s [OPTION]...%s%s\n\n", program->name,
+            program->summary, program->name, program->rest ? " " : "",
+            program->rest ? program->rest : "");
     for (const struct opt *o = NULL; (o = opt_next(program, o));) {
-        fprintf(out, "  --%s%s%s", o->name, o->type == OPT_BOOL ? "" : " ",
+        if (o->letter)
+            fprintf(out, "  -%c,", o->letter);
+        fprintf(out, "%s--%s%s%s", o->letter ? " " : "  ", o->name,
+                o->type == OPT_BOOL ? "" : " ",
                 o->type == OPT_BOOL ? "[=on|off]" : o->arg);
         if (o->env)
             fprintf(out, "  (environment: %s)", o->env);

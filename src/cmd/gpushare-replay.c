@@ -89,12 +89,11 @@ static const struct opt table[] = {
     {0},
 };
 static const struct opt_program program = {
-    "gpushare-replay",
-    "replays a trace of pods through the placement code",
-    GPUSHARE_VERSION,
-    table,
-    NULL,
-    0};
+    .name = "gpushare-replay",
+    .summary = "replays a trace of pods through the placement code",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
 
 /* Which policies, in the order of the table of policies. */
 static int read_policies(const struct opt_list *names, struct policies *p,

@@ -5,39 +5,21 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/log.h"
 #include "base/signals.h"
 #include "wire/yaml.h"
 
 #define AT(field) offsetof(struct entry_options, field)
 
 const struct opt entry_table[] = {
-    {.name = "kubeconfig",
-     .env = "KUBECONFIG",
-     .arg = "FILE",
-     .type = OPT_STRING,
-     .offset = AT(kubeconfig),
-     .help = "How to reach the API server. Without it: the service account of the pod,\n"
-             "then ~/.kube/config."},
-    {.name = "context",
-     .arg = "NAME",
-     .type = OPT_STRING,
-     .offset = AT(context),
-     .help = "Context of the kubeconfig, instead of its current one."},
+    ENTRY_KUBECONFIG(AT(kubeconfig)),
+    ENTRY_CONTEXT(AT(context)),
     {.name = "listen",
      .arg = "ADDRESS",
      .init = "0.0.0.0",
      .type = OPT_STRING,
      .offset = AT(listen),
      .help = "IP address to listen on."},
-    {.name = "log-level",
-     .env = "LOG_LEVEL",
-     .arg = "LEVEL",
-     .init = "info",
-     .type = OPT_CUSTOM,
-     .parse = log_level_option,
-     .offset = AT(log_level),
-     .help = "error, warn, info or debug."},
+    ENTRY_LOG_LEVEL(AT(log_level), "info"),
     {0},
 };
 

@@ -10,6 +10,7 @@ struct config {
     bool bind_any;
     struct opt_list loads;
     int64_t unit;
+    struct opt_list rest;
 };
 
 static int parse_unit(struct span text, void *field, struct err *err)
@@ -23,18 +24,62 @@ static int parse_unit(struct span text, void *field, struct err *err)
 
 #define AT(f) offsetof(struct config, f)
 static const struct opt table[] = {
-    {"listen", NULL, "ADDRESS", "127.0.0.1", "Where to listen.", OPT_STRING, AT(listen),
-     0, 0, NULL},
-    {"port", "PORT", "N", "12345", "Port.\n0 takes a free one.", OPT_INT, AT(port), 0,
-     65535, NULL},
-    {"wait", NULL, "TIME", "10s", "How long.", OPT_DURATION, AT(wait_ms), 0, 0, NULL},
-    {"body", NULL, "SIZE", "64Mi", "How much.", OPT_SIZE, AT(body), 0, 0, NULL},
-    {"bind-any", NULL, NULL, NULL, "Bind.", OPT_BOOL, AT(bind_any), 0, 0, NULL},
-    {"load", NULL, "FILE", NULL, "Load.", OPT_LIST, AT(loads), 0, 0, NULL},
-    {"unit", NULL, "UNIT", "GiB", "Unit.", OPT_CUSTOM, AT(unit), 0, 0, parse_unit},
+    {.name = "listen",
+     .letter = 'l',
+     .arg = "ADDRESS",
+     .init = "127.0.0.1",
+     .help = "Where to listen.",
+     .type = OPT_STRING,
+     .offset = AT(listen)},
+    {.name = "port",
+     .env = "PORT",
+     .arg = "N",
+     .init = "12345",
+     .help = "Port.\n0 takes a free one.",
+     .type = OPT_INT,
+     .offset = AT(port),
+     .max = 65535},
+    {.name = "wait",
+     .arg = "TIME",
+     .init = "10s",
+     .help = "How long.",
+     .type = OPT_DURATION,
+     .offset = AT(wait_ms)},
+    {.name = "body",
+     .arg = "SIZE",
+     .init = "64Mi",
+     .help = "How much.",
+     .type = OPT_SIZE,
+     .offset = AT(body)},
+    {.name = "bind-any",
+     .letter = 'b',
+     .help = "Bind.",
+     .type = OPT_BOOL,
+     .offset = AT(bind_any)},
+    {.name = "load",
+     .arg = "FILE",
+     .help = "Load.",
+     .type = OPT_LIST,
+     .offset = AT(loads)},
+    {.name = "unit",
+     .arg = "UNIT",
+     .init = "GiB",
+     .help = "Unit.",
+     .type = OPT_CUSTOM,
+     .offset = AT(unit),
+     .parse = parse_unit},
     {0},
 };
-static const struct opt_program program = {"prog", "does things", "1.2", table, NULL, 0};
+static const struct opt_program program = {
+    .name = "prog", .summary = "does things", .version = "1.2", .table = table};
+static const struct opt_program with_rest = {
+    .name = "prog",
+    .summary = "does things",
+    .version = "1.2",
+    .table = table,
+    .rest = "[THING]...",
+    .rest_at = AT(rest),
+};
 
 static int read_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {
@@ -240,6 +285,52 @@ START_TEST(programs_share_options)
 }
 END_TEST
 
-UNIT_MAIN("opt", defaults_then_file_then_environment_then_flags, booleans_and_lists,
+START_TEST(letters_and_what_is_no_option)
+{
+    const char *good[] = {"prog", "-bl", "a",  "x",     "-l=b", "-lc",
+                          "y",    "-b",  "--", "-port", "--",   "z"};
+    const struct {
+        const char *argv[3], *want;
+    } bad[] = {
+        {{"prog", "-x", NULL}, "unknown option -x (try --help)"},
+        {{"prog", "-l", NULL}, "-l needs a value"},
+        {{"prog", "-bx", NULL}, "unknown option -x (try --help)"},
+        {{"prog", "-b=maybe", NULL}, "--bind-any: \"maybe\" is neither true nor false"},
+    };
+    struct config c = {0};
+    struct err err = {0};
+    FILE *out = fopen("/dev/null", "w");
+    ck_assert_int_eq(opt_load(&with_rest, &c, ARRAY_LEN(good), (char *const *)good, NULL,
+                              read_file, out, &err),
+                     OPT_RUN);
+    ck_assert(c.bind_any);
+    ck_assert_str_eq(c.listen, "c");
+    ck_assert_uint_eq(c.rest.n, 5);
+    ck_assert_str_eq(c.rest.items[0], "x");
+    ck_assert_str_eq(c.rest.items[1], "y");
+    ck_assert_str_eq(c.rest.items[2], "-port");
+    ck_assert_str_eq(c.rest.items[3], "--");
+    ck_assert_str_eq(c.rest.items[4], "z");
+    opt_free(&with_rest, &c);
+    ck_assert_uint_eq(c.rest.n, 0);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        int argc = bad[i].argv[1] ? 2 : 1;
+        c = (struct config){0};
+        ck_assert_int_eq(opt_load(&with_rest, &c, argc, (char *const *)bad[i].argv, NULL,
+                                  read_file, out, &err),
+                         OPT_FAILED);
+        ck_assert_str_eq(err.msg, bad[i].want);
+        opt_free(&with_rest, &c);
+    }
+    /* Where nothing but options is known, the rest is an error, and "--" too. */
+    ck_assert_int_eq(load(&c, NULL, &err, "-b", "--", NULL), OPT_FAILED);
+    ck_assert_str_eq(err.msg, "unexpected argument \"--\" (options are --name=value)");
+    opt_free(&program, &c);
+    fclose(out);
+}
+END_TEST
+
+UNIT_MAIN("opt", letters_and_what_is_no_option,
+          defaults_then_file_then_environment_then_flags, booleans_and_lists,
           an_error_names_the_option_and_its_source, help_lists_every_option,
           programs_share_options)

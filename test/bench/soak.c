@@ -56,7 +56,11 @@ static const struct opt options[] = {
     {0},
 };
 static const struct opt_program program = {
-    "soak", "the extender under everything at once", GPUSHARE_VERSION, options, NULL, 0};
+    .name = "soak",
+    .summary = "the extender under everything at once",
+    .version = GPUSHARE_VERSION,
+    .table = options,
+};
 
 struct sample {
     double mib;

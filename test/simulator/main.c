@@ -50,7 +50,11 @@ static const struct opt table[] = {
     {0},
 };
 static const struct opt_program program = {
-    "simulate", "the deterministic simulator", GPUSHARE_VERSION, table, NULL, 0};
+    .name = "simulate",
+    .summary = "the deterministic simulator",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
 
 static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {

@@ -275,7 +275,11 @@ static const struct opt table[] = {
     {0},
 };
 static const struct opt_program program = {
-    "walk", "every interleaving of a small world", GPUSHARE_VERSION, table, NULL, 0};
+    .name = "walk",
+    .summary = "every interleaving of a small world",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
 
 static int no_file(const char *path, opt_pair_fn pair, void *ctx, struct err *err)
 {
