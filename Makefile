@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core extender agent plugin sim replay
+FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -17,7 +17,8 @@ USES_gpu       := base
 USES_placement := domain base
 USES_kube      := wire domain base
 USES_core      := placement domain base
-USES_extender  := core placement kube wire domain base
+USES_feed      := core placement kube wire domain base
+USES_extender  := feed core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
 USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base

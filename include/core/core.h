@@ -85,7 +85,9 @@ struct core_settings {
     const char *lease_name;
     int64_t node_grace_ms; /* a heartbeat may be so old; 0: however old */
     bool bind_any;         /* bind pods that ask for none of our resources too */
-    uint64_t seed;         /* for tables and for the jitter of retries */
+    bool observer; /* only look: the Lease is left alone and nothing is bound; the three
+                      names above may be NULL */
+    uint64_t seed; /* for tables and for the jitter of retries */
 };
 
 struct core;

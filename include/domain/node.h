@@ -24,6 +24,7 @@ struct node {
     struct object_meta meta;
     enum node_mode mode;
     struct node_resources capacity, allocatable;
+    struct span address; /* the first InternalIP; empty: it has none */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);

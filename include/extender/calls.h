@@ -6,7 +6,7 @@
 
 /*
  * From the core's calls to requests of the Kubernetes API, and from the answers back to
- * inputs. Pure, like extender/feed.h.
+ * inputs. Pure, like feed/feed.h.
  */
 
 /* Is the output a call, to be answered with CORE_ANSWER? */

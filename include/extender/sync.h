@@ -5,7 +5,7 @@
 
 /*
  * The watch thread: all lists and watches, on one loop. It starts what the core asks for
- * and hands what comes back to the store, through extender/feed.
+ * and hands what comes back to the store, through feed/stream.
  */
 
 struct sync;

@@ -7,3 +7,6 @@
  * not), or its environment. Logs which one that is, and how it was found. New. */
 struct kube_client *kube_connect(const char *kubeconfig, const char *context,
                                  struct err *err);
+/* The same, and the namespace of the context, a new string. */
+struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
+                                    char **ns, struct err *err);

@@ -20,13 +20,19 @@ const char *core_kind_name(enum core_kind kind)
     return kind_names[kind];
 }
 
+/* An observer has none. */
+static char *name_copy(const char *name)
+{
+    return xstrdup(name ? name : "");
+}
+
 struct core *core_new(const struct core_settings *settings)
 {
     struct core *core = xcalloc(1, sizeof *core);
     core->settings = *settings;
-    core->identity = xstrdup(settings->identity);
-    core->lease_namespace = xstrdup(settings->lease_namespace);
-    core->lease_name = xstrdup(settings->lease_name);
+    core->identity = name_copy(settings->identity);
+    core->lease_namespace = name_copy(settings->lease_namespace);
+    core->lease_name = name_copy(settings->lease_name);
     core->ledger = ledger_new(&settings->ledger, settings->seed);
     rng_init(&core->rng, settings->seed);
     alive_init(core);
@@ -235,6 +241,8 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
     const struct lock *lock = &core->lock;
     if (core_ready(core, now, err))
         return -1;
+    if (core->settings.observer)
+        return err_set(err, ERR_UNAVAILABLE, "this process only looks");
     if (core->stopping)
         return err_set(err, ERR_UNAVAILABLE, "this extender is stopping");
     if (!lock->leader && now.mono_ms < lock->lead_from_ms &&

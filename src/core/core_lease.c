@@ -22,7 +22,8 @@ enum {
 
 void lock_start(struct step *s)
 {
-    s->core->lock.due_ms = s->now.mono_ms;
+    s->core->lock.due_ms = s->core->settings.observer ? INT64_MAX : s->now.mono_ms;
+    s->core->lock.settled = s->core->settings.observer;
 }
 
 static void set(struct buf *b, struct span text)
@@ -124,6 +125,8 @@ void lock_look(struct step *s)
     int64_t soon = lock->asked_ms + LOOK_MS;
     if (soon < s->now.mono_ms)
         soon = s->now.mono_ms;
+    if (s->core->settings.observer)
+        return;
     if (lock->state == LOCK_IDLE && !lock->leader && soon < lock->due_ms)
         lock->due_ms = soon;
 }

@@ -37,6 +37,30 @@ static void read_resources(struct jread *j, struct arena *a, const char *where,
     }
 }
 
+static void read_address(struct jread *j, struct arena *a, struct node *node)
+{
+    struct jread_str key;
+    struct span type = {0}, address = {0};
+    jread_object(j, "status.addresses[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "type"))
+            jread_text(j, "status.addresses[].type", a, &type);
+        else if (jread_key_is(key, "address"))
+            jread_text(j, "status.addresses[].address", a, &address);
+        else
+            jread_skip(j);
+    }
+    if (!node->address.n && span_eq(type, SPAN("InternalIP")))
+        node->address = address;
+}
+
+static void read_addresses(struct jread *j, struct arena *a, struct node *node)
+{
+    jread_array(j, "status.addresses");
+    while (jread_item(j))
+        read_address(j, a, node);
+}
+
 static void read_status(struct jread *j, struct arena *a, struct node *node)
 {
     struct jread_str key;
@@ -46,6 +70,8 @@ static void read_status(struct jread *j, struct arena *a, struct node *node)
             read_resources(j, a, "status.capacity", &node->capacity);
         else if (jread_key_is(key, "allocatable"))
             read_resources(j, a, "status.allocatable", &node->allocatable);
+        else if (jread_key_is(key, "addresses"))
+            read_addresses(j, a, node);
         else
             jread_skip(j);
     }

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 
-struct kube_client *kube_connect(const char *kubeconfig, const char *context,
-                                 struct err *err)
+struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
+                                    char **ns, struct err *err)
 {
     struct kube_config config = {0};
     struct kube_client *client = NULL;
@@ -22,6 +23,14 @@ struct kube_client *kube_connect(const char *kubeconfig, const char *context,
     if (client)
         log_info("kube", "API server", LOG_S("server", config.server),
                  LOG_S("by", config.source));
+    if (client && ns)
+        *ns = xstrdup(config.ns);
     kube_config_fini(&config);
     return client;
+}
+
+struct kube_client *kube_connect(const char *kubeconfig, const char *context,
+                                 struct err *err)
+{
+    return kube_connect_in(kubeconfig, context, NULL, err);
 }

@@ -12,17 +12,17 @@
  * its name.
  */
 
-enum { MODULES = 512, FILE_MAX = 1 << 20, SIM = 5 };
+enum { MODULES = 512, FILE_MAX = 1 << 20, SIM = 6 };
 
 /* Of one floor, none includes another; the simulated API server is an opinion of its own,
  * with no more than base and wire. */
 static const struct floor {
     const char *folder;
     int floor;
-} floors[] = {{"base", 1},    {"wire", 2},      {"domain", 2}, {"gpu", 2},
-              {"kube", 3},    {"placement", 3}, {"core", 4},   {"extender", SIM},
-              {"agent", SIM}, {"plugin", SIM},  {"sim", SIM},  {"replay", SIM},
-              {"cmd", 6}};
+} floors[] = {{"base", 1},       {"wire", 2},      {"domain", 2},   {"gpu", 2},
+              {"kube", 3},       {"placement", 3}, {"core", 4},     {"feed", 5},
+              {"extender", SIM}, {"agent", SIM},   {"plugin", SIM}, {"sim", SIM},
+              {"replay", SIM},   {"cmd", 7}};
 
 static int floor_of(struct span module)
 {

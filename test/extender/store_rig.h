@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-#include "extender/feed.h"
+#include "feed/feed.h"
 #include "extender/store.h"
 #include "support/unit.h"
 
@@ -119,7 +119,7 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
 {
     static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
                                                   "ConfigMap"};
-    static const struct feed_sink sink = {rig_input, rig_fault};
+    static const struct feed_sink sink = {.input = rig_input, .fault = rig_fault};
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct feed feed;
         size_t i;

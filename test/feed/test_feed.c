@@ -60,7 +60,7 @@ static void on_fault(void *ctx, const struct err *err)
     faults++;
 }
 
-static const struct feed_sink sink = {on_input, on_fault};
+static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
 
 static void start(struct feed *f, enum core_kind kind, bool watch)
 {

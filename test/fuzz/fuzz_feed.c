@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "core/core.h"
-#include "extender/feed.h"
+#include "feed/feed.h"
 
 struct world {
     struct core *core;
@@ -89,7 +89,7 @@ static void on_fault(void *ctx, const struct err *err)
     buf_adds(&w->seen, "fault\n");
 }
 
-static const struct feed_sink sink = {on_input, on_fault};
+static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
 
 static void start(struct world *w)
 {

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "extender/feed.h"
+#include "feed/feed.h"
 #include "fuzz/fuzz.h"
 
 static const char free_lease[] =
@@ -87,7 +87,7 @@ static void settle(struct store *store)
 
 static void list(struct store *store, enum core_kind kind)
 {
-    static const struct feed_sink sink = {on_input, on_fault};
+    static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
     struct feed f;
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",

@@ -759,7 +759,7 @@ static void on_fault(void *ctx, const struct err *err)
     violated(r->world, "an object of our own making has a fault: %s", err->msg);
 }
 
-static const struct feed_sink sink = {on_input, on_fault};
+static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
 
 void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
 {

@@ -7,7 +7,7 @@
 #include "base/rng.h"
 #include "core/core.h"
 #include "extender/calls.h"
-#include "extender/feed.h"
+#include "feed/feed.h"
 #include "sim/api.h"
 
 /*

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "feed/feed.h"
+
+/*
+ * The list or watch of one kind, on a loop: what the core asks for with CORE_LIST and
+ * CORE_WATCH. A list's pages are asked for one after the other.
+ */
+
+struct feed_stream {
+    struct kube_client *client; /* these five are the owner's to set, and borrowed */
+    struct httpc_loop *loop;
+    bool gzip; /* let lists be compressed */
+    const struct feed_sink *sink;
+    void *ctx;
+
+    /* of stream.c alone */
+    struct feed feed;
+    struct httpc_stream *stream; /* NULL: none */
+    bool fed;                    /* feed is in use */
+    int64_t since_ms;
+};
+
+/* Starts what the output asks for; what ran before is cancelled. In the loop's thread,
+ * not from the sink. The stream must stay where it is. */
+void feed_stream_begin(struct feed_stream *s, const struct core_output *wish);
+/* Ends it without a word to the sink. */
+void feed_stream_cancel(struct feed_stream *s);
