@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay
+FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -23,18 +23,22 @@ USES_agent     := gpu kube wire domain base
 USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
 USES_replay    := placement wire domain base
+USES_cli       := feed core placement kube wire domain base
 PKGS_wire      := libcurl libmicrohttpd gnutls libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
 PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
+PKGS_cli       := jansson
 
 # The programs, and the folder whose archive each one needs (with what that uses).
-PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim gpushare-replay
+PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim gpushare-replay \
+                           kubectl-inspect-gpushare
 FOLDER_gpushare-extender := extender
 FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
 FOLDER_gpushare-replay   := replay
+FOLDER_kubectl-inspect-gpushare := cli
 
 CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
@@ -87,7 +91,7 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
 
 .PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers \
         test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
-        bench-watchers soak demo install clean help format
+        bench-watchers soak demo install krew clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -320,8 +324,14 @@ demo: deps
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gpushare
-	install -m 755 $(BINARIES) $(DESTDIR)$(PREFIX)/bin
+	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare
+
+# make krew KREW_URL=https://...: the kubectl plugin as an archive for krew, and its manifest.
+krew: $(B)/kubectl-inspect-gpushare
+	$(Q)scripts/krew $(B) $(VERSION) $(KREW_URL)
 
 format:
 	$(Q)clang-format-14 -i $$(git ls-files '*.c' '*.h')
@@ -351,5 +361,6 @@ help:
 	@echo 'make bench-cluster  pods per second through the real kube-scheduler'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
+	@echo 'make krew       KREW_URL=...: the kubectl plugin as an archive for krew'
 	@echo 'make clean      remove build/'
 	@echo 'V=1 shows the commands'

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/opt.h"
+#include "cli/show.h"
+
+/*
+ * kubectl-inspect-gpushare as a program: its options, and what each command does.
+ */
+
+enum cli_colour { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
+
+struct cli_config {
+    char *kubeconfig, *context, *ns, *extender;
+    int log_level;
+    int64_t unit_mib, external_tolerance_mib;
+    int64_t timeout_ms;
+    bool require_scv, clock_exact, number_shares; /* as the extender has it */
+    bool classic, details, watch, check;
+    enum show_form form;
+    enum cli_colour colour;
+    struct opt_list words; /* what is no option */
+};
+
+extern const struct opt_program cli_program;
+
+/* The exit status: 0; 1 something went wrong, or --classic was asked for a node that
+ * there is not; 2 --check has found differences. */
+int cli_main(int argc, char **argv);
+
+/* `completion SHELL`: the script. */
+int complete_script(const char *shell, struct buf *out, struct err *err);
+/* What the last of the words can become, one per line, and then ":4", as kubectl wants it
+ * from its plugins (nothing else is to be offered). `names` appends what the cluster has,
+ * a line each: its nodes, or its pods as NAMESPACE/NAME. */
+typedef void (*complete_names_fn)(void *ctx, const struct cli_config *config, bool pods,
+                                  struct buf *out);
+void complete_words(int argc, char *const *argv, char *const *env,
+                    complete_names_fn names, void *ctx, struct buf *out);

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
+#include "base/mem.h"
+#include "cli/explain.h"
+#include "cli/show.h"
+#include "domain/quantity.h"
+#include "placement/preempt.h"
+
+struct search {
+    struct buf *out;
+    const struct ledger_pod *pod;
+    const struct request *r;
+    const struct ledger_node *const *nodes;
+    size_t n_nodes;
+    int64_t unit;
+    size_t found;
+};
+
+/* A node as it might be. */
+struct guess {
+    struct ledger_node node;
+    struct card cards[SCV_MAX_CARDS];
+};
+
+static void guess_init(struct guess *g, const struct ledger_node *node)
+{
+    g->node = *node;
+    memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
+    g->node.cards = g->cards;
+}
+
+/* Works out what follows from the cards, as the ledger does. */
+static enum fit guess_fit(struct guess *g, const struct request *r)
+{
+    g->node.best_free_mib = 0;
+    g->node.free_cards = 0;
+    for (uint32_t i = 0; i < g->node.n_cards; i++) {
+        struct card *card = &g->cards[i];
+        int64_t left = card->total_mib - card->promised_mib - card->withheld_mib;
+        bool gives = card->out == CARD_IN && !card->whole && left > 0;
+        card->free_mib = gives ? left : 0;
+        g->node.free_cards += card_is_free(card);
+        if (card->free_mib > g->node.best_free_mib)
+            g->node.best_free_mib = card->free_mib;
+    }
+    return placement_fit(&g->node, r);
+}
+
+static void begin(struct search *s)
+{
+    buf_adds(s->out, "  - ");
+    s->found++;
+}
+
+static void add_name(struct search *s, struct span name)
+{
+    table_plain(s->out, name);
+}
+
+static void add_amount(struct search *s, int64_t mib)
+{
+    show_amount(s->out, mib, s->unit);
+    buf_addc(s->out, ' ');
+    unit_write(s->out, s->unit);
+}
+
+/* Who would have to leave. */
+
+static int64_t top_priority(const struct preempt_set *set)
+{
+    return set->n ? set->pods[0]->priority : INT64_MIN;
+}
+
+static int64_t total_of(const struct preempt_set *set)
+{
+    int64_t mib = 0;
+    for (size_t i = 0; i < set->n; i++)
+        for (uint32_t k = 0; k < set->pods[i]->n_shares; k++)
+            mib += set->pods[i]->shares[k].mib;
+    return mib;
+}
+
+static bool is_smaller(const struct preempt_set *a, const struct preempt_set *b)
+{
+    if (a->n != b->n)
+        return a->n < b->n;
+    if (top_priority(a) != top_priority(b))
+        return top_priority(a) < top_priority(b);
+    return total_of(a) < total_of(b);
+}
+
+static void add_leaver(struct search *s, const struct ledger_pod *pod)
+{
+    buf_adds(s->out, "pod ");
+    add_name(s, pod->ns);
+    buf_addc(s->out, '/');
+    add_name(s, pod->name);
+    buf_adds(s->out, " (");
+    for (uint32_t k = 0; k < pod->n_shares; k++) {
+        const struct ledger_share *share = &pod->shares[k];
+        buf_adds(s->out, k ? ", " : "");
+        int64_t mib = share->on ? ledger_pod_mib(pod, share->on) : share->mib;
+        add_amount(s, mib);
+        buf_printf(s->out, " on GPU%" PRId32, share->on ? share->on->index : share->card);
+    }
+    buf_addc(s->out, ')');
+}
+
+static void try_leaving(struct search *s)
+{
+    cleanup_arena struct arena a = {0};
+    const struct preempt_ask ask = {s->r, INT64_MAX, s->pod->uid};
+    struct preempt_set best = {0}, set;
+    const struct ledger_node *node = NULL;
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        if (!preempt_choose(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
+            continue;
+        if (!node || is_smaller(&set, &best)) {
+            best = set;
+            node = s->nodes[i];
+        }
+    }
+    if (!node)
+        return;
+    begin(s);
+    buf_adds(s->out, "it fits on node ");
+    add_name(s, node->name);
+    buf_adds(s->out, " if ");
+    for (size_t i = 0; i < best.n; i++) {
+        buf_adds(s->out, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
+        add_leaver(s, best.pods[i]);
+    }
+    buf_adds(s->out, best.n == 1 ? " leaves\n" : " leave\n");
+}
+
+/* What it could ask for instead. */
+
+static const struct ledger_node *fits_on(const struct search *s, const struct request *r)
+{
+    for (size_t i = 0; i < s->n_nodes; i++)
+        if (placement_fit_in_line(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
+            FIT_YES)
+            return s->nodes[i];
+    return NULL;
+}
+
+static void try_less_memory(struct search *s)
+{
+    struct request less = *s->r;
+    const struct ledger_node *node = NULL;
+    if (s->r->kind != REQUEST_MEMORY || s->r->mib_per_card <= 0)
+        return;
+    /* Whole units per card, as a limit says them. */
+    int64_t low = 0, high = (s->r->mib_per_card - 1) / s->unit;
+    while (low < high) { /* low fits or is nothing, above high nothing does */
+        int64_t middle = low + (high - low + 1) / 2;
+        less.mib_per_card = middle * s->unit;
+        const struct ledger_node *on = fits_on(s, &less);
+        node = on ? on : node;
+        if (on)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    if (!low)
+        return;
+    begin(s);
+    buf_adds(s->out, "it asks for ");
+    add_amount(s, s->r->mib_per_card);
+    buf_adds(s->out, s->r->cards > 1 ? " per card, and would fit with "
+                                     : ", and would fit with ");
+    buf_add_i64(s->out, low);
+    buf_adds(s->out, " on node ");
+    less.mib_per_card = low * s->unit;
+    node = fits_on(s, &less);
+    add_name(s, node->name);
+    buf_addc(s->out, '\n');
+}
+
+static void try_fewer_cards(struct search *s)
+{
+    struct request less = *s->r;
+    while (--less.cards > 0) {
+        const struct ledger_node *node = fits_on(s, &less);
+        if (!node)
+            continue;
+        begin(s);
+        buf_printf(s->out, "it asks for %" PRIu32 " cards, and would fit with %" PRIu32,
+                   s->r->cards, less.cards);
+        buf_adds(s->out, s->r->kind == REQUEST_MEMORY ? " of that much each on node "
+                                                      : " on node ");
+        add_name(s, node->name);
+        buf_addc(s->out, '\n');
+        return;
+    }
+}
+
+static bool any_suits(const struct search *s)
+{
+    for (size_t i = 0; i < s->n_nodes; i++)
+        for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
+            const struct card *card = &s->nodes[i]->cards[k];
+            if (request_suits(s->r, card->model,
+                              card->scv ? card->scv->spec.clock_mhz : 0))
+                return true;
+        }
+    return false;
+}
+
+static bool is_first_of_model(const struct search *s, size_t node, uint32_t card)
+{
+    struct span model = s->nodes[node]->cards[card].model;
+    for (size_t i = 0; i <= node; i++)
+        for (uint32_t k = 0; k < (i == node ? card : s->nodes[i]->n_cards); k++)
+            if (span_eq(s->nodes[i]->cards[k].model, model))
+                return false;
+    return model.n > 0;
+}
+
+static void add_models(struct search *s)
+{
+    bool any = false;
+    for (size_t i = 0; i < s->n_nodes; i++)
+        for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
+            if (!is_first_of_model(s, i, k))
+                continue;
+            buf_adds(s->out, any ? ", " : "");
+            add_name(s, s->nodes[i]->cards[k].model);
+            any = true;
+        }
+    buf_adds(s->out, any ? "" : "none is known");
+}
+
+static void try_any_model(struct search *s)
+{
+    struct request any = *s->r;
+    if (!request_is_choosy(s->r))
+        return;
+    any.models = (struct span){0};
+    any.clock_mhz = 0;
+    const struct ledger_node *node = fits_on(s, &any);
+    bool suits = any_suits(s);
+    if (suits && !node)
+        return;
+    begin(s);
+    if (!suits) {
+        buf_adds(s->out,
+                 s->r->models.n ? "no node has the model " : "no node has such cards");
+        add_name(s, s->r->models);
+        buf_adds(s->out, "; there are: ");
+        add_models(s);
+    }
+    if (node) {
+        buf_adds(s->out, suits ? "" : "; ");
+        buf_adds(s->out, "it would fit on node ");
+        add_name(s, node->name);
+        buf_adds(s->out, " if any model or clock would do");
+    }
+    buf_addc(s->out, '\n');
+}
+
+/* What could be put right. */
+
+static void try_card(struct search *s, const struct ledger_node *node, uint32_t i)
+{
+    static const char *const words[] = {
+        [CARD_UNHEALTHY] = " were healthy",
+        [CARD_LISTED] = " were not taken out by the ConfigMap",
+        [CARD_HELD] = " were not held through nvidia.com/gpu",
+    };
+    struct guess g;
+    const struct card *card = &node->cards[i];
+    if (card->out == CARD_IN && !card->withheld_mib)
+        return;
+    guess_init(&g, node);
+    g.cards[i].out = CARD_IN;
+    g.cards[i].withheld_mib = card->out == CARD_IN ? 0 : card->withheld_mib;
+    if (guess_fit(&g, s->r) != FIT_YES)
+        return;
+    begin(s);
+    buf_adds(s->out, "it would fit on node ");
+    add_name(s, node->name);
+    if (card->out != CARD_IN) {
+        buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->out]);
+        return;
+    }
+    buf_adds(s->out, " if processes outside Kubernetes gave back ");
+    add_amount(s, card->withheld_mib);
+    buf_printf(s->out, " of GPU%" PRId32 "\n", card->index);
+}
+
+static void try_node(struct search *s, const struct ledger_node *node)
+{
+    struct guess g;
+    guess_init(&g, node);
+    g.node.state = NODE_USABLE;
+    if (g.node.mode != NODE_ANY && node->state == NODE_USABLE)
+        g.node.mode = NODE_ANY;
+    if ((node->state == NODE_USABLE && node->mode == NODE_ANY) ||
+        guess_fit(&g, s->r) != FIT_YES)
+        return;
+    begin(s);
+    buf_adds(s->out, "it would fit on node ");
+    add_name(s, node->name);
+    if (node->state == NODE_USABLE) {
+        buf_adds(s->out, " without the label gpushare/mode\n");
+        return;
+    }
+    buf_adds(s->out, ", but ");
+    cleanup_buf struct buf why = {0};
+    placement_reason(&why, node, s->r, FIT_LATER);
+    table_plain(s->out, buf_span(&why));
+    buf_addc(s->out, '\n');
+}
+
+static void try_line(struct search *s, const struct ledger_node *node)
+{
+    if (placement_fit(node, s->r) != FIT_YES)
+        return;
+    begin(s);
+    buf_adds(s->out, "node ");
+    add_name(s, node->name);
+    buf_adds(s->out, " has the room, but keeps it for");
+    for (const struct ledger_pod *p = node->nominated; p; p = p->next_nominated) {
+        if (p->priority < s->pod->priority || span_eq(p->uid, s->pod->uid))
+            continue;
+        buf_adds(s->out, " pod ");
+        add_name(s, p->ns);
+        buf_addc(s->out, '/');
+        add_name(s, p->name);
+    }
+    buf_adds(s->out, ", nominated to it\n");
+}
+
+size_t change_list(struct buf *out, const struct ledger *l,
+                   const struct ledger_node *const *nodes, size_t n,
+                   const struct ledger_pod *pod)
+{
+    struct search s = {.out = out,
+                       .pod = pod,
+                       .r = &pod->request,
+                       .nodes = nodes,
+                       .n_nodes = n,
+                       .unit = ledger_settings(l)->unit_mib};
+    try_leaving(&s);
+    try_less_memory(&s);
+    if (s.r->cards > 1)
+        try_fewer_cards(&s);
+    try_any_model(&s);
+    for (size_t i = 0; i < n; i++) {
+        try_line(&s, nodes[i]);
+        try_node(&s, nodes[i]);
+        for (uint32_t k = 0; k < nodes[i]->n_cards; k++)
+            try_card(&s, nodes[i], k);
+    }
+    return s.found;
+}

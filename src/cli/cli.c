@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/check.h"
+#include "cli/classic.h"
+#include "cli/explain.h"
+#include "cli/extender.h"
+#include "cli/look.h"
+#include "kube/connect.h"
+#include "kube/watchfeed.h"
+#include "wire/yaml.h"
+
+#define EXTENDER "kube-system/gpushare-schd-extender:12345"
+
+enum {
+    NODE_GRACE_MS = 40 * 1000,
+    REDRAW_MS = 1000,    /* a watch shows no more than one state in that time */
+    AGES_MS = 10 * 1000, /* and one in this, because of the ages that it shows */
+    AGAIN_MS = 300,      /* between two looks at a difference that may be none */
+    LOOKS = 10,
+    FOUND = 2, /* exit status */
+};
+
+/* A command that runs. */
+struct run {
+    const struct cli_config *config;
+    struct kube_client *client;
+    struct look *look;
+    char *ns;
+    struct span node; /* empty: all */
+    struct buf out;
+};
+
+static bool has_colours(const struct cli_config *c)
+{
+    const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
+    if (c->colour != COLOUR_AUTO)
+        return c->colour == COLOUR_ALWAYS;
+    return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
+}
+
+static int print(struct buf *out, struct err *err)
+{
+    size_t n = out->n ? fwrite(out->p, 1, out->n, stdout) : 0;
+    bool good = n == out->n && fflush(stdout) == 0;
+    buf_clear(out);
+    if (good)
+        return 0;
+    return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
+}
+
+static int load(struct run *r, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    const struct world_config config = {
+        .ledger = {.unit_mib = c->unit_mib,
+                   .external_tolerance_mib = c->external_tolerance_mib,
+                   .require_scv = c->require_scv,
+                   .clock_exact = c->clock_exact,
+                   .number_shares = c->number_shares},
+        .node_grace_ms = NODE_GRACE_MS,
+        .only_pods = c->classic,
+        .seed = (uint64_t)clock_wall_ns(),
+    };
+    r->client = kube_connect_in(c->kubeconfig, c->context, &r->ns, err);
+    if (!r->client)
+        return -1;
+    r->look = look_new(&config, r->client);
+    return look_load(r->look, c->timeout_ms, err);
+}
+
+static void finish(struct run *r)
+{
+    look_free(r->look);
+    kube_client_free(r->client);
+    free(r->ns);
+    buf_fini(&r->out);
+}
+
+/* One picture. -1: there is no such node. */
+static int draw(struct run *r, bool *missing, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    const struct world *w = look_world(r->look);
+    struct show show = {.form = c->form,
+                        .details = c->details,
+                        .colours = has_colours(c),
+                        .node = r->node,
+                        .now_s = clock_wall_ns() / 1000000000};
+    *missing = false;
+    if (c->classic) {
+        *missing = !classic_write(&r->out, w, r->node, c->details);
+        return 0;
+    }
+    if (!show_write(&r->out, w, &show))
+        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
+    return 0;
+}
+
+static void draw_trouble(struct run *r)
+{
+    struct err why;
+    if (!r->config->classic && world_trouble(look_world(r->look), &why) == 0)
+        return;
+    if (r->config->classic || r->config->form > SHOW_WIDE)
+        return;
+    buf_adds(&r->out, "! not up to date: ");
+    table_plain(&r->out, span_of(why.msg));
+    buf_addc(&r->out, '\n');
+}
+
+/* For ever, or until the output is no more wanted. */
+static int watch(struct run *r, struct err *err)
+{
+    bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
+    for (;;) {
+        int64_t drawn_ms = clock_mono_ms();
+        if (terminal)
+            buf_adds(&r->out, "\033[H\033[2J");
+        else if (!first)
+            buf_adds(&r->out, r->config->form == SHOW_YAML ? "---\n" : "\n");
+        if (draw(r, &missing, err))
+            return -1;
+        draw_trouble(r);
+        if (print(&r->out, err))
+            return -1;
+        first = false;
+        uint64_t seen = world_generation(look_world(r->look));
+        int64_t at;
+        do {
+            look_wait(r->look, REDRAW_MS);
+            at = clock_mono_ms();
+        } while (at < drawn_ms + REDRAW_MS ||
+                 (world_generation(look_world(r->look)) == seen &&
+                  !(terminal && at >= drawn_ms + AGES_MS)));
+    }
+}
+
+static int show(struct run *r, struct err *err)
+{
+    bool missing = false;
+    if (load(r, err))
+        return -1;
+    if (r->config->watch)
+        return watch(r, err);
+    if (draw(r, &missing, err) || print(&r->out, err))
+        return -1;
+    return missing;
+}
+
+/* --check */
+
+struct compared {
+    json_t *view;
+    const char *who; /* NULL: it is not asked */
+    struct err why;  /* why there is no view */
+};
+
+static void ask_extender(struct run *r, struct compared *c)
+{
+    const char *where = r->config->extender;
+    json_decref(c->view);
+    c->view = NULL;
+    c->who = NULL;
+    if (where && !strcmp(where, "none"))
+        return;
+    c->view = extender_view(r->client, where ? where : EXTENDER, &c->why);
+    c->who = c->view || where ? "the extender" : NULL;
+}
+
+/* What was read one after the other may differ because something happened in between:
+ * then it is looked at again. */
+static size_t compare(struct run *r, struct compared *c)
+{
+    size_t found = 0;
+    for (int i = 0; i < LOOKS; i++) {
+        buf_clear(&r->out);
+        ask_extender(r, c);
+        if (i == 0) /* its view is newer than ours: catch up */
+            look_wait(r->look, AGAIN_MS);
+        found = check_world(&r->out, look_world(r->look), r->node);
+        size_t theirs = c->view ? check_extender(&r->out, look_world(r->look), c->view,
+                                                 r->node, c->who)
+                                : 0;
+        found += theirs;
+        if (!theirs)
+            break;
+        look_wait(r->look, AGAIN_MS);
+    }
+    return found;
+}
+
+static void add_verdict(struct buf *out, size_t found, const struct compared *c)
+{
+    if (found)
+        buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
+    else
+        buf_adds(out, "no difference");
+    if (c->view) {
+        buf_adds(out, "; compared with the extender, too\n");
+        return;
+    }
+    buf_adds(out, "; not compared with the extender");
+    if (c->why.code != ERR_NONE)
+        buf_adds(out, ": ");
+    table_plain(out, span_of(c->why.msg));
+    buf_addc(out, '\n');
+}
+
+static int check(struct run *r, struct err *err)
+{
+    struct compared c = {0};
+    if (load(r, err))
+        return -1;
+    if (r->node.n && !ledger_node_find(world_ledger(look_world(r->look)), r->node))
+        return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
+    size_t found = compare(r, &c);
+    if (c.who && !c.view) {
+        *err = c.why;
+        return err_wrap(err, "--extender %s", r->config->extender);
+    }
+    add_verdict(&r->out, found, &c);
+    json_decref(c.view);
+    return print(&r->out, err) ? -1 : found ? FOUND : 0;
+}
+
+/* explain */
+
+static json_t *get_pod(struct run *r, struct span ns, struct span name)
+{
+    cleanup_buf struct buf path = {0};
+    struct httpc_reply reply = {0};
+    json_t *pod = NULL;
+    buf_adds(&path, "/api/v1/namespaces/");
+    watchfeed_add_escaped(&path, ns);
+    buf_adds(&path, "/pods/");
+    watchfeed_add_escaped(&path, name);
+    const struct kube_request request = {
+        .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
+    if (kube_call(r->client, &request, &reply, NULL) == 0 && reply.status == 200)
+        pod = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
+    httpc_reply_fini(&reply);
+    return pod;
+}
+
+static int explain(struct run *r, struct err *err)
+{
+    const struct opt_list *words = &r->config->words;
+    struct span name = span_of(words->n > 1 ? words->items[1] : NULL), ns = {0};
+    if (span_starts(name, SPAN("pod/")) && words->n == 2)
+        span_cut(&name, '/');
+    else if ((span_eq(name, SPAN("pod")) || span_eq(name, SPAN("pods"))) && words->n == 3)
+        name = span_of(words->items[2]);
+    else
+        return err_set(err, ERR_INVALID, "explain what? explain pod [NAMESPACE/]NAME");
+    if (memchr(name.p, '/', name.n))
+        ns = span_cut(&name, '/');
+    if (load(r, err))
+        return -1;
+    if (!ns.n)
+        ns = span_of(r->config->ns ? r->config->ns : r->ns);
+    json_t *pod = get_pod(r, ns, name);
+    int rc = explain_pod(&r->out, look_world(r->look), ns, name, pod,
+                         has_colours(r->config), err);
+    json_decref(pod);
+    return rc ? -1 : print(&r->out, err);
+}
+
+static int completion(struct run *r, struct err *err)
+{
+    const struct opt_list *words = &r->config->words;
+    if (words->n != 2)
+        return err_set(err, ERR_INVALID, "completion for which shell? bash, zsh or fish");
+    if (complete_script(words->items[1], &r->out, err))
+        return -1;
+    return print(&r->out, err);
+}
+
+/* Nodes, or pods, of the cluster for a shell; nothing if that does not work at once. */
+static void names_of(void *ctx, const struct cli_config *config, bool pods,
+                     struct buf *out)
+{
+    struct cli_config quick = *config;
+    struct run r = {.config = &quick};
+    cleanup_arena struct arena a = {0};
+    const struct world_node **nodes;
+    const struct world_pod **all;
+    struct err err;
+    (void)ctx;
+    quick.classic = true; /* nodes and pods will do */
+    quick.timeout_ms = 3000;
+    if (load(&r, &err) == 0) {
+        const struct world *w = look_world(r.look);
+        size_t n = pods ? world_pods(w, &a, &all) : world_nodes(w, &a, &nodes);
+        for (size_t i = 0; i < n; i++) {
+            if (pods && !ledger_pod_find(world_ledger(w), all[i]->uid))
+                continue;
+            table_plain(out, pods ? all[i]->ns : nodes[i]->name);
+            buf_adds(out, pods ? "/" : "\n");
+            table_plain(out, pods ? all[i]->name : SPAN(""));
+            buf_adds(out, pods ? "\n" : "");
+        }
+    }
+    finish(&r);
+}
+
+static int complete(int argc, char **argv)
+{
+    cleanup_buf struct buf out = {0};
+    log_set_level(LOG_ERROR);
+    complete_words(argc - 1, argv + 1, environ, names_of, NULL, &out);
+    fwrite(out.p, 1, out.n, stdout);
+    return EXIT_SUCCESS;
+}
+
+static int command(struct run *r, struct err *err)
+{
+    const struct cli_config *c = r->config;
+    const char *first = c->words.n ? c->words.items[0] : "";
+    if (!strcmp(first, "completion"))
+        return completion(r, err);
+    if (!strcmp(first, "explain"))
+        return explain(r, err);
+    if (c->words.n > 1)
+        return err_set(err, ERR_INVALID,
+                       "\"%s\": one node, or none, is wanted (try --help)",
+                       c->words.items[1]);
+    r->node = span_of(*first ? first : NULL);
+    if (span_starts(r->node, SPAN("node/")))
+        span_cut(&r->node, '/');
+    if (c->check && (c->classic || c->watch))
+        return err_set(err, ERR_INVALID,
+                       "--check goes with neither --classic nor --watch");
+    if (c->classic && c->form != SHOW_TABLE)
+        return err_set(err, ERR_INVALID, "--classic has one form: no -o");
+    return c->check ? check(r, err) : show(r, err);
+}
+
+int cli_main(int argc, char **argv)
+{
+    struct cli_config config = {0};
+    struct run run = {.config = &config};
+    struct err err = {0};
+    int rc = -1;
+    if (argc > 1 && !strcmp(argv[1], "__complete"))
+        return complete(argc, argv);
+    enum opt_result r = opt_load(&cli_program, &config, argc, argv, environ,
+                                 yaml_read_options, stdout, &err);
+    if (r == OPT_RUN) {
+        log_set_level((enum log_level)config.log_level);
+        rc = command(&run, &err);
+    } else if (r == OPT_DONE) {
+        rc = 0;
+    }
+    if (rc < 0)
+        fprintf(stderr, "%s: %s\n", cli_program.name, err.msg);
+    finish(&run);
+    opt_free(&cli_program, &config);
+    return rc < 0 ? EXIT_FAILURE : rc;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cli.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "wire/yaml.h"
+
+#define NAME "kubectl-inspect-gpushare"
+
+/* Each asks the program what can stand there; the last line of the answer is not meant
+ * for them. A colon is a word's end to bash, but not in what is asked about here. */
+static const struct script {
+    const char *shell, *text;
+} scripts[] = {
+    {"bash", "# bash completion for " NAME ": source <(" NAME " completion bash)\n"
+             "_kubectl_inspect_gpushare() {\n"
+             "    local IFS=$'\\n'\n"
+             "    COMPREPLY=($(" NAME
+             " __complete \"${COMP_WORDS[@]:1:COMP_CWORD}\" 2>/dev/null |\n"
+             "        grep -v '^:'))\n"
+             "}\n"
+             "complete -F _kubectl_inspect_gpushare " NAME "\n"},
+    {"zsh",
+     "#compdef " NAME "\n"
+     "# zsh completion for " NAME ": source <(" NAME " completion zsh)\n"
+     "_kubectl_inspect_gpushare() {\n"
+     "    local -a found\n"
+     "    found=(\"${(@f)$(" NAME " __complete \"${(@)words[2,CURRENT]}\" 2>/dev/null |\n"
+     "        grep -v '^:')}\")\n"
+     "    compadd -- \"${found[@]}\"\n"
+     "}\n"
+     "compdef _kubectl_inspect_gpushare " NAME "\n"},
+    {"fish", "# fish completion for " NAME ": " NAME " completion fish | source\n"
+             "function __kubectl_inspect_gpushare\n"
+             "    set -l words (commandline -opc) (commandline -ct)\n"
+             "    " NAME " __complete $words[2..-1] 2>/dev/null | string match -v ':*'\n"
+             "end\n"
+             "complete -c " NAME " -f -a '(__kubectl_inspect_gpushare)'\n"},
+};
+
+int complete_script(const char *shell, struct buf *out, struct err *err)
+{
+    for (size_t i = 0; i < ARRAY_LEN(scripts); i++) {
+        if (strcmp(shell, scripts[i].shell) != 0)
+            continue;
+        buf_adds(out, scripts[i].text);
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "completion: \"%s\" is none of bash, zsh, fish",
+                   shell);
+}
+
+/* Lines of `from` that begin with what is there already. */
+static void add_matching(struct buf *out, struct span from, struct span begun)
+{
+    while (from.n) {
+        struct span line = span_cut(&from, '\n');
+        if (!line.n || !span_starts(line, begun))
+            continue;
+        buf_add_span(out, line);
+        buf_addc(out, '\n');
+    }
+}
+
+static void add_options(struct buf *all)
+{
+    for (const struct opt *o = NULL; (o = opt_next(&cli_program, o));)
+        buf_printf(all, "--%s\n", o->name);
+    buf_adds(all, "--config\n--help\n--version\n");
+}
+
+/* The option that the word is and that wants a value; NULL: it is none. */
+static const struct opt *wants_value(const char *word)
+{
+    const struct opt *o = NULL;
+    while ((o = opt_next(&cli_program, o))) {
+        bool letter = o->letter && word[0] == '-' && word[1] == o->letter && !word[2];
+        bool name = !strncmp(word, "--", 2) && !strcmp(word + 2, o->name);
+        if ((letter || name) && o->type != OPT_BOOL)
+            return o;
+    }
+    return NULL;
+}
+
+/* "GiB|MiB|<n>MiB": the words, but not what is in brackets. */
+static void add_values(struct buf *all, const char *arg)
+{
+    struct span rest = span_of(arg);
+    if (!strchr(arg, '|'))
+        return;
+    while (rest.n) {
+        struct span word = span_cut(&rest, '|');
+        if (memchr(word.p, '<', word.n))
+            continue;
+        buf_add_span(all, word);
+        buf_addc(all, '\n');
+    }
+}
+
+/* What can follow the words that are no options. */
+static void add_words(struct buf *all, const struct cli_config *c,
+                      complete_names_fn names, void *ctx)
+{
+    const char *first = c->words.n ? c->words.items[0] : "";
+    bool explain = !strcmp(first, "explain");
+    if (c->words.n == 0) {
+        buf_adds(all, "explain\ncompletion\n");
+        names(ctx, c, false, all);
+    } else if (c->words.n == 1 && explain) {
+        buf_adds(all, "pod\n");
+    } else if (c->words.n == 2 && explain) {
+        names(ctx, c, true, all);
+    } else if (c->words.n == 1 && !strcmp(first, "completion")) {
+        buf_adds(all, "bash\nzsh\nfish\n");
+    }
+}
+
+void complete_words(int argc, char *const *argv, char *const *env,
+                    complete_names_fn names, void *ctx, struct buf *out)
+{
+    cleanup_buf struct buf all = {0};
+    const char *last = argc > 1 ? argv[argc - 1] : "";
+    const struct opt *before = argc > 2 ? wants_value(argv[argc - 2]) : NULL;
+    struct cli_config config = {0};
+    FILE *nowhere = fopen("/dev/null", "w");
+    if (before) {
+        add_values(&all, before->arg);
+    } else if (*last == '-') {
+        add_options(&all);
+    } else if (nowhere && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv,
+                                   env, yaml_read_options, nowhere, NULL) == OPT_RUN) {
+        add_words(&all, &config, names, ctx);
+    }
+    if (nowhere)
+        fclose(nowhere);
+    add_matching(out, buf_span(&all), span_of(last));
+    buf_adds(out, ":4\n");
+    opt_free(&cli_program, &config);
+}

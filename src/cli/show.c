@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/show.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "placement/placement.h"
+
+static int by_node(const void *a, const void *b)
+{
+    return span_cmp((*(const struct ledger_node *const *)a)->name,
+                    (*(const struct ledger_node *const *)b)->name);
+}
+
+static int by_pod(const void *a, const void *b)
+{
+    const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
+    const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
+    int c = span_cmp(x->ns, y->ns);
+    c = c ? c : span_cmp(x->name, y->name);
+    return c ? c : span_cmp(x->uid, y->uid);
+}
+
+static bool is_of_interest(const struct ledger_node *node)
+{
+    bool plain = node->state == NODE_NO_GPU || node->state == NODE_UNKNOWN;
+    return !plain || node->pods || node->n_cards || node->listed_nowhere >= 0;
+}
+
+size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
+                  const struct ledger_node ***out)
+{
+    uint32_t slots = ledger_node_slots(l);
+    size_t n = 0;
+    *out = arena_alloc(a, (slots + 1) * sizeof **out);
+    if (only.n) {
+        (*out)[0] = ledger_node_find(l, only);
+        return (*out)[0] != NULL;
+    }
+    for (uint32_t i = 0; i < slots; i++) {
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (node && is_of_interest(node))
+            (*out)[n++] = node;
+    }
+    if (n)
+        qsort(*out, n, sizeof **out, by_node);
+    return n;
+}
+
+static size_t sorted(const struct ledger_pod *first, struct arena *a,
+                     const struct ledger_pod ***out)
+{
+    size_t n = 0, i = 0;
+    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
+        n++;
+    *out = arena_alloc(a, n * sizeof **out);
+    for (const struct ledger_pod *pod = first; pod; pod = pod->next)
+        (*out)[i++] = pod;
+    if (n)
+        qsort(*out, n, sizeof **out, by_pod);
+    return n;
+}
+
+size_t show_pods_on(const struct ledger_node *node, struct arena *a,
+                    const struct ledger_pod ***out)
+{
+    return sorted(node->pods, a, out);
+}
+
+size_t show_waiting(const struct ledger *l, struct arena *a,
+                    const struct ledger_pod ***out)
+{
+    return sorted(ledger_first_waiting(l), a, out);
+}
+
+const char *show_health(enum card_out out)
+{
+    static const char *const names[] = {[CARD_IN] = "Healthy",
+                                        [CARD_UNHEALTHY] = "Unhealthy",
+                                        [CARD_LISTED] = "TakenOut",
+                                        [CARD_HELD] = "Held"};
+    return names[out];
+}
+
+void show_amount(struct buf *out, int64_t mib, int64_t unit)
+{
+    int64_t tenths = mib / unit * 10 + mib % unit * 10 / unit;
+    buf_add_i64(out, tenths / 10);
+    if (mib % unit == 0)
+        return;
+    buf_addc(out, '.');
+    buf_add_i64(out, tenths % 10);
+}
+
+void show_state(struct buf *out, const struct ledger_node *node)
+{
+    struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG)
+        placement_reason(out, node, &any, placement_fit(node, &any));
+}
+
+bool show_write(struct buf *out, const struct world *w, const struct show *show)
+{
+    if (show->form == SHOW_TABLE || show->form == SHOW_WIDE)
+        return show_table(out, w, show);
+    json_t *j = show_json(w, show);
+    if (!j)
+        return false;
+    show_dump(out, j, show->form == SHOW_YAML);
+    json_decref(j);
+    return true;
+}

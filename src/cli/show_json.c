@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cli/show.h"
+#include "domain/quantity.h"
+
+json_t *show_string(struct span text)
+{
+    json_t *s = json_stringn(text.n ? text.p : "", text.n);
+    return s ? s : json_string("?"); /* not UTF-8 */
+}
+
+static void put_text(json_t *o, const char *key, struct span text)
+{
+    if (text.n)
+        json_object_set_new(o, key, show_string(text));
+}
+
+static void put(json_t *o, const char *key, int64_t number)
+{
+    json_object_set_new(o, key, json_integer(number));
+}
+
+static void put_true(json_t *o, const char *key, bool is)
+{
+    if (is)
+        json_object_set_new(o, key, json_true());
+}
+
+static json_t *pod_json(const struct world *w, const struct ledger_pod *pod, int64_t mib)
+{
+    const struct world_pod *is = world_pod(w, pod->uid);
+    json_t *o = json_object();
+    put_text(o, "namespace", pod->ns);
+    put_text(o, "name", pod->name);
+    put_text(o, "uid", pod->uid);
+    put(o, "mib", mib);
+    put_true(o, "whole", pod->request.kind == REQUEST_CARDS);
+    put_true(o, "running", pod->running);
+    if (is)
+        put_true(o, "assigned", span_eq(is->assigned, SPAN("true")));
+    return o;
+}
+
+static const struct scv_card *scv_card_of(const struct world *w, struct span node,
+                                          int32_t index)
+{
+    const struct world_scv *s = world_scv(w, node);
+    for (size_t i = 0; s && i < s->scv.n_cards; i++)
+        if (s->scv.cards[i].id == index)
+            return &s->scv.cards[i];
+    return NULL;
+}
+
+static json_t *card_json(const struct world *w, const struct ledger_node *node,
+                         const struct card *card, const struct ledger_pod **pods,
+                         size_t n)
+{
+    const struct scv_card *scv = scv_card_of(w, node->name, card->index);
+    json_t *o = json_object(), *list = json_array();
+    put(o, "index", card->index);
+    put_text(o, "uuid", card->uuid);
+    put_text(o, "model", card->model);
+    put_text(o, "health", span_of(show_health(card->out)));
+    put(o, "totalMiB", card->total_mib);
+    put(o, "promisedMiB", card->promised_mib);
+    if (card->used_mib >= 0)
+        put(o, "usedMiB", card->used_mib);
+    if (card->withheld_mib)
+        put(o, "outsideMiB", card->withheld_mib);
+    put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
+    put_true(o, "overcommitted", card->over);
+    if (scv && scv->extra && scv->extra->has_utilization)
+        put(o, "utilizationPercent", scv->extra->utilization);
+    if (scv && scv->extra && scv->extra->has_temperature)
+        put(o, "temperatureCelsius", scv->extra->temperature);
+    for (size_t i = 0; i < n; i++) {
+        int64_t mib = ledger_pod_mib(pods[i], card);
+        if (mib >= 0)
+            json_array_append_new(list, pod_json(w, pods[i], mib));
+    }
+    json_object_set_new(o, "pods", list);
+    return o;
+}
+
+/* Is there a card on which the pod counts? */
+static bool is_placed(const struct ledger_pod *pod)
+{
+    for (uint32_t k = 0; k < pod->node->n_cards; k++)
+        if (ledger_pod_mib(pod, &pod->node->cards[k]) >= 0)
+            return true;
+    return pod->request.kind == REQUEST_DEVICES;
+}
+
+static void put_unplaced(const struct world *w, json_t *o, const struct ledger_pod **pods,
+                         size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        int64_t mib = pods[i]->request.cards * pods[i]->request.mib_per_card;
+        if (!is_placed(pods[i]))
+            json_array_append_new(list, pod_json(w, pods[i], mib));
+    }
+    if (json_array_size(list))
+        json_object_set(o, "unplaced", list);
+    json_decref(list);
+}
+
+static json_t *node_json(const struct world *w, const struct ledger_node *node,
+                         struct arena *a)
+{
+    static const char *const sources[] = {
+        [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
+    const struct world_node *is = world_node(w, node->name);
+    const struct world_scv *scv = world_scv(w, node->name);
+    struct ledger_news news = ledger_node_news(node);
+    cleanup_buf struct buf why = {0}, time = {0};
+    const struct ledger_pod **pods;
+    size_t n = show_pods_on(node, a, &pods);
+    json_t *o = json_object(), *cards = json_array();
+    put_text(o, "name", node->name);
+    put_text(o, "address", is ? is->address : (struct span){0});
+    put_text(o, "source", span_of(sources[node->source]));
+    if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
+        put_text(o, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+    show_state(&why, node);
+    put_text(o, "reason", buf_span(&why));
+    if (news.has_sample)
+        clock_format_s(&time, news.sample_s);
+    put_text(o, "measured", buf_span(&time));
+    if (scv) {
+        put_text(o, "driverVersion", scv->scv.driver_version);
+        put_text(o, "cudaVersion", scv->scv.cuda_version);
+    }
+    if (node->listed_nowhere >= 0)
+        put(o, "unknownCard", node->listed_nowhere);
+    if (node->claimed)
+        put(o, "claimedCards", node->claimed);
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        json_array_append_new(cards, card_json(w, node, &node->cards[i], pods, n));
+    json_object_set_new(o, "cards", cards);
+    put_unplaced(w, o, pods, n);
+    return o;
+}
+
+static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod)
+{
+    cleanup_buf struct buf asks = {0};
+    json_t *o = json_object();
+    put_text(o, "namespace", pod->ns);
+    put_text(o, "name", pod->name);
+    put_text(o, "uid", pod->uid);
+    put(o, "priority", pod->priority);
+    if (pod->nominated_node)
+        put_text(o, "nominatedNode", pod->nominated_node->name);
+    request_write(&asks, &pod->request, ledger_settings(l)->unit_mib);
+    if (pod->why_not.n)
+        put_text(o, "error", pod->why_not);
+    else
+        put_text(o, "asks", buf_span(&asks));
+    return o;
+}
+
+json_t *show_json(const struct world *w, const struct show *show)
+{
+    const struct ledger *l = world_ledger(w);
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf unit = {0};
+    const struct ledger_node **nodes;
+    const struct ledger_pod **pods;
+    size_t n = show_nodes(l, show->node, &a, &nodes);
+    if (show->node.n && !n)
+        return NULL;
+    json_t *o = json_object(), *list = json_array(), *waiting = json_array();
+    unit_write(&unit, ledger_settings(l)->unit_mib);
+    put_text(o, "unit", buf_span(&unit));
+    put(o, "unitMiB", ledger_settings(l)->unit_mib);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, node_json(w, nodes[i], &a));
+    json_object_set_new(o, "nodes", list);
+    n = show->node.n ? 0 : show_waiting(l, &a, &pods);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(waiting, waiting_json(l, pods[i]));
+    if (show->node.n)
+        json_decref(waiting);
+    else
+        json_object_set_new(o, "waiting", waiting);
+    return o;
+}
+
+static int add_bytes(const char *p, size_t n, void *out)
+{
+    buf_add(out, p, n);
+    return 0;
+}
+
+static void indent(struct buf *out, int depth)
+{
+    for (int i = 0; i < depth; i++)
+        buf_adds(out, "  ");
+}
+
+/* As in JSON, which YAML knows, too; but what is no printable character to YAML has to be
+ * escaped, and it steers terminals. */
+static void yaml_string(struct buf *out, const json_t *j)
+{
+    const char *p = json_string_value(j);
+    size_t n = json_string_length(j);
+    buf_addc(out, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)p[i];
+        if (c == 0xc2 && i + 1 < n && (unsigned char)p[i + 1] < 0xa0)
+            buf_printf(out, "\\u%04x", (unsigned char)p[++i]);
+        else if (c < ' ' || c == 0x7f)
+            buf_printf(out, "\\u%04x", c);
+        else if (c == '"' || c == '\\')
+            buf_printf(out, "\\%c", c);
+        else
+            buf_addc(out, (char)c);
+    }
+    buf_addc(out, '"');
+}
+
+static void yaml_scalar(struct buf *out, const json_t *j)
+{
+    if (json_is_string(j))
+        yaml_string(out, j);
+    else
+        json_dump_callback(j, add_bytes, out, JSON_ENCODE_ANY | JSON_COMPACT);
+    buf_addc(out, '\n');
+}
+
+static void yaml_value(struct buf *out, const json_t *j, int depth);
+
+/* `first`: its first line stands behind "- ". */
+static void yaml_object(struct buf *out, const json_t *j, int depth, bool first)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)j, key, value)
+    {
+        if (!first)
+            indent(out, depth);
+        first = false;
+        buf_adds(out, key); /* ours: words */
+        buf_addc(out, ':');
+        yaml_value(out, value, depth);
+    }
+}
+
+/* Behind "key:" of that depth. */
+static void yaml_value(struct buf *out, const json_t *j, int depth)
+{
+    size_t i;
+    json_t *item;
+    if (json_is_array(j) && json_array_size(j)) {
+        buf_addc(out, '\n');
+        json_array_foreach(j, i, item)
+        {
+            indent(out, depth);
+            buf_adds(out, "- ");
+            if (json_is_object(item)) {
+                yaml_object(out, item, depth + 1, true);
+                continue;
+            }
+            yaml_scalar(out, item);
+        }
+    } else if (json_is_object(j) && json_object_size(j)) {
+        buf_addc(out, '\n');
+        yaml_object(out, j, depth + 1, false);
+    } else {
+        buf_addc(out, ' ');
+        yaml_scalar(out, j);
+    }
+}
+
+void show_dump(struct buf *out, const json_t *j, bool yaml)
+{
+    if (yaml) {
+        yaml_object(out, j, 0, false);
+        return;
+    }
+    json_dump_callback(j, add_bytes, out, JSON_INDENT(2) | JSON_ENSURE_ASCII);
+    buf_addc(out, '\n');
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+
+#include "base/mem.h"
+#include "cli/show.h"
+#include "domain/quantity.h"
+
+/* What the tables are made with. */
+struct page {
+    const struct world *w;
+    const struct show *show;
+    int64_t unit;
+    struct arena arena;
+    struct table table;
+};
+
+static void amount(struct page *p, enum colour colour, int64_t mib)
+{
+    cleanup_buf struct buf text = {0};
+    if (mib < 0)
+        buf_adds(&text, "-");
+    else
+        show_amount(&text, mib, p->unit);
+    table_span(&p->table, colour, buf_span(&text));
+}
+
+static void end(struct page *p)
+{
+    table_end(&p->table, PLAIN, "%s", "");
+}
+
+static bool is_wide(const struct page *p)
+{
+    return p->show->form == SHOW_WIDE;
+}
+
+static void add_header(struct page *p)
+{
+    static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
+    static const char *const wide[] = {"OUTSIDE", "UTIL",   "TEMP",
+                                       "ADDRESS", "SOURCE", "MEASURED"};
+    cleanup_buf struct buf unit = {0};
+    unit_write(&unit, p->unit);
+    for (size_t i = 0; i < ARRAY_LEN(first); i++)
+        table_cell(&p->table, BOLD, "%s", first[i]);
+    table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
+    table_cell(&p->table, BOLD, "USED");
+    table_cell(&p->table, BOLD, "FREE");
+    table_cell(&p->table, BOLD, "PODS");
+    for (size_t i = 0; i < ARRAY_LEN(wide) && is_wide(p); i++)
+        table_cell(&p->table, BOLD, "%s", wide[i]);
+    table_end(&p->table, BOLD, "%s", is_wide(p) ? "UUID" : "");
+}
+
+static enum colour promised_colour(const struct card *card)
+{
+    if (card->over)
+        return RED;
+    return card->promised_mib >= card->total_mib && card->total_mib > 0 ? YELLOW : PLAIN;
+}
+
+static void add_promised(struct page *p, const struct card *card)
+{
+    cleanup_buf struct buf text = {0};
+    show_amount(&text, card->promised_mib, p->unit);
+    buf_addc(&text, '/');
+    buf_add_i64(&text, card->total_mib / p->unit);
+    if (card->over)
+        buf_adds(&text, "!");
+    table_span(&p->table, promised_colour(card), buf_span(&text));
+}
+
+static const struct scv_extra *
+extra_of(const struct page *p, const struct ledger_node *node, const struct card *card)
+{
+    const struct world_scv *s = world_scv(p->w, node->name);
+    for (size_t i = 0; s && i < s->scv.n_cards; i++)
+        if (s->scv.cards[i].id == card->index)
+            return s->scv.cards[i].extra;
+    return NULL;
+}
+
+static void add_age(struct buf *out, int64_t s)
+{
+    if (s < 0)
+        s = 0;
+    if (s < 120)
+        buf_printf(out, "%" PRId64 "s", s);
+    else if (s < 120 * 60)
+        buf_printf(out, "%" PRId64 "m", s / 60);
+    else
+        buf_printf(out, "%" PRId64 "h", s / 3600);
+}
+
+static const char *source_name(enum node_source source)
+{
+    return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
+}
+
+static void add_wide(struct page *p, const struct ledger_node *node,
+                     const struct card *card)
+{
+    const struct scv_extra *extra = extra_of(p, node, card);
+    const struct world_node *is = world_node(p->w, node->name);
+    struct ledger_news news = ledger_node_news(node);
+    cleanup_buf struct buf age = {0};
+    amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
+    if (extra && extra->has_utilization)
+        table_cell(&p->table, PLAIN, "%" PRId64 "%%", extra->utilization);
+    else
+        table_cell(&p->table, PLAIN, "-");
+    if (extra && extra->has_temperature)
+        table_cell(&p->table, PLAIN, "%" PRId64 "C", extra->temperature);
+    else
+        table_cell(&p->table, PLAIN, "-");
+    table_span(&p->table, PLAIN, is && is->address.n ? is->address : SPAN("-"));
+    table_cell(&p->table, PLAIN, "%s", source_name(node->source));
+    if (news.has_sample)
+        add_age(&age, p->show->now_s - news.sample_s);
+    else
+        buf_adds(&age, "-");
+    table_span(&p->table, PLAIN, buf_span(&age));
+}
+
+static void add_card(struct page *p, const struct ledger_node *node,
+                     const struct card *card)
+{
+    struct span none = SPAN("-");
+    table_span(&p->table, PLAIN, node->name);
+    table_cell(&p->table, PLAIN, "%" PRId32, card->index);
+    table_span(&p->table, PLAIN, card->model.n ? card->model : none);
+    table_cell(&p->table, card->out == CARD_IN ? GREEN : RED, "%s",
+               show_health(card->out));
+    add_promised(p, card);
+    amount(p, PLAIN, card->used_mib);
+    table_cell(&p->table, PLAIN, "%" PRId64,
+               node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
+    table_cell(&p->table, PLAIN, "%" PRIu32, card->pods);
+    if (!is_wide(p)) {
+        end(p);
+        return;
+    }
+    add_wide(p, node, card);
+    table_end(&p->table, PLAIN, "%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none));
+}
+
+static void flush(struct page *p, struct buf *out)
+{
+    p->table.colours = p->show->colours;
+    table_write(&p->table, out);
+    table_fini(&p->table);
+}
+
+struct sums {
+    int64_t total, promised, used, free;
+    size_t cards, healthy, nodes, unmeasured;
+};
+
+static void sum_card(struct sums *s, const struct ledger_node *node,
+                     const struct card *card)
+{
+    s->cards++;
+    s->healthy += card->out == CARD_IN;
+    s->total += card->total_mib;
+    s->promised += card->promised_mib;
+    s->used += card->used_mib > 0 ? card->used_mib : 0;
+    s->unmeasured += card->used_mib < 0;
+    s->free += node->state == NODE_USABLE ? card->free_mib : 0;
+}
+
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+static void add_sums(struct page *p, struct buf *out, const struct sums *s)
+{
+    size_t waiting = ledger_waiting(world_ledger(p->w));
+    int64_t percent = s->total ? s->promised * 100 / s->total : 0;
+    show_amount(out, s->promised, p->unit);
+    buf_adds(out, " of ");
+    show_amount(out, s->total, p->unit);
+    buf_addc(out, ' ');
+    unit_write(out, p->unit);
+    buf_printf(out, " promised (%" PRId64 "%%), ", percent);
+    show_amount(out, s->free, p->unit);
+    buf_adds(out, " free");
+    if (s->unmeasured < s->cards) {
+        buf_adds(out, ", ");
+        show_amount(out, s->used, p->unit);
+        buf_adds(out, " measured in use");
+    }
+    buf_printf(out, "; %zu card%s (%zu healthy) on %zu node%s", s->cards,
+               plural(s->cards), s->healthy, s->nodes, plural(s->nodes));
+    if (waiting && !p->show->node.n)
+        buf_printf(out, "; %zu pod%s wait%s", waiting, plural(waiting),
+                   waiting == 1 ? "s" : "");
+    buf_addc(out, '\n');
+}
+
+/* What is wrong with a node, a line each. */
+static void add_notes(struct buf *out, const struct ledger_node *node)
+{
+    cleanup_buf struct buf why = {0};
+    show_state(&why, node);
+    if (why.n) {
+        buf_adds(out, "! ");
+        table_plain(out, node->name);
+        buf_adds(out, ": ");
+        table_plain(out, buf_span(&why));
+        buf_addc(out, '\n');
+    }
+    if (node->listed_nowhere >= 0) {
+        buf_adds(out, "! ");
+        table_plain(out, node->name);
+        buf_printf(out,
+                   ": its ConfigMap takes out GPU%" PRId32
+                   ", which the node does not have\n",
+                   node->listed_nowhere);
+    }
+}
+
+static void add_pod_row(struct page *p, const struct ledger_node *node,
+                        const struct ledger_pod *pod, const char *gpu, int64_t mib)
+{
+    const struct world_pod *is = world_pod(p->w, pod->uid);
+    bool assigned = is && span_eq(is->assigned, SPAN("true"));
+    table_span(&p->table, PLAIN, node->name);
+    table_cell(&p->table, gpu ? PLAIN : YELLOW, "%s", gpu ? gpu : "none");
+    table_span(&p->table, PLAIN, pod->ns);
+    table_span(&p->table, PLAIN, pod->name);
+    amount(p, PLAIN, mib);
+    table_cell(&p->table, PLAIN, "%s",
+               pod->running ? "running"
+               : assigned   ? "assigned"
+                            : "bound");
+    end(p);
+}
+
+static void add_pod_rows(struct page *p, const struct ledger_node *node)
+{
+    const struct ledger_pod **pods;
+    size_t n = show_pods_on(node, &p->arena, &pods);
+    for (size_t i = 0; i < n; i++) {
+        bool any = false;
+        for (uint32_t k = 0; k < node->n_cards; k++) {
+            int64_t mib = ledger_pod_mib(pods[i], &node->cards[k]);
+            cleanup_free char *gpu = xasprintf("%" PRId32, node->cards[k].index);
+            if (mib < 0)
+                continue;
+            add_pod_row(p, node, pods[i], gpu, mib);
+            any = true;
+        }
+        if (!any)
+            add_pod_row(p, node, pods[i], NULL, -1);
+    }
+}
+
+static void head(struct page *p, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        table_cell(&p->table, BOLD, "%s", names[i]);
+    end(p);
+}
+
+static void add_waiting(struct page *p, struct buf *out)
+{
+    static const char *const names[] = {"WAITING", "POD", "ASKS FOR", "PRIORITY"};
+    const struct ledger_pod **pods;
+    size_t n = show_waiting(world_ledger(p->w), &p->arena, &pods);
+    if (!n || p->show->node.n)
+        return;
+    buf_addc(out, '\n');
+    head(p, names, ARRAY_LEN(names));
+    for (size_t i = 0; i < n; i++) {
+        cleanup_buf struct buf asks = {0};
+        if (pods[i]->why_not.n)
+            buf_add_span(&asks, pods[i]->why_not);
+        else
+            request_write(&asks, &pods[i]->request, p->unit);
+        table_span(&p->table, PLAIN, pods[i]->ns);
+        table_span(&p->table, PLAIN, pods[i]->name);
+        table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&asks));
+        table_cell(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
+        end(p);
+    }
+    flush(p, out);
+}
+
+static void add_details(struct page *p, struct buf *out, const struct ledger_node **nodes,
+                        size_t n)
+{
+    static const char *const names[] = {"NODE", "GPU",      "NAMESPACE",
+                                        "POD",  "PROMISED", "STATE"};
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any |= nodes[i]->pods != NULL;
+    if (any) {
+        buf_addc(out, '\n');
+        head(p, names, ARRAY_LEN(names));
+        for (size_t i = 0; i < n; i++)
+            add_pod_rows(p, nodes[i]);
+        flush(p, out);
+    }
+    add_waiting(p, out);
+}
+
+bool show_table(struct buf *out, const struct world *w, const struct show *show)
+{
+    struct page p = {
+        .w = w, .show = show, .unit = ledger_settings(world_ledger(w))->unit_mib};
+    const struct ledger_node **nodes;
+    struct sums sums = {0};
+    size_t n = show_nodes(world_ledger(w), show->node, &p.arena, &nodes);
+    add_header(&p);
+    for (size_t i = 0; i < n; i++) {
+        sums.nodes++;
+        for (uint32_t k = 0; k < nodes[i]->n_cards; k++) {
+            add_card(&p, nodes[i], &nodes[i]->cards[k]);
+            sum_card(&sums, nodes[i], &nodes[i]->cards[k]);
+        }
+    }
+    if (n || !show->node.n) {
+        flush(&p, out);
+        for (size_t i = 0; i < n; i++)
+            add_notes(out, nodes[i]);
+        if (show->details)
+            add_details(&p, out, nodes, n);
+        buf_addc(out, '\n');
+        add_sums(&p, out, &sums);
+    }
+    table_fini(&p.table);
+    arena_fini(&p.arena);
+    return n || !show->node.n;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/check.h"
+
+#include "cli/rig.h"
+#include "support/program.h"
+
+#define CARDS                                                                            \
+    CARD_OF("0", "Healthy", "T4", "15360", "0")                                          \
+    "," CARD_OF("1", "Healthy", "T4", "15360", "0")
+
+static void expect(const struct lists *items, const char *want)
+{
+    cleanup_buf struct buf out = {0};
+    struct world *w = rig_world(items);
+    size_t n = check_world(&out, w, (struct span){0}), lines = 0;
+    for (const char *p = want; (p = strchr(p, '\n')); p++)
+        lines++;
+    ck_assert_str_eq(out.n ? out.p : "", want);
+    ck_assert_uint_eq(n, lines);
+    world_free(w);
+}
+
+START_TEST(agreement_has_no_line)
+{
+    expect(&(struct lists){.nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
+                           .scvs = SCV_OF("n1", CARDS),
+                           .pods = POD_OF("a", "n1", "15",
+                                          IDX("0")) "," POD_OF("w", "", "20", "")},
+           "");
+}
+END_TEST
+
+START_TEST(each_difference_has_one)
+{
+    expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                           .scvs = SCV_OF("n1", CARDS),
+                           .pods = POD_OF("a", "n1", "10",
+                                          IDX("0")) "," POD_OF("b", "n1", "6", IDX("0"))},
+           "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
+    expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                           .scvs = SCV_OF("n1", CARDS),
+                           .pods = POD_OF("a", "n1", "1", "") "," POD_OF(
+                               "b", "n1", "1", IDX("7")) "," POD_OF("c", "n1", "1",
+                                                                    IDX("x"))},
+           "node n1: pod ns/a is bound here without a card\n"
+           "node n1: pod ns/b has a promise of 1024 MiB on GPU7 , which is not there\n"
+           "node n1: pod ns/c is bound here without a card\n"
+           "pod ns/c: its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
+    expect(&(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
+           "node n1: its capacity is 28 of aliyun.com/gpu-mem, and its cards make 30 (is "
+           "--memory-unit the same here, in the extender and in the device plugin?)\n"
+           "node n1: its capacity is 1 of aliyun.com/gpu-count, and its Scv lists 2 "
+           "cards\n");
+    expect(&(struct lists){.nodes = NODE("n1", "15", "1"),
+                           .scvs = SCV_OF(
+                               "n1", CARD_OF("0", "Healthy", "T4", "15360", "3072"))},
+           "node n1: GPU0: 2048 MiB are in use from outside Kubernetes, beyond the "
+           "tolerance\n");
+}
+END_TEST
+
+/* What the kubelet gave out beside what was promised. */
+START_TEST(the_kubelets_cards)
+{
+#define HELD(pod, uuid)                                                                  \
+    "{\"namespace\":\"ns\",\"name\":\"" pod "\",\"container\":\"c\",\"resource\":"       \
+    "\"aliyun.com/gpu-mem\",\"units\":2,\"cards\":[\"" uuid "\"]}"
+#define SCV_HELD                                                                         \
+    "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"podList\":[" HELD(                    \
+        "a", "GPU-1") "," HELD("b", "GPU-1") "," HELD("gone",                            \
+                                                      "GPU-1") "],\"cardList\":[" CARDS  \
+                                                               "]}}"
+    struct world *w = rig_world(&(struct lists){
+        .nodes = NODE("n1", "30", "2"),
+        .scvs = SCV_HELD,
+        .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
+    cleanup_buf struct buf out = {0};
+    ck_assert_uint_eq(check_world(&out, w, (struct span){0}), 1);
+    ck_assert_says(out.p, "node n1: container c of pod ns/a has card GPU-1, which its "
+                          "annotations do not name\n");
+    ck_assert_says(out.p, "note: node n1: container c of pod ns/gone holds 2 of "
+                          "aliyun.com/gpu-mem, and no such pod is bound here");
+    world_free(w);
+}
+END_TEST
+
+static size_t against(const struct world *w, const char *view, struct buf *out)
+{
+    json_t *j = json_loads(view, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    buf_clear(out);
+    size_t n = check_extender(out, w, j, (struct span){0}, "the extender");
+    json_decref(j);
+    return n;
+}
+
+START_TEST(the_extenders_view)
+{
+    cleanup_buf struct buf out = {0};
+    struct world *w = rig_world(&(struct lists){
+        .nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0"))});
+    ck_assert_uint_eq(
+        against(w,
+                "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalGPU\":15,"
+                "\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":\"ns\"}]},{\"id\":"
+                "1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
+                &out),
+        0);
+    ck_assert_uint_eq(
+        against(w,
+                "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalMiB\":15360,"
+                "\"promisedMiB\":0,\"health\":\"Unhealthy\",\"pods\":[]},{\"id\":1,"
+                "\"totalMiB\":1,\"promisedMiB\":0,\"pods\":[{\"name\":\"\\u001b\","
+                "\"namespace\":\"ns\"}]}]},{\"name\":\"n9\",\"devs\":[{}]}]}",
+                &out),
+        6);
+    ck_assert_str_eq(out.p,
+                     "node n1: GPU0: 2048 MiB are promised, and 0 for the extender\n"
+                     "node n1: GPU0 is Healthy, and Unhealthy for the extender\n"
+                     "node n1: GPU0: pod ns/a is not there for the extender\n"
+                     "node n1: GPU1 has 15360 MiB, and 1 for the extender\n"
+                     "node n1: GPU1: the extender counts pod ns/?, which is not on it\n"
+                     "the extender knows a node n9, which is not there\n");
+    ck_assert_uint_eq(against(w, "{\"nodes\":[]}", &out), 1);
+    ck_assert_uint_eq(against(w, "[1]", &out), 1);
+    ck_assert_uint_eq(against(w, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
+                      1);
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("check", agreement_has_no_line, each_difference_has_one, the_kubelets_cards,
+          the_extenders_view)

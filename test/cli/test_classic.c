@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dirent.h>
+
+#include "base/file.h"
+#include "cli/classic.h"
+#include "cli/rig.h"
+
+/*
+ * --classic by golden directories: test/golden/classic/<case>/ holds the lists nodes.json
+ * and pods.json, and what the Go plugin prints of them: summary.txt, and details.txt for
+ * -d.
+ */
+
+#define DIR_OF_CASES "test/golden/classic"
+enum { FILE_MAX_BYTES = 1 << 20 };
+
+static void load(const char *dir, const char *name, struct buf *text)
+{
+    cleanup_free char *path = xasprintf(DIR_OF_CASES "/%s/%s", dir, name);
+    struct err err = {0};
+    ck_assert_done(file_read(path, FILE_MAX_BYTES, text, &err), err);
+}
+
+static void compare(const char *dir, const char *name, const struct world *w,
+                    bool details)
+{
+    cleanup_buf struct buf want = {0}, got = {0};
+    load(dir, name, &want);
+    ck_assert(classic_write(&got, w, (struct span){0}, details));
+    ck_assert_msg(span_eq(buf_span(&want), buf_span(&got)), "%s/%s is not:\n%s", dir,
+                  name, got.p);
+}
+
+static void run_case(const char *dir)
+{
+    cleanup_buf struct buf nodes = {0}, pods = {0};
+    const struct world_config config = {.ledger = {.unit_mib = 1024}, .only_pods = true};
+    struct world *w = world_new(&config);
+    load(dir, "nodes.json", &nodes);
+    load(dir, "pods.json", &pods);
+    rig_fill(w, &(struct lists){.nodes = nodes.p, .pods = pods.p});
+    compare(dir, "summary.txt", w, false);
+    compare(dir, "details.txt", w, true);
+    world_free(w);
+}
+
+START_TEST(every_case_byte_for_byte)
+{
+    DIR *dir = opendir(DIR_OF_CASES);
+    int cases = 0;
+    ck_assert_ptr_nonnull(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.')
+            continue;
+        run_case(entry->d_name);
+        cases++;
+    }
+    closedir(dir);
+    ck_assert_int_ge(cases, 5);
+}
+END_TEST
+
+START_TEST(one_node_or_none)
+{
+    cleanup_buf struct buf out = {0};
+    struct world *w = rig_world(
+        &(struct lists){.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2")});
+    ck_assert(classic_write(&out, w, SPAN("b"), false));
+    ck_assert_str_eq(
+        out.p,
+        "NAME  IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU "
+        "Memory(GiB)\nb     10.0.0.1   0/10                   0/10              "
+        "     0/20\n----------------------------------------------\nAllocated/Total "
+        "GPU Memory In Cluster:\n0/20 (0%)  \n");
+    buf_clear(&out);
+    ck_assert(!classic_write(&out, w, SPAN("nope"), false));
+    ck_assert_str_eq(out.p, "Failed due to nodes \"nope\" not found");
+    world_free(w);
+}
+END_TEST
+
+START_TEST(numbers_that_no_node_has)
+{
+    cleanup_buf struct buf out = {0};
+    struct world *w = rig_world(&(struct lists){
+        .nodes = NODE("a", "1000000", "100000"),
+        .pods = POD_OF("p", "a", "2", IDX("-9223372036854775808")) "," POD_OF(
+            "q", "a", "2", IDX("9223372036854775807"))});
+    ck_assert(classic_write(&out, w, (struct span){0}, true));
+    ck_assert(classic_write(&out, w, (struct span){0}, false));
+    world_free(w);
+}
+END_TEST
+
+UNIT_MAIN("classic", every_case_byte_for_byte, one_node_or_none, numbers_that_no_node_has)

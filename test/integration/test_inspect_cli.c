@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+
+/*
+ * kubectl-inspect-gpushare as people run it, against kube-sim and the real extender. What
+ * it prints of which objects: test/cli.
+ */
+
+static char *kubeconfig(const struct sim *s)
+{
+    return kit_kubeconfig("config", "http", s->api.port, "", "");
+}
+
+static void start(struct program *p, const struct sim *s, const char *const *options)
+{
+    cleanup_free char *config = kubeconfig(s);
+    kit_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", config), options);
+}
+
+/* Runs it to its end; returns what it said, new. */
+static char *inspect(const struct sim *s, int status, const char *const *options)
+{
+    struct program p;
+    start(&p, s, options);
+    int got = program_wait(&p);
+    char *said = xstrdup(p.said.p ? p.said.p : "");
+    ck_assert_msg(got == status, "exit status %d: %s", got, said);
+    program_fini(&p);
+    return said;
+}
+
+static const char idx_0[] = "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}";
+
+START_TEST(it_shows_what_the_api_server_has)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 15);
+    sim_add_bound_pod(&s, "a", 2, "n1", idx_0);
+    sim_add_pod(&s, "w", 20);
+    cleanup_free char *table = inspect(&s, 0, ARGV(NULL));
+    ck_assert_says(table, "2/15");
+    ck_assert_says(table, "2 of 30 GiB promised (6%), 28 free");
+    ck_assert_says(table, "; 2 cards (2 healthy) on 1 node; 1 pod waits\n");
+    cleanup_free char *details = inspect(&s, 0, ARGV("-d", "n1"));
+    ck_assert_says(details, "default");
+    cleanup_free char *text = inspect(&s, 0, ARGV("-ojson"));
+    json_error_t error;
+    cleanup_json json_t *j = json_loads(text, 0, &error);
+    ck_assert_msg(j != NULL, "%s: %s", error.text, text);
+    ck_assert_str_eq(kit_str(json_array_get(kit_at(j, "nodes"), 0), "name"), "n1");
+    cleanup_free char *yaml = inspect(&s, 0, ARGV("-o", "yaml", "n1"));
+    ck_assert_says(yaml, "- name: \"n1\"\n");
+    cleanup_free char *mib = inspect(&s, 0, ARGV("--memory-unit=MiB"));
+    ck_assert_says(mib, "PROMISED/TOTAL(MiB)");
+    ck_assert_says(mib, "2/15360");
+    sim_stop(&s);
+}
+END_TEST
+
+/* Neither the Scvs nor anything else but nodes and pods is asked for. */
+START_TEST(classic_needs_nodes_and_pods_alone)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    sim_load(&s,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\"},"
+             "\"status\":{\"addresses\":[{\"type\":\"InternalIP\",\"address\":"
+             "\"10.0.0.7\"}],\"capacity\":{\"aliyun.com/gpu-mem\":\"30\","
+             "\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"
+             "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}}}");
+    sim_add_bound_pod(&s, "a", 2, "n1", idx_0);
+    cleanup_free char *all = inspect(&s, 0, ARGV("--classic"));
+    ck_assert_str_eq(
+        all, "NAME  IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU "
+             "Memory(GiB)\n"
+             "n1    10.0.0.7   2/15                   0/15                   2/30\n"
+             "-----------------------------------------------\n"
+             "Allocated/Total GPU Memory In Cluster:\n"
+             "2/30 (6%)  \n");
+    ck_assert_int_eq(sim_count(&s, "list", "scvs", ""), 0);
+    ck_assert_int_eq(sim_count(&s, "list", "configmaps", ""), 0);
+    cleanup_free char *none = inspect(&s, 1, ARGV("--classic", "nope"));
+    ck_assert_str_eq(none, "Failed due to nodes \"nope\" not found");
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(it_explains_pods)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 1, 15);
+    sim_add_bound_pod(&s, "a", 12, "n1", idx_0);
+    sim_add_pod(&s, "w", 8);
+    cleanup_free char *waits = inspect(&s, 0, ARGV("explain", "pod", "default/w"));
+    ck_assert_says(waits, "5 GiB missing; promised: default/a 12 GiB");
+    ck_assert_says(waits, "it fits on node n1 if pod default/a (12 GiB on GPU0) leaves");
+    ck_assert_says(waits, "it asks for 8 GiB, and would fit with 3 on node n1");
+    cleanup_free char *bound =
+        inspect(&s, 0, ARGV("explain", "pod", "a", "-n", "default"));
+    ck_assert_says(bound, "pod default/a is on node n1");
+    cleanup_free char *none = inspect(&s, 1, ARGV("explain", "pod/x/y"));
+    ck_assert_says(none, "there is no pod x/y");
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(check_compares_with_the_extender)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 15);
+    extender_start(&e, &s, ARGV(NULL));
+    extender_wait_ready(&e);
+    sim_add_pod(&s, "a", 4);
+    kit_wait(extender_bind(&e, "a", "n1", NULL));
+    cleanup_free char *url =
+        xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
+    cleanup_free char *good = inspect(&s, 0, ARGV("--check", url));
+    ck_assert_str_eq(good, "no difference; compared with the extender, too\n");
+    cleanup_free char *unit =
+        inspect(&s, 2, ARGV("--check", url, "--memory-unit=512MiB"));
+    ck_assert_says(unit, "node n1: GPU");
+    /* Without it, what the API server says of the Service is no failure. */
+    cleanup_free char *alone = inspect(&s, 0, ARGV("--check"));
+    ck_assert_says(alone, "no difference; not compared with the extender: ");
+    sim_add_bound_pod(&s, "b", 15, "n1", idx_0);
+    sim_add_bound_pod(&s, "c", 15, "n1", idx_0);
+    cleanup_free char *over = inspect(&s, 2, ARGV("--check", "--extender", "none"));
+    ck_assert_says(over, "node n1: GPU0 has 15360 MiB, and ");
+    ck_assert_says(over, "1 difference; not compared with the extender\n");
+    extender_stop(&e);
+    cleanup_free char *gone = inspect(&s, 1, ARGV("--check", url));
+    ck_assert_says(gone, "--extender http://127.0.0.1:");
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(a_watch_follows)
+{
+    struct sim s;
+    struct program p;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 1, 15);
+    start(&p, &s, ARGV("--watch"));
+    ck_assert(program_says(&p, "0 of 15 GiB promised"));
+    sim_add_bound_pod(&s, "a", 4, "n1", idx_0);
+    ck_assert(program_says(&p, "4 of 15 GiB promised"));
+    sim_delete_pod(&s, "a");
+    sim_add_bound_pod(&s, "b", 3, "n1", idx_0);
+    ck_assert(program_says(&p, "3 of 15 GiB promised"));
+    program_signal(&p, SIGINT); /* ends it at once */
+    ck_assert_int_eq(program_wait(&p), 128 + SIGINT);
+    program_fini(&p);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(errors_are_clear)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    cleanup_free char *node = inspect(&s, 1, ARGV("nope"));
+    ck_assert_str_eq(node, "kubectl-inspect-gpushare: nodes \"nope\" not found\n");
+    cleanup_free char *two = inspect(&s, 1, ARGV("a", "b"));
+    ck_assert_says(two, "\"b\": one node, or none, is wanted");
+    cleanup_free char *form = inspect(&s, 1, ARGV("-o", "xml"));
+    ck_assert_says(form, "--output: \"xml\" is none of table, wide, json, yaml");
+    cleanup_free char *letter = inspect(&s, 1, ARGV("-x"));
+    ck_assert_says(letter, "unknown option -x");
+    cleanup_free char *what = inspect(&s, 1, ARGV("explain", "node", "n1"));
+    ck_assert_says(what, "explain pod [NAMESPACE/]NAME");
+    cleanup_free char *where = inspect(&s, 1, ARGV("--check", "--extender=x"));
+    ck_assert_says(where, "neither http://HOST:PORT nor NAMESPACE/SERVICE:PORT");
+    sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
+    cleanup_free char *right = inspect(&s, 1, ARGV(NULL));
+    ck_assert_says(right, "list of leases: ");
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(completion_knows_the_cluster)
+{
+    struct sim s;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 1, 15);
+    sim_add_pod(&s, "w", 8);
+    cleanup_free char *config = kubeconfig(&s);
+    const struct {
+        const char *const *words;
+        const char *want;
+    } cases[] = {{ARGV("n"), "n1\n:4\n"},
+                 {ARGV("explain", "pod", ""), "default/w\n:4\n"},
+                 {ARGV("-o", "w"), "wide\n:4\n"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct program p;
+        kit_program(&p, "kubectl-inspect-gpushare",
+                    ARGV("__complete", "--kubeconfig", config), cases[i].words);
+        ck_assert_int_eq(program_wait(&p), 0);
+        ck_assert_str_eq(p.said.p, cases[i].want);
+        program_fini(&p);
+    }
+    sim_stop(&s);
+}
+END_TEST
+
+KIT_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
+         classic_needs_nodes_and_pods_alone, it_explains_pods,
+         check_compares_with_the_extender, a_watch_follows, errors_are_clear,
+         completion_knows_the_cluster)
