@@ -24,11 +24,6 @@ static void amount(struct page *p, enum colour colour, int64_t mib)
     table_span(&p->table, colour, buf_span(&text));
 }
 
-static void end(struct page *p)
-{
-    table_end(&p->table, PLAIN, "%s", "");
-}
-
 static bool is_wide(const struct page *p)
 {
     return p->show->form == SHOW_WIDE;
@@ -46,10 +41,14 @@ static void add_header(struct page *p)
     table_cell(&p->table, BOLD, "PROMISED/TOTAL(%s)", unit.p);
     table_cell(&p->table, BOLD, "USED");
     table_cell(&p->table, BOLD, "FREE");
+    if (!is_wide(p)) {
+        table_end(&p->table, BOLD, "PODS");
+        return;
+    }
     table_cell(&p->table, BOLD, "PODS");
-    for (size_t i = 0; i < ARRAY_LEN(wide) && is_wide(p); i++)
+    for (size_t i = 0; i < ARRAY_LEN(wide); i++)
         table_cell(&p->table, BOLD, "%s", wide[i]);
-    table_end(&p->table, BOLD, "%s", is_wide(p) ? "UUID" : "");
+    table_end(&p->table, BOLD, "UUID");
 }
 
 static enum colour promised_colour(const struct card *card)
@@ -135,11 +134,11 @@ static void add_card(struct page *p, const struct ledger_node *node,
     amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
                node->state == NODE_USABLE ? card->free_mib / p->unit : 0);
-    table_cell(&p->table, PLAIN, "%" PRIu32, card->pods);
     if (!is_wide(p)) {
-        end(p);
+        table_end(&p->table, PLAIN, "%" PRIu32, card->pods);
         return;
     }
+    table_cell(&p->table, PLAIN, "%" PRIu32, card->pods);
     add_wide(p, node, card);
     table_end(&p->table, PLAIN, "%.*s", SPAN_ARG(card->uuid.n ? card->uuid : none));
 }
@@ -230,11 +229,10 @@ static void add_pod_row(struct page *p, const struct ledger_node *node,
     table_span(&p->table, PLAIN, pod->ns);
     table_span(&p->table, PLAIN, pod->name);
     amount(p, PLAIN, mib);
-    table_cell(&p->table, PLAIN, "%s",
-               pod->running ? "running"
-               : assigned   ? "assigned"
-                            : "bound");
-    end(p);
+    table_end(&p->table, PLAIN, "%s",
+              pod->running ? "running"
+              : assigned   ? "assigned"
+                           : "bound");
 }
 
 static void add_pod_rows(struct page *p, const struct ledger_node *node)
@@ -259,8 +257,7 @@ static void add_pod_rows(struct page *p, const struct ledger_node *node)
 static void head(struct page *p, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        table_cell(&p->table, BOLD, "%s", names[i]);
-    end(p);
+        (i + 1 < n ? table_cell : table_end)(&p->table, BOLD, "%s", names[i]);
 }
 
 static void add_waiting(struct page *p, struct buf *out)
@@ -281,8 +278,7 @@ static void add_waiting(struct page *p, struct buf *out)
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
         table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&asks));
-        table_cell(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
-        end(p);
+        table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
     }
     flush(p, out);
 }

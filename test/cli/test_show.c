@@ -32,9 +32,9 @@ START_TEST(a_card_a_line)
     /* 5120 MiB are in use, 1024 are tolerated, and the pod does not run yet. */
     ck_assert_str_eq(
         plain,
-        "NODE  GPU  MODEL     HEALTH     PROMISED/TOTAL(GiB)  USED  FREE  PODS  \n"
-        "n1    0    Tesla T4  Healthy    2/15                 5     9     1     \n"
-        "n1    1    Tesla T4  Unhealthy  0/15                 0     0     0     \n"
+        "NODE  GPU  MODEL     HEALTH     PROMISED/TOTAL(GiB)  USED  FREE  PODS\n"
+        "n1    0    Tesla T4  Healthy    2/15                 5     9     1\n"
+        "n1    1    Tesla T4  Unhealthy  0/15                 0     0     0\n"
         "\n"
         "2 of 30 GiB promised (6%), 9 free, 5 measured in use; 2 cards (1 healthy) on 1 "
         "node; 1 pod waits\n");
@@ -43,8 +43,8 @@ START_TEST(a_card_a_line)
                    "n1    0    Tesla T4  Healthy    2/15                 5     9   "
                    "  1     4        37%   41C   10.0.0.1  scv     30s       GPU-0");
     cleanup_free char *details = table_of(w, (struct show){.details = true});
-    ck_assert_says(details, "n1    0    ns         a    2         bound  \n");
-    ck_assert_says(details, "ns       w    20 GiB    0         \n");
+    ck_assert_says(details, "n1    0    ns         a    2         bound\n");
+    ck_assert_says(details, "ns       w    20 GiB    0\n");
     ck_assert_ptr_null(strstr(details, "\033"));
     cleanup_free char *colours = table_of(w, (struct show){.colours = true});
     ck_assert_says(colours, "\033[31mUnhealthy\033[0m  0/15");
