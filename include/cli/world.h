@@ -7,8 +7,8 @@
 /*
  * The cluster as one who only looks sees it: the extender's core as an observer, fed with
  * the same lists and watches, and beside its ledger what the ledger has no use for and
- * people want to see. Pure: whoever has connections takes the wishes, and brings what
- * comes of them to world_sink (cli/look.h).
+ * people want to see. It reads the clocks, and opens no connection: whoever has those
+ * takes the wishes, and brings what comes of them to world_sink (cli/look.h).
  */
 
 struct world;

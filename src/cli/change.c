@@ -153,27 +153,26 @@ static void try_less_memory(struct search *s)
         return;
     /* Whole units per card, as a limit says them. */
     int64_t low = 0, high = (s->r->mib_per_card - 1) / s->unit;
-    while (low < high) { /* low fits or is nothing, above high nothing does */
+    while (low < high) { /* low fits on `node`, or is nothing; above high nothing fits */
         int64_t middle = low + (high - low + 1) / 2;
         less.mib_per_card = middle * s->unit;
         const struct ledger_node *on = fits_on(s, &less);
-        node = on ? on : node;
-        if (on)
+        if (on) {
+            node = on;
             low = middle;
-        else
+        } else {
             high = middle - 1;
+        }
     }
-    if (!low)
+    if (!node)
         return;
     begin(s);
     buf_adds(s->out, "it asks for ");
     add_amount(s, s->r->mib_per_card);
-    buf_adds(s->out, s->r->cards > 1 ? " per card, and would fit with "
-                                     : ", and would fit with ");
+    buf_adds(s->out, s->r->cards > 1 ? " per card" : "");
+    buf_adds(s->out, ", and would fit with ");
     buf_add_i64(s->out, low);
     buf_adds(s->out, " on node ");
-    less.mib_per_card = low * s->unit;
-    node = fits_on(s, &less);
     add_name(s, node->name);
     buf_addc(s->out, '\n');
 }

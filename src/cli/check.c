@@ -210,13 +210,14 @@ size_t check_world(struct buf *out, const struct world *w, struct span node)
 
 /* The extender's view. */
 
-static const json_t *named(const json_t *list, const char *key, struct span name)
+static const json_t *named(const json_t *list, struct span name)
 {
     size_t i;
     const json_t *item;
     json_array_foreach(
-        list, i, item) if (span_eq(span_of(json_string_value(json_object_get(item, key))),
-                                   name)) return item;
+        list, i,
+        item) if (span_eq(span_of(json_string_value(json_object_get(item, "name"))),
+                          name)) return item;
     return NULL;
 }
 
@@ -242,6 +243,19 @@ static bool same_amount(const struct check *c, const json_t *card, const char *m
     return *theirs / c->unit == mib / c->unit;
 }
 
+static bool lists_pod(const json_t *pods, const struct ledger_pod *pod)
+{
+    size_t i;
+    const json_t *item;
+    json_array_foreach(
+        pods, i,
+        item) if (span_eq(span_of(json_string_value(json_object_get(item, "name"))),
+                          pod->name) &&
+                  span_eq(span_of(json_string_value(json_object_get(item, "namespace"))),
+                          pod->ns)) return true;
+    return false;
+}
+
 static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
                          const struct ledger_pod **pods, size_t n, const char *who)
 {
@@ -249,7 +263,7 @@ static void compare_pods(struct check *c, const struct card *card, const json_t 
     size_t i;
     for (i = 0; i < n; i++) {
         bool here = ledger_pod_mib(pods[i], card) >= 0;
-        if (here && !named(theirs, "name", pods[i]->name))
+        if (here && !lists_pod(theirs, pods[i]))
             differs(c, "GPU%" PRId32 ": pod %.*s/%.*s is not there for %s", card->index,
                     SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name), who);
     }
@@ -286,6 +300,11 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a,
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
     const json_t *devs = json_object_get(theirs, "devs");
+    const char *reason = json_string_value(json_object_get(theirs, "reason"));
+    cleanup_buf struct buf why = {0};
+    show_state(&why, c->node);
+    if (reason && !why.n) /* it has watched heartbeats for longer than we have */
+        differs(c, "it gives nothing out, for %s: %s", who, reason);
     for (uint32_t i = 0; i < c->node->n_cards; i++) {
         const struct card *card = &c->node->cards[i];
         const json_t *dev = card_of_index(devs, card->index);
@@ -316,7 +335,7 @@ size_t check_extender(struct buf *out, const struct world *w, const json_t *view
         return c.n;
     }
     for (i = 0; i < n; i++) {
-        const json_t *theirs = named(list, "name", nodes[i]->name);
+        const json_t *theirs = named(list, nodes[i]->name);
         c.node = nodes[i];
         if (theirs)
             compare_node(&c, theirs, &a, who);

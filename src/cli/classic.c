@@ -85,13 +85,37 @@ static void read_row(struct cluster *c, const struct world_pod *pod, struct row 
         row->card = PENDING;
 }
 
-static void add_rows(struct cluster *c, struct go_node *node,
-                     const struct world_pod *const *pods, size_t n)
+static int by_node(const void *a, const void *b)
 {
+    return span_cmp((*(const struct world_pod *const *)a)->node,
+                    (*(const struct world_pod *const *)b)->node);
+}
+
+/* Those of the node, of all pods by their nodes. */
+static const struct world_pod **pods_of(struct span node, const struct world_pod **pods,
+                                        size_t *n)
+{
+    size_t low = 0, high = *n, end;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (span_cmp(pods[middle]->node, node) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    for (end = low; end < *n && span_eq(pods[end]->node, node); end++)
+        ;
+    *n = end - low;
+    return pods + low;
+}
+
+static void add_rows(struct cluster *c, struct go_node *node,
+                     const struct world_pod **pods, size_t n)
+{
+    pods = pods_of(node->is->name, pods, &n);
     node->rows = arena_alloc(&c->arena, n * sizeof *node->rows);
     for (size_t i = 0; i < n; i++)
-        if (!pods[i]->over && pods[i]->go_units > 0 &&
-            span_eq(pods[i]->node, node->is->name))
+        if (!pods[i]->over && pods[i]->go_units > 0)
             read_row(c, pods[i], &node->rows[node->n++]);
     if (node->n)
         qsort(node->rows, node->n, sizeof *node->rows, by_place);
@@ -106,7 +130,7 @@ static bool is_pending(const struct go_node *node)
 }
 
 static void add_node(struct cluster *c, const struct world_node *is,
-                     const struct world_pod *const *pods, size_t n_pods)
+                     const struct world_pod **pods, size_t n_pods)
 {
     struct go_node *node = &c->nodes[c->n++];
     *node = (struct go_node){.is = is, .total = is->allocatable.mem};
@@ -121,8 +145,6 @@ static void add_node(struct cluster *c, const struct world_node *is,
     c->pending |= is_pending(node);
 }
 
-/* Pods are looked at once per node: a list of those on it would be shorter, but this is
- * for the eyes of scripts, and a thousand nodes take a tenth of a second. */
 static bool collect(struct cluster *c, const struct world *w, struct span name)
 {
     const struct world_node **nodes;
@@ -131,6 +153,8 @@ static bool collect(struct cluster *c, const struct world *w, struct span name)
            n_pods = world_pods(w, &c->arena, &pods);
     bool found = !name.n;
     c->unit = "";
+    if (n_pods)
+        qsort(pods, n_pods, sizeof *pods, by_node);
     c->nodes = arena_alloc(&c->arena, n * sizeof *c->nodes);
     for (size_t i = 0; i < n; i++) {
         bool is = span_eq(nodes[i]->name, name);

@@ -121,6 +121,19 @@ START_TEST(the_extenders_view)
                      "node n1: GPU1 has 15360 MiB, and 1 for the extender\n"
                      "node n1: GPU1: the extender counts pod ns/?, which is not on it\n"
                      "the extender knows a node n9, which is not there\n");
+    /* What it knows of heartbeats, which who looks for a moment cannot. */
+    ck_assert_uint_eq(
+        against(w,
+                "{\"nodes\":[{\"name\":\"n1\",\"reason\":\"silent\",\"devs\":[{\"id\":0,"
+                "\"totalGPU\":15,\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":"
+                "\"other\"}]},{\"id\":1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
+                &out),
+        3);
+    ck_assert_str_eq(out.p,
+                     "node n1: it gives nothing out, for the extender: silent\n"
+                     "node n1: GPU0: pod ns/a is not there for the extender\n"
+                     "node n1: GPU0: the extender counts pod other/a, which is not on "
+                     "it\n");
     ck_assert_uint_eq(against(w, "{\"nodes\":[]}", &out), 1);
     ck_assert_uint_eq(against(w, "[1]", &out), 1);
     ck_assert_uint_eq(against(w, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
