@@ -117,6 +117,74 @@ START_TEST(pods_that_need_no_help)
 }
 END_TEST
 
+#define CARDS_OF(name, cards)                                                            \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"          \
+    "\"aliyun.com/gpu-count\":\"" cards "\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
+
+START_TEST(whole_cards)
+{
+    struct lists items = {.nodes = TWO_NODES,
+                          .scvs = TWO_SCVS,
+                          .pods =
+                              POD_OF("a", "n1", "1", IDX("1")) "," CARDS_OF("w", "2")};
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_says(text, "pod ns/w waits for 2 whole cards");
+    ck_assert_says(text,
+                   "GPU1  14/15            not wholly free; promised: ns/a 1 GiB\n");
+    ck_assert_says(text, "  - it fits on node n1 if pod ns/a (1 GiB on GPU1) leaves\n");
+    ck_assert_says(text, "  - it asks for 2 cards, and would fit with 1 on node n1\n");
+}
+END_TEST
+
+START_TEST(nodes_that_could_be_put_right)
+{
+    struct lists items = {
+        .nodes =
+            "{\"metadata\":{\"name\":\"n1\",\"labels\":{\"gpushare/mode\":\"card\"}}}",
+        .scvs = SCV_OF("n1", T4("0")),
+        .pods = POD_OF("w", "", "8", ""),
+    };
+    cleanup_free char *mode = explained(&items, "w", NULL);
+    ck_assert_says(mode, "node label gpushare/mode=card: whole cards only");
+    ck_assert_says(mode, "  - it would fit on node n1 without the label gpushare/mode\n");
+    items.nodes = NODE("n1", "15", "1");
+    items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
+                       "\"kube-system\"},\"data\":{\"gpus\":\"0\"}}";
+    cleanup_free char *listed = explained(&items, "w", NULL);
+    ck_assert_says(listed, "taken out by ConfigMap");
+    ck_assert_says(listed,
+                   "  - it would fit on node n1 if GPU0 were not taken out by the "
+                   "ConfigMap\n");
+    items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
+                       "\"kube-system\"},\"data\":{\"gpus\":\"zero\"}}";
+    cleanup_free char *damaged = explained(&items, "w", NULL);
+    ck_assert_says(damaged, "  - it would fit on node n1, but its ConfigMap "
+                            "unhealthy-gpu-n1 is not a comma list of card indexes\n");
+}
+END_TEST
+
+START_TEST(room_that_is_kept_for_another)
+{
+    struct lists items = {
+        .nodes = NODE("n2", "15", "1"),
+        .scvs = SCV_OF("n2", T4("0")),
+        .pods = POD_OF(
+            "w", "", "8",
+            "") ",{\"metadata\":{\"name\":\"v\",\"namespace\":"
+                "\"ns\",\"uid\":\"u-v\"},\"spec\":{\"priority\":5,\"containers\":[{"
+                "\"name\":"
+                "\"c\",\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"12\"}}}]},"
+                "\"status\":{\"phase\":\"Pending\",\"nominatedNodeName\":\"n2\"}}",
+    };
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_says(text, "free, but kept for pods nominated to this node");
+    ck_assert_says(text, "  - node n2 has the room, but keeps it for pod ns/v, nominated "
+                         "to it\n");
+    ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 3 on node n2\n");
+}
+END_TEST
+
 START_TEST(a_pod_that_is_not_there)
 {
     struct world *w = rig_world(&(struct lists){0});
@@ -131,4 +199,5 @@ END_TEST
 
 UNIT_MAIN("explain", what_is_missing_and_what_would_help, a_model_that_nobody_has,
           a_card_that_is_out, too_large_for_every_card, pods_that_need_no_help,
+          whole_cards, nodes_that_could_be_put_right, room_that_is_kept_for_another,
           a_pod_that_is_not_there)
