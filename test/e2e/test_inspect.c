@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/cluster.h"
+
+/*
+ * kubectl-inspect-gpushare with the real API server and kubectl, as a user who has the
+ * rights of manifests/rbac-inspect.yaml and no others.
+ */
+
+/* Runs kubectl as that user, with the plugin in PATH; returns what it said, new. */
+static char *as_viewer(int status, const char *const *args)
+{
+    struct program p;
+    cleanup_free char *config = temp_path(cluster.dir, "viewer.kubeconfig");
+    cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
+    cleanup_free char *folder = xmemdup0(plugin, (size_t)(strrchr(plugin, '/') - plugin));
+    cleanup_free char *path = xasprintf("PATH=%s:%s", folder, getenv("PATH"));
+    cleanup_free char *kubeconfig = xasprintf("KUBECONFIG=%s", config);
+    const char *argv[16] = {"env", path, kubeconfig, "kubectl", "inspect", "gpushare"};
+    for (size_t n = 6; *args; n++, args++) {
+        ck_assert_uint_lt(n, 15);
+        argv[n] = *args;
+    }
+    program_start(&p, kit_dir, argv);
+    int got = program_wait(&p);
+    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(got == status, "exit status %d: %s", got, said);
+    program_fini(&p);
+    return said;
+}
+
+static void give_rights(void)
+{
+    cluster_create(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        "{\"metadata\":{\"name\":\"viewer\"},\"roleRef\":{\"apiGroup\":"
+        "\"rbac.authorization.k8s.io\",\"kind\":\"ClusterRole\",\"name\":"
+        "\"gpushare-inspect\"},\"subjects\":[{\"apiGroup\":"
+        "\"rbac.authorization.k8s.io\",\"kind\":\"User\",\"name\":\"viewer\"}]}");
+    static const char *const namespaces[] = {"kube-system",
+                                             "nvidia-gpu-scheduler-node-lease"};
+    for (size_t i = 0; i < ARRAY_LEN(namespaces); i++) {
+        cleanup_free char *path =
+            xasprintf("/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
+                      namespaces[i]);
+        cluster_create(path,
+                       "{\"metadata\":{\"name\":\"viewer\"},\"roleRef\":{\"apiGroup\":"
+                       "\"rbac.authorization.k8s.io\",\"kind\":\"Role\",\"name\":"
+                       "\"gpushare-inspect\"},\"subjects\":[{\"apiGroup\":"
+                       "\"rbac.authorization.k8s.io\",\"kind\":\"User\",\"name\":"
+                       "\"viewer\"}]}");
+    }
+}
+
+/* RBAC follows what is written a moment later. */
+static bool is_allowed(void)
+{
+    struct program p;
+    cleanup_free char *config = temp_path(cluster.dir, "viewer.kubeconfig");
+    cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
+    program_start(&p, kit_dir, ARGV(plugin, "--kubeconfig", config));
+    bool allowed = program_wait(&p) == 0;
+    program_fini(&p);
+    return allowed;
+}
+
+START_TEST(a_user_with_these_rights_alone)
+{
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 8192));
+    cluster_add_user("viewer", "/CN=viewer");
+    cleanup_free char *without = as_viewer(1, ARGV(NULL));
+    ck_assert_says(without, "is forbidden: User \"viewer\" cannot list resource");
+    give_rights();
+    kit_wait(is_allowed());
+
+    cluster_create_pod("a", 6, "", "");
+    cluster_wait_running("a");
+    cluster_create_pod("b", 10, "", "");
+    cluster_wait_running("b");
+    cluster_create_pod("w", 8, "", "");
+    cluster_wait_refused("w", "needs 8192 MiB on one card");
+    cleanup_free char *table = as_viewer(0, ARGV("-d"));
+    ck_assert_says(table, "6/8");
+    ck_assert_says(table, "default    a");
+    cleanup_free char *classic = as_viewer(0, ARGV("--classic", "n1"));
+    ck_assert_says(classic, "GPU0(Allocated/Total)  GPU1(Allocated/Total)");
+    cleanup_free char *explained = as_viewer(0, ARGV("explain", "pod", "w"));
+    ck_assert_says(explained, "pod default/w waits for 8 GiB");
+    ck_assert_says(explained, "kube-scheduler says: ");
+
+    cleanup_free char *url =
+        xasprintf("--extender=http://127.0.0.1:%u", cluster.extender.observers.port);
+    cleanup_free char *checked = as_viewer(0, ARGV("--check", url));
+    ck_assert_says(checked, "no difference; compared with the extender, too\n");
+    /* The proxy lets him through; but no pod stands behind that Service here. */
+    cleanup_free char *proxied = as_viewer(0, ARGV("--check"));
+    ck_assert_ptr_null(strstr(proxied, "forbidden"));
+    ck_assert_says(proxied, "no difference; not compared with the extender: ");
+    cleanup_free char *other =
+        as_viewer(1, ARGV("--check", "--extender=kube-system/other:1"));
+    ck_assert_says(other, "forbidden");
+}
+END_TEST
+
+CLUSTER_MAIN("inspect", 300, ARGV("--nodes", "0"), a_user_with_these_rights_alone)
