@@ -68,7 +68,13 @@ node_programs() {
         unpack node containerd runc containernetworking-plugins
 }
 
+# promtool, which checks /metrics and the alert rules. The package would start a Prometheus.
+promtool_program() {
+    scripts/promtool --where >/dev/null 2>&1 || unpack prometheus prometheus
+}
+
 finish() {
+    ! command -v apt-get >/dev/null 2>&1 || promtool_program
     if [ -n "$e2e" ]; then
         scripts/go-toolchain --fetch >/dev/null
         etcd_programs
@@ -95,6 +101,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
         command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd gnutls jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
+        scripts/promtool --where >/dev/null 2>&1 &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
         { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
         { [ -z "$e2e" ] || { command -v etcd && command -v etcdctl && scripts/go-toolchain --fetch; } >/dev/null; }; then
@@ -104,12 +111,12 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "  gcc, GNU make, pkg-config, curl, openssl, libmicrohttpd >= 0.9.75 with TLS," >&2
     echo "  gnutls >= 3.6.13, jansson >= 2.13," >&2
     echo "  libcurl >= 7.85 (OpenSSL flavour), nghttp2 >= 1.52, protobuf-c >= 1.4 with protoc-c, libyaml," >&2
-    echo "  zlib, Check (the unit test framework)" >&2
+    echo "  zlib, Check (the unit test framework), promtool (of Prometheus)" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
     [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
-    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl" >&2
-    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl" >&2
+    echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl golang-github-prometheus" >&2
+    echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl prometheus" >&2
     exit 1
 fi
 

@@ -18,5 +18,5 @@ void gauges_show(struct gauges *s, struct brain *brain, struct api *api);
 void gauges_stop(struct gauges *s); /* NULL is accepted */
 
 /* The text of /metrics. */
-void metrics_write(struct buf *out, const struct brain_stats *brain,
-                   const struct api_stats *api);
+void gauges_write(struct buf *out, const struct brain_stats *brain,
+                  const struct api_stats *api);

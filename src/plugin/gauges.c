@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/prom.h"
 #include "wire/httpd.h"
 
 enum {
@@ -78,8 +79,9 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     struct api_stats api;
     (void)req;
     look(ctx, &brain, &api);
-    reply->content_type = "text/plain; version=0.0.4";
-    metrics_write(&reply->body, &brain, &api);
+    reply->content_type = PROM_CONTENT_TYPE;
+    gauges_write(&reply->body, &brain, &api);
+    prom_process(&reply->body);
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,

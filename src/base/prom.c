@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/prom.h"
+
+#include "base/utf8.h"
+
+enum { NS = 1000000000 };
+
+static const int64_t bounds[PROM_BOUNDS] = {
+    25000,           50000,           100000,          250000,
+    500000,          1000000,         2500000,         5000000,
+    10000000,        25000000,        50000000,        100000000,
+    250000000,       500000000,       (int64_t)1 * NS, (int64_t)NS * 5 / 2,
+    (int64_t)5 * NS, (int64_t)15 * NS};
+
+static const char *const types[] = {[PROM_COUNTER] = "counter",
+                                    [PROM_GAUGE] = "gauge",
+                                    [PROM_HISTOGRAM] = "histogram",
+                                    [PROM_SUMMARY] = "summary"};
+
+void prom_family(struct buf *out, const char *name, enum prom_type type, const char *help)
+{
+    buf_adds(out, "# HELP ");
+    buf_adds(out, name);
+    buf_addc(out, ' ');
+    buf_adds(out, help);
+    buf_adds(out, "\n# TYPE ");
+    buf_adds(out, name);
+    buf_addc(out, ' ');
+    buf_adds(out, types[type]);
+    buf_addc(out, '\n');
+}
+
+/* Only three characters are escaped; all else that is UTF-8 stands for itself. */
+static void add_value(struct buf *out, struct span s)
+{
+    const unsigned char *p = (const unsigned char *)s.p;
+    for (size_t i = 0; i < s.n;) {
+        size_t n = p[i] < 0x80 ? 1 : utf8_len(p + i, s.n - i);
+        if (p[i] == '\\' || p[i] == '"')
+            buf_addc(out, '\\');
+        if (p[i] == '\n')
+            buf_adds(out, "\\n");
+        else if (n)
+            buf_add(out, s.p + i, n);
+        else
+            buf_adds(out, "\xef\xbf\xbd");
+        i += n ? n : 1;
+    }
+}
+
+/* The name of a sample and its labels, `le` for a bucket. */
+static void begin(struct buf *out, const char *name, const char *suffix,
+                  const struct prom_label *labels, size_t n, const char *le)
+{
+    buf_adds(out, name);
+    buf_adds(out, suffix);
+    for (size_t i = 0; i < n; i++) {
+        buf_addc(out, i ? ',' : '{');
+        buf_adds(out, labels[i].name);
+        buf_adds(out, "=\"");
+        add_value(out, labels[i].value);
+        buf_addc(out, '"');
+    }
+    if (le) {
+        buf_adds(out, n ? ",le=\"" : "{le=\"");
+        buf_adds(out, le);
+        buf_addc(out, '"');
+    }
+    buf_adds(out, n || le ? "} " : " ");
+}
+
+static void end(struct buf *out, int64_t value)
+{
+    buf_add_i64(out, value);
+    buf_addc(out, '\n');
+}
+
+/* Without the zeros at the end: 0.00025, 2.5, 15. */
+static void add_seconds(struct buf *out, int64_t ns)
+{
+    buf_printf(out, "%lld.%09lld", (long long)(ns / NS), (long long)(ns % NS));
+    while (out->p[out->n - 1] == '0')
+        out->p[--out->n] = '\0';
+    if (out->p[out->n - 1] == '.')
+        out->p[--out->n] = '\0';
+}
+
+void prom_sample(struct buf *out, const char *name, const struct prom_label *labels,
+                 size_t n, int64_t value)
+{
+    begin(out, name, "", labels, n, NULL);
+    end(out, value);
+}
+
+void prom_seconds(struct buf *out, const char *name, const struct prom_label *labels,
+                  size_t n, int64_t ns)
+{
+    begin(out, name, "", labels, n, NULL);
+    add_seconds(out, ns < 0 ? 0 : ns);
+    buf_addc(out, '\n');
+}
+
+void prom_one(struct buf *out, const char *name, enum prom_type type, const char *help,
+              int64_t value)
+{
+    prom_family(out, name, type, help);
+    prom_sample(out, name, NULL, 0, value);
+}
+
+void prom_observe(struct prom_histogram *h, int64_t ns)
+{
+    size_t i = 0;
+    ns = ns < 0 ? 0 : ns;
+    while (i < PROM_BOUNDS && ns > bounds[i])
+        i++;
+    atomic_fetch_add_explicit(&h->buckets[i], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum_ns, (uint64_t)ns, memory_order_relaxed);
+}
+
+/* The count is that of the buckets, so that both agree whoever observes meanwhile. */
+void prom_histogram(struct buf *out, const char *name, const struct prom_label *labels,
+                    size_t n, const struct prom_histogram *h)
+{
+    int64_t count = 0;
+    for (size_t i = 0; i <= PROM_BOUNDS; i++) {
+        cleanup_buf struct buf le = {0};
+        if (i < PROM_BOUNDS)
+            add_seconds(&le, bounds[i]);
+        count += (int64_t)atomic_load_explicit(&h->buckets[i], memory_order_relaxed);
+        begin(out, name, "_bucket", labels, n, i < PROM_BOUNDS ? le.p : "+Inf");
+        end(out, count);
+    }
+    begin(out, name, "_sum", labels, n, NULL);
+    add_seconds(out, (int64_t)atomic_load_explicit(&h->sum_ns, memory_order_relaxed));
+    buf_addc(out, '\n');
+    begin(out, name, "_count", labels, n, NULL);
+    end(out, count);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/prom.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "support/promtool.h"
+#include "support/unit.h"
+
+static struct buf out;
+
+static void ck_text(const char *want)
+{
+    ck_assert_str_eq(out.p, want);
+    buf_fini(&out);
+}
+
+START_TEST(a_family_comes_before_its_samples)
+{
+    struct prom_label l[] = {{"a", SPAN("x")}, {"b", SPAN("y")}};
+    prom_family(&out, "m_total", PROM_COUNTER, "What it is.");
+    prom_sample(&out, "m_total", l, 1, 7);
+    prom_sample(&out, "m_total", l, 2, -3);
+    prom_one(&out, "n", PROM_GAUGE, "Another.", INT64_MAX);
+    ck_text("# HELP m_total What it is.\n# TYPE m_total counter\n"
+            "m_total{a=\"x\"} 7\nm_total{a=\"x\",b=\"y\"} -3\n"
+            "# HELP n Another.\n# TYPE n gauge\nn 9223372036854775807\n");
+}
+END_TEST
+
+START_TEST(nanoseconds_become_seconds)
+{
+    prom_seconds(&out, "a", NULL, 0, 0);
+    prom_seconds(&out, "a", NULL, 0, 1);
+    prom_seconds(&out, "a", NULL, 0, 1500000000);
+    prom_seconds(&out, "a", NULL, 0, INT64_C(100000000000));
+    ck_text("a 0\na 0.000000001\na 1.5\na 100\n");
+}
+END_TEST
+
+START_TEST(hostile_values_of_labels_are_escaped)
+{
+    static const char bytes[] = "q\"b\\n\n\xff\xc3\xa9\x01}";
+    struct prom_label l = {"v", {bytes, sizeof bytes - 1}};
+    prom_family(&out, "m", PROM_GAUGE, "A gauge.");
+    prom_sample(&out, "m", &l, 1, 1);
+    promtool_check_metrics(buf_span(&out));
+    ck_text("# HELP m A gauge.\n# TYPE m gauge\n"
+            "m{v=\"q\\\"b\\\\n\\n\xef\xbf\xbd\xc3\xa9\x01}\"} 1\n");
+}
+END_TEST
+
+START_TEST(an_observation_is_in_the_bucket_that_it_fits_in)
+{
+    struct prom_histogram h = {0};
+    prom_observe(&h, 25000); /* a bound belongs to its bucket */
+    prom_observe(&h, 25001);
+    prom_observe(&h, -5); /* a clock that was set */
+    prom_observe(&h, INT64_C(15000000000));
+    prom_observe(&h, INT64_C(15000000001));
+    prom_histogram(&out, "h", &(struct prom_label){"v", SPAN("x")}, 1, &h);
+    ck_assert_ptr_nonnull(strstr(out.p, "h_bucket{v=\"x\",le=\"0.000025\"} 2\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_bucket{v=\"x\",le=\"0.00005\"} 3\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_bucket{v=\"x\",le=\"5\"} 3\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_bucket{v=\"x\",le=\"15\"} 4\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_bucket{v=\"x\",le=\"+Inf\"} 5\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_sum{v=\"x\"} 30.000050002\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_count{v=\"x\"} 5\n"));
+    buf_fini(&out);
+}
+END_TEST
+
+enum { THREADS = 4, EACH = 20000 };
+
+static void *observe(void *h)
+{
+    for (int i = 0; i < EACH; i++)
+        prom_observe(h, i);
+    return NULL;
+}
+
+START_TEST(no_observation_of_many_threads_is_lost)
+{
+    static struct prom_histogram h;
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, observe, &h), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    prom_histogram(&out, "h", NULL, 0, &h);
+    ck_assert_ptr_nonnull(strstr(out.p, "h_count 80000\n"));
+    ck_assert_ptr_nonnull(strstr(out.p, "h_sum 0.79996\n"));
+    buf_fini(&out);
+}
+END_TEST
+
+static double value_of(const char *name)
+{
+    cleanup_free char *line = xasprintf("\n%s ", name);
+    const char *at = strstr(out.p, line);
+    ck_assert_msg(at != NULL, "no %s", name);
+    return strtod(at + strlen(line), NULL);
+}
+
+START_TEST(a_process_tells_of_itself)
+{
+    prom_process(&out);
+    promtool_check_metrics(buf_span(&out));
+    ck_assert_double_gt(value_of("process_resident_memory_bytes"), 1 << 20);
+    ck_assert_double_gt(value_of("process_virtual_memory_bytes"),
+                        value_of("process_resident_memory_bytes"));
+    ck_assert_double_ge(value_of("process_open_fds"), 3);
+    ck_assert_double_ge(value_of("process_max_fds"), value_of("process_open_fds"));
+    ck_assert_double_ge(value_of("process_cpu_seconds_total"), 0);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double age = (double)now.tv_sec - value_of("process_start_time_seconds");
+    ck_assert_msg(age > -5 && age < 300, "it started %f s ago", age);
+    buf_fini(&out);
+}
+END_TEST
+
+UNIT_MAIN("prom", a_family_comes_before_its_samples, nanoseconds_become_seconds,
+          hostile_values_of_labels_are_escaped,
+          an_observation_is_in_the_bucket_that_it_fits_in,
+          no_observation_of_many_threads_is_lost, a_process_tells_of_itself)
