@@ -142,6 +142,8 @@ int64_t machine_due(const struct machine *m);
 int64_t machine_interval(const struct machine *m);
 /* Should the source begin anew, to see cards that came back? */
 bool machine_any_lost(const struct machine *m);
+/* The cards as they are published; borrowed, until the next step. */
+const struct inventory *machine_cards(const struct machine *m);
 
 /* -- how it goes -- */
 

@@ -2,18 +2,21 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/str.h"
 
 /*
  * How scv-agent is, over HTTP.
  *
  *   /healthz, /readyz   a line for each part; 503 when one of them is in trouble
  *   /livez              503 when a thread does not move any more: then a restart helps
+ *   /metrics            for Prometheus (agent/figures.h)
  *   /version
  */
 
 struct probes_checks {
     /* Of a machine_part; -1: do the threads move? */
     int (*check)(void *ctx, int part, struct err *err);
+    void (*metrics)(void *ctx, struct buf *out); /* appends the text */
     void *ctx;
 };
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "agent/figures.h"
 #include "agent/lister.h"
 #include "agent/probes.h"
 #include "agent/sampler.h"
@@ -25,6 +26,7 @@ struct agent {
     struct kube_client *client;
     pthread_mutex_t lock; /* protects machine */
     struct machine *machine;
+    struct figures figures;
     struct gpu *gpu;
     struct worker *lanes[MACHINE_LANES];
     struct watch *watch;
@@ -78,6 +80,7 @@ static void take_input(void *ctx, const struct machine_input *in)
 {
     struct agent *agent = ctx;
     struct machine_outputs outputs = {0};
+    figures_input(&agent->figures, in);
     pthread_mutex_lock(&agent->lock);
     int64_t before = machine_due(agent->machine);
     machine_step(agent->machine, time_now(), in, &outputs);
@@ -126,6 +129,14 @@ static int check(void *ctx, int part, struct err *err)
     return rc;
 }
 
+static void metrics(void *ctx, struct buf *out)
+{
+    struct agent *agent = ctx;
+    pthread_mutex_lock(&agent->lock);
+    figures_write(&agent->figures, agent->machine, time_now(), out);
+    pthread_mutex_unlock(&agent->lock);
+}
+
 /* -- calls -- */
 
 static void perform(void *ctx, void *job)
@@ -142,6 +153,8 @@ static void perform(void *ctx, void *job)
     log_debug("call", request.path, LOG_S("method", request.method),
               LOG_I("status", reply.status));
     calls_answer(o, rc ? NULL : &reply, &err, &a, &answer);
+    figures_call(&agent->figures, o->type,
+                 answer.input.err ? answer.input.err->code : ERR_NONE);
     take_input(agent, &answer.input);
     httpc_reply_fini(&reply);
 }
@@ -213,7 +226,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (check_name(config, err))
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
-    struct probes_checks checks = {check, agent};
+    struct probes_checks checks = {check, metrics, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])

@@ -134,7 +134,8 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(port),
-     .help = "Port for health and version. 0 takes a free one; a line \"listening on\n"
+     .help = "Port for health, metrics and version. 0 takes a free one; a line "
+             "\"listening on\n"
              "ADDRESS:PORT\" on standard error says which."},
     {0},
 };

@@ -266,6 +266,11 @@ int64_t machine_interval(const struct machine *m)
     return ms;
 }
 
+const struct inventory *machine_cards(const struct machine *m)
+{
+    return m->cards;
+}
+
 bool machine_any_lost(const struct machine *m)
 {
     return inventory_any_lost(m->cards) || (m->sampled && inventory_count(m->cards) == 0);

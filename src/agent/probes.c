@@ -6,6 +6,7 @@
 
 #include "agent/machine.h"
 #include "base/mem.h"
+#include "base/prom.h"
 #include "wire/httpd.h"
 
 enum {
@@ -49,6 +50,16 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
     }
 }
 
+static void on_metrics(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    struct probes *s = ctx;
+    (void)req;
+    reply->content_type = PROM_CONTENT_TYPE;
+    s->checks.metrics(s->checks.ctx, &reply->body);
+    prom_process(&reply->body);
+}
+
 static void on_version(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
@@ -58,11 +69,9 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_healthz},
-    {"GET", "/readyz", on_healthz},
-    {"GET", "/livez", on_livez},
-    {"GET", "/version", on_version},
-    {0},
+    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_healthz},
+    {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
+    {"GET", "/version", on_version}, {0},
 };
 
 struct probes *probes_start(const char *address, unsigned port,
