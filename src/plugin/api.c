@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/worker.h"
 #include "domain/keys.h"
+#include "kube/events.h"
 #include "plugin/podfeed.h"
 
 enum {
@@ -122,44 +123,24 @@ static void patch(struct api *api, const struct job *job)
                  LOG_S("pod", job->name), LOG_ERR(&err));
 }
 
-static void add_member(struct buf *out, const char *key, const char *value)
-{
-    buf_adds(out, key);
-    buf_add_json(out, span_of(value));
-}
-
-static void event_body(const struct api *api, const struct job *job, struct buf *out)
-{
-    cleanup_buf struct buf now = {0}, name = {0};
-    clock_format_s(&now, clock_wall_ns() / 1000000000);
-    buf_printf(&name, "%s.%llx", job->name, (unsigned long long)clock_wall_ns());
-    add_member(
-        out, "{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"metadata\":{\"name\":", name.p);
-    add_member(out, ",\"namespace\":", job->ns);
-    add_member(out,
-               "},\"involvedObject\":{\"apiVersion\":\"v1\",\"kind\":\"Pod\","
-               "\"namespace\":",
-               job->ns);
-    add_member(out, ",\"name\":", job->name);
-    add_member(out, ",\"uid\":", job->uid);
-    add_member(out, "},\"type\":\"Warning\",\"count\":1,\"reason\":", job->reason);
-    add_member(out, ",\"message\":", job->text);
-    add_member(out, ",\"firstTimestamp\":", now.p);
-    add_member(out, ",\"lastTimestamp\":", now.p);
-    add_member(out, ",\"source\":{\"component\":\"gpushare-device-plugin\",\"host\":",
-               api->settings.node);
-    buf_adds(out, "},\"reportingComponent\":\"gpushare-device-plugin\"");
-    add_member(out, ",\"reportingInstance\":", api->settings.node);
-    buf_addc(out, '}');
-}
-
 static void event(struct api *api, const struct job *job)
 {
     cleanup_buf struct buf body = {0}, path = {0};
+    struct event_source source = {"gpushare-device-plugin", api->settings.node};
+    struct event what = {.kind = EVENT_POD,
+                         .ns = span_of(job->ns),
+                         .name = span_of(job->name),
+                         .uid = span_of(job->uid),
+                         .warning = true,
+                         .reason = job->reason,
+                         .action = "Allocating",
+                         .note = span_of(job->text)};
     struct err err = {0};
     bool again;
-    event_body(api, job, &body);
-    buf_printf(&path, "/api/v1/namespaces/%s/events", job->ns);
+    if (!event_write(&source, &what, clock_wall_ns(), 1, &path, &body)) {
+        count(api, &api->stats.events_failed);
+        return;
+    }
     struct kube_request request = {
         .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
     int rc = call(api, &request, NULL, &again, &err);

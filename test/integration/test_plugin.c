@@ -64,13 +64,13 @@ static bool annotation_is(const char *pod, const char *key, const char *value)
 /* Has an event of this reason been written, with these words? */
 static bool event_says(const char *reason, const char *words)
 {
-    cleanup_json json_t *all =
-        peer_json(&sim.api, "GET", "/api/v1/namespaces/default/events", NULL);
+    cleanup_json json_t *all = peer_json(
+        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
     json_t *e;
     size_t i;
     json_array_foreach(json_object_get(all, "items"), i,
                        e) if (strcmp(kit_str(e, "reason"), reason) == 0 &&
-                              strstr(kit_str(e, "message"), words)) return true;
+                              strstr(kit_str(e, "note"), words)) return true;
     return false;
 }
 
