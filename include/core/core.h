@@ -233,3 +233,7 @@ bool core_stopped(const struct core *core);
  * it became smaller, or because what is assumed of clocks and networks did not hold. */
 uint64_t core_overcommits(const struct core *core);
 size_t core_binds_in_flight(const struct core *core);
+size_t core_binds_unknown(const struct core *core); /* those whose outcome is not known */
+/* For how long nothing was heard of a kind, by list or watch; -1: it was never listed. */
+int64_t core_silent_ms(const struct core *core, struct core_time now,
+                       enum core_kind kind);

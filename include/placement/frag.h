@@ -38,6 +38,11 @@ struct frag {
     uint32_t n_several;
 };
 
+/* What is free on the node's cards now. Amounts that no card has are cut down
+ * (frag_tame), so that sums and products of them stay within their type. */
+void frag_look(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now);
+int64_t frag_tame(int64_t amount);
+
 void frag_prepare(struct frag *f, const struct mix *mix);
 void frag_fini(struct frag *f);
 int64_t frag_of(const struct frag *f, const struct frag_node *node);

@@ -55,3 +55,21 @@ void reasons_add(struct buf *out, const struct reasons *r, const struct ledger_n
 /* The same for a single node. */
 void placement_reason(struct buf *out, const struct ledger_node *node,
                       const struct request *request, enum fit alone);
+
+/* Why, in one word: for counting. */
+enum reason_class {
+    REASON_MEMORY,    /* cards would do, but what is free on them is too little */
+    REASON_NOMINATED, /* it is enough, but kept for pods nominated to the node */
+    REASON_HEALTH,    /* no card that would do is in */
+    REASON_SIZE,      /* never here: too few cards, or too small ones */
+    REASON_MODEL,     /* ... or of other models and clocks, or nobody knows of which */
+    REASON_MODE,      /* the label gpushare/mode does not let such pods in */
+    REASON_NODE,      /* the node gives nothing out: see enum node_state */
+    REASON_PROMISED,  /* the pod is promised to another node, and that is not settled */
+    REASON_REQUEST,   /* the pod asks for what cannot be meant */
+    REASON_CLASSES
+};
+const char *reason_class_name(enum reason_class reason);
+/* The class of a refusal, up to REASON_NODE; `node` NULL: it is not known. */
+enum reason_class reason_class_of(const struct ledger_node *node,
+                                  const struct request *request, enum fit alone);

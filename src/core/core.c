@@ -348,3 +348,18 @@ size_t core_binds_in_flight(const struct core *core)
 {
     return core->n_ops;
 }
+
+size_t core_binds_unknown(const struct core *core)
+{
+    size_t n = 0;
+    for (const struct op *op = core->ops; op; op = op->next)
+        n += op->state == OP_UNKNOWN;
+    return n;
+}
+
+int64_t core_silent_ms(const struct core *core, struct core_time now, enum core_kind kind)
+{
+    const struct cursor *c = &core->cursors[kind];
+    int64_t silent = now.mono_ms - c->alive_ms;
+    return !c->synced ? -1 : silent > 0 ? silent : 0;
+}

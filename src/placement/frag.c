@@ -13,6 +13,23 @@
  * be gone through.
  */
 
+/* Objects can claim any size. */
+int64_t frag_tame(int64_t amount)
+{
+    static const int64_t most = (int64_t)1 << 40;
+    return amount < most ? amount : most;
+}
+
+void frag_look(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now)
+{
+    now->n = node->n_cards;
+    now->cpu_free = frag_tame(cpu_free);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        now->free_mib[i] = frag_tame(node->cards[i].free_mib);
+        now->whole[i] = card_is_free(&node->cards[i]);
+    }
+}
+
 void frag_fini(struct frag *f)
 {
     free(f->tails);

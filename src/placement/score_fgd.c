@@ -18,13 +18,6 @@ enum {
     BALANCE = 8,   /* only memory left, or only CPU, is worth an 8th of a card less */
 };
 
-/* Objects can claim any size; with this one sums and products stay within their type. */
-static int64_t tame(int64_t amount)
-{
-    static const int64_t most = (int64_t)1 << 40;
-    return amount < most ? amount : most;
-}
-
 /* A part of a whole, << FRAG_SHIFT. */
 static int64_t share(int64_t part, int64_t whole)
 {
@@ -39,24 +32,18 @@ static int64_t usual_card(const struct score_call *call)
         const struct ledger_node *node = call->nodes[i].node;
         if (!node || node->largest_mib <= 0)
             continue;
-        sum += tame(node->largest_mib);
+        sum += frag_tame(node->largest_mib);
         n++;
     }
     return n ? sum / n : 0;
 }
 
-static void look_at(const struct score_node *at, struct frag_node *now, int64_t *size)
+static int64_t size_of(const struct ledger_node *node)
 {
-    const struct ledger_node *node = at->node;
-    now->n = node->n_cards;
-    now->cpu_free = tame(at->cpu_free);
-    *size = 0;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *card = &node->cards[i];
-        now->free_mib[i] = tame(card->free_mib);
-        now->whole[i] = card_is_free(card);
-        *size += card->out == CARD_IN ? tame(card->total_mib) : 0;
-    }
+    int64_t size = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        size += node->cards[i].out == CARD_IN ? frag_tame(node->cards[i].total_mib) : 0;
+    return size;
 }
 
 /* Fullness and balance, in MiB << FRAG_SHIFT. */
@@ -69,7 +56,7 @@ static int64_t shape_of(const struct score_node *at, const struct frag_node *the
     int64_t memory = share(free, size);
     if (!at->cpu_milli)
         return -(card * memory / FULLNESS);
-    int64_t cpu = share(then->cpu_free, tame(at->cpu_milli));
+    int64_t cpu = share(then->cpu_free, frag_tame(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
     return -(card * (cpu + memory) / 2 / FULLNESS) -
            card * (apart * apart >> FRAG_SHIFT) / BALANCE;
@@ -81,14 +68,14 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     const struct request *r = call->pod->request;
     uint32_t picks[REQUEST_MAX_CARDS];
     struct frag_node node;
-    int64_t size, mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
+    int64_t mib = r->kind == REQUEST_MEMORY ? r->mib_per_card : INT64_MAX;
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     if (!at->node || (n ? !score_picks(at->node, r, picks) : !at->cpu_milli))
         return SCORE_UNFIT;
-    look_at(at, &node, &size);
+    frag_look(at->node, at->cpu_free, &node);
     int64_t drop =
-        frag_take(call->frag, &node, picks, n, mib, tame(call->pod->cpu_milli));
-    return drop + shape_of(at, &node, size, card);
+        frag_take(call->frag, &node, picks, n, mib, frag_tame(call->pod->cpu_milli));
+    return drop + shape_of(at, &node, size_of(at->node), card);
 }
 
 void score_fgd(const struct score_call *call, int64_t *values)

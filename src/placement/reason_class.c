@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/placement.h"
+
+const char *reason_class_name(enum reason_class reason)
+{
+    static const char *const names[REASON_CLASSES] = {
+        [REASON_MEMORY] = "memory",   [REASON_NOMINATED] = "nominated",
+        [REASON_HEALTH] = "health",   [REASON_SIZE] = "size",
+        [REASON_MODEL] = "model",     [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",       [REASON_PROMISED] = "promised",
+        [REASON_REQUEST] = "request",
+    };
+    return names[reason];
+}
+
+/* By what the first cache lines of a node say; filter asks for every node it refuses. */
+enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
+                                  enum fit alone)
+{
+    if (!node || (node->state != NODE_USABLE && r->kind != REQUEST_DEVICES))
+        return REASON_NODE;
+    if (r->kind != REQUEST_DEVICES && node->mode != NODE_ANY &&
+        node->mode != (r->kind == REQUEST_CARDS ? NODE_CARDS : NODE_MEMORY))
+        return REASON_MODE;
+    if (alone == FIT_YES)
+        return REASON_NOMINATED;
+    if (alone == FIT_NEVER)
+        return request_is_choosy(r) ? REASON_MODEL : REASON_SIZE;
+    if (request_is_choosy(r) && node->source != SOURCE_SCV)
+        return REASON_MODEL;
+    return node->best_index < 0 ? REASON_HEALTH : REASON_MEMORY;
+}
