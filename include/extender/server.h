@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/certs.h"
+#include "extender/metrics.h"
 #include "extender/observe.h"
 #include "extender/verbs.h"
 #include "wire/httpd.h"
@@ -21,6 +22,9 @@ struct server_config {
     struct forward *forward; /* borrowed; NULL: binds are not handed on */
     struct observe *observe; /* borrowed */
     enum score_policy node_score;
+    struct tally *tally;       /* borrowed */
+    struct recorder *recorder; /* borrowed; NULL: no events */
+    enum metrics_detail metrics_detail;
 };
 
 struct server;

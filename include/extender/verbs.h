@@ -2,6 +2,7 @@
 #pragma once
 
 #include "extender/store.h"
+#include "extender/tally.h"
 #include "placement/score.h"
 
 /*
@@ -15,12 +16,16 @@
 
 struct verbs;
 struct forward;
+struct recorder;
 
 /* New. `store` is borrowed. `policy`: how prioritize gives points (placement/score.h). */
 struct verbs *verbs_new(struct store *store, enum score_policy policy);
 /* How binds get to the process that holds the lease; without it they wait here for the
  * lease. Borrowed; to be told before the first bind. */
 void verbs_forward_by(struct verbs *v, struct forward *forward);
+/* Where they count, and where they tell people of pods; without, they do not. Borrowed;
+ * to be told before the first call. */
+void verbs_tell(struct verbs *v, struct tally *tally, struct recorder *recorder);
 void verbs_free(struct verbs *v);
 
 /* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "extender/forward.h"
+#include "extender/told_priv.h"
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; what the pod asks for is known
@@ -100,6 +101,7 @@ static void log_end(const struct errand *e, const struct err *err)
 
 static unsigned fail(struct errand *e, unsigned status)
 {
+    tally_bind(verbs_tally(e->v), e->err.code);
     log_end(e, &e->err);
     return reply_error(e->reply, status, &e->err);
 }
@@ -111,6 +113,8 @@ static unsigned bind_here(struct errand *e)
     bool ready = true;
     if (store_bind(store, &e->bind, &ready, &e->err) == 0) {
         log_end(e, NULL);
+        tally_bind(verbs_tally(e->v), ERR_NONE);
+        told_placed(verbs_recorder(e->v), store, &e->bind);
         buf_adds(e->reply, "{\"Error\":\"\"}");
         return 200;
     }
@@ -163,6 +167,7 @@ static unsigned hand_on(struct errand *e, const struct store_way *way)
     log_debug("bind", "handed on", LOG_SPAN("pod", e->bind.name),
               LOG_S("to", way->address), LOG_I("status", status));
     if (status == 200) {
+        tally_handed_on(verbs_tally(e->v));
         buf_add_span(e->reply, buf_span(&answer));
         return status;
     }

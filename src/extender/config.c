@@ -36,6 +36,11 @@ static int parse_score(struct span text, void *field, struct err *err)
     return score_policy_read(text, field, err);
 }
 
+static int parse_detail(struct span text, void *field, struct err *err)
+{
+    return metrics_detail_read(text, field, err);
+}
+
 #define AT(field) offsetof(struct extender_config, field)
 
 static const struct opt table[] = {
@@ -168,6 +173,20 @@ static const struct opt table[] = {
      .help =
          "Which of the nodes that fit is best: the fullest, the emptiest, the one with\n"
          "the best cards, or the one where the least memory is stranded."},
+    {.name = "metrics-detail",
+     .arg = "cluster|node|card",
+     .init = "node",
+     .type = OPT_CUSTOM,
+     .parse = parse_detail,
+     .offset = AT(metrics_detail),
+     .help = "What /metrics tells beside sums over the cluster: seven lines for each\n"
+             "node; with card, six more for each card."},
+    {.name = "events",
+     .init = "on",
+     .type = OPT_BOOL,
+     .offset = AT(events),
+     .help =
+         "Write events: which card a pod has, why none has room, cards lost or back."},
     {.name = "api-compression",
      .init = "on",
      .type = OPT_BOOL,

@@ -13,6 +13,7 @@
 #include "base/ticker.h"
 #include "base/worker.h"
 #include "extender/forward.h"
+#include "extender/nodenews.h"
 #include "extender/server.h"
 #include "extender/store.h"
 #include "extender/sync.h"
@@ -32,9 +33,28 @@ struct extender {
     struct certs *certs;
     struct forward *forward;
     struct observe *observe;
+    struct tally *tally;
+    struct recorder *recorder; /* NULL: no events */
+    struct nodenews *news;     /* the same */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
+
+static enum tally_call tally_of(enum core_output_type type)
+{
+    switch (type) {
+    case CORE_CALL_BIND:
+        return TALLY_CALL_BIND;
+    case CORE_CALL_GET_POD:
+        return TALLY_GET_POD;
+    case CORE_CALL_LEASE_GET:
+        return TALLY_LEASE_GET;
+    case CORE_CALL_LEASE_WRITE:
+        return TALLY_LEASE_WRITE;
+    default:
+        return TALLY_MARK_ROOM;
+    }
+}
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
                     struct call_answer *answer)
@@ -51,6 +71,19 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
                                  .sent = reply.sent};
     httpc_reply_fini(&reply);
     call_answer(call, &result, arena, answer);
+    tally_call(e->tally, tally_of(call->type),
+               answer->input.err ? answer->input.err->code : ERR_NONE);
+}
+
+static int post_event(void *ctx, const struct kube_request *request, struct err *err)
+{
+    struct extender *e = ctx;
+    struct httpc_reply reply;
+    int rc = kube_call(e->client, request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    httpc_reply_fini(&reply);
+    return rc;
 }
 
 static void stream(void *ctx, const struct core_output *output)
@@ -171,12 +204,23 @@ static void start_observe(struct extender *e, const struct extender_config *conf
     store_on_change(e->store, observe_changed, e->observe);
 }
 
+static void start_events(struct extender *e, const char *identity)
+{
+    struct recorder_settings recorder = {.post = post_event,
+                                         .ctx = e,
+                                         .instance = identity,
+                                         .tally = e->tally,
+                                         .seed = rng_entropy()};
+    e->recorder = recorder_start(&recorder);
+    e->news = nodenews_start(e->store, e->recorder, rng_entropy());
+}
+
 static void start_threads(struct extender *e, const struct extender_config *config)
 {
     e->leases = worker_start("lease", work, e);
     e->checks = worker_start("checks", work, e);
     e->marks = worker_start("marks", work, e);
-    e->sync = sync_start_thread(e->store, e->client, config->api_compression);
+    e->sync = sync_start_thread(e->store, e->client, e->tally, config->api_compression);
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)
@@ -205,10 +249,12 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .max_body = (size_t)config->max_body,
         .max_bodies = BODIES_MAX,
         .node_score = config->node_score,
+        .metrics_detail = config->metrics_detail,
     };
     e->drain_delay_ms = config->drain_delay_ms;
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();
+    server.tally = e->tally = tally_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (!e->client || start_certs(e, config, err)) {
@@ -222,6 +268,9 @@ struct extender *extender_start(const struct extender_config *config, struct err
     start_observe(e, config);
     server.observe = e->observe;
     start_threads(e, config);
+    if (config->events)
+        start_events(e, identity);
+    server.recorder = e->recorder;
     e->server = server_start(&server, e->store, err);
     if (!e->server) {
         extender_stop(e);
@@ -260,6 +309,8 @@ void extender_stop(struct extender *e)
         observe_stop(e->observe);
     certs_stop(e->certs);
     ticker_stop(e->ticker);
+    nodenews_stop(e->news);
+    recorder_stop(e->recorder);
     sync_stop(e->sync);
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_stop(workers[i]);
@@ -267,9 +318,12 @@ void extender_stop(struct extender *e)
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_free(workers[i]);
     sync_free(e->sync);
+    nodenews_free(e->news);
+    recorder_free(e->recorder);
     observe_free(e->observe);
     ticker_free(e->ticker);
     store_free(e->store);
+    tally_free(e->tally);
     kube_client_free(e->client);
     free(e);
 }

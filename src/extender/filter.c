@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/verbs_priv.h"
 
+#include "extender/told_priv.h"
 #include "placement/placement.h"
 
 /*
@@ -13,6 +14,7 @@ struct filter {
     const struct ledger *ledger;
     const struct ledger_node *promised; /* the pod has a promise on that node already */
     struct reasons reasons;
+    uint32_t *refused; /* how many nodes, by reason */
     struct buf *passed, *failed, *never;
 };
 
@@ -35,8 +37,10 @@ static void begin_reason(const struct filter *f, struct buf *out,
 }
 
 static void refuse_text(const struct filter *f, struct buf *out,
-                        const struct candidate *c, const char *text)
+                        const struct candidate *c, enum reason_class class,
+                        const char *text)
 {
+    f->refused[class]++;
     begin_reason(f, out, c);
     buf_add_json(out, span_of(text));
 }
@@ -59,7 +63,7 @@ static void judge_promised(const struct filter *f, const struct candidate *c)
     buf_adds(&why, "the pod has a promise on node ");
     buf_add_span(&why, f->promised->name);
     buf_adds(&why, ", and it is not known yet whether it is bound there");
-    refuse_text(f, f->failed, c, why.p);
+    refuse_text(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
 /* `alone`: does it fit as promises stand? */
@@ -69,7 +73,8 @@ static void judge(const struct filter *f, const struct candidate *c,
     const struct extender_args *args = f->args;
     const struct request *r = &args->request;
     if (!node) {
-        refuse_text(f, f->failed, c, "nothing is known of this node's GPUs yet");
+        refuse_text(f, f->failed, c, REASON_NODE,
+                    "nothing is known of this node's GPUs yet");
         return;
     }
     enum fit fit = alone;
@@ -80,6 +85,7 @@ static void judge(const struct filter *f, const struct candidate *c,
         return;
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
+    f->refused[reason_class_of(node, r, alone)]++;
     begin_reason(f, out, c);
     buf_addc(out, '"');
     reasons_add(out, &f->reasons, node, alone);
@@ -114,12 +120,36 @@ static void judge_all(const struct filter *f)
     }
     for (size_t i = 0; i < args->n; i++) {
         if (args->bad.code != ERR_NONE)
-            refuse_text(f, f->never, &args->nodes[i], args->bad.msg);
+            refuse_text(f, f->never, &args->nodes[i], REASON_REQUEST, args->bad.msg);
         else if (asks && f->promised)
             judge_promised(f, &args->nodes[i]);
         else
             pass(f, &args->nodes[i]);
     }
+}
+
+/* Writes the answer up to what passed, and counts. False: nobody has room. */
+static bool answer(struct verbs *v, struct work *w, const struct core *core,
+                   struct buf *reply)
+{
+    const struct ledger *ledger = core_ledger(core);
+    const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
+    uint32_t refused[REASON_CLASSES] = {0};
+    struct filter f = {.args = &w->args,
+                       .ledger = ledger,
+                       .promised = known ? known->node : NULL,
+                       .refused = refused,
+                       .passed = reply,
+                       .failed = &w->failed,
+                       .never = &w->never};
+    reasons_init(&f.reasons, &w->args.request);
+    buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
+                                 : "{\"Nodes\":null,\"NodeNames\":[");
+    size_t before = reply->n;
+    judge_all(&f);
+    bool room = reply->n > before;
+    tally_filter(verbs_tally(v), refused, room);
+    return room || f.promised;
 }
 
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
@@ -128,19 +158,10 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
     const struct core *core;
     unsigned status = verb_begin(v, w, body, reply, &core);
     if (status == 200) {
-        const struct ledger *ledger = core_ledger(core);
-        const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
-        struct filter f = {.args = &w->args,
-                           .ledger = ledger,
-                           .promised = known ? known->node : NULL,
-                           .passed = reply,
-                           .failed = &w->failed,
-                           .never = &w->never};
-        reasons_init(&f.reasons, &w->args.request);
-        buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
-                                     : "{\"Nodes\":null,\"NodeNames\":[");
-        judge_all(&f);
+        bool room = answer(v, w, core, reply);
         store_read_end(verbs_store(v));
+        if (!room)
+            told_refused(verbs_recorder(v), verbs_store(v), &w->args, w->failed.n > 0);
         buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
         buf_adds(reply, ",\"FailedNodes\":{");
         buf_add_span(reply, buf_span(&w->failed));

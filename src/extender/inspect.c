@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "domain/quantity.h"
+#include "extender/walk.h"
 #include "placement/placement.h"
 
 /* A JSON object or array being written: puts the commas. */
@@ -223,39 +224,9 @@ bool inspect_node(struct store *store, struct span name, struct buf *out)
     return node != NULL;
 }
 
-static int compare_names(const void *a, const void *b)
+static void write_one(void *ctx, const struct ledger *l, const struct ledger_node *node)
 {
-    return span_cmp(*(const struct span *)a, *(const struct span *)b);
-}
-
-/* The names of all nodes, copied, in order. */
-static size_t node_names(struct store *store, struct arena *a, struct span **names)
-{
-    const struct ledger *l = core_ledger(store_read(store));
-    uint32_t slots = ledger_node_slots(l);
-    size_t n = 0;
-    *names = arena_alloc(a, slots * sizeof **names);
-    for (uint32_t i = 0; i < slots; i++)
-        if (ledger_node_at(l, i))
-            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
-    store_read_end(store);
-    if (n)
-        qsort(*names, n, sizeof **names, compare_names);
-    return n;
-}
-
-static void write_nodes(struct store *store, struct buf *out)
-{
-    cleanup_arena struct arena a = {0};
-    struct span *names;
-    size_t n = node_names(store, &a, &names);
-    for (size_t i = 0; i < n; i++) {
-        const struct ledger *l = core_ledger(store_read(store));
-        const struct ledger_node *node = ledger_node_find(l, names[i]);
-        if (node)
-            write_node(out, l, node);
-        store_read_end(store);
-    }
+    write_node(ctx, l, node);
 }
 
 static void write_waiting(const struct ledger *l, struct buf *out)
@@ -290,7 +261,7 @@ void inspect_all(struct store *store, struct buf *out)
 {
     struct err err = {0};
     buf_adds(out, "{\"nodes\":[");
-    write_nodes(store, out);
+    walk_nodes(store, write_one, out);
     buf_addc(out, ']');
 
     const struct core *core = store_read(store);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/forward.h"
@@ -26,16 +27,20 @@ struct server {
     struct certs *certs;
     unsigned port;
     struct observe *observe;
+    struct tally *tally;
+    struct metrics_source metrics;
     _Atomic bool draining;
 };
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
 
 static void run_verb(void *ctx, const struct httpd_request *req,
-                     struct httpd_reply *reply, verb_fn verb)
+                     struct httpd_reply *reply, enum tally_verb name, verb_fn verb)
 {
     struct server *s = ctx;
+    int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
+    tally_verb(s->tally, name, reply->status, (clock_mono_us() - began_us) * 1000);
     if (atomic_load(&s->draining)) { /* the next call is to go to another replica */
         reply->header[0][0] = "Connection";
         reply->header[0][1] = "close";
@@ -45,25 +50,25 @@ static void run_verb(void *ctx, const struct httpd_request *req,
 static void on_filter(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, verb_filter);
+    run_verb(ctx, req, reply, TALLY_FILTER, verb_filter);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
                           struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, verb_prioritize);
+    run_verb(ctx, req, reply, TALLY_PRIORITIZE, verb_prioritize);
 }
 
 static void on_preempt(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, verb_preempt);
+    run_verb(ctx, req, reply, TALLY_PREEMPT, verb_preempt);
 }
 
 static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
-    run_verb(ctx, req, reply, forwarded ? verb_bind_forwarded : verb_bind);
+    run_verb(ctx, req, reply, TALLY_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -176,14 +181,34 @@ static void on_readyz(void *ctx, const struct httpd_request *req,
     buf_printf(&reply->body, "%s\n", rc ? err.msg : "ok");
 }
 
+static void on_metrics(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    struct server *s = ctx;
+    struct httpd_stats stats;
+    (void)req;
+    httpd_stats(s->httpd, &stats);
+    reply->content_type = PROM_CONTENT_TYPE;
+    metrics_write(&s->metrics, &reply->body);
+    prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
+             "Connections to both ports.", stats.connections);
+    prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
+             "Requests that are being read or answered.", stats.in_flight);
+    prom_one(&reply->body, "gpushare_http_cut_off_total", PROM_COUNTER,
+             "Connections that were closed because a client was too slow.",
+             (int64_t)stats.cut_off);
+    prom_process(&reply->body);
+}
+
 #define PREFIX "/gpushare-scheduler"
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
 #define OBSERVER_ROUTES                                                                  \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
-        {"GET", "/readyz", on_readyz}, {"GET", "/inspect", on_inspect},                  \
-        {"GET", "/inspect/*", on_inspect_node}, {"GET", PREFIX "/inspect", on_inspect},  \
+        {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
+        {"GET", "/inspect", on_inspect}, {"GET", "/inspect/*", on_inspect_node},         \
+        {"GET", PREFIX "/inspect", on_inspect},                                          \
     {                                                                                    \
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
     }
@@ -273,6 +298,10 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->observe = config->observe;
     s->verbs = verbs_new(store, config->node_score);
     verbs_forward_by(s->verbs, config->forward);
+    verbs_tell(s->verbs, config->tally, config->recorder);
+    s->tally = config->tally;
+    s->metrics = (struct metrics_source){store, config->tally, config->recorder,
+                                         config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);

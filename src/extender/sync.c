@@ -10,6 +10,7 @@
 
 struct sync {
     struct store *store;
+    struct tally *tally;
     struct httpc_loop *loop;
     struct feed_stream lines[CORE_KINDS];
     pthread_t thread;
@@ -22,6 +23,10 @@ struct sync {
 static void on_input(void *ctx, const struct core_input *in)
 {
     struct sync *sync = ctx;
+    if (in->type == CORE_LIST_ENDED || in->type == CORE_LIST_FAILED ||
+        in->type == CORE_WATCH_ENDED)
+        tally_call(sync->tally, in->type == CORE_WATCH_ENDED ? TALLY_WATCH : TALLY_LIST,
+                   in->err ? in->err->code : ERR_NONE);
     store_input(sync->store, in);
 }
 
@@ -60,10 +65,12 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct sync *sync_start_thread(struct store *store, struct kube_client *client, bool gzip)
+struct sync *sync_start_thread(struct store *store, struct kube_client *client,
+                               struct tally *tally, bool gzip)
 {
     struct sync *sync = xcalloc(1, sizeof *sync);
     sync->store = store;
+    sync->tally = tally;
     sync->loop = httpc_loop_new();
     for (int kind = 0; kind < CORE_KINDS; kind++)
         sync->lines[kind] = (struct feed_stream){

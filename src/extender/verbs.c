@@ -16,6 +16,8 @@ struct verbs {
     struct request_rules rules;
     enum score_policy policy;
     struct forward *forward;
+    struct tally *tally;
+    struct recorder *recorder;
     pthread_mutex_t lock; /* protects free */
     struct work *free;
 };
@@ -63,6 +65,22 @@ void verbs_forward_by(struct verbs *v, struct forward *forward)
 struct forward *verbs_forward(const struct verbs *v)
 {
     return v->forward;
+}
+
+void verbs_tell(struct verbs *v, struct tally *tally, struct recorder *recorder)
+{
+    v->tally = tally;
+    v->recorder = recorder;
+}
+
+struct tally *verbs_tally(const struct verbs *v)
+{
+    return v->tally;
+}
+
+struct recorder *verbs_recorder(const struct verbs *v)
+{
+    return v->recorder;
 }
 
 struct store *verbs_store(struct verbs *v)

@@ -22,6 +22,8 @@ struct work *work_take(struct verbs *v);
 void work_give(struct verbs *v, struct work *w);
 struct store *verbs_store(struct verbs *v);
 struct forward *verbs_forward(const struct verbs *v);           /* or NULL */
+struct tally *verbs_tally(const struct verbs *v);               /* or NULL */
+struct recorder *verbs_recorder(const struct verbs *v);         /* or NULL */
 const struct request_rules *verbs_rules(const struct verbs *v); /* borrowed */
 enum score_policy verbs_policy(const struct verbs *v);
 

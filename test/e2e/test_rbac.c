@@ -132,6 +132,10 @@ static void provoke(const struct right *r)
     }
     if (is(r, "patch", "nodes"))
         make_room();
+    if (is(r, "create", "events")) { /* of a pod that has room nowhere */
+        kit_wait(extender_ready(&cluster.extender));
+        ck_assert_int_eq(extender_filter(&cluster.extender, 1000, "n1", NULL), NEVER);
+    }
 }
 
 /* -- one right less -- */

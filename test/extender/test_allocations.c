@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
+#include "extender/recorder.h"
 #include "extender/verbs.h"
 #include "support/raw.h"
 #include "wire/httpd.h"
@@ -82,6 +83,8 @@ char *__wrap_strdup(const char *s)
 struct world {
     struct store_rig rig;
     struct verbs *verbs;
+    struct tally *tally;
+    struct recorder *recorder;
     struct httpd *httpd;
     struct raw c;
 };
@@ -91,6 +94,7 @@ static void on_filter(void *ctx, const struct httpd_request *req,
 {
     struct world *w = ctx;
     reply->status = verb_filter(w->verbs, req->body, &reply->body);
+    tally_verb(w->tally, TALLY_FILTER, reply->status, 1);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
@@ -128,6 +132,16 @@ static void deliver_nodes(struct store_rig *rig)
     json_decref(objects);
 }
 
+static int post(void *ctx, const struct kube_request *request, struct err *err)
+{
+    (void)ctx;
+    (void)request;
+    (void)err;
+    return 0;
+}
+
+static const struct recorder_settings recording = {.post = post, .instance = "i"};
+
 static void begin(struct world *w)
 {
     struct ledger_settings settings = {.unit_mib = 1};
@@ -137,6 +151,9 @@ static void begin(struct world *w)
     rig_start(&w->rig, &settings, false);
     deliver_nodes(&w->rig);
     w->verbs = verbs_new(w->rig.store, SCORE_FGD);
+    w->tally = tally_new();
+    w->recorder = recorder_start(&recording);
+    verbs_tell(w->verbs, w->tally, w->recorder);
     w->httpd = httpd_new(NULL);
     struct httpd_listener listener = {.name = "verbs",
                                       .address = "127.0.0.1",
@@ -153,6 +170,9 @@ static void end(struct world *w)
     raw_close(&w->c);
     httpd_free(w->httpd);
     verbs_free(w->verbs);
+    recorder_stop(w->recorder);
+    recorder_free(w->recorder);
+    tally_free(w->tally);
     rig_stop(&w->rig);
 }
 
@@ -165,6 +185,7 @@ static const struct {
 #define MODEL ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4, A100\"}"
     {"/filter", false, "", MEM},
     {"/filter", true, "", MEM},
+    {"/filter", false, "", "\"aliyun.com/gpu-mem\":\"9999\""}, /* told of as an event */
     {"/prioritize", false, "", MEM},
     {"/prioritize", true, "", MEM},
     {"/filter", false, MODEL, MEM},

@@ -77,6 +77,11 @@ static bool node_is_marked(void *ctx)
     return asked(ctx, &(struct right){"patch", "", "nodes", NULL, NULL}) > 0;
 }
 
+static bool event_is_written(void *ctx)
+{
+    return asked(ctx, &(struct right){"create", "events.k8s.io", "events", NULL, NULL}) > 0;
+}
+
 /* -- the run -- */
 
 #define POD(name)                                                                        \
@@ -132,6 +137,7 @@ static void bind_and_mark(struct pair *p)
     ck_assert(program_until(second_waits, p));
     load(p, NODE("16", "2"));
     ck_assert_msg(program_until(node_is_marked, p), "the node is never marked");
+    ck_assert_msg(program_until(event_is_written, p), "no event is ever written");
 }
 
 START_TEST(rules_grant_what_the_extender_asks_for_and_nothing_else)

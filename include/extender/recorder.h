@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/tally.h"
+#include "kube/client.h"
+#include "kube/events.h"
+
+/*
+ * The thread that writes events. Who has something to tell hands it over and goes on;
+ * how much of it is written: kube/events.h.
+ */
+
+struct recorder;
+
+struct recorder_settings {
+    /* Posts, and waits for the end. -1: it was not written. */
+    int (*post)(void *ctx, const struct kube_request *request, struct err *err);
+    void *ctx;
+    const char *instance; /* a name of this process; copied */
+    struct tally *tally;  /* borrowed; NULL: it counts nowhere */
+    uint64_t seed;
+};
+
+/* New; the thread runs at once. */
+struct recorder *recorder_start(const struct recorder_settings *settings);
+void recorder_stop(struct recorder *r); /* joins the thread; NULL is accepted */
+void recorder_free(struct recorder *r); /* NULL is accepted */
+
+/* From any thread; never wait for anything but each other. NULL: nobody wants any. */
+bool recorder_wants(struct recorder *r, struct span uid, const char *reason);
+void recorder_add(struct recorder *r, const struct event *event); /* copied */
+
+/* What became of them, as text for Prometheus. */
+void recorder_write(struct recorder *r, struct buf *out);

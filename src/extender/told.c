@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/told_priv.h"
+
+#include "domain/keys.h"
+#include "placement/placement.h"
+
+/* -- refused -- */
+
+/* The node that comes closest, of those that were asked about. */
+struct closest {
+    const struct ledger_node *node; /* NULL: none is known */
+    enum fit fit;
+};
+
+/* What is taken now may be free later; then it is the one with most free memory. */
+static bool is_closer(const struct closest *a, const struct closest *b)
+{
+    if (!b->node)
+        return true;
+    if ((a->fit == FIT_NEVER) != (b->fit == FIT_NEVER))
+        return b->fit == FIT_NEVER;
+    if (a->node->best_free_mib != b->node->best_free_mib)
+        return a->node->best_free_mib > b->node->best_free_mib;
+    return span_cmp(a->node->name, b->node->name) < 0;
+}
+
+static struct closest find_closest(const struct extender_args *args,
+                                   const struct ledger *l)
+{
+    struct closest best = {0};
+    for (size_t i = 0; i < args->n; i++) {
+        struct closest c = {.node = ledger_node_find(l, args->nodes[i].name)};
+        if (!c.node)
+            continue;
+        c.fit = placement_fit(c.node, &args->request);
+        if (is_closer(&c, &best))
+            best = c;
+    }
+    return best;
+}
+
+static void write_refusal(const struct extender_args *args, const struct ledger *l,
+                          struct buf *note)
+{
+    const struct request *r = &args->request;
+    struct closest c = find_closest(args, l);
+    buf_printf(note, "no room on any of %zu node%s", args->n, args->n == 1 ? "" : "s");
+    if (!c.node) {
+        buf_adds(note, ": nothing is known of their GPUs yet");
+        return;
+    }
+    buf_adds(note, "; closest is ");
+    buf_add_span(note, c.node->name);
+    buf_adds(note, ": ");
+    placement_reason(note, c.node, r, c.fit);
+    if (c.fit == FIT_LATER && c.node->state == NODE_USABLE && r->kind == REQUEST_MEMORY &&
+        r->cards == 1 && !request_is_choosy(r) && c.node->best_index >= 0 &&
+        c.node->best_free_mib < r->mib_per_card)
+        buf_printf(note, "; %lld MiB are missing there",
+                   (long long)(r->mib_per_card - c.node->best_free_mib));
+}
+
+void told_refused(struct recorder *r, struct store *store,
+                  const struct extender_args *args, bool later)
+{
+    const struct object_meta *pod = &args->pod.meta;
+    bool bad = args->bad.code != ERR_NONE;
+    cleanup_buf struct buf note = {0};
+    struct event event = {.kind = EVENT_POD,
+                          .ns = pod->ns,
+                          .name = pod->name,
+                          .uid = pod->uid,
+                          .warning = true,
+                          .reason = bad     ? "GPURequestInvalid"
+                                    : later ? "GPUNoRoom"
+                                            : "GPUNeverFits",
+                          .action = "Filtering"};
+    if (!args->n || !pod->uid.n || !recorder_wants(r, pod->uid, event.reason))
+        return;
+    if (bad) {
+        buf_adds(&note, args->bad.msg);
+    } else {
+        write_refusal(args, core_ledger(store_read(store)), &note);
+        store_read_end(store);
+    }
+    event.note = buf_span(&note);
+    recorder_add(r, &event);
+}
+
+/* -- placed -- */
+
+static void write_cards(const struct ledger_pod *pod, struct buf *note)
+{
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        buf_printf(note, "%sGPU%d", i ? "," : "", pod->shares[i].card);
+    buf_adds(note, " of node ");
+    buf_add_span(note, pod->node->name);
+}
+
+static void write_choice(const struct ledger_pod *pod, struct buf *note)
+{
+    const struct card *card = pod->shares[0].on;
+    buf_printf(note, "%lld MiB on %s", (long long)pod->shares[0].mib,
+               pod->n_shares > 1 ? "each of " : "");
+    write_cards(pod, note);
+    buf_adds(note, pod->request.placement == PLACE_SPREAD
+                       ? ", most of all cards that have enough being free there (spread)"
+                       : ", least of all cards that have enough being free there "
+                         "(binpack)");
+    if (pod->n_shares == 1 && card)
+        buf_printf(note, "; %lld of %lld MiB are still free on it",
+                   (long long)card->free_mib, (long long)card->total_mib);
+}
+
+static void write_placed(const struct ledger_pod *pod, struct buf *note)
+{
+    if (pod->request.kind == REQUEST_DEVICES) {
+        buf_adds(note, "node ");
+        buf_add_span(note, pod->node->name);
+        buf_adds(note,
+                 " has enough cards; which of them the pod gets through " KEY_NVIDIA_GPU
+                 " is decided there");
+    } else if (pod->n_shares == 0) {
+        buf_adds(note, "node ");
+        buf_add_span(note, pod->node->name);
+    } else if (pod->request.kind == REQUEST_CARDS) {
+        buf_adds(note, pod->n_shares == 1 ? "the whole card " : "the whole cards ");
+        write_cards(pod, note);
+    } else {
+        write_choice(pod, note);
+    }
+}
+
+void told_placed(struct recorder *r, struct store *store, const struct store_bind *bind)
+{
+    static const char reason[] = "GPUPlaced";
+    cleanup_buf struct buf note = {0};
+    if (!recorder_wants(r, bind->uid, reason))
+        return;
+    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger_pod *pod = ledger_pod_find(l, bind->uid);
+    if (pod && pod->node)
+        write_placed(pod, &note);
+    store_read_end(store);
+    struct event event = {.kind = EVENT_POD,
+                          .ns = bind->ns,
+                          .name = bind->name,
+                          .uid = bind->uid,
+                          .reason = reason,
+                          .action = "Binding",
+                          .note = buf_span(&note)};
+    if (note.n)
+        recorder_add(r, &event);
+}

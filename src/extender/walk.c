@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/walk.h"
+
+#include <stdlib.h>
+
+static int compare_names(const void *a, const void *b)
+{
+    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+/* The names of all nodes, copied, in order. */
+static size_t node_names(struct store *store, struct arena *a, struct span **names)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    uint32_t slots = ledger_node_slots(l);
+    size_t n = 0;
+    *names = arena_alloc(a, slots * sizeof **names);
+    for (uint32_t i = 0; i < slots; i++)
+        if (ledger_node_at(l, i))
+            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
+    store_read_end(store);
+    if (n)
+        qsort(*names, n, sizeof **names, compare_names);
+    return n;
+}
+
+void walk_nodes(struct store *store, walk_fn fn, void *ctx)
+{
+    cleanup_arena struct arena a = {0};
+    struct span *names;
+    size_t n = node_names(store, &a, &names);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger *l = core_ledger(store_read(store));
+        const struct ledger_node *node = ledger_node_find(l, names[i]);
+        if (node)
+            fn(ctx, l, node);
+        store_read_end(store);
+    }
+}

@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/nodewatch.h"
+#include "extender/store_rig.h"
+#include "extender/verbs.h"
+
+/*
+ * What people are told: filter and bind with a recorder that posts to the test, and nodes
+ * whose cards come and go.
+ */
+
+static struct store_rig rig;
+static struct verbs *verbs;
+static struct recorder *recorder;
+
+/* -- what was posted -- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
+static json_t *posted[64];
+static size_t n_posted;
+static bool hold; /* posts take until it is false */
+
+static int post(void *ctx, const struct kube_request *request, struct err *err)
+{
+    (void)ctx;
+    (void)err;
+    ck_assert_str_eq(request->method, "POST");
+    pthread_mutex_lock(&lock);
+    while (hold)
+        pthread_cond_wait(&news, &lock);
+    if (n_posted < ARRAY_LEN(posted))
+        posted[n_posted++] = json_loadb(request->body.p, request->body.n, 0, NULL);
+    pthread_cond_broadcast(&news);
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static const char *said(size_t i, const char *key)
+{
+    return json_string_value(json_object_get(posted[i], key));
+}
+
+/* Waits until so many have been posted. */
+static void wait_for(size_t n)
+{
+    struct timespec until;
+    int late = 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 30;
+    pthread_mutex_lock(&lock);
+    while (n_posted < n && !late)
+        late = pthread_cond_timedwait(&news, &lock, &until);
+    pthread_mutex_unlock(&lock);
+    ck_assert_uint_eq(n_posted, n);
+}
+
+static void set_hold(bool value)
+{
+    pthread_mutex_lock(&lock);
+    hold = value;
+    pthread_cond_broadcast(&news);
+    pthread_mutex_unlock(&lock);
+}
+
+/* The number behind a line of what the recorder says. */
+static long figure(const char *line)
+{
+    cleanup_buf struct buf text = {0};
+    recorder_write(recorder, &text);
+    const char *at = strstr(text.p, line);
+    ck_assert_msg(at != NULL, "no %s in %s", line, text.p);
+    return strtol(at + strlen(line), NULL, 10);
+}
+
+/* -- the world -- */
+
+#define CARD(id, health, total)                                                          \
+    "{\"id\":" #id ",\"health\":\"" health                                               \
+    "\",\"model\":\"Tesla T4\",\"totalMemory\":" #total ",\"uuid\":\"GPU-" #id "\"}"
+
+static json_t *scv(const char *name, const char *cards)
+{
+    cleanup_free char *text =
+        xasprintf("{\"kind\":\"Scv\",\"metadata\":{\"name\":\"%s\"},\"status\":{"
+                  "\"cardList\":[%s]}}",
+                  name, cards);
+    json_t *j = json_loads(text, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    return j;
+}
+
+#define POD(uid, limit, more)                                                            \
+    "{\"metadata\":{\"name\":\"p\",\"namespace\":\"ns\",\"uid\":\"" uid "\"" more        \
+    "},\"spec\":{\"containers\":[{\"resources\":{\"limits\":{\"aliyun.com/" limit        \
+    "}}}]}}"
+
+static json_t *waiting(const char *pod)
+{
+    json_t *j = json_loads(pod, 0, NULL);
+    ck_assert_ptr_nonnull(j);
+    json_object_set_new(j, "kind", json_string("Pod"));
+    return j;
+}
+
+static void begin(json_t *objects)
+{
+    struct ledger_settings ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024};
+    struct recorder_settings settings = {.post = post, .instance = "me"};
+    log_set_level(LOG_ERROR);
+    rig_start(&rig, &ledger, false);
+    rig_deliver(&rig, objects);
+    json_decref(objects);
+    recorder = recorder_start(&settings);
+    verbs = verbs_new(rig.store, SCORE_FGD);
+    verbs_tell(verbs, NULL, recorder);
+}
+
+static void end(void)
+{
+    set_hold(false);
+    recorder_stop(recorder);
+    recorder_free(recorder);
+    verbs_free(verbs);
+    rig_stop(&rig);
+    for (size_t i = 0; i < n_posted; i++)
+        json_decref(posted[i]);
+}
+
+static json_t *two_nodes(void)
+{
+    return json_pack("[oo]", scv("n1", CARD(0, "Healthy", 4096)),
+                     scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Unhealthy", 16384)));
+}
+
+static void filter(const char *pod, const char *nodes)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *body = xasprintf("{\"Pod\":%s,\"NodeNames\":[%s]}", pod, nodes);
+    ck_assert_uint_eq(verb_filter(verbs, span_of(body), &reply), 200);
+}
+
+START_TEST(a_pod_without_room_is_told_the_closest_node_once)
+{
+    static const char pod[] = POD("u1", "gpu-mem\":\"10\"", "");
+    begin(two_nodes());
+    for (int i = 0; i < 5; i++)
+        filter(pod, "\"n1\",\"n2\",\"n9\"");
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
+    ck_assert_str_eq(said(0, "type"), "Warning");
+    ck_assert_str_eq(
+        said(0, "note"),
+        "no room on any of 3 nodes; closest is n2: needs 10240 MiB on one card; most "
+        "free: 8192 of 8192 MiB on GPU0; unhealthy: GPU1; 2048 MiB are missing there");
+    ck_assert_str_eq(json_string_value(
+                         json_object_get(json_object_get(posted[0], "regarding"), "uid")),
+                     "u1");
+    ck_assert_int_eq(figure("{result=\"repeated\"} "), 4);
+    ck_assert_int_eq(figure("{result=\"dropped\"} "), 0);
+    end();
+}
+END_TEST
+
+START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
+{
+    begin(two_nodes());
+    filter(POD("u1", "gpu-mem\":\"20\"", ""), "\"n1\",\"n2\"");
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPUNeverFits");
+    ck_assert_str_eq(said(0, "note"),
+                     "no room on any of 2 nodes; closest is n2: needs 20480 MiB on one "
+                     "card; the largest card has 16384 MiB");
+    filter(POD("u2", "gpu-mem\":\"0.5\"", ""), "\"n1\"");
+    wait_for(2);
+    ck_assert_str_eq(said(1, "reason"), "GPURequestInvalid");
+    ck_assert_ptr_nonnull(strstr(said(1, "note"), "0.5"));
+    end();
+}
+END_TEST
+
+START_TEST(who_fits_is_told_nothing_by_filter)
+{
+    begin(two_nodes());
+    filter(POD("u1", "gpu-mem\":\"8\"", ""), "\"n1\",\"n2\"");
+    filter(POD("u2", "gpu-mem\":\"8\"", ""), "");
+    filter(POD("", "gpu-mem\":\"10\"", ""), "\"n1\"");
+    filter(POD("u4", "gpu-mem\":\"5\"", ""), "\"n1\"");
+    wait_for(1); /* the last one alone */
+    ck_assert_str_eq(json_string_value(
+                         json_object_get(json_object_get(posted[0], "regarding"), "uid")),
+                     "u4");
+    end();
+}
+END_TEST
+
+static void bind(const char *uid)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *body =
+        xasprintf("{\"PodName\":\"p\",\"PodNamespace\":\"ns\",\"PodUID\":\"%s\","
+                  "\"Node\":\"n2\"}",
+                  uid);
+    ck_assert_uint_eq(verb_bind(verbs, span_of(body), &reply), 200);
+    ck_assert_str_eq(reply.p, "{\"Error\":\"\"}");
+}
+
+START_TEST(a_pod_that_is_bound_is_told_its_card_and_why)
+{
+    json_t *objects = json_pack(
+        "[oooo]", scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Healthy", 16384)),
+        waiting(POD("u1", "gpu-mem\":\"3\"", "")),
+        waiting(POD("u2", "gpu-mem\":\"4\"",
+                    ",\"annotations\":{\"gpushare/placement\":\"spread\"}")),
+        waiting(POD("u3", "gpu-mem\":\"5\"", "")));
+    begin(objects);
+    bind("u1");
+    bind("u2");
+    bind("u3");
+    wait_for(3);
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_str_eq(said(i, "reason"), "GPUPlaced");
+        ck_assert_str_eq(said(i, "type"), "Normal");
+    }
+    ck_assert_str_eq(said(0, "note"),
+                     "3072 MiB on GPU0 of node n2, least of all cards that have enough "
+                     "being free there (binpack); 5120 of 8192 MiB are still free on it");
+    ck_assert_ptr_nonnull(strstr(said(1, "note"), "4096 MiB on GPU1 of node n2, most"));
+    ck_assert_ptr_nonnull(strstr(said(2, "note"), "; 0 of 8192 MiB are still free"));
+    end();
+}
+END_TEST
+
+START_TEST(a_pod_with_whole_cards_is_told_which)
+{
+    json_t *objects = json_pack(
+        "[oo]", scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Healthy", 16384)),
+        waiting(POD("u1", "gpu-count\":\"2\"", "")));
+    begin(objects);
+    bind("u1");
+    wait_for(1);
+    ck_assert_str_eq(said(0, "note"), "the whole cards GPU0,GPU1 of node n2");
+    end();
+}
+END_TEST
+
+/* A server that does not answer holds nobody up. */
+START_TEST(an_api_server_that_hangs_blocks_nobody)
+{
+    begin(two_nodes());
+    set_hold(true);
+    for (int i = 0; i < 1000; i++) {
+        cleanup_free char *pod = xasprintf(POD("u%d", "gpu-mem\":\"10\"", ""), i);
+        filter(pod, "\"n1\"");
+    }
+    ck_assert_int_ge(figure("{result=\"dropped\"} "), 1000 - 2 * EVENTS_BURST);
+    ck_assert_int_ge(figure("\ngpushare_events_queued "), EVENTS_BURST);
+    ck_assert_int_le(figure("\ngpushare_events_queued "), EVENTS_QUEUE);
+    end();
+}
+END_TEST
+
+/* -- nodes -- */
+
+static void look(struct nodewatch *w, bool tell)
+{
+    const struct ledger *l = core_ledger(store_read(rig.store));
+    nodewatch_begin(w, tell ? recorder : NULL);
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++)
+        if (ledger_node_at(l, i))
+            nodewatch_node(w, ledger_node_at(l, i));
+    nodewatch_end(w);
+    store_read_end(rig.store);
+}
+
+/* The Scv of n1 is that now. */
+static void show(const char *cards)
+{
+    struct scv seen = {0};
+    cleanup_arena struct arena a = {0};
+    json_t *j = scv("n1", cards);
+    char *text = json_dumps(j, JSON_COMPACT);
+    struct jread in;
+    struct err err;
+    jread_init(&in, text, strlen(text));
+    scv_read(&in, &a, &seen);
+    ck_assert_done(jread_finish(&in, &err), err);
+    ledger_scv_seen((struct ledger *)core_ledger(store_read(rig.store)), &seen, 1);
+    store_read_end(rig.store);
+    free(text);
+    json_decref(j);
+}
+
+START_TEST(a_card_that_is_lost_and_back_is_told_of)
+{
+    begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096) "," //
+                               CARD(1, "Unhealthy", 4096) "," CARD(2, "Healthy", 4096))));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w, true); /* GPU1 was ill before: no news */
+    look(w, true);
+    show(CARD(0, "Unhealthy", 4096) "," CARD(1, "Unhealthy", 4096));
+    look(w, true);
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPULost");
+    ck_assert_str_eq(said(0, "type"), "Warning");
+    ck_assert_str_eq(said(0, "note"),
+                     "no new pods on GPU0 (unhealthy), GPU2 (not listed any more); what "
+                     "is promised there stays promised");
+    ck_assert_str_eq(json_string_value(json_object_get(
+                         json_object_get(posted[0], "regarding"), "kind")),
+                     "Node");
+    show(CARD(0, "Healthy", 4096) "," CARD(1, "Healthy", 4096) "," //
+         CARD(2, "Healthy", 4096) "," CARD(3, "Healthy", 4096));
+    look(w, true); /* GPU3 is new, not back */
+    wait_for(2);
+    ck_assert_str_eq(said(1, "reason"), "GPUBack");
+    ck_assert_str_eq(said(1, "note"), "new pods again on GPU0, GPU1, GPU2");
+    look(w, true);
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 2);
+}
+END_TEST
+
+START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
+{
+    json_t *pod = waiting(POD("u1", "gpu-mem\":\"4\"",
+                              ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
+    json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
+    begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 4096)), pod));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w, true);
+    show(CARD(0, "Healthy", 3000));
+    look(w, true);
+    look(w, true);
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPUOvercommitted");
+    ck_assert_str_eq(said(0, "note"),
+                     "GPU0 has 3000 MiB, and 4096 are promised; nothing new is promised "
+                     "there, and nobody is evicted");
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 1);
+}
+END_TEST
+
+START_TEST(who_does_not_tell_looks_all_the_same)
+{
+    begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096))));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w, false);
+    show(CARD(0, "Unhealthy", 4096));
+    look(w, false); /* another process told of it */
+    look(w, true);
+    show(CARD(0, "Healthy", 4096));
+    look(w, true);
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPUBack");
+    nodewatch_free(w);
+    end();
+}
+END_TEST
+
+UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
+          who_fits_nowhere_or_asks_nonsense_is_told_so,
+          who_fits_is_told_nothing_by_filter,
+          a_pod_that_is_bound_is_told_its_card_and_why,
+          a_pod_with_whole_cards_is_told_which, an_api_server_that_hangs_blocks_nobody,
+          a_card_that_is_lost_and_back_is_told_of,
+          a_card_that_shrinks_under_its_promises_is_told_of,
+          who_does_not_tell_looks_all_the_same)
