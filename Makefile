@@ -256,10 +256,8 @@ check-e2e-node: $(BINARIES) $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.ta
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.
 test-gpu:
-	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu $(B)/scv-agent
+	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu
 	$(Q)$(B)/test-gpu
-	@echo 'scv-agent --once:'
-	$(Q)$(B)/scv-agent --once --node-name "$$(uname -n)"
 
 # make peers: our gRPC and the device plugin against @grpc/grpc-js, which comes from npm.
 peers:

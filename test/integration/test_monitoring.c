@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "integration/agent.h"
+#include "integration/plugin.h"
+#include "support/promtool.h"
+
+/*
+ * What the programs tell of themselves: /metrics and events of the real ones, and whether
+ * alerts, dashboard and docs speak of metrics that there are.
+ */
+
+#define RULES     "manifests/monitoring/prometheus-rules.yaml"
+#define DASHBOARD "manifests/monitoring/grafana-dashboard.json"
+#define DOC       "docs/operations.md"
+
+static struct sim sim;
+static struct extender extender;
+
+/* /metrics of a server. New. */
+static char *metrics_of(const struct peer *p)
+{
+    struct buf reply = {0};
+    ck_assert_uint_eq(peer_call(p, "GET", "/metrics", NULL, &reply), 200);
+    return buf_take(&reply);
+}
+
+/* The number behind the line that begins so; -1: there is none. */
+static double value(const char *line)
+{
+    cleanup_free char *text = metrics_of(&extender.observers);
+    cleanup_free char *want = xasprintf("\n%s ", line);
+    const char *at = strstr(text, want);
+    return at ? strtod(at + strlen(want), NULL) : -1;
+}
+
+#define GIB (1024.0 * 1024 * 1024)
+
+/* -- the extender -- */
+
+START_TEST(both_ports_tell_what_the_extender_did)
+{
+    cleanup_buf struct buf why = {0};
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 2, 16);
+    sim_add_pod(&sim, "a", 8);
+    extender_start(&extender, &sim, ARGV("--metrics-detail", "card"));
+    kit_wait(value("gpushare_pods_waiting") == 1);
+    ck_assert(extender_bind(&extender, "a", "n1", &why));
+    ck_assert_int_eq(extender_filter(&extender, 8, "n1", NULL), FITS);
+    ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
+    cleanup_free char *observers = metrics_of(&extender.observers);
+    cleanup_free char *verbs = metrics_of(&extender.verbs);
+    promtool_check_metrics(span_of(observers));
+    promtool_check_metrics(span_of(verbs));
+    ck_assert_double_eq(value("gpushare_ready"), 1);
+    ck_assert_double_eq(value("gpushare_leader"), 1);
+    ck_assert_double_eq(value("gpushare_cards{state=\"healthy\"}"), 2);
+    ck_assert_double_eq(value("gpushare_memory_capacity_bytes"), 32 * GIB);
+    ck_assert_double_eq(value("gpushare_memory_promised_bytes"), 8 * GIB);
+    ck_assert_double_eq(value("gpushare_memory_free_bytes"), 24 * GIB);
+    ck_assert_double_eq(value("gpushare_node_memory_promised_bytes{node=\"n1\"}"),
+                        8 * GIB);
+    ck_assert_double_eq(
+        value("gpushare_card_memory_promised_bytes{node=\"n1\",card=\"0\"}"), 8 * GIB);
+    ck_assert_double_eq(value("gpushare_verb_duration_seconds_count{verb=\"filter\"}"),
+                        2);
+    ck_assert_double_gt(value("gpushare_verb_duration_seconds_sum{verb=\"filter\"}"), 0);
+    ck_assert_double_eq(value("gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
+                        1);
+    ck_assert_double_eq(value("gpushare_filter_refused_nodes_total{reason=\"size\"}"), 1);
+    ck_assert_double_eq(value("gpushare_binds_total{result=\"ok\"}"), 1);
+    ck_assert_double_eq(value("gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
+                        1);
+    ck_assert_double_ge(value("gpushare_api_requests_total{call=\"list\",code=\"ok\"}"),
+                        5);
+    ck_assert_double_ge(value("gpushare_watch_age_seconds{resource=\"pods\"}"), 0);
+    extender_stop(&extender);
+    sim_stop(&sim);
+}
+END_TEST
+
+START_TEST(a_failing_api_server_is_seen_in_the_counts)
+{
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 1, 16);
+    sim_add_pod(&sim, "a", 8);
+    extender_start(&extender, &sim, ARGV("--metrics-detail=cluster"));
+    ck_assert_double_eq(value("gpushare_node_cards{node=\"n1\"}"), -1);
+    kit_wait(value("gpushare_pods_waiting") == 1);
+    sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
+                    "\"binding\",\"nth\":1,\"action\":\"answer\",\"status\":403}");
+    cleanup_buf struct buf why = {0};
+    ck_assert(!extender_bind(&extender, "a", "n1", &why));
+    ck_assert_double_eq(
+        value("gpushare_api_requests_total{call=\"bind\",code=\"forbidden\"}"), 1);
+    ck_assert_double_eq(value("gpushare_binds_total{result=\"forbidden\"}"), 1);
+    extender_stop(&extender);
+    sim_stop(&sim);
+}
+END_TEST
+
+/* -- events -- */
+
+/* How many events of that reason there are, whose note has the words. */
+static int events(const char *reason, const char *words)
+{
+    cleanup_json json_t *all = peer_json(
+        &sim.api, "GET", "/apis/events.k8s.io/v1/namespaces/default/events", NULL);
+    json_t *e;
+    size_t i;
+    int n = 0;
+    json_array_foreach(json_object_get(all, "items"), i, e)
+    {
+        ck_assert_str_eq(kit_str(e, "reportingController"), "gpushare-extender");
+        n += strcmp(kit_str(e, "reason"), reason) == 0 &&
+             strstr(kit_str(e, "note"), words) != NULL;
+    }
+    return n;
+}
+
+START_TEST(pods_and_nodes_get_their_events)
+{
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 2, 16);
+    sim_add_pod(&sim, "a", 8);
+    extender_start(&extender, &sim, ARGV(NULL));
+    kit_wait(value("gpushare_pods_waiting") == 1);
+    ck_assert(extender_bind(&extender, "a", "n1", NULL));
+    kit_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
+    for (int i = 0; i < 3; i++) {
+        cleanup_buf struct buf body = {0}, reply = {0};
+        kit_filter_body(&body, "big", 17, (const char *const[]){"n1", NULL});
+        ck_assert_uint_eq(peer_call(&extender.verbs, "POST", "/filter", body.p, &reply),
+                          200);
+    }
+    kit_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
+    ck_assert_double_eq(value("gpushare_events_total{result=\"repeated\"}"), 2);
+    ck_assert(program_says(&extender.program, "what becomes of cards from now on"));
+    sim_add_scv(&sim, "n1", 2, 16, 1);
+    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    sim_add_scv(&sim, "n1", 2, 16, -1);
+    kit_wait(events("GPUBack", "GPU1") == 1);
+    sim_add_scv(&sim, "n1", 2, 4, -1);
+    kit_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, and 8192 are promised") == 1);
+    ck_assert_double_eq(value("gpushare_cards_overcommitted"), 1);
+    ck_assert_double_eq(value("gpushare_overcommits_total"), 1);
+    kit_wait(value("gpushare_events_total{result=\"written\"}") == 5);
+    ck_assert_int_eq(events("GPUNeverFits", ""), 1);
+    extender_stop(&extender);
+    sim_stop(&sim);
+}
+END_TEST
+
+START_TEST(without_events_nothing_is_written)
+{
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 1, 16);
+    sim_add_pod(&sim, "a", 8);
+    extender_start(&extender, &sim, ARGV("--events=off"));
+    kit_wait(value("gpushare_pods_waiting") == 1);
+    ck_assert(extender_bind(&extender, "a", "n1", NULL));
+    ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
+    ck_assert_double_eq(value("gpushare_events_total{result=\"written\"}"), -1);
+    extender_stop(&extender); /* in whose course all is done that was begun */
+    ck_assert_int_eq(sim_count(&sim, "create", "events", ""), 0);
+    sim_stop(&sim);
+}
+END_TEST
+
+/* -- names -- */
+
+static bool is_name_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+/* Is it the name of a family in the text, or what a family's samples are named? */
+static bool is_told(const char *metrics, struct span name)
+{
+    static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
+    for (size_t i = 0; i < ARRAY_LEN(suffixes); i++) {
+        size_t cut = strlen(suffixes[i]);
+        if (name.n <= cut || memcmp(name.p + name.n - cut, suffixes[i], cut) != 0)
+            continue;
+        cleanup_free char *line = xasprintf("# TYPE %.*s ", (int)(name.n - cut), name.p);
+        if (strstr(metrics, line))
+            return true;
+    }
+    return false;
+}
+
+/* The next word of the text that is named as our metrics are; empty: there is none. */
+static struct span next_name(const char **text)
+{
+    static const char *const prefixes[] = {"gpushare_", "scv_agent_", "process_"};
+    for (const char *p = *text; *p; p++) {
+        const char *end = p;
+        while (is_name_char(*end))
+            end++;
+        for (size_t i = 0; i < ARRAY_LEN(prefixes) && end > p; i++)
+            if (strncmp(p, prefixes[i], strlen(prefixes[i])) == 0) {
+                *text = end;
+                return (struct span){p, (size_t)(end - p)};
+            }
+        p = end > p ? end - 1 : p;
+    }
+    return (struct span){0};
+}
+
+static void read_whole(const char *path, struct buf *out)
+{
+    struct err err;
+    ck_assert_done(file_read(path, 1 << 20, out, &err), err);
+}
+
+/* Every metric that the file names is told by some program. */
+static void check_names(const char *path, const char *metrics)
+{
+    cleanup_buf struct buf text = {0};
+    struct span name;
+    size_t n = 0;
+    read_whole(path, &text);
+    for (const char *at = text.p; (name = next_name(&at)).n; n++)
+        ck_assert_msg(is_told(metrics, name), "%s: there is no metric %.*s", path,
+                      SPAN_ARG(name));
+    ck_assert_uint_gt(n, 10);
+}
+
+/* Every metric that is told is explained. */
+static void check_doc(const char *metrics)
+{
+    cleanup_buf struct buf doc = {0};
+    size_t n = 0;
+    read_whole(DOC, &doc);
+    for (const char *at = metrics; (at = strstr(at, "# TYPE ")); n++) {
+        at += strlen("# TYPE ");
+        cleanup_free char *word = xasprintf("`%.*s`", (int)strcspn(at, " "), at);
+        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %s", DOC, word);
+    }
+    ck_assert_uint_gt(n, 50);
+}
+
+/* What all three programs tell. New. */
+static char *all_metrics(void)
+{
+    struct agent agent;
+    struct plugin plugin;
+    static struct kubelet kubelet;
+    sim_start(&sim, ARGV(NULL));
+    agent_world(&sim);
+    agent_cards("{'uuid':'GPU-0','model':'T4','memoryTotal':2097152,'memoryFree':"
+                "2097152,'temperature':30}");
+    cleanup_free char *source = agent_file();
+    extender_start(&extender, &sim, ARGV("--metrics-detail=card"));
+    agent_start(&agent, &sim, source, ARGV(NULL));
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV(NULL));
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(agent_part_is(&agent, "cards", "ok"));
+    cleanup_free char *of_extender = metrics_of(&extender.observers);
+    cleanup_free char *of_agent = metrics_of(&agent.health);
+    cleanup_free char *of_plugin = metrics_of(&plugin.health);
+    promtool_check_metrics(span_of(of_agent));
+    promtool_check_metrics(span_of(of_plugin));
+    ck_assert_says(of_agent, "\nscv_agent_part_ok{part=\"cards\"} 1\n");
+    ck_assert_says(of_agent, "\nscv_agent_card_healthy{card=\"0\",uuid=\"GPU-0\"} 1\n");
+    ck_assert_says(of_agent, "scv_agent_card_memory_capacity_bytes{card=\"0\","
+                             "uuid=\"GPU-0\"} 2097152\n");
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+    agent_stop(&agent);
+    extender_stop(&extender);
+    sim_stop(&sim);
+    return xasprintf("%s%s%s", of_extender, of_agent, of_plugin);
+}
+
+START_TEST(alerts_dashboard_and_docs_name_metrics_that_there_are)
+{
+    cleanup_free char *metrics = all_metrics();
+    check_names(RULES, metrics);
+    check_names(DASHBOARD, metrics);
+    check_names(DOC, metrics);
+    check_doc(metrics);
+}
+END_TEST
+
+/* -- the rules -- */
+
+START_TEST(the_rules_are_right_by_prometheus_own_judgement)
+{
+    promtool_rules("check rules", RULES);
+    promtool_rules("test rules", "test/data/prometheus-rules.test.yaml");
+}
+END_TEST
+
+/* Each alert fires in a test, and the docs say what to do. */
+START_TEST(every_alert_is_tested_and_explained)
+{
+    cleanup_buf struct buf rules = {0}, tests = {0}, doc = {0};
+    size_t n = 0;
+    read_whole(RULES, &rules);
+    read_whole("test/data/prometheus-rules.test.yaml", &tests);
+    read_whole(DOC, &doc);
+    for (const char *at = rules.p; (at = strstr(at, "- alert: ")); n++) {
+        at += strlen("- alert: ");
+        int len = (int)strcspn(at, "\n");
+        cleanup_free char *fires = xasprintf(
+            "{labels: 'ALERTS{alertname=\"%.*s\",alertstate=\"firing\"", len, at);
+        cleanup_free char *word = xasprintf("`%.*s`", len, at);
+        ck_assert_msg(strstr(tests.p, fires) != NULL, "no test of %s", word);
+        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %s", DOC, word);
+    }
+    ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(the_dashboard_is_one)
+{
+    json_error_t error;
+    cleanup_json json_t *j = json_load_file(DASHBOARD, 0, &error);
+    ck_assert_msg(j != NULL, "%s", error.text);
+    json_t *panel, *target, *seen = json_object();
+    size_t i, k;
+    json_array_foreach(json_object_get(j, "panels"), i, panel)
+    {
+        cleanup_free char *id = xasprintf(
+            "%lld", (long long)json_integer_value(json_object_get(panel, "id")));
+        ck_assert_msg(!json_object_get(seen, id), "two panels with id %s", id);
+        json_object_set_new(seen, id, json_true());
+        json_array_foreach(json_object_get(panel, "targets"), k, target)
+            ck_assert_str_ne(kit_str(target, "expr"), "");
+    }
+    ck_assert_uint_gt(i, 20);
+    json_decref(seen);
+}
+END_TEST
+
+KIT_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
+         a_failing_api_server_is_seen_in_the_counts, pods_and_nodes_get_their_events,
+         without_events_nothing_is_written,
+         alerts_dashboard_and_docs_name_metrics_that_there_are,
+         the_rules_are_right_by_prometheus_own_judgement,
+         every_alert_is_tested_and_explained, the_dashboard_is_one)
