@@ -12,16 +12,28 @@ struct closest {
     enum fit fit;
 };
 
-/* What is taken now may be free later; then it is the one with most free memory. */
-static bool is_closer(const struct closest *a, const struct closest *b)
+/* How far a node is from taking the request, the larger the closer. What is taken now may
+ * be free later, which a card that is too small never is. */
+static int64_t closeness(const struct closest *c, const struct request *r)
+{
+    int64_t room =
+        r->kind == REQUEST_MEMORY ? c->node->best_free_mib : (int64_t)c->node->free_cards;
+    if (c->fit == FIT_NEVER)
+        return -2;
+    return c->node->state == NODE_USABLE ? room : -1;
+}
+
+static bool is_closer(const struct closest *a, const struct closest *b,
+                      const struct request *r)
 {
     if (!b->node)
         return true;
-    if ((a->fit == FIT_NEVER) != (b->fit == FIT_NEVER))
-        return b->fit == FIT_NEVER;
-    if (a->node->best_free_mib != b->node->best_free_mib)
-        return a->node->best_free_mib > b->node->best_free_mib;
-    return span_cmp(a->node->name, b->node->name) < 0;
+    int64_t x = closeness(a, r), y = closeness(b, r);
+    if (x == y)
+        return a->node->largest_mib != b->node->largest_mib
+                   ? a->node->largest_mib > b->node->largest_mib
+                   : span_cmp(a->node->name, b->node->name) < 0;
+    return x > y;
 }
 
 static struct closest find_closest(const struct extender_args *args,
@@ -33,17 +45,20 @@ static struct closest find_closest(const struct extender_args *args,
         if (!c.node)
             continue;
         c.fit = placement_fit(c.node, &args->request);
-        if (is_closer(&c, &best))
+        if (is_closer(&c, &best, &args->request))
             best = c;
     }
     return best;
 }
 
+/* Nothing is written when there is room by now. */
 static void write_refusal(const struct extender_args *args, const struct ledger *l,
                           struct buf *note)
 {
     const struct request *r = &args->request;
     struct closest c = find_closest(args, l);
+    if (c.node && c.fit == FIT_YES && !c.node->has_nominated)
+        return;
     buf_printf(note, "no room on any of %zu node%s", args->n, args->n == 1 ? "" : "s");
     if (!c.node) {
         buf_adds(note, ": nothing is known of their GPUs yet");
@@ -84,7 +99,8 @@ void told_refused(struct recorder *r, struct store *store,
         store_read_end(store);
     }
     event.note = buf_span(&note);
-    recorder_add(r, &event);
+    if (note.n)
+        recorder_add(r, &event);
 }
 
 /* -- placed -- */

@@ -166,6 +166,31 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
 }
 END_TEST
 
+/* Free cards count for who wants whole ones, and a node that gives nothing out is never
+ * close. */
+START_TEST(the_closest_is_by_what_is_asked_for)
+{
+    json_t *pod = waiting(POD("u1", "gpu-mem\":\"1\"",
+                              ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
+    json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
+    json_t *lease = json_pack("{s:s,s:{s:s,s:s}}", "kind", "Lease", "metadata", "name",
+                              "n0", "namespace", "nvidia-gpu-scheduler-node-lease");
+    begin(json_pack("[oooo]", lease,
+                    scv("n1", CARD(0, "Healthy", 16384) "," CARD(1, "Unhealthy", 16384)),
+                    scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Unhealthy", 8192)),
+                    pod));
+    filter(POD("u2", "gpu-count\":\"2\"", ""), "\"n0\",\"n1\",\"n2\"");
+    wait_for(1);
+    ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
+    ck_assert_ptr_nonnull(strstr(said(0, "note"), "closest is n2: "));
+    filter(POD("u3", "gpu-mem\":\"1\"", ""), "\"n0\"");
+    wait_for(2);
+    ck_assert_ptr_nonnull(
+        strstr(said(1, "note"), "closest is n0: its Scv object is missing"));
+    end();
+}
+END_TEST
+
 START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
 {
     begin(two_nodes());
@@ -366,6 +391,7 @@ START_TEST(who_does_not_tell_looks_all_the_same)
 END_TEST
 
 UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
+          the_closest_is_by_what_is_asked_for,
           who_fits_nowhere_or_asks_nonsense_is_told_so,
           who_fits_is_told_nothing_by_filter,
           a_pod_that_is_bound_is_told_its_card_and_why,
