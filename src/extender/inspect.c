@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "extender/inspect.h"
+#include "extender/inspect_priv.h"
 
 #include <stdlib.h>
 
@@ -8,39 +8,38 @@
 #include "extender/walk.h"
 #include "placement/placement.h"
 
-/* A JSON object or array being written: puts the commas. */
-static void comma(struct buf *out)
+void inspect_comma(struct buf *out)
 {
     char last = out->n ? out->p[out->n - 1] : '{';
     if (last != '{' && last != '[')
         buf_addc(out, ',');
 }
 
-static void key(struct buf *out, const char *name)
+void inspect_key(struct buf *out, const char *name)
 {
-    comma(out);
+    inspect_comma(out);
     buf_addc(out, '"');
     buf_adds(out, name);
     buf_adds(out, "\":");
 }
 
-static void number(struct buf *out, const char *name, int64_t value)
+void inspect_number(struct buf *out, const char *name, int64_t value)
 {
-    key(out, name);
+    inspect_key(out, name);
     buf_add_i64(out, value);
 }
 
-static void text(struct buf *out, const char *name, struct span value)
+void inspect_text(struct buf *out, const char *name, struct span value)
 {
     if (!value.n)
         return;
-    key(out, name);
+    inspect_key(out, name);
     buf_add_json(out, value);
 }
 
 static void truth(struct buf *out, const char *name, bool value)
 {
-    key(out, name);
+    inspect_key(out, name);
     buf_adds(out, value ? "true" : "false");
 }
 
@@ -73,13 +72,13 @@ static void pods_sort(struct pods *pods)
 static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib,
                       int64_t unit)
 {
-    comma(out);
+    inspect_comma(out);
     buf_addc(out, '{');
-    text(out, "name", pod->name);
-    text(out, "namespace", pod->ns);
-    number(out, "usedGPU", mib / unit);
-    text(out, "uid", pod->uid);
-    number(out, "mib", mib);
+    inspect_text(out, "name", pod->name);
+    inspect_text(out, "namespace", pod->ns);
+    inspect_number(out, "usedGPU", mib / unit);
+    inspect_text(out, "uid", pod->uid);
+    inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
         truth(out, "whole", true);
     buf_addc(out, '}');
@@ -106,12 +105,12 @@ static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
 static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
                        int64_t unit)
 {
-    comma(out);
+    inspect_comma(out);
     buf_addc(out, '{');
-    number(out, "id", card->index);
-    number(out, "totalGPU", card->total_mib / unit);
-    number(out, "usedGPU", card->promised_mib / unit);
-    key(out, "pods");
+    inspect_number(out, "id", card->index);
+    inspect_number(out, "totalGPU", card->total_mib / unit);
+    inspect_number(out, "usedGPU", card->promised_mib / unit);
+    inspect_key(out, "pods");
     buf_addc(out, '[');
     for (size_t i = 0; i < pods->n; i++) {
         int64_t mib = share_on(pods->items[i], card);
@@ -122,16 +121,16 @@ static void write_card(struct buf *out, const struct card *card, const struct po
             write_pod(out, pods->items[i], mib, unit);
     }
     buf_addc(out, ']');
-    text(out, "uuid", card->uuid);
-    text(out, "model", card->model);
-    text(out, "health", span_of(health(card->out)));
-    number(out, "totalMiB", card->total_mib);
-    number(out, "promisedMiB", card->promised_mib);
+    inspect_text(out, "uuid", card->uuid);
+    inspect_text(out, "model", card->model);
+    inspect_text(out, "health", span_of(health(card->out)));
+    inspect_number(out, "totalMiB", card->total_mib);
+    inspect_number(out, "promisedMiB", card->promised_mib);
     if (card->used_mib >= 0)
-        number(out, "usedMiB", card->used_mib);
+        inspect_number(out, "usedMiB", card->used_mib);
     if (card->withheld_mib)
-        number(out, "withheldMiB", card->withheld_mib);
-    number(out, "freeMiB", card->free_mib);
+        inspect_number(out, "withheldMiB", card->withheld_mib);
+    inspect_number(out, "freeMiB", card->free_mib);
     if (card->over)
         truth(out, "overcommitted", true);
     buf_addc(out, '}');
@@ -153,7 +152,7 @@ static void write_unplaced(struct buf *out, const struct pods *pods, int64_t uni
         if (mib < 0)
             continue;
         if (!any) {
-            key(out, "unplaced");
+            inspect_key(out, "unplaced");
             buf_addc(out, '[');
         }
         any = true;
@@ -168,8 +167,8 @@ static const char *source(enum node_source source)
     return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
 }
 
-static void write_node(struct buf *out, const struct ledger *l,
-                       const struct ledger_node *node)
+void inspect_object(const struct ledger *l, const struct ledger_node *node,
+                    struct buf *out)
 {
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
     cleanup_free const struct ledger_pod **items = NULL;
@@ -182,31 +181,40 @@ static void write_node(struct buf *out, const struct ledger *l,
         total += node->cards[i].total_mib / unit;
         used += node->cards[i].promised_mib / unit;
     }
-    comma(out);
     buf_addc(out, '{');
-    text(out, "name", node->name);
-    number(out, "totalGPU", total);
-    number(out, "usedGPU", used);
-    key(out, "devs");
+    inspect_text(out, "name", node->name);
+    inspect_number(out, "totalGPU", total);
+    inspect_number(out, "usedGPU", used);
+    inspect_key(out, "devs");
     buf_addc(out, '[');
     for (uint32_t i = 0; i < node->n_cards; i++)
         write_card(out, &node->cards[i], &pods, unit);
     buf_addc(out, ']');
-    text(out, "source", span_of(source(node->source)));
+    inspect_text(out, "source", span_of(source(node->source)));
     write_unplaced(out, &pods, unit);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
-        text(out, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+        inspect_text(out, "mode",
+                     node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->listed_nowhere >= 0)
-        number(out, "unknownCard", node->listed_nowhere);
+        inspect_number(out, "unknownCard", node->listed_nowhere);
     if (node->claimed)
-        number(out, "claimedCards", node->claimed);
+        inspect_number(out, "claimedCards", node->claimed);
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
         placement_reason(&why, node, &any, placement_fit(node, &any));
-        text(out, "reason", buf_span(&why));
+        inspect_text(out, "reason", buf_span(&why));
     }
+    if (node->state == NODE_NO_GPU)
+        truth(out, "noGPU", true);
     buf_addc(out, '}');
+}
+
+static void write_node(struct buf *out, const struct ledger *l,
+                       const struct ledger_node *node)
+{
+    inspect_comma(out);
+    inspect_object(l, node, out);
 }
 
 bool inspect_node(struct store *store, struct span name, struct buf *out)
@@ -218,7 +226,7 @@ bool inspect_node(struct store *store, struct span name, struct buf *out)
         write_node(out, l, node);
     buf_addc(out, ']');
     if (!node)
-        text(out, "error", SPAN("nothing is known of that node"));
+        inspect_text(out, "error", SPAN("nothing is known of that node"));
     store_read_end(store);
     buf_addc(out, '}');
     return node != NULL;
@@ -229,53 +237,29 @@ static void write_one(void *ctx, const struct ledger *l, const struct ledger_nod
     write_node(ctx, l, node);
 }
 
-static void write_waiting(const struct ledger *l, struct buf *out)
-{
-    cleanup_free const struct ledger_pod **items = NULL;
-    struct pods pods = {0};
-    for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next)
-        pods_add(&pods, pod);
-    items = pods.items;
-    pods_sort(&pods);
-    key(out, "waiting");
-    buf_addc(out, '[');
-    for (size_t i = 0; i < pods.n; i++) {
-        const struct ledger_pod *pod = pods.items[i];
-        cleanup_buf struct buf asks = {0};
-        request_write(&asks, &pod->request, ledger_settings(l)->unit_mib);
-        comma(out);
-        buf_addc(out, '{');
-        text(out, "name", pod->name);
-        text(out, "namespace", pod->ns);
-        text(out, "uid", pod->uid);
-        if (pod->why_not.n)
-            text(out, "error", pod->why_not);
-        else
-            text(out, "asks", buf_span(&asks));
-        buf_addc(out, '}');
-    }
-    buf_addc(out, ']');
-}
-
-void inspect_all(struct store *store, struct buf *out)
+void inspect_cluster(struct store *store, struct buf *out)
 {
     struct err err = {0};
-    buf_adds(out, "{\"nodes\":[");
-    walk_nodes(store, write_one, out);
-    buf_addc(out, ']');
-
     const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
     cleanup_buf struct buf unit = {0};
     unit_write(&unit, ledger_settings(l)->unit_mib);
-    text(out, "unit", buf_span(&unit));
+    inspect_text(out, "unit", buf_span(&unit));
     truth(out, "leader", core_is_leader(core));
-    text(out, "holder", core_holder(core));
-    number(out, "overcommits", (int64_t)core_overcommits(core));
-    number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
-    write_waiting(l, out);
+    inspect_text(out, "holder", core_holder(core));
+    inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
+    inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
     if (core_ready(core, store_now(), &err))
-        text(out, "error", span_of(err.msg));
+        inspect_text(out, "error", span_of(err.msg));
     store_read_end(store);
+    inspect_waiting(store, out);
+}
+
+void inspect_all(struct store *store, struct buf *out)
+{
+    buf_adds(out, "{\"nodes\":[");
+    walk_nodes(store, write_one, out);
+    buf_addc(out, ']');
+    inspect_cluster(store, out);
     buf_addc(out, '}');
 }

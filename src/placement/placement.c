@@ -85,6 +85,11 @@ static enum fit node_gives(const struct ledger_node *node, const struct request 
     return mode_allows(node->mode, r) ? FIT_YES : FIT_NEVER;
 }
 
+bool node_takes(const struct ledger_node *node, const struct request *r)
+{
+    return r->kind == REQUEST_DEVICES || mode_allows(node->mode, r);
+}
+
 /* The quick answers; FIT_YES: the cards have to be looked at. */
 static enum fit node_fits(const struct ledger_node *node, const struct request *r)
 {

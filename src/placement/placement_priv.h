@@ -12,6 +12,9 @@ bool card_could_fit(const struct card *card, const struct request *r);
 uint32_t count_cards(const struct card *cards, uint32_t n, const struct request *r,
                      bool (*test)(const struct card *, const struct request *));
 
+/* Does the node's mode allow such requests? */
+bool node_takes(const struct ledger_node *node, const struct request *r);
+
 /* What preempt shares with placement: the same rules, asked of cards that are not (yet)
  * as the ledger has them. `cards` has node->n_cards. */
 

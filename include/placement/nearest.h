@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "placement/placement.h"
+
+/*
+ * For a pod that waits: on how many nodes its request fits, and where least is missing.
+ * Nodes are looked at one after the other, each in constant memory.
+ */
+
+struct nearest {
+    const struct request *request; /* borrowed */
+    int64_t priority;
+    struct span uid; /* of the pod; borrowed */
+
+    uint32_t seen, fits;            /* nodes */
+    const struct ledger_node *node; /* the nearest; one that fits before all others;
+                                       of equals the one whose name is lowest */
+    enum fit alone;                 /* what placement_fit says there */
+    enum fit fit;                   /* and placement_fit_in_line */
+    int64_t missing;                /* there */
+};
+
+void nearest_init(struct nearest *n, const struct request *request, int64_t priority,
+                  struct span uid);
+void nearest_look(struct nearest *n, const struct ledger_node *node);
+
+/* What is missing on the node: MiB over the cards that have most, or whole cards. 0: it
+ * fits. INT64_MAX: the node gives nothing out to such a request, whatever is free. */
+int64_t placement_missing(const struct ledger_node *node, const struct request *request);

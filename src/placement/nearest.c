@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "placement/nearest.h"
+
+#include <stdlib.h>
+
+#include "placement/placement_priv.h"
+
+static int most_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static int64_t memory_missing(const struct ledger_node *node, const struct request *r)
+{
+    int64_t free_mib[SCV_MAX_CARDS] = {0}, missing = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        if (!request_is_choosy(r) || card_suits(&node->cards[i], r))
+            free_mib[n++] = node->cards[i].free_mib;
+    if (r->cards > 1)
+        qsort(free_mib, n, sizeof *free_mib, most_first);
+    for (uint32_t i = 1; r->cards == 1 && i < n; i++)
+        if (free_mib[i] > free_mib[0])
+            free_mib[0] = free_mib[i];
+    for (uint32_t i = 0; i < r->cards; i++) {
+        int64_t has = i < n ? free_mib[i] : 0;
+        missing += has < r->mib_per_card ? r->mib_per_card - has : 0;
+    }
+    return missing;
+}
+
+int64_t placement_missing(const struct ledger_node *node, const struct request *r)
+{
+    if (placement_fit(node, r) == FIT_YES)
+        return 0;
+    if (node->state != NODE_USABLE || !node->n_cards || !node_takes(node, r))
+        return INT64_MAX;
+    if (r->kind == REQUEST_MEMORY)
+        return memory_missing(node, r);
+    int64_t fitting = count_cards(node->cards, node->n_cards, r, card_fits);
+    int64_t claimed = r->kind == REQUEST_DEVICES ? node->claimed : 0;
+    return r->cards + claimed - fitting;
+}
+
+/* Is what was found there nearer than what is known? */
+static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
+                      enum fit fit, int64_t missing)
+{
+    if (!n->node)
+        return true;
+    if (fit != n->fit)
+        return fit < n->fit;
+    if (missing != n->missing)
+        return missing < n->missing;
+    return span_cmp(node->name, n->node->name) < 0;
+}
+
+void nearest_init(struct nearest *n, const struct request *request, int64_t priority,
+                  struct span uid)
+{
+    *n = (struct nearest){.request = request, .priority = priority, .uid = uid};
+}
+
+void nearest_look(struct nearest *n, const struct ledger_node *node)
+{
+    enum fit alone = placement_fit(node, n->request), fit = alone;
+    if (alone == FIT_YES && node->has_nominated)
+        fit = placement_fit_in_line(node, n->request, n->priority, n->uid);
+    n->seen++;
+    n->fits += fit == FIT_YES;
+    int64_t missing = placement_missing(node, n->request);
+    if (!is_nearer(n, node, fit, missing))
+        return;
+    n->node = node;
+    n->alone = alone;
+    n->fit = fit;
+    n->missing = missing;
+}
