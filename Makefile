@@ -89,7 +89,7 @@ SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
-.PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers \
+.PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers web-test \
         test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
         bench-watchers soak demo install krew clean help format
 .DEFAULT_GOAL := all
@@ -215,6 +215,13 @@ $(B)/gen/%.pb-c.c $(B)/gen/%.pb-c.h: src/%.proto
 $(B)/gen/%.o: $(B)/gen/%.c
 	$(call say,CC,$<)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(WARN_GENERATED) -c -o $@ $<
+# The page becomes part of the extender.
+WEB_FILES := $(sort $(wildcard src/extender/web/*))
+$(B)/gen/extender/web_files.c: scripts/embed $(WEB_FILES)
+	$(call say,EMBED,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)scripts/embed $(WEB_FILES) >$@.new && mv $@.new $@
+$(B)/lib/extender.a: $(B)/gen/extender/web_files.o
 $(OBJS_kube): | $(patsubst src/%.proto,$(B)/gen/%.pb-c.h,$(wildcard src/kube/*.proto))
 
 $(B)/%.o: %.c
@@ -263,8 +270,15 @@ test-gpu:
 peers:
 	$(Q)scripts/install-deps.sh --peers
 	$(Q)$(MAKE) --no-print-directory $(PEERS) $(B)/kube-sim $(B)/gpushare-device-plugin
-	$(Q)modules=$$(scripts/peers build/peers) && GPUSHARE_PEERS=$$modules \
+	$(Q)modules=$$(scripts/npm-modules test/peers build/peers) && GPUSHARE_PEERS=$$modules \
 		scripts/run-tests $(B) $(PEERS)
+
+# make web-test: the page in Debian's Chromium, driven by playwright-core, which comes from npm.
+web-test:
+	$(Q)scripts/install-deps.sh --web
+	$(Q)$(MAKE) --no-print-directory $(B)/kube-sim $(B)/gpushare-extender
+	$(Q)modules=$$(scripts/npm-modules test/web build/web) && NODE_PATH=$$modules \
+		scripts/run-tests $(B) test/web/test_page.js
 
 # make simulate SEED=7 STEPS=100000: one run of the simulator, repeatable from its seed.
 simulate: $(B)/simulate
@@ -348,6 +362,7 @@ help:
 	@echo 'make e2e-node   the same with a real kubelet and containers, in namespaces of their own'
 	@echo 'make test-gpu   the cards of this machine through the real NVML, beside nvidia-smi'
 	@echo 'make peers      our gRPC against @grpc/grpc-js, which is fetched from npm'
+	@echo 'make web-test   the page in headless Chromium, with playwright-core from npm'
 	@echo 'make simulate   SEED=n STEPS=n: the deterministic simulator alone'
 	@echo 'make deps       install what is missing'
 	@echo 'make fuzz       FUZZ_SECONDS=n FUZZ="jread ...": each fuzz target under libFuzzer'

@@ -83,7 +83,7 @@ struct httpd_reply {
     struct buf body;                   /* preset empty; taken over by the server */
     const struct httpd_stream *stream; /* NULL, or what follows the body (chunked) */
     void *stream_ctx;
-    const char *header[4][2]; /* further ones, static; fewer end with a NULL name */
+    const char *header[6][2]; /* further ones, static; fewer end with a NULL name */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
     bool cut;                 /* break the connection off instead of answering */
 };

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "extender/forward.h"
 #include "extender/inspect.h"
+#include "extender/live.h"
+#include "extender/web.h"
 
 enum {
     FIRST_REQUEST_MS = 10 * 1000,
@@ -29,6 +31,7 @@ struct server {
     struct observe *observe;
     struct tally *tally;
     struct metrics_source metrics;
+    struct live *live;
     _Atomic bool draining;
 };
 
@@ -71,12 +74,32 @@ static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_rep
     run_verb(ctx, req, reply, TALLY_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
+static void inspect(struct server *s, bool main, const struct httpd_request *req,
+                    struct httpd_reply *reply)
+{
+    const char *watch = httpd_param(req, "watch");
+    if (watch && strcmp(watch, "true") == 0)
+        live_watch(s->live, main, reply);
+    else
+        inspect_all(s->store, &reply->body);
+}
+
 static void on_inspect(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct server *s = ctx;
-    (void)req;
-    inspect_all(s->store, &reply->body);
+    inspect(ctx, false, req, reply);
+}
+
+static void on_inspect_main(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    inspect(ctx, true, req, reply);
+}
+
+static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    (void)ctx;
+    web_answer(req, reply);
 }
 
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
@@ -204,11 +227,12 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
 #define API    "/apis/nvidia-gpu-scheduler/v1"
 #define NGS    API "/schedule"
 
-#define OBSERVER_ROUTES                                                                  \
+#define OBSERVER_ROUTES(inspect)                                                         \
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
         {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
-        {"GET", "/inspect", on_inspect}, {"GET", "/inspect/*", on_inspect_node},         \
-        {"GET", PREFIX "/inspect", on_inspect},                                          \
+        {"GET", "/inspect", inspect}, {"GET", "/inspect/*", on_inspect_node},            \
+        {"GET", PREFIX "/inspect", inspect},                                             \
+        {"GET", "/", on_web}, {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web}, \
     {                                                                                    \
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
     }
@@ -239,13 +263,13 @@ static const struct httpd_route verb_routes[] = {
     {NULL, NGS "/filter", on_only_post},
     {NULL, NGS "/prioritize", on_only_post},
     {NULL, NGS "/preempt", on_only_post},
-    OBSERVER_ROUTES,
+    OBSERVER_ROUTES(on_inspect_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
 };
 
 static const struct httpd_route observer_routes[] = {
-    OBSERVER_ROUTES, API_ROUTES(on_gpunodes, on_gpupods), {0}};
+    OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
@@ -296,6 +320,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->certs = config->certs;
     s->observe = config->observe;
+    s->live = live_new(store);
     s->verbs = verbs_new(store, config->node_score);
     verbs_forward_by(s->verbs, config->forward);
     verbs_tell(s->verbs, config->tally, config->recorder);
@@ -331,6 +356,7 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
+    live_free(s->live);
     verbs_free(s->verbs);
     free(s);
 }

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "integration/kit.h"
-#include "support/raw.h"
+#include "integration/watch.h"
 #include "support/tls.h"
 
 /*
@@ -15,62 +15,14 @@
  * test/extender/test_observe.c.
  */
 
-#define API "/apis/nvidia-gpu-scheduler/v1"
+#define API         "/apis/nvidia-gpu-scheduler/v1"
+#define WATCH_NODES API "/gpunodes?watch=true"
+#define WATCH_PODS  API "/gpupods?watch=true"
 
 static void start(struct extender *e, const struct sim *s)
 {
     extender_start(e, s, ARGV(NULL));
     kit_wait(peer_status(&e->observers, API "/gpunodes") == 200);
-}
-
-/* A watch as a client sees it: line by line. */
-struct watch {
-    struct raw c;
-    struct raw_reply r; /* body: what has not been read */
-};
-
-static void watch_open(struct watch *w, unsigned port, const char *what)
-{
-    *w = (struct watch){0};
-    raw_open(&w->c, port);
-    raw_sendf(&w->c, "GET " API "/%s?watch=true HTTP/1.1\r\nHost: x\r\n\r\n", what);
-    ck_assert_int_eq(raw_read_head(&w->c, &w->r), RAW_OK);
-}
-
-static void watch_close(struct watch *w)
-{
-    raw_reply_fini(&w->r);
-    raw_close(&w->c);
-}
-
-/* The next line without its end, new. NULL: the watch has ended. */
-static char *watch_line(struct watch *w)
-{
-    for (;;) {
-        struct buf *b = &w->r.body;
-        char *end = b->n ? memchr(b->p, '\n', b->n) : NULL;
-        bool last = false;
-        if (end) {
-            char *line = xmemdup0(b->p, (size_t)(end - b->p));
-            b->n -= (size_t)(end + 1 - b->p);
-            memmove(b->p, end + 1, b->n + 1);
-            return line;
-        }
-        if (raw_read_chunk(&w->c, &w->r, &last) != RAW_OK || last)
-            return NULL;
-    }
-}
-
-/* Reads until a line has the text; heartbeats and others pass. New. */
-static char *watch_until(struct watch *w, const char *text)
-{
-    for (;;) {
-        char *line = watch_line(w);
-        ck_assert_msg(line, "the watch ended without \"%s\"", text);
-        if (*text ? strstr(line, text) != NULL : !*line)
-            return line;
-        free(line);
-    }
 }
 
 static void assert_line(struct watch *w, const char *text, const char *also)
@@ -175,8 +127,8 @@ START_TEST(a_watch_tells_of_every_change_as_it_comes)
     sim_start(&s, ARGV(NULL));
     sim_add_node(&s, "n1", 2, 16);
     start(&e, &s);
-    watch_open(&nodes, e.observers.port, "gpunodes");
-    watch_open(&pods, e.verbs.port, "gpupods");
+    watch_open(&nodes, e.observers.port, WATCH_NODES);
+    watch_open(&pods, e.verbs.port, WATCH_PODS);
     assert_line(&nodes, "\"name\":\"n1\"", "{\"GpuNode\":{\"kind\":\"GpuNode\",");
     free(watch_until(&nodes, "")); /* all there was */
     free(watch_until(&pods, ""));
@@ -188,7 +140,7 @@ START_TEST(a_watch_tells_of_every_change_as_it_comes)
                 "\"device_id\":\"GPU-n1-0\"");
     assert_line(&nodes, "\"device_busy\":[\"GPU-n1-0\"]", "\"Type\":\"SYNCED\"}");
     gpupod_is_listed(&e);
-    watch_open(&late, e.observers.port, "gpupods");
+    watch_open(&late, e.observers.port, WATCH_PODS);
     assert_line(&late, "\"pod_name\":\"p1\"", "\"Type\":\"SYNCED\"}");
 
     sim_add_scv(&s, "n1", 2, 16, 1); /* card 1 is unhealthy */
@@ -249,11 +201,11 @@ START_TEST(the_main_port_has_room_for_sixteen_watches)
     sim_add_node(&s, "n1", 2, 16);
     start(&e, &s);
     for (int i = 0; i < MAIN; i++) {
-        watch_open(&main[i], e.verbs.port, i % 2 ? "gpupods" : "gpunodes");
+        watch_open(&main[i], e.verbs.port, i % 2 ? WATCH_PODS : WATCH_NODES);
         ck_assert_uint_eq(main[i].r.status, 200);
     }
     for (int i = 0; i < MANY; i++)
-        watch_open(&many[i], e.observers.port, "gpunodes");
+        watch_open(&many[i], e.observers.port, WATCH_NODES);
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", API "/gpupods?watch=true", NULL, &said),
                       503);
     ck_assert_says(said.p, "--observe-port");
@@ -262,7 +214,7 @@ START_TEST(the_main_port_has_room_for_sixteen_watches)
     watch_close(&main[4]);
     struct watch again;
     kit_wait(({
-        watch_open(&again, e.verbs.port, "gpunodes");
+        watch_open(&again, e.verbs.port, WATCH_NODES);
         bool open = again.r.status == 200;
         if (!open)
             watch_close(&again);

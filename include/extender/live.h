@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/store.h"
+#include "wire/httpd.h"
+
+/*
+ * What inspect shows, and what changes of it, as a stream of lines: for the page, and for
+ * everybody who looks on.
+ *
+ *     {"Node":<object as in inspect>,"Type":"SYNCED"}
+ *     {"Node":{"name":"n1"},"Type":"DELETED"}
+ *     {"Cluster":<what follows the nodes in inspect>,"Type":"SYNCED"}
+ *     (nothing)    all there was at the start has been said; later, every 15 s: still
+ * here
+ *
+ * A reader is asked once a second whether it wants news, and then looks at the ledger
+ * itself: so what it costs does not depend on how much changes. Changes of a second are
+ * one line. What is said of the cluster is worked out once for all readers.
+ */
+
+struct live;
+
+enum { LIVE_WATCHES = 64, LIVE_MAIN_WATCHES = 16 };
+
+/* New. `store` is borrowed. */
+struct live *live_new(struct store *store);
+void live_free(struct live *live); /* when no stream is left; NULL is accepted */
+/* Answers with the stream, or with 503: everything has yet to be listed, or too many
+ * watch. `main` is the listener that has a thread for each. */
+void live_watch(struct live *live, bool main, struct httpd_reply *reply);

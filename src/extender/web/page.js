@@ -1,0 +1,819 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The page of gpushare-extender. What there is comes as lines from inspect?watch=true
+// (docs/api.md) into `nodes`; what changed is drawn in the next frames. Names are foreign
+// text: they go into the page as textContent and nowhere else. Cards of nodes that are far
+// from what is on the screen have no elements.
+'use strict';
+
+(() => {
+  const FRAME_MS = 10; // what drawing may take of a frame
+  const SILENCE_MS = 40000; // the extender speaks every 15 s
+  const POLL_MS = 5000; // where the stream has no room for us
+  const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
+  const HIDDEN_MS = 60000; // a page that nobody sees needs no stream
+  const MANY_PODS = 24; // on one card: drawn as one piece
+  const ROWS = 200; // of pods that wait
+  const $ = (id) => document.getElementById(id);
+
+  const nodes = new Map(); // name -> record
+  const order = []; // records that are in the list, as they are there
+  const dirty = new Set(); // records to be drawn
+  let cluster = { waiting: [] };
+  let clusterDirty = true;
+  let synced = false; // all there is has been said once
+  let terms = [];
+
+  // -- words --
+
+  const number = new Intl.NumberFormat('en');
+  const collator = new Intl.Collator('en', { numeric: true });
+  const before = (a, b) => collator.compare(a.name, b.name) || (a.name < b.name ? -1 : 1);
+  const count = (n, one, many) => `${number.format(n)} ${n === 1 ? one : many}`;
+  const mib = (n) => `${number.format(n)} MiB`;
+  const UNITS = [[1024 * 1024 * 10, 1024 * 1024, 'TiB'], [1024, 1024, 'GiB'], [0, 1, 'MiB']];
+  const unitFor = (n) => UNITS.find(([from]) => n >= from);
+  const inUnit = (n, [, size]) => number.format(Math.round(n / size * 10) / 10);
+  const amount = (n) => `${inUnit(n, unitFor(n))} ${unitFor(n)[2]}`;
+  const percent = (n, of) => (of ? Math.min(100, n / of * 100) : 0);
+
+  const text = (element, value) => {
+    if (element.textContent !== value)
+      element.textContent = value;
+  };
+  const make = (tag, className, value) => {
+    const element = document.createElement(tag);
+    if (className)
+      element.className = className;
+    if (value !== undefined)
+      element.textContent = value;
+    return element;
+  };
+  const podName = (pod) => {
+    const name = make('span');
+    name.append(make('span', 'ns', `${pod.namespace || ''}/`), pod.name || '');
+    return name;
+  };
+
+  // -- what is known of a node --
+
+  const OUT = { Unhealthy: 'unhealthy', TakenOut: 'taken out', Held: 'held' };
+  const OUT_WORDS = { Unhealthy: 'Unhealthy, as its Scv says', TakenOut: 'Taken out by a ConfigMap',
+    Held: 'Held through nvidia.com/gpu' };
+  const MODES = { memory: 'shared memory only', card: 'whole cards only' };
+
+  const models = (devs) => {
+    const found = new Map();
+    for (const dev of devs)
+      if (dev.model)
+        found.set(dev.model, (found.get(dev.model) || 0) + 1);
+    return [...found].map(([model, n]) => `${n} × ${model}`).join(', ');
+  };
+
+  const notesOf = (node) => {
+    const notes = [];
+    if (node.reason)
+      notes.push(node.reason);
+    if (node.unknownCard !== undefined)
+      notes.push(`A ConfigMap takes out GPU${node.unknownCard}, which this node does not have`);
+    if (node.unplaced) {
+      const pods = node.unplaced.map((p) => `${p.namespace}/${p.name} (${mib(p.mib)})`).join(', ');
+      notes.push(`${count(node.unplaced.length, 'pod', 'pods')} on no card that is there: ${pods}`);
+    }
+    return notes;
+  };
+
+  // What the search, the filter and the sums want to know, once for each change.
+  const digest = (record) => {
+    const { node } = record;
+    const words = [node.name];
+    const seen = new Set();
+    Object.assign(record, { total: 0, promised: 0, used: 0, measurable: 0, out: 0, free: 0, over: 0 });
+    for (const dev of node.devs) {
+      record.total += dev.totalMiB;
+      record.promised += dev.promisedMiB;
+      record.free += dev.freeMiB;
+      record.out += dev.health !== 'Healthy';
+      record.over += Boolean(dev.overcommitted);
+      if (dev.usedMiB !== undefined) {
+        record.used += dev.usedMiB;
+        record.measurable += dev.totalMiB;
+      }
+      words.push(dev.model || '', dev.uuid || '');
+      for (const pod of dev.pods) {
+        words.push(`${pod.namespace}/${pod.name}`);
+        seen.add(pod.uid || `${pod.namespace}/${pod.name}`);
+      }
+    }
+    for (const pod of node.unplaced || [])
+      words.push(`${pod.namespace}/${pod.name}`);
+    record.words = words.join('\n').toLowerCase();
+    record.pods = seen.size;
+    record.bare = Boolean(node.noGPU) && !node.devs.length && !node.unplaced;
+    record.notes = notesOf(node);
+    record.trouble = !record.bare && (record.notes.length > 0 || record.out > 0 || record.over > 0);
+  };
+
+  const FILTERS = {
+    all: () => true,
+    trouble: (r) => r.trouble,
+    free: (r) => r.free > 0,
+    pods: (r) => r.pods > 0 || Boolean(r.node.unplaced),
+  };
+  const isWanted = (r) => !r.bare && FILTERS[$('which').value](r) && terms.every((t) => r.words.includes(t));
+  const isHit = (dev) => terms.length > 0 && (dev.pods.some((pod) => {
+    const name = `${pod.namespace}/${pod.name}`.toLowerCase();
+    return terms.some((t) => name.includes(t));
+  }) || terms.some((t) => dev.uuid && dev.uuid.toLowerCase().includes(t)));
+
+  // -- a card --
+
+  const describe = (dev, title) => {
+    const all = document.createDocumentFragment();
+    if (title)
+      all.append(make('p', 'title', title));
+    const pods = make('ul', 'pods');
+    for (const pod of dev.pods) {
+      const item = make('li');
+      item.append(podName(pod), make('span', '', pod.whole ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
+      pods.append(item);
+    }
+    if (!dev.pods.length)
+      pods.append(make('li', 'none', 'No pod has a promise here'));
+    const facts = make('dl', 'facts');
+    const fact = (name, value, bad) => facts.append(make('dt', '', name), make('dd', bad ? 'bad' : '', value));
+    fact('Promised', mib(dev.promisedMiB), dev.overcommitted);
+    if (dev.overcommitted)
+      fact('Overcommitted', 'more is promised than it has', true);
+    fact('Measured', dev.usedMiB === undefined ? 'not known' : mib(dev.usedMiB));
+    if (dev.withheldMiB)
+      fact('Used from outside', mib(dev.withheldMiB));
+    fact('Free for new pods', mib(dev.freeMiB));
+    fact('Size', mib(dev.totalMiB));
+    if (dev.health !== 'Healthy')
+      fact('State', OUT_WORDS[dev.health] || dev.health, true);
+    if (dev.model)
+      fact('Model', dev.model);
+    if (dev.uuid)
+      fact('UUID', dev.uuid);
+    all.append(pods, facts);
+    return all;
+  };
+
+  // The pieces of the bar of promises: class and MiB.
+  const piecesOf = (dev) => {
+    const kind = dev.overcommitted ? 'pod over' : 'pod promised';
+    let pieces = dev.pods.map((pod) => [kind, pod.mib]);
+    const sum = pieces.reduce((n, piece) => n + piece[1], 0);
+    if (pieces.length > MANY_PODS || sum !== dev.promisedMiB || sum > dev.totalMiB)
+      pieces = dev.promisedMiB ? [[kind, dev.promisedMiB]] : [];
+    if (dev.withheldMiB)
+      pieces.push(['outside', dev.withheldMiB]);
+    return pieces;
+  };
+
+  const drawBar = (track, dev) => {
+    const pieces = piecesOf(dev);
+    while (track.children.length > pieces.length)
+      track.lastElementChild.remove();
+    pieces.forEach(([kind, n], i) => {
+      const piece = track.children[i] || track.appendChild(make('i'));
+      if (piece.className !== kind)
+        piece.className = kind;
+      piece.style.width = `${percent(n, dev.totalMiB)}%`;
+    });
+  };
+
+  const newRow = (record, id) => {
+    const item = $('card-template').content.firstElementChild.cloneNode(true);
+    const [button, detail] = item.children;
+    const row = { item, button, detail, gpu: button.children[0], promised: button.children[1].children[0],
+      used: button.children[1].children[1].firstElementChild, pair: button.children[2].children[0],
+      also: button.children[2].children[2], unseen: button.children[3] };
+    detail.id = `d${record.no}-${id}`;
+    button.setAttribute('aria-controls', detail.id);
+    button.record = record;
+    button.card = id;
+    record.rows.set(id, row);
+    return row;
+  };
+
+  const drawRow = (record, row, dev) => {
+    const unit = unitFor(dev.totalMiB);
+    const measured = dev.usedMiB !== undefined;
+    const open = record.open.has(dev.id);
+    text(row.gpu, `GPU ${dev.id}`);
+    text(row.pair, `${inUnit(dev.promisedMiB, unit)} / ${inUnit(dev.totalMiB, unit)} ${unit[2]}`);
+    text(row.also, OUT[dev.health] || (dev.health !== 'Healthy' ? dev.health
+      : dev.overcommitted ? 'overcommitted'
+        : measured ? `${inUnit(dev.usedMiB, unit)} measured` : 'not measured'));
+    text(row.unseen, `, ${count(dev.pods.length, 'pod', 'pods')}`);
+    drawBar(row.promised, dev);
+    row.used.style.width = `${percent(dev.usedMiB || 0, dev.totalMiB)}%`;
+    row.item.className = `card${OUT[dev.health] ? ' is-out' : ''}${dev.overcommitted ? ' is-over' : ''}${isHit(dev) ? ' hit' : ''}`;
+    row.button.setAttribute('aria-expanded', String(open));
+    row.detail.hidden = !open;
+    if (open)
+      row.detail.replaceChildren(describe(dev));
+    else if (row.detail.firstChild)
+      row.detail.replaceChildren();
+  };
+
+  // -- a node --
+
+  let numbers = 0;
+  const newRecord = (name) => ({ name, no: numbers++, rows: new Map(), open: new Set(), near: false });
+
+  const build = (record) => {
+    const item = $('node-template').content.firstElementChild.cloneNode(true);
+    const [head, kind, notes, cards] = item.children;
+    Object.assign(record, { item, title: head.children[0], sum: head.children[1], kind, notesList: notes, cards });
+    item.record = record;
+    record.title.textContent = record.name;
+    record.title.id = `n${record.no}`;
+    cards.setAttribute('aria-labelledby', record.title.id);
+  };
+
+  const drawCards = (record) => {
+    const here = new Set();
+    record.node.devs.forEach((dev, i) => {
+      const row = record.rows.get(dev.id) || newRow(record, dev.id);
+      here.add(dev.id);
+      drawRow(record, row, dev);
+      if (record.cards.children[i] !== row.item)
+        record.cards.insertBefore(row.item, record.cards.children[i] || null);
+    });
+    for (const [id, row] of record.rows) {
+      if (here.has(id))
+        continue;
+      row.item.remove();
+      record.rows.delete(id);
+      record.open.delete(id);
+    }
+  };
+
+  const dropCards = (record) => {
+    if (record.open.size || record.item.contains(document.activeElement))
+      return;
+    record.rows.clear();
+    record.cards.replaceChildren();
+  };
+
+  const drawNode = (record) => {
+    const { node } = record;
+    const kind = [models(node.devs), MODES[node.mode],
+      node.source === 'capacity' ? 'from the Node’s capacity, not measured' : '',
+      node.claimedCards ? `${count(node.claimedCards, 'card', 'cards')} about to be taken through nvidia.com/gpu` : ''];
+    const unit = unitFor(record.total);
+    record.sum.replaceChildren(make('b', '', inUnit(record.promised, unit)),
+      ` of ${inUnit(record.total, unit)} ${unit[2]} promised`);
+    text(record.kind, kind.filter(Boolean).join(' · '));
+    record.notesList.hidden = !record.notes.length;
+    if (record.notes.join('\n') !== record.notesSaid) {
+      record.notesSaid = record.notes.join('\n');
+      record.notesList.replaceChildren(...record.notes.map((note) => make('li', '', note)));
+    }
+    record.item.classList.toggle('trouble', record.trouble);
+    record.item.style.setProperty('--cards', String(node.devs.length));
+    if (record.near)
+      drawCards(record);
+    if (tip.record === record)
+      drawTip();
+  };
+
+  // -- the list --
+
+  const placeOf = (record) => {
+    let low = 0;
+    let high = order.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (before(order[middle], record) < 0)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return low;
+  };
+
+  const near = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      const { record } = target;
+      record.near = isIntersecting;
+      if (isIntersecting)
+        drawCards(record);
+      else
+        dropCards(record);
+    }
+  }, { rootMargin: '900px 0px' });
+
+  const insert = (record) => {
+    const at = placeOf(record);
+    build(record);
+    $('nodes').insertBefore(record.item, at < order.length ? order[at].item : null);
+    order.splice(at, 0, record);
+    record.listed = true;
+    near.observe(record.item);
+  };
+
+  const takeOut = (record) => {
+    if (!record.listed)
+      return;
+    near.unobserve(record.item);
+    record.item.remove();
+    order.splice(order.indexOf(record), 1);
+    record.listed = false;
+    record.near = false;
+    record.rows.clear();
+    if (tip.record === record)
+      hideTip();
+  };
+
+  const filter = (record) => {
+    if (!record.listed)
+      return;
+    const hide = !isWanted(record);
+    if (record.item.hidden !== hide)
+      record.item.hidden = hide;
+  };
+
+  const drawOne = (record) => {
+    if (record.gone || record.bare) {
+      takeOut(record);
+      return;
+    }
+    if (!record.listed)
+      insert(record);
+    drawNode(record);
+    filter(record);
+  };
+
+  // -- what is above and below the list --
+
+  const drawTotals = () => {
+    const sum = { total: 0, promised: 0, used: 0, measurable: 0, cards: 0, out: 0, pods: 0, lost: 0 };
+    for (const r of nodes.values()) {
+      sum.total += r.total;
+      sum.promised += r.promised;
+      sum.used += r.used;
+      sum.measurable += r.measurable;
+      sum.cards += r.node.devs.length;
+      sum.out += r.out;
+      sum.pods += r.pods;
+      sum.lost += (r.node.unplaced || []).length;
+    }
+    const share = (n, of) => `of ${amount(of)}${of ? ` (${Math.round(n / of * 100)} %)` : ''}`;
+    text($('promised'), amount(sum.promised));
+    text($('promised-of'), share(sum.promised, sum.total));
+    $('promised-bar').style.width = `${percent(sum.promised, sum.total)}%`;
+    text($('measured'), sum.measurable ? amount(sum.used) : 'not known');
+    text($('measured-of'), sum.measurable ? share(sum.used, sum.measurable) : '');
+    $('measured-bar').style.width = `${percent(sum.used, sum.measurable)}%`;
+    text($('cards'), number.format(sum.cards));
+    text($('cards-out'), sum.out ? `${number.format(sum.out)} out` : '');
+    text($('pods'), number.format(sum.pods));
+    text($('pods-lost'), sum.lost ? `${number.format(sum.lost)} unplaced` : '');
+    text($('wait'), number.format(cluster.waiting.length));
+  };
+
+  const whyCell = (pod) => {
+    const cell = make('td', pod.error ? 'wrong' : '');
+    if (pod.error)
+      cell.append(pod.error);
+    else if (pod.fitsOn)
+      cell.append(`Fits on ${count(pod.fitsOn, 'node', 'nodes')}, such as `, make('span', 'where', pod.nearest),
+        ': kube-scheduler has yet to place it; see its events');
+    else if (pod.nearest)
+      cell.append('Fits on no node. Nearest is ', make('span', 'where', pod.nearest), `: ${pod.reason}`);
+    else
+      cell.append(pod.reason || 'Too many pods wait for something else each to look at all of them');
+    return cell;
+  };
+
+  const drawWaiting = () => {
+    const wanted = cluster.waiting.filter((pod) => {
+      const words = `${pod.namespace}/${pod.name}`.toLowerCase();
+      return terms.every((t) => words.includes(t));
+    });
+    const shown = wanted.length || !terms.length ? wanted : cluster.waiting;
+    $('waiting').hidden = !cluster.waiting.length;
+    $('waiting-rows').replaceChildren(...shown.slice(0, ROWS).map((pod) => {
+      const row = make('tr');
+      const name = make('td');
+      name.append(podName(pod));
+      row.append(name, make('td', '', pod.asks || '–'), whyCell(pod));
+      return row;
+    }));
+    $('waiting-more').hidden = shown.length <= ROWS;
+    text($('waiting-more'), `and ${number.format(shown.length - ROWS)} more; the search finds them`);
+  };
+
+  const drawBare = () => {
+    const bare = [...nodes.values()].filter((r) => r.bare);
+    $('bare').hidden = !bare.length;
+    text($('bare-title'), `${count(bare.length, 'node', 'nodes')} without GPUs`);
+    if (!$('bare').open)
+      return;
+    $('bare-nodes').replaceChildren(...bare.sort(before).map((r) => {
+      const item = make('li', '', r.name);
+      item.append(make('span', '', `: ${r.node.reason || 'no cards'}`));
+      return item;
+    }));
+  };
+
+  const drawEmpty = (shown) => {
+    const any = order.length > 0;
+    $('empty').hidden = shown > 0;
+    if (shown)
+      return;
+    $('clear').hidden = !any;
+    if (any) {
+      const query = $('search').value.trim();
+      text($('empty-title'), query ? `Nothing matches “${query}”` : 'No node is like that now');
+      text($('empty-text'), query ? 'Names of nodes and pods, models and UUIDs are searched.' : '');
+    } else if (synced) {
+      text($('empty-title'), 'No node with GPUs is known');
+      text($('empty-text'), 'Nodes appear here once scv-agent has published their cards, or they have aliyun.com/gpu-mem.');
+    } else if (nodes.size) {
+      text($('empty-title'), `Reading: ${count(nodes.size, 'node', 'nodes')} so far`);
+      text($('empty-text'), '');
+    }
+  };
+
+  const drawCount = () => {
+    const shown = order.reduce((n, r) => n + !r.item.hidden, 0);
+    text($('count'), shown === order.length ? count(shown, 'node', 'nodes')
+      : `${number.format(shown)} of ${count(order.length, 'node', 'nodes')}`);
+    drawEmpty(shown);
+  };
+
+  const drawCluster = () => {
+    drawWaiting();
+    text($('holder'), cluster.holder ? `The lease is held by ${cluster.holder}${cluster.leader ? ' (this process)' : ''}` : '');
+    drawBanner();
+  };
+
+  // -- drawing, in pieces --
+
+  let frame = 0;
+  let countTimer = 0;
+  const draw = () => {
+    frame = 0;
+    const end = performance.now() + FRAME_MS;
+    for (const record of dirty) {
+      if (performance.now() > end)
+        break;
+      dirty.delete(record);
+      drawOne(record);
+    }
+    if (dirty.size) {
+      schedule();
+      return;
+    }
+    if (clusterDirty) {
+      clusterDirty = false;
+      drawCluster();
+    }
+    drawTotals();
+    drawBare();
+    drawCount();
+  };
+  const schedule = () => {
+    if (!frame)
+      frame = document.hidden ? setTimeout(draw, 200) : requestAnimationFrame(draw);
+  };
+
+  // In order, so that what is on the screen comes first and each goes to the end.
+  const drawAll = () => {
+    for (const record of [...nodes.values()].sort(before))
+      dirty.add(record);
+    schedule();
+  };
+
+  const search = () => {
+    terms = $('search').value.toLowerCase().split(/\s+/).filter(Boolean);
+    for (const record of order) {
+      filter(record);
+      if (record.near)
+        drawCards(record);
+    }
+    clusterDirty = true;
+    const at = new URL(location.href);
+    if ($('search').value)
+      at.searchParams.set('q', $('search').value);
+    else
+      at.searchParams.delete('q');
+    history.replaceState(null, '', at);
+    clearTimeout(countTimer);
+    countTimer = setTimeout(schedule, 120);
+  };
+
+  // -- the pods of a card, beside the pointer or the focus --
+
+  const tip = { record: null, card: null, button: null, timer: 0 };
+  const hideTip = () => {
+    clearTimeout(tip.timer);
+    if (tip.button)
+      tip.button.removeAttribute('aria-describedby');
+    Object.assign(tip, { record: null, card: null, button: null });
+    $('tip').hidden = true;
+  };
+  const drawTip = () => {
+    const dev = tip.record.node.devs.find((d) => d.id === tip.card);
+    if (!dev || !tip.button.isConnected || tip.record.open.has(dev.id)) {
+      hideTip();
+      return;
+    }
+    const box = $('tip');
+    box.replaceChildren(describe(dev, `${tip.record.name} · GPU ${dev.id}`));
+    box.hidden = false;
+    const at = tip.button.getBoundingClientRect();
+    const below = at.bottom + 4 + box.offsetHeight <= innerHeight;
+    const top = below ? at.bottom + 4 : Math.max(8, at.top - 4 - box.offsetHeight);
+    const left = Math.min(at.left + 56, innerWidth - box.offsetWidth - 8);
+    box.style.transform = `translate(${Math.max(8, left)}px, ${top}px)`;
+  };
+  const showTip = (button) => {
+    if (tip.button === button)
+      return;
+    hideTip();
+    Object.assign(tip, { record: button.record, card: button.card, button });
+    button.setAttribute('aria-describedby', 'tip');
+    drawTip();
+  };
+  const buttonAt = (target) => (target instanceof Element ? target.closest('.card button') : null);
+  const leave = () => {
+    clearTimeout(tip.timer);
+    tip.timer = setTimeout(hideTip, 150); // long enough to go there with the pointer
+  };
+
+  const watchTip = () => {
+    document.addEventListener('pointerover', (event) => {
+      const button = buttonAt(event.target);
+      if (event.pointerType === 'touch')
+        return;
+      if (button) {
+        clearTimeout(tip.timer);
+        showTip(button);
+      } else if ($('tip').contains(event.target)) {
+        clearTimeout(tip.timer);
+      } else if (tip.button && tip.button !== document.activeElement) {
+        leave();
+      }
+    });
+    document.addEventListener('focusin', (event) => {
+      const button = buttonAt(event.target);
+      if (button && button.matches(':focus-visible'))
+        showTip(button);
+      else
+        hideTip();
+    });
+    document.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape')
+        hideTip();
+    });
+    document.addEventListener('scroll', () => tip.button && drawTip(), { passive: true });
+  };
+
+  const onClick = (event) => {
+    const button = buttonAt(event.target);
+    if (!button)
+      return;
+    const { record, card } = button;
+    if (!record.open.delete(card))
+      record.open.add(card);
+    hideTip();
+    drawCards(record);
+  };
+
+  // Up and down go from card to card.
+  const onArrow = (event) => {
+    const button = buttonAt(event.target);
+    if (!button || (event.key !== 'ArrowDown' && event.key !== 'ArrowUp'))
+      return;
+    const all = [...$('nodes').querySelectorAll('li.node:not([hidden]) .card button')];
+    const next = all[all.indexOf(button) + (event.key === 'ArrowDown' ? 1 : -1)];
+    event.preventDefault();
+    if (next)
+      next.focus();
+  };
+
+  // -- what the extender says --
+
+  let stale = null; // since when what is shown is not live
+  let trouble = ''; // why
+  const STATES = { connecting: 'Connecting', live: 'Live', again: 'Reconnecting', lost: 'Not live',
+    polling: `Every ${POLL_MS / 1000} s`, paused: 'Paused' };
+  const state = (name) => {
+    $('live').dataset.state = name;
+    text($('live-text'), STATES[name]);
+    document.body.classList.toggle('stale', name === 'lost');
+  };
+  const drawBanner = () => {
+    let words = '';
+    if (trouble && stale)
+      words = `No connection to the extender (${trouble}). This is how things were at ${stale.toLocaleTimeString()}.`;
+    else if (trouble)
+      words = `The extender does not answer: ${trouble}.`;
+    else if (cluster.error)
+      words = `The extender answers no verb now: ${cluster.error}.`;
+    $('banner').hidden = !words;
+    $('retry').hidden = !trouble;
+    text($('banner-text'), words);
+  };
+
+  const setNode = (node) => {
+    let record = nodes.get(node.name);
+    if (!record) {
+      record = newRecord(node.name);
+      nodes.set(node.name, record);
+    }
+    record.node = node;
+    digest(record);
+    if (synced)
+      dirty.add(record);
+  };
+  const dropNode = (name) => {
+    const record = nodes.get(name);
+    if (!record)
+      return;
+    nodes.delete(name);
+    record.gone = true;
+    dirty.add(record);
+  };
+  // All there is has been said: what was not is gone.
+  const endSync = (said) => {
+    for (const name of [...nodes.keys()])
+      if (!said.has(name))
+        dropNode(name);
+    if (synced)
+      return;
+    synced = true;
+    drawAll();
+  };
+  const setCluster = (said) => {
+    cluster = { waiting: [], ...said };
+    clusterDirty = true;
+  };
+
+  const takeLine = (line, sync) => {
+    if (!line) {
+      if (sync.said)
+        endSync(sync.said);
+      sync.said = null;
+      return;
+    }
+    const said = JSON.parse(line);
+    if (said.Cluster) {
+      setCluster(said.Cluster);
+    } else if (said.Type === 'DELETED') {
+      dropNode(said.Node.name);
+    } else if (said.Node) {
+      setNode(said.Node);
+      if (sync.said)
+        sync.said.add(said.Node.name);
+    }
+  };
+
+  const readStream = async (body, alive) => {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    const sync = { said: new Set() };
+    let rest = '';
+    for (;;) {
+      const { value, done } = await reader.read();
+      alive();
+      if (done)
+        return;
+      const lines = (rest + value).split('\n');
+      rest = lines.pop();
+      for (const line of lines)
+        takeLine(line, sync);
+      schedule();
+      if (!sync.said && $('live').dataset.state !== 'live') {
+        attempts = 0;
+        stale = null;
+        trouble = '';
+        clusterDirty = true;
+        state('live');
+      }
+    }
+  };
+
+  // The stream has no room, or the extender is not ready for it: what it knows all the same.
+  const readOnce = async (why, signal) => {
+    const answer = await fetch('inspect', { signal, cache: 'no-store' });
+    if (!answer.ok)
+      throw new Error(why);
+    const { nodes: all, ...rest } = await answer.json();
+    all.forEach(setNode);
+    setCluster(rest);
+    endSync(new Set(all.map((node) => node.name)));
+    schedule();
+    attempts = 0;
+    stale = null;
+    trouble = '';
+    state('polling');
+  };
+
+  let attempts = 0;
+  let control = null; // ends the stream
+  let wake = () => {}; // ends the pause
+  let visible = true;
+
+  const follow = async () => {
+    control = new AbortController();
+    let timer = 0;
+    const alive = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => control.abort(new Error('it has fallen silent')), SILENCE_MS);
+    };
+    alive();
+    try {
+      const answer = await fetch('inspect?watch=true', { signal: control.signal, cache: 'no-store' });
+      if (answer.ok) {
+        await readStream(answer.body, alive);
+        throw new Error('it has ended the stream');
+      }
+      const why = (await answer.json().catch(() => ({}))).error || `status ${answer.status}`;
+      await readOnce(why, control.signal);
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+
+  const lose = (error) => {
+    if (!visible)
+      return;
+    attempts++;
+    stale = synced ? stale || new Date() : null;
+    if (attempts > 1 || !synced) {
+      trouble = error instanceof TypeError ? 'it cannot be reached' : error.message;
+      state('lost');
+      if (!synced) {
+        text($('empty-title'), 'Nothing is known yet');
+        text($('empty-text'), 'The page tries again by itself.');
+      }
+    } else {
+      state('again');
+    }
+    clusterDirty = true;
+    schedule();
+  };
+
+  const pauseMs = () => {
+    if ($('live').dataset.state === 'polling')
+      return POLL_MS;
+    const ms = RETRY_MS[Math.min(attempts, RETRY_MS.length) - 1] || RETRY_MS[0];
+    return ms * (0.75 + Math.random() / 2); // not all pages at once
+  };
+
+  const run = async () => {
+    for (;;) {
+      if (visible)
+        await follow().catch(lose);
+      if (!visible)
+        state('paused');
+      await new Promise((resolve) => {
+        wake = resolve;
+        if (visible)
+          setTimeout(resolve, pauseMs());
+      });
+    }
+  };
+
+  const watchVisibility = () => {
+    let timer = 0;
+    document.addEventListener('visibilitychange', () => {
+      clearTimeout(timer);
+      if (document.hidden) {
+        timer = setTimeout(() => {
+          visible = false;
+          control.abort();
+        }, HIDDEN_MS);
+      } else if (!visible) {
+        visible = true;
+        wake();
+      }
+    });
+  };
+
+  // -- begin --
+
+  $('search').value = new URL(location.href).searchParams.get('q') || '';
+  $('search').addEventListener('input', search);
+  $('which').addEventListener('change', search);
+  $('clear').addEventListener('click', () => {
+    $('search').value = '';
+    $('which').value = 'all';
+    search();
+    $('search').focus();
+  });
+  $('retry').addEventListener('click', () => wake());
+  $('bare').addEventListener('toggle', drawBare);
+  $('nodes').addEventListener('click', onClick);
+  $('nodes').addEventListener('keydown', onArrow);
+  watchTip();
+  watchVisibility();
+  search();
+  run();
+})();
