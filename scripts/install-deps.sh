@@ -8,12 +8,13 @@
 #   scripts/install-deps.sh --e2e    and what `make e2e` needs: etcd, Go
 #   scripts/install-deps.sh --e2e-node   and `make e2e-node`: containerd, runc, CNI plugins
 #   scripts/install-deps.sh --peers  and what `make peers` needs: node, npm
+#   scripts/install-deps.sh --web    and what `make web-test` needs: these and Chromium
 set -eu
 
 packages="gcc make pkg-config libc6-dev libmicrohttpd-dev libgnutls28-dev
 libjansson-dev libcurl4-openssl-dev libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libyaml-dev
 zlib1g-dev check curl ca-certificates openssl patch"
-fuzz='' e2e='' node='' peers=''
+fuzz='' e2e='' node='' peers='' web=''
 cd "$(dirname "$0")/.."
 case ${1-} in
 "") ;;
@@ -27,11 +28,15 @@ case ${1-} in
         packages="$packages iproute2 libseccomp2"
     }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
---peers) # any node will do, Debian's or another
+--peers | --web) # any node will do, Debian's or another
     peers=yes
+    [ "$1" = --peers ] || { # with a font, or there are boxes for letters
+        web=yes
+        packages="$packages chromium fonts-dejavu-core"
+    }
     { command -v node && command -v npm; } >/dev/null 2>&1 || packages="$packages nodejs npm" ;;
 *)
-    echo "install-deps: --fuzz, --e2e, --e2e-node, --peers or nothing is wanted, not \"$1\"" >&2
+    echo "install-deps: --fuzz, --e2e, --e2e-node, --peers, --web or nothing is wanted, not \"$1\"" >&2
     exit 1 ;;
 esac
 
@@ -104,6 +109,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
         scripts/promtool --where >/dev/null 2>&1 &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
         { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
+        { [ -z "$web" ] || command -v chromium >/dev/null 2>&1; } &&
         { [ -z "$e2e" ] || { command -v etcd && command -v etcdctl && scripts/go-toolchain --fetch; } >/dev/null; }; then
         exit 0
     fi
@@ -114,6 +120,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
     echo "  zlib, Check (the unit test framework), promtool (of Prometheus)" >&2
     [ -z "$fuzz" ] || echo "  clang with compiler-rt (libFuzzer, AddressSanitizer)" >&2
     [ -z "$peers" ] || echo "  node >= 18 with npm" >&2
+    [ -z "$web" ] || echo "  chromium" >&2
     [ -z "$e2e" ] || echo "  etcd and etcdctl >= 3.4, Go >= 1.21" >&2
     echo "Fedora: dnf install gcc make pkgconf libmicrohttpd-devel gnutls-devel jansson-devel libcurl-devel libnghttp2-devel protobuf-c-devel protobuf-c-compiler libyaml-devel zlib-devel check-devel openssl golang-github-prometheus" >&2
     echo "Alpine: apk add build-base pkgconf libmicrohttpd-dev gnutls-dev jansson-dev curl-dev nghttp2-dev protobuf-c-dev protobuf-c-compiler yaml-dev zlib-dev check-dev openssl curl prometheus" >&2

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the page shows, read from its elements, and what it should, worked out from inspect.
+'use strict';
+
+// In the page: each node of the list, in order, with all that stands there. Comes by every
+// node and opens every card, as a reader would.
+async function readNodes() {
+  const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
+  const read = (list, what) => [...list].map(what);
+  const all = [];
+  for (const item of document.querySelectorAll('#nodes > li')) {
+    if (item.hidden)
+      continue;
+    item.scrollIntoView({ block: 'center' });
+    const want = Number(item.style.getPropertyValue('--cards'));
+    for (let i = 0; i < 600 && item.querySelectorAll('.card').length !== want; i++)
+      await frame();
+    for (const button of item.querySelectorAll('.card button[aria-expanded=false]'))
+      button.click();
+    all.push({
+      name: item.querySelector('h3').textContent,
+      sum: item.querySelector('.sum').textContent,
+      kind: item.querySelector('.kind').textContent,
+      notes: read(item.querySelectorAll('.notes:not([hidden]) li'), (n) => n.textContent),
+      cards: read(item.querySelectorAll('.card'), (card) => {
+        const facts = {};
+        for (const term of card.querySelectorAll('.facts dt'))
+          facts[term.textContent] = term.nextElementSibling.textContent;
+        const [promised, used] = card.querySelectorAll('.track');
+        const width = (piece) => Number.parseFloat(piece.style.width) || 0;
+        return {
+          gpu: card.querySelector('.gpu').textContent,
+          pair: card.querySelector('.pair').textContent,
+          also: card.querySelector('.also').textContent,
+          said: card.querySelector('button > .unseen').textContent,
+          pods: read(card.querySelectorAll('.pods li'), (p) => p.textContent),
+          facts,
+          bar: read(promised.querySelectorAll('.pod'), width).reduce((a, b) => a + b, 0),
+          outside: read(promised.querySelectorAll('.outside'), width).reduce((a, b) => a + b, 0),
+          thin: width(used.firstElementChild),
+        };
+      }),
+    });
+  }
+  return all;
+}
+
+const mib = (n) => `${n.toLocaleString('en')} MiB`;
+const plural = (n, one) => `${n.toLocaleString('en')} ${one}${n === 1 ? '' : 's'}`;
+function amount(n) {
+  const [size, unit] = n >= 10 * 2 ** 20 ? [2 ** 20, 'TiB'] : n >= 1024 ? [1024, 'GiB'] : [1, 'MiB'];
+  return `${(Math.round(n / size * 10) / 10).toLocaleString('en')} ${unit}`;
+}
+const tenth = (n, total) => (total >= 1024 ? Math.round(n / 1024 * 10) / 10 : n).toLocaleString('en');
+const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
+
+const STATES = { Unhealthy: ['unhealthy', 'Unhealthy, as its Scv says'],
+  TakenOut: ['taken out', 'Taken out by a ConfigMap'], Held: ['held', 'Held through nvidia.com/gpu'] };
+
+function cardOf(dev) {
+  const facts = { Promised: mib(dev.promisedMiB),
+    Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'not known' };
+  if (dev.overcommitted)
+    facts.Overcommitted = 'more is promised than it has';
+  if (dev.withheldMiB)
+    facts['Used from outside'] = mib(dev.withheldMiB);
+  facts['Free for new pods'] = mib(dev.freeMiB);
+  facts.Size = mib(dev.totalMiB);
+  if (dev.health !== 'Healthy')
+    facts.State = STATES[dev.health][1];
+  if (dev.model)
+    facts.Model = dev.model;
+  if (dev.uuid)
+    facts.UUID = dev.uuid;
+  return {
+    gpu: `GPU ${dev.id}`,
+    pair: `${tenth(dev.promisedMiB, dev.totalMiB)} / ${tenth(dev.totalMiB, dev.totalMiB)} ${dev.totalMiB >= 1024 ? 'GiB' : 'MiB'}`,
+    also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
+      : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
+    said: `, ${plural(dev.pods.length, 'pod')}`,
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.whole ? ', whole card' : ''}`)
+      : ['No pod has a promise here'],
+    facts,
+    bar: share(dev.promisedMiB, dev.totalMiB),
+    outside: share(dev.withheldMiB || 0, dev.totalMiB),
+    thin: share(dev.usedMiB || 0, dev.totalMiB),
+  };
+}
+
+function kindOf(n) {
+  const models = {};
+  for (const dev of n.devs)
+    if (dev.model)
+      models[dev.model] = (models[dev.model] || 0) + 1;
+  const words = [Object.entries(models).map(([m, k]) => `${k} × ${m}`).join(', ')];
+  if (n.mode)
+    words.push(n.mode === 'card' ? 'whole cards only' : 'shared memory only');
+  if (n.source === 'capacity')
+    words.push('from the Node’s capacity, not measured');
+  if (n.claimedCards)
+    words.push(`${plural(n.claimedCards, 'card')} about to be taken through nvidia.com/gpu`);
+  return words.filter(Boolean).join(' · ');
+}
+
+function notesOf(n) {
+  const notes = n.reason ? [n.reason] : [];
+  if ('unknownCard' in n)
+    notes.push(`A ConfigMap takes out GPU${n.unknownCard}, which this node does not have`);
+  if (n.unplaced)
+    notes.push(`${plural(n.unplaced.length, 'pod')} on no card that is there: ` +
+      n.unplaced.map((p) => `${p.namespace}/${p.name} (${mib(p.mib)})`).join(', '));
+  return notes;
+}
+
+const sum = (list, what) => list.reduce((n, x) => n + what(x), 0);
+const isBare = (n) => Boolean(n.noGPU) && !n.devs.length && !n.unplaced;
+
+function sumOf(promised, total) {
+  const unit = amount(total).split(' ')[1];
+  const size = { TiB: 2 ** 20, GiB: 1024, MiB: 1 }[unit];
+  return `${(Math.round(promised / size * 10) / 10).toLocaleString('en')} of ${amount(total)} promised`;
+}
+
+// What readNodes should give.
+function wanted(inspect) {
+  return inspect.nodes.filter((n) => !isBare(n)).map((n) => ({
+    name: n.name,
+    sum: sumOf(sum(n.devs, (d) => d.promisedMiB), sum(n.devs, (d) => d.totalMiB)),
+    kind: kindOf(n),
+    notes: notesOf(n),
+    cards: n.devs.map(cardOf),
+  }));
+}
+
+// Each row of the pods that wait: pod, what it asks for, what is said of it.
+function waiting(inspect) {
+  return inspect.waiting.map((p) => [`${p.namespace}/${p.name}`, p.asks || '–', p.error ||
+    (p.fitsOn ? `Fits on ${plural(p.fitsOn, 'node')}, such as ${p.nearest}: kube-scheduler has yet to place it; see its events`
+      : `Fits on no node. Nearest is ${p.nearest}: ${p.reason}`)]);
+}
+
+function totals(inspect) {
+  const devs = inspect.nodes.flatMap((n) => n.devs);
+  const of = (n, total) => `of ${amount(total)} (${Math.round(n / total * 100)} %)`;
+  const known = devs.filter((d) => 'usedMiB' in d);
+  const promised = sum(devs, (d) => d.promisedMiB), total = sum(devs, (d) => d.totalMiB);
+  const used = sum(known, (d) => d.usedMiB), measurable = sum(known, (d) => d.totalMiB);
+  const out = devs.filter((d) => d.health !== 'Healthy').length;
+  const lost = sum(inspect.nodes, (n) => (n.unplaced || []).length);
+  return { promised: amount(promised), 'promised-of': of(promised, total),
+    measured: amount(used), 'measured-of': of(used, measurable),
+    cards: devs.length.toLocaleString('en'), 'cards-out': out ? `${out} out` : '',
+    pods: sum(inspect.nodes, (n) => new Set(n.devs.flatMap((d) => d.pods.map((p) => p.uid))).size).toLocaleString('en'),
+    'pods-lost': lost ? `${lost} unplaced` : '', wait: String(inspect.waiting.length) };
+}
+
+module.exports = { readNodes, wanted, waiting, totals, isBare };

@@ -1,0 +1,376 @@
+#!/usr/bin/env node
+// SPDX-License-Identifier: Apache-2.0
+//
+// The page in Chromium, before the real extender and kube-sim: `make web-test`. It says what
+// inspect says, follows what changes, says so when it does not, and is for everybody.
+//   GPUSHARE_SHOTS=DIR  leaves pictures there
+'use strict';
+const assert = require('assert');
+const fs = require('fs');
+const path = require('path');
+const axe = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const { World, until, scv, node, pod, browser } = require('./world');
+const { readNodes, wanted, waiting, totals, isBare } = require('./shown');
+
+const SHOTS = process.env.GPUSHARE_SHOTS;
+const HOSTILE = '<img src=x onerror="document.title=1">';
+const LONG = 'a-model-server-with-a-rather-long-name-that-has-to-be-broken-somewhere-7f9c';
+const measured = (what) => console.log(`measured: ${what}`);
+const shot = (page, name, fullPage = false) => (SHOTS
+  ? page.screenshot({ path: path.join(SHOTS, `${name}.png`), fullPage }) : null);
+
+// Of all that can be shown, one at least.
+const T4 = 16276;
+function objects() {
+  return [
+    node('gpu-node-1'), scv('gpu-node-1', [{ freeMemory: T4 - 8100 }, { freeMemory: T4 - 6020 },
+      { freeMemory: T4 - 15012 }, {}]),
+    pod('chat-a', 8, 'gpu-node-1', 0), pod('embedder', 2, 'gpu-node-1', 0, { namespace: 'search' }),
+    pod('ranker', 4, 'gpu-node-1', 1, { namespace: 'search' }), pod('whisper', 6, 'gpu-node-1', 1),
+    pod('trainer', 1, 'gpu-node-1', 2, { whole: true, namespace: 'research' }),
+    node('gpu-node-2'), scv('gpu-node-2', [{ health: 'Unhealthy' }, { freeMemory: T4 - 9000 }]),
+    pod('notebook-1', 5, 'gpu-node-2', 1, { namespace: 'research' }),
+    node('gpu-node-3', { 'gpushare/mode': 'card' }), scv('gpu-node-3', [{}, {}]),
+    node('gpu-node-10'), scv('gpu-node-10', [{ model: HOSTILE, totalMemory: 512, freeMemory: 512 }, {}]),
+    pod('lost', 3, 'gpu-node-10', 7),
+    { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'unhealthy-gpu-gpu-node-10', namespace: 'kube-system' },
+      data: { gpus: '1,5' } },
+    node('gpu-node-4'), scv('gpu-node-4', [{ model: 'NVIDIA A100-SXM4-80GB', totalMemory: 81920, freeMemory: 81920 - 41000 },
+      { model: 'NVIDIA A100-SXM4-80GB', totalMemory: 81920, freeMemory: 81920 - 30500 }]),
+    ...['a', 'b', 'c', 'd'].map((x, i) => pod(`llama-${x}`, 10 + 2 * i, 'gpu-node-4', i % 2)),
+    pod(LONG, 7, 'gpu-node-4', 1, { namespace: 'a-namespace-of-some-length' }),
+    { apiVersion: 'v1', kind: 'Node', metadata: { name: 'old-node' }, status: {
+      capacity: { 'aliyun.com/gpu-mem': '30', 'aliyun.com/gpu-count': '2' },
+      allocatable: { 'aliyun.com/gpu-mem': '30', 'aliyun.com/gpu-count': '2' } } },
+    pod('too-much', 20, 'old-node', 0),
+    node('cpu-1'), node('cpu-2'),
+    pod('wants-much', 70), pod('wants-two', 30, null, undefined, { labels: { 'aliyun.com/gpu-count': '2' } }),
+    pod('wants-little', 2), pod('wants-cards', 5, null, undefined, { whole: true }),
+    pod('odd', 5, null, undefined, { labels: { 'aliyun.com/gpu-count': 'x' } }),
+  ];
+}
+
+const isLive = (page) => page.waitForFunction(() => document.getElementById('live').dataset.state === 'live',
+  null, { timeout: 60000 });
+
+async function open(context, world, at = '') {
+  const page = await context.newPage();
+  page.faults = [];
+  page.on('pageerror', (error) => page.faults.push(String(error)));
+  page.on('console', (message) => message.type() === 'error' && page.faults.push(message.text()));
+  page.on('request', (request) => request.url().startsWith(world.url) || request.url().startsWith('data:') ||
+    page.faults.push(`asks for ${request.url()}`));
+  await page.goto(world.url + at);
+  await isLive(page);
+  await page.waitForFunction(() => document.getElementById('empty').hidden || document.getElementById('clear').hidden === false);
+  return page;
+}
+
+const texts = (page, ids) => page.evaluate((all) => Object.fromEntries(all.map((id) =>
+  [id, document.getElementById(id).textContent])), ids);
+const shownNames = (page) => page.evaluate(() => [...document.querySelectorAll('#nodes > li:not([hidden]) h3')].map((h) => h.textContent));
+
+const byName = (a, b) => (a.name < b.name ? -1 : 1);
+function assertSame(shown, want) {
+  const near = (a, b) => Math.abs(a - b) < 0.01;
+  assert.deepStrictEqual(shown.map((n) => n.name).sort(), want.map((n) => n.name).sort());
+  shown.sort(byName);
+  want.sort(byName).forEach((w, i) => {
+    const s = shown[i];
+    w.cards.forEach((card, k) => {
+      for (const bar of ['bar', 'outside', 'thin']) {
+        assert.ok(near(s.cards[k][bar], card[bar]), `${w.name} ${card.gpu}: ${bar} is ${s.cards[k][bar]}, not ${card[bar]}`);
+        s.cards[k][bar] = card[bar];
+      }
+    });
+    assert.deepStrictEqual(s, w);
+  });
+}
+
+// No violation of WCAG 2.2 AA or of good practice, as far as axe can see.
+async function assertForAll(page, what) {
+  await page.evaluate(axe);
+  const found = await page.evaluate(() => globalThis.axe.run(document));
+  const words = found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => `${n.html.slice(0, 200)} ${n.failureSummary}`).join('; ')}`);
+  assert.deepStrictEqual(words, [], what);
+}
+
+const tests = {
+  async 'it shows each node, card, pod and number of inspect, and nothing else'({ context, world }) {
+    const page = await open(context, world);
+    const inspect = await world.inspect();
+    const health = inspect.nodes.flatMap((n) => n.devs).map((d) => d.health);
+    for (const state of ['Unhealthy', 'TakenOut', 'Healthy'])
+      assert.ok(health.includes(state), state); // or this test would show little
+    assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
+    assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
+    assertSame(await page.evaluate(readNodes), wanted(inspect));
+    await page.click('#bare-title');
+    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#bare-nodes li')].map((li) => li.textContent)),
+      inspect.nodes.filter(isBare).map((n) => `${n.name}: ${n.reason}`));
+    const want = totals(inspect);
+    assert.deepStrictEqual(await texts(page, Object.keys(want)), want);
+    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#waiting-rows tr')].map((row) =>
+      [...row.cells].map((cell) => cell.textContent))), waiting(inspect));
+    assert.strictEqual(await page.title(), 'gpushare: GPU memory');
+    assert.strictEqual(await page.locator('img').count(), 0); // foreign text stays text
+    assert.deepStrictEqual(page.faults, []);
+    await page.close();
+  },
+
+  async 'the search finds pods, nodes, models, and says when it finds nothing'({ context, world }) {
+    const page = await open(context, world);
+    const all = await shownNames(page);
+    assert.deepStrictEqual(all.slice(0, 5), ['gpu-node-1', 'gpu-node-2', 'gpu-node-3', 'gpu-node-4', 'gpu-node-10']);
+    const find = async (words, names) => {
+      await page.fill('#search', words);
+      assert.deepStrictEqual(await shownNames(page), names, words);
+    };
+    await find('whisper', ['gpu-node-1']);
+    assert.strictEqual(await page.locator('.card.hit').count(), 1);
+    await find('SEARCH/ranker', ['gpu-node-1']);
+    await find('a100 llama-b', ['gpu-node-4']);
+    await find('gpu-gpu-node-2-1', ['gpu-node-2']);
+    await find('onerror=', ['gpu-node-10']);
+    assert.match(page.url(), /\?q=onerror/);
+    await page.waitForFunction(() => document.getElementById('count').textContent === '1 of 6 nodes');
+    await find('no such thing', []);
+    await page.waitForFunction(() => !document.getElementById('empty').hidden);
+    assert.match(await page.textContent('#empty-title'), /Nothing matches “no such thing”/);
+    await shot(page, 'empty');
+    await assertForAll(page, 'nothing found');
+    await page.click('#clear');
+    assert.deepStrictEqual(await shownNames(page), all);
+    await page.selectOption('#which', 'trouble');
+    assert.deepStrictEqual(await shownNames(page), ['gpu-node-2', 'gpu-node-10', 'old-node']);
+    await page.close();
+    const other = await open(context, world, '?q=whisper');
+    assert.deepStrictEqual(await shownNames(other), ['gpu-node-1']);
+    await other.close();
+  },
+
+  async 'pods are beside the pointer and beside the focus, and in a list'({ context, world }) {
+    const page = await open(context, world);
+    const tip = page.locator('#tip');
+    await page.hover('#nodes > li:first-child .card:nth-child(1) button');
+    await tip.waitFor({ state: 'visible' });
+    assert.match(await tip.textContent(), /gpu-node-1 · GPU 0.*default\/chat-a8,192 MiB.*search\/embedder2,048 MiB/);
+    await shot(page, 'hover');
+    await page.keyboard.press('Escape');
+    assert.ok(await tip.isHidden());
+    await page.mouse.move(2, 2);
+    await page.focus('#which');
+    await page.keyboard.press('Tab');
+    assert.match(await tip.textContent(), /gpu-node-1 · GPU 0/);
+    const focused = () => page.evaluate(() => ({ gpu: document.activeElement.querySelector('.gpu').textContent,
+      open: document.activeElement.getAttribute('aria-expanded'),
+      by: document.activeElement.getAttribute('aria-describedby') }));
+    assert.deepStrictEqual(await focused(), { gpu: 'GPU 0', open: 'false', by: 'tip' });
+    await page.keyboard.press('ArrowDown');
+    assert.match(await tip.textContent(), /GPU 1.*search\/ranker/);
+    await page.keyboard.press('Enter');
+    assert.deepStrictEqual(await focused(), { gpu: 'GPU 1', open: 'true', by: null });
+    assert.ok(await tip.isHidden());
+    assert.match(await page.textContent('#nodes > li:first-child .card:nth-child(2) .detail'), /search\/ranker4,096 MiB/);
+    await page.keyboard.press('Enter');
+    assert.deepStrictEqual((await focused()).open, 'false');
+    await page.close();
+  },
+
+  async 'a bind, a new node and the end of one are seen at once'({ context, world }) {
+    const page = await open(context, world);
+    const row = page.locator('#nodes > li', { has: page.locator('h3', { hasText: /^gpu-node-1$/ }) }).locator('.card').nth(3);
+    await page.focus('#nodes > li:first-child .card:nth-child(4) button');
+    await world.load([pod('new-one', 3)]);
+    await page.waitForFunction(() => document.getElementById('waiting-rows').textContent.includes('default/new-one'));
+    await until('it is bound', async () => await world.bind('new-one', 'gpu-node-1') === '');
+    const start = Date.now();
+    await until('inspect', async () => JSON.stringify((await world.inspect()).nodes).includes('new-one'));
+    await page.waitForFunction(() => [...document.querySelectorAll('.pair')].length &&
+      ![...document.querySelectorAll('#waiting-rows')].some((e) => e.textContent.includes('new-one')));
+    await until('the card', async () => {
+      const said = (await world.inspect()).nodes.find((n) => n.name === 'gpu-node-1').devs
+        .find((d) => d.pods.some((p) => p.name === 'new-one'));
+      const pair = await page.locator('#nodes > li').first().locator('.card').nth(said.id).locator('.pair').textContent();
+      return pair.startsWith(String(Math.round(said.promisedMiB / 1024 * 10) / 10));
+    });
+    measured(`a bind is on the page after ${Date.now() - start} ms`);
+    assert.ok(await row.locator('button').evaluate((b) => b === document.activeElement)); // it did not lose the focus
+    await world.load([node('gpu-node-5'), scv('gpu-node-5', [{}])]);
+    await until('the new node', async () => (await shownNames(page)).includes('gpu-node-5'));
+    assert.strictEqual((await shownNames(page)).indexOf('gpu-node-5'), 4); // in its place
+    await world.remove('/api/v1/nodes/gpu-node-5');
+    await world.remove('/apis/core.run-linux.com/v1/scvs/gpu-node-5');
+    await until('its end', async () => !(await shownNames(page)).includes('gpu-node-5'));
+    await world.remove('/api/v1/namespaces/default/pods/new-one');
+    await until('inspect without it', async () => !JSON.stringify(await world.inspect()).includes('new-one'));
+    const want = wanted(await world.inspect());
+    await until('all as it was', async () => {
+      const shown = await page.evaluate(readNodes);
+      return shown[0].sum === want.find((n) => n.name === 'gpu-node-1').sum;
+    });
+    assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    assert.deepStrictEqual(page.faults, []);
+    await page.close();
+  },
+
+  async 'without the extender it says so, and it is back when the extender is'({ context, world }) {
+    const page = await open(context, world);
+    await world.extender.end('SIGKILL');
+    await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
+    assert.match(await page.textContent('#banner-text'), /^No connection to the extender \(it cannot be reached\)\. This is how things were at \d/);
+    assert.ok((await shownNames(page)).length > 3); // what was known stays
+    await shot(page, 'lost');
+    await assertForAll(page, 'lost');
+    await world.remove('/api/v1/namespaces/default/pods/whisper'); // which nobody tells
+    await world.startExtender(world.observePort);
+    await page.click('#retry', { timeout: 1000 }).catch(() => {}); // it may be back by itself
+    await isLive(page);
+    assert.ok(await page.locator('#banner').isHidden());
+    assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    await page.close();
+  },
+
+  async 'one that never got an answer says what the extender says'({ context, world }) {
+    const page = await context.newPage();
+    await page.route('**/inspect*', (route) => route.fulfill({ status: 503, contentType: 'application/json',
+      body: '{"error":"pods are not listed yet"}' }));
+    await page.goto(world.url);
+    await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
+    assert.match(await page.textContent('#banner-text'), /does not answer: pods are not listed yet\./);
+    await shot(page, 'unready');
+    await assertForAll(page, 'never connected');
+    await page.unroute('**/inspect*');
+    await isLive(page);
+    await page.close();
+  },
+
+  async 'where the stream has no room it asks from time to time'({ context, world }) {
+    const page = await context.newPage();
+    await page.route('**/inspect?watch=true', (route) => route.fulfill({ status: 503, contentType: 'application/json',
+      body: '{"error":"64 others watch already"}' }));
+    await page.goto(world.url);
+    await page.waitForFunction(() => document.getElementById('live').dataset.state === 'polling');
+    await page.waitForFunction(() => document.getElementById('empty').hidden);
+    assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    await page.close();
+  },
+
+  async 'it is for everybody, in light and in dark'({ context, world }) {
+    const page = await open(context, world);
+    const states = async (name) => {
+      await assertForAll(page, name);
+      await page.hover('#nodes > li:first-child .card button');
+      await assertForAll(page, `${name}, beside the pointer`);
+      await page.keyboard.press('Escape');
+      await page.click('#nodes > li:first-child .card:nth-child(2) button');
+      await page.mouse.move(2, 2);
+      await assertForAll(page, `${name}, a card is open`);
+      await page.click('#nodes > li:first-child .card:nth-child(2) button');
+      await page.mouse.move(2, 2);
+    };
+    await shot(page, 'light');
+    await states('light');
+    await page.emulateMedia({ colorScheme: 'dark' });
+    await shot(page, 'dark');
+    await states('dark');
+    await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
+    const motion = await page.evaluate(() => getComputedStyle(document.querySelector('.track > i')).transitionDuration);
+    assert.strictEqual(motion, '0s');
+    await page.emulateMedia({ reducedMotion: 'no-preference', forcedColors: 'active' });
+    await shot(page, 'forced');
+    await page.close();
+  },
+
+  async 'it is as wide as a telephone'({ context, world }) {
+    const page = await open(context, world);
+    await page.setViewportSize({ width: 360, height: 740 });
+    for (const scheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme: scheme });
+      const width = await page.evaluate(() => Math.max(document.documentElement.scrollWidth,
+        ...[...document.querySelectorAll('main *')].filter((e) => !e.closest('.unseen'))
+          .map((e) => e.getBoundingClientRect().right)));
+      assert.ok(width <= 360.5, `${width}`);
+      await assertForAll(page, `360 px, ${scheme}`);
+      await shot(page, `narrow-${scheme}`, true);
+    }
+    await page.close();
+  },
+
+  async 'a thousand nodes do not stutter, nor do five thousand stand still'({ context }) {
+    for (const [n, most] of [[1000, 250], [5000, 600]]) {
+      const world = await World.start(`nodes=${n},cards=8,pods=8,uuid=1,node-bytes=0,pod-bytes=0`);
+      try {
+        const page = await context.newPage();
+        const start = Date.now();
+        await page.goto(world.url);
+        await page.waitForFunction((want) => document.getElementById('count').textContent === want,
+          `${n.toLocaleString('en')} nodes`, { timeout: 60000 });
+        const ready = Date.now() - start;
+        if (n === 1000)
+          await shot(page, 'thousand');
+        const scroll = await page.evaluate(async () => {
+          const times = [];
+          let last = performance.now();
+          for (let i = 0; i < 180; i++) {
+            scrollBy(0, 400);
+            const now = await new Promise((resolve) => requestAnimationFrame(resolve));
+            times.push(now - last);
+            last = now;
+          }
+          times.sort((a, b) => a - b);
+          return { p50: times[90], p95: times[171], max: times[179], elements: document.querySelectorAll('*').length };
+        });
+        const find = await page.evaluate(async () => {
+          const box = document.getElementById('search');
+          const start = performance.now();
+          box.value = 'node-7';
+          box.dispatchEvent(new Event('input'));
+          await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+          return performance.now() - start;
+        });
+        measured(`${n} nodes: shown after ${ready} ms; scrolling: frames of ${Math.round(scroll.p50)} ms, ` +
+          `p95 ${Math.round(scroll.p95)}, longest ${Math.round(scroll.max)}; a letter of the search ${Math.round(find)} ms; ` +
+          `${scroll.elements} elements`);
+        assert.ok(scroll.p95 < most, `p95 ${scroll.p95}`);
+        assert.ok(scroll.elements < n * 14 + 30000, `${scroll.elements} elements`);
+        await page.close();
+      } finally {
+        await world.stop();
+      }
+    }
+  },
+};
+
+(async () => {
+  let passed = 0, failed = 0;
+  const world = await World.start();
+  await world.load(objects());
+  await until('what was loaded', async () => {
+    const { nodes, waiting: line } = await world.inspect();
+    return nodes.length === 8 && line.length === 5 && JSON.stringify(nodes).includes('notebook-1');
+  });
+  const chromium = await browser();
+  const only = process.argv[2] || '';
+  for (const [name, test] of Object.entries(tests)) {
+    if (!name.includes(only))
+      continue;
+    const context = await chromium.newContext({ viewport: { width: 1400, height: 900 }, colorScheme: 'light' });
+    context.setDefaultTimeout(30000);
+    try {
+      await test({ context, world });
+      passed++;
+    } catch (error) {
+      failed++;
+      console.log(`FAILED: ${name}\n${error.stack}`);
+    }
+    await context.close();
+  }
+  await chromium.close();
+  await world.stop();
+  console.log(`${passed} passed, ${failed} failed`);
+  process.exitCode = failed ? 1 : 0;
+})().catch((error) => {
+  console.log(`${error.stack}\n0 passed, 1 failed`);
+  process.exit(1);
+});
