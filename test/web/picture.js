@@ -8,19 +8,21 @@ const path = require('path');
 const { World, until, scv, node, pod, browser } = require('./world');
 
 const KINDS = { a100: ['NVIDIA A100-SXM4-80GB', 81920, 8], l40s: ['NVIDIA L40S', 46068, 4], t4: ['Tesla T4', 15360, 4] };
+const NODES = { 'gpu-01': 'l40s', 'gpu-02': 't4', 'gpu-03': 'l40s', 'gpu-04': 'a100', 'gpu-05': 'a100', 'gpu-06': 'a100', 'gpu-07': 't4' };
 const APPS = [['chat', 'llama-70b', 38], ['chat', 'llama-8b', 17], ['search', 'embedder', 4], ['search', 'reranker', 6],
   ['speech', 'whisper', 10], ['research', 'notebook', 8], ['vision', 'segment', 12], ['vision', 'ocr', 3]];
 
 function objects() {
-  const all = [], names = ['a100-1', 'a100-2', 'l40s-1', 'l40s-2', 't4-1', 't4-2', 't4-3'];
+  const all = [];
+  const soon = new Date(Date.now() + 30000).toISOString().replace(/\..*/, 'Z'); // all pods ran by then
   let seed = 11;
   const next = (n) => { seed = (seed * 48271) % 2147483647; return seed % n; };
-  for (const name of names) {
-    const [model, total, n] = KINDS[name.split('-')[0]];
+  for (const [name, kind] of Object.entries(NODES)) {
+    const [model, total, n] = KINDS[kind];
     const cards = [];
     for (let i = 0; i < n; i++) {
       let left = Math.floor(total / 1024), used = 0;
-      const out = name === 't4-2' && i === 3;
+      const out = name === 'gpu-02' && i === 3;
       for (let k = 0; k < 4 && !out && next(8) > 0; k++) {
         const [namespace, app, units] = APPS[next(APPS.length)];
         if (units > left)
@@ -29,11 +31,11 @@ function objects() {
         used += Math.floor(units * 1024 * (55 + next(45)) / 100);
         all.push(pod(`${app}-${name}-${i}${k}`, units, name, i, { namespace }));
       }
-      if (name === 'l40s-2' && i === 1)
-        used += 7300; // somebody who asked nobody
+      if (name === 'gpu-03' && i === 3)
+        used += 16300; // somebody who asked nobody
       cards.push({ model, totalMemory: total, freeMemory: total - Math.min(used, total), health: out ? 'Unhealthy' : 'Healthy' });
     }
-    all.push(node(name), scv(name, cards));
+    all.push(node(name), scv(name, cards, soon));
   }
   all.push(pod('train-7', 8, null, undefined, { whole: true, namespace: 'research' }),
     pod('llama-405b', 160, null, undefined, { namespace: 'chat', labels: { 'aliyun.com/gpu-count': '2' } }));
@@ -45,7 +47,7 @@ function objects() {
   await world.load(objects());
   await until('what was loaded', async () => (await world.inspect()).waiting.length === 2);
   const chromium = await browser();
-  const page = await chromium.newPage({ viewport: { width: 1280, height: 940 }, colorScheme: 'light' });
+  const page = await chromium.newPage({ viewport: { width: 1400, height: 880 }, colorScheme: 'light' });
   await page.goto(world.url);
   await page.waitForFunction(() => document.getElementById('live').dataset.state === 'live');
   await page.waitForFunction(() => document.getElementById('count').textContent === '7 nodes');

@@ -49,6 +49,8 @@ async function readNodes() {
 const mib = (n) => `${n.toLocaleString('en')} MiB`;
 const plural = (n, one) => `${n.toLocaleString('en')} ${one}${n === 1 ? '' : 's'}`;
 function amount(n) {
+  if (!n)
+    return '0';
   const [size, unit] = n >= 10 * 2 ** 20 ? [2 ** 20, 'TiB'] : n >= 1024 ? [1024, 'GiB'] : [1, 'MiB'];
   return `${(Math.round(n / size * 10) / 10).toLocaleString('en')} ${unit}`;
 }
@@ -117,9 +119,9 @@ const sum = (list, what) => list.reduce((n, x) => n + what(x), 0);
 const isBare = (n) => Boolean(n.noGPU) && !n.devs.length && !n.unplaced;
 
 function sumOf(promised, total) {
-  const unit = amount(total).split(' ')[1];
+  const unit = amount(total).split(' ')[1] || 'MiB';
   const size = { TiB: 2 ** 20, GiB: 1024, MiB: 1 }[unit];
-  return `${(Math.round(promised / size * 10) / 10).toLocaleString('en')} of ${amount(total)} promised`;
+  return `${(Math.round(promised / size * 10) / 10).toLocaleString('en')} of ${total ? amount(total) : '0 MiB'} promised`;
 }
 
 // What readNodes should give.

@@ -102,9 +102,10 @@ class World {
   }
 }
 
-const scv = (name, cards) => ({ apiVersion: 'core.run-linux.com/v1', kind: 'Scv', metadata: { name },
+// Measured at `at`, long ago if it is not said.
+const scv = (name, cards, at = '2026-11-21T09:00:00Z') => ({ apiVersion: 'core.run-linux.com/v1', kind: 'Scv', metadata: { name },
   spec: { updateInterval: 1000 },
-  status: { updateTime: '2026-11-21T09:00:00Z', cardList: cards.map((card, id) => ({ id, health: 'Healthy',
+  status: { updateTime: at, cardList: cards.map((card, id) => ({ id, health: 'Healthy',
     model: 'Tesla T4', uuid: `GPU-${name}-${id}`, totalMemory: 16276, freeMemory: 16276, ...card })) } });
 const node = (name, labels = {}) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels }, status: {} });
 // `card` undefined: it waits; for labels and annotations see docs/user-guide.md.

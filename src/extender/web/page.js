@@ -14,6 +14,8 @@
   const HIDDEN_MS = 60000; // a page that nobody sees needs no stream
   const MANY_PODS = 24; // on one card: drawn as one piece
   const ROWS = 200; // of pods that wait
+  const NEAR_PX = 900; // above and below the screen
+  const TALL = 40; // nodes that may begin above that and reach into it
   const $ = (id) => document.getElementById(id);
 
   const nodes = new Map(); // name -> record
@@ -34,7 +36,7 @@
   const UNITS = [[1024 * 1024 * 10, 1024 * 1024, 'TiB'], [1024, 1024, 'GiB'], [0, 1, 'MiB']];
   const unitFor = (n) => UNITS.find(([from]) => n >= from);
   const inUnit = (n, [, size]) => number.format(Math.round(n / size * 10) / 10);
-  const amount = (n) => `${inUnit(n, unitFor(n))} ${unitFor(n)[2]}`;
+  const amount = (n) => (n ? `${inUnit(n, unitFor(n))} ${unitFor(n)[2]}` : '0');
   const percent = (n, of) => (of ? Math.min(100, n / of * 100) : 0);
 
   const text = (element, value) => {
@@ -275,7 +277,7 @@
     }
     record.item.classList.toggle('trouble', record.trouble);
     record.item.style.setProperty('--cards', String(node.devs.length));
-    if (record.near)
+    if (record.near || record.open.size)
       drawCards(record);
     if (tip.record === record)
       drawTip();
@@ -296,16 +298,52 @@
     return low;
   };
 
-  const near = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) {
-      const { record } = target;
-      record.near = isIntersecting;
-      if (isIntersecting)
-        drawCards(record);
+  // Gives those their cards that are near the screen, and takes them from those that are not. We
+  // look ourselves: an IntersectionObserver with thousands of targets costs more than the scrolling.
+  let shown = []; // the records of the list that pass the search
+  const filled = new Set();
+  let looking = 0;
+  const nearby = () => {
+    const box = (record) => record.item.getBoundingClientRect();
+    const found = [];
+    let low = 0;
+    let high = shown.length;
+    while (low < high) { // who is in a row has the same top
+      const middle = (low + high) >> 1;
+      if (box(shown[middle]).top < -NEAR_PX)
+        low = middle + 1;
       else
-        dropCards(record);
+        high = middle;
     }
-  }, { rootMargin: '900px 0px' });
+    for (let i = Math.max(0, low - TALL); i < low; i++)
+      if (box(shown[i]).bottom >= -NEAR_PX)
+        found.push(shown[i]);
+    for (let i = low; i < shown.length && box(shown[i]).top <= innerHeight + NEAR_PX; i++)
+      found.push(shown[i]);
+    return new Set(found);
+  };
+  const look = () => {
+    looking = 0;
+    const found = nearby();
+    for (const record of filled) {
+      if (found.has(record))
+        continue;
+      record.near = false;
+      filled.delete(record);
+      dropCards(record);
+    }
+    for (const record of found) {
+      if (record.near)
+        continue;
+      record.near = true;
+      filled.add(record);
+      drawCards(record);
+    }
+  };
+  const lookSoon = () => {
+    if (!looking)
+      looking = requestAnimationFrame(look);
+  };
 
   const insert = (record) => {
     const at = placeOf(record);
@@ -313,13 +351,12 @@
     $('nodes').insertBefore(record.item, at < order.length ? order[at].item : null);
     order.splice(at, 0, record);
     record.listed = true;
-    near.observe(record.item);
   };
 
   const takeOut = (record) => {
     if (!record.listed)
       return;
-    near.unobserve(record.item);
+    filled.delete(record);
     record.item.remove();
     order.splice(order.indexOf(record), 1);
     record.listed = false;
@@ -351,6 +388,8 @@
   // -- what is above and below the list --
 
   const drawTotals = () => {
+    if (!synced)
+      return;
     const sum = { total: 0, promised: 0, used: 0, measurable: 0, cards: 0, out: 0, pods: 0, lost: 0 };
     for (const r of nodes.values()) {
       sum.total += r.total;
@@ -402,6 +441,9 @@
       const name = make('td');
       name.append(podName(pod));
       row.append(name, make('td', '', pod.asks || '–'), whyCell(pod));
+      row.setAttribute('role', 'row');
+      for (const cell of row.cells)
+        cell.setAttribute('role', 'cell');
       return row;
     }));
     $('waiting-more').hidden = shown.length <= ROWS;
@@ -421,10 +463,10 @@
     }));
   };
 
-  const drawEmpty = (shown) => {
+  const drawEmpty = (n) => {
     const any = order.length > 0;
-    $('empty').hidden = shown > 0;
-    if (shown)
+    $('empty').hidden = n > 0;
+    if (n)
       return;
     $('clear').hidden = !any;
     if (any) {
@@ -441,10 +483,9 @@
   };
 
   const drawCount = () => {
-    const shown = order.reduce((n, r) => n + !r.item.hidden, 0);
-    text($('count'), shown === order.length ? count(shown, 'node', 'nodes')
-      : `${number.format(shown)} of ${count(order.length, 'node', 'nodes')}`);
-    drawEmpty(shown);
+    text($('count'), !synced ? '' : shown.length === order.length ? count(shown.length, 'node', 'nodes')
+      : `${number.format(shown.length)} of ${count(order.length, 'node', 'nodes')}`);
+    drawEmpty(shown.length);
   };
 
   const drawCluster = () => {
@@ -466,6 +507,8 @@
       dirty.delete(record);
       drawOne(record);
     }
+    shown = order.filter((record) => !record.item.hidden);
+    lookSoon();
     if (dirty.size) {
       schedule();
       return;
@@ -494,9 +537,11 @@
     terms = $('search').value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const record of order) {
       filter(record);
-      if (record.near)
+      if (record.near || record.open.size)
         drawCards(record);
     }
+    shown = order.filter((record) => !record.item.hidden);
+    lookSoon();
     clusterDirty = true;
     const at = new URL(location.href);
     if ($('search').value)
@@ -810,6 +855,8 @@
   });
   $('retry').addEventListener('click', () => wake());
   $('bare').addEventListener('toggle', drawBare);
+  addEventListener('scroll', lookSoon, { passive: true });
+  addEventListener('resize', lookSoon);
   $('nodes').addEventListener('click', onClick);
   $('nodes').addEventListener('keydown', onArrow);
   watchTip();
