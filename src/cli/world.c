@@ -12,9 +12,10 @@ enum { FAULTS_MAX = 256 };
 
 /* An object, copied. */
 struct record {
-    struct span key; /* in its arena, like all that it points to */
-    uint64_t run;    /* of the list or watch that showed it last */
-    struct arena arena;
+    struct span key;    /* owned */
+    char *strings;      /* of a node or pod; there are many of those */
+    struct arena arena; /* of an Scv */
+    uint64_t run;       /* of the list or watch that showed it last */
     struct record *next, *prev;
     union {
         struct world_node node;
@@ -41,6 +42,7 @@ struct world {
     struct err failed; /* the first list that failed while it was needed */
     struct buf faults; /* NUL-terminated each */
     size_t n_faults;
+    struct arena scratch; /* for one pod */
 };
 
 static struct core_time now(void)
@@ -81,6 +83,8 @@ static void step(struct world *w, const struct core_input *in)
 
 static void record_free(struct record *r)
 {
+    free((char *)r->key.p);
+    free(r->strings);
     arena_fini(&r->arena);
     free(r);
 }
@@ -111,7 +115,7 @@ static struct record *renew(struct world *w, enum core_kind kind, struct span ke
         return NULL;
     r = xcalloc(1, sizeof *r);
     r->run = run;
-    r->key = arena_copy(&r->arena, key);
+    r->key = (struct span){xmemdup0(key.p, key.n), key.n};
     r->next = k->first;
     if (k->first)
         k->first->prev = r;
@@ -122,20 +126,33 @@ static struct record *renew(struct world *w, enum core_kind kind, struct span ke
     return r;
 }
 
-static struct span keep(struct record *r, struct span text)
+/* Lets the fields, which are borrowed, point to copies. */
+static void own_strings(struct record *r, struct span *const *fields, size_t n)
 {
-    return text.p ? arena_copy(&r->arena, text) : text;
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++)
+        bytes += fields[i]->n;
+    char *at = r->strings = xmalloc(bytes + 1);
+    for (size_t i = 0; i < n; i++) {
+        if (fields[i]->n)
+            memcpy(at, fields[i]->p, fields[i]->n);
+        if (fields[i]->p)
+            fields[i]->p = at;
+        at += fields[i]->n;
+    }
 }
 
 static void see_node(struct world *w, const struct core_input *in)
 {
     const struct node *n = in->node;
     struct record *r = renew(w, CORE_NODES, n->meta.name, in->run, in->gone);
-    if (r)
-        r->node = (struct world_node){.name = r->key,
-                                      .address = keep(r, n->address),
-                                      .capacity = n->capacity,
-                                      .allocatable = n->allocatable};
+    if (!r)
+        return;
+    r->node = (struct world_node){.name = r->key,
+                                  .address = n->address,
+                                  .capacity = n->capacity,
+                                  .allocatable = n->allocatable};
+    own_strings(r, (struct span *const[]){&r->node.address}, 1);
 }
 
 static int64_t go_units(const struct pod *pod)
@@ -153,44 +170,48 @@ static int64_t go_units(const struct pod *pod)
 }
 
 /* Is there anything wrong with what the pod asks for, or was promised? */
-static void judge(struct world *w, struct record *r, const struct pod *pod)
+static bool is_bad(struct world *w, const struct pod *pod, struct err *err)
 {
     struct request_rules rules = ledger_rules(&w->config.ledger);
     struct request request;
     struct promise promise;
-    struct err err;
-    bool bad = request_of(pod, &rules, &r->arena, &request, &err) != 0;
     bool promised = pod->idx.p || pod->allocation.p;
-    if (!bad && promised && pod->node.n && !promise_of(pod, &r->arena, &promise))
-        bad = err_set(&err, ERR_INVALID,
-                      "its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
-                      SPAN_ARG(pod->idx)) != 0;
-    r->pod.damaged = bad;
-    if (bad)
-        r->pod.why = arena_copy(&r->arena, span_of(err.msg));
+    arena_reset(&w->scratch);
+    if (request_of(pod, &rules, &w->scratch, &request, err))
+        return true;
+    if (promised && pod->node.n && !promise_of(pod, &w->scratch, &promise)) {
+        err_set(err, ERR_INVALID,
+                "its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"%.*s\"",
+                SPAN_ARG(pod->idx));
+        return true;
+    }
+    return false;
 }
 
 static void see_pod(struct world *w, const struct core_input *in)
 {
     const struct pod *pod = in->pod;
+    struct err err;
     struct record *r = renew(w, CORE_PODS, pod->meta.uid, in->run, in->gone);
     if (!r)
         return;
-    r->pod = (struct world_pod){
-        .uid = r->key,
-        .ns = keep(r, pod->meta.ns),
-        .name = keep(r, pod->meta.name),
-    };
-    if (in->faulty)
-        return;
-    r->pod.node = keep(r, pod->node);
-    r->pod.idx = keep(r, pod->idx);
-    r->pod.allocation = keep(r, pod->allocation);
-    r->pod.card_uuid = keep(r, pod->card_uuid);
-    r->pod.assigned = keep(r, pod->assigned);
-    r->pod.go_units = go_units(pod);
-    r->pod.over = pod_is_over(pod);
-    judge(w, r, pod);
+    struct world_pod *to = &r->pod;
+    *to = (struct world_pod){.uid = r->key, .ns = pod->meta.ns, .name = pod->meta.name};
+    if (!in->faulty) {
+        to->node = pod->node;
+        to->idx = pod->idx;
+        to->allocation = pod->allocation;
+        to->card_uuid = pod->card_uuid;
+        to->assigned = pod->assigned;
+        to->go_units = go_units(pod);
+        to->over = pod_is_over(pod);
+        to->damaged = is_bad(w, pod, &err);
+        to->why = to->damaged ? span_of(err.msg) : (struct span){0};
+    }
+    struct span *const fields[] = {&to->ns,       &to->name,       &to->node,
+                                   &to->idx,      &to->allocation, &to->card_uuid,
+                                   &to->assigned, &to->why};
+    own_strings(r, fields, ARRAY_LEN(fields));
 }
 
 static void sweep(struct world *w, const struct core_input *in)
@@ -233,6 +254,11 @@ static void on_fault(void *ctx, const struct err *err)
     buf_addc(&w->faults, '\0');
     w->n_faults++;
     w->changes++;
+}
+
+static struct span keep(struct record *r, struct span text)
+{
+    return text.p ? arena_copy(&r->arena, text) : text;
 }
 
 static void keep_cards(struct record *r, struct scv *to, const struct scv *from)
@@ -317,6 +343,7 @@ void world_free(struct world *w)
     core_outputs_fini(&w->outputs);
     core_free(w->core);
     buf_fini(&w->faults);
+    arena_fini(&w->scratch);
     free(w);
 }
 
