@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "feed/feed.h"
 #include "extender/store.h"
+#include "feed/feed.h"
 #include "support/unit.h"
 
 struct store_rig {
