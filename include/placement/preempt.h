@@ -18,9 +18,10 @@
  *      request gets (what victims have on other cards of the node counts as beyond).
  *
  * Exact where every pod sits on one card and nobody is nominated to the node; also
- * otherwise while few pods come into question. Else no pod is in the set without need,
- * but a cheaper set may exist. Ties go to what is larger, then of lower priority, then to
- * the smaller UID.
+ * otherwise while few pods come into question (ten; fewer on a node with many pods and
+ * cards, so that a node is worked out in about a millisecond). Else no pod is in the set
+ * without need, but a cheaper set may exist. Ties go to what is larger, then of lower
+ * priority, then to the smaller UID.
  */
 
 struct preempt_ask {

@@ -106,6 +106,27 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
     }
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+/* A node that comes twice would be worked out twice, and named twice in the reply. */
+static int check_targets(const struct args *args, struct arena *a, struct err *err)
+{
+    struct span *names = arena_alloc(a, args->n * sizeof *names);
+    for (size_t i = 0; i < args->n; i++)
+        names[i] = args->targets[i].name;
+    if (args->n)
+        qsort(names, args->n, sizeof *names, compare_names);
+    for (size_t i = 1; i < args->n; i++)
+        if (span_eq(names[i], names[i - 1]))
+            return err_set(err, ERR_INVALID, "%s: node %.*s comes twice",
+                           args->full ? "NodeNameToVictims" : "NodeNameToMetaVictims",
+                           SPAN_ARG(names[i]));
+    return 0;
+}
+
 static int read_args(struct args *args, struct span body,
                      const struct request_rules *rules, struct arena *a, struct err *err)
 {
@@ -135,6 +156,8 @@ static int read_args(struct args *args, struct span body,
     if (!has_victims)
         return err_set(err, ERR_INVALID,
                        "there are neither NodeNameToVictims nor NodeNameToMetaVictims");
+    if (check_targets(args, a, err))
+        return -1;
     if (request_of(&args->pod, rules, a, &args->request, &args->bad))
         args->request.kind = REQUEST_NONE;
     return 0;
@@ -203,39 +226,48 @@ static bool choose(const struct preempt *p, const struct target *t,
     return preempt_choose(&ask, node, leaving, t->n, p->arena, more);
 }
 
-static void answer(const struct preempt *p)
+static void answer(const struct preempt *p, const struct target *t)
 {
     const struct args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
-    bool asks = !request_fits_anywhere(&args->request);
+    struct preempt_set more = {0};
     /* Who is promised a place, or asks for what cannot be meant, is helped by nobody. */
-    bool helpless = (known && known->node) || args->bad.code != ERR_NONE;
+    if ((known && known->node) || args->bad.code != ERR_NONE)
+        return;
+    if (!request_fits_anywhere(&args->request) && !choose(p, t, &more))
+        return;
+    if (t->n + more.n)
+        write_target(p, t, &more);
+}
+
+/* Each node by itself: there may be thousands, each with much to try, and who brings news
+ * or renews the lease must not wait for all of them. -1: not ready. */
+static int answer_all(struct store *store, struct preempt *p, struct err *err)
+{
+    size_t i = 0;
+    int rc;
     buf_adds(p->reply, "{\"NodeNameToMetaVictims\":{");
-    for (size_t i = 0; i < args->n && !helpless; i++) {
-        const struct target *t = &args->targets[i];
-        struct preempt_set more = {0};
-        if (asks && !choose(p, t, &more))
-            continue;
-        if (t->n + more.n)
-            write_target(p, t, &more);
-    }
+    do {
+        const struct core *core = store_read(store);
+        rc = core_ready(core, store_now(), err);
+        p->ledger = core_ledger(core);
+        if (!rc && i < p->args->n)
+            answer(p, &p->args->targets[i]);
+        store_read_end(store);
+    } while (!rc && ++i < p->args->n);
     buf_adds(p->reply, "}}");
+    return rc;
 }
 
 unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply)
 {
     cleanup_arena struct arena a = {0};
     cleanup_args struct args args = {0};
-    struct store *store = verbs_store(v);
     struct err err;
     if (read_args(&args, body, verbs_rules(v), &a, &err))
         return reply_error(reply, 400, &err);
-    const struct core *core = store_read(store);
-    bool ready = core_ready(core, store_now(), &err) == 0;
-    if (ready) {
-        struct preempt p = {&args, core_ledger(core), &a, reply};
-        answer(&p);
-    }
-    store_read_end(store);
-    return ready ? 200 : reply_error(reply, 503, &err);
+    struct preempt p = {.args = &args, .arena = &a, .reply = reply};
+    if (answer_all(verbs_store(v), &p, &err))
+        return reply_error(reply, 503, &err);
+    return 200;
 }

@@ -7,11 +7,14 @@
  * First how high the priorities have to go: all up to there leave, and the request fits.
  * Then the cards one after the other, the cheapest first. That is exact as long as no
  * pod's leaving changes more than one card. Where one does, because pods hold several
- * cards or others are in line for the node, every set is tried while they are few, and
- * otherwise all leave and those who can are put back. (As kube-scheduler does it.)
+ * cards or others are in line for the node, every set is tried while that is little work,
+ * and otherwise all leave and those who can are put back. (As kube-scheduler does it.)
  */
 
-enum { TRY_ALL_MAX = 10 };
+enum {
+    TRY_ALL_MAX = 10,       /* who may be taken */
+    TRY_ALL_WORK = 1 << 18, /* looks at what a pod has on a card: about a millisecond */
+};
 
 static void put_tenant(struct card *card, uint32_t c, const struct tenant *t)
 {
@@ -304,10 +307,17 @@ static size_t count_up_to(const struct look *look, int64_t limit)
     return n;
 }
 
+/* Every set is a look at the whole node. */
+static bool can_try_all(const struct look *look, int64_t limit)
+{
+    size_t n = count_up_to(look, limit);
+    return n <= TRY_ALL_MAX && look->n * look->node->n_cards <= (size_t)TRY_ALL_WORK >> n;
+}
+
 static void choose(struct look *look, int64_t limit)
 {
     bool simple = is_simple(look);
-    if (!simple && count_up_to(look, limit) <= TRY_ALL_MAX) {
+    if (!simple && can_try_all(look, limit)) {
         try_all(look, limit);
         return;
     }
