@@ -60,6 +60,13 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
     room_after(s, &before);
 }
 
+/* Labels can be taken off a pod that is bound; its annotations still say what it has. */
+static bool was_promised(struct step *s, const struct pod *pod)
+{
+    struct promise promise;
+    return pod->node.n && promise_of(pod, &s->core->scratch, &promise);
+}
+
 void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from)
 {
     struct core *core = s->core;
@@ -73,7 +80,7 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
     }
     struct request_rules rules = ledger_rules(&core->settings.ledger);
     int bad = request_of(pod, &rules, &core->scratch, &request, &err);
-    bool asks = bad || request.kind != REQUEST_NONE;
+    bool asks = bad || request.kind != REQUEST_NONE || was_promised(s, pod);
     struct op *op = op_find(core, uid);
     /* Labels can be taken off. A pod that waits asks for nothing then; what one was
      * promised stays. */

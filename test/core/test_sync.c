@@ -212,6 +212,45 @@ START_TEST(a_pod_that_cannot_be_read_keeps_what_it_has)
 }
 END_TEST
 
+/* A pod that asks for nothing any more. */
+static void without_label(const char *uid, const char *node, const char *phase,
+                          const char *annotations)
+{
+    struct span json =
+        quoted(&r.arena,
+               "{'metadata':{'namespace':'default','name':'pod-%s','uid':'%s',"
+               "'annotations':%s},'spec':{'nodeName':'%s','containers':[{}]},"
+               "'status':{'phase':'%s'}}",
+               uid, uid, annotations, node, phase);
+    rig_pod(&r, object_pod(&r.arena, json), false);
+}
+
+/* This process knows the pod only since its label was taken off. */
+START_TEST(a_promise_outlives_the_label_it_was_made_for)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", 2, 16000));
+    without_label("a", "n1", "Running",
+                  "{'" KEY_MEM_IDX "':'0','" KEY_ALLOCATION
+                  "':'{\\\"0\\\":{\\\"0\\\":9000}}'}");
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 7000);
+    /* The same again, without a node, over, damaged, and without annotations: nothing. */
+    const char *allocation = "{'" KEY_ALLOCATION "':'{\\\"0\\\":{\\\"1\\\":9000}}'}";
+    without_label("b", "", "Pending", allocation);
+    without_label("c", "n1", "Succeeded", allocation);
+    without_label("d", "n1", "Running", "{'" KEY_ALLOCATION "':'{'}");
+    without_label("e", "n1", "Running", "{}");
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 1), 16000);
+    const char *others[] = {"b", "c", "d", "e"};
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        ck_assert_ptr_null(ledger_pod_find(core_ledger(r.core), span_of(others[i])));
+    without_label("a", "n1", "Succeeded", "{}");
+    ck_assert_int_eq(rig_free_mib(&r, "n1", 0), 16000);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(silence_makes_it_unready_and_a_sign_of_life_ready)
 {
     rig_new(&r, (struct core_settings){0});
@@ -287,7 +326,8 @@ START_TEST(the_due_time_is_never_missed)
 }
 END_TEST
 
-UNIT_MAIN("sync", nothing_is_answered_before_the_first_full_list,
+UNIT_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
+          nothing_is_answered_before_the_first_full_list,
           who_is_not_ready_says_what_went_wrong, a_watch_goes_on_from_the_last_version,
           a_version_that_is_too_old_means_a_new_list,
           failures_back_off_and_honour_what_the_server_says,
