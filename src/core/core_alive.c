@@ -10,7 +10,8 @@
  * not changed for the grace, as far as this process can tell, the node gets no new pods
  * until it changes. The time in the Lease is only compared with the one before: no clock
  * of another machine counts. A Lease that is deleted is one that is not renewed. A node
- * that never had one, whose Scv another daemon writes, is left alone.
+ * that never had one, whose Scv another daemon writes, is left alone; and so is one whose
+ * Lease was deleted because another daemon has taken over, as its Scv shows.
  *
  * Not having heard of a renewal proves something only if it would have been heard of. So
  * a node is judged when the watch has delivered something, of whatever node, after the
@@ -89,6 +90,7 @@ static void set_silent(struct step *s, struct beat *b, bool silent)
     struct core *core = s->core;
     list_remove(list_of(core, b), b);
     b->silent = silent;
+    b->scv_s = 0;
     list_add(list_of(core, b), b);
     int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
     ledger_node_silent(core->ledger, b->node, silent ? grace_s : 0);
@@ -116,6 +118,26 @@ void alive_seen(struct step *s, const struct lease *lease)
     b->renewed = renewed;
     b->heard_ms = s->now.mono_ms;
     set_silent(s, b, false);
+}
+
+/* Somebody writes the Scv of a silent node whose Lease is gone. One new updateTime can be
+ * the agent's last, which a list shows late; a second one cannot. */
+void alive_scv_seen(struct step *s, const struct scv *scv)
+{
+    struct core *core = s->core;
+    struct beat *b = map_get(&core->alive.by_node, scv->meta.name);
+    if (!b || !b->silent || !scv->has_update_time ||
+        ledger_node_has(core->ledger, b->node, LEDGER_LEASE))
+        return;
+    if (b->scv_s && b->scv_s != scv->update_time) {
+        out_note(s, ERR_NONE,
+                 "the Scv of node %.*s is written without a heartbeat: it is not waited "
+                 "for any more",
+                 SPAN_ARG(b->node));
+        beat_drop(core, b);
+        return;
+    }
+    b->scv_s = scv->update_time;
 }
 
 /* Neither Scv nor Lease: what comes later begins anew, and nobody is to be judged. */

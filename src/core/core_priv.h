@@ -100,6 +100,8 @@ struct beat {
     uint64_t renewed; /* hash of its renewTime */
     int64_t heard_ms; /* when that was new to us */
     bool silent;
+    int64_t
+        scv_s; /* silent, and the Lease is gone: updateTime of the Scv since; else 0 */
     struct beat *next, *prev;
 };
 struct beats {
@@ -218,6 +220,7 @@ struct clock_deadline lock_bind_until(const struct core *core);
 void alive_init(struct core *core);
 void alive_fini(struct core *core);
 void alive_seen(struct step *s, const struct lease *lease);
+void alive_scv_seen(struct step *s, const struct scv *scv);
 void alive_gone(struct step *s, struct span node); /* its Scv or its Lease */
 void alive_swept(struct step *s);                  /* perhaps those of many nodes */
 void alive_watch_spoke(struct step *s);            /* an event or bookmark of Leases */

@@ -153,6 +153,8 @@ static void apply(struct step *s, const struct core_input *in)
             ledger_scv_gone(l, name);
         else
             ledger_scv_seen(l, in->scv, in->run);
+        if (!in->gone)
+            alive_scv_seen(s, in->scv);
         break;
     case CORE_LEASES:
         if (in->gone)

@@ -195,6 +195,48 @@ START_TEST(a_lease_that_is_deleted_is_not_renewed)
 }
 END_TEST
 
+static void scv_written(const char *node, int64_t update_time)
+{
+    struct scv scv = object_scv_even(&r.arena, node, 1, 16);
+    scv.update_time = update_time;
+    rig_scv(&r, scv);
+}
+
+/* Back from scv-agent to another daemon: it writes the Scv, and somebody deletes the
+ * Lease. */
+START_TEST(another_daemon_may_take_over)
+{
+    begin();
+    pass(GRACE + 3000);
+    for (int t = 1; t < 5; t++)
+        scv_written("n1", t);
+    ck_assert(silent("n1")); /* the Lease is there */
+    beat_of("n1", "t1", true);
+    scv_written("n1", 5);
+    scv_written("n1", 5);
+    ck_assert(silent("n1") && silent("n2"));
+    scv_written("n1", 6);
+    ck_assert(!silent("n1") && silent("n2"));
+    pass(3 * GRACE);
+    ck_assert(!silent("n1"));
+    /* The agent comes back, and counts. */
+    beat("n1", "t2");
+    pass(GRACE + 3000);
+    ck_assert(silent("n1"));
+    /* What was seen before a renewal is no sign of another one. */
+    beat_of("n1", "t2", true);
+    scv_written("n1", 7);
+    beat("n1", "t3");
+    beat_of("n1", "t3", true);
+    pass(GRACE + 3000);
+    scv_written("n1", 8);
+    ck_assert(silent("n1"));
+    scv_written("n1", 9);
+    ck_assert(!silent("n1"));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_node_that_is_gone_and_back_is_not_silent)
 {
     begin();
@@ -360,7 +402,7 @@ END_TEST
 
 UNIT_MAIN("alive", who_is_not_renewed_is_silent_after_the_grace,
           the_time_in_a_lease_is_only_compared_with_the_one_before, promises_stay,
-          a_lease_that_is_deleted_is_not_renewed,
+          a_lease_that_is_deleted_is_not_renewed, another_daemon_may_take_over,
           a_node_that_is_gone_and_back_is_not_silent, where_all_is_silent_a_list_judges,
           a_watch_that_is_open_proves_nothing, a_broken_watch_makes_nobody_silent,
           a_list_that_fails_makes_nobody_silent, what_has_piled_up_is_read_first,
