@@ -22,19 +22,22 @@ bool score_picks(const struct ledger_node *node, const struct request *r,
     return n == r->cards;
 }
 
-static void binpack(const struct score_call *call, int64_t *values)
+static int64_t binpack(const struct score_call *call, int64_t *values)
 {
     score_pack(call, false, values);
+    return 0;
 }
 
-static void spread(const struct score_call *call, int64_t *values)
+static int64_t spread(const struct score_call *call, int64_t *values)
 {
     score_pack(call, true, values);
+    return 0;
 }
 
 static const struct policy {
     const char *name;
-    void (*judge)(const struct score_call *call, int64_t *values);
+    /* Returns what the best has to be ahead by at least to have all points ahead. */
+    int64_t (*judge)(const struct score_call *call, int64_t *values);
     bool are_points; /* the values are */
     bool may_spread; /* over nodes, if the pod asks for it */
 } policies[] = {
@@ -69,9 +72,10 @@ void score_room_fini(struct score_room *room)
     *room = (struct score_room){0};
 }
 
-/* The worst of those that fit has 0 and the best SCORE_MAX, and nobody but the best: who
- * is below is rounded down. If all are equal, all are the best. */
-static void stretch(const int64_t *values, size_t n, int *points)
+/* The best of those that fit has SCORE_MAX, and nobody but the best: who is below is
+ * rounded down. The worst has 0, unless it is closer to the best than `least`. If all are
+ * equal, all are the best. */
+static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
 {
     int64_t low = INT64_MAX, high = INT64_MIN;
     for (size_t i = 0; i < n; i++) {
@@ -80,12 +84,15 @@ static void stretch(const int64_t *values, size_t n, int *points)
         low = values[i] < low ? values[i] : low;
         high = values[i] > high ? values[i] : high;
     }
+    wide range = (wide)high - low;
+    range = range > least ? range : least;
     for (size_t i = 0; i < n; i++) {
-        wide above = (wide)values[i] - low, range = (wide)high - low;
+        wide behind = (wide)high - values[i];
         if (values[i] == SCORE_UNFIT)
             points[i] = 0;
         else
-            points[i] = range ? (int)(above * SCORE_MAX / range) : SCORE_MAX;
+            points[i] = SCORE_MAX -
+                        (behind ? (int)((behind * SCORE_MAX + range - 1) / range) : 0);
     }
 }
 
@@ -97,9 +104,9 @@ void score_nodes(enum score_policy policy, const struct score_pod *pod,
     if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)
         policy = SCORE_SPREAD;
     MEM_GROW(room->values, room->cap, n);
-    policies[policy].judge(&call, room->values);
+    int64_t least = policies[policy].judge(&call, room->values);
     if (!policies[policy].are_points)
-        stretch(room->values, n, points);
+        stretch(room->values, n, least, points);
     for (size_t i = 0; i < n && policies[policy].are_points; i++)
         points[i] = room->values[i] == SCORE_UNFIT ? 0 : (int)room->values[i];
 }

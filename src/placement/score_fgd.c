@@ -78,7 +78,9 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     return drop + shape_of(at, &node, size_of(at->node), card);
 }
 
-void score_fgd(const struct score_call *call, int64_t *values)
+/* Nodes that are closer to each other than a full one is to an empty one are not pulled
+ * apart: kube-scheduler's plugins are to have their say about those. */
+int64_t score_fgd(const struct score_call *call, int64_t *values)
 {
     int64_t card = usual_card(call);
     frag_prepare(call->frag, call->mix);
@@ -86,4 +88,5 @@ void score_fgd(const struct score_call *call, int64_t *values)
         score_ahead(call, i);
         values[i] = value_of(call, &call->nodes[i], card);
     }
+    return (card << FRAG_SHIFT) / FULLNESS;
 }

@@ -38,7 +38,7 @@ static inline void score_ahead(const struct score_call *call, size_t i)
         __builtin_prefetch(cards + at);
 }
 
-/* Each fills values[0..n). */
+/* Each fills values[0..n). Returned is the least range that is worth all points. */
 void score_pack(const struct score_call *call, bool emptiest, int64_t *values);
-void score_scv(const struct score_call *call, int64_t *values);
-void score_fgd(const struct score_call *call, int64_t *values);
+int64_t score_scv(const struct score_call *call, int64_t *values);
+int64_t score_fgd(const struct score_call *call, int64_t *values);

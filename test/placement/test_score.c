@@ -200,7 +200,7 @@ START_TEST(fgd_leaves_what_others_can_use)
     /* Where everybody asks for little, nothing is stranded: the fuller one is better. */
     struct mix little = MIX(1000, 1000);
     JUDGE(SCORE_FGD, &little, memory(3000, 1), a, b);
-    ck_assert(points[0] == 0 && points[1] == 10);
+    ck_assert(points[0] == 8 && points[1] == 10);
     end();
 }
 END_TEST
@@ -212,7 +212,27 @@ START_TEST(fgd_prefers_a_node_in_use_among_those_that_look_alike)
     const struct ledger_node *used = WITH_FREE("a", 16000, 16000, 8000);
     const struct ledger_node *empty = WITH_FREE("b", 16000, 16000, 16000);
     JUDGE(SCORE_FGD, &mix, whole(1), empty, used, empty);
-    ck_assert(points[0] == 0 && points[1] == 10 && points[2] == 0);
+    /* A 6th of the node is ahead by a 6th of the points. */
+    ck_assert(points[0] == 8 && points[1] == 10 && points[2] == 8);
+    end();
+}
+END_TEST
+
+/* Next to nothing between them: the best alone has all points, but no more than one is
+ * between it and the others, so that kube-scheduler's plugins decide. */
+START_TEST(fgd_does_not_pull_apart_what_is_close)
+{
+    begin();
+    struct mix mix = MIX(4000);
+    const struct ledger_node *used = WITH_FREE("a", 16000, 15999);
+    const struct ledger_node *empty = WITH_FREE("b", 16000, 16000);
+    const struct ledger_node *full = WITH_FREE("c", 16000, 0);
+    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, empty);
+    ck_assert(points[0] == 9 && points[1] == 10 && points[2] == 9);
+    JUDGE(SCORE_FGD, &mix, whole(1), empty, empty);
+    ck_assert(points[0] == 10 && points[1] == 10);
+    JUDGE(SCORE_FGD, &mix, whole(1), empty, used, full);
+    ck_assert(points[0] == 5 && points[1] == 5 && points[2] == 10);
     end();
 }
 END_TEST
@@ -245,7 +265,7 @@ START_TEST(fgd_keeps_cpu_and_memory_together)
                                  {WITH_FREE("b", 16000, 16000), 100000, 15000}};
     struct score_pod pod = {&r, 10000}, other = {&none, 10000};
     score_nodes(SCORE_FGD, &pod, &mix, nodes, 2, &room, points);
-    ck_assert(points[0] == 10 && points[1] == 0);
+    ck_assert(points[0] == 10 && points[1] == 7);
     /* A pod without a GPU goes where cards are not cut off from CPU by it. */
     mix_add(&mix, &r, 40000);
     nodes[0].cpu_free = 45000;
@@ -479,7 +499,8 @@ UNIT_MAIN("score", names_are_read_and_others_refused,
           binpack_prefers_the_tight_and_spread_the_empty,
           who_does_not_fit_or_asks_for_nothing_gets_nothing,
           fgd_leaves_what_others_can_use,
-          fgd_prefers_a_node_in_use_among_those_that_look_alike, fgd_knows_of_whole_cards,
+          fgd_prefers_a_node_in_use_among_those_that_look_alike,
+          fgd_does_not_pull_apart_what_is_close, fgd_knows_of_whole_cards,
           fgd_keeps_cpu_and_memory_together, points_do_not_depend_on_the_order,
           the_largest_cards_there_can_be, the_worked_examples,
           more_cards_are_not_more_points, only_cards_that_will_do_count,
