@@ -32,6 +32,9 @@ struct forward;
 struct forward *forward_new(const struct forward_config *config);
 void forward_free(struct forward *f); /* no call may run; NULL is accepted */
 
+/* Closes connections that were not used for some seconds; to be called once a second. */
+void forward_trim(struct forward *f);
+
 /* Sends the body of a bind to the process at that address. Returns the status and appends
  * the answer to reply; 0 (with err): there was none. *sent: it may have got there. */
 unsigned forward_bind(struct forward *f, const char *address, struct span body,

@@ -40,6 +40,10 @@ struct httpc_config {
     bool insecure;           /* do not check the server's certificate */
     const char *user_agent;
     int64_t connect_ms; /* for TCP and TLS together; 0: 300 s */
+    /* Connections that calls leave open for the next ones: at most so many (0: 64), for
+     * so long (0: 120 s). */
+    size_t idle_max;
+    int64_t idle_ms;
 };
 
 /* New. It has one user, its maker. */
@@ -48,6 +52,9 @@ struct httpc *httpc_new(const struct httpc_config *config, struct err *err);
  * lasts; a stream adds itself. Returns c. */
 struct httpc *httpc_ref(struct httpc *c);
 void httpc_free(struct httpc *c); /* the last user's call closes the connections */
+/* Closes the connections that have been idle for too long. Without it, only calls do, so
+ * that the last ones stay open until the next call. */
+void httpc_trim(struct httpc *c);
 
 struct httpc_request {
     const char *method;

@@ -116,6 +116,7 @@ static void tick(void *ctx)
 {
     struct extender *e = ctx;
     store_input(e->store, &(struct core_input){.type = CORE_TICK});
+    forward_trim(e->forward);
 }
 
 static int64_t due(void *ctx)
@@ -304,7 +305,6 @@ void extender_stop(struct extender *e)
     }
     struct worker *workers[] = {e->leases, e->checks, e->marks};
     server_stop(e->server);
-    forward_free(e->forward);
     if (e->observe)
         observe_stop(e->observe);
     certs_stop(e->certs);
@@ -317,6 +317,7 @@ void extender_stop(struct extender *e)
     /* No thread is left. */
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_free(workers[i]);
+    forward_free(e->forward);
     sync_free(e->sync);
     nodenews_free(e->news);
     recorder_free(e->recorder);

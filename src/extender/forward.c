@@ -13,6 +13,9 @@ enum {
     CONNECT_MS = 1000, /* in one cluster; a machine that is gone answers nothing */
     REPLY_MAX = 1 << 20,
     PEM_MAX = 1 << 20,
+    /* The holder has so many connections for everybody (--connections): few stay idle. */
+    IDLE_MAX = 4,
+    IDLE_MS = 5000,
 };
 
 struct forward {
@@ -76,6 +79,8 @@ static struct httpc *connect_to(const struct forward *f, const char *address,
         .server_name = f->tls ? f->name : NULL,
         .user_agent = "gpushare/" GPUSHARE_VERSION,
         .connect_ms = CONNECT_MS,
+        .idle_max = IDLE_MAX,
+        .idle_ms = IDLE_MS,
     };
     return httpc_new(&config, err);
 }
@@ -114,6 +119,16 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     pthread_mutex_unlock(&f->lock);
     tls_wipe(&key);
     return http;
+}
+
+void forward_trim(struct forward *f)
+{
+    pthread_mutex_lock(&f->lock);
+    struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
+    pthread_mutex_unlock(&f->lock);
+    if (http)
+        httpc_trim(http);
+    httpc_free(http);
 }
 
 unsigned forward_bind(struct forward *f, const char *address, struct span body,

@@ -8,6 +8,11 @@
 #include "base/mem.h"
 #include "wire/httpc_priv.h"
 
+enum { /* where the configuration says nothing */
+       IDLE_MAX = 64,
+       IDLE_MS = 120 * 1000,
+};
+
 static void global_init(void)
 {
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
@@ -122,6 +127,8 @@ static int configure(struct httpc *c, const struct httpc_config *config, struct 
     c->user_agent = config->user_agent ? xstrdup(config->user_agent) : NULL;
     c->insecure = config->insecure;
     c->connect_ms = config->connect_ms;
+    c->idle_max = config->idle_max ? config->idle_max : IDLE_MAX;
+    c->idle_ms = config->idle_ms ? config->idle_ms : IDLE_MS;
     blob_set(&c->ca, config->ca_pem);
     blob_set(&c->cert, config->cert_pem);
     blob_set(&c->key, config->key_pem);

@@ -18,11 +18,6 @@
  * write of each connection its answer.
  */
 
-enum {
-    IDLE_MAX = 64,
-    IDLE_MS = 120 * 1000,
-};
-
 struct call {
     struct exchange x; /* first */
     struct buf *body;  /* of the reply; borrowed during a call */
@@ -103,19 +98,36 @@ static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
     return call ? call : call_new(c);
 }
 
-static void pool_put(struct httpc *c, struct call *call)
+/* The handle that was used least recently, if there are too many or it has been idle for
+ * too long. NULL: none. */
+static struct call *idle_expire(struct httpc *c, int64_t now_ms)
 {
     struct call *old = NULL;
+    pthread_mutex_lock(&c->lock);
+    if (c->n_idle > c->idle_max ||
+        (c->n_idle && now_ms - c->idle[0]->idle_since_ms > c->idle_ms))
+        old = idle_remove(c, 0);
+    pthread_mutex_unlock(&c->lock);
+    return old;
+}
+
+void httpc_trim(struct httpc *c)
+{
+    int64_t now_ms = clock_mono_ms();
+    struct call *old;
+    while ((old = idle_expire(c, now_ms)) != NULL)
+        call_free(old);
+}
+
+static void pool_put(struct httpc *c, struct call *call)
+{
     call->body = NULL;
     call->idle_since_ms = clock_mono_ms();
     pthread_mutex_lock(&c->lock);
-    if (c->n_idle && (c->n_idle == IDLE_MAX ||
-                      call->idle_since_ms - c->idle[0]->idle_since_ms > IDLE_MS))
-        old = idle_remove(c, 0);
     MEM_GROW(c->idle, c->idle_cap, c->n_idle + 1);
     c->idle[c->n_idle++] = call;
     pthread_mutex_unlock(&c->lock);
-    call_free(old);
+    httpc_trim(c);
 }
 
 void httpc_pool_drain(struct httpc *c)

@@ -38,6 +38,8 @@ struct httpc {
     pthread_mutex_t lock; /* of what follows */
     struct call **idle;   /* handles without a call, the one used last at the end */
     size_t n_idle, idle_cap;
+    size_t idle_max; /* set once */
+    int64_t idle_ms;
 };
 
 void httpc_global_init(void);

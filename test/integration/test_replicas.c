@@ -376,6 +376,62 @@ START_TEST(what_was_handed_on_is_not_handed_on_again)
 }
 END_TEST
 
-KIT_MAIN("replicas", 150, what_was_handed_on_is_not_handed_on_again, the_holder_is_killed,
+struct one_bind {
+    const struct extender *e;
+    char name[16];
+    pthread_t thread;
+    bool done;
+};
+
+static void *bind_one(void *arg)
+{
+    struct one_bind *b = arg;
+    b->done = extender_bind(b->e, b->name, "n1", NULL);
+    return NULL;
+}
+
+/* As many binds at a time as the holder takes connections, and one more of the test's. */
+START_TEST(a_follower_leaves_connections_to_others)
+{
+    enum { CONNECTIONS = 8, BINDS = 2 * CONNECTIONS };
+    struct sim s;
+    struct extender e[2];
+    struct one_bind binds[BINDS];
+    cleanup_json json_t *j = NULL;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 4, 16);
+    extender_start(&e[0], &s, ARGV("--connections", "8"));
+    kit_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
+              json_is_true(json_object_get(j, "leader"))));
+    extender_start(&e[1], &s, ARGV(NULL));
+    sim_fault(&s, "{\"subresource\":\"binding\",\"action\":\"hang\",\"hangMs\":500}");
+    for (int i = 0; i < BINDS; i++) {
+        binds[i] = (struct one_bind){.e = &e[1]};
+        snprintf(binds[i].name, sizeof binds[i].name, "p%d", i);
+        sim_add_pod(&s, binds[i].name, 1);
+    }
+    for (int i = 0; i < BINDS; i++)
+        pthread_create(&binds[i].thread, NULL, bind_one, &binds[i]);
+    for (int i = 0; i < BINDS; i++) {
+        pthread_join(binds[i].thread, NULL);
+        ck_assert_msg(binds[i].done, "%s was not bound", binds[i].name);
+    }
+    /* At once, as kube-scheduler would ask the holder. */
+    enum { OTHERS = CONNECTIONS - 5 }; /* four idle ones, and that of the test */
+    struct peer others[OTHERS];
+    for (int i = 0; i < OTHERS; i++) {
+        peer_init(&others[i], e[0].verbs.port);
+        ck_assert_uint_eq(peer_status(&others[i], "/version"), 200);
+    }
+    for (int i = 0; i < OTHERS; i++)
+        peer_fini(&others[i]);
+    extender_stop(&e[1]);
+    extender_stop(&e[0]);
+    sim_stop(&s);
+}
+END_TEST
+
+KIT_MAIN("replicas", 150, a_follower_leaves_connections_to_others,
+         what_was_handed_on_is_not_handed_on_again, the_holder_is_killed,
          the_holder_stands_still_and_wakes, the_holder_is_stopped,
          a_rolling_update_loses_no_call)

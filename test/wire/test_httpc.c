@@ -2,6 +2,7 @@
 #include "wire/httpc.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -340,7 +341,61 @@ START_TEST(the_last_user_frees_the_client)
 }
 END_TEST
 
-UNIT_MAIN("httpc", a_call_sends_what_it_was_given_and_returns_the_answer,
+/* Answers once all have asked, and then waits for the client to hang up. */
+struct crowd {
+    atomic_uint here, open;
+    struct gate *all;
+};
+
+enum { CROWD = 6 };
+
+static void serve_crowd(struct server_conn *conn, void *ctx)
+{
+    struct crowd *crowd = ctx;
+    atomic_fetch_add(&crowd->open, 1);
+    server_read(conn);
+    if (atomic_fetch_add(&crowd->here, 1) + 1 == CROWD)
+        gate_open(crowd->all);
+    gate_wait(crowd->all);
+    server_reply(conn, 200, "", "ok");
+    server_read(conn);
+    atomic_fetch_sub(&crowd->open, 1);
+}
+
+static void *call_once(void *ctx)
+{
+    struct httpc_request req = request("GET", "/", NULL);
+    struct httpc_reply reply;
+    httpc_call(ctx, &req, MAX_BODY, &reply, NULL);
+    httpc_reply_fini(&reply);
+    return NULL;
+}
+
+START_TEST(few_connections_stay_open_and_not_for_long)
+{
+    struct crowd crowd = {.all = gate_new()};
+    struct server *s = server_start(serve_crowd, &crowd);
+    struct httpc_config config = {
+        .url = server_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
+    struct err err = {0};
+    struct httpc *c = httpc_new(&config, &err);
+    ck_assert_msg(c != NULL, "%s", err.msg);
+    pthread_t threads[CROWD];
+    for (size_t i = 0; i < CROWD; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, call_once, c), 0);
+    for (size_t i = 0; i < CROWD; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_uint_eq(server_requests(s), CROWD);
+    wait_for(atomic_load(&crowd.open) <= 2);
+    wait_for((httpc_trim(c), atomic_load(&crowd.open) == 0));
+    httpc_free(c);
+    server_stop(s);
+    gate_free(crowd.all);
+}
+END_TEST
+
+UNIT_MAIN("httpc", few_connections_stay_open_and_not_for_long,
+          a_call_sends_what_it_was_given_and_returns_the_answer,
           every_method_is_written_as_it_should_be, head_has_an_answer_without_a_body,
           a_large_body_arrives_whole_and_without_expect,
           threads_share_a_client_and_connections_are_kept, any_status_is_an_answer,
