@@ -28,8 +28,9 @@ struct forward_config {
 
 struct forward;
 
-/* New. The configuration is copied. */
-struct forward *forward_new(const struct forward_config *config);
+/* New. The configuration is copied. The error names the file of authorities, which is
+ * read; later ones are taken when they are good. */
+struct forward *forward_new(const struct forward_config *config, struct err *err);
 void forward_free(struct forward *f); /* no call may run; NULL is accepted */
 
 /* Closes connections that were not used for some seconds; to be called once a second. */

@@ -50,6 +50,10 @@ void tls_refresh(struct tls *t);
  * taken, a certificate that is over. Nothing when all is well. */
 void tls_report(struct tls *t, struct buf *out);
 
+/* Appends the file with the authorities to believe when we are the client; checks that it
+ * is one. The error names the file. */
+int tls_read_ca(const char *file, struct buf *pem, struct err *err);
+
 /* A copy of what is in use, for example to prove the same process as a client. Wipe the
  * key with tls_wipe. */
 void tls_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);

@@ -156,14 +156,16 @@ static int start_certs(struct extender *e, const struct extender_config *config,
     return e->certs ? 0 : -1;
 }
 
-static void start_forward(struct extender *e, const struct extender_config *config)
+static int start_forward(struct extender *e, const struct extender_config *config,
+                         struct err *err)
 {
     struct forward_config forward = {
         .tls = certs_verbs(e->certs),
         .ca_file = config->client_ca,
         .name = config->replica_name,
     };
-    e->forward = forward_new(&forward);
+    e->forward = forward_new(&forward, err);
+    return e->forward ? 0 : -1;
 }
 
 /* It becomes a part of a URL. */
@@ -258,11 +260,10 @@ struct extender *extender_start(const struct extender_config *config, struct err
     server.tally = e->tally = tally_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!e->client || start_certs(e, config, err)) {
+    if (!e->client || start_certs(e, config, err) || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
-    start_forward(e, config);
     server.certs = e->certs;
     server.forward = e->forward;
     e->store = store_new(&settings, &io);

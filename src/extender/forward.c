@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "wire/httpc.h"
 
 enum {
     CONNECT_MS = 1000, /* in one cluster; a machine that is gone answers nothing */
     REPLY_MAX = 1 << 20,
-    PEM_MAX = 1 << 20,
     /* The holder has so many connections for everybody (--connections): few stay idle. */
     IDLE_MAX = 4,
     IDLE_MS = 5000,
@@ -25,7 +24,8 @@ struct forward {
     struct httpc *http;   /* NULL: there is none yet */
     char *address;        /* ... and what it was made for */
     struct buf cert;
-    struct stat ca;
+    struct buf ca;      /* the last good content of the file */
+    struct stat looked; /* the file, when it was read last, good or not */
 };
 
 static char *copy(const char *s)
@@ -33,13 +33,43 @@ static char *copy(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
-struct forward *forward_new(const struct forward_config *config)
+/* Another look from outside, other content. */
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
+           a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
+/* Reads the authorities if the file is not what it was. 1: there are new ones. 0: there
+ * are not. -1: the file is no good, and the old ones stay. */
+static int renew_ca(struct forward *f, struct err *err)
+{
+    cleanup_buf struct buf pem = {0};
+    struct stat now = {0};
+    if (stat(f->ca_file, &now))
+        now = (struct stat){0}; /* reading it will say why */
+    if (f->ca.n && same_file(&f->looked, &now))
+        return 0;
+    f->looked = now;
+    if (tls_read_ca(f->ca_file, &pem, err))
+        return -1;
+    buf_clear(&f->ca);
+    buf_add_span(&f->ca, buf_span(&pem));
+    return 1;
+}
+
+struct forward *forward_new(const struct forward_config *config, struct err *err)
 {
     struct forward *f = xcalloc(1, sizeof *f);
     f->tls = config->tls;
-    f->ca_file = copy(config->ca_file);
+    f->ca_file = config->tls ? copy(config->ca_file) : NULL;
     f->name = copy(config->name);
     pthread_mutex_init(&f->lock, NULL);
+    if (f->ca_file && renew_ca(f, err) < 0) {
+        forward_free(f);
+        return NULL;
+    }
     return f;
 }
 
@@ -58,6 +88,7 @@ void forward_free(struct forward *f)
     hang_up(f);
     pthread_mutex_destroy(&f->lock);
     buf_fini(&f->cert);
+    buf_fini(&f->ca);
     free(f->ca_file);
     free(f->name);
     free(f);
@@ -67,13 +98,10 @@ void forward_free(struct forward *f)
 static struct httpc *connect_to(const struct forward *f, const char *address,
                                 struct span cert, struct span key, struct err *err)
 {
-    cleanup_buf struct buf ca = {0};
     cleanup_free char *url = xasprintf("%s://%s", f->tls ? "https" : "http", address);
-    if (f->tls && f->ca_file && file_read(f->ca_file, PEM_MAX, &ca, err))
-        return NULL;
     struct httpc_config config = {
         .url = url,
-        .ca_pem = buf_span(&ca),
+        .ca_pem = buf_span(&f->ca),
         .cert_pem = cert,
         .key_pem = key,
         .server_name = f->tls ? f->name : NULL,
@@ -85,33 +113,27 @@ static struct httpc *connect_to(const struct forward *f, const char *address,
     return httpc_new(&config, err);
 }
 
-/* Another look from outside, other content. */
-static bool same_file(const struct stat *a, const struct stat *b)
-{
-    return a->st_ino == b->st_ino && a->st_size == b->st_size &&
-           a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
-           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
-}
-
 /* A client for the address: the one that is there, or a new one when the address or a
  * certificate is another. */
 static struct httpc *client_for(struct forward *f, const char *address, struct err *err)
 {
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
-    struct stat ca = {0};
+    struct err why = {0};
     if (f->tls)
         tls_pair(f->tls, &cert, &key);
-    if (f->ca_file && stat(f->ca_file, &ca))
-        ca = (struct stat){0}; /* reading it will say why */
     pthread_mutex_lock(&f->lock);
-    bool good = f->http && strcmp(f->address, address) == 0 &&
-                span_eq(buf_span(&f->cert), buf_span(&cert)) && same_file(&f->ca, &ca);
+    int ca = f->ca_file ? renew_ca(f, &why) : 0;
+    if (ca < 0)
+        log_error("forward",
+                  "new authorities of replicas are not taken; the old ones stay",
+                  LOG_ERR(&why));
+    bool good = ca <= 0 && f->http && strcmp(f->address, address) == 0 &&
+                span_eq(buf_span(&f->cert), buf_span(&cert));
     if (!good) {
         hang_up(f);
         f->http = connect_to(f, address, buf_span(&cert), buf_span(&key), err);
         f->address = f->http ? xstrdup(address) : NULL;
-        f->ca = ca;
         buf_clear(&f->cert);
         buf_add_span(&f->cert, buf_span(&cert));
     }

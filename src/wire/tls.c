@@ -61,17 +61,29 @@ static int set_pair(const struct tls *t, gnutls_certificate_credentials_t cred,
     return 0;
 }
 
-static int set_ca(const struct tls *t, gnutls_certificate_credentials_t cred,
+static int set_ca(const char *file, gnutls_certificate_credentials_t cred,
                   const struct buf *pem, struct err *err)
 {
     gnutls_datum_t ca = datum(pem);
     int rc = gnutls_certificate_set_x509_trust_mem(cred, &ca, GNUTLS_X509_FMT_PEM);
     if (rc < 0)
-        return fail_gnutls(err, "authorities", t->conf.client_ca_file, rc);
+        return fail_gnutls(err, "authorities", file, rc);
     if (rc == 0)
         return err_set(err, ERR_INVALID, "authorities %s: there is no certificate in it",
-                       t->conf.client_ca_file);
+                       file);
     return 0;
+}
+
+int tls_read_ca(const char *file, struct buf *pem, struct err *err)
+{
+    gnutls_certificate_credentials_t cred;
+    if (file_read(file, FILE_MAX, pem, err))
+        return err_wrap(err, "authorities");
+    if (gnutls_certificate_allocate_credentials(&cred))
+        abort();
+    int rc = set_ca(file, cred, pem, err);
+    gnutls_certificate_free_credentials(cred);
+    return rc;
 }
 
 /* Of what is in use, or about to be; NULL: without. */
@@ -83,7 +95,8 @@ static gnutls_certificate_credentials_t make(const struct tls *t, const struct b
         err_set(err, ERR_INTERNAL, "gnutls has no memory");
         return NULL;
     }
-    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_ca(t, cred, ca, err))) {
+    if ((pair && set_pair(t, cred, pair, err)) ||
+        (ca && set_ca(t->conf.client_ca_file, cred, ca, err))) {
         gnutls_certificate_free_credentials(cred);
         return NULL;
     }

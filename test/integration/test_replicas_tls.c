@@ -111,11 +111,36 @@ START_TEST(a_replica_of_another_name_is_not_let_in)
 }
 END_TEST
 
+START_TEST(bad_authorities_are_not_taken)
+{
+    struct sim s;
+    struct extender e[2];
+    cleanup_buf struct buf why = {0};
+    cleanup_free char *good = temp_read(kit_dir, "ca.crt");
+    world_begin(&s, e, "replica", "replica.test");
+    ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
+    temp_write(kit_dir, "ca.crt", "no certificate\n");
+    ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
+    ck_assert_says(program_said(&e[1].program), "new authorities of replicas are not");
+    temp_remove(kit_dir, "ca.crt");
+    sim_add_pod(&s, "r", 1);
+    ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);
+    /* Others that are good are: the holder is not of them. */
+    cleanup_free char *other = temp_read(kit_dir, "other.crt");
+    temp_write(kit_dir, "ca.crt", other);
+    sim_add_pod(&s, "t", 1);
+    ck_assert(!extender_bind(&e[1], "t", "n1", &why));
+    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    temp_write(kit_dir, "ca.crt", good);
+    world_end(&s, e);
+}
+END_TEST
+
 int main(void)
 {
-    const TTest *const tests[] = {a_bind_is_handed_on_over_tls,
-                                  a_holder_of_another_name_gets_no_binds,
-                                  a_replica_of_another_name_is_not_let_in};
+    const TTest *const tests[] = {
+        a_bind_is_handed_on_over_tls, a_holder_of_another_name_gets_no_binds,
+        a_replica_of_another_name_is_not_let_in, bad_authorities_are_not_taken};
     return kit_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
                         &(struct unit_fixtures){.begin = begin, .end = end});
 }
