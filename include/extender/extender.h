@@ -25,7 +25,7 @@ struct extender_config {
     enum score_policy node_score;
     enum metrics_detail metrics_detail;
     bool events;
-    char *advertise, *replica_name;
+    char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;
 };
 

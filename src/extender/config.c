@@ -211,7 +211,14 @@ static const struct opt table[] = {
      .type = OPT_STRING,
      .offset = AT(replica_name),
      .help = "With --tls-cert: the name that the certificates of the other replicas\n"
-             "have, which must be of --client-ca. Without it: their address."},
+             "have. Without it: their address."},
+    {.name = "replica-ca",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(replica_ca),
+     .help = "With --tls-cert: the authorities (PEM) that the certificates of the other\n"
+             "replicas must be of. Without it: those of --client-ca, or else the\n"
+             "system's."},
     {.name = "drain-delay",
      .env = "DRAIN_DELAY",
      .arg = "TIME",

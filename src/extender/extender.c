@@ -161,9 +161,11 @@ static int start_forward(struct extender *e, const struct extender_config *confi
 {
     struct forward_config forward = {
         .tls = certs_verbs(e->certs),
-        .ca_file = config->client_ca,
+        .ca_file = config->replica_ca ? config->replica_ca : config->client_ca,
         .name = config->replica_name,
     };
+    if (config->replica_ca && !forward.tls)
+        return err_set(err, ERR_INVALID, "--replica-ca needs --tls-cert and --tls-key");
     e->forward = forward_new(&forward, err);
     return e->forward ? 0 : -1;
 }
@@ -195,6 +197,9 @@ static void advertise(struct extender *e, const struct extender_config *config)
     cleanup_free char *address =
         xasprintf(is_v6 ? "[%s]:%u" : "%s:%u", host, server_port(e->server));
     store_advertise(e->store, address);
+    if (config->tls_cert && !config->replica_ca && !config->client_ca)
+        log_warn("extender", "neither --replica-ca nor --client-ca: binds are handed on "
+                             "only to replicas of the system's authorities");
 }
 
 /* Before anything else is done with the store. */

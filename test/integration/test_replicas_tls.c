@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "base/mem.h"
 #include "integration/kit.h"
 #include "support/tls.h"
@@ -136,11 +138,50 @@ START_TEST(bad_authorities_are_not_taken)
 }
 END_TEST
 
+/* One that asks no client for a certificate. */
+static void start_open(struct extender *e, const struct sim *s, const char *option,
+                       const char *value)
+{
+    cleanup_free char *cert = temp_path(kit_dir, "replica.crt");
+    cleanup_free char *key = temp_path(kit_dir, "replica.key");
+    cleanup_free char *config = kit_kubeconfig("kubeconfig", "http", s->api.port, "", "");
+    extender_start_at(e, config,
+                      ARGV("--tls-cert", cert, "--tls-key", key, "--replica-name",
+                           "replica.test", option, value));
+    unsigned verbs = e->verbs.port, observers = e->observers.port;
+    peer_fini(&e->verbs);
+    peer_fini(&e->observers);
+    peer_init_server(&e->verbs, verbs, trust, "replica", NULL, NULL);
+    peer_init_server(&e->observers, observers, trust, "replica", NULL, NULL);
+    extender_wait_ready(e);
+}
+
+START_TEST(replicas_without_client_ca_have_authorities_of_their_own)
+{
+    struct sim s;
+    struct extender e[2];
+    cleanup_buf struct buf why = {0};
+    cleanup_json json_t *j = NULL;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 1, 16);
+    sim_add_pod(&s, "p", 1);
+    start_open(&e[0], &s, "--log-level", "info");
+    kit_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
+              json_is_true(json_object_get(j, "leader"))));
+    ck_assert_says(program_said(&e[0].program), "neither --replica-ca nor --client-ca");
+    start_open(&e[1], &s, "--replica-ca", trust);
+    ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
+    ck_assert_ptr_null(strstr(program_said(&e[1].program), "neither --replica-ca"));
+    world_end(&s, e);
+}
+END_TEST
+
 int main(void)
 {
     const TTest *const tests[] = {
         a_bind_is_handed_on_over_tls, a_holder_of_another_name_gets_no_binds,
-        a_replica_of_another_name_is_not_let_in, bad_authorities_are_not_taken};
+        a_replica_of_another_name_is_not_let_in, bad_authorities_are_not_taken,
+        replicas_without_client_ca_have_authorities_of_their_own};
     return kit_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

@@ -184,6 +184,7 @@ START_TEST(options_that_need_each_other_say_so)
     check_refused(ARGV("--tls-cert", crt), "--tls-cert and --tls-key need each other");
     check_refused(ARGV("--tls-key", key), "--tls-cert and --tls-key need each other");
     check_refused(ARGV("--client-ca", crt), "--client-ca needs --tls-cert");
+    check_refused(ARGV("--replica-ca", crt), "--replica-ca needs --tls-cert");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-name", "x"),
                   "--client-name needs --client-ca");
     check_refused(ARGV("--requestheader-client-ca", crt),
