@@ -33,7 +33,10 @@ void observe_free(struct observe *o);
 /* The ledger has changed. From any thread; cheap. */
 void observe_changed(void *observe);
 
-enum { OBSERVE_MAIN_WATCHES = 16 };
+enum {
+    OBSERVE_MAIN_WATCHES = 16,
+    OBSERVE_LISTS = 64, /* at a time, on both ports together; each costs memory */
+};
 
 /* Handlers call these; `main` is the listener that has a thread for each watch. */
 void observe_gpunodes(struct observe *o, bool main, const struct httpd_request *req,

@@ -94,10 +94,31 @@ static enum httpd_more list_fill(void *ctx, struct buf *out)
 
 static void list_close(void *ctx)
 {
-    watcher_free(ctx);
+    struct watcher *w = ctx;
+    atomic_fetch_sub(&w->o->lists, 1);
+    watcher_free(w);
 }
 
 static const struct httpd_stream list_stream = {on_open, list_fill, list_close};
+
+static void come_back(struct httpd_reply *reply)
+{
+    reply->header[0][0] = "Retry-After";
+    reply->header[0][1] = "1";
+}
+
+/* Readers that take nothing would each hold a list for minutes. */
+void observe_list(struct observe *o, enum observe_kind kind, struct httpd_reply *reply)
+{
+    if (atomic_fetch_add(&o->lists, 1) >= OBSERVE_LISTS) {
+        atomic_fetch_sub(&o->lists, 1);
+        httpd_fail(reply, 503, "%d lists are being read; come back later", OBSERVE_LISTS);
+        come_back(reply);
+        return;
+    }
+    reply->stream = &list_stream;
+    reply->stream_ctx = watcher_new(o, kind);
+}
 
 /* Watches */
 
@@ -191,13 +212,11 @@ static void answer(struct observe *o, enum observe_kind kind, bool main,
         return;
     if (!can_show(o)) {
         httpd_fail(reply, 503, "not everything has been listed yet");
-        reply->header[0][0] = "Retry-After";
-        reply->header[0][1] = "1";
+        come_back(reply);
     } else if (watch && strcmp(watch, "true") == 0) {
         start_watch(o, kind, main, reply);
     } else {
-        reply->stream = &list_stream;
-        reply->stream_ctx = watcher_new(o, kind);
+        observe_list(o, kind, reply);
     }
 }
 

@@ -78,6 +78,8 @@ void observe_begin(struct observe *o);
 void observe_end(struct observe *o);
 
 /* observe_http.c */
+/* Answers with a list, or with 503 where too many are under way. */
+void observe_list(struct observe *o, enum observe_kind kind, struct httpd_reply *reply);
 void observe_unlist(struct watcher *w); /* observe.lock is held */
 
 struct shown_node;
@@ -87,7 +89,7 @@ struct observe {
     struct observe_config conf;
     atomic_bool wanted; /* somebody reads, or did not long ago; changed under lock */
     atomic_bool ready;  /* all there is has been published once; changed under lock */
-    atomic_uint watches, main_watches;
+    atomic_uint watches, main_watches, lists;
 
     pthread_mutex_t lock; /* protects what follows */
     unsigned readers;

@@ -335,7 +335,36 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
 }
 END_TEST
 
-UNIT_MAIN("observe", a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
+START_TEST(so_many_lists_at_a_time)
+{
+    begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
+                   "\"GPU-1\"}]}}]");
+    struct observe *o = observe_start(rig.store, &(struct observe_config){.idle_ms = 50});
+    struct httpd_reply replies[OBSERVE_LISTS] = {0};
+    for (int i = 0; i < OBSERVE_LISTS; i++) {
+        observe_list(o, i % OBSERVE_KINDS, &replies[i]);
+        ck_assert_ptr_nonnull(replies[i].stream);
+    }
+    struct httpd_reply more = {0};
+    observe_list(o, OBSERVE_PODS, &more);
+    ck_assert_ptr_null(more.stream);
+    ck_assert_uint_eq(more.status, 503);
+    ck_assert_str_eq(more.header[0][0], "Retry-After");
+    replies[5].stream->close(replies[5].stream_ctx);
+    observe_list(o, OBSERVE_PODS, &replies[5]); /* there is room again */
+    ck_assert_ptr_nonnull(replies[5].stream);
+    for (int i = 0; i < OBSERVE_LISTS; i++)
+        replies[i].stream->close(replies[i].stream_ctx);
+    ck_assert_uint_eq(atomic_load(&o->lists), 0);
+    buf_fini(&more.body);
+    observe_stop(o);
+    observe_free(o);
+    end();
+}
+END_TEST
+
+UNIT_MAIN("observe", so_many_lists_at_a_time,
+          a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_what_is_not_wholly_free_is_busy,
           containers_have_their_cards_by_the_rule_of_the_promise,
           a_node_that_gives_nothing_out_is_false_and_says_why,
