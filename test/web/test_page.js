@@ -105,7 +105,8 @@ const tests = {
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
     assertSame(await page.evaluate(readNodes), wanted(inspect));
-    await page.click('#bare-title');
+    await page.click('#bare-title'); // what is behind it is filled in when it has opened
+    await page.waitForFunction(() => document.querySelector('#bare-nodes li'));
     assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#bare-nodes li')].map((li) => li.textContent)),
       inspect.nodes.filter(isBare).map((n) => `${n.name}: ${n.reason}`));
     const want = totals(inspect);
