@@ -89,6 +89,15 @@ static void note_lost(struct world *w, const char *why)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* Of the first call that was lost, "" where none was. To free. */
+static char *first_lost(struct world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    char *why = xstrdup(w->why.n ? w->why.p : "");
+    pthread_mutex_unlock(&w->lock);
+    return why;
+}
+
 /* Binds pods, and lets the oldest go when nothing fits or it has its share. */
 struct client {
     struct world *w;
@@ -169,8 +178,8 @@ static void go_on(struct world *w, int more)
     int until = atomic_load(&w->bound) + more;
     int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
     while (atomic_load(&w->bound) < until) {
-        ck_assert_msg(kit_now_ms() < end, "binds do not go on: %s",
-                      w->why.n ? w->why.p : "");
+        if (kit_now_ms() >= end)
+            ck_abort_msg("binds do not go on: %s", first_lost(w));
         oracle_check(&w->sim.api);
         kit_pause();
     }
@@ -211,10 +220,11 @@ static void gone(struct world *w, size_t i)
 
 static int64_t report(struct world *w, const char *what)
 {
+    cleanup_free char *why = first_lost(w);
     int64_t gap = atomic_load(&w->gap_ms);
     printf("measured: %s: %lld ms without a bind, %d bound, %d refused, %d lost%s%s\n",
            what, (long long)gap, atomic_load(&w->bound), atomic_load(&w->refused),
-           atomic_load(&w->lost), w->why.n ? ": " : "", w->why.n ? w->why.p : "");
+           atomic_load(&w->lost), *why ? ": " : "", why);
     return gap;
 }
 
