@@ -29,9 +29,9 @@ static const char *const node_names[NODES] = {"n0", "n1", "n2", "n3", "n4"};
 struct world {
     struct sim sim;
     struct extender extenders[SLOTS];
-    size_t n; /* started */
-    bool ended[SLOTS];
-    _Atomic bool ready[SLOTS]; /* as a Service sees it */
+    size_t n;                  /* started */
+    _Atomic bool ready[SLOTS], /* as a Service sees it */
+        ended[SLOTS];          /* not to be asked, whatever was seen of it before */
     pthread_t clients[CLIENTS], service;
     _Atomic bool stop;
     _Atomic int bound, refused, lost;
@@ -46,7 +46,7 @@ static void *serve(void *arg)
     while (!atomic_load(&w->stop)) {
         for (size_t i = 0; i < SLOTS; i++)
             if (i < __atomic_load_n(&w->n, __ATOMIC_ACQUIRE) &&
-                !__atomic_load_n(&w->ended[i], __ATOMIC_ACQUIRE))
+                !atomic_load(&w->ended[i]))
                 atomic_store(&w->ready[i], extender_ready(&w->extenders[i]));
         kit_pause();
     }
@@ -64,7 +64,7 @@ static struct extender *pick(struct world *w, struct rng *rng)
 {
     for (;;) {
         size_t i = rng_below(rng, SLOTS);
-        if (atomic_load(&w->ready[i]))
+        if (atomic_load(&w->ready[i]) && !atomic_load(&w->ended[i]))
             return &w->extenders[i];
         if (atomic_load(&w->stop))
             return &w->extenders[0];
@@ -215,7 +215,7 @@ static size_t holder(struct world *w)
 static void gone(struct world *w, size_t i)
 {
     atomic_store(&w->ready[i], false);
-    __atomic_store_n(&w->ended[i], true, __ATOMIC_RELEASE);
+    atomic_store(&w->ended[i], true);
 }
 
 static int64_t report(struct world *w, const char *what)
@@ -294,12 +294,11 @@ START_TEST(the_holder_stands_still_and_wakes)
     world_begin(&w);
     measure_from_here(&w);
     size_t i = holder(&w);
+    gone(&w, i);
     program_signal(&w.extenders[i].program, SIGSTOP);
-    atomic_store(&w.ready[i], false);
-    __atomic_store_n(&w.ended[i], true, __ATOMIC_RELEASE); /* not to be asked */
     go_on(&w, 100);
     program_signal(&w.extenders[i].program, SIGCONT);
-    __atomic_store_n(&w.ended[i], false, __ATOMIC_RELEASE);
+    atomic_store(&w.ended[i], false);
     go_on(&w, 100);
     /* A client that had asked the frozen one itself is not counted among those that
      * wait: it hangs until that wakes. */
