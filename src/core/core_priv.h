@@ -14,7 +14,7 @@ struct cursor {
     struct buf version; /* to watch from */
     int64_t due_ms;     /* LIST_DUE, WATCH_DUE: when to start */
     int64_t backoff_ms;
-    int64_t asked_ms;   /* when the list that is under way was asked for */
+    int64_t asked_ms;   /* when the list or watch that is under way was asked for */
     int64_t alive_ms;   /* last sign of life */
     int64_t listed_ms;  /* when the last complete list was asked for */
     bool synced;        /* was there a complete list at all */

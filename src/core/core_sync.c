@@ -15,7 +15,8 @@ enum {
     BACKOFF_MAX_MS = 30 * 1000,
     HURRY_MS = 1000, /* once another call shows that the API server is back */
     ABSENT_RETRY_MS =
-        30 * 1000, /* the kind itself does not exist (no CRD, no namespace) */
+        30 * 1000,         /* the kind itself does not exist (no CRD, no namespace) */
+    WATCH_APART_MS = 1000, /* of one kind: a server may end each at once */
     PODS_WAIT_MS =
         500, /* for the first word about the lease, to save listing pods twice */
 };
@@ -47,6 +48,7 @@ static void watch_now(struct step *s, enum core_kind kind)
     struct cursor *c = &s->core->cursors[kind];
     c->state = CURSOR_WATCHING;
     c->run = next_id(s->core);
+    c->asked_ms = s->now.mono_ms;
     const char *version = out_str(s, buf_span(&c->version));
     struct core_output *o = out_add(s, CORE_WATCH);
     o->kind = kind;
@@ -293,8 +295,11 @@ void sync_watch_ended(struct step *s)
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
-    if (code == ERR_NONE)
-        return; /* watches end every minute or so */
+    if (code == ERR_NONE) { /* watches end every minute or so */
+        if (c->due_ms < c->asked_ms + WATCH_APART_MS)
+            c->due_ms = c->asked_ms + WATCH_APART_MS;
+        return;
+    }
     if (in->kind == CORE_LEASES)
         alive_broken(s);
     keep_trouble(&c->trouble, in->err);

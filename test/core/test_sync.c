@@ -74,6 +74,7 @@ START_TEST(a_watch_goes_on_from_the_last_version)
     struct core_output watch = rig_take(&r, CORE_WATCH);
     ck_assert_int_eq(watch.kind, CORE_SCVS);
     ck_assert_str_eq(watch.version, "100");
+    rig_tick(&r, 1000);
     struct scv scv = object_scv_even(&r.arena, "n1", 1, 100);
     rig_step(&r, (struct core_input){.type = CORE_OBJECT,
                                      .kind = CORE_SCVS,
@@ -87,8 +88,25 @@ START_TEST(a_watch_goes_on_from_the_last_version)
                                      .kind = CORE_SCVS,
                                      .run = watch.run,
                                      .version = SPAN("110")});
+    rig_tick(&r, 1000);
     ended(CORE_SCVS, ERR_NONE, -1);
     ck_assert_str_eq(rig_take(&r, CORE_WATCH).version, "110");
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(watches_that_end_at_once_are_asked_for_once_a_second)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_list_end(&r, CORE_SCVS);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(rig_take(&r, CORE_WATCH).kind, CORE_SCVS);
+        rig_tick(&r, 10);
+        ended(CORE_SCVS, ERR_NONE, -1);
+        rig_tick(&r, 989);
+        ck_assert_uint_eq(rig_count(&r, CORE_WATCH), 0);
+        rig_tick(&r, 1);
+    }
     rig_free(&r);
 }
 END_TEST
@@ -329,6 +347,7 @@ END_TEST
 UNIT_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
           nothing_is_answered_before_the_first_full_list,
           who_is_not_ready_says_what_went_wrong, a_watch_goes_on_from_the_last_version,
+          watches_that_end_at_once_are_asked_for_once_a_second,
           a_version_that_is_too_old_means_a_new_list,
           failures_back_off_and_honour_what_the_server_says,
           a_kind_that_the_server_does_not_know_is_an_empty_list,
