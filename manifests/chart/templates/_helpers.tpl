@@ -1,0 +1,108 @@
+{{/* What several templates want. The argument of those that are about a program is
+     (dict "root" $ "of" its values). */}}
+
+{{/* Names and labels are those that kube-scheduler's policy, the Go programs, roles and people
+     know, so they are the same in every release, and the same as in manifests/*.yaml. */}}
+{{- define "gpushare.labels" -}}
+app: gpushare
+component: {{ . }}
+{{- end }}
+
+{{- define "gpushare.image" -}}
+{{- $i := .of.image -}}
+{{- $name := $i.repository -}}
+{{- with .root.Values.image.registry }}{{ $name = printf "%s/%s" . $name }}{{ end -}}
+{{- if $i.digest }}{{ $name }}@{{ $i.digest }}
+{{- else }}{{ $name }}:{{ $i.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Members of a pod's spec that both DaemonSets have. */}}
+{{- define "gpushare.nodePod" -}}
+{{- $all := .root.Values.gpuNodes -}}
+{{- with .of.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .of.nodeSelector | default $all.nodeSelector }}
+nodeSelector: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.tolerations | default $all.tolerations }}
+tolerations: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- with .of.affinity }}
+affinity: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- with .of.runtimeClassName | default $all.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{ toYaml . | nindent 0 }}
+{{- end }}
+{{- with .of.podSecurityContext }}
+securityContext: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Variables that both DaemonSets have: all cards, and of the driver what NVML needs, nothing to
+     compute with; unless extraEnv says otherwise. */}}
+{{- define "gpushare.nodeEnv" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+- {name: LOG_LEVEL, value: {{ .of.logLevel | default .root.Values.logLevel }}}
+{{- $own := dict }}
+{{- range .of.extraEnv }}{{ $_ := set $own .name true }}{{ end }}
+{{- if not (hasKey $own "NVIDIA_VISIBLE_DEVICES") }}
+- {name: NVIDIA_VISIBLE_DEVICES, value: all}
+{{- end }}
+{{- if not (hasKey $own "NVIDIA_DRIVER_CAPABILITIES") }}
+- {name: NVIDIA_DRIVER_CAPABILITIES, value: utility}
+{{- end }}
+{{- with .of.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.podMeta" -}}
+labels:
+  {{- include "gpushare.labels" .component | nindent 2 }}
+  {{- with .more }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .of.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .of.podAnnotations }}
+annotations: {{ toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "gpushare.account" -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- with .of.serviceAccount.annotations }}
+  annotations: {{ toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+
+{{/* name, of what (ClusterRole or Role), and for a Role its namespace: bound to the account of
+     that name. */}}
+{{- define "gpushare.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ .kind }}Binding
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+- kind: ServiceAccount
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+{{- end }}
