@@ -53,7 +53,8 @@ SAN_thread  := -fsanitize=thread
 SAN_fuzzer  := -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
 SAN_coverage := --coverage -fprofile-update=atomic
 SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE is address or thread)))
-OPTIM    := -O2 -g -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
+# Nothing of where it was built gets into a program.
+OPTIM    := -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
             $(if $(filter coverage,$(SANITIZE)),-O0)
 CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -I$(B)/gen -MMD -MP
 CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
@@ -91,7 +92,7 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
 
 .PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers web-test \
         test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
-        bench-watchers soak demo install krew clean help format
+        bench-watchers soak demo install images krew clean help format
 .DEFAULT_GOAL := all
 all: $(BINARIES)
 	@:
@@ -133,7 +134,7 @@ $(B)/test/node/guest: test/node/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(B)/test/node/images.tar: test/node/images $(B)/test/node/guest
+$(B)/test/node/images.tar: test/node/images scripts/oci.sh $(B)/test/node/guest
 	$(call say,TAR,$@)
 	$(Q)test/node/images $(B)/test/node/guest $@
 $(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(SUPPORT) $(call archives,kube)
@@ -341,6 +342,14 @@ install: all
 	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare
 
+# make images: an OCI image of each program that runs in a cluster, as IMAGES/NAME-VERSION.tar.
+IMAGES ?= $(B)/images
+images: all
+	$(Q)rm -rf $(IMAGES)/installed
+	$(Q)$(MAKE) --no-print-directory install DESTDIR=$(IMAGES)/installed PREFIX=/usr/local >/dev/null
+	$(Q)scripts/images $(IMAGES)/installed $(VERSION) $(IMAGES)
+	$(Q)rm -rf $(IMAGES)/installed
+
 # make krew KREW_URL=https://...: the kubectl plugin as an archive for krew, and its manifest.
 krew: $(B)/kubectl-inspect-gpushare
 	$(Q)scripts/krew $(B) $(VERSION) $(KREW_URL)
@@ -374,6 +383,7 @@ help:
 	@echo 'make bench-cluster  pods per second through the real kube-scheduler'
 	@echo 'make soak       ten minutes of everything at once (SOAK_TIME=10m)'
 	@echo 'make install    PREFIX=/usr/local DESTDIR='
+	@echo 'make images     an OCI image per program of a cluster, in build/images: no daemon, no root'
 	@echo 'make krew       KREW_URL=...: the kubectl plugin as an archive for krew'
 	@echo 'make clean      remove build/'
 	@echo 'V=1 shows the commands'
