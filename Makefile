@@ -178,7 +178,7 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(filter $(B)/test/gpu/%,$(UNITS)) $(B)/test/integration/test_agent \
-    $(B)/test/integration/test_plugin $(NODE_SUITES): | $(FAKE_NVML)
+    $(B)/test/integration/test_plugin $(B)/test/integration/test_images $(NODE_SUITES): | $(FAKE_NVML)
 $(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
 $(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
 	$(call say,LD,$@)
