@@ -172,15 +172,16 @@ START_TEST(names_and_labels_agree)
 {
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     cleanup_json json_t *service = read_one("manifests/service.yaml");
-    cleanup_json json_t *policy = read_one("manifests/network-policy.yaml.example");
+    cleanup_json json_t *policies = json_array();
     cleanup_json json_t *lease = read_one("manifests/lease.yaml");
     cleanup_json json_t *ns = read_one("manifests/namespace.yaml");
     cleanup_free char *lease_ns = value_of(deployment, "--lease-namespace");
     json_t *labels = at(deployment, "spec/template/metadata/labels");
+    manifest_read(policies, "manifests/network-policy.yaml.example");
     ck_assert_int_eq(json_object_size(labels), 2);
     ck_assert(json_equal(labels, at(deployment, "spec/selector/matchLabels")));
     ck_assert(json_equal(labels, at(service, "spec/selector")));
-    ck_assert(json_equal(labels, at(policy, "spec/podSelector/matchLabels")));
+    ck_assert(json_equal(labels, at(policies, "0/spec/podSelector/matchLabels")));
     ck_assert_str_eq(str_at(service, "metadata/namespace"),
                      str_at(deployment, "metadata/namespace"));
     ck_assert_str_eq(str_at(lease, "metadata/namespace"), lease_ns);
@@ -188,6 +189,43 @@ START_TEST(names_and_labels_agree)
     /* Free, so that nobody has to wait for it. */
     ck_assert(json_is_object(at(lease, "spec")));
     ck_assert_uint_eq(json_object_size(at(lease, "spec")), 0);
+}
+
+/* Does the file's DaemonSet have a port that the example lets observers in on? */
+static void check_observed(const json_t *policy, const char *path)
+{
+    cleanup_json json_t *all = json_array();
+    size_t i;
+    json_t *j, *open;
+    bool selected = false, let_in = false;
+    manifest_read(all, path);
+    json_t *set = of_kind(all, "DaemonSet");
+    json_t *labels = at(set, "spec/template/metadata/labels");
+    ck_assert_str_eq(str_at(policy, "spec/podSelector/matchLabels/app"),
+                     str_at(labels, "app"));
+    json_array_foreach(at(policy, "spec/podSelector/matchExpressions/0/values"), i, j)
+        selected |= strcmp(text_of(j), str_at(labels, "component")) == 0;
+    open = at(named(at(container(set), "ports"), "health"), "containerPort");
+    ck_assert_ptr_nonnull(open);
+    json_array_foreach(at(policy, "spec/ingress/0/ports"), i, j) let_in |=
+        json_equal(at(j, "port"), open);
+    ck_assert_msg(selected && let_in, "%s", path);
+}
+
+START_TEST(the_network_policy_lets_observers_in_to_every_program)
+{
+    cleanup_json json_t *policies = json_array();
+    cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
+    json_t *ports = at(container(deployment), "ports");
+    manifest_read(policies, "manifests/network-policy.yaml.example");
+    ck_assert_uint_eq(json_array_size(policies), 2);
+    json_t *extender = json_array_get(policies, 0), *nodes = json_array_get(policies, 1);
+    ck_assert(json_equal(at(extender, "spec/ingress/2/ports/0/port"),
+                         at(named(ports, "observe"), "containerPort")));
+    ck_assert(json_equal(at(extender, "spec/ingress/2/from"),
+                         at(nodes, "spec/ingress/0/from")));
+    check_observed(nodes, "manifests/scv-agent.yaml");
+    check_observed(nodes, "manifests/device-plugin.yaml");
 }
 
 START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
@@ -421,6 +459,7 @@ int main(void)
         the_deployment_gives_options_that_the_program_takes,
         ports_agree,
         names_and_labels_agree,
+        the_network_policy_lets_observers_in_to_every_program,
         the_deployment_has_no_rights_on_its_node_and_time_to_stop,
         the_patch_for_three_replicas_fits_the_deployment,
         both_policies_say_the_same,

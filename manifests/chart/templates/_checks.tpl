@@ -6,11 +6,13 @@
 {{- $mine := .mine }}
 {{- range .of.extraArgs }}
 {{- $option := regexFind "^--[a-z0-9-]+" . }}
-{{- if not $option }}
-{{- fail (printf "%s.extraArgs: %q is no option; options begin with -- and have their value after a =" $at .) }}
-{{- end }}
 {{- with get $mine $option }}
 {{- fail (printf "%s.extraArgs: not %s, which is for %s" $at $option .) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "app" "component" "name" }}
+{{- if hasKey $.of.podLabels $name }}
+{{- fail (printf "%s.podLabels: not %s, by which its pods are found" $at $name) }}
 {{- end }}
 {{- end }}
 {{- range .of.extraEnv }}
