@@ -69,13 +69,15 @@ libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1)))
 BINARIES := $(PROGRAMS:%=$(B)/%)
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
-E2E_SHORT := requests agent plugin conformance burst faults choice tls apiservice inspect
+E2E_SHORT := requests agent plugin conformance burst faults choice tls apiservice inspect chart
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 ifneq ($(or $(K8S),1.35),1.35) # which is what kube-sim plays
 E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
+# What the suites want beside the control plane that scripts/e2e-programs builds anyway.
+E2E_TOOLS := $(if $(filter chart helm,$(E2E_SUITES)),helm kubeconform)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 PEERS    := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/peers/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
@@ -246,7 +248,8 @@ check: programs-of-check
 # what CI runs; K8S=1.31 is another release, of those in test/e2e/programs.
 e2e:
 	$(Q)scripts/install-deps.sh --e2e
-	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) >/dev/null
+	$(Q)scripts/e2e-programs $(if $(K8S),--k8s $(K8S)) kube-apiserver kube-controller-manager \
+		kube-scheduler kubectl kwok $(E2E_TOOLS) >/dev/null
 	$(Q)$(MAKE) --no-print-directory check-e2e
 check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 	$(Q)BUILD=$(B) E2E_K8S=$(K8S) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(E2E_PROGRAMS)

@@ -10,7 +10,7 @@
 #include "support/raw.h"
 #include "support/temp.h"
 #include "support/unit.h"
-#include "wire/yaml.h"
+#include "support/yamlfile.h"
 
 /*
  * The files of manifests/ and policy/ as JSON, and requests to programs that a test has
@@ -35,16 +35,7 @@ static inline void manifest_files(glob_t *files)
 /* Appends the documents of a YAML file. */
 static inline void manifest_read(json_t *out, const char *path)
 {
-    struct err err = {0};
-    cleanup_yaml struct yaml *y = yaml_load(path, &err);
-    ck_assert_msg(y != NULL, "%s", err.msg);
-    for (size_t i = 0; i < yaml_count(y); i++) {
-        cleanup_buf struct buf text = {0};
-        yaml_json(yaml_document(y, i), &text);
-        json_t *j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
-        ck_assert_msg(json_is_object(j), "%s, document %zu is no object", path, i + 1);
-        json_array_append_new(out, j);
-    }
+    yamlfile_read(out, path);
 }
 
 /* The only document of a file: new. */

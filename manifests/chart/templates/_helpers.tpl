@@ -24,22 +24,22 @@ component: {{ . }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- with .of.nodeSelector | default $all.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.tolerations | default $all.tolerations }}
-tolerations: {{ toYaml . | nindent 0 }}
+tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- with .of.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.runtimeClassName | default $all.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
-imagePullSecrets: {{ toYaml . | nindent 0 }}
+imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- with .of.podSecurityContext }}
-securityContext: {{ toYaml . | nindent 2 }}
+securityContext: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -72,7 +72,7 @@ labels:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with .of.podAnnotations }}
-annotations: {{ toYaml . | nindent 2 }}
+annotations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
@@ -83,7 +83,7 @@ metadata:
   name: {{ .name }}
   namespace: {{ .root.Release.Namespace }}
   {{- with .of.serviceAccount.annotations }}
-  annotations: {{ toYaml . | nindent 4 }}
+  annotations: {{- toYaml . | nindent 4 }}
   {{- end }}
 {{- end }}
 

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <glob.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "e2e/cluster.h"
+#include "e2e/schemas.h"
+#include "e2e/tools.h"
+
+/*
+ * manifests/chart: the same objects as the plain files, held against the schemas of a
+ * real API server. (What helm does with it in a cluster: test_helm.)
+ */
+
+static const char *const sets[] = {NULL, "everything", "node", "little"};
+
+/* -- the plain files -- */
+
+static json_t *objects_of(const char *pattern)
+{
+    json_t *all = json_array();
+    glob_t files;
+    ck_assert_msg(glob(pattern, 0, NULL, &files) == 0, "%s", pattern);
+    for (size_t i = 0; i < files.gl_pathc; i++) {
+        cleanup_json json_t *more = tools_objects(files.gl_pathv[i]);
+        json_array_extend(all, more);
+    }
+    globfree(&files);
+    return all;
+}
+
+static json_t *rendered(const char *set)
+{
+    cleanup_free char *file = tools_render(set);
+    return tools_objects(file);
+}
+
+START_TEST(the_default_values_give_the_objects_of_the_plain_files)
+{
+    cleanup_json json_t *plain = objects_of("manifests/*.yaml"), *chart = rendered(NULL);
+    tools_assert_same(plain, chart, false);
+}
+END_TEST
+
+/* Of an array: the object of that kind and name. */
+static json_t *object_of(const json_t *all, const char *kind, const char *name)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(all, i,
+                       j) if (strcmp(kit_str(j, "kind"), kind) == 0 &&
+                              strcmp(kit_str(j, "metadata.name"), name) == 0) return j;
+    ck_abort_msg("there is no %s %s", kind, name);
+    return NULL;
+}
+
+/* The options that the comments of a file name: each is given. */
+static void check_options_of(const char *path, const json_t *deployment)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    const json_t *args = kit_at(
+        json_array_get(kit_at(deployment, "spec.template.spec.containers"), 0), "args");
+    ck_assert_done(file_read(path, 1 << 16, &text, &err), err);
+    char *rest = text.p, *line;
+    size_t n = 0, i;
+    while ((line = strsep(&rest, "\n"))) {
+        if (strncmp(line, "#   - --", 8) != 0)
+            continue;
+        json_t *arg;
+        bool given = false;
+        json_array_foreach(args, i, arg) given |=
+            strcmp(json_string_value(arg), line + strlen("#   - ")) == 0;
+        ck_assert_msg(given, "no %s", line);
+        n++;
+    }
+    ck_assert_uint_gt(n, 0);
+}
+
+START_TEST(options_give_the_objects_of_the_examples)
+{
+    cleanup_json json_t *chart = rendered("everything");
+    cleanup_json json_t *api = objects_of("manifests/apiservice.yaml.example");
+    static const char *const files[] = {"manifests/network-policy.yaml.example",
+                                        "manifests/pdb.yaml.example",
+                                        "manifests/mps-daemon.yaml.example"};
+    json_t *deployment = object_of(chart, "Deployment", "gpushare-schd-extender");
+    json_t *service = object_of(api, "APIService", "v1.nvidia-gpu-scheduler");
+    ck_assert_str_eq(kit_str(service, "spec.caBundle"), ""); /* everybody's own */
+    json_object_set_new(json_object_get(service, "spec"), "caBundle",
+                        json_string("eA=="));
+    tools_assert_same(api, chart, true);
+    check_options_of("manifests/apiservice.yaml.example", deployment);
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        cleanup_json json_t *wanted = objects_of(files[i]);
+        if (i == 0) { /* beside APIService, the API server may look, too */
+            json_t *policy = object_of(wanted, "NetworkPolicy", "gpushare-schd-extender");
+            json_array_insert_new(kit_at(policy, "spec.ingress"), 1,
+                                  json_pack("{s[{s{ss}}]s[{sssi}]}", "from", "ipBlock",
+                                            "cidr", "192.0.2.0/28", "ports", "protocol",
+                                            "TCP", "port", 12346));
+        }
+        tools_assert_same(wanted, chart, true);
+    }
+}
+END_TEST
+
+START_TEST(several_replicas_are_what_the_patch_makes)
+{
+    cleanup_free char *json = cluster_kubectl(
+        ARGV("patch", "--local", "-f", "manifests/deployment.yaml", "--patch-file",
+             "manifests/replicas.patch.yaml.example", "-o", "json"));
+    cleanup_json json_t *patched = json_pack("[o]", json_loads(json, 0, NULL));
+    json_t *containers =
+               kit_at(json_array_get(patched, 0), "spec.template.spec.containers"),
+           *env = json_object_get(json_array_get(containers, 0), "env");
+    cleanup_json json_t *first = json_incref(json_array_get(env, 0));
+    ck_assert_str_eq(kit_str(first, "name"), "DRAIN_DELAY"); /* no other refers to it */
+    json_array_remove(env, 0);
+    json_array_append(env, first);
+    cleanup_free char *said =
+        tools_run("helm", 0,
+                  ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                       "1.35", "--set", "extender.replicas=3"));
+    temp_write(kit_dir, "replicas.yaml", said);
+    cleanup_free char *file = temp_path(kit_dir, "replicas.yaml");
+    cleanup_json json_t *chart = tools_objects(file);
+    tools_assert_same(patched, chart, true);
+}
+END_TEST
+
+START_TEST(rules_and_version_are_those_of_the_project)
+{
+    cleanup_json json_t *chart = rendered("monitoring");
+    cleanup_json json_t *rules =
+        tools_objects("manifests/monitoring/prometheus-rules.yaml");
+    cleanup_json json_t *meta = tools_objects(CHART "/Chart.yaml");
+    ck_assert(json_equal(
+        json_object_get(object_of(chart, "PrometheusRule", "gpushare"), "spec"),
+        json_array_get(rules, 0)));
+    static const char *const programs[] = {"gpushare-schd-extender", "scv-agent",
+                                           "gpushare-device-plugin"};
+    for (size_t i = 0; i < ARRAY_LEN(programs); i++)
+        ck_assert_str_eq(kit_str(object_of(chart, "PodMonitor", programs[i]),
+                                 "spec.selector.matchLabels.component"),
+                         programs[i]);
+    ck_assert_str_eq(kit_str(json_array_get(meta, 0), "version"), GPUSHARE_VERSION);
+    ck_assert_str_eq(kit_str(json_array_get(meta, 0), "appVersion"), GPUSHARE_VERSION);
+}
+END_TEST
+
+/* -- values -- */
+
+/* What the schema allows is in values.yaml, where people look for it. */
+static void check_described(const json_t *schema, const json_t *values, const char *where)
+{
+    const char *key;
+    json_t *v;
+    ck_assert_msg(*kit_str(schema, "description") || !*where, "%s has no description",
+                  where);
+    json_object_foreach(json_object_get(schema, "properties"), key, v)
+    {
+        cleanup_free char *inner = xasprintf("%s.%s", where, key);
+        json_t *value = json_object_get(values, key);
+        if (strcmp(inner, ".global") == 0)
+            continue;
+        ck_assert_msg(value != NULL, "values.yaml has no %s", inner);
+        check_described(v, value, inner);
+    }
+}
+
+START_TEST(what_can_be_set_is_in_the_values)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    cleanup_json json_t *values = tools_objects(CHART "/values.yaml");
+    ck_assert_done(file_read(CHART "/values.schema.json", 1 << 20, &text, &err), err);
+    cleanup_json json_t *schema = json_loads(text.p, JSON_REJECT_DUPLICATES, NULL);
+    ck_assert_ptr_nonnull(schema);
+    check_described(schema, json_array_get(values, 0), "");
+}
+END_TEST
+
+START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
+{
+    static const struct {
+        const char *set, *sentence;
+    } cases[] = {
+        {"memoryUnit=GB", "at '/memoryUnit': 'GB' does not match pattern"},
+        {"memoryUnit=0MiB", "at '/memoryUnit': '0MiB' does not match pattern"},
+        {"logLevel=trace", "at '/logLevel': value must be one of 'error', 'warn'"},
+        {"replicas=3", "additional properties 'replicas' not allowed"},
+        {"extender.replicas=0", "at '/extender/replicas': minimum: got 0, want 1"},
+        {"extender.replicas=two", "at '/extender/replicas': got string, want integer"},
+        {"extender.nodeScore=best", "at '/extender/nodeScore': value must be one of"},
+        {"extender.resources.limit.cpu=2", "additional properties 'limit' not allowed"},
+        {"image.registry=a/", "at '/image/registry': 'a/' does not match pattern"},
+        {"image.pullPolicy=Sometimes", "at '/image/pullPolicy': value must be one of"},
+        {"extender.image.digest=sha256:1",
+         "at '/extender/image/digest': 'sha256:1' does"},
+        {"kubeletDir=/var/lib/kubelet/",
+         "at '/kubeletDir': '/var/lib/kubelet/' does not"},
+        {"gpuNodes.nodeSelector.gpushare=true",
+         "nodeSelector/gpushare': got boolean, want"},
+        {"devicePlugin.isolation=mig",
+         "at '/devicePlugin/isolation': value must be one of"},
+        {"devicePlugin.maxUnavailable=0", "maxUnavailable': minimum: got 0, want 1"},
+        {"scvAgent.extraArgs={once}",
+         "at '/scvAgent/extraArgs/0': 'once' does not match"},
+        {"extender.extraEnv[0].name=A,extender.extraEnv[0].value=1",
+         "at '/extender/extraEnv/0/value': got number, want string"},
+        {"extender.extraArgs={--memory-unit=MiB}",
+         "extender.extraArgs: not --memory-unit, which is for memoryUnit"},
+        {"devicePlugin.extraArgs={--memory-unit=MiB}",
+         "devicePlugin.extraArgs: not --memory-unit, which is for memoryUnit"},
+        {"scvAgent.extraArgs={--port=1}",
+         "scvAgent.extraArgs: not --port, which is for the"},
+        {"extender.extraEnv[0].name=PORT",
+         "extender.extraEnv: not PORT: Service and probes"},
+        {"devicePlugin.podLabels.app=x",
+         "devicePlugin.podLabels: not app, by which its pods"},
+        {"extender.pdb.enabled=true", "it would only stand in the way of a drain"},
+        {"extender.tls.clientCA=true", "clientNames and serverName say nothing without"},
+        {"extender.tls.secretName=a,extender.tls.clientNames={b}",
+         "names of clients are only looked at with extender.tls.clientCA"},
+        {"extender.tls.secretName=a,extender.replicas=2", "several replicas share one"},
+        {"extender.apiService.enabled=true", "the API server speaks HTTPS alone"},
+        {"extender.tls.secretName=a,extender.apiService.enabled=true",
+         "extender.apiService.caBundle: without it the API server believes only public"},
+        {"extender.networkPolicy.enabled=true", "not even kube-scheduler could reach"},
+        {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
+         "Prometheus scrapes pods by their address"},
+        {"mps.enabled=true", "mps.enabled: nobody would use the daemon"},
+        {"mps.enabled=true,devicePlugin.isolation=mps",
+         "mps.image: there is no image of"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *said =
+            tools_run("helm", 1,
+                      ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
+                           "1.35", "--set", cases[i].set));
+        ck_assert_says(said, cases[i].sentence);
+    }
+    cleanup_free char *elsewhere = tools_run("helm", 1, ARGV("template", "x", CHART));
+    ck_assert_says(elsewhere, "use helm -n kube-system");
+    cleanup_free char *old = tools_run(
+        "helm", 1,
+        ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
+    ck_assert_says(old, "they came with 1.30; set admissionPolicies to false");
+}
+END_TEST
+
+/* -- helm's own opinion, and that of schemas -- */
+
+START_TEST(helm_lints_and_packs_it)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        cleanup_free char *values =
+            sets[i] ? xasprintf("test/e2e/chart/%s.yaml", sets[i]) : NULL;
+        free(tools_run("helm", 0,
+                       ARGV("lint", "--strict", "-n", "kube-system", "--kube-version",
+                            "1.35", CHART, values ? "-f" : NULL, values)));
+    }
+    cleanup_free char *packed =
+        tools_run("helm", 0, ARGV("package", CHART, "-d", kit_dir));
+    ck_assert_says(packed, "gpushare-" GPUSHARE_VERSION ".tgz");
+}
+END_TEST
+
+/* kubeconform, of the folder kit_dir/NAME. */
+static char *conform(int status, const char *name, const char *skip)
+{
+    cleanup_free char *folder = temp_path(kit_dir, name),
+                      *schemas = temp_path(kit_dir, "schemas/" SCHEMAS_LOCATION);
+    return tools_run(
+        "kubeconform", status,
+        ARGV("-strict", "-summary", "-schema-location", schemas, "-skip", skip, folder));
+}
+
+static void write_schemas(void)
+{
+    cleanup_free char *dir = temp_path(kit_dir, "schemas");
+    temp_mkdir(kit_dir, "schemas");
+    ck_assert_uint_gt(schemas_write(&cluster.api, dir), 100);
+}
+
+/* kubeconform passes over what is not called *.yaml, without a word. Returns how many
+ * objects there are in it. */
+static size_t copy_as_yaml(const char *path, size_t number)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    cleanup_free char *name = xasprintf("conform/%zu.yaml", number);
+    cleanup_json json_t *all = tools_objects(path);
+    ck_assert_done(file_read(path, 1 << 20, &text, &err), err);
+    temp_write(kit_dir, name, text.p);
+    return json_array_size(all);
+}
+
+START_TEST(chart_files_and_samples_keep_to_the_schemas)
+{
+    static const char *const patterns[] = {
+        "manifests/*.yaml", "manifests/samples/*.yaml", "manifests/samples/*/*.yaml",
+        "manifests/[!r]*.example", /* the patch of replicas is no object */
+    };
+    size_t objects = 0, files = 0, i, k;
+    write_schemas();
+    temp_mkdir(kit_dir, "conform");
+    for (i = 0; i < ARRAY_LEN(patterns); i++) {
+        glob_t found;
+        ck_assert_int_eq(glob(patterns[i], 0, NULL, &found), 0);
+        for (k = 0; k < found.gl_pathc; k++)
+            objects += copy_as_yaml(found.gl_pathv[k], files++);
+        globfree(&found);
+    }
+    for (i = 0; i < ARRAY_LEN(sets); i++) {
+        cleanup_free char *file = tools_render(sets[i]);
+        objects += copy_as_yaml(file, files++);
+    }
+    cleanup_free char *said = conform(0, "conform", "");
+    cleanup_free char *sum = xasprintf("%zu resources found in %zu files - Valid: %zu, "
+                                       "Invalid: 0, Errors: 0, Skipped: 0",
+                                       objects, files, objects);
+    ck_assert_says(said, sum);
+}
+END_TEST
+
+START_TEST(what_is_misspelt_is_found)
+{
+    static const struct {
+        const char *file, *right, *wrong, *sentence;
+    } cases[] = {
+        {"deployment", "readinessProbe:", "readinesProbe:",
+         "Deployment gpushare-schd-extender is invalid"},
+        {"deployment", "replicas: 1", "replicas: one", "got string, want integer"},
+        {"deployment", "{name: http, ", "{nam: http, ", "'nam' not allowed"},
+        {"device-plugin", "rollingUpdate: {maxUnavailable",
+         "rollingUpdate: {maxUnavailble", "'maxUnavailble' not allowed"},
+        {"device-plugin-policy",
+         "matchConditions:", "matchCondition:", "'matchCondition' not allowed"},
+        {"crd", "additionalPrinterColumns:", "additionalPrinterColumn:",
+         "'additionalPrinterColumn' not allowed"},
+        {"crd", "required: [id]", "require: [id]",
+         "'require' not allowed"}, /* in items */
+        {"demo/scvs", "freeMemorySum:", "freeMemSum:", "'freeMemSum' not allowed"},
+        {"samples/binpack-1", "limits:", "limit:", "'limit' not allowed"},
+    };
+    write_schemas();
+    temp_mkdir(kit_dir, "bad");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {0};
+        cleanup_buf struct buf text = {0};
+        cleanup_free char *path = xasprintf("manifests/%s.yaml", cases[i].file);
+        ck_assert_done(file_read(path, 1 << 20, &text, &err), err);
+        const char *there = strstr(text.p, cases[i].right);
+        ck_assert_msg(there != NULL, "%s has no %s", path, cases[i].right);
+        cleanup_free char *bad =
+            xasprintf("%.*s%s%s", (int)(there - text.p), text.p, cases[i].wrong,
+                      there + strlen(cases[i].right));
+        temp_write(kit_dir, "bad/bad.yaml", bad);
+        cleanup_free char *said = conform(1, "bad", "");
+        ck_assert_says(said, cases[i].sentence);
+    }
+}
+END_TEST
+
+START_TEST(the_api_server_takes_them)
+{
+    for (size_t i = 0; i < ARRAY_LEN(sets); i++) {
+        cleanup_free char *file = tools_render(sets[i]);
+        free(cluster_kubectl(
+            ARGV("apply", "--dry-run=server", "--validate=strict", "-f", file)));
+    }
+    static const char *const plain[] = {"manifests/",
+                                        "manifests/samples/",
+                                        "manifests/samples/model/",
+                                        "manifests/samples/yoda/",
+                                        "manifests/apiservice.yaml.example",
+                                        "manifests/mps-daemon.yaml.example",
+                                        "manifests/network-policy.yaml.example",
+                                        "manifests/pdb.yaml.example"};
+    for (size_t i = 0; i < ARRAY_LEN(plain); i++)
+        free(cluster_kubectl(
+            ARGV("apply", "--dry-run=server", "--validate=strict", "-f", plain[i])));
+}
+END_TEST
+
+static const char *const up[] = {"--nodes", "0", NULL};
+CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_files,
+             options_give_the_objects_of_the_examples,
+             several_replicas_are_what_the_patch_makes,
+             rules_and_version_are_those_of_the_project, what_can_be_set_is_in_the_values,
+             values_that_are_wrong_are_refused_with_a_sentence, helm_lints_and_packs_it,
+             chart_files_and_samples_keep_to_the_schemas, what_is_misspelt_is_found,
+             the_api_server_takes_them)
