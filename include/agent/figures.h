@@ -7,7 +7,7 @@
 
 /*
  * /metrics of scv-agent: what it counts, and what the machine knows of the cards. What
- * each figure means to an operator: docs/operations.md.
+ * each figure means to an operator: docs/metrics.md.
  */
 
 enum { FIGURES_CALLS = MACHINE_PATCH_LEASE + 1, FIGURES_CODES = ERR_INTERNAL + 1 };

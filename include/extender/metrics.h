@@ -7,7 +7,7 @@
 
 /*
  * /metrics: what the extender knows and has done, as text for Prometheus. What each
- * figure means to an operator: docs/operations.md.
+ * figure means to an operator: docs/metrics.md.
  *
  * Nodes are looked at one by one (extender/walk.h) and put together outside the lock.
  */

@@ -15,7 +15,9 @@
 
 #define RULES     "manifests/monitoring/prometheus-rules.yaml"
 #define DASHBOARD "manifests/monitoring/grafana-dashboard.json"
-#define DOC       "docs/operations.md"
+#define DOC       "docs/metrics.md"
+#define NODE_DOC  "docs/node.md"
+#define ALERT_DOC "docs/operations.md"
 
 static struct sim sim;
 static struct extender extender;
@@ -244,6 +246,38 @@ static void check_doc(const char *metrics)
     ck_assert_uint_gt(n, 50);
 }
 
+/* Is the label one whose values are a few words of ours? */
+static bool is_word_label(struct span label)
+{
+    static const char *const labels[] = {"reason", "state", "result",
+                                         "call",   "part",  "verb"};
+    for (size_t i = 0; i < ARRAY_LEN(labels); i++)
+        if (span_eq(label, span_of(labels[i])))
+            return true;
+    return false;
+}
+
+/* Every such word is explained. */
+static void check_words(const char *metrics)
+{
+    cleanup_buf struct buf doc = {0};
+    size_t n = 0;
+    read_whole(DOC, &doc);
+    read_whole(NODE_DOC, &doc); /* the refusals of the device plugin */
+    for (const char *at = metrics; (at = strstr(at, "=\"")); at += 2) {
+        const char *label = at, *text = at + 2;
+        while (is_name_char(label[-1]))
+            label--;
+        if (!is_word_label((struct span){label, (size_t)(at - label)}))
+            continue;
+        cleanup_free char *word = xasprintf("`%.*s`", (int)strcspn(text, "\""), text);
+        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %.*s %s", DOC,
+                      (int)(at - label), label, word);
+        n++;
+    }
+    ck_assert_uint_gt(n, 50);
+}
+
 /* What all three programs tell. New. */
 static char *all_metrics(void)
 {
@@ -285,6 +319,7 @@ START_TEST(alerts_dashboard_and_docs_name_metrics_that_there_are)
     check_names(DASHBOARD, metrics);
     check_names(DOC, metrics);
     check_doc(metrics);
+    check_words(metrics);
 }
 END_TEST
 
@@ -297,22 +332,41 @@ START_TEST(the_rules_are_right_by_prometheus_own_judgement)
 }
 END_TEST
 
-/* Each alert fires in a test, and the docs say what to do. */
+/* Each alert fires in a test, and has a section that says what to do. */
 START_TEST(every_alert_is_tested_and_explained)
 {
     cleanup_buf struct buf rules = {0}, tests = {0}, doc = {0};
     size_t n = 0;
     read_whole(RULES, &rules);
     read_whole("test/data/prometheus-rules.test.yaml", &tests);
-    read_whole(DOC, &doc);
+    read_whole(ALERT_DOC, &doc);
     for (const char *at = rules.p; (at = strstr(at, "- alert: ")); n++) {
         at += strlen("- alert: ");
         int len = (int)strcspn(at, "\n");
         cleanup_free char *fires = xasprintf(
             "{labels: 'ALERTS{alertname=\"%.*s\",alertstate=\"firing\"", len, at);
-        cleanup_free char *word = xasprintf("`%.*s`", len, at);
-        ck_assert_msg(strstr(tests.p, fires) != NULL, "no test of %s", word);
-        ck_assert_msg(strstr(doc.p, word) != NULL, "%s says nothing of %s", DOC, word);
+        cleanup_free char *section = xasprintf("\n### %.*s\n", len, at);
+        ck_assert_msg(strstr(tests.p, fires) != NULL, "no test of %.*s", len, at);
+        ck_assert_msg(strstr(doc.p, section) != NULL, "%s has no section %.*s", ALERT_DOC,
+                      len, at);
+    }
+    ck_assert_uint_gt(n, 10);
+}
+END_TEST
+
+START_TEST(every_section_of_an_alert_has_its_rule)
+{
+    static const char head[] = "\n### GPUShare";
+    cleanup_buf struct buf rules = {0}, doc = {0};
+    size_t n = 0;
+    read_whole(RULES, &rules);
+    read_whole(ALERT_DOC, &doc);
+    for (const char *at = doc.p; (at = strstr(at, head)); n++) {
+        at += strlen("\n### ");
+        cleanup_free char *rule =
+            xasprintf("- alert: %.*s\n", (int)strcspn(at, "\n"), at);
+        ck_assert_msg(strstr(rules.p, rule) != NULL, "%s: there is no rule %s", ALERT_DOC,
+                      rule);
     }
     ck_assert_uint_gt(n, 10);
 }
@@ -344,4 +398,5 @@ KIT_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
          without_events_nothing_is_written,
          alerts_dashboard_and_docs_name_metrics_that_there_are,
          the_rules_are_right_by_prometheus_own_judgement,
-         every_alert_is_tested_and_explained, the_dashboard_is_one)
+         every_alert_is_tested_and_explained, every_section_of_an_alert_has_its_rule,
+         the_dashboard_is_one)
