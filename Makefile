@@ -67,6 +67,7 @@ pkgs     = $(strip $(foreach f,$(call all_of,$(1)),$(PKGS_$(f))))
 libs     = $(if $(call pkgs,$(1)),$$(pkg-config --libs $(sort $(call pkgs,$(1))))) -pthread
 
 BINARIES := $(PROGRAMS:%=$(B)/%)
+PAGES    := $(patsubst %.in,$(B)/%,$(wildcard man/*.in)) # manuals, of the program of that name
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
 E2E_SHORT := requests agent plugin conformance burst faults choice tls apiservice inspect chart
@@ -96,7 +97,7 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
         test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
         bench-watchers soak demo install images krew clean help format
 .DEFAULT_GOAL := all
-all: $(BINARIES)
+all: $(BINARIES) $(PAGES)
 	@:
 
 define folder_rules
@@ -118,6 +119,15 @@ $(B)/$(1): $(B)/src/cmd/$(1).o $(call archives,$(FOLDER_$(1)))
 	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(call libs,$$(FOLDER_$(1)))
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
+
+# What --help says of the options becomes part of the page.
+define page_rule
+$(1): $(1:$(B)/%=%.in) $(B)/$(basename $(notdir $(1))) scripts/man
+	$$(call say,MAN,$$@)
+	$(Q)mkdir -p $$(@D)
+	$(Q)scripts/man $(B)/$(basename $(notdir $(1))) $$< $(VERSION) >$$@.new && mv $$@.new $$@
+endef
+$(foreach p,$(PAGES),$(eval $(call page_rule,$(p))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
 $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,kube)
@@ -240,7 +250,7 @@ deps:
 # Every suite: units, golden directories, fuzz corpora, walk, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
-programs-of-check: $(BINARIES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
+programs-of-check: $(BINARIES) $(PAGES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
 check: programs-of-check
 	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/walk $(B)/simulate
 
@@ -341,8 +351,9 @@ demo: deps
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gpushare
 	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 $(wildcard man/*.1) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8
 	cp -r policy manifests $(DESTDIR)$(PREFIX)/share/gpushare
 
 # make images: an OCI image of each program that runs in a cluster, as IMAGES/NAME-VERSION.tar.
