@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli
+FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli setup
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -24,21 +24,24 @@ USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
 USES_replay    := placement wire domain base
 USES_cli       := feed core placement kube wire domain base
+USES_setup     := kube wire domain base
 PKGS_wire      := libcurl libmicrohttpd gnutls libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
 PKGS_extender  := jansson
 PKGS_sim       := jansson zlib
 PKGS_cli       := jansson
+PKGS_setup     := jansson
 
 # The programs, and the folder whose archive each one needs (with what that uses).
 PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent kube-sim gpushare-replay \
-                           kubectl-inspect-gpushare
+                           kubectl-inspect-gpushare gpushare-setup
 FOLDER_gpushare-extender := extender
 FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
 FOLDER_kube-sim          := sim
 FOLDER_gpushare-replay   := replay
 FOLDER_kubectl-inspect-gpushare := cli
+FOLDER_gpushare-setup    := setup
 
 CC       := $(if $(filter fuzzer,$(SANITIZE)),clang,gcc)
 WARN     := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes \

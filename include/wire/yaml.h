@@ -19,7 +19,10 @@ enum yaml_type { YAML_SCALAR, YAML_SEQUENCE, YAML_MAPPING };
 
 struct yaml_node {
     enum yaml_type type;
-    unsigned line;            /* from 1 */
+    unsigned line, column;    /* where it begins, both from 1; of a block sequence or
+                                 mapping, where its first item or key does */
+    unsigned last_line;       /* where its text ends; of an empty one, its own line */
+    bool flow;                /* sequence, mapping: in brackets */
     const char *file;         /* the name given to the parser, for messages */
     struct span text;         /* scalar; UTF-8, may hold NUL */
     bool plain;               /* scalar without quotes: may mean null, a number, a bool */

@@ -54,6 +54,11 @@ static struct yaml_node *node_new(struct reader *r, const yaml_event_t *e,
     struct yaml_node *node = arena_zalloc(&r->y->arena, sizeof *node);
     node->type = type;
     node->line = line_of(e);
+    node->column = (unsigned)e->start_mark.column + 1;
+    node->last_line = (unsigned)e->end_mark.line + 1;
+    if (e->type == YAML_SCALAR_EVENT && !e->end_mark.column &&
+        e->end_mark.line > e->start_mark.line)
+        node->last_line--; /* a block scalar ends where the next line begins */
     node->file = r->y->name;
     return node;
 }
@@ -100,8 +105,8 @@ static int new_scalar(struct reader *r, const yaml_event_t *e, struct yaml_node 
 }
 
 static int push(struct reader *r, const yaml_event_t *e, struct yaml_node *node,
-                const yaml_char_t *anchor, const yaml_char_t *tag, const char *own_tag,
-                struct err *err)
+                bool flow, const yaml_char_t *anchor, const yaml_char_t *tag,
+                const char *own_tag, struct err *err)
 {
     struct span core = core_tag(tag);
     if (anchor)
@@ -110,6 +115,7 @@ static int push(struct reader *r, const yaml_event_t *e, struct yaml_node *node,
         return fail_at(r, e, err, "a tag that is not known");
     if (r->depth == YAML_MAX_DEPTH)
         return fail_at(r, e, err, "nested too deeply");
+    node->flow = flow;
     r->frames[r->depth] = (struct frame){.node = node};
     map_init(&r->frames[r->depth++].seen, r->seed, offsetof(struct yaml_node, text));
     return 0;
@@ -159,13 +165,14 @@ static int add_node(struct reader *r, const yaml_event_t *e, struct err *err)
     case YAML_SEQUENCE_START_EVENT:
         node = node_new(r, e, YAML_SEQUENCE);
         attach(r, node);
-        return push(r, e, node, e->data.sequence_start.anchor, e->data.sequence_start.tag,
-                    "seq", err);
+        return push(r, e, node, e->data.sequence_start.style == YAML_FLOW_SEQUENCE_STYLE,
+                    e->data.sequence_start.anchor, e->data.sequence_start.tag, "seq",
+                    err);
     case YAML_MAPPING_START_EVENT:
         node = node_new(r, e, YAML_MAPPING);
         attach(r, node);
-        return push(r, e, node, e->data.mapping_start.anchor, e->data.mapping_start.tag,
-                    "map", err);
+        return push(r, e, node, e->data.mapping_start.style == YAML_FLOW_MAPPING_STYLE,
+                    e->data.mapping_start.anchor, e->data.mapping_start.tag, "map", err);
     default:
         if (new_scalar(r, e, &node, err))
             return -1;
@@ -190,10 +197,21 @@ static void *settle(struct arena *a, const void *items, size_t n, size_t size)
     return p;
 }
 
-static void pop(struct reader *r)
+/* Where a collection ends. The event that ends one in blocks stands at what follows it.
+ */
+static unsigned last_line(const struct frame *f, const yaml_event_t *e)
+{
+    const struct yaml_node *node = f->node;
+    if (node->flow)
+        return (unsigned)e->end_mark.line + 1;
+    return node->n ? f->items[node->n - 1]->last_line : node->line;
+}
+
+static void pop(struct reader *r, const yaml_event_t *e)
 {
     struct frame *f = &r->frames[--r->depth];
     struct arena *a = &r->y->arena;
+    f->node->last_line = last_line(f, e);
     f->node->items = settle(a, f->items, f->node->n, sizeof *f->items);
     f->node->keys = settle(a, f->keys, f->n_keys, sizeof *f->keys);
     frame_fini(f);
@@ -216,7 +234,7 @@ static int take_event(struct reader *r, const yaml_event_t *e, struct err *err)
         return add_node(r, e, err);
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
-        pop(r);
+        pop(r, e);
         return 0;
     case YAML_DOCUMENT_END_EVENT:
         end_document(r);

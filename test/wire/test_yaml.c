@@ -70,6 +70,51 @@ START_TEST(nodes_know_their_lines_and_quotes)
 }
 END_TEST
 
+/* Where text can be put in. */
+START_TEST(nodes_know_where_they_begin_and_end)
+{
+    static const char text[] = "a: 1\n"
+                               "list:\n"
+                               "  - x\n"
+                               "  -   'y\n"
+                               "    z'\n"
+                               "\n"
+                               "flow: [p,\n"
+                               "   q\n"
+                               "  ]\n"
+                               "text: |\n"
+                               "  one\n"
+                               "  two\n"
+                               "map:\n"
+                               "  k: v\n"
+                               "  n:\n"
+                               "# the end\n";
+    struct err err = {0};
+    cleanup_yaml struct yaml *y = yaml_parse("t", text, strlen(text), &err);
+    ck_assert_msg(y != NULL, "%s", err.msg);
+    static const struct {
+        const char *key;
+        unsigned line, column, last;
+        bool flow;
+    } want[] = {{"a", 1, 4, 1, false},
+                {"list", 3, 3, 5, false},
+                {"flow", 7, 7, 9, true},
+                {"text", 10, 7, 12, false},
+                {"map", 14, 3, 15, false}};
+    for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+        const struct yaml_node *node = yaml_get(yaml_document(y, 0), want[i].key);
+        ck_assert_msg(node->line == want[i].line && node->column == want[i].column &&
+                          node->last_line == want[i].last && node->flow == want[i].flow,
+                      "%s: %u:%u to %u%s", want[i].key, node->line, node->column,
+                      node->last_line, node->flow ? ", flow" : "");
+    }
+    const struct yaml_node *list = yaml_get(yaml_document(y, 0), "list");
+    ck_assert_uint_eq(list->items[1]->line, 4);
+    ck_assert_uint_eq(list->items[1]->column, 7);
+    ck_assert_uint_eq(yaml_document(y, 0)->last_line, 15);
+}
+END_TEST
+
 START_TEST(a_file_may_hold_several_documents_or_none)
 {
     cleanup_yaml struct yaml *y = parse("a: 1\n---\n---\nb: 2\n--- ~\n");
@@ -393,8 +438,9 @@ START_TEST(spoilt_files_do_no_harm)
 END_TEST
 
 UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree,
-          nodes_know_their_lines_and_quotes, a_file_may_hold_several_documents_or_none,
-          null_is_told_from_text, a_string_holds_no_nul, an_error_names_file_and_line,
-          depth_is_bounded, size_and_number_of_values_are_bounded,
-          many_keys_are_read_in_order_and_compared, a_tree_becomes_json,
-          options_are_handed_out_pair_by_pair, spoilt_files_do_no_harm)
+          nodes_know_their_lines_and_quotes, nodes_know_where_they_begin_and_end,
+          a_file_may_hold_several_documents_or_none, null_is_told_from_text,
+          a_string_holds_no_nul, an_error_names_file_and_line, depth_is_bounded,
+          size_and_number_of_values_are_bounded, many_keys_are_read_in_order_and_compared,
+          a_tree_becomes_json, options_are_handed_out_pair_by_pair,
+          spoilt_files_do_no_harm)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "kube/client.h"
+#include "setup/facts.h"
+
+/*
+ * What the API server knows, into f->lists and f->denied. Only reads;
+ * SubjectAccessReviews are POSTed, and nothing is kept of them.
+ */
+
+void cluster_read(struct kube_client *client, struct setup_facts *f);
+
+/* What the extender's account has to be allowed, as manifests/rbac.yaml has it. */
+struct cluster_right {
+    const char *verb, *group, *resource, *subresource, *ns,
+        *name; /* NULL: any, or none */
+};
+extern const struct cluster_right cluster_rights[]; /* ends with a NULL verb */

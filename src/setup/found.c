@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/found.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static const char *text(struct found *f, const char *fmt, va_list ap)
+{
+    cleanup_buf struct buf b = {0};
+    buf_vprintf(&b, fmt, ap);
+    return arena_copy(&f->texts, b.n ? buf_span(&b) : SPAN("")).p;
+}
+
+struct finding *found_add(struct found *f, enum found_kind kind, const char *id,
+                          const char *fmt, ...)
+{
+    va_list ap;
+    MEM_GROW(f->items, f->cap, f->n + 1);
+    struct finding *to = &f->items[f->n++];
+    va_start(ap, fmt);
+    *to = (struct finding){.kind = kind, .id = id, .what = text(f, fmt, ap)};
+    va_end(ap);
+    return to;
+}
+
+void found_why(struct found *f, struct finding *to, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    to->why = text(f, fmt, ap);
+    va_end(ap);
+}
+
+void found_do(struct found *f, struct finding *to, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    to->command = text(f, fmt, ap);
+    va_end(ap);
+}
+
+void found_fini(struct found *f)
+{
+    free(f->items);
+    arena_fini(&f->texts);
+    *f = (struct found){0};
+}
+
+bool found_has(const struct found *f, const char *id)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (!strcmp(f->items[i].id, id))
+            return true;
+    return false;
+}
+
+size_t found_count(const struct found *f, enum found_kind kind)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < f->n; i++)
+        n += f->items[i].kind == kind;
+    return n;
+}
+
+/* Each line behind the mark, which stands before the first only. */
+static void add_lines(struct buf *out, const char *mark, const char *s)
+{
+    if (!s)
+        return;
+    buf_printf(out, "%-8s", mark);
+    for (; *s; s++) {
+        if (*s == '\n')
+            buf_adds(out, "\n        ");
+        else
+            buf_addc(out, (unsigned char)*s < ' ' || *s == 127 ? '?' : *s);
+    }
+    buf_addc(out, '\n');
+}
+
+void found_write(const struct found *f, struct buf *out)
+{
+    static const char *const marks[] = {"ok", "note", "unknown", "FOUND"};
+    for (size_t i = 0; i < f->n; i++) {
+        const struct finding *it = &f->items[i];
+        cleanup_buf struct buf first = {0};
+        if (it->kind == FOUND_WRONG || it->kind == FOUND_UNKNOWN)
+            buf_printf(&first, "%s: ", it->id);
+        buf_adds(&first, it->what);
+        add_lines(out, marks[it->kind], first.p);
+        add_lines(out, "  why", it->why);
+        add_lines(out, "  do", it->command);
+    }
+}
+
+int found_status(const struct found *f)
+{
+    if (found_count(f, FOUND_WRONG))
+        return 1;
+    return found_count(f, FOUND_UNKNOWN) ? 2 : 0;
+}

@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "setup/node.h"
+
+/* The processes named kube-scheduler. */
+void node_read_processes(const char *proc, struct setup_facts *f);

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "setup/reach.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include "base/mem.h"
+#include "setup/node.h"
+#include "wire/httpc.h"
+
+enum { CONNECT_MS = 3000, ANSWER_MS = 5000, BODY_MAX = 64 * 1024, ADDRESSES = 4 };
+
+static const char body[] =
+    "{\"Pod\":{\"metadata\":{\"name\":\"gpushare-setup\",\"namespace\":\"kube-system\","
+    "\"uid\":\"gpushare-setup\"},\"spec\":{\"containers\":[]}},\"Nodes\":null,"
+    "\"NodeNames\":[]}";
+
+/* One attempt. 0, or an errno. */
+static int try_connect(const struct addrinfo *a)
+{
+    cleanup_close int fd =
+        socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int error = 0;
+    socklen_t n = sizeof error;
+    if (fd < 0)
+        return errno;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) == 0)
+        return 0;
+    if (errno != EINPROGRESS)
+        return errno;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (poll(&p, 1, CONNECT_MS) != 1)
+        return ETIMEDOUT;
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? errno : error;
+}
+
+/* Does anybody listen there? libcurl does not tell a refusal from silence. */
+static bool listens(struct setup_reach *r)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *all;
+    char port[8];
+    int error = 0;
+    snprintf(port, sizeof port, "%u", r->url.port);
+    int rc = getaddrinfo(r->url.host, port, &hints, &all);
+    if (rc) {
+        r->answer = SETUP_NO_ROUTE;
+        err_set(&r->words, ERR_NOT_FOUND, "%s: %s", r->url.host, gai_strerror(rc));
+        return false;
+    }
+    for (const struct addrinfo *a = all; a; a = a->ai_next)
+        if (!(error = try_connect(a)))
+            break;
+    freeaddrinfo(all);
+    if (!error)
+        return true;
+    r->answer = error == ECONNREFUSED ? SETUP_REFUSED
+                : error == ETIMEDOUT  ? SETUP_SILENT
+                                      : SETUP_NO_ROUTE;
+    if (r->answer == SETUP_NO_ROUTE)
+        err_set(&r->words, ERR_UNAVAILABLE, "%s", strerror(error));
+    return false;
+}
+
+static int call(struct httpc *http, const char *method, const char *path,
+                struct span text, struct httpc_reply *reply, struct err *err)
+{
+    const struct httpc_request request = {.method = method,
+                                          .path = path,
+                                          .body = text,
+                                          .content_type =
+                                              text.n ? "application/json" : NULL,
+                                          .timeout_ms = ANSWER_MS};
+    return httpc_call(http, &request, BODY_MAX, reply, err);
+}
+
+/* Is it this project's extender? It alone gives its version as JSON. */
+static bool is_ours(struct httpc *http)
+{
+    struct httpc_reply reply = {0};
+    bool ours = false;
+    if (call(http, "GET", "/version", SPAN(""), &reply, NULL) == 0 && reply.body.n) {
+        json_t *j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
+        ours = reply.status == 200 && json_is_string(setup_at(j, "version"));
+        json_decref(j);
+    }
+    httpc_reply_fini(&reply);
+    return ours;
+}
+
+/* An answer to filter, of any extender: an object with these members. */
+static bool is_filter_result(const struct httpc_reply *reply)
+{
+    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
+    bool is = json_object_get(j, "NodeNames") && json_object_get(j, "FailedNodes");
+    json_decref(j);
+    return reply->status == 200 && is;
+}
+
+static void keep_words(struct setup_reach *r, const struct httpc_reply *reply)
+{
+    cleanup_buf struct buf text = {0};
+    json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
+    const char *error = setup_str(j, "Error");
+    error = *error ? error : setup_str(j, "error");
+    if (*error)
+        buf_adds(&text, error);
+    else if (reply->body.n)
+        buf_add(&text, reply->body.p, reply->body.n < 120 ? reply->body.n : 120);
+    err_set(&r->words, ERR_UNAVAILABLE, "HTTP status %u%s%s", r->status,
+            text.n ? ": " : "", text.n ? text.p : "");
+    json_decref(j);
+}
+
+static void judge_reply(struct setup_reach *r, struct httpc *http,
+                        const struct httpc_reply *reply)
+{
+    bool ours = is_ours(http), result = is_filter_result(reply);
+    r->status = reply->status;
+    if (result && ours)
+        r->answer = SETUP_ANSWERS;
+    else if (ours)
+        r->answer = r->status == 503 ? SETUP_NOT_READY : SETUP_NO_PATH;
+    else
+        r->answer = result ? SETUP_GO : SETUP_NOT_OURS;
+    if (r->answer != SETUP_ANSWERS && r->answer != SETUP_GO)
+        keep_words(r, reply);
+}
+
+void reach_ask(struct setup_reach *r, const char *verb, const struct reach_tls *tls)
+{
+    cleanup_buf struct buf base = {0};
+    struct httpc_reply reply = {0};
+    if (!listens(r))
+        return;
+    setup_url_base(&r->url, &base);
+    const struct httpc_config config = {.url = base.p,
+                                        .ca_pem = tls->ca,
+                                        .cert_pem = tls->cert,
+                                        .key_pem = tls->key,
+                                        .server_name = tls->server_name,
+                                        .insecure = !tls->ca.n,
+                                        .user_agent = "gpushare-setup",
+                                        .connect_ms = CONNECT_MS};
+    struct httpc *http = httpc_new(&config, &r->words);
+    cleanup_free char *path = xasprintf("%s/%s", r->url.path, verb);
+    r->answer = SETUP_BROKEN;
+    if (!http)
+        return;
+    if (call(http, "POST", path, (struct span){body, strlen(body)}, &reply, &r->words) ==
+        0)
+        judge_reply(r, http, &reply);
+    else if (r->words.code == ERR_TIMEOUT)
+        r->answer = SETUP_SILENT;
+    httpc_reply_fini(&reply);
+    httpc_free(http);
+}
+
+static void look_elsewhere(struct setup_facts *f, const char *verb,
+                           const struct reach_tls *tls)
+{
+    char addresses[ADDRESSES][64];
+    size_t n = node_addresses(addresses, ADDRESSES);
+    for (size_t i = 0; i < n && !f->elsewhere; i++) {
+        struct setup_reach r = {.url = f->reach.url};
+        snprintf(r.url.host, sizeof r.url.host, "%s", addresses[i]);
+        reach_ask(&r, verb, tls);
+        if (r.answer == SETUP_ANSWERS || r.answer == SETUP_NOT_READY)
+            f->elsewhere = xasprintf("%s:%u", addresses[i], r.url.port);
+    }
+}
+
+void reach_ask_as_configured(struct setup_facts *f)
+{
+    const json_t *ours = setup_extender_ours(f->config.json);
+    const char *verb = setup_str(ours, "filterVerb");
+    const char *name = setup_str(ours, "tlsConfig.serverName");
+    struct reach_tls tls = {buf_span(&f->tls[0].bytes), buf_span(&f->tls[1].bytes),
+                            buf_span(&f->tls[2].bytes), *name ? name : NULL};
+    if (!ours || setup_url_read(setup_str(ours, "urlPrefix"), &f->reach.url, NULL))
+        return;
+    verb = *verb ? verb : "filter";
+    reach_ask(&f->reach, verb, &tls);
+    if (f->reach.answer == SETUP_REFUSED || f->reach.answer == SETUP_SILENT)
+        look_elsewhere(f, verb, &tls);
+}
