@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "e2e/cluster.h"
+#include "e2e/tools.h"
+
+/*
+ * What helm does with manifests/chart in a cluster: it installs, takes over what `kubectl
+ * apply` has installed and leaves it to that again, upgrades the kind Scv too, and at its
+ * end keeps what must not go. (Containers that run through all this: test/node.)
+ */
+
+#define SYSTEM "kube-system"
+#define CRD    "scvs.core.run-linux.com"
+
+static char *helm(int status, const char *verb, const char *const *more)
+{
+    const char *argv[16] = {verb, "-n", SYSTEM, "gpushare"};
+    for (size_t n = 4; *more; n++, more++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *more;
+    }
+    return tools_run("helm", status, argv);
+}
+
+static json_t *object(const char *path)
+{
+    return peer_json(&cluster.api, "GET", path, NULL);
+}
+
+#define APPS       "/apis/apps/v1/namespaces/" SYSTEM
+#define DEPLOYMENT APPS "/deployments/gpushare-schd-extender"
+#define PLUGIN     APPS "/daemonsets/gpushare-device-plugin-ds"
+#define AGENT      APPS "/daemonsets/scv-agent"
+#define LEASE                                                                            \
+    "/apis/coordination.k8s.io/v1/namespaces/" SYSTEM "/leases/gpushare-extender"
+
+/* UID and spec. (The generation of a Deployment counts its annotations, too.) New. */
+static char *state_of(const char *path)
+{
+    cleanup_json json_t *j = object(path);
+    cleanup_free char *spec =
+        json_dumps(json_object_get(j, "spec"), JSON_SORT_KEYS | JSON_COMPACT);
+    return xasprintf("%s %s", kit_str(j, "metadata.uid"), spec);
+}
+
+static void check_state(const char *path, const char *before)
+{
+    cleanup_free char *now = state_of(path);
+    ck_assert_msg(strcmp(now, before) == 0, "%s: %s, then %s", path, before, now);
+}
+
+static bool has_releases(void)
+{
+    cleanup_free char *said = tools_run("helm", 0, ARGV("list", "-n", SYSTEM, "-q"));
+    return *said != '\0';
+}
+
+START_TEST(the_plain_files_become_a_release_and_the_reverse)
+{
+    static const char *const paths[] = {
+        DEPLOYMENT, PLUGIN, AGENT,
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" CRD,
+        "/api/v1/namespaces/nvidia-gpu-scheduler-node-lease"};
+    char *before[ARRAY_LEN(paths)];
+    free(cluster_kubectl(ARGV("-n", SYSTEM, "scale", "deployment",
+                              "gpushare-schd-extender", "--replicas", "1")));
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        before[i] = state_of(paths[i]);
+    cleanup_free char *refused = helm(1, "install", ARGV(CHART));
+    ck_assert_says(refused, "exists and cannot be imported");
+    ck_assert(!has_releases());
+    free(helm(0, "install", ARGV(CHART, "--take-ownership")));
+    ck_assert(has_releases());
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++)
+        check_state(paths[i], before[i]);
+    /* README.md of the chart: helm forgets the release, and the files go on. */
+    free(cluster_kubectl(
+        ARGV("-n", SYSTEM, "delete", "secret", "-l", "owner=helm,name=gpushare")));
+    ck_assert(!has_releases());
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/")));
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        check_state(paths[i], before[i]);
+        free(before[i]);
+    }
+}
+END_TEST
+
+/* -- all that there is -- */
+
+/* A line for each object of the cluster: kind, name, UID. New. */
+static char *everything(void)
+{
+    cleanup_free char *kinds =
+        cluster_kubectl(ARGV("api-resources", "--verbs=list,delete", "-o", "name"));
+    cleanup_buf struct buf list = {0};
+    for (char *rest = kinds, *kind; (kind = strsep(&rest, "\n"));)
+        if (*kind && strncmp(kind, "events", 6) != 0)
+            buf_printf(&list, "%s%s", list.n ? "," : "", kind);
+    return cluster_kubectl(ARGV("get", list.p, "-A", "-o",
+                                "jsonpath={range .items[*]}{.kind} "
+                                "{.metadata.namespace}/{.metadata.name} "
+                                "{.metadata.uid}{\"\\n\"}{end}"));
+}
+
+/* The lines of a that are not in b, new. */
+static char *only_in(const char *a, const char *b)
+{
+    cleanup_buf struct buf out = {0};
+    cleanup_free char *copy = xstrdup(a), *padded = xasprintf("\n%s", b);
+    for (char *rest = copy, *line; (line = strsep(&rest, "\n"));) {
+        cleanup_free char *whole = xasprintf("\n%s\n", line);
+        if (*line && !strstr(padded, whole))
+            buf_printf(&out, "%s\n", line);
+    }
+    return xstrdup(out.n ? out.p : "");
+}
+
+/* What came since `before`, but for CRD, Scv and Lease, which must be there: new. */
+static char *left_over(const char *before)
+{
+    static const char *const kept[] = {"CustomResourceDefinition /" CRD " ",
+                                       "APIService /v1.core.run-linux.com ", /* its */
+                                       "Scv /gpu ",
+                                       "Lease " SYSTEM "/gpushare-extender "};
+    cleanup_free char *now = everything(), *more = only_in(now, before);
+    cleanup_buf struct buf out = {0};
+    size_t found = 0;
+    for (char *rest = more, *line; (line = strsep(&rest, "\n"));) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(kept) && strncmp(line, kept[i], strlen(kept[i])) != 0)
+            i++;
+        if (i < ARRAY_LEN(kept))
+            found++;
+        else if (*line)
+            buf_printf(&out, "%s\n", line);
+    }
+    ck_assert_uint_eq(found, ARRAY_LEN(kept));
+    return xstrdup(out.n ? out.p : "");
+}
+
+static void wait_for_rest(const char *before)
+{
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    for (;;) {
+        cleanup_free char *left = left_over(before);
+        if (!*left)
+            return;
+        ck_assert_msg(kit_now_ms() < end, "these do not go: %s", left);
+        kit_pause();
+    }
+}
+
+/* -- a release and its end -- */
+
+/* The chart as an older release had it, whose kind Scv does not know temperatures. */
+static char *older_chart(void)
+{
+    struct program p;
+    cleanup_free char *crd = temp_path(kit_dir, "chart/templates/crd.yaml");
+    char *chart = temp_path(kit_dir, "chart");
+    program_start(&p, kit_dir, ARGV("cp", "-r", CHART, chart));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
+    program_fini(&p);
+    program_start(&p, kit_dir, ARGV("sed", "-i", "/^ *temperature: /d", crd));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
+    program_fini(&p);
+    return chart;
+}
+
+static bool scvs_have_temperatures(void)
+{
+    cleanup_json json_t *crd =
+        object("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" CRD);
+    cleanup_free char *text = json_dumps(crd, 0);
+    ck_assert_says(text, "\"utilization\"");
+    return strstr(text, "\"temperature\"") != NULL;
+}
+
+static const char *argument(const json_t *object, size_t i)
+{
+    const json_t *containers = kit_at(object, "spec.template.spec.containers");
+    return json_string_value(
+        json_array_get(json_object_get(json_array_get(containers, 0), "args"), i));
+}
+
+static void check_unit(const char *unit)
+{
+    cleanup_free char *option = xasprintf("--memory-unit=%s", unit);
+    cleanup_json json_t *extender = object(DEPLOYMENT), *plugin = object(PLUGIN);
+    ck_assert_str_eq(argument(extender, 0), option);
+    ck_assert_str_eq(argument(plugin, 0), option);
+}
+
+static void check_strategy(const char *type, int replicas)
+{
+    cleanup_json json_t *extender = object(DEPLOYMENT);
+    ck_assert_str_eq(kit_str(extender, "spec.strategy.type"), type);
+    ck_assert_int_eq(json_integer_value(kit_at(extender, "spec.replicas")), replicas);
+    ck_assert((kit_at(extender, "spec.strategy.rollingUpdate") != NULL) ==
+              (strcmp(type, "Recreate") != 0));
+}
+
+/* A value that a process would have written. */
+static void hold_lease(void)
+{
+    free(cluster_kubectl(ARGV("-n", SYSTEM, "patch", "lease", "gpushare-extender",
+                              "--type", "merge", "-p",
+                              "{\"spec\":{\"holderIdentity\":\"me\"}}")));
+}
+
+static void check_lease(void)
+{
+    cleanup_json json_t *lease = object(LEASE);
+    ck_assert_str_eq(kit_str(lease, "spec.holderIdentity"), "me");
+}
+
+static void upgrade(void)
+{
+    int64_t begun = kit_now_ms();
+    free(helm(0, "upgrade",
+              ARGV(CHART, "--set",
+                   "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false",
+                   "--wait")));
+    cluster_measured("helm upgrade --wait", kit_now_ms() - begun);
+    ck_assert(scvs_have_temperatures());
+    check_unit("256MiB");
+    check_strategy("RollingUpdate", 2);
+    ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 404);
+    check_lease();
+    /* Back: nothing of the strategy before stays behind. */
+    free(helm(0, "upgrade", ARGV(CHART, "--reset-values", "--wait")));
+    check_unit("GiB");
+    check_strategy("Recreate", 1);
+    ck_assert_uint_eq(peer_status(&cluster.api, AGENT), 200);
+    check_lease();
+}
+
+/* With the account goes the token of this cluster's extender: the suite's last test. */
+START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
+{
+    cleanup_free char *chart = older_chart();
+    free(cluster_kubectl(ARGV("delete", "-f", "manifests/")));
+    cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
+    cluster_create_bare_node("plane", "node-role.kubernetes.io/control-plane", "",
+                             CARDS(16384));
+    cluster_create("/api/v1/namespaces/" SYSTEM "/configmaps",
+                   "{\"metadata\":{\"name\":\"unhealthy-gpu-gpu\",\"labels\":{\"app\":"
+                   "\"gpushare\"}},\"data\":{\"gpus\":\"1\"}}");
+    cleanup_free char *before = everything();
+    int64_t begun = kit_now_ms();
+    cleanup_free char *notes = helm(0, "install", ARGV(chart, "--wait"));
+    cluster_measured("helm install --wait", kit_now_ms() - begun);
+    ck_assert_says(notes, "kubectl label node NODE gpushare=true\n");
+    ck_assert_says(notes, "http://127.0.0.1:32766/gpushare-scheduler");
+    cleanup_free char *pods =
+        cluster_kubectl(ARGV("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
+                             "--field-selector", "status.phase=Running", "-o", "name"));
+    ck_assert_says(pods, "pod/scv-agent-");
+    ck_assert_says(pods, "pod/gpushare-device-plugin-ds-");
+    ck_assert_says(pods, "pod/gpushare-schd-extender-");
+    ck_assert(!scvs_have_temperatures());
+    cluster_create_scv("gpu", CARDS(16384));
+    hold_lease();
+    upgrade();
+
+    cleanup_free char *during = everything(), *lost = only_in(before, during);
+    ck_assert_str_eq(lost, "");
+    cleanup_free char *said = helm(0, "uninstall", ARGV("--wait"));
+    ck_assert_says(said, "[CustomResourceDefinition] " CRD);
+    wait_for_rest(before);
+    cleanup_free char *after = everything(), *gone = only_in(before, after);
+    ck_assert_str_eq(gone, "");
+    check_lease();
+
+    /* What was kept is no obstacle. */
+    free(helm(0, "install", ARGV(CHART, "--wait")));
+    check_lease();
+    cleanup_json json_t *scv = object("/apis/core.run-linux.com/v1/scvs/gpu");
+    ck_assert_str_ne(kit_str(scv, "metadata.uid"), "");
+    free(helm(0, "uninstall", ARGV("--timeout", "60s")));
+}
+END_TEST
+
+static const char *const up[] = {"--nodes", "0", NULL};
+CLUSTER_MAIN("helm", 180, up, the_plain_files_become_a_release_and_the_reverse,
+             a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
