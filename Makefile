@@ -354,6 +354,7 @@ demo: deps
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/gpushare
 	install -m 755 $(BINARIES) scripts/kubectl_complete-inspect-gpushare $(DESTDIR)$(PREFIX)/bin
+	install -m 755 scripts/install $(DESTDIR)$(PREFIX)/bin/gpushare-install
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/man/man8
 	install -m 644 $(filter %.1,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 644 $(filter %.8,$(PAGES)) $(DESTDIR)$(PREFIX)/share/man/man8

@@ -122,5 +122,7 @@ void setup_file_parse(struct setup_file *file);
 /* The process that the pod's command is; of several, the youngest. NULL: none. */
 const struct setup_process *setup_running(const struct setup_facts *f,
                                           const struct setup_pod *pod);
+/* Did it start before the file was changed, so that it has not read it as it is? */
+bool setup_process_is_older(const struct setup_process *p, const struct setup_file *file);
 /* The minor version of kube-scheduler, or else of the API server; 0: not known. */
 int setup_minor(const struct setup_facts *f, const struct setup_pod *pod);

@@ -18,6 +18,9 @@ struct reach_tls {
 
 /* Fills in all of *out but the url, which it is to ask. `verb` is the filterVerb. */
 void reach_ask(struct setup_reach *out, const char *verb, const struct reach_tls *tls);
-/* The same as our entry in f->config says, into f->reach, and if the loopback does not
- * answer, whether another address of the machine does. */
+/* The same of f->reach; and if nothing answers there, whether the extender does on
+ * another address of this machine, into f->elsewhere. */
+void reach_ask_around(struct setup_facts *f, const char *verb,
+                      const struct reach_tls *tls);
+/* The same as our entry in f->config says. */
 void reach_ask_as_configured(struct setup_facts *f);

@@ -6,6 +6,8 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
+enum { SLACK_NS = 20 * 1000 * 1000 }; /* what the start of a process is not exact to */
+
 void setup_file_fini(struct setup_file *file)
 {
     free(file->path);
@@ -81,6 +83,11 @@ const struct setup_process *setup_running(const struct setup_facts *f,
             youngest = p;
     }
     return youngest;
+}
+
+bool setup_process_is_older(const struct setup_process *p, const struct setup_file *file)
+{
+    return p->started_ns < file->changed_ns - SLACK_NS;
 }
 
 int setup_minor(const struct setup_facts *f, const struct setup_pod *pod)

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-enum { SLACK_NS = 20 * 1000 * 1000, MINOR_WITHOUT_POLICY = 23 };
+enum { MINOR_WITHOUT_POLICY = 23 };
 
 static void add_managed(struct found *out, struct finding *it)
 {
@@ -182,7 +182,7 @@ static void judge_process(const struct setup_facts *f, const struct setup_pod *p
 {
     const struct setup_process *p = setup_running(f, pod);
     struct finding *it;
-    if (p && p->started_ns < f->config.changed_ns - SLACK_NS) {
+    if (p && setup_process_is_older(p, &f->config)) {
         it = found_add(out, FOUND_WRONG, "older-than-file",
                        "kube-scheduler (process %d) has run since before %s was changed",
                        p->pid, f->config.path);

@@ -159,10 +159,13 @@ void reach_ask(struct setup_reach *r, const char *verb, const struct reach_tls *
     httpc_free(http);
 }
 
-static void look_elsewhere(struct setup_facts *f, const char *verb,
-                           const struct reach_tls *tls)
+void reach_ask_around(struct setup_facts *f, const char *verb,
+                      const struct reach_tls *tls)
 {
     char addresses[ADDRESSES][64];
+    reach_ask(&f->reach, verb, tls);
+    if (f->reach.answer != SETUP_REFUSED && f->reach.answer != SETUP_SILENT)
+        return;
     size_t n = node_addresses(addresses, ADDRESSES);
     for (size_t i = 0; i < n && !f->elsewhere; i++) {
         struct setup_reach r = {.url = f->reach.url};
@@ -182,8 +185,5 @@ void reach_ask_as_configured(struct setup_facts *f)
                             buf_span(&f->tls[2].bytes), *name ? name : NULL};
     if (!ours || setup_url_read(setup_str(ours, "urlPrefix"), &f->reach.url, NULL))
         return;
-    verb = *verb ? verb : "filter";
-    reach_ask(&f->reach, verb, &tls);
-    if (f->reach.answer == SETUP_REFUSED || f->reach.answer == SETUP_SILENT)
-        look_elsewhere(f, verb, &tls);
+    reach_ask_around(f, *verb ? verb : "filter", &tls);
 }

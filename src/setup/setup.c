@@ -5,18 +5,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "kube/connect.h"
 #include "setup/cluster.h"
 #include "setup/judge.h"
 #include "setup/node.h"
+#include "setup/plan.h"
 #include "setup/reach.h"
+#include "wire/httpc.h"
 #include "wire/yaml.h"
 
 #define ADMIN "/etc/kubernetes/admin.conf"
 
-enum { FAILED = 3 }; /* exit status; those below are of found_status */
+enum {
+    FAILED = 3, /* exit status; those below are of found_status */
+    FILE_MAX = 1 << 20,
+    HEALTH_MS = 2000,
+};
 
 /* A command that runs. */
 struct run {
@@ -79,12 +86,171 @@ static int check(struct run *r, struct err *err)
     return print(&r->out, err) ? -1 : status;
 }
 
+/* plan */
+
+static int read_for_plan(void *ctx, const char *path, struct buf *out, struct err *err)
+{
+    (void)ctx;
+    return file_read(path, FILE_MAX, out, err);
+}
+
+static int read_policy(const struct run *r, const char *name, struct buf *out,
+                       struct err *err)
+{
+    cleanup_free char *path =
+        xasprintf("%s/%s", r->options->policy ? r->options->policy : "policy", name);
+    return file_read(path, FILE_MAX, out, err);
+}
+
+/* Each file goes to --out, and a line says where it belongs. */
+static int write_plan(struct run *r, const struct plan *plan, struct err *err)
+{
+    static const char *const names[PLAN_KINDS] = {"config", "manifest"};
+    for (int i = 0; i < PLAN_KINDS; i++) {
+        const struct plan_change *c = &plan->changes[i];
+        if (!c->path)
+            continue;
+        cleanup_free char *to = xasprintf("%s/%s", r->options->out, names[i]);
+        if (file_write(to, buf_span(&c->bytes), err))
+            return -1;
+        buf_printf(&r->out, "%s %s\n", names[i], c->path);
+    }
+    return print(&r->out, err);
+}
+
+/* The version of kube-scheduler, where its image does not tell. */
+static void read_version(struct run *r)
+{
+    struct setup_pod pod;
+    if (setup_active(&r->facts, &pod) && !pod.minor)
+        read_cluster(r);
+}
+
+static int plan(struct run *r, struct err *err)
+{
+    cleanup_buf struct buf config = {0}, policy = {0};
+    struct plan made = {0};
+    if (!r->options->out)
+        return err_set(err, ERR_INVALID, "plan wants --out");
+    if (r->options->address && setup_address_check(r->options->address, err))
+        return err_wrap(err, "--address");
+    if (read_policy(r, "kube-scheduler-config.yaml", &config, err) ||
+        read_policy(r, "scheduler-policy-config.json", &policy, err))
+        return -1;
+    node_read(r->root, r->proc, &r->facts);
+    read_version(r);
+    const struct plan_input in = {.facts = &r->facts,
+                                  .root = r->root,
+                                  .address = r->options->address,
+                                  .config = buf_span(&config),
+                                  .policy = buf_span(&policy),
+                                  .read = read_for_plan};
+    int rc = plan_make(&in, &made, err);
+    if (rc == 0)
+        rc = write_plan(r, &made, err);
+    else if (made.by_hand.n)
+        fprintf(stderr, "What is to be added by hand:\n%s", made.by_hand.p);
+    plan_fini(&made);
+    return rc;
+}
+
+/* reach: of the address that plan would write, or that is written already */
+
+static int reach(struct run *r, struct err *err)
+{
+    static const struct reach_tls plain = {0};
+    const char *address = r->options->address;
+    struct found found = {0};
+    node_read(r->root, r->proc, &r->facts);
+    if (address && setup_address_check(address, err))
+        return err_wrap(err, "--address");
+    if (!address && setup_extender_ours(r->facts.config.json)) {
+        reach_ask_as_configured(&r->facts);
+    } else {
+        cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler",
+                                           address ? address : "127.0.0.1:32766");
+        if (setup_url_read(url, &r->facts.reach.url, err))
+            return -1;
+        reach_ask_around(&r->facts, "filter", &plain);
+    }
+    read_cluster(r); /* what is in the way of the loopback */
+    judge_reach(&r->facts, &found);
+    found_write(&found, &r->out);
+    int status = found_status(&found);
+    found_fini(&found);
+    return print(&r->out, err) ? -1 : status;
+}
+
+/* running */
+
+/* Does it answer where its probes ask it? */
+static bool is_healthy(const struct setup_pod *pod, struct err *err)
+{
+    const char *port = setup_pod_option(pod, "secure-port");
+    const char *host = setup_pod_option(pod, "bind-address");
+    bool any = !host || !*host || !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
+    bool six = !any && strchr(host, ':');
+    cleanup_free char *url =
+        xasprintf("https://%s%s%s:%s", six ? "[" : "", any ? "127.0.0.1" : host,
+                  six ? "]" : "", port && *port ? port : "10259");
+    const struct httpc_config config = {.url = url,
+                                        .insecure = true,
+                                        .user_agent = "gpushare-setup",
+                                        .connect_ms = HEALTH_MS};
+    const struct httpc_request request = {
+        .method = "GET", .path = "/healthz", .timeout_ms = HEALTH_MS};
+    struct httpc_reply reply = {0};
+    struct httpc *http = httpc_new(&config, err);
+    if (!http)
+        return false;
+    int rc = httpc_call(http, &request, FILE_MAX, &reply, err);
+    if (rc == 0 && reply.status != 200)
+        err_set(err, ERR_UNAVAILABLE, "%s/healthz: HTTP status %u", url, reply.status);
+    bool healthy = rc == 0 && reply.status == 200;
+    httpc_reply_fini(&reply);
+    httpc_free(http);
+    return healthy;
+}
+
+/* Prints the process, if there is one, and answers whether it has read the files as they
+ * are now and is well. */
+static int running(struct run *r, struct err *err)
+{
+    struct setup_pod pod;
+    struct err why = {0};
+    node_read(r->root, r->proc, &r->facts);
+    const struct setup_file *manifest = setup_active(&r->facts, &pod);
+    if (!manifest)
+        return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
+                       r->facts.manifests);
+    const struct setup_process *p = setup_running(&r->facts, &pod);
+    if (!p) {
+        err_set(&why, ERR_NOT_FOUND, "no kube-scheduler runs with the options of %s",
+                manifest->path);
+    } else {
+        buf_printf(&r->out, "%d\n", p->pid);
+        if (setup_process_is_older(p, &r->facts.config))
+            err_set(&why, ERR_CONFLICT, "process %d is older than %s", p->pid,
+                    r->facts.config.path);
+        else
+            is_healthy(&pod, &why);
+    }
+    if (why.code != ERR_NONE)
+        fprintf(stderr, "%s\n", why.msg);
+    return print(&r->out, err) ? -1 : why.code != ERR_NONE;
+}
+
 static int command(struct run *r, struct err *err)
 {
+    static const struct {
+        const char *name;
+        int (*run)(struct run *r, struct err *err);
+    } verbs[] = {
+        {"check", check}, {"plan", plan}, {"reach", reach}, {"running", running}};
     const struct opt_list *words = &r->options->words;
-    const char *verb = words->n == 1 ? words->items[0] : "";
-    if (!strcmp(verb, "check"))
-        return check(r, err);
+    for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+        if (words->n == 1 && !strcmp(words->items[0], verbs[i].name))
+            return verbs[i].run(r, err);
     return err_set(err, ERR_INVALID, "what is to be done? check, plan, running or reach");
 }
 

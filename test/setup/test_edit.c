@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "rig.h"
+#include "setup/edit.h"
+
+/* Lines that are put into YAML; what is not asked for stays, byte for byte. */
+
+static struct buf out;
+static struct err err;
+
+static void expect(int rc, const char *want)
+{
+    ck_assert_msg(rc == 0, "%s", err.msg);
+    ck_assert_span_eq(buf_span(&out), want);
+    buf_fini(&out);
+}
+
+/* It refuses, and what was there before stays. */
+static void refuses(int rc, const char *why)
+{
+    ck_assert_int_eq(rc, -1);
+    ck_assert_msg(strstr(err.msg, why) != NULL, "\"%s\" says no \"%s\"", err.msg, why);
+    ck_assert_uint_eq(out.n, 0);
+    buf_fini(&out);
+}
+
+static int append(const char *text, const char *path, const char *item)
+{
+    return edit_append("f", span_of(text), path, item, &out, &err);
+}
+
+START_TEST(an_item_gets_the_indent_of_its_list)
+{
+    expect(append("a:\n- x\n# end\n", "a", "- y\n"), "a:\n- x\n- y\n# end\n");
+    expect(append("a:\n    - x # c\n\n\nb: 1\n", "a", "- k: v\n  l: w\n"),
+           "a:\n    - x # c\n    - k: v\n      l: w\n\n\nb: 1\n");
+    expect(append("a:\n- x: |\n    t\n    u\nb: 1\n", "a", "- y\n"),
+           "a:\n- x: |\n    t\n    u\n- y\nb: 1\n");
+    expect(append("a:\n- x", "a", "- y\n"), "a:\n- x\n- y\n");
+    expect(append("- a: [1,\n   2]\n", "", "- y\n"), "- a: [1,\n   2]\n- y\n");
+    expect(append("a:\n- b:\n  - 1\n  c: 2\n- d\n", "a.0.b", "- 3\n"),
+           "a:\n- b:\n  - 1\n  - 3\n  c: 2\n- d\n");
+}
+END_TEST
+
+START_TEST(an_item_that_cannot_be_put_in_is_not)
+{
+    static const struct {
+        const char *text, *path, *why;
+    } cases[] = {
+        {"a: [x]\n", "a", "edited safely"},
+        {"a: []\n", "a", "edited safely"},
+        {"a:\n- - x\n", "a.0", "edited safely"},
+        {"a: x\n", "a", "a is no list"},
+        {"a: x\n", "b", "b is no list"},
+        {"a:\r\n- x\r\n", "a", "CR LF"},
+        {"a:\n- x\n---\nb: 1\n", "a", "not one document"},
+        {"a: &x\n- x\n", "a", "anchors"},
+        {"a: [", "a", "f:2"},
+        {"", "a", "no list"},
+        /* Here a line is one more to YAML than to us: it would land somewhere else. */
+        {"t: \"x\u2028y\"\na:\n- x\nb:\n- z\n", "a", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int rc = append(cases[i].text, cases[i].path, "- y\n");
+        if (cases[i].why)
+            refuses(rc, cases[i].why);
+        else if (rc == 0) /* or else it must be right */
+            expect(rc, "t: \"x\u2028y\"\na:\n- x\n- y\nb:\n- z\n");
+        buf_fini(&out);
+    }
+}
+END_TEST
+
+START_TEST(a_key_is_added)
+{
+    static const char text[] = "spec:\n  a: 1\n  b:\n    c: 2\nend: 1\n";
+    expect(edit_add_key("f", span_of(text), "spec", "new:\n- 1\n", &out, &err),
+           "spec:\n  a: 1\n  b:\n    c: 2\n  new:\n  - 1\nend: 1\n");
+    expect(edit_add_key("f", SPAN("a: 1\n# c\n"), "", "new: 2\n", &out, &err),
+           "a: 1\nnew: 2\n# c\n");
+    refuses(edit_add_key("f", SPAN("{a: 1}\n"), "", "new: 2\n", &out, &err), "safely");
+    refuses(edit_add_key("f", SPAN("a: 1\n"), "", "a: 2\n", &out, &err), "safely");
+    refuses(edit_add_key("f", SPAN("a: 1\n...\n"), "a", "b: 2\n", &out, &err),
+            "no mapping");
+}
+END_TEST
+
+START_TEST(a_value_is_replaced)
+{
+    expect(edit_set("f", SPAN("a:\n- b:  x # x\n  c: x\n"), "a.0.b", "yy", &out, &err),
+           "a:\n- b:  yy # x\n  c: x\n");
+    expect(edit_set("f", SPAN("{\"a\": \"x\"}"), "a", "y", &out, &err), "{\"a\": \"y\"}");
+    expect(edit_set("f", SPAN("a: 'x'"), "a", "", &out, &err), "a: ''");
+    refuses(edit_set("f", SPAN("a: x\n"), "a", "1", &out, &err), "safely"); /* a number */
+    refuses(edit_set("f", SPAN("a: x\n"), "a", "y: z", &out, &err), "safely");
+    refuses(edit_set("f", SPAN("a: \"x\\ty\"\n"), "a", "z", &out, &err), "safely");
+    refuses(edit_set("f", SPAN("a: |\n  x\n"), "a", "z", &out, &err), "safely");
+    refuses(edit_set("f", SPAN("a:\n  b: 1\n"), "a", "z", &out, &err), "no single value");
+}
+END_TEST
+
+START_TEST(the_lines_of_a_list)
+{
+    cleanup_free char *text = rig_read(CONFIG);
+    ck_assert_done(edit_lines("f", span_of(text), "extenders", &out, &err), err);
+    const char *from = strstr(text, "- urlPrefix");
+    ck_assert_ptr_nonnull(from);
+    ck_assert_span_eq(buf_span(&out), from); /* it stands last */
+    buf_fini(&out);
+    expect(edit_lines("f", SPAN("a:\n   - x:\n\n      y: 1\nb: 1\n"), "a", &out, &err),
+           "- x:\n\n   y: 1\n");
+    refuses(edit_lines("f", SPAN("a: [1]\n"), "a", &out, &err), "safely");
+}
+END_TEST
+
+UNIT_MAIN("setup/edit", an_item_gets_the_indent_of_its_list,
+          an_item_that_cannot_be_put_in_is_not, a_key_is_added, a_value_is_replaced,
+          the_lines_of_a_list)
