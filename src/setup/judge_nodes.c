@@ -29,6 +29,8 @@ static bool has_memory(const json_t *node)
 static void judge_crd(const struct setup_facts *f, struct found *out)
 {
     const struct setup_list *crd = &f->lists[SETUP_CRD];
+    if (f->lists[SETUP_SCVS].json)
+        return; /* who can be listed is there */
     if (crd->json || crd->why.code != ERR_NOT_FOUND) {
         judge_list_known(f, SETUP_CRD, "CustomResourceDefinition of Scv", out);
         return;

@@ -56,7 +56,7 @@ START_TEST(an_item_that_cannot_be_put_in_is_not)
         {"a:\n- x\n---\nb: 1\n", "a", "not one document"},
         {"a: &x\n- x\n", "a", "anchors"},
         {"a: [", "a", "f:2"},
-        {"", "a", "no list"},
+        {"", "a", "not one document"},
         /* Here a line is one more to YAML than to us: it would land somewhere else. */
         {"t: \"x\u2028y\"\na:\n- x\nb:\n- z\n", "a", NULL},
     };
