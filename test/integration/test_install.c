@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "integration/kit.h"
+#include "support/server.h"
+#include "support/tls.h"
+
+/*
+ * scripts/install and gpushare-setup on a control plane node that is a folder of this
+ * test's: its files, and a /proc in which kube-scheduler is a few texts. The extender and
+ * the API server are real programs. What follows from which fact: test/setup. A real
+ * kube-scheduler: test/e2e.
+ */
+
+#define MANIFESTS "root/etc/kubernetes/manifests"
+#define MANIFEST  MANIFESTS "/kube-scheduler.yaml"
+#define CONFIG    "root/etc/kubernetes/kube-scheduler-config.yaml"
+#define KEPT      "root/var/lib/gpushare-install"
+#define OPTION    "--config=/etc/kubernetes/kube-scheduler-config.yaml"
+
+enum { PID = 4711, SOON_S = 3600 };
+
+static char *read_repo(const char *path)
+{
+    struct buf b = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 20, &b, &err), err);
+    return buf_take(&b);
+}
+
+static char *swap(char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
+    char *out = xasprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    return out;
+}
+
+static char *kubeadm(void)
+{
+    return read_repo("test/data/kubeadm/kube-scheduler-1.35.yaml");
+}
+
+static void make_folder(const char *name)
+{
+    cleanup_free char *path = temp_path(kit_dir, name);
+    ck_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
+}
+
+/* A process that was started so many seconds from now, with the options of kubeadm's
+ * manifest, `more` (or NULL) and the port where it says that it is well (0: none). */
+static void add_process(int64_t from_now_s, const char *more, unsigned port)
+{
+    struct timespec up;
+    cleanup_free char *stat_path = xasprintf("proc/%d/stat", PID);
+    cleanup_free char *comm_path = xasprintf("proc/%d/comm", PID);
+    cleanup_free char *line_path = xasprintf("proc/%d/cmdline", PID);
+    cleanup_free char *folder = xasprintf("proc/%d", PID);
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    int64_t ticks = (up.tv_sec + from_now_s) * sysconf(_SC_CLK_TCK);
+    cleanup_free char *stat = xasprintf(
+        "%d (kube-scheduler) S 1 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 9 0 %" PRId64
+        " 1 1 1\n",
+        PID, ticks);
+    cleanup_buf struct buf line = {0};
+    static const char *const words[] = {
+        "kube-scheduler",
+        "--authentication-kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--authorization-kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--bind-address=127.0.0.1",
+        "--kubeconfig=/etc/kubernetes/scheduler.conf",
+        "--leader-elect=true"};
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        buf_add(&line, words[i], strlen(words[i]) + 1);
+    if (port) {
+        cleanup_free char *option = xasprintf("--secure-port=%u", port);
+        buf_add(&line, option, strlen(option) + 1);
+    }
+    if (more)
+        buf_add(&line, more, strlen(more) + 1);
+    make_folder(folder);
+    temp_write(kit_dir, comm_path, "kube-scheduler\n");
+    temp_write(kit_dir, stat_path, stat);
+    temp_write_bytes(kit_dir, line_path, buf_span(&line));
+}
+
+/* A node as kubeadm leaves it; kube-scheduler serves on that port (0: the default). */
+static void make_node(unsigned port)
+{
+    static const char *const folders[] = {"root",
+                                          "root/etc",
+                                          "root/etc/kubernetes",
+                                          MANIFESTS,
+                                          "root/var",
+                                          "root/var/lib",
+                                          "proc",
+                                          "proc/sys",
+                                          "proc/sys/net",
+                                          "proc/sys/net/ipv4",
+                                          "proc/sys/net/ipv4/conf",
+                                          "proc/sys/net/ipv4/conf/eth0"};
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        make_folder(folders[i]);
+    temp_write(kit_dir, "proc/sys/net/ipv4/conf/eth0/route_localnet", "0\n");
+    temp_write(kit_dir, "root/etc/kubernetes/scheduler.conf", "kind: Config\n");
+    char *manifest = kubeadm();
+    if (port) {
+        cleanup_free char *lines =
+            xasprintf("--leader-elect=true\n    - --secure-port=%u\n", port);
+        manifest = swap(manifest, "--leader-elect=true\n", lines);
+    }
+    temp_write(kit_dir, MANIFEST, manifest);
+    free(manifest);
+}
+
+/* What the node is after an install, with that URL. */
+static void install_by_hand(const char *url)
+{
+    make_node(0);
+    char *manifest = swap(kubeadm(), "    - --leader-elect=true\n",
+                          "    - --leader-elect=true\n    - " OPTION "\n");
+    manifest = swap(manifest, "    volumeMounts:\n",
+                    "    volumeMounts:\n    - mountPath: /etc/kubernetes/"
+                    "kube-scheduler-config.yaml\n      name: c\n");
+    manifest = swap(manifest, "  volumes:\n",
+                    "  volumes:\n  - hostPath:\n      path: /etc/kubernetes/"
+                    "kube-scheduler-config.yaml\n    name: c\n");
+    char *config = swap(read_repo("policy/kube-scheduler-config.yaml"),
+                        "http://127.0.0.1:32766/gpushare-scheduler", url);
+    temp_write(kit_dir, MANIFEST, manifest);
+    temp_write(kit_dir, CONFIG, config);
+    free(manifest);
+    free(config);
+    add_process(1, OPTION, 0);
+}
+
+/* Runs it with these options; returns what it said, new. */
+static char *install(int status, const char *const *options)
+{
+    struct program p;
+    cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
+    cleanup_free char *root = temp_path(kit_dir, "root"),
+                      *proc = temp_path(kit_dir, "proc");
+    const char *argv[24] = {"env",    build, "scripts/install", "--root", root,
+                            "--proc", proc};
+    for (size_t n = 7; *options; n++, options++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *options;
+    }
+    program_start(&p, kit_dir, argv);
+    int got = program_wait(&p);
+    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(got == status, "exit status %d: %s", got, said);
+    program_fini(&p);
+    return said;
+}
+
+static char *check(int status)
+{
+    return install(status, ARGV("--check", "--no-cluster"));
+}
+
+static char *url_of(unsigned port)
+{
+    return xasprintf("http://127.0.0.1:%u/gpushare-scheduler", port);
+}
+
+/* -- check ------------------------------------------------------------------------------
+ */
+
+START_TEST(the_extender_answers_and_then_does_not)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    extender_start(&e, &s, ARGV(NULL));
+    cleanup_free char *url = url_of(e.verbs.port);
+    install_by_hand(url);
+    cleanup_free char *good = check(0);
+    ck_assert_says(good, "ok      the extender answers at http://127.0.0.1:");
+    ck_assert_ptr_null(strstr(good, "FOUND"));
+    extender_stop(&e);
+    cleanup_free char *refused = check(1);
+    ck_assert_says(refused, "FOUND   refused: http://127.0.0.1:");
+    ck_assert_says(refused, "loopback-route-localnet: route_localnet is 0");
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(the_extender_is_not_ready)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    sim_fault(&s, "{\"verb\":\"list\",\"resource\":\"nodes\",\"action\":\"answer\","
+                  "\"status\":500}");
+    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
+    extender_start_at(&e, config, ARGV(NULL));
+    cleanup_free char *url = url_of(e.verbs.port);
+    install_by_hand(url);
+    cleanup_free char *said = check(1);
+    ck_assert_says(said, "FOUND   not-ready: ");
+    ck_assert_says(said, "HTTP status 503: ");
+    ck_assert_says(said, "nodes");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(another_program_answers)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    cleanup_free char *url = url_of(s.api.port);
+    install_by_hand(url);
+    cleanup_free char *sim = check(1);
+    ck_assert_says(sim, "FOUND   wrong-program: ");
+    extender_start(&e, &s, ARGV(NULL));
+    cleanup_free char *other = xasprintf("http://127.0.0.1:%u/scheduler", e.verbs.port);
+    install_by_hand(other);
+    cleanup_free char *path = check(1);
+    ck_assert_says(path, "FOUND   wrong-path: ");
+    ck_assert_says(path, "HTTP status 404");
+    cleanup_free char *tls =
+        xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
+    install_by_hand(tls);
+    cleanup_free char *broken = check(1);
+    ck_assert_says(broken, "FOUND   https: ");
+    ck_assert_says(broken, "FOUND   no-http: ");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+/* The Go extender: a filter result, and a version that is no JSON. */
+static void play_go(struct server_conn *conn, void *ctx)
+{
+    struct server *s = *(struct server **)ctx;
+    while (server_read(conn)) {
+        cleanup_free char *request = server_request(s, server_requests(s) - 1);
+        if (strstr(request, "GET /version"))
+            server_reply(conn, 200, "", "0.1.0");
+        else
+            server_reply(
+                conn, 200, "",
+                "{\"Nodes\":null,\"NodeNames\":[],\"FailedNodes\":{},\"Error\":\"\"}");
+    }
+}
+
+static void be_silent(struct server_conn *conn, void *ctx)
+{
+    bool reset;
+    (void)ctx;
+    server_drain(conn, &reset);
+}
+
+START_TEST(the_go_extender_answers_or_nobody)
+{
+    struct server *go = NULL;
+    go = server_start(play_go, &go);
+    cleanup_free char *url = url_of(server_port(go));
+    install_by_hand(url);
+    cleanup_free char *said = check(1);
+    ck_assert_says(said, "FOUND   go-extender: ");
+    server_stop(go);
+    struct server *mute = server_start(be_silent, NULL);
+    cleanup_free char *other = url_of(server_port(mute));
+    install_by_hand(other);
+    cleanup_free char *silent = check(1);
+    ck_assert_says(silent, "FOUND   silent: ");
+    server_stop(mute);
+}
+END_TEST
+
+/* kube-sim knows no Services and no rights; what it does know is looked at. */
+START_TEST(the_api_server_is_asked)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    extender_start(&e, &s, ARGV(NULL));
+    cleanup_free char *url = url_of(e.verbs.port);
+    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
+    install_by_hand(url);
+    cleanup_free char *none = install(1, ARGV("--check", "--kubeconfig", config));
+    ck_assert_says(none, "FOUND   no-gpu-node: ");
+    sim_add_node(&s, "n1", 2, 15);
+    sim_add_pod(&s, "w", 20);
+    cleanup_free char *some = install(2, ARGV("--check", "--kubeconfig", config));
+    ck_assert_ptr_null(strstr(some, "FOUND"));
+    ck_assert_says(some, "unknown rights: ");
+    ck_assert_says(some, "note    1 pod waits for GPU memory");
+    cleanup_free char *gone =
+        install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
+    ck_assert_says(gone, "unknown no-api: ");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+START_TEST(files_that_are_not_as_they_should_be)
+{
+    static const char plain[] = "http://127.0.0.1:1/gpushare-scheduler";
+    cleanup_free char *nothing = check(1);
+    ck_assert_says(nothing, "FOUND   no-static-pods: ");
+    make_node(0);
+    cleanup_free char *before = check(1);
+    ck_assert_says(before, "FOUND   no-option: ");
+    ck_assert_says(before, "FOUND   not-running: ");
+    add_process(1, NULL, 0);
+    cleanup_free char *runs = check(1);
+    ck_assert_ptr_null(strstr(runs, "not-running"));
+    install_by_hand(plain);
+    add_process(-3600, OPTION, 0);
+    cleanup_free char *old = check(1);
+    ck_assert_says(old, "FOUND   older-than-file: kube-scheduler (process 4711)");
+    ck_assert_says(old, "  do    kill 4711");
+    add_process(1, NULL, 0);
+    cleanup_free char *other = check(1);
+    ck_assert_says(other, "FOUND   other-arguments: ");
+    temp_remove(kit_dir, CONFIG);
+    cleanup_free char *absent = check(1);
+    ck_assert_says(absent, "FOUND   file-absent: ");
+    temp_mkdir(kit_dir, CONFIG);
+    cleanup_free char *folder = check(1);
+    ck_assert_says(folder, "FOUND   file-no-file: ");
+    ck_assert_says(folder, "a folder, not a file");
+}
+END_TEST
+
+/* None of these may stop it for long, or be followed to where it does not belong. */
+START_TEST(hostile_files)
+{
+    make_node(0);
+    add_process(1, NULL, 0);
+    cleanup_free char *pipe = temp_path(kit_dir, MANIFESTS "/a-scheduler");
+    cleanup_free char *link = temp_path(kit_dir, MANIFESTS "/b-scheduler");
+    cleanup_free char *loop = temp_path(kit_dir, MANIFESTS "/c-scheduler");
+    cleanup_free char *hidden = temp_path(kit_dir, MANIFESTS "/.kube-scheduler.yaml");
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    ck_assert_int_eq(symlink("/dev/zero", link), 0);
+    ck_assert_int_eq(symlink(loop, loop), 0);
+    ck_assert_int_eq(symlink("kube-scheduler.yaml", hidden), 0);
+    cleanup_free char *odd = check(1);
+    ck_assert_says(odd, "FOUND   no-option: ");
+    ck_assert_ptr_null(strstr(odd, "-scheduler:"));
+    ck_assert_ptr_null(strstr(odd, "two-manifests"));
+    cleanup_buf struct buf huge = {0};
+    for (int i = 0; i < 200000; i++)
+        buf_adds(&huge, "- [[[[[");
+    temp_write_bytes(kit_dir, MANIFESTS "/d-scheduler", buf_span(&huge));
+    cleanup_free char *big = check(1);
+    ck_assert_says(big, "FOUND   manifest-malformed: ");
+    ck_assert_says(big, "larger than");
+    temp_write(kit_dir, MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
+    cleanup_free char *bad = check(1);
+    ck_assert_says(bad, "FOUND   manifest-malformed: ");
+    ck_assert_ptr_null(strchr(bad, '\x1b'));
+}
+END_TEST
+
+/* -- install ----------------------------------------------------------------------------
+ */
+
+static char *state_of(const char *path)
+{
+    cleanup_free char *full = temp_path(kit_dir, path);
+    struct stat st;
+    if (stat(full, &st))
+        return xstrdup("absent");
+    cleanup_free char *text = temp_read(kit_dir, path);
+    return xasprintf("%o\n%s", (unsigned)st.st_mode & 07777, text);
+}
+
+/* The node as it was, and nothing more in its folders of kubernetes. */
+static void expect_untouched(const char *manifest)
+{
+    cleanup_free char *now = state_of(MANIFEST), *config = state_of(CONFIG);
+    ck_assert_str_eq(now, manifest);
+    ck_assert_str_eq(config, "absent");
+}
+
+struct rig {
+    struct sim sim;
+    struct extender extender;
+    struct tls_server *scheduler; /* says that all is well */
+    char *address;
+    char *before; /* the manifest */
+};
+
+static void rig_start(struct rig *r)
+{
+    sim_start(&r->sim, ARGV(NULL));
+    extender_start(&r->extender, &r->sim, ARGV(NULL));
+    tls_make_ca(kit_dir, "ca");
+    tls_make_cert(kit_dir, "ca", "scheduler", "IP:127.0.0.1");
+    r->scheduler = tls_server_start(
+        kit_dir, 0, ARGV("-cert", "scheduler.crt", "-key", "scheduler.key"));
+    r->address = xasprintf("127.0.0.1:%u", r->extender.verbs.port);
+    make_node(tls_server_port(r->scheduler));
+    cleanup_free char *path = temp_path(kit_dir, MANIFEST);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    r->before = state_of(MANIFEST);
+    /* Once the manifest has the option, this is its process, and it is young enough. */
+    add_process(SOON_S, OPTION, tls_server_port(r->scheduler));
+}
+
+static void rig_stop(struct rig *r)
+{
+    tls_server_stop(r->scheduler);
+    extender_stop(&r->extender);
+    sim_stop(&r->sim);
+    free(r->address);
+    free(r->before);
+}
+
+START_TEST(nothing_is_changed_without_a_yes)
+{
+    struct rig r;
+    rig_start(&r);
+    cleanup_free char *said = install(1, ARGV("--address", r.address));
+    ck_assert_says(said, "+    - " OPTION "\n");
+    ck_assert_says(said, "nothing was changed");
+    expect_untouched(r.before);
+    /* Nor if nobody answers there. */
+    cleanup_free char *none = install(3, ARGV("--yes", "--address", "127.0.0.1:1"));
+    ck_assert_says(none, "the extender has to run first");
+    expect_untouched(r.before);
+    cleanup_free char *bad = install(3, ARGV("--yes", "--address", "nonsense"));
+    ck_assert_says(bad, "HOST:PORT");
+    expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(install_again_and_undo)
+{
+    struct rig r;
+    rig_start(&r);
+    cleanup_free char *said =
+        install(0, ARGV("--yes", "--no-cluster", "--address", r.address));
+    ck_assert_says(said, "kube-scheduler runs with it");
+    ck_assert_says(said, "ok      the extender answers at ");
+    cleanup_free char *after = state_of(MANIFEST), *config = state_of(CONFIG);
+    ck_assert_says(after, "    - " OPTION "\n");
+    ck_assert_int_eq(strncmp(after, "600\n", 4), 0);
+    ck_assert_says(config, r.address);
+    cleanup_free char *again = install(0, ARGV("--yes", "--no-cluster"));
+    ck_assert_says(again, "there is nothing to change");
+    cleanup_free char *still = state_of(MANIFEST);
+    ck_assert_str_eq(still, after);
+
+    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    cleanup_free char *undone = install(0, ARGV("--undo"));
+    ck_assert_says(undone, "put back: ");
+    expect_untouched(r.before);
+    cleanup_free char *nothing = install(0, ARGV("--undo"));
+    ck_assert_says(nothing, "nothing is to be undone");
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(it_is_put_back_when_kube_scheduler_does_not_come_up)
+{
+    struct rig r;
+    rig_start(&r);
+    add_process(SOON_S, NULL,
+                tls_server_port(r.scheduler)); /* it never gets the option */
+    cleanup_free char *said =
+        install(3, ARGV("--yes", "--no-cluster", "--wait", "1", "--address", r.address));
+    ck_assert_says(said,
+                   "kube-scheduler does not come up within 1 s: no kube-scheduler runs");
+    ck_assert_says(said, "putting back what there was");
+    expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(what_somebody_changed_since_stays)
+{
+    struct rig r;
+    rig_start(&r);
+    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
+    cleanup_free char *config = temp_read(kit_dir, CONFIG);
+    config = swap(config, "weight: 3", "weight: 9");
+    temp_write(kit_dir, CONFIG, config);
+    cleanup_free char *said = install(3, ARGV("--undo"));
+    ck_assert_says(said,
+                   "kube-scheduler-config.yaml was changed since; it stays as it is");
+    cleanup_free char *still = temp_read(kit_dir, CONFIG);
+    ck_assert_str_eq(still, config);
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(a_link_is_not_replaced)
+{
+    struct rig r;
+    rig_start(&r);
+    cleanup_free char *from = temp_path(kit_dir, MANIFEST);
+    cleanup_free char *to = temp_path(kit_dir, "elsewhere.yaml");
+    ck_assert_int_eq(rename(from, to), 0);
+    ck_assert_int_eq(symlink(to, from), 0);
+    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    ck_assert_says(said, "is a link");
+    expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
+         the_extender_is_not_ready, another_program_answers,
+         the_go_extender_answers_or_nobody, the_api_server_is_asked,
+         files_that_are_not_as_they_should_be, hostile_files,
+         nothing_is_changed_without_a_yes, install_again_and_undo,
+         it_is_put_back_when_kube_scheduler_does_not_come_up,
+         what_somebody_changed_since_stays, a_link_is_not_replaced)
