@@ -269,13 +269,13 @@ check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 
 # make e2e-node: the way of a pod to its card, on a real kubelet with containerd in namespaces
 # of its own, which takes root. Where that cannot be, it says why and the test kit plays the
-# kubelet; E2E_NODE=fallback wants that.
+# kubelet; E2E_NODE=fallback wants that, and E2E_NODE=real fails instead.
 e2e-node:
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)scripts/e2e-programs kube-apiserver kube-controller-manager kube-scheduler kubectl kwok \
-		kubelet >/dev/null
+		kubelet kube-proxy helm >/dev/null
 	$(Q)$(MAKE) --no-print-directory check-e2e-node
-check-e2e-node: $(BINARIES) $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.tar
+check-e2e-node: images $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.tar
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.

@@ -23,9 +23,9 @@ case ${1-} in
     packages="$packages clang libclang-rt-dev llvm" ;;
 --e2e | --e2e-node) # any Go will do: one that is too old fetches a newer one
     e2e=yes
-    [ "$1" = --e2e ] || { # libseccomp2 is for runc
+    [ "$1" = --e2e ] || { # libseccomp2 is for runc, iptables for kube-proxy
         node=yes
-        packages="$packages iproute2 libseccomp2"
+        packages="$packages iproute2 iptables libseccomp2"
     }
     scripts/go-toolchain --fetch >/dev/null 2>&1 || packages="$packages golang-go" ;;
 --peers | --web) # any node will do, Debian's or another

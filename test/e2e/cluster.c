@@ -25,7 +25,7 @@ static struct {
     char *kubectl;
     char *down;    /* a line of shell that ends the cluster and removes its folder */
     pid_t running; /* scripts/cluster, or 0 */
-    bool keeps_nodes;
+    bool keeps_nodes, no_extender;
 } suite;
 
 /* -- scripts/cluster -- */
@@ -84,6 +84,11 @@ void cluster_add_user(const char *name, const char *subject)
 void cluster_keep_nodes(void)
 {
     suite.keeps_nodes = true;
+}
+
+void cluster_bring_no_extender(void)
+{
+    suite.no_extender = true;
 }
 
 /* New. */
@@ -183,8 +188,7 @@ static void begin_all(void)
         argv[n++] = *more;
     }
     script(argv);
-    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
-    suite.kubectl = xasprintf("%.*s/kubectl", (int)strcspn(programs, "\n"), programs);
+    suite.kubectl = cluster_program("kubectl");
 }
 
 /* A test that failed did not come to its end. */
@@ -202,6 +206,12 @@ static void end_all(void)
     free(suite.down);
     free(suite.kubectl);
     munmap(suite.tally, sizeof *suite.tally);
+}
+
+char *cluster_program(const char *name)
+{
+    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
+    return xasprintf("%.*s/%s", (int)strcspn(programs, "\n"), programs, name);
 }
 
 /* -- each test -- */
@@ -230,7 +240,14 @@ static void connect_all(void)
     cleanup_free char *cert = temp_path(cluster.dir, "pki/admin.crt");
     cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
     peer_init_cert(&cluster.api, port_of("kube-apiserver", 0), ca, cert, key);
-    cluster_extender("gpushare-extender", &cluster.extender);
+    if (!suite.no_extender)
+        cluster_extender("gpushare-extender", &cluster.extender);
+}
+
+void cluster_extender_at(unsigned port)
+{
+    peer_init(&cluster.extender.verbs, port);
+    peer_init(&cluster.extender.observers, port);
 }
 
 /* `which`: a selector, or "". */
@@ -274,7 +291,8 @@ static void begin(void)
     suite.tally->begun++;
     script(ARGV("start", "--dir", cluster.dir));
     connect_all();
-    extender_wait_answers(&cluster.extender);
+    if (!suite.no_extender)
+        extender_wait_answers(&cluster.extender);
     kit_wait(peer_status(&cluster.api, "/readyz") == 200);
     cluster_delete_pods();
     if (suite.keeps_nodes)

@@ -34,6 +34,10 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 
 /* Before cluster_run: Nodes and Scvs stay from test to test. */
 void cluster_keep_nodes(void);
+/* Before cluster_run with `up` of --empty or --bare: no extender is waited for. */
+void cluster_bring_no_extender(void);
+/* Then, in a test: cluster.extender is what answers on this port, observers as well. */
+void cluster_extender_at(unsigned port);
 
 /* `scripts/cluster VERB`: ends one of its programs by a signal ("TERM", "KILL"), or
  * starts it again as it was; it may take a while until it answers. */
@@ -57,6 +61,9 @@ pid_t cluster_pid(const char *program);
 void cluster_listen(void);
 size_t cluster_heard(const char *text);
 
+/* The path of one of Kubernetes' programs, new. */
+char *cluster_program(const char *name);
+
 /* Runs kubectl as admin; the arguments end with NULL. Fails unless its exit status is 0.
  * Returns what it said, new. */
 char *cluster_kubectl(const char *const *args);
@@ -64,6 +71,11 @@ char *cluster_kubectl(const char *const *args);
 /* A token of the pod that the DaemonSet of this component (its label, and the name of its
  * account) has on the node. Waits for the pod. New. */
 char *cluster_token_of(const char *component, const char *node);
+
+/* Does the pod of this component (its label, in kube-system) that is not about to end
+ * answer 200? Asked through the API server; the body replaces what is in *reply. */
+bool cluster_pod_says(const char *component, unsigned port, const char *path,
+                      struct buf *reply);
 
 /* The items of a list, new. */
 json_t *cluster_items(const char *path);

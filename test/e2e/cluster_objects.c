@@ -41,6 +41,37 @@ char *cluster_token_of(const char *component, const char *node)
     return token;
 }
 
+/* The newest of the component that stays, new; NULL: there is none. */
+static char *pod_of(const char *component)
+{
+    cleanup_free char *path = xasprintf(
+        "/api/v1/namespaces/kube-system/pods?labelSelector=component%%3D%s", component);
+    cleanup_json json_t *pods = cluster_items(path);
+    const char *name = NULL, *born = "";
+    size_t i;
+    json_t *pod;
+    json_array_foreach(pods, i, pod)
+    {
+        const char *at = kit_str(pod, "metadata.creationTimestamp");
+        if (*kit_str(pod, "metadata.deletionTimestamp") || strcmp(at, born) < 0)
+            continue;
+        born = at;
+        name = kit_str(pod, "metadata.name");
+    }
+    return name ? xstrdup(name) : NULL;
+}
+
+bool cluster_pod_says(const char *component, unsigned port, const char *path,
+                      struct buf *reply)
+{
+    cleanup_free char *pod = pod_of(component);
+    if (!pod)
+        return false;
+    cleanup_free char *url =
+        xasprintf("/api/v1/namespaces/kube-system/pods/%s:%u/proxy%s", pod, port, path);
+    return peer_call(&cluster.api, "GET", url, NULL, reply) == 200;
+}
+
 void cluster_create(const char *path, const char *fmt, ...)
 {
     cleanup_buf struct buf body = {0};

@@ -26,9 +26,10 @@
 #define CGROUP "gpushare-e2e-"
 #define MARK   ".made-by-gpushare-e2e"
 
-/* Places that are built into the kubelet, containerd and the CNI plugins. */
+/* Places that are built into the kubelet, containerd, the CNI plugins and manifests. */
 static const char *const places[] = {"/var/lib/kubelet", "/var/lib/cni",
-                                     "/var/log/containers", "/run/containerd"};
+                                     "/var/log/containers", "/run/containerd",
+                                     "/var/lib/gpushare"};
 
 /* What a kubelet wants of the kernel, and would write for the whole machine. */
 static const struct {

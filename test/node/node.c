@@ -15,7 +15,7 @@
 #define PLUGIN "gpushare-device-plugin"
 #define AGENT  "scv-agent"
 
-enum { ARGS = 40, LOG_MAX = 64 << 20 };
+enum { ARGS = 40, LOG_MAX = 64 << 20, PLUGIN_PORT = 12348 };
 
 const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-11111111-0a0a-4b4b-8c8c-000000000001", 8},
@@ -26,7 +26,7 @@ const struct node_card node_cards[NODE_CARDS] = {
 
 /* Of this test's process. */
 static struct {
-    bool real;
+    bool real, pods;
     size_t heard; /* of the plugin's log when it was started last */
 } node;
 
@@ -79,7 +79,7 @@ static unsigned plugin_port(void)
     return (unsigned)strtoul(strchr(at, ':') + 1, NULL, 10);
 }
 
-static char *library(void)
+char *node_nvml(void)
 {
     cleanup_free char *relative = program_path("fake-nvml/libnvidia-ml.so.1");
     char *path = realpath(relative, NULL);
@@ -87,7 +87,7 @@ static char *library(void)
     return path;
 }
 
-static void write_cards(void)
+char *node_write_cards(void)
 {
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "driver 535.129.03\ncuda 12020\n");
@@ -99,6 +99,7 @@ static void write_cards(void)
                    node_cards[i].uuid, 0x3b + i, i, bytes, bytes);
     }
     temp_write(cluster.dir, "nvml", text.p);
+    return temp_path(cluster.dir, "nvml");
 }
 
 /* A kubeconfig with the token of the daemon's pod on the node, and its path. */
@@ -122,7 +123,7 @@ static void start_daemon(const char *program, const char *const *first,
                          const char *const *more)
 {
     cleanup_free char *relative = program_path(program);
-    cleanup_free char *path = realpath(relative, NULL), *nvml = library();
+    cleanup_free char *path = realpath(relative, NULL), *nvml = node_nvml();
     cleanup_free char *script = xasprintf("FAKE_NVML=%s/nvml", cluster.dir);
     cleanup_free char *source = xasprintf("nvml:%s", nvml);
     cleanup_free char *kubeconfig = kubeconfig_of(program);
@@ -158,18 +159,25 @@ static void start_agent(void)
         ARGV(NULL));
 }
 
+static bool plugin_says(const char *path, struct buf *reply)
+{
+    struct peer health;
+    if (node.pods)
+        return cluster_pod_says(PLUGIN, PLUGIN_PORT, path, reply);
+    unsigned port = plugin_port();
+    if (!port)
+        return false;
+    peer_init(&health, port);
+    unsigned status = peer_call(&health, "GET", path, NULL, reply);
+    peer_fini(&health);
+    return status == 200;
+}
+
 double node_metric(const char *name)
 {
     cleanup_buf struct buf reply = {0};
-    struct peer health;
-    unsigned port = plugin_port();
-    if (!port)
-        return -1;
-    peer_init(&health, port);
-    unsigned status = peer_call(&health, "GET", "/metrics", NULL, &reply);
-    peer_fini(&health);
     cleanup_free char *line = xasprintf("\ngpushare_plugin_%s ", name);
-    const char *at = status == 200 ? strstr(reply.p, line) : NULL;
+    const char *at = plugin_says("/metrics", &reply) ? strstr(reply.p, line) : NULL;
     return at ? strtod(at + strlen(line), NULL) : -1;
 }
 
@@ -192,32 +200,45 @@ void node_tell_latency(void)
 
 /* -- the whole -- */
 
+void node_say(const char *instead, const char *why)
+{
+    const char *wish = getenv("E2E_NODE");
+    ck_assert_msg(!wish || strcmp(wish, "real") != 0,
+                  "E2E_NODE=real, and no containers here: %s", why);
+    printf("measured: no containers here, so %s: %s\n", instead, why);
+    fflush(stdout);
+}
+
 /* Which kubelet it is stands in a file for the tests that follow. */
-static void decide(void)
+bool node_decide(const char *labels, const char *instead)
 {
     cleanup_free char *path = temp_path(cluster.dir, "no-containers");
     cleanup_free char *yes = temp_path(cluster.dir, "containers");
     struct err err = {0};
     if (access(path, F_OK) == 0 || access(yes, F_OK) == 0) {
         node.real = access(yes, F_OK) == 0;
-        return;
+        return node.real;
     }
     int64_t begun = kit_now_ms();
     const char *why = cell_why_not();
-    if (!why && real_start(&err)) {
+    if (!why && real_start(labels, &err)) {
         why = err.msg;
         real_stop();
         cluster_delete_pods();
     }
     if (why)
-        printf("measured: no containers here, so the test kit plays the kubelet: %s\n",
-               why);
+        node_say(instead, why);
     else
         cluster_measured("from nothing to a container on a real kubelet",
                          kit_now_ms() - begun);
-    fflush(stdout);
     temp_write(cluster.dir, why ? "no-containers" : "containers", why ? why : "");
     node.real = !why;
+    return node.real;
+}
+
+void node_daemons_are_pods(void)
+{
+    node.pods = true;
 }
 
 static int allocatable(const char *resource)
@@ -266,8 +287,8 @@ static bool nothing_is_held(void)
 
 void node_up(void)
 {
-    decide();
-    write_cards();
+    node_decide("gpushare=true", "the test kit plays the kubelet");
+    free(node_write_cards());
     if (!node.real)
         played_start();
     else if (!cluster_runs("kubelet"))

@@ -21,6 +21,18 @@ extern const struct node_card {
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };
 
+/* Where it comes to nothing for a reason that lies in this machine: prints what comes
+ * instead, and why. With E2E_NODE=real that is a failure. */
+void node_say(const char *instead, const char *why);
+/* At the first call: is there a real kubelet? It is started; its Node has these labels.
+ */
+bool node_decide(const char *labels, const char *instead);
+/* scv-agent and the plugin are pods: node_up is not called. */
+void node_daemons_are_pods(void);
+/* What the fake NVML of the node says that there is, for FAKE_NVML; its path, new. */
+char *node_write_cards(void);
+char *node_nvml(void); /* the path of that library, new */
+
 /* Begins a test: all runs, the Scv is there, the kubelet has the resources, and no
  * container holds a card. The first call decides which kubelet it is, and prints why it
  * is not the real one. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "node/real.h"
+#include "node/real_priv.h"
 
 #include <glob.h>
 #include <stdlib.h>
@@ -24,8 +24,7 @@ static char *tools(void)
                            : xasprintf("%s/.cache/gpushare/node/usr", home ? home : "");
 }
 
-/* The end of a program's log, for an error. */
-static char *last_words(const char *program)
+char *real_last_words(const char *program)
 {
     cleanup_free char *path = xasprintf("%s/log/%s.log", cluster.dir, program);
     cleanup_buf struct buf log = {0};
@@ -37,7 +36,7 @@ static char *last_words(const char *program)
     return xasprintf("%.300s", line ? line + 1 : log.p);
 }
 
-static bool soon(bool (*is_true)(void), const char *program)
+bool real_soon(bool (*is_true)(void), const char *program)
 {
     for (int64_t end = kit_now_ms() + STEP_MS; kit_now_ms() < end; kit_pause()) {
         if (is_true())
@@ -54,10 +53,11 @@ static void write_cni(void)
 {
     cleanup_free char *dir = xasprintf("%s/cni", cell_dir());
     mkdir(dir, 0700);
-    temp_write(dir, "10-node.conflist",
-               "{\"cniVersion\":\"1.0.0\",\"name\":\"node\",\"plugins\":[{\"type\":"
-               "\"bridge\",\"bridge\":\"node-br\",\"isGateway\":true,\"ipam\":{\"type\":"
-               "\"host-local\",\"ranges\":[[{\"subnet\":\"10.78.0.0/16\"}]]}}]}");
+    temp_write(
+        dir, "10-node.conflist",
+        "{\"cniVersion\":\"1.0.0\",\"name\":\"node\",\"plugins\":[{\"type\":"
+        "\"bridge\",\"bridge\":\"node-br\",\"isDefaultGateway\":true,\"ipam\":{\"type\":"
+        "\"host-local\",\"ranges\":[[{\"subnet\":\"10.78.0.0/16\"}]]}}]}");
 }
 
 static void write_containerd(const char *usr)
@@ -131,11 +131,23 @@ static int start_containerd(struct err *err)
     write_containerd(usr);
     cluster_add_program("containerd", ARGV("env", path, program, "--config", config,
                                            "--log-level", "warn"));
-    if (!soon(containerd_answers, "containerd")) {
-        cleanup_free char *why = last_words("containerd");
+    if (!real_soon(containerd_answers, "containerd")) {
+        cleanup_free char *why = real_last_words("containerd");
         return err_set(err, ERR_UNAVAILABLE, "containerd does not answer: %s", why);
     }
-    return ctr(ARGV("images", "import", "--snapshotter", "native", images), err);
+    return real_import(images, err);
+}
+
+int real_import(const char *archive, struct err *err)
+{
+    return ctr(ARGV("images", "import", "--snapshotter", "native", archive), err);
+}
+
+int real_kill(const char *container, struct err *err)
+{
+    const char *id = strstr(container, "://");
+    return ctr(ARGV("tasks", "kill", "--signal", "SIGKILL", id ? id + 3 : container),
+               err);
 }
 
 /* -- the kubelet -- */
@@ -150,7 +162,7 @@ static void write_kubelet(void)
         "authorization: {mode: AlwaysAllow}\n"
         "address: 127.0.0.1\n"
         "containerRuntimeEndpoint: unix://" CONTAINERD "\n"
-        "podLogsDir: %s/pods\n"
+        "podLogsDir: %s/log/pods\n"
         "failCgroupV1: false\n"
         "cgroupDriver: cgroupfs\n"
         "cgroupsPerQOS: true\n"
@@ -168,7 +180,7 @@ static void write_kubelet(void)
         "maxPods: 250\n"
         "nodeStatusUpdateFrequency: 2s\n"
         "resolvConf: \"\"\n",
-        d, cell_cgroup());
+        cluster.dir, cell_cgroup());
     temp_write(d, "kubelet.yaml", text);
 }
 
@@ -189,12 +201,10 @@ static bool node_is_ready(void)
     return ready && json_array_size(kit_at(node, "spec.taints")) == 0;
 }
 
-static int start_kubelet(struct err *err)
+static int start_kubelet(const char *labels, struct err *err)
 {
     const char *d = cell_dir();
-    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
-    cleanup_free char *program =
-        xasprintf("%.*s/kubelet", (int)strcspn(programs, "\n"), programs);
+    cleanup_free char *program = cluster_program("kubelet");
     cleanup_free char *usr = tools();
     cleanup_free char *path =
         xasprintf("PATH=%s/bin:%s/sbin:%s:/usr/sbin:/sbin", usr, usr, getenv("PATH"));
@@ -211,9 +221,9 @@ static int start_kubelet(struct err *err)
                         ARGV("env", path, program, "--config", config, "--kubeconfig",
                              kubeconfig, "--root-dir", "/var/lib/kubelet", "--cert-dir",
                              keys, "--hostname-override", NODE, "--node-ip", CELL_ADDRESS,
-                             "--node-labels", "gpushare=true"));
-    if (!soon(node_is_ready, "kubelet")) {
-        cleanup_free char *why = last_words("kubelet");
+                             "--node-labels", labels));
+    if (!real_soon(node_is_ready, "kubelet")) {
+        cleanup_free char *why = real_last_words("kubelet");
         return err_set(err, ERR_UNAVAILABLE, "kubelet: its Node is not Ready: %s", why);
     }
     return 0;
@@ -254,9 +264,9 @@ static int run_first(struct err *err)
                    kit_str(pod, "status.phase"), waiting_for(pod), why);
 }
 
-int real_start(struct err *err)
+int real_start(const char *labels, struct err *err)
 {
-    if (start_containerd(err) || start_kubelet(err) || run_first(err))
+    if (start_containerd(err) || start_kubelet(labels, err) || run_first(err))
         return -1;
     cluster_delete_pods();
     return 0;
@@ -309,7 +319,7 @@ static char *texts(struct span log)
 char *real_log(const char *pod, const char *uid, const char *container)
 {
     cleanup_free char *pattern =
-        xasprintf("%s/pods/default_%s_%s/%s/*.log", cell_dir(), pod, uid, container);
+        xasprintf("%s/log/pods/default_%s_%s/%s/*.log", cluster.dir, pod, uid, container);
     cleanup_buf struct buf log = {0};
     glob_t all;
     char *text = NULL;

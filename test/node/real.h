@@ -8,8 +8,16 @@
  * (node/cell.h), as programs of the cluster.
  */
 
-/* Starts them and runs one container. The error names the step that failed. */
-int real_start(struct err *err);
+/* Starts them and runs one container; the Node has these labels ("a=b,c=d", or "").
+ * The error names the step that failed. */
+int real_start(const char *labels, struct err *err);
+/* Has containerd take the images of an archive in OCI layout. */
+int real_import(const char *archive, struct err *err);
+/* Kills the process of a container, by its id in a pod's status. */
+int real_kill(const char *container, struct err *err);
+/* kube-proxy: Services are reached by pods and by programs of the node, node ports on
+ * 127.0.0.1 as well. */
+int real_start_proxy(struct err *err);
 void real_stop(void);
 /* Waits until the kubelet answers and its Node is Ready. */
 void real_wait_ready(void);

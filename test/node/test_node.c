@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "node/look.h"
+#include "node/many.h"
 #include "node/node.h"
 #include "node/refusals.h"
 
@@ -190,41 +191,12 @@ END_TEST
 
 /* -- programs that are killed -- */
 
-#define APPS "/apis/apps/v1/namespaces/default/"
-
 enum { WEB = 24, PAIRS = 4, WEB_UNITS = 2, PAIR_UNITS = 2 + 4 };
 
 static void create_controllers(void)
 {
-    cleanup_free char *web = node_spec_of("equal"), *pair = node_spec_of("two");
-    static const char form[] =
-        "{\"apiVersion\":\"apps/v1\",\"kind\":\"%s\",\"metadata\":{\"name\":\"%s\"},"
-        "\"spec\":{\"replicas\":%d,\"selector\":{\"matchLabels\":{\"app\":\"%s\"}},"
-        "\"template\":{\"metadata\":{\"labels\":{\"app\":\"%s\"}},\"spec\":{%s}}}}";
-    cleanup_free char *a = xasprintf(form, "Deployment", "web", WEB, "web", "web", web);
-    cleanup_free char *b =
-        xasprintf(form, "ReplicaSet", "pair", PAIRS, "pair", "pair", pair);
-    cluster_create(APPS "deployments", "%s", a);
-    cluster_create(APPS "replicasets", "%s", b);
-}
-
-/* There are as many pods as there have to be, all of them run, and none is leaving. Those
- * that the kubelet has refused are not counted. */
-static bool all_replaced(void)
-{
-    cleanup_json json_t *pods = cluster_items(CLUSTER_PODS);
-    size_t i, alive = 0;
-    json_t *pod;
-    json_array_foreach(pods, i, pod)
-    {
-        const char *phase = kit_str(pod, "status.phase");
-        if (strcmp(phase, "Failed") == 0)
-            continue;
-        alive++;
-        if (strcmp(phase, "Running") != 0 || *kit_str(pod, "metadata.deletionTimestamp"))
-            return false;
-    }
-    return alive == WEB + PAIRS;
+    many_create("Deployment", "web", "equal", WEB);
+    many_create("ReplicaSet", "pair", "two", PAIRS);
 }
 
 /* A third of the pods that run. */
@@ -241,15 +213,6 @@ static void delete_some(int turn)
         if (strcmp(kit_str(pod, "status.phase"), "Failed") != 0 &&
             ((int)i + turn) % 3 == 0)
             peer_call(&cluster.api, "DELETE", path, NULL, &reply);
-    }
-}
-
-static void wait_replaced(void)
-{
-    int64_t end = kit_now_ms() + 2 * PROGRAM_WAIT_MS;
-    while (!all_replaced()) {
-        ck_assert_msg(kit_now_ms() < end, "the pods are not replaced");
-        kit_pause();
     }
 }
 
@@ -283,7 +246,7 @@ START_TEST(who_is_killed_comes_back)
         await_some();
         node_kill(victims[i]);
         node_wait_well();
-        wait_replaced();
+        many_wait_running(WEB + PAIRS);
         ck_assert_uint_eq(look_check(), WEB + PAIRS * 2);
         cleanup_free char *done =
             xasprintf("%s killed among %s; all as before (%zu refused)", victims[i],
