@@ -224,35 +224,41 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
 
 #define YODA "yoda-scheduler"
 
-/* The second kube-scheduler, by the files of policy/. */
-static void start_yoda(struct program *p)
+/* One more kube-scheduler, by a configuration of policy/, as that user. */
+static void start_scheduler(struct program *p, const char *text, const char *user)
 {
-    struct err err = {0};
-    cleanup_buf struct buf text = {0};
+    cleanup_buf struct buf out = {0};
     cleanup_free char *programs = temp_read(cluster.dir, "run/programs"),
-                      *config = temp_path(cluster.dir, YODA ".yaml"),
-                      *kubeconfig = temp_path(cluster.dir, "scheduler.kubeconfig");
+                      *name = xasprintf("%s.kubeconfig", user),
+                      *kubeconfig = temp_path(cluster.dir, name),
+                      *config = temp_path(cluster.dir, "second-scheduler.yaml");
     programs[strcspn(programs, "\n")] = '\0';
     cleanup_free char *scheduler = xasprintf("%s/kube-scheduler", programs);
-    free(cluster_kubectl(ARGV("apply", "-f", "policy/" YODA "-rbac.yaml")));
-    ck_assert_done(
-        file_read("policy/kube-scheduler-config-yoda.yaml", 1 << 16, &text, &err), err);
-    cleanup_buf struct buf out = {0};
-    char *rest = text.p, *line;
-    while ((line = strsep(&rest, "\n"))) {
-        if (strncmp(line, "- urlPrefix:", 12) == 0)
+    for (struct span rest = span_of(text); rest.n;) {
+        struct span line = span_cut(&rest, '\n');
+        if (span_starts(line, SPAN("- urlPrefix:")))
             buf_printf(&out, "- urlPrefix: http://127.0.0.1:%u/gpushare-scheduler\n",
                        cluster.extender.verbs.port);
-        else if (strncmp(line, "  kubeconfig:", 13) == 0)
-            buf_printf(&out, "  kubeconfig: %s\n", kubeconfig);
-        else
-            buf_printf(&out, "%s\n", line);
+        else if (!span_starts(line, SPAN("clientConnection:")) &&
+                 !span_starts(line, SPAN("  kubeconfig:")))
+            buf_printf(&out, "%.*s\n", SPAN_ARG(line));
     }
-    temp_write(cluster.dir, YODA ".yaml", out.p);
+    buf_printf(&out, "clientConnection: {kubeconfig: %s}\n", kubeconfig);
+    temp_write(cluster.dir, "second-scheduler.yaml", out.p);
     program_start(p, kit_dir,
                   ARGV(scheduler, "--config", config, "--secure-port", "0",
                        "--authentication-kubeconfig", kubeconfig,
                        "--authorization-kubeconfig", kubeconfig));
+}
+
+static void start_yoda(struct program *p)
+{
+    struct err err = {0};
+    cleanup_buf struct buf text = {0};
+    free(cluster_kubectl(ARGV("apply", "-f", "policy/" YODA "-rbac.yaml")));
+    ck_assert_done(
+        file_read("policy/kube-scheduler-config-yoda.yaml", 1 << 16, &text, &err), err);
+    start_scheduler(p, text.p, "scheduler");
 }
 
 static void create_labelled(const char *name, const char *labels)
@@ -317,8 +323,35 @@ START_TEST(yodas_labels_under_a_scheduler_of_their_own)
     program_stop(&yoda);
 }
 
+/* -- where the control plane is somebody else's -- */
+
+#define SECOND "gpushare-scheduler"
+
+START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
+{
+    struct program second;
+    cluster_add_node("n1", NULL, NULL, CARDS(16 * 1024, 16 * 1024));
+    free(cluster_kubectl(ARGV("apply", "-f", "policy/second-scheduler.yaml.example")));
+    cluster_add_user("second", "/CN=system:serviceaccount:kube-system:" SECOND);
+    cleanup_json json_t *map = peer_json(
+        &cluster.api, "GET", "/api/v1/namespaces/kube-system/configmaps/" SECOND, NULL);
+    start_scheduler(
+        &second, json_string_value(json_object_get(kit_at(map, "data"), "config.yaml")),
+        "second");
+    cluster_create(PODS, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                         "\"p\"},\"spec\":{\"schedulerName\":\"" SECOND "\","
+                         "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":"
+                         "{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
+    cluster_wait_running("p");
+    expect_on("p", "n1", "0");
+    ck_assert_ptr_null(strstr(program_said(&second), "forbidden"));
+    program_stop(&second);
+    free(cluster_kubectl(ARGV("delete", "-f", "policy/second-scheduler.yaml.example")));
+}
+
 static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("choice", 120, up, who_else_has_to_leave_the_card,
              nobody_leaves_when_only_the_layout_is_in_the_way,
              models_on_nodes_that_mix_them, pods_of_nvidias_plugin_that_name_a_model,
-             yodas_labels_under_a_scheduler_of_their_own)
+             yodas_labels_under_a_scheduler_of_their_own,
+             a_second_scheduler_with_the_rights_of_its_own_account)

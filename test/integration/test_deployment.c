@@ -388,6 +388,41 @@ START_TEST(yodas_scheduler_differs_in_who_is_asked_about)
     ck_assert(json_equal(at(first, "extenders"), at(yoda, "extenders")));
 }
 
+/* The one in a pod comes by the Service's name, and asks as the first does. */
+START_TEST(the_second_scheduler_in_a_pod_asks_alike)
+{
+    struct err err = {0};
+    cleanup_json json_t *first = scheduler_config(CONFIG);
+    cleanup_json json_t *service = read_one("manifests/service.yaml");
+    cleanup_json json_t *all = json_array();
+    manifest_read(all, "policy/second-scheduler.yaml.example");
+    json_t *map = of_kind(all, "ConfigMap"), *deployment = of_kind(all, "Deployment");
+    cleanup_free char *path = xasprintf("%s/second.yaml", dir);
+    ck_assert_done(file_write(path, span_of(str_at(map, "data/config.yaml")), &err), err);
+    cleanup_json json_t *second = scheduler_config(path);
+    cleanup_free char *url =
+        xasprintf("http://%s.%s.svc:%lld/gpushare-scheduler",
+                  str_at(service, "metadata/name"), str_at(service, "metadata/namespace"),
+                  (long long)json_integer_value(at(service, "spec/ports/0/port")));
+    ck_assert_str_eq(str_at(second, "extenders/0/urlPrefix"), url);
+    json_object_set(at(second, "extenders/0"), "urlPrefix",
+                    at(first, "extenders/0/urlPrefix"));
+    ck_assert(json_equal(at(first, "extenders"), at(second, "extenders")));
+    const char *name = str_at(second, "profiles/0/schedulerName");
+    ck_assert_str_eq(name, "gpushare-scheduler");
+    ck_assert_str_eq(str_at(second, "leaderElection/resourceName"), name);
+    ck_assert_str_eq(str_at(deployment, "spec/template/spec/volumes/0/configMap/name"),
+                     str_at(map, "metadata/name"));
+    cleanup_free char *option =
+        xasprintf("--config=%s/config.yaml",
+                  str_at(deployment, "spec/template/spec/containers/0/volumeMounts/0/"
+                                     "mountPath"));
+    ck_assert_str_eq(str_at(deployment, "spec/template/spec/containers/0/args/0"),
+                     option);
+    ck_assert(json_equal(at(deployment, "spec/selector/matchLabels"),
+                         at(deployment, "spec/template/metadata/labels")));
+}
+
 /* With the comment taken off its lines, nvidia.com/gpu is managed, and nothing else is
  * different. */
 START_TEST(the_variant_for_nvidias_plugin_is_one_comment_away)
@@ -464,6 +499,7 @@ int main(void)
         the_patch_for_three_replicas_fits_the_deployment,
         both_policies_say_the_same,
         yodas_scheduler_differs_in_who_is_asked_about,
+        the_second_scheduler_in_a_pod_asks_alike,
         the_variant_for_nvidias_plugin_is_one_comment_away,
         the_verbs_are_there_and_behind_the_node_port};
     return unit_run_with("deployment", tests, ARRAY_LEN(tests), 120,
