@@ -73,7 +73,8 @@ BINARIES := $(PROGRAMS:%=$(B)/%)
 PAGES    := $(patsubst %.in,$(B)/%,$(wildcard man/*.in)) # manuals, of the program of that name
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
-E2E_SHORT := requests agent plugin conformance burst faults choice tls apiservice inspect chart helm
+E2E_SHORT := requests agent plugin conformance burst faults choice tls apiservice inspect chart helm \
+             docs
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 ifneq ($(or $(K8S),1.35),1.35) # which is what kube-sim plays
@@ -81,7 +82,7 @@ E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites want beside the control plane that scripts/e2e-programs builds anyway.
-E2E_TOOLS := $(if $(filter chart helm,$(E2E_SUITES)),helm kubeconform)
+E2E_TOOLS := $(if $(filter chart docs,$(E2E_SUITES)),helm kubeconform)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 PEERS    := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/peers/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))

@@ -106,7 +106,7 @@ if ! command -v apt-get >/dev/null 2>&1; then
     if command -v gcc >/dev/null 2>&1 && command -v pkg-config >/dev/null 2>&1 &&
         command -v protoc-c >/dev/null 2>&1 && pkg-config --exists libmicrohttpd gnutls jansson \
             libcurl libnghttp2 libprotobuf-c yaml-0.1 zlib check &&
-        scripts/promtool --where >/dev/null 2>&1 &&
+        scripts/promtool --where >/dev/null 2>&1 && command -v groff >/dev/null 2>&1 &&
         { [ -z "$fuzz" ] || command -v clang >/dev/null 2>&1; } &&
         { [ -z "$peers" ] || { command -v node && command -v npm; } >/dev/null; } &&
         { [ -z "$web" ] || command -v chromium >/dev/null 2>&1; } &&

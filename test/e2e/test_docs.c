@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kit/kit.h"
+#include "kit/network.h"
+#include "kit/session.h"
+
+/*
+ * The documents, for somebody who follows them: each gets a control plane of its own as
+ * `scripts/cluster up` makes it, with five nodes of two cards. Its blocks of commands run
+ * there, and the API server has to take its objects. DOC=operations chooses documents.
+ *
+ * The extender is also where kube-scheduler's configuration and people look for it, on
+ * port 32766.
+ */
+
+enum { SESSION_MS = 240 * 1000, NODE_PORT = 32766 };
+
+struct read {
+    struct buf faults;
+    size_t documents, blocks;
+};
+
+/* Runs scripts/cluster; the array ends with NULL. */
+static void script(const char *const *args)
+{
+    struct program p;
+    const char *home = getenv("HOME"), *argv[24] = {"scripts/cluster"};
+    for (size_t n = 1; *args; n++, args++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *args;
+    }
+    program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
+    ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
+                  program_said(&p));
+    program_fini(&p);
+}
+
+static void start_cluster(const char *dir)
+{
+    char owner[16], port[16];
+    const char *k8s = getenv("E2E_K8S");
+    unsigned verbs, observers;
+    snprintf(owner, sizeof owner, "%d", (int)getpid());
+    snprintf(port, sizeof port, "%d", NODE_PORT);
+    cleanup_free char *logs = program_path("e2e-logs/docs");
+    script(ARGV("up", "--dir", dir, "--owner", owner, "--logs", logs, "--k8s",
+                k8s && *k8s ? k8s : "1.35"));
+    cleanup_free char *ports = temp_read(dir, "run/gpushare-extender.port");
+    ck_assert_int_eq(sscanf(ports, "%u %u", &verbs, &observers), 2);
+    cleanup_free char *service = program_path("e2e-service");
+    cleanup_free char *path = realpath(service, NULL);
+    cleanup_free char *backend = xasprintf("%u:%u", verbs, observers);
+    script(ARGV("run", "node-port", "--dir", dir, "--", path, port, backend));
+}
+
+/* kubectl, helm and others are where the cluster's programs are. */
+static char *path_with(const char *dir)
+{
+    cleanup_free char *programs = temp_read(dir, "run/programs");
+    return xasprintf("%.*s:%s", (int)strcspn(programs, "\n"), programs, getenv("PATH"));
+}
+
+static void follow(const struct doc *d, void *ctx)
+{
+    struct read *r = ctx;
+    const char *part = getenv("DOC");
+    cleanup_free char *dir = temp_path(kit_dir, "c");
+    cleanup_free char *config = xasprintf("KUBECONFIG=%s/admin.kubeconfig", dir);
+    const char *const env[] = {config, NULL};
+    const struct session session = {DOC_SH, "kubectl apply --dry-run=server -f", env,
+                                    SESSION_MS};
+    size_t blocks = session_blocks(&session, d), before = r->faults.n;
+    if (!blocks || (part && !strstr(d->path, part)))
+        return;
+    int64_t began = kit_now_ms();
+    start_cluster(dir);
+    cleanup_free char *path = path_with(dir), *old = xstrdup(getenv("PATH"));
+    cleanup_free char *logs = program_path("e2e-logs/docs");
+    setenv("PATH", path, 1);
+    session_run(&session, d, &r->faults);
+    setenv("PATH", old, 1);
+    if (r->faults.n > before)
+        script(ARGV("down", "--dir", dir, "--logs", logs));
+    else
+        script(ARGV("down", "--dir", dir));
+    printf("measured: %s: %zu blocks, %.1f s\n", d->path, blocks,
+           (double)(kit_now_ms() - began) / 1000);
+    fflush(stdout);
+    r->documents++;
+    r->blocks += blocks;
+}
+
+START_TEST(what_documents_say_can_be_done)
+{
+    struct read r = {0};
+    struct err err = {0};
+    prctl(PR_SET_PDEATHSIG, SIGKILL);     /* and with this process goes its cluster */
+    cleanup_buf struct buf ignored = {0}; /* test/integration/test_docs tells them */
+    if (network_own(&err))
+        printf("measured: the ports of this machine are used: %s\n", err.msg);
+    doc_each(follow, &r, &ignored);
+    ck_assert_msg(!r.faults.n, "\n%s", r.faults.p);
+    ck_assert_uint_gt(r.documents, 0);
+    buf_fini(&r.faults);
+}
+END_TEST
+
+KIT_MAIN("docs", 1100, what_documents_say_can_be_done)
