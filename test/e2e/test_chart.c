@@ -228,7 +228,7 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
         {"extender.apiService.enabled=true", "the API server speaks HTTPS alone"},
         {"extender.tls.secretName=a,extender.apiService.enabled=true",
          "extender.apiService.caBundle: without it the API server believes only public"},
-        {"extender.networkPolicy.enabled=true", "not even kube-scheduler could reach"},
+        {"networkPolicy.enabled=true", "not even kube-scheduler could reach"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
         {"mps.enabled=true", "mps.enabled: nobody would use the daemon"},

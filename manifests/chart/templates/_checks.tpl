@@ -45,8 +45,8 @@
 {{- if and $e.apiService.enabled (not $e.apiService.caBundle) }}
 {{- fail "extender.apiService.caBundle: without it the API server believes only public authorities, which sign no name in .svc" }}
 {{- end }}
-{{- if and $e.networkPolicy.enabled (not $e.networkPolicy.controlPlane) }}
-{{- fail "extender.networkPolicy.controlPlane: without addresses not even kube-scheduler could reach the extender" }}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.controlPlane) }}
+{{- fail "networkPolicy.controlPlane: without addresses not even kube-scheduler could reach the extender" }}
 {{- end }}
 {{- if and $tls.secretName .Values.monitoring.podMonitors.enabled (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: Prometheus scrapes pods by their address, which is not in the certificate; set a name that is in it" }}
