@@ -82,7 +82,7 @@ E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
 endif
 E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
 # What the suites want beside the control plane that scripts/e2e-programs builds anyway.
-E2E_TOOLS := $(if $(filter chart docs,$(E2E_SUITES)),helm kubeconform)
+E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform)
 SUITES   := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/integration/test_*.c))
 PEERS    := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/peers/test_*.c))
 FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
