@@ -125,13 +125,14 @@ endef
 $(foreach p,$(PROGRAMS),$(eval $(call program_rule,$(p))))
 
 # What --help says of the options becomes part of the page.
+program_of = $(if $(filter %/gpushare-install.8,$(1)),scripts/install,$(B)/$(basename $(notdir $(1))))
 define page_rule
-$(1): $(1:$(B)/%=%.in) $(B)/$(basename $(notdir $(1))) scripts/man
+$(1): $(1:$(B)/%=%.in) $(2) scripts/man
 	$$(call say,MAN,$$@)
 	$(Q)mkdir -p $$(@D)
-	$(Q)scripts/man $(B)/$(basename $(notdir $(1))) $$< $(VERSION) >$$@.new && mv $$@.new $$@
+	$(Q)scripts/man $(2) $$< $(VERSION) >$$@.new && mv $$@.new $$@
 endef
-$(foreach p,$(PAGES),$(eval $(call page_rule,$(p))))
+$(foreach p,$(PAGES),$(eval $(call page_rule,$(p),$(call program_of,$(p)))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
 $(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,kube)

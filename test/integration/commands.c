@@ -11,6 +11,7 @@
 #include "kit/kit.h"
 
 enum { FILE_MAX = 16 << 20 };
+#define INSTALL "gpushare-install" /* is scripts/install */
 
 /* Not ours, and known to be what is meant. */
 static const char *const foreign[] = {
@@ -136,15 +137,15 @@ static void check_options(const struct check *c, const char *name, const char *k
     }
 }
 
-/* What our program says of its options; NULL: it is none of ours. New. */
-static char *help_of(const char *name)
+char *commands_help(const char *name)
 {
     struct program p;
     cleanup_free char *page = xasprintf("man/%s.8.in", name);
     cleanup_free char *user_page = xasprintf("man/%s.1.in", name);
     if (strchr(name, '/') || (!exists(page) && !exists(user_page)))
         return NULL;
-    cleanup_free char *path = program_path(name);
+    cleanup_free char *path =
+        strcmp(name, INSTALL) == 0 ? xstrdup("scripts/install") : program_path(name);
     program_start(&p, kit_dir, ARGV(path, "--help"));
     ck_assert_msg(program_wait(&p) == 0, "%s --help: %s", name, program_said(&p));
     char *said = xstrdup(program_said(&p));
@@ -198,12 +199,14 @@ static void check_command(const struct check *c, char **words, size_t n)
     }
     const char *name = words[0];
     bool built = starts(name, "build/") && !strchr(name + 6, '/');
-    cleanup_free char *help = help_of(built ? name + 6 : name);
+    cleanup_free char *help = commands_help(built ? name + 6 : name);
     if (strcmp(name, "make") == 0) {
         check_make(c, words + 1, n - 1);
     } else if (help) {
         check_options(c, name, help, words + 1, n - 1);
-        check_seen(c, built ? name + 6 : name);
+        check_seen(c, built                        ? name + 6
+                      : strcmp(name, INSTALL) == 0 ? "scripts/install"
+                                                   : name);
     } else if (starts(name, "scripts/") || starts(name, "./scripts/")) {
         cleanup_free char *script = text_of(name);
         check_options(c, name, script, words + 1, n - 1);
@@ -260,7 +263,7 @@ char *commands_options(void)
         for (size_t k = 0; k < files.gl_pathc; k++) {
             const char *path = files.gl_pathv[k], *name = strrchr(path, '/') + 1;
             cleanup_free char *program = xmemdup0(name, strcspn(name, "."));
-            cleanup_free char *text = i ? text_of(path) : help_of(program);
+            cleanup_free char *text = i ? text_of(path) : commands_help(program);
             buf_adds(&all, text);
         }
         globfree(&files);

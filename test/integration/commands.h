@@ -16,6 +16,8 @@
 void commands_check(struct buf *faults, const struct doc *d, unsigned line,
                     const char *text, const char *seen_in);
 
+/* What --help says of a program that `make install` installs; NULL: it is none. New. */
+char *commands_help(const char *program);
 /* The options that there are, by all --help of ours and the texts of scripts. New. */
 char *commands_options(void);
 /* The same of inline code, which may be a command of ours, a path, or an option of

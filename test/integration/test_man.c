@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "integration/commands.h"
 #include "kit/kit.h"
 
 /*
@@ -29,13 +30,6 @@ static char *said_by(const char *line)
     char *said = xstrdup(program_said(&p));
     program_fini(&p);
     return said;
-}
-
-static char *help_of(const char *program)
-{
-    cleanup_free char *path = program_path(program);
-    cleanup_free char *line = xasprintf("'%s' --help", path);
-    return said_by(line);
 }
 
 /* As a terminal shows it, in lines that are never broken; `complaints`: those of groff
@@ -91,7 +85,8 @@ static char *page_of(const char *program)
     return NULL;
 }
 
-/* Those that `make install` installs, as the Makefile lists them; returns how many. */
+/* Those that `make install` installs: as the Makefile lists them, and scripts/install.
+ * Returns how many. */
 static size_t programs(char *names[PROGRAMS])
 {
     size_t n = 0;
@@ -105,6 +100,8 @@ static size_t programs(char *names[PROGRAMS])
         p += length;
     }
     ck_assert_uint_gt(n, 5);
+    ck_assert_uint_lt(n, PROGRAMS);
+    names[n++] = xstrdup("gpushare-install");
     return n;
 }
 
@@ -145,12 +142,18 @@ END_TEST
 /* Names, values, variables, defaults and what they do: all that --help says, no more. */
 static void check_options(const char *program, const char *page)
 {
-    cleanup_free char *help = help_of(program), *text = shown(page, false);
+    cleanup_free char *help = commands_help(program), *text = shown(page, false);
     const char *first = strstr(help, "\n  -");
     ck_assert_ptr_nonnull(first);
     cleanup_free char *wanted = words(span_of(first + 1));
     cleanup_free char *got = words(section(text, "OPTIONS"));
     ck_assert_str_eq(got, wanted);
+    /* Some stand in front of the others, in the usage. */
+    for (const char *p = help; (p = strstr(p, "--"));) {
+        cleanup_free char *name = xmemdup0(p, strspn(p, "-abcdefghijklmnopqrstuvwxyz"));
+        ck_assert_msg(strstr(text, name) != NULL, "%s says nothing of %s", page, name);
+        p += strlen(name);
+    }
 }
 
 START_TEST(options_are_those_of_help)
@@ -189,8 +192,9 @@ static bool lists(struct span section, const char *variable)
 static void check_environment(const char *program, const char *page)
 {
     struct err err = {0};
-    cleanup_free char *help = help_of(program), *text = shown(page, false);
-    cleanup_free char *path = program_path(program);
+    cleanup_free char *help = commands_help(program), *text = shown(page, false);
+    cleanup_free char *path = program_path(
+        strcmp(program, "gpushare-install") == 0 ? "gpushare-setup" : program);
     cleanup_buf struct buf file = {0};
     struct span listed = section(text, "ENVIRONMENT");
     ck_assert_done(file_read(path, FILE_MAX, &file, &err), err);
