@@ -88,6 +88,7 @@ struct setup_facts {
     struct setup_file
         *files; /* of it, those that are of kube-scheduler or are unreadable */
     size_t n_files;
+    int64_t now_ns; /* wall clock, when the processes were looked at */
     struct setup_process *processes;
     size_t n_processes;
     struct setup_file config; /* that --config or --policy-config-file names */

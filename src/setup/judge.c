@@ -5,7 +5,11 @@
 
 #include "base/mem.h"
 
+#define CRASHED "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)"
+
 enum { MINOR_WITHOUT_POLICY = 23 };
+
+static const int64_t YOUNG_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 static void add_managed(struct found *out, struct finding *it)
 {
@@ -190,6 +194,13 @@ static void judge_process(const struct setup_facts *f, const struct setup_pod *p
         found_do(out, it, "kill %d    # the kubelet starts it again", p->pid);
     } else if (p) {
         found_add(out, FOUND_GOOD, "process", "process %d runs as %s says", p->pid, path);
+        if (f->now_ns - p->started_ns < YOUNG_NS) {
+            it = found_add(
+                out, FOUND_NOTE, "just-started",
+                "it started a moment ago; if that is so each time, it ends again "
+                "and again");
+            found_do(out, it, CRASHED);
+        }
     } else if (f->processes_why.code != ERR_NONE) {
         found_add(out, FOUND_UNKNOWN, "processes", "%s", f->processes_why.msg);
     } else if (f->n_processes) {
@@ -206,9 +217,7 @@ static void judge_process(const struct setup_facts *f, const struct setup_pod *p
         found_why(out, it,
                   "it ended, perhaps because of its configuration, or the kubelet "
                   "does not start it");
-        found_do(out, it,
-                 "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)\n"
-                 "journalctl -u kubelet --since -10min");
+        found_do(out, it, CRASHED "\njournalctl -u kubelet --since -10min");
     }
 }
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "setup/node_priv.h"
@@ -187,6 +188,7 @@ void node_read(const char *root, const char *proc, struct setup_facts *f)
     if (f->manifests_why.code != ERR_NONE)
         return;
     read_config(root, f);
+    f->now_ns = clock_wall_ns();
     node_read_processes(proc, f);
     f->loopback.route_localnet = read_route_localnet(proc);
 }

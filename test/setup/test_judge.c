@@ -241,6 +241,14 @@ START_TEST(another_process_runs)
     buf_fini(&f.processes[0].arguments);
     f.n_processes = 0;
     expect_of(&f, "not-running");
+    f = node("1.35", (struct swap){0}, (struct swap){0});
+    f.now_ns = f.processes[0].started_ns + 1000000000;
+    look(&f);
+    ck_assert(found_has(&found, "just-started"));
+    f.now_ns += INT64_C(10000000000);
+    look(&f);
+    ck_assert(!found_has(&found, "just-started"));
+    setup_facts_fini(&f);
     /* A young one that is another scheduler's, and the one of the pod. */
     f = node("1.35", (struct swap){0}, (struct swap){0});
     add_process(&f);

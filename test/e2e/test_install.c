@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "e2e/cluster.h"
+#include "e2e/expect.h"
+#include "e2e/staticpod.h"
+
+/*
+ * scripts/install on a node with the files of kubeadm, whose kube-scheduler is really run
+ * as its manifest says, with the real API server and extender: pods get no card before,
+ * and get one after; and --check names what was broken since.
+ */
+
+#define MANIFEST "etc/kubernetes/manifests/kube-scheduler.yaml"
+#define CONFIG   "etc/kubernetes/kube-scheduler-config.yaml"
+#define RBAC                                                                             \
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/gpushare-schd-extender"
+
+static char *root, *address;
+
+static char *swap(char *text, const char *from, const char *to)
+{
+    const char *at = strstr(text, from);
+    ck_assert_msg(at != NULL, "no \"%s\" in: %s", from, text);
+    char *out = xasprintf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
+    free(text);
+    return out;
+}
+
+/* Replaces it in a file of the node. */
+static void change(const char *path, const char *from, const char *to)
+{
+    cleanup_free char *text = swap(temp_read(root, path), from, to);
+    temp_write(root, path, text);
+}
+
+static char *run(int status, const char *const *argv)
+{
+    struct program p;
+    program_start(&p, kit_dir, argv);
+    int got = program_wait(&p);
+    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
+    program_fini(&p);
+    return said;
+}
+
+/* Runs scripts/install; `status` -1: any. */
+static char *install(int status, const char *const *options)
+{
+    cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
+    cleanup_free char *admin = temp_path(cluster.dir, "admin.kubeconfig");
+    const char *argv[24] = {"env",    build,   "scripts/install", "--root", root,
+                            "--proc", "/proc", "--kubeconfig",    admin};
+    for (size_t n = 9; *options; n++, options++) {
+        ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
+        argv[n] = *options;
+    }
+    return run(status, argv);
+}
+
+/* A port that nobody listens on now. */
+static unsigned free_port(void)
+{
+    cleanup_free char *said =
+        run(0, ARGV("bash", "-c",
+                    "while :; do p=$((10000 + SRANDOM % 20000)); "
+                    "! (: </dev/tcp/127.0.0.1/$p) 2>/dev/null && break; done; echo $p"));
+    return (unsigned)strtoul(said, NULL, 10);
+}
+
+/* A kubeconfig as kubeadm makes it, with the keys inside, and the manifest of this
+ * release. */
+static void make_node(void)
+{
+    const char *k8s = getenv("E2E_K8S");
+    cleanup_free char *from = temp_path(cluster.dir, "scheduler.kubeconfig");
+    cleanup_free char *manifest_from =
+        xasprintf("test/data/kubeadm/kube-scheduler-%s.yaml", k8s && *k8s ? k8s : "1.35");
+    cleanup_free char *option =
+        xasprintf("--leader-elect=true\n    - --secure-port=%u\n", free_port());
+    struct buf text = {0};
+    struct err err = {0};
+    root = temp_path(kit_dir, "root");
+    cleanup_free char *folder = temp_path(root, "etc/kubernetes/manifests");
+    free(run(0, ARGV("mkdir", "-p", folder)));
+    address = xasprintf("127.0.0.1:%u", cluster.extender.verbs.port);
+    ck_assert_done(file_read(manifest_from, 1 << 20, &text, &err), err);
+    cleanup_free char *manifest = swap(buf_take(&text), "--leader-elect=true\n", option);
+    cleanup_free char *kubeconfig = run(
+        0, ARGV("kubectl", "config", "view", "--raw", "--flatten", "--kubeconfig", from));
+    temp_write(root, "etc/kubernetes/scheduler.conf", kubeconfig);
+    temp_write(root, MANIFEST, manifest);
+}
+
+static bool has_card(const char *pod)
+{
+    cleanup_json json_t *j = cluster_pod(pod);
+    return json_object_get(kit_at(j, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX");
+}
+
+static bool is_clean(char **said)
+{
+    free(*said);
+    *said = install(-1, ARGV("--check"));
+    return !strstr(*said, "FOUND") && !strstr(*said, "unknown ");
+}
+
+/* What the kubelet is to bring about takes it a moment. */
+static void wait_clean(void)
+{
+    char *said = NULL;
+    int64_t until = kit_now_ms() + PROGRAM_WAIT_MS;
+    while (!is_clean(&said))
+        ck_assert_msg(kit_now_ms() < until, "never clean: %s", said);
+    free(said);
+}
+
+static bool finds(const char *id, char **said)
+{
+    cleanup_free char *line = xasprintf("FOUND   %s: ", id);
+    free(*said);
+    *said = install(1, ARGV("--check"));
+    return strstr(*said, line) != NULL;
+}
+
+/* --check names it, now or in a moment; what it says, new. */
+static char *expect_found(const char *id)
+{
+    char *said = NULL;
+    int64_t until = kit_now_ms() + PROGRAM_WAIT_MS;
+    while (!finds(id, &said))
+        ck_assert_msg(kit_now_ms() < until, "never %s: %s", id, said);
+    return said;
+}
+
+/* Runs what the finding says behind "do". */
+static void do_as_told(const char *said)
+{
+    const char *at = strstr(said, "  do    kill ");
+    ck_assert_msg(at != NULL, "nothing to do in: %s", said);
+    cleanup_free char *line = xasprintf("%.*s", (int)strcspn(at + 8, "\n"), at + 8);
+    free(run(0, ARGV("sh", "-c", line)));
+}
+
+static void break_the_node(void)
+{
+    change(CONFIG, "httpTimeout: 30s", "httpTimeout: 3s");
+    cleanup_free char *old = expect_found("older-than-file");
+    ck_assert_says(old, "FOUND   timeout-short: ");
+    change(CONFIG, "httpTimeout: 3s", "httpTimeout: 30s");
+    do_as_told(old);
+    wait_clean();
+
+    change(MANIFEST, "mountPath: /etc/kubernetes/kube-scheduler-config", "mountPath: /x");
+    free(expect_found("not-mounted"));
+    change(MANIFEST, "mountPath: /x", "mountPath: /etc/kubernetes/kube-scheduler-config");
+    wait_clean();
+}
+
+static void break_the_cluster(void)
+{
+    cluster_create(
+        "/api/v1/namespaces/kube-system/pods",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+        "\"kube-scheduler-cp2\"},\"spec\":{\"nodeName\":\"cp2\",\"containers\":"
+        "[{\"name\":\"kube-scheduler\",\"image\":\"kube-scheduler:v1.35.4\","
+        "\"command\":[\"kube-scheduler\",\"--leader-elect=true\"]}]}}");
+    free(expect_found("control-planes-differ"));
+    cluster_delete("/api/v1/namespaces/kube-system/pods/kube-scheduler-cp2");
+    cleanup_json json_t *binding = peer_json(&cluster.api, "GET", RBAC, NULL);
+    cluster_delete(RBAC);
+    cleanup_free char *rights = expect_found("right-missing");
+    ck_assert_says(rights, "may not create pods/binding");
+    json_object_del((json_t *)kit_at(binding, "metadata"), "resourceVersion");
+    json_object_del((json_t *)kit_at(binding, "metadata"), "uid");
+    cleanup_free char *text = json_dumps(binding, 0);
+    cluster_create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "%s", text);
+    wait_clean();
+}
+
+static void break_the_extender(void)
+{
+    cluster_stop("gpushare-extender", "TERM");
+    cluster_create_pod("w", 2, "", "");
+    cluster_wait_refused("w", "connection refused");
+    cleanup_free char *refused = expect_found("pod-error");
+    ck_assert_says(refused, "FOUND   refused: ");
+    ck_assert_says(refused, "pod default/w waits; kube-scheduler said at 20");
+    ck_assert_says(refused, "FOUND   no-pod: "); /* scripts/cluster scaled it to 0 */
+    cluster_start("gpushare-extender");
+    cluster_wait_running("w");
+    ck_assert(has_card("w"));
+}
+
+START_TEST(a_node_of_kubeadm)
+{
+    cleanup_free char *programs = temp_read(cluster.dir, "run/programs");
+    cleanup_free char *binary =
+        xasprintf("%.*s/kube-scheduler", (int)strcspn(programs, "\n"), programs);
+    cluster_stop("kube-scheduler", "TERM");
+    cluster_add_node("n1", NULL, NULL, CARDS(16384, 16384));
+    make_node();
+    cleanup_free char *before = temp_read(root, MANIFEST);
+    struct static_pod *kubelet = static_pod_start(root, "kube-scheduler", binary);
+
+    cluster_create_pod("before", 2, "", "");
+    cluster_wait_running("before");
+    ck_assert(!has_card("before"));
+    cleanup_free char *found = install(1, ARGV("--check"));
+    ck_assert_says(found, "FOUND   no-option: ");
+
+    cleanup_free char *done = install(0, ARGV("--yes", "--address", address));
+    ck_assert_says(done, "kube-scheduler runs with it");
+    ck_assert_says(done, "ok      the extender answers at ");
+    cluster_create_pod("after", 2, "", "");
+    cluster_wait_running("after");
+    ck_assert(has_card("after"));
+    cleanup_free char *again = install(0, ARGV("--yes"));
+    ck_assert_says(again, "there is nothing to change");
+
+    break_the_node();
+    break_the_cluster();
+    break_the_extender();
+
+    cleanup_free char *undone = install(0, ARGV("--undo"));
+    ck_assert_says(undone, "kube-scheduler runs");
+    cleanup_free char *now = temp_read(root, MANIFEST);
+    ck_assert_str_eq(now, before);
+    cluster_create_pod("last", 2, "", "");
+    cluster_wait_running("last");
+    ck_assert(!has_card("last"));
+    static_pod_stop(kubelet);
+}
+END_TEST
+
+CLUSTER_MAIN("install", 300, ARGV("--nodes", "0"), a_node_of_kubeadm)
