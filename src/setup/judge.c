@@ -21,8 +21,7 @@ static void add_managed(struct found *out, struct finding *it)
         "schedulerName");
     found_do(out, it,
              "on a control plane node of kubeadm: scripts/install --check\n"
-             "else run a kube-scheduler with policy/kube-scheduler-config.yaml and a "
-             "schedulerName of its own: policy/README.md");
+             "else: policy/second-scheduler.yaml.example");
 }
 
 static bool judge_folder(const struct setup_facts *f, struct found *out)

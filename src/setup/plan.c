@@ -126,9 +126,10 @@ static int add_option(struct work *w, struct err *err)
 {
     cleanup_free char *item =
         xasprintf("- --%s=%s\n", w->policy ? "policy-config-file" : "config", w->inside);
-    /* Where its other options are. */
-    const char *list =
-        json_array_size(setup_at(w->pod.container, "args")) ? "args" : "command";
+    /* Where its other options are; a command would take the place of the image's own. */
+    const json_t *c = w->pod.container;
+    bool args = setup_at(c, "args") || !setup_at(c, "command");
+    const char *list = args ? "args" : "command";
     return add_to_manifest(w, w->container, list, item, err);
 }
 
@@ -314,6 +315,29 @@ static int make(struct work *w, struct err *err)
     return named ? change_config(w, path.p, err) : write_config(w, path.p, err);
 }
 
+/* A file that cannot be read may be the one that counts, and so may a second of the same
+ * pod. */
+static bool refuses_files(const struct work *w, struct err *err)
+{
+    const struct setup_facts *f = w->in->facts;
+    for (size_t i = 0; i < f->n_files; i++) {
+        const struct setup_file *file = &f->files[i];
+        struct setup_pod other;
+        if (!file->json) {
+            *err = file->why;
+            return true;
+        }
+        if (file != w->manifest && setup_pod_of(file->json, &other) &&
+            !strcmp(other.name, w->pod.name)) {
+            err_set(err, ERR_INVALID,
+                    "%s and %s are the same static pod: move one out of the folder",
+                    w->manifest->path, file->path);
+            return true;
+        }
+    }
+    return false;
+}
+
 int plan_make(const struct plan_input *in, struct plan *out, struct err *err)
 {
     const struct setup_facts *f = in->facts;
@@ -322,15 +346,12 @@ int plan_make(const struct plan_input *in, struct plan *out, struct err *err)
         *err = f->manifests_why;
         return -1;
     }
-    for (size_t i = 0; i < f->n_files; i++)
-        if (!f->files[i].json) {
-            *err = f->files[i].why;
-            return -1;
-        }
     w.manifest = setup_active(f, &w.pod);
+    if (refuses_files(&w, err))
+        return -1;
     if (!w.manifest)
         return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
-                       f->manifests);
+                       f->manifests ? f->manifests : "the node");
     cleanup_free char *container = container_path(&w.pod);
     w.container = container;
     int rc = make(&w, err);

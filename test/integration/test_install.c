@@ -443,6 +443,21 @@ START_TEST(nothing_is_changed_without_a_yes)
 }
 END_TEST
 
+START_TEST(a_copy_of_the_manifest_is_in_the_way)
+{
+    struct rig r;
+    rig_start(&r);
+    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    temp_write(kit_dir, MANIFEST ".bak", manifest);
+    cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
+    ck_assert_says(said, "are the same static pod");
+    expect_untouched(r.before);
+    cleanup_free char *checked = check(1);
+    ck_assert_says(checked, "FOUND   two-manifests: ");
+    rig_stop(&r);
+}
+END_TEST
+
 START_TEST(install_again_and_undo)
 {
     struct rig r;
@@ -522,6 +537,6 @@ KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
          the_extender_is_not_ready, another_program_answers,
          the_go_extender_answers_or_nobody, the_api_server_is_asked,
          files_that_are_not_as_they_should_be, hostile_files,
-         nothing_is_changed_without_a_yes, install_again_and_undo,
-         it_is_put_back_when_kube_scheduler_does_not_come_up,
+         nothing_is_changed_without_a_yes, a_copy_of_the_manifest_is_in_the_way,
+         install_again_and_undo, it_is_put_back_when_kube_scheduler_does_not_come_up,
          what_somebody_changed_since_stays, a_link_is_not_replaced)

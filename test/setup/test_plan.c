@@ -248,6 +248,22 @@ START_TEST(what_cannot_be_done_safely_is_told)
 }
 END_TEST
 
+START_TEST(options_stand_where_the_others_do)
+{
+    static const char spec[] = "apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n"
+                               "  hostNetwork: true\n  containers:\n"
+                               "  - image: x/kube-scheduler:v1.31.0\n";
+    cleanup_free char *args =
+        xasprintf("%s    command: [kube-scheduler]\n    args:\n    - --v=2\n", spec);
+    ck_assert_done(make(xstrdup(args), NULL, NULL), err);
+    ck_assert_ptr_nonnull(strstr(bytes(PLAN_MANIFEST), "    - --v=2\n    - --config="));
+    /* The image's own command stays what it is. */
+    ck_assert_done(make(xstrdup(spec), NULL, NULL), err);
+    ck_assert_ptr_nonnull(strstr(bytes(PLAN_MANIFEST), "    args:\n    - --config="));
+    ck_assert_ptr_null(strstr(bytes(PLAN_MANIFEST), "command"));
+}
+END_TEST
+
 /* Whatever is in the files: no crash, no other change than the one that was verified. */
 START_TEST(hostile_files)
 {
@@ -282,4 +298,5 @@ END_TEST
 UNIT_MAIN("setup/plan", a_node_as_kubeadm_makes_it, the_file_is_made_for_the_node,
           a_file_that_nothing_names_is_used, an_entry_joins_the_users_own_file,
           an_entry_that_is_there_stays, a_mount_is_added_to_an_option_without_one,
-          what_cannot_be_done_safely_is_told, hostile_files)
+          what_cannot_be_done_safely_is_told, options_stand_where_the_others_do,
+          hostile_files)
