@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "e2e/tools.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -10,31 +9,10 @@
 
 enum { ARGS = 64 };
 
-/* Where they are; builds what is missing. */
-static const char *folder(void)
-{
-    static char *dir; /* each test is a process of its own */
-    struct program p;
-    const char *home = getenv("HOME"), *k8s = getenv("E2E_K8S"), *end, *line;
-    if (dir)
-        return dir;
-    program_start(&p, home ? home : "/", /* the cache of the programs is there */
-                  ARGV("scripts/e2e-programs", "--k8s", k8s && *k8s ? k8s : "1.35",
-                       "helm", "kubeconform"));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
-    end = strrchr(program_said(&p), '\n'); /* of the last line */
-    ck_assert_ptr_nonnull(end);
-    line = memrchr(program_said(&p), '\n', (size_t)(end - program_said(&p)));
-    line = line ? line + 1 : program_said(&p);
-    dir = xmemdup0(line, (size_t)(end - line));
-    program_fini(&p);
-    return dir;
-}
-
 char *tools_run(const char *program, int status, const char *const *args)
 {
     struct program p;
-    cleanup_free char *path = xasprintf("%s/%s", folder(), program),
+    cleanup_free char *path = cluster_program(program),
                       *config = temp_path(cluster.dir, "admin.kubeconfig"),
                       *kubeconfig = xasprintf("KUBECONFIG=%s", config);
     const char *argv[ARGS] = {"env", kubeconfig, path};

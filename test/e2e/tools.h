@@ -11,8 +11,8 @@
 
 #define CHART "manifests/chart"
 
-/* Runs a program of that folder, as admin of the suite's cluster; the arguments end with
- * NULL. Fails unless that is its exit status. Returns what it said, new. */
+/* Runs one of them (cluster_program) as admin of the suite's cluster; the arguments end
+ * with NULL. Fails unless that is its exit status. Returns what it said, new. */
 char *tools_run(const char *program, int status, const char *const *args);
 
 /* `helm template` of the chart with the values of test/e2e/chart/SET.yaml, or with none
