@@ -255,9 +255,13 @@ deps:
 # Every suite: units, golden directories, fuzz corpora, walk, simulator, real binaries.
 test: deps
 	$(Q)$(MAKE) --no-print-directory check
-programs-of-check: $(BINARIES) $(PAGES) $(UNITS) $(SUITES) $(FUZZERS) $(B)/simulate $(B)/walk
+# These have one thread, except fuzz_http: nothing that TSan could see.
+ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate
+TESTS      := $(UNITS) $(SUITES) $(filter %/fuzz_http,$(FUZZERS)) \
+              $(if $(filter thread,$(SANITIZE)),,$(ONE_THREAD))
+programs-of-check: $(BINARIES) $(PAGES) $(TESTS)
 check: programs-of-check
-	$(Q)scripts/run-tests $(B) $(UNITS) $(SUITES) $(FUZZERS) $(B)/walk $(B)/simulate
+	$(Q)scripts/run-tests $(B) $(TESTS)
 
 # make e2e: the suites against the real Kubernetes. E2E="requests" runs those alone, E2E=short
 # what CI runs; K8S=1.31 is another release, of those in test/e2e/programs.

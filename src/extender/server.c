@@ -231,8 +231,8 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     {"GET", "/version", on_version}, {"GET", "/healthz", on_healthz},                    \
         {"GET", "/readyz", on_readyz}, {"GET", "/metrics", on_metrics},                  \
         {"GET", "/inspect", inspect}, {"GET", "/inspect/*", on_inspect_node},            \
-        {"GET", PREFIX "/inspect", inspect},                                             \
-        {"GET", "/", on_web}, {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web}, \
+        {"GET", PREFIX "/inspect", inspect}, {"GET", "/", on_web},                       \
+        {"GET", "/page.css", on_web}, {"GET", "/page.js", on_web},                       \
     {                                                                                    \
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
     }

@@ -79,7 +79,8 @@ static bool node_is_marked(void *ctx)
 
 static bool event_is_written(void *ctx)
 {
-    return asked(ctx, &(struct right){"create", "events.k8s.io", "events", NULL, NULL}) > 0;
+    return asked(ctx, &(struct right){"create", "events.k8s.io", "events", NULL, NULL}) >
+           0;
 }
 
 /* -- the run -- */
