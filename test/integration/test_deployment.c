@@ -248,13 +248,20 @@ START_TEST(the_deployment_has_no_rights_on_its_node_and_time_to_stop)
                                           "limits/memory"};
     for (size_t i = 0; i < ARRAY_LEN(amounts); i++)
         ck_assert_str_ne(str_at(at(c, "resources"), amounts[i]), "");
-    /* Drained, and then the lease given back, before it is killed. */
+    /* Nobody is sent here any more, drained, and the lease given back, before it is
+     * killed. */
     cleanup_free char *drain = value_of(deployment, "--drain-timeout");
     ck_assert_int_eq(drain[strlen(drain) - 1], 's');
-    enum { GIVE_BACK_S = 3, SPARE_S = 5 };
+    enum { PROXY_S = 2, GIVE_BACK_S = 3, SPARE_S = 5 };
+    json_int_t delay =
+        strtoll(str_at(named(at(c, "env"), "DRAIN_DELAY"), "value"), NULL, 10);
+    const json_t *ready = at(c, "readinessProbe");
+    ck_assert_int_ge(delay, json_integer_value(at(ready, "periodSeconds")) *
+                                    json_integer_value(at(ready, "failureThreshold")) +
+                                PROXY_S);
     ck_assert_int_ge(json_integer_value(at(pod, "terminationGracePeriodSeconds")),
-                     number_of(deployment, "--drain-timeout") + GIVE_BACK_S + SPARE_S);
-    ck_assert_int_eq(number_of(deployment, "--drain-delay"), 0);
+                     delay + number_of(deployment, "--drain-timeout") + GIVE_BACK_S +
+                         SPARE_S);
     const json_t *pod_ip = named(at(c, "env"), "POD_IP");
     ck_assert_str_eq(str_at(pod_ip, "valueFrom/fieldRef/fieldPath"), "status.podIP");
 }
@@ -264,11 +271,9 @@ START_TEST(the_patch_for_three_replicas_fits_the_deployment)
     cleanup_json json_t *deployment = read_one("manifests/deployment.yaml");
     cleanup_json json_t *patch = read_one("manifests/replicas.patch.yaml.example");
     cleanup_json json_t *pdb = read_one("manifests/pdb.yaml.example");
-    json_t *c = container(deployment), *p = container(patch);
     json_t *labels = at(deployment, "spec/selector/matchLabels");
     json_t *terms = at(patch, "spec/template/spec/affinity/podAntiAffinity/"
                               "preferredDuringSchedulingIgnoredDuringExecution");
-    ck_assert_str_eq(str_at(p, "name"), str_at(c, "name"));
     ck_assert_int_gt(json_integer_value(at(patch, "spec/replicas")), 1);
     ck_assert_str_eq(str_at(patch, "spec/strategy/type"), "RollingUpdate");
     ck_assert_int_eq(
@@ -279,17 +284,6 @@ START_TEST(the_patch_for_three_replicas_fits_the_deployment)
     ck_assert(json_equal(at(pdb, "spec/selector/matchLabels"), labels));
     ck_assert_str_eq(str_at(pdb, "metadata/namespace"),
                      str_at(deployment, "metadata/namespace"));
-    /* Its variables are read, and there is time for the delay. */
-    cleanup_free char *help = help_of("gpushare-extender");
-    const json_t *delay = named(at(p, "env"), "DRAIN_DELAY");
-    cleanup_free char *option = option_of_variable(help, "DRAIN_DELAY");
-    ck_assert_str_eq(option, "--drain-delay");
-    enum { GIVE_BACK_S = 3, SPARE_S = 5 };
-    ck_assert_int_ge(json_integer_value(at(
-                         deployment, "spec/template/spec/terminationGracePeriodSeconds")),
-                     strtoll(str_at(delay, "value"), NULL, 10) +
-                         number_of(deployment, "--drain-timeout") + GIVE_BACK_S +
-                         SPARE_S);
 }
 
 /* -- the policies -- */

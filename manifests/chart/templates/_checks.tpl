@@ -54,7 +54,7 @@
 {{- $taken := dict
     "--memory-unit" "memoryUnit" "--log-level" "extender.logLevel" "--node-score" "extender.nodeScore"
     "--events" "extender.events" "--metrics-detail" "extender.metricsDetail"
-    "--drain-timeout" "extender.drainSeconds" "--drain-delay" "the chart, which sets it with extender.replicas > 1"
+    "--drain-timeout" "extender.drainSeconds" "--drain-delay" "the chart, whose probes it goes with"
     "--port" "the chart: Service and probes know the port" "--observe-port" "the chart: probes and rules know the port"
     "--listen" "the chart: probes come to the pod's address" "--advertise" "the chart, which gives the pod's address"
     "--lease-namespace" "the chart: roles and people know the Lease as kube-system/gpushare-extender"
@@ -64,7 +64,7 @@
     "--requestheader-client-ca" "extender.apiService" "--requestheader-allowed-names" "extender.apiService.allowedNames"
     "PORT" "PORT: Service and probes know the port" "LOG_LEVEL" "LOG_LEVEL, which is for extender.logLevel"
     "POD_IP" "POD_IP: it must be the pod's address"
-    "DRAIN_DELAY" "DRAIN_DELAY, which the chart sets with extender.replicas > 1" }}
+    "DRAIN_DELAY" "DRAIN_DELAY, which goes with the probes of the chart" }}
 {{- include "gpushare.checkExtra" (dict "of" $e "at" "extender" "mine" $taken) }}
 {{- end }}
 
