@@ -99,16 +99,6 @@ void chart_helm_start(struct program *p, const char *const *args)
     program_start(p, kit_dir, argv);
 }
 
-char *chart_helm(const char *const *args)
-{
-    struct program p;
-    chart_helm_start(&p, args);
-    ck_assert_msg(program_wait(&p) == 0, "helm %s: %s", args[0], program_said(&p));
-    char *said = xstrdup(program_said(&p));
-    program_fini(&p);
-    return said;
-}
-
 void chart_label_node(void)
 {
     free(cluster_kubectl(ARGV("label", "--overwrite", "node", NODE, "gpushare=true",
@@ -127,7 +117,7 @@ bool chart_up(void)
 {
     if (!chart_begin())
         return false;
-    free(chart_helm(ARGV("upgrade", "--install", CHART_RELEASE)));
+    free(chart_helm("upgrade", "--install", CHART_RELEASE));
     chart_label_node();
     chart_wait_well();
     return true;

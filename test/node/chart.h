@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "e2e/tools.h"
 #include "kit/kit.h"
 
 /*
@@ -12,12 +13,11 @@
 
 /* Begins a test. False: not on this machine, which has been said. */
 bool chart_begin(void);
-/* helm with these arguments, in kube-system; they end with NULL. Returns what it said,
- * new. */
-char *chart_helm(const char *const *args);
-/* The same, as a program that is to be waited for. */
+/* Starts helm with these arguments, in kube-system; they end with NULL. */
 void chart_helm_start(struct program *p, const char *const *args);
-#define CHART_RELEASE "gpushare", "manifests/chart", "--values", chart_values()
+/* The same to its end, which must be a good one. Returns what it said, new. */
+#define chart_helm(...) tools_run("helm", 0, ARGV("-n", "kube-system", __VA_ARGS__))
+#define CHART_RELEASE   "gpushare", CHART, "--values", chart_values()
 const char *chart_values(void); /* a file */
 /* What the notes of the chart have people do: the label of a node with GPUs, and, since
  * the node is the control plane as well, that. */
