@@ -13,7 +13,8 @@ static const char *const paths[SETUP_KINDS] = {
     [SETUP_VERSION] = "/version",
     [SETUP_SYSTEM_PODS] = "/api/v1/namespaces/kube-system/pods",
     [SETUP_SERVICES] = "/api/v1/services" EXTENDER,
-    [SETUP_SLICES] = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices",
+    /* They have the labels of their Service. */
+    [SETUP_SLICES] = "/apis/discovery.k8s.io/v1/endpointslices" EXTENDER,
     [SETUP_DEPLOYMENTS] = "/apis/apps/v1/deployments" EXTENDER,
     [SETUP_EXTENDERS] = "/api/v1/pods" EXTENDER,
     [SETUP_PROXY] = "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
@@ -69,25 +70,30 @@ static json_t *call(struct kube_client *client, const char *method, const char *
     return j;
 }
 
-/* The account as whom the extender runs: "system:serviceaccount:NS:NAME". */
-static char *account_of(const struct setup_facts *f)
+/* As whom the extender runs. */
+struct account {
+    const char *ns, *name;
+};
+
+static struct account account_of(const struct setup_facts *f)
 {
     const json_t *deployment =
         json_array_get(setup_at(f->lists[SETUP_DEPLOYMENTS].json, "items"), 0);
     const char *ns = setup_str(deployment, "metadata.namespace");
     const char *name = setup_str(deployment, "spec.template.spec.serviceAccountName");
-    return xasprintf("system:serviceaccount:%s:%s", *ns ? ns : "kube-system",
-                     *name ? name : ACCOUNT);
+    return (struct account){*ns ? ns : "kube-system", *name ? name : ACCOUNT};
 }
 
-static int ask_right(struct kube_client *client, const char *account,
+static int ask_right(struct kube_client *client, const struct account *account,
                      const struct cluster_right *r, bool *allowed, struct err *err)
 {
+    cleanup_free char *user =
+        xasprintf("system:serviceaccount:%s:%s", account->ns, account->name);
+    cleanup_free char *group = xasprintf("system:serviceaccounts:%s", account->ns);
     json_t *review = json_pack(
         "{s:s, s:s, s:{s:s, s:[s, s, s], s:{s:s, s:s, s:s, s:s*, s:s*, s:s*}}}",
         "apiVersion", "authorization.k8s.io/v1", "kind", "SubjectAccessReview", "spec",
-        "user", account, "groups", "system:serviceaccounts",
-        "system:serviceaccounts:kube-system", "system:authenticated",
+        "user", user, "groups", "system:serviceaccounts", group, "system:authenticated",
         "resourceAttributes", "verb", r->verb, "group", r->group, "resource", r->resource,
         "subresource", r->subresource, "namespace", r->ns, "name", r->name);
     cleanup_free char *text = json_dumps(review, JSON_COMPACT);
@@ -102,11 +108,11 @@ static int ask_right(struct kube_client *client, const char *account,
 
 static void read_rights(struct kube_client *client, struct setup_facts *f)
 {
-    cleanup_free char *account = account_of(f);
+    const struct account account = account_of(f);
     f->denied = json_array();
     for (const struct cluster_right *r = cluster_rights; r->verb; r++) {
         bool allowed;
-        if (ask_right(client, account, r, &allowed, &f->denied_why)) {
+        if (ask_right(client, &account, r, &allowed, &f->denied_why)) {
             json_decref(f->denied);
             f->denied = NULL;
             return;

@@ -191,6 +191,9 @@ static void break_the_extender(void)
     ck_assert_says(refused, "FOUND   refused: ");
     ck_assert_says(refused, "pod default/w waits; kube-scheduler said at 20");
     ck_assert_says(refused, "FOUND   no-pod: "); /* scripts/cluster scaled it to 0 */
+    cluster_delete("/api/v1/namespaces/kube-system/services/gpushare-schd-extender");
+    free(expect_found("no-service"));
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/service.yaml")));
     cluster_start("gpushare-extender");
     cluster_wait_running("w");
     ck_assert(has_card("w"));
