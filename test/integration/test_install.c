@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -501,6 +502,53 @@ START_TEST(it_is_put_back_when_kube_scheduler_does_not_come_up)
 }
 END_TEST
 
+START_TEST(it_is_put_back_when_somebody_ends_it)
+{
+    struct rig r;
+    struct program p;
+    rig_start(&r);
+    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
+    cleanup_free char *root = temp_path(kit_dir, "root"),
+                      *proc = temp_path(kit_dir, "proc");
+    program_start(&p, kit_dir,
+                  ARGV("env", build, "scripts/install", "--yes", "--no-cluster", "--root",
+                       root, "--proc", proc, "--address", r.address));
+    ck_assert(program_says(&p, "changed: "));
+    program_signal(&p, SIGTERM);
+    ck_assert_int_eq(program_wait(&p), 3);
+    ck_assert_says(program_said(&p), "interrupted; putting back what there was");
+    program_fini(&p);
+    expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
+/* As `make install` leaves it: beside gpushare-setup, with policy/ in share. */
+START_TEST(where_it_was_installed)
+{
+    struct program p;
+    cleanup_free char *setup = program_path("gpushare-setup");
+    cleanup_free char *bin = temp_path(kit_dir, "bin");
+    cleanup_free char *share = temp_path(kit_dir, "share/gpushare");
+    cleanup_free char *installed = temp_path(kit_dir, "bin/gpushare-install");
+    cleanup_free char *root = temp_path(kit_dir, "root"),
+                      *proc = temp_path(kit_dir, "proc");
+    cleanup_free char *line =
+        xasprintf("mkdir -p '%s' '%s' && cp '%s' '%s' && cp scripts/install '%s' && "
+                  "cp -r policy '%s' && cd / && '%s' --check --no-cluster --root '%s' "
+                  "--proc '%s'",
+                  bin, share, setup, bin, installed, share, installed, root, proc);
+    make_node(0);
+    add_process(1, NULL, 0);
+    program_start(&p, kit_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    ck_assert_int_eq(program_wait(&p), 1);
+    ck_assert_says(program_said(&p), "FOUND   no-option: ");
+    ck_assert_says(program_said(&p), "  do    gpushare-install --yes\n");
+    program_fini(&p);
+}
+END_TEST
+
 START_TEST(what_somebody_changed_since_stays)
 {
     struct rig r;
@@ -539,4 +587,5 @@ KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
          files_that_are_not_as_they_should_be, hostile_files,
          nothing_is_changed_without_a_yes, a_copy_of_the_manifest_is_in_the_way,
          install_again_and_undo, it_is_put_back_when_kube_scheduler_does_not_come_up,
+         it_is_put_back_when_somebody_ends_it, where_it_was_installed,
          what_somebody_changed_since_stays, a_link_is_not_replaced)
