@@ -144,7 +144,7 @@ static void install_by_hand(const char *url)
     add_process(1, OPTION, 0);
 }
 
-/* Runs it with these options; returns what it said, new. */
+/* Runs it with these options (status -1: any); returns what it said, new. */
 static char *install(int status, const char *const *options)
 {
     struct program p;
@@ -160,7 +160,7 @@ static char *install(int status, const char *const *options)
     program_start(&p, kit_dir, argv);
     int got = program_wait(&p);
     char *said = xstrdup(program_said(&p));
-    ck_assert_msg(got == status, "exit status %d: %s", got, said);
+    ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
     program_fini(&p);
     return said;
 }
@@ -238,6 +238,57 @@ START_TEST(another_program_answers)
     cleanup_free char *broken = check(1);
     ck_assert_says(broken, "FOUND   https: ");
     ck_assert_says(broken, "FOUND   no-http: ");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
+/* As kube-scheduler: with the authority, and the name, of tlsConfig. */
+START_TEST(the_extender_answers_by_tls)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    tls_make_ca(kit_dir, "ca");
+    tls_make_ca(kit_dir, "other");
+    tls_make_cert(kit_dir, "ca", "server", "DNS:extender.test");
+    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
+    cleanup_free char *cert = temp_path(kit_dir, "server.crt"),
+                      *key = temp_path(kit_dir, "server.key"),
+                      *ca = temp_read(kit_dir, "ca.crt"),
+                      *other = temp_read(kit_dir, "other.crt");
+    extender_start_at(&e, config, ARGV("--tls-cert", cert, "--tls-key", key));
+    cleanup_free char *url =
+        xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
+    install_by_hand(url);
+    cleanup_free char *text = temp_read(kit_dir, CONFIG);
+    text = swap(text, "enableHTTPS: false",
+                "enableHTTPS: true\n  tlsConfig: {caFile: /etc/kubernetes/ca.crt, "
+                "serverName: extender.test}");
+    temp_write(kit_dir, CONFIG, text);
+    cleanup_free char *unmounted = check(1);
+    ck_assert_says(unmounted, "FOUND   tls-file: ");
+    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    manifest = swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
+                    "mountPath: /etc/kubernetes");
+    manifest = swap(manifest, "path: /etc/kubernetes/kube-scheduler-config.yaml",
+                    "path: /etc/kubernetes");
+    temp_write(kit_dir, MANIFEST, manifest);
+    cleanup_free char *absent = check(1);
+    ck_assert_says(absent, "FOUND   tls-file: ");
+    temp_write(kit_dir, "root/etc/kubernetes/ca.crt", other);
+    cleanup_free char *stranger = check(1);
+    ck_assert_says(stranger, "FOUND   no-http: ");
+    temp_write(kit_dir, "root/etc/kubernetes/ca.crt", ca);
+    add_process(60, OPTION, 0);
+    char *good = NULL; /* it may not have listed everything yet */
+    do {
+        free(good);
+        good = install(-1, ARGV("--check", "--no-cluster"));
+    } while (strstr(good, "not-ready"));
+    ck_assert_says(good, "ok      the extender answers at https://127.0.0.1:");
+    ck_assert_ptr_null(strstr(good, "FOUND"));
+    free(good);
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -582,7 +633,7 @@ START_TEST(a_link_is_not_replaced)
 END_TEST
 
 KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
-         the_extender_is_not_ready, another_program_answers,
+         the_extender_is_not_ready, another_program_answers, the_extender_answers_by_tls,
          the_go_extender_answers_or_nobody, the_api_server_is_asked,
          files_that_are_not_as_they_should_be, hostile_files,
          nothing_is_changed_without_a_yes, a_copy_of_the_manifest_is_in_the_way,
