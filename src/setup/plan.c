@@ -163,8 +163,10 @@ static int find_host_path(struct work *w, struct buf *path, struct err *err)
     return 0;
 }
 
-/* The whole file, where there is none, or one that nothing names. */
-static int write_config(struct work *w, const char *path, struct err *err)
+/* The whole file, where there is none, or one that nothing names. One that is named, and
+ * was only not mounted, is somebody's: it stays, and is looked at when kube-scheduler
+ * reads it. */
+static int write_config(struct work *w, const char *path, bool named, struct err *err)
 {
     cleanup_buf struct buf old = {0};
     struct err why = {0};
@@ -172,6 +174,8 @@ static int write_config(struct work *w, const char *path, struct err *err)
         *err = why;
         return -1;
     }
+    if (why.code == ERR_NONE && named)
+        return 0;
     if (!span_eq(buf_span(&old), buf_span(&w->text)))
         keep(&w->out->changes[PLAN_CONFIG], path, &w->text);
     return 0;
@@ -237,11 +241,15 @@ static int change_config(struct work *w, const char *path, struct err *err)
     const struct setup_file *file = &w->in->facts->config;
     const json_t *ours = setup_extender_ours(file->json);
     if (!w->in->facts->config_mounted || file->why.code == ERR_NOT_FOUND)
-        return write_config(w, path, err);
+        return write_config(w, path, true, err);
     if (file->why.code != ERR_NONE) {
         *err = file->why;
         return -1;
     }
+    if (strcmp(setup_str(file->json, "kind"),
+               w->policy ? "Policy" : "KubeSchedulerConfiguration"))
+        return err_set(err, ERR_INVALID, "%s is no %s", path,
+                       w->policy ? "Policy" : "KubeSchedulerConfiguration");
     if (ours)
         return readdress(w, path, ours, err);
     if (setup_extenders_that_bind(file->json))
@@ -312,7 +320,7 @@ static int make(struct work *w, struct err *err)
     }
     if (find_host_path(w, &path, err))
         return -1;
-    return named ? change_config(w, path.p, err) : write_config(w, path.p, err);
+    return named ? change_config(w, path.p, err) : write_config(w, path.p, false, err);
 }
 
 /* A file that cannot be read may be the one that counts, and so may a second of the same

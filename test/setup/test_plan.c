@@ -182,6 +182,12 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     ck_assert_done(make(manifest, NULL, NULL), err);
     ck_assert_uint_eq(lines_more(before, bytes(PLAN_MANIFEST)), 7);
     ck_assert_str_eq(plan.changes[PLAN_CONFIG].path, "/x/c.yaml");
+    /* A file that is there already is somebody's. */
+    on_disk = "kind: KubeSchedulerConfiguration\n";
+    ck_assert_done(make(xstrdup(before), NULL, NULL), err);
+    ck_assert_ptr_nonnull(plan.changes[PLAN_MANIFEST].path);
+    ck_assert_ptr_null(plan.changes[PLAN_CONFIG].path);
+    on_disk = NULL;
     /* A folder that is mounted already will do. */
     manifest = rig_swap(kubeadm("1.31"), "mountPath: /etc/kubernetes/scheduler.conf",
                         "mountPath: /etc/kubernetes");
@@ -241,6 +247,10 @@ START_TEST(what_cannot_be_done_safely_is_told)
              xstrdup(USER "extenders:\n- {urlPrefix: 'http://x', bindVerb: b}\n"), NULL),
         -1);
     ck_assert_ptr_nonnull(strstr(err.msg, "another extender has a bindVerb"));
+    ck_assert_int_eq(
+        make(rig_manifest("1.31", "config", CONFIG_AT), xstrdup("kind: Policy\n"), NULL),
+        -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "is no KubeSchedulerConfiguration"));
     ck_assert_int_eq(make(rig_manifest("1.22", "policy-config-file", CONFIG_AT),
                           xstrdup("{\"kind\": \"Policy\", \"extenders\": []}"), NULL),
                      -1);
