@@ -239,10 +239,13 @@ static void judge_rivals(const struct setup_facts *f, struct found *out)
             found_why(out, it,
                       "it knows no Lease: if any kube-scheduler asks it, it promises "
                       "cards that this one has promised too");
-            found_do(out, it,
-                     "kubectl -n %s get deployments -o wide    # and delete its "
-                     "Deployment; same name: kubectl apply -f manifests/",
-                     ns);
+            found_do(
+                out, it,
+                "kubectl -n %s get deployments -o wide    # and delete its Deployment; "
+                "of the same "
+                "name:\nkubectl replace -f manifests/deployment.yaml    # and what else "
+                "docs/operations.md says",
+                ns);
         }
     }
 }

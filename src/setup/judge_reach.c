@@ -157,8 +157,9 @@ static void say_repair(const struct setup_facts *f, struct found *out, struct fi
         return;
     case SETUP_GO:
         found_do(out, it,
-                 "kubectl apply -f manifests/    # takes its place, under the same "
-                 "names\nkubectl -n kube-system get deployments,pods -o wide");
+                 "kubectl replace -f manifests/deployment.yaml    # and what else "
+                 "docs/operations.md says\n"
+                 "kubectl -n kube-system get deployments,pods -o wide");
         return;
     default:
         break;
