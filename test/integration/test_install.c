@@ -297,7 +297,8 @@ END_TEST
 /* The Go extender: a filter result, and a version that is no JSON. */
 static void play_go(struct server_conn *conn, void *ctx)
 {
-    struct server *s = *(struct server **)ctx;
+    struct server *s = conn->server;
+    (void)ctx;
     while (server_read(conn)) {
         cleanup_free char *request = server_request(s, server_requests(s) - 1);
         if (strstr(request, "GET /version"))
@@ -318,8 +319,7 @@ static void be_silent(struct server_conn *conn, void *ctx)
 
 START_TEST(the_go_extender_answers_or_nobody)
 {
-    struct server *go = NULL;
-    go = server_start(play_go, &go);
+    struct server *go = server_start(play_go, NULL);
     cleanup_free char *url = url_of(server_port(go));
     install_by_hand(url);
     cleanup_free char *said = check(1);
