@@ -17,16 +17,17 @@ struct api_settings {
 
 struct api;
 
-struct api *api_start(struct kube_client *client, const struct api_settings *settings,
-                      struct brain *brain); /* new; `client` and `brain` are borrowed */
+struct api *
+plugin_api_start(struct kube_client *client, const struct api_settings *settings,
+                 struct brain *brain); /* new; `client` and `brain` are borrowed */
 /* As struct brain_fns wants it. */
-void api_patch(struct api *api, const struct alloc_output *o);
-void api_event(struct api *api, const struct alloc_output *o);
-void api_list_anew(struct api *api); /* instead of waiting for the watch */
-void api_stop(struct api *api);      /* joins the threads; NULL is accepted */
-void api_free(struct api *api);      /* NULL is accepted */
+void plugin_api_patch(struct api *api, const struct alloc_output *o);
+void plugin_api_event(struct api *api, const struct alloc_output *o);
+void plugin_api_list_anew(struct api *api); /* instead of waiting for the watch */
+void plugin_api_stop(struct api *api);      /* joins the threads; NULL is accepted */
+void plugin_api_free(struct api *api);      /* NULL is accepted */
 
-struct api_stats {
+struct plugin_api_stats {
     uint64_t patched, patch_failed, events, events_failed, lists, watch_failures;
 };
-void api_stats(struct api *api, struct api_stats *stats);
+void plugin_api_stats(struct api *api, struct plugin_api_stats *stats);

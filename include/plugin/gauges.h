@@ -19,4 +19,4 @@ void gauges_stop(struct gauges *s); /* NULL is accepted */
 
 /* The text of /metrics. */
 void gauges_write(struct buf *out, const struct brain_stats *brain,
-                  const struct api_stats *api);
+                  const struct plugin_api_stats *api);

@@ -8,8 +8,8 @@
  * changed. `root` is the node's root folder ("" for this machine's), `proc` its /proc.
  */
 
-void node_read(const char *root, const char *proc, struct setup_facts *f);
+void setup_node_read(const char *root, const char *proc, struct setup_facts *f);
 
 /* The addresses of this machine but the loopback's; at most `max`. They are put into
  * texts of 64 bytes each. */
-size_t node_addresses(char (*out)[64], size_t max);
+size_t setup_node_addresses(char (*out)[64], size_t max);

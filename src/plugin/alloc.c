@@ -78,9 +78,10 @@ static void note_cards(const struct alloc *a, struct alloc_outputs *out)
 {
     for (size_t i = 0; i < a->cards.n; i++) {
         const struct plugin_card *c = &a->cards.items[i];
-        out_note(out, c->healthy ? LOG_INFO : LOG_WARN, "card %s%s%s: %lld units%s%s",
-                 out_card(out, c), c->model[0] ? ", " : "", c->model, (long long)c->units,
-                 c->healthy ? "" : ", out: ", c->why);
+        alloc_out_note(out, c->healthy ? LOG_INFO : LOG_WARN,
+                       "card %s%s%s: %lld units%s%s", alloc_out_card(out, c),
+                       c->model[0] ? ", " : "", c->model, (long long)c->units,
+                       c->healthy ? "" : ", out: ", c->why);
     }
 }
 
@@ -91,7 +92,7 @@ bool alloc_cards(struct alloc *a, struct alloc_time now, const struct card_seen 
     bool changed = failed ? cards_unseen(&a->cards, now.mono_ms, failed)
                           : cards_seen(&a->cards, now.mono_ms, seen, n, &err);
     if (err.code != ERR_NONE && changed)
-        out_note(out, LOG_ERROR, "%s", err.msg);
+        alloc_out_note(out, LOG_ERROR, "%s", err.msg);
     if (changed)
         note_cards(a, out);
     return changed;
@@ -131,7 +132,7 @@ void alloc_shown(struct alloc *a, struct alloc_time now, const struct alloc_show
         }
     if (shown->query == a->audit_query)
         audit_answer(a, now, shown, out);
-    out_save(a, out);
+    alloc_out_save(a, out);
 }
 
 /* Time */
@@ -143,7 +144,7 @@ void alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *ou
     for (struct pupil *p = a->pupils; p; p = p->next)
         pupil_mark(a, now, p, out);
     audit_tick(a, now, out);
-    out_save(a, out);
+    alloc_out_save(a, out);
 }
 
 int64_t alloc_due(const struct alloc *a)

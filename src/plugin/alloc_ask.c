@@ -42,7 +42,7 @@ static void finish(struct alloc *a, struct ask *ask)
 static struct alloc_output *answer(struct alloc_outputs *out, const struct ask *ask,
                                    enum alloc_output_type type)
 {
-    struct alloc_output *o = out_add(out, type);
+    struct alloc_output *o = alloc_out_add(out, type);
     o->token = ask->token;
     return o;
 }
@@ -61,7 +61,7 @@ static void answer_refusal(struct alloc *a, const struct ask *ask,
 {
     bool legacy = a->settings.legacy_env && ask->type != ALLOC_ASK_START;
     if (!legacy) {
-        const char *text = out_text(out, span_of(ask->text));
+        const char *text = alloc_out_text(out, span_of(ask->text));
         struct alloc_output *o = answer(out, ask, ALLOC_REFUSED);
         o->refusal = ask->why;
         o->text = text;
@@ -78,13 +78,15 @@ static void refuse(struct alloc *a, struct ask *ask, struct pupil *p,
                    struct alloc_outputs *out)
 {
     a->stats.refused[ask->why]++;
-    out_note(out, LOG_WARN, "%s of %lld %s refused (%s): %s", alloc_ask_name(ask->type),
-             (long long)ask->size, ids_resource_name(ask->resource),
-             alloc_refusal_name(ask->why), ask->text);
+    alloc_out_note(out, LOG_WARN, "%s of %lld %s refused (%s): %s",
+                   alloc_ask_name(ask->type), (long long)ask->size,
+                   ids_resource_name(ask->resource), alloc_refusal_name(ask->why),
+                   ask->text);
     if (p) {
         p->refused_era = a->era;
         who_met(a, p->plan, ask->serial);
-        out_event(out, p->plan, "GPURefused", out_text(out, span_of(ask->text)));
+        alloc_out_event(out, p->plan, "GPURefused",
+                        alloc_out_text(out, span_of(ask->text)));
     }
     answer_refusal(a, ask, out);
     if (ask->type == ALLOC_ASK_ALLOCATE)
@@ -102,7 +104,7 @@ static void wait_for_news(struct alloc *a, struct alloc_time now, struct ask *as
     if (!ask->pressed && now.mono_ms - ask->began_ms >= PRESS_MS &&
         ask->why != REFUSED_KUBELET) {
         ask->pressed = true;
-        out_add(out, ALLOC_NEWS);
+        alloc_out_add(out, ALLOC_NEWS);
     }
     ask->state = ASK_WAITING;
     ask->retry_ms = now.mono_ms + RETRY_MS;
@@ -134,8 +136,8 @@ static void prefer(struct alloc *a, struct alloc_time now, struct ask *ask,
     const char **texts = arena_alloc(&out->arena, n * sizeof *texts);
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf b = {0};
-        out_id(&b, &ids[i]);
-        texts[i] = out_text(out, buf_span(&b));
+        alloc_out_id(&b, &ids[i]);
+        texts[i] = alloc_out_text(out, buf_span(&b));
     }
     struct alloc_output *o = answer(out, ask, ALLOC_PREFERRED);
     o->ids = texts;
@@ -183,7 +185,7 @@ static void look(struct alloc *a, struct ask *ask, struct alloc_output *o)
 
 static void try_prefer(struct alloc *a, struct ask *ask, struct alloc_outputs *out)
 {
-    look(a, ask, out_add(out, ALLOC_LIST));
+    look(a, ask, alloc_out_add(out, ALLOC_LIST));
 }
 
 static void try_allocate(struct alloc *a, struct alloc_time now, struct ask *ask,
@@ -199,9 +201,9 @@ static void try_allocate(struct alloc *a, struct alloc_time now, struct ask *ask
     } else if (a->no_get || ask->get_done) {
         allocate(a, now, ask, &f, out);
     } else {
-        const char *ns = out_text(out, f.pupil->plan->ns);
-        const char *name = out_text(out, f.pupil->plan->name);
-        struct alloc_output *o = out_add(out, ALLOC_GET);
+        const char *ns = alloc_out_text(out, f.pupil->plan->ns);
+        const char *name = alloc_out_text(out, f.pupil->plan->name);
+        struct alloc_output *o = alloc_out_add(out, ALLOC_GET);
         o->ns = ns;
         o->name = name;
         look(a, ask, o);
@@ -299,7 +301,7 @@ void ask_shown(struct alloc *a, struct alloc_time now, struct ask *ask,
         else
             conclude(a, now, ask, v, NULL, out);
     }
-    out_save(a, out);
+    alloc_out_save(a, out);
 }
 
 /* Something was heard that those who wait may have waited for. */

@@ -118,9 +118,9 @@ static void tell_mismatch(struct alloc *a, struct pupil *p, const char *what,
         return;
     p->mismatch_told = true;
     a->stats.mismatches++;
-    out_note(out, LOG_ERROR, "%.*s/%.*s: %s", SPAN_ARG(p->plan->ns),
-             SPAN_ARG(p->plan->name), what);
-    out_event(out, p->plan, "GPUMismatch", what);
+    alloc_out_note(out, LOG_ERROR, "%.*s/%.*s: %s", SPAN_ARG(p->plan->ns),
+                   SPAN_ARG(p->plan->name), what);
+    alloc_out_event(out, p->plan, "GPUMismatch", what);
 }
 
 /* Is each unit on a card that was promised, and nobody else's? */
@@ -135,12 +135,13 @@ static void compare(struct alloc *a, struct pupil *p, size_t container,
         if (!card)
             continue;
         if (p->plan->promise == PLAN_PROMISED && units > pick_may_have(a, &f, card))
-            tell_mismatch(a, p,
-                          out_printf(out,
-                                     "container %.*s holds %zu of card %s, which is not "
-                                     "what was promised to it",
-                                     SPAN_ARG(c->name), units, card->uuid),
-                          out);
+            tell_mismatch(
+                a, p,
+                alloc_out_printf(out,
+                                 "container %.*s holds %zu of card %s, which is not "
+                                 "what was promised to it",
+                                 SPAN_ARG(c->name), units, card->uuid),
+                out);
         for (size_t k = 0; k < units; k++) {
             int64_t number =
                 g->resource == IDS_COUNT ? -1 : (int64_t)g->cards[i].units[k];
@@ -149,12 +150,12 @@ static void compare(struct alloc *a, struct pupil *p, size_t container,
             if (!holder)
                 continue;
             tell_mismatch(a, p,
-                          out_printf(out,
-                                     "container %.*s holds what container %.*s of pod "
-                                     "%.*s/%.*s holds, on card %s",
-                                     SPAN_ARG(c->name), SPAN_ARG(holder->container),
-                                     SPAN_ARG(holder->ns), SPAN_ARG(holder->name),
-                                     card->uuid),
+                          alloc_out_printf(
+                              out,
+                              "container %.*s holds what container %.*s of pod "
+                              "%.*s/%.*s holds, on card %s",
+                              SPAN_ARG(c->name), SPAN_ARG(holder->container),
+                              SPAN_ARG(holder->ns), SPAN_ARG(holder->name), card->uuid),
                           out);
             break;
         }
@@ -180,12 +181,13 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
     const struct grant *known =
         grants_find(&a->grants, p->plan->uid, c->name, c->resource);
     if (unknown.p && !is_too_new(p, now.mono_ms))
-        tell_mismatch(a, p,
-                      out_printf(out,
-                                 "container %.*s holds %.*s, which is no id of this "
-                                 "node's cards",
-                                 SPAN_ARG(c->name), SPAN_ARG(unknown)),
-                      out);
+        tell_mismatch(
+            a, p,
+            alloc_out_printf(out,
+                             "container %.*s holds %.*s, which is no id of this "
+                             "node's cards",
+                             SPAN_ARG(c->name), SPAN_ARG(unknown)),
+            out);
     if (!g || (known && is_too_new(p, now.mono_ms))) {
         grant_free(g);
         return;
@@ -196,12 +198,13 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
         return;
     }
     if (known)
-        tell_mismatch(a, p,
-                      out_printf(out,
-                                 "the kubelet has given container %.*s other ids than "
-                                 "were granted",
-                                 SPAN_ARG(c->name)),
-                      out);
+        tell_mismatch(
+            a, p,
+            alloc_out_printf(out,
+                             "the kubelet has given container %.*s other ids than "
+                             "were granted",
+                             SPAN_ARG(c->name)),
+            out);
     g->time_ns = now.wall_ns;
     grants_put(&a->grants, g);
     a->dirty = true;
@@ -249,9 +252,9 @@ void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *ou
     for (struct pupil *p = a->pupils; p; p = p->next) {
         if (!wants_audit(a, p, now.mono_ms))
             continue;
-        const char *ns = out_text(out, p->plan->ns);
-        const char *name = out_text(out, p->plan->name);
-        struct alloc_output *o = out_add(out, a->no_get ? ALLOC_LIST : ALLOC_GET);
+        const char *ns = alloc_out_text(out, p->plan->ns);
+        const char *name = alloc_out_text(out, p->plan->name);
+        struct alloc_output *o = alloc_out_add(out, a->no_get ? ALLOC_LIST : ALLOC_GET);
         o->ns = ns;
         o->name = name;
         o->query = a->audit_query = ++a->queries;

@@ -43,8 +43,9 @@ static void tell_own_env(struct alloc *a, const struct found *f,
         a->settings.response.strategy != RESPONSE_ENVVAR)
         return;
     f->pupil->own_env_told = true;
-    out_event(out, f->pupil->plan, "GPUEnvOverridden",
-              out_printf(out,
+    alloc_out_event(
+        out, f->pupil->plan, "GPUEnvOverridden",
+        alloc_out_printf(out,
                          "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which "
                          "takes the place of the card that it was given",
                          SPAN_ARG(c->name)));
@@ -59,16 +60,16 @@ void grant_ask(struct alloc *a, struct alloc_time now, struct ask *ask,
     grants_put(&a->grants, g);
     a->dirty = true;
     a->stats.granted[ask->resource]++;
-    out_save(a, out);
+    alloc_out_save(a, out);
     const struct response *r =
         response_of(&a->settings.response, &a->cards, p->plan, g, &out->arena);
-    struct alloc_output *o = out_add(out, ALLOC_GRANTED);
+    struct alloc_output *o = alloc_out_add(out, ALLOC_GRANTED);
     o->token = ask->token;
     o->response = r;
-    out_note(out, LOG_INFO, "%.*s/%.*s, container %.*s: %lld %s of %s%s",
-             SPAN_ARG(p->plan->ns), SPAN_ARG(p->plan->name), SPAN_ARG(g->container),
-             (long long)ask->size, ids_resource_name(ask->resource), g->cards[0].uuid.p,
-             g->n_cards > 1 ? " and others" : "");
+    alloc_out_note(out, LOG_INFO, "%.*s/%.*s, container %.*s: %lld %s of %s%s",
+                   SPAN_ARG(p->plan->ns), SPAN_ARG(p->plan->name), SPAN_ARG(g->container),
+                   (long long)ask->size, ids_resource_name(ask->resource),
+                   g->cards[0].uuid.p, g->n_cards > 1 ? " and others" : "");
     tell_own_env(a, f, out);
     pupil_write_given(a, now, p, out);
     pupil_mark(a, now, p, out);

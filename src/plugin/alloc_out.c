@@ -33,7 +33,7 @@ void alloc_outputs_fini(struct alloc_outputs *out)
     *out = (struct alloc_outputs){0};
 }
 
-struct alloc_output *out_add(struct alloc_outputs *out, enum alloc_output_type type)
+struct alloc_output *alloc_out_add(struct alloc_outputs *out, enum alloc_output_type type)
 {
     MEM_GROW(out->items, out->cap, out->n + 1);
     struct alloc_output *o = &out->items[out->n++];
@@ -41,7 +41,7 @@ struct alloc_output *out_add(struct alloc_outputs *out, enum alloc_output_type t
     return o;
 }
 
-const char *out_text(struct alloc_outputs *out, struct span s)
+const char *alloc_out_text(struct alloc_outputs *out, struct span s)
 {
     return arena_copy(&out->arena, s).p;
 }
@@ -53,7 +53,7 @@ static const char *vprint(struct alloc_outputs *out, const char *fmt, va_list ap
     return arena_copy(&out->arena, buf_span(&b)).p;
 }
 
-const char *out_printf(struct alloc_outputs *out, const char *fmt, ...)
+const char *alloc_out_printf(struct alloc_outputs *out, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -62,13 +62,13 @@ const char *out_printf(struct alloc_outputs *out, const char *fmt, ...)
     return text;
 }
 
-void out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
+void alloc_out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
     const char *text = vprint(out, fmt, ap);
     va_end(ap);
-    struct alloc_output *o = out_add(out, ALLOC_NOTE);
+    struct alloc_output *o = alloc_out_add(out, ALLOC_NOTE);
     o->level = level;
     o->text = text;
 }
@@ -76,43 +76,44 @@ void out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, 
 static struct alloc_output *
 add_of_pod(struct alloc_outputs *out, enum alloc_output_type type, const struct plan *pod)
 {
-    const char *ns = out_text(out, pod->ns), *name = out_text(out, pod->name);
-    const char *uid = out_text(out, pod->uid);
-    struct alloc_output *o = out_add(out, type);
+    const char *ns = alloc_out_text(out, pod->ns), *name = alloc_out_text(out, pod->name);
+    const char *uid = alloc_out_text(out, pod->uid);
+    struct alloc_output *o = alloc_out_add(out, type);
     o->ns = ns;
     o->name = name;
     o->uid = uid;
     return o;
 }
 
-void out_event(struct alloc_outputs *out, const struct plan *pod, const char *reason,
-               const char *text)
+void alloc_out_event(struct alloc_outputs *out, const struct plan *pod,
+                     const char *reason, const char *text)
 {
     struct alloc_output *o = add_of_pod(out, ALLOC_EVENT, pod);
     o->reason = reason;
     o->text = text;
 }
 
-void out_patch(struct alloc_outputs *out, const struct plan *pod, const char *annotations)
+void alloc_out_patch(struct alloc_outputs *out, const struct plan *pod,
+                     const char *annotations)
 {
-    const char *text = out_text(out, span_of(annotations));
+    const char *text = alloc_out_text(out, span_of(annotations));
     add_of_pod(out, ALLOC_PATCH, pod)->annotations = text;
 }
 
-void out_save(struct alloc *a, struct alloc_outputs *out)
+void alloc_out_save(struct alloc *a, struct alloc_outputs *out)
 {
     if (a->dirty)
-        out_add(out, ALLOC_SAVE);
+        alloc_out_add(out, ALLOC_SAVE);
     a->dirty = false;
 }
 
-void out_id(struct buf *out, const struct unit *unit)
+void alloc_out_id(struct buf *out, const struct unit *unit)
 {
     struct ids_id id = {unit->card->tag, unit->number};
     ids_write(out, &id);
 }
 
-const char *out_card(struct alloc_outputs *out, const struct plugin_card *card)
+const char *alloc_out_card(struct alloc_outputs *out, const struct plugin_card *card)
 {
-    return out_printf(out, "%s (index %d)", card->uuid, card->index);
+    return alloc_out_printf(out, "%s (index %d)", card->uuid, card->index);
 }

@@ -87,7 +87,7 @@ static enum verdict say_held(struct ask *ask, const struct unit *unit,
                              const struct grant *g)
 {
     cleanup_buf struct buf id = {0};
-    out_id(&id, unit);
+    alloc_out_id(&id, unit);
     return ask_say(ask, VERDICT_WAIT, REFUSED_HELD,
                    "%s of card %s is held by container %.*s of pod %.*s/%.*s%s", id.p,
                    unit->card->uuid, SPAN_ARG(g->container), SPAN_ARG(g->ns),
@@ -300,7 +300,7 @@ static enum verdict say_wrong(struct ask *ask, const struct found *f,
 {
     const struct plan_container *c = container_of(f);
     cleanup_buf struct buf cards = {0}, id = {0};
-    out_id(&id, unit);
+    alloc_out_id(&id, unit);
     for (size_t i = 0; i < c->n_shares; i++)
         buf_printf(&cards, "%s%lld of %d%s%.*s", i ? ", " : "",
                    (long long)c->shares[i].units, c->shares[i].index,

@@ -54,7 +54,7 @@ void pupil_mark(struct alloc *a, struct alloc_time now, struct pupil *p,
         (p->patched_ms && now.mono_ms - p->patched_ms < MARK_AGAIN_MS))
         return;
     p->patched_ms = now.mono_ms;
-    out_patch(out, p->plan, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
+    alloc_out_patch(out, p->plan, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
 }
 
 void pupil_give_from_grants(struct alloc *a, struct pupil *p)
@@ -99,7 +99,7 @@ void pupil_write_given(struct alloc *a, struct alloc_time now, struct pupil *p,
     }
     struct promise promise = {.shares = shares, .n = plan->n_cards};
     promise_write(&b, &promise, &plan->request, now.wall_ns);
-    out_patch(out, plan, b.p);
+    alloc_out_patch(out, plan, b.p);
     p->written = true;
 }
 
@@ -176,7 +176,7 @@ void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct plan *plan,
     if (pupil_is_complete(a, p))
         pupil_write_given(a, now, p, out);
     pupil_mark(a, now, p, out);
-    out_save(a, out);
+    alloc_out_save(a, out);
     ask_retry_all(a, now, out);
 }
 
@@ -200,7 +200,7 @@ void alloc_pod_gone(struct alloc *a, struct alloc_time now, struct span uid,
         remove_pupil(a, p);
     else
         let_go(a, uid);
-    out_save(a, out);
+    alloc_out_save(a, out);
     ask_retry_all(a, now, out);
 }
 
@@ -230,7 +230,7 @@ void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outpu
     a->listed = true;
     a->news++;
     sweep_grants(a);
-    out_save(a, out);
+    alloc_out_save(a, out);
     ask_retry_all(a, now, out);
     alloc_hurry(a, now.mono_ms);
 }

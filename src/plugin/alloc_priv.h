@@ -101,20 +101,22 @@ struct alloc {
 };
 
 /* alloc_out.c */
-struct alloc_output *out_add(struct alloc_outputs *out, enum alloc_output_type type);
-const char *out_text(struct alloc_outputs *out, struct span s);
-const char *out_printf(struct alloc_outputs *out, const char *fmt, ...)
+struct alloc_output *alloc_out_add(struct alloc_outputs *out,
+                                   enum alloc_output_type type);
+const char *alloc_out_text(struct alloc_outputs *out, struct span s);
+const char *alloc_out_printf(struct alloc_outputs *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
+void alloc_out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void out_event(struct alloc_outputs *out, const struct plan *pod, const char *reason,
-               const char *text);
-void out_patch(struct alloc_outputs *out, const struct plan *pod,
-               const char *annotations);
-void out_save(struct alloc *a, struct alloc_outputs *out); /* if something changed */
-void out_id(struct buf *out, const struct unit *unit);
+void alloc_out_event(struct alloc_outputs *out, const struct plan *pod,
+                     const char *reason, const char *text);
+void alloc_out_patch(struct alloc_outputs *out, const struct plan *pod,
+                     const char *annotations);
+void alloc_out_save(struct alloc *a,
+                    struct alloc_outputs *out); /* if something changed */
+void alloc_out_id(struct buf *out, const struct unit *unit);
 /* "GPU-... (index 0)", for messages. In the outputs' arena. */
-const char *out_card(struct alloc_outputs *out, const struct plugin_card *card);
+const char *alloc_out_card(struct alloc_outputs *out, const struct plugin_card *card);
 
 /* alloc_pod.c */
 void pupil_free(struct pupil *p);

@@ -35,7 +35,7 @@ struct api {
 
     pthread_mutex_t lock; /* protects what follows */
     bool stop, anew;
-    struct api_stats stats;
+    struct plugin_api_stats stats;
 };
 
 enum job_kind { JOB_PATCH, JOB_EVENT, JOB_NODE };
@@ -199,12 +199,12 @@ static void on_job(void *ctx, void *job)
         look_at_node(ctx);
 }
 
-void api_patch(struct api *api, const struct alloc_output *o)
+void plugin_api_patch(struct api *api, const struct alloc_output *o)
 {
     worker_add(api->patches, job_new(JOB_PATCH, o));
 }
 
-void api_event(struct api *api, const struct alloc_output *o)
+void plugin_api_event(struct api *api, const struct alloc_output *o)
 {
     worker_add(api->events, job_new(JOB_EVENT, o));
 }
@@ -286,7 +286,7 @@ static void begin(struct api *api)
         on_end(api, &err); /* no credentials: as if there had been no answer */
 }
 
-void api_list_anew(struct api *api)
+void plugin_api_list_anew(struct api *api)
 {
     pthread_mutex_lock(&api->lock);
     api->anew = true;
@@ -331,8 +331,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct api *api_start(struct kube_client *client, const struct api_settings *settings,
-                      struct brain *brain)
+struct api *plugin_api_start(struct kube_client *client,
+                             const struct api_settings *settings, struct brain *brain)
 {
     struct api *api = xcalloc(1, sizeof *api);
     api->client = client;
@@ -349,7 +349,7 @@ struct api *api_start(struct kube_client *client, const struct api_settings *set
     return api;
 }
 
-void api_stop(struct api *api)
+void plugin_api_stop(struct api *api)
 {
     if (!api)
         return;
@@ -362,7 +362,7 @@ void api_stop(struct api *api)
     worker_stop(api->events);
 }
 
-void api_free(struct api *api)
+void plugin_api_free(struct api *api)
 {
     if (!api)
         return;
@@ -374,7 +374,7 @@ void api_free(struct api *api)
     free(api);
 }
 
-void api_stats(struct api *api, struct api_stats *stats)
+void plugin_api_stats(struct api *api, struct plugin_api_stats *stats)
 {
     pthread_mutex_lock(&api->lock);
     *stats = api->stats;

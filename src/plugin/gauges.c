@@ -24,15 +24,16 @@ struct gauges {
     struct api *api;
 };
 
-static bool look(struct gauges *s, struct brain_stats *brain, struct api_stats *api)
+static bool look(struct gauges *s, struct brain_stats *brain,
+                 struct plugin_api_stats *api)
 {
     *brain = (struct brain_stats){0};
-    *api = (struct api_stats){0};
+    *api = (struct plugin_api_stats){0};
     pthread_mutex_lock(&s->lock);
     bool there = s->brain != NULL;
     if (there) {
         brain_stats(s->brain, brain);
-        api_stats(s->api, api);
+        plugin_api_stats(s->api, api);
     }
     pthread_mutex_unlock(&s->lock);
     return there;
@@ -49,7 +50,7 @@ static void on_livez(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
     struct brain_stats brain;
-    struct api_stats api;
+    struct plugin_api_stats api;
     (void)req;
     bool there = look(ctx, &brain, &api);
     reply->content_type = "text/plain";
@@ -61,7 +62,7 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct brain_stats brain;
-    struct api_stats api;
+    struct plugin_api_stats api;
     look(ctx, &brain, &api);
     on_livez(ctx, req, reply);
     say(reply, "pods", brain.listed, "the API server has not told yet which there are");
@@ -76,7 +77,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct brain_stats brain;
-    struct api_stats api;
+    struct plugin_api_stats api;
     (void)req;
     look(ctx, &brain, &api);
     reply->content_type = PROM_CONTENT_TYPE;

@@ -52,7 +52,7 @@ static void per_call(struct buf *out, const struct brain_stats *b)
 }
 
 void gauges_write(struct buf *out, const struct brain_stats *b,
-                  const struct api_stats *api)
+                  const struct plugin_api_stats *api)
 {
     per_resource(out, b);
     prom_family(out, NAME("refused_total"), PROM_COUNTER,

@@ -41,19 +41,19 @@ static void enroll(void *ctx, enum ids_resource r, const char *endpoint)
 static void patch(void *ctx, const struct alloc_output *o)
 {
     struct plugin *p = ctx;
-    api_patch(p->api, o);
+    plugin_api_patch(p->api, o);
 }
 
 static void event(void *ctx, const struct alloc_output *o)
 {
     struct plugin *p = ctx;
-    api_event(p->api, o);
+    plugin_api_event(p->api, o);
 }
 
 static void news(void *ctx)
 {
     struct plugin *p = ctx;
-    api_list_anew(p->api);
+    plugin_api_list_anew(p->api);
 }
 
 static int check(const struct plugin_config *c, struct err *err)
@@ -99,7 +99,7 @@ static void start_threads(struct plugin *p)
                                p->config.node_ms};
     p->kubelet = kubelet_start(&kubelet);
     kubelet_tell(p->kubelet, p->brain);
-    p->api = api_start(p->client, &api, p->brain);
+    p->api = plugin_api_start(p->client, &api, p->brain);
     p->cardwatch = cardwatch_start(p->gpu, p->config.interval_ms, p->brain);
     brain_go(p->brain);
     gauges_show(p->gauges, p->brain, p->api);
@@ -132,12 +132,12 @@ bool plugin_stop(struct plugin *p)
         log_warn("plugin", "the driver does not answer; ending without it");
         return false;
     }
-    api_stop(p->api);
+    plugin_api_stop(p->api);
     kubelet_stop(p->kubelet);
     /* No thread is left but those of the endpoints, which only tell. */
     cardwatch_free(p->cardwatch);
     brain_free(p->brain);
-    api_free(p->api);
+    plugin_api_free(p->api);
     kubelet_free(p->kubelet);
     gpu_free(p->gpu);
     kube_client_free(p->client);

@@ -165,7 +165,7 @@ static int read_route_localnet(const char *proc)
     return any;
 }
 
-size_t node_addresses(char (*out)[64], size_t max)
+size_t setup_node_addresses(char (*out)[64], size_t max)
 {
     struct ifaddrs *all;
     size_t n = 0;
@@ -182,13 +182,13 @@ size_t node_addresses(char (*out)[64], size_t max)
     return n;
 }
 
-void node_read(const char *root, const char *proc, struct setup_facts *f)
+void setup_node_read(const char *root, const char *proc, struct setup_facts *f)
 {
     read_manifests(root, f);
     if (f->manifests_why.code != ERR_NONE)
         return;
     read_config(root, f);
     f->now_ns = clock_wall_ns();
-    node_read_processes(proc, f);
+    setup_node_read_processes(proc, f);
     f->loopback.route_localnet = read_route_localnet(proc);
 }

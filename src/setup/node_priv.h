@@ -4,4 +4,4 @@
 #include "setup/node.h"
 
 /* The processes named kube-scheduler. */
-void node_read_processes(const char *proc, struct setup_facts *f);
+void setup_node_read_processes(const char *proc, struct setup_facts *f);

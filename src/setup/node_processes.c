@@ -56,7 +56,7 @@ static void add_process(const char *proc, const char *pid, struct setup_facts *f
     f->processes[f->n_processes++] = p;
 }
 
-void node_read_processes(const char *proc, struct setup_facts *f)
+void setup_node_read_processes(const char *proc, struct setup_facts *f)
 {
     DIR *dir = opendir(proc);
     if (!dir) {

@@ -166,7 +166,7 @@ void reach_ask_around(struct setup_facts *f, const char *verb,
     reach_ask(&f->reach, verb, tls);
     if (f->reach.answer != SETUP_REFUSED && f->reach.answer != SETUP_SILENT)
         return;
-    size_t n = node_addresses(addresses, ADDRESSES);
+    size_t n = setup_node_addresses(addresses, ADDRESSES);
     for (size_t i = 0; i < n && !f->elsewhere; i++) {
         struct setup_reach r = {.url = f->reach.url};
         snprintf(r.url.host, sizeof r.url.host, "%s", addresses[i]);

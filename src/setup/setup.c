@@ -71,7 +71,7 @@ static int print(struct buf *out, struct err *err)
 static int check(struct run *r, struct err *err)
 {
     struct found found = {0};
-    node_read(r->root, r->proc, &r->facts);
+    setup_node_read(r->root, r->proc, &r->facts);
     reach_ask_as_configured(&r->facts);
     read_cluster(r);
     if (r->options->no_cluster) {
@@ -137,7 +137,7 @@ static int plan(struct run *r, struct err *err)
     if (read_policy(r, "kube-scheduler-config.yaml", &config, err) ||
         read_policy(r, "scheduler-policy-config.json", &policy, err))
         return -1;
-    node_read(r->root, r->proc, &r->facts);
+    setup_node_read(r->root, r->proc, &r->facts);
     read_version(r);
     const struct plan_input in = {.facts = &r->facts,
                                   .root = r->root,
@@ -161,7 +161,7 @@ static int reach(struct run *r, struct err *err)
     static const struct reach_tls plain = {0};
     const char *address = r->options->address;
     struct found found = {0};
-    node_read(r->root, r->proc, &r->facts);
+    setup_node_read(r->root, r->proc, &r->facts);
     if (address && setup_address_check(address, err))
         return err_wrap(err, "--address");
     if (!address && setup_extender_ours(r->facts.config.json)) {
@@ -218,7 +218,7 @@ static int running(struct run *r, struct err *err)
 {
     struct setup_pod pod;
     struct err why = {0};
-    node_read(r->root, r->proc, &r->facts);
+    setup_node_read(r->root, r->proc, &r->facts);
     const struct setup_file *manifest = setup_active(&r->facts, &pod);
     if (!manifest)
         return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
