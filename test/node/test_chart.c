@@ -276,8 +276,10 @@ static int suite(void)
                                   what_runs_outlives_the_chart};
     cluster_keep_nodes();
     cluster_bring_no_extender();
+    /* Outside of a cell nothing listens beside the loopback. */
     return cluster_run("chart-on-node", tests, ARRAY_LEN(tests), 400,
-                       ARGV("--empty", "--address", CELL_ADDRESS));
+                       cell_why_not() ? ARGV("--empty")
+                                      : ARGV("--empty", "--address", CELL_ADDRESS));
 }
 
 int main(void)
