@@ -434,6 +434,7 @@ START_TEST(the_containerfile_says_the_same)
     cleanup_buf struct buf file = {0};
     struct err err = {0};
     ck_assert_done(file_read("Containerfile", 1 << 20, &file, &err), err);
+    ck_assert_says(file.p, "\nARG VERSION=0.1.0\n");
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *name = images[i].name;
         cleanup_free char *stage =
