@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "node/look_priv.h"
+#include "node/refusals.h"
 
 /* All sides together, when nothing moves. */
 
@@ -282,4 +283,14 @@ size_t look_check(void)
     ck_assert(node_metric("mismatches_total") == 0); /* so says the plugin's audit */
     ck_assert_msg(look_wrong() == 0, "%zu containers are on another card", look_wrong());
     return n;
+}
+
+void look_finish(void)
+{
+    refusals_tell();
+    look_tell();
+    node_down();
+    cluster_agrees();
+    cleanup_json json_t *promised = oracle_promised(&cluster.api);
+    ck_assert_uint_eq(json_object_size(promised), 0);
 }

@@ -32,6 +32,10 @@ size_t look_wrong(void);
 /* Prints both as figures, and fails if any was wrong. */
 void look_tell(void);
 
+/* Ends a test that has passed: tells that, and who was refused; then the pods are deleted
+ * and nothing is promised any more. */
+void look_finish(void);
+
 /* A thread that asks podresources all the time, for List and for Get, and compares what
  * it shows with what the containers have printed. */
 void look_watch(void);

@@ -17,16 +17,6 @@
 
 #define KUBE_SYSTEM "/api/v1/namespaces/kube-system/"
 
-static void finish(void)
-{
-    refusals_tell();
-    look_tell();
-    node_down();
-    cluster_agrees();
-    cleanup_json json_t *promised = oracle_promised(&cluster.api);
-    ck_assert_uint_eq(json_object_size(promised), 0);
-}
-
 /* -- the whole way -- */
 
 static void apply_sample(const char *name)
@@ -123,7 +113,7 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
     tells("gpushare-schd-extender", 12346, "gpushare_pods_waiting 1\n");
     tells("gpushare-device-plugin", 12348, "gpushare_plugin_held 4\n");
     tells("scv-agent", 12347, "scv_agent_part_ok{");
-    finish();
+    look_finish();
 }
 END_TEST
 
@@ -199,7 +189,7 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     ck_assert_uint_eq(look_check(), (size_t)n + 2 * PAIRS);
     chart_check_kept(before);
     oracle_check(&cluster.api);
-    finish();
+    look_finish();
 }
 END_TEST
 
@@ -267,7 +257,7 @@ START_TEST(what_runs_outlives_the_chart)
     json_object_foreach(promised, card, units) was += json_integer_value(units);
     json_object_foreach(now, card, units) is += json_integer_value(units);
     ck_assert_int_eq(is, was + 4); /* and no more than that of the pod that waited */
-    finish();
+    look_finish();
 }
 END_TEST
 

@@ -13,16 +13,10 @@
  * device plugin, the container.
  */
 
-/* What every test ends with: nothing is promised any more. */
 static void finish(void)
 {
     node_tell_latency();
-    refusals_tell();
-    look_tell();
-    node_down();
-    cluster_agrees();
-    cleanup_json json_t *promised = oracle_promised(&cluster.api);
-    ck_assert_uint_eq(json_object_size(promised), 0);
+    look_finish();
 }
 
 /* Has scv-agent told, in the Scv, what the pod's container holds: in one entry, of this
