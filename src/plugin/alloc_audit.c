@@ -5,6 +5,7 @@
 
 enum {
     SURE_AFTER_MS = 10 * 1000,
+    LIST_AGAIN_MS = 1000,
     GET_EVERY_MS = 50, /* the kubelet takes 100 calls a second, of everybody together */
 };
 
@@ -82,13 +83,18 @@ static void drop_gone(struct alloc *a, const struct alloc_shown *shown)
     }
 }
 
-/* A pod that the API does not have (any more), with ids that nobody knows to be its: they
- * are held, for as long as the kubelet shows them. */
+/* Who holds the ids of a pod whose UID is not known. To free. */
+static char *uid_of_shown(struct span ns, struct span name)
+{
+    return xasprintf("shown:%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
+}
+
+/* A pod that the API does not have (any more, or yet), with ids that nobody knows to be
+ * its: they are held, for as long as the kubelet shows them. */
 static void hold_shown(struct alloc *a, struct alloc_time now,
                        const struct shown_pod *shown)
 {
-    cleanup_free char *uid =
-        xasprintf("shown:%.*s/%.*s", SPAN_ARG(shown->ns), SPAN_ARG(shown->name));
+    cleanup_free char *uid = uid_of_shown(shown->ns, shown->name);
     const struct plan pod = {.uid = span_of(uid), .ns = shown->ns, .name = shown->name};
     for (size_t i = 0; i < a->grants.n; i++)
         if (span_eq(a->grants.items[i]->name, pod.name) &&
@@ -109,6 +115,18 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
             a->dirty = true;
         }
     }
+}
+
+/* The API has told of the pod: what was held for its name is this grant of its own. */
+static void is_known_now(struct alloc *a, const struct grant *own)
+{
+    cleanup_free char *uid = uid_of_shown(own->ns, own->name);
+    const struct grant *held =
+        grants_find(&a->grants, span_of(uid), own->container, own->resource);
+    if (!held || !is_same(held, own))
+        return;
+    grants_drop(&a->grants, held);
+    a->dirty = true;
 }
 
 static void tell_mismatch(struct alloc *a, struct pupil *p, const char *what,
@@ -193,6 +211,7 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
         return;
     }
     if (known && is_same(known, g)) {
+        is_known_now(a, known);
         compare(a, p, i, known, out);
         grant_free(g);
         return;
@@ -209,6 +228,7 @@ static void audit_container(struct alloc *a, struct alloc_time now, struct pupil
     grants_put(&a->grants, g);
     a->dirty = true;
     a->stats.adopted++;
+    is_known_now(a, g);
     if (!is_too_new(p, now.mono_ms))
         compare(a, p, i, g, out);
 }
@@ -269,13 +289,29 @@ void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *ou
     }
 }
 
+/* What was handed out while it was under way may or may not be in it. */
+static void audit_again(struct alloc *a, struct alloc_time now,
+                        const struct alloc_shown *shown)
+{
+    if (a->audit_all)
+        a->audit_next_ms = now.mono_ms + LIST_AGAIN_MS;
+    for (size_t i = 0; i < shown->n_pods; i++) {
+        struct pupil *p = pupil_named(a, shown->pods[i].ns, shown->pods[i].name);
+        if (p)
+            p->audited_ms = 0;
+    }
+}
+
 void audit_answer(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
                   struct alloc_outputs *out)
 {
     a->audit_query = 0;
     if (shown->err && shown->unsupported)
         a->no_get = true;
-    /* What was handed out while it was under way may or may not be in it. */
-    if (!shown->err && a->serial == a->audit_serial)
+    if (shown->err)
+        return;
+    if (a->serial == a->audit_serial)
         audit_shown(a, now, shown, a->audit_all, out);
+    else
+        audit_again(a, now, shown);
 }

@@ -724,6 +724,53 @@ START_TEST(the_audit_finds_a_container_on_another_card)
 }
 END_TEST
 
+/* The kubelet shows it before the API server has told of it. */
+START_TEST(a_pod_that_is_told_of_late_holds_its_ids_once)
+{
+    struct alloc_settings s = rig_settings();
+    s.audit_ms = 60000;
+    rig.a = alloc_new(&s);
+    rig.now = (struct alloc_time){1000, 1};
+    rig_cards(&rig, two_cards);
+    alloc_list_begins(rig.a);
+    struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
+    rig_kubelet(&rig, "q", RIG_NAMES("a"));
+    rig_api(&rig, "q", "Pending", ON("1", "GPU-1"), "", MEM("a", 2));
+    check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
+    rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
+    alloc_list_ended(rig.a, rig.now, &rig.out);
+    rig_take(&rig);
+    rig_pass(&rig, 1000);
+    check_answer(rig.answer, "GPU-1/1 GPU-1/2");
+    check_answer(rig_allocate(&rig, "GPU-1/1-2"), "granted");
+    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    rig_pass(&rig, 125000);
+    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(an_audit_that_an_ask_overtook_is_made_again)
+{
+    struct alloc_settings s = rig_settings();
+    s.audit_ms = 60000;
+    start_with(s);
+    rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
+    struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
+    alloc_tick(rig.a, rig.now, &rig.out); /* asks for p */
+    ck_assert_uint_eq(rig.out.n, 1);
+    ck_assert_int_eq(rig.out.items[0].type, ALLOC_GET);
+    rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/5", ""); /* and then p is shown */
+    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    rig_pass(&rig, 1000);
+    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(state_of_the_file_is_held)
 {
     struct grants gs = {0};
@@ -820,28 +867,27 @@ START_TEST(devices_by_name_by_index_and_with_mps)
 }
 END_TEST
 
-UNIT_MAIN("alloc", the_container_gets_the_card_that_was_promised,
-          of_equal_pods_it_is_the_one_that_the_kubelet_has, which_of_two_is_not_guessed,
-          news_of_the_api_server_tell_which_it_is, another_size_is_not_meant,
-          a_pod_that_comes_late_is_waited_for, a_stranger_may_be_the_one,
-          an_old_kubelet_shows_what_is_over, who_waits_in_vain_is_told_why,
-          without_a_list_of_the_api_server_nothing_is_given,
-          ids_of_another_card_are_refused, one_id_of_another_card_is_enough,
-          other_free_ids_of_the_right_card_will_do,
-          more_or_less_than_it_asks_for_is_refused,
-          an_allocate_without_a_preference_is_refused,
-          ids_that_are_held_are_not_given_again, what_a_pod_held_is_free_when_it_is_over,
-          a_deleted_pod_holds_nothing, containers_come_in_sequence,
-          ids_of_the_init_container_that_must_be_taken, several_cards_get_their_shares,
-          a_whole_card_is_nobody_elses, a_pod_of_the_go_plugin_keeps_its_card,
-          cards_of_a_pod_with_an_init_container_go_in_any_order, a_lost_card_is_not_given,
-          what_cannot_be_meant_is_refused, too_few_free_ids_are_said,
-          ids_that_are_none_of_ours, the_unpromised_get_an_untouched_card,
-          a_static_pod_is_given_an_untouched_card,
-          a_container_that_names_its_devices_itself, the_old_way_of_failing,
-          a_kubelet_without_get, no_list_during_an_allocate,
-          a_kubelet_that_does_not_answer, the_pod_must_still_be_there_at_allocate,
-          a_lost_checkpoint_begins_anew, a_lost_state_file_is_made_up_for,
-          the_audit_finds_a_container_on_another_card, state_of_the_file_is_held,
-          a_cancelled_ask_is_answered_at_once, a_pod_that_was_refused_is_not_meant_again,
-          the_node_can_switch_isolation_off, devices_by_name_by_index_and_with_mps)
+UNIT_MAIN(
+    "alloc", the_container_gets_the_card_that_was_promised,
+    of_equal_pods_it_is_the_one_that_the_kubelet_has, which_of_two_is_not_guessed,
+    news_of_the_api_server_tell_which_it_is, another_size_is_not_meant,
+    a_pod_that_comes_late_is_waited_for, a_stranger_may_be_the_one,
+    an_old_kubelet_shows_what_is_over, who_waits_in_vain_is_told_why,
+    without_a_list_of_the_api_server_nothing_is_given, ids_of_another_card_are_refused,
+    one_id_of_another_card_is_enough, other_free_ids_of_the_right_card_will_do,
+    more_or_less_than_it_asks_for_is_refused, an_allocate_without_a_preference_is_refused,
+    ids_that_are_held_are_not_given_again, what_a_pod_held_is_free_when_it_is_over,
+    a_deleted_pod_holds_nothing, containers_come_in_sequence,
+    ids_of_the_init_container_that_must_be_taken, several_cards_get_their_shares,
+    a_whole_card_is_nobody_elses, a_pod_of_the_go_plugin_keeps_its_card,
+    cards_of_a_pod_with_an_init_container_go_in_any_order, a_lost_card_is_not_given,
+    what_cannot_be_meant_is_refused, too_few_free_ids_are_said, ids_that_are_none_of_ours,
+    the_unpromised_get_an_untouched_card, a_static_pod_is_given_an_untouched_card,
+    a_container_that_names_its_devices_itself, the_old_way_of_failing,
+    a_kubelet_without_get, no_list_during_an_allocate, a_kubelet_that_does_not_answer,
+    the_pod_must_still_be_there_at_allocate, a_lost_checkpoint_begins_anew,
+    a_lost_state_file_is_made_up_for, the_audit_finds_a_container_on_another_card,
+    a_pod_that_is_told_of_late_holds_its_ids_once,
+    an_audit_that_an_ask_overtook_is_made_again, state_of_the_file_is_held,
+    a_cancelled_ask_is_answered_at_once, a_pod_that_was_refused_is_not_meant_again,
+    the_node_can_switch_isolation_off, devices_by_name_by_index_and_with_mps)
