@@ -617,6 +617,79 @@ START_TEST(what_somebody_changed_since_stays)
 }
 END_TEST
 
+/* The manifest that stays names the file of ours. */
+START_TEST(a_manifest_that_stays_keeps_its_file)
+{
+    struct rig r;
+    rig_start(&r);
+    free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
+    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    manifest = swap(manifest, "cpu: 100m", "cpu: 200m");
+    temp_write(kit_dir, MANIFEST, manifest);
+    cleanup_free char *config = state_of(CONFIG);
+    cleanup_free char *said = install(3, ARGV("--undo"));
+    ck_assert_says(said, "kube-scheduler.yaml was changed since; it stays as it is");
+    cleanup_free char *still = temp_read(kit_dir, MANIFEST), *file = state_of(CONFIG);
+    ck_assert_str_eq(still, manifest);
+    ck_assert_str_eq(file, config);
+    rig_stop(&r);
+}
+END_TEST
+
+static const char edited[] = "edited by somebody\n";
+
+/* While it is asked, somebody edits the manifest. */
+static void edit_meanwhile(struct server_conn *conn, void *ctx)
+{
+    (void)ctx;
+    while (server_read(conn)) {
+        cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+        cleanup_free char *more = xasprintf("%s# %s", manifest, edited);
+        temp_write(kit_dir, MANIFEST, more);
+        server_reply(conn, 500, "", "{}");
+    }
+}
+
+START_TEST(what_is_edited_meanwhile_is_not_lost)
+{
+    struct rig r;
+    rig_start(&r);
+    struct server *s = server_start(edit_meanwhile, NULL);
+    cleanup_free char *address = xasprintf("127.0.0.1:%u", server_port(s));
+    cleanup_free char *said =
+        install(3, ARGV("--yes", "--without-extender", "--address", address));
+    ck_assert_says(said, "the files were changed meanwhile");
+    cleanup_free char *manifest = state_of(MANIFEST), *config = state_of(CONFIG);
+    ck_assert_says(manifest, edited);
+    ck_assert_ptr_null(strstr(manifest, OPTION));
+    ck_assert_str_eq(config, "absent");
+    server_stop(s);
+    rig_stop(&r);
+}
+END_TEST
+
+/* As `scripts/install --yes | head` does it. */
+START_TEST(it_goes_on_when_nobody_reads_what_it_says)
+{
+    struct rig r;
+    struct program p;
+    rig_start(&r);
+    add_process(SOON_S, NULL, tls_server_port(r.scheduler));
+    cleanup_free char *root = temp_path(kit_dir, "root"),
+                      *proc = temp_path(kit_dir, "proc");
+    cleanup_free char *line =
+        xasprintf("exec 8> >(:); wait $!; BUILD='%s' scripts/install --yes --no-cluster "
+                  "--wait 1 --root '%s' --proc '%s' --address %s >&8",
+                  getenv("GPUSHARE_BUILD"), root, proc, r.address);
+    program_start(&p, kit_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
+    ck_assert_int_eq(program_wait(&p), 3);
+    ck_assert_says(program_said(&p), "putting back what there was");
+    program_fini(&p);
+    expect_untouched(r.before);
+    rig_stop(&r);
+}
+END_TEST
+
 START_TEST(a_link_is_not_replaced)
 {
     struct rig r;
@@ -639,4 +712,6 @@ KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
          nothing_is_changed_without_a_yes, a_copy_of_the_manifest_is_in_the_way,
          install_again_and_undo, it_is_put_back_when_kube_scheduler_does_not_come_up,
          it_is_put_back_when_somebody_ends_it, where_it_was_installed,
-         what_somebody_changed_since_stays, a_link_is_not_replaced)
+         what_somebody_changed_since_stays, a_manifest_that_stays_keeps_its_file,
+         what_is_edited_meanwhile_is_not_lost, it_goes_on_when_nobody_reads_what_it_says,
+         a_link_is_not_replaced)
