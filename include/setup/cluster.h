@@ -17,3 +17,6 @@ struct cluster_right {
         *name; /* NULL: any, or none */
 };
 extern const struct cluster_right cluster_rights[]; /* ends with a NULL verb */
+/* Does the extender want it with the options that its Deployment gives it? The chart
+ * grants no right that a value has made useless. */
+bool cluster_right_is_needed(const struct setup_facts *f, const struct cluster_right *r);

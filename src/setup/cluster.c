@@ -70,6 +70,26 @@ static json_t *call(struct kube_client *client, const char *method, const char *
     return j;
 }
 
+static const json_t *deployment_of(const struct setup_facts *f)
+{
+    return json_array_get(setup_at(f->lists[SETUP_DEPLOYMENTS].json, "items"), 0);
+}
+
+bool cluster_right_is_needed(const struct setup_facts *f, const struct cluster_right *r)
+{
+    const json_t *containers =
+        setup_at(deployment_of(f), "spec.template.spec.containers");
+    const json_t *args = setup_at(json_array_get(containers, 0), "args");
+    if (strcmp(r->resource, "events") != 0)
+        return true;
+    for (size_t i = 0; i < json_array_size(args); i++) {
+        const char *word = json_string_value(json_array_get(args, i));
+        if (word && !strcmp(word, "--events=off"))
+            return false;
+    }
+    return true;
+}
+
 /* As whom the extender runs. */
 struct account {
     const char *ns, *name;
@@ -77,8 +97,7 @@ struct account {
 
 static struct account account_of(const struct setup_facts *f)
 {
-    const json_t *deployment =
-        json_array_get(setup_at(f->lists[SETUP_DEPLOYMENTS].json, "items"), 0);
+    const json_t *deployment = deployment_of(f);
     const char *ns = setup_str(deployment, "metadata.namespace");
     const char *name = setup_str(deployment, "spec.template.spec.serviceAccountName");
     return (struct account){*ns ? ns : "kube-system", *name ? name : ACCOUNT};
@@ -112,6 +131,8 @@ static void read_rights(struct kube_client *client, struct setup_facts *f)
     f->denied = json_array();
     for (const struct cluster_right *r = cluster_rights; r->verb; r++) {
         bool allowed;
+        if (!cluster_right_is_needed(f, r))
+            continue;
         if (ask_right(client, &account, r, &allowed, &f->denied_why)) {
             json_decref(f->denied);
             f->denied = NULL;

@@ -63,17 +63,29 @@ size_t found_count(const struct found *f, enum found_kind kind)
     return n;
 }
 
+/* How many bytes of it are a control character. Terminals take U+0080 to U+009F for such,
+ * too. */
+static size_t control(const char *s)
+{
+    unsigned char c = (unsigned char)s[0], next = c ? (unsigned char)s[1] : 0;
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0)
+        return 2;
+    return c < ' ' || c == 127;
+}
+
 /* Each line behind the mark, which stands before the first only. */
 static void add_lines(struct buf *out, const char *mark, const char *s)
 {
     if (!s)
         return;
     buf_printf(out, "%-8s", mark);
-    for (; *s; s++) {
+    while (*s) {
+        size_t n = control(s);
         if (*s == '\n')
             buf_adds(out, "\n        ");
         else
-            buf_addc(out, (unsigned char)*s < ' ' || *s == 127 ? '?' : *s);
+            buf_addc(out, n ? '?' : *s);
+        s += n ? n : 1;
     }
     buf_addc(out, '\n');
 }

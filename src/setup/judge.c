@@ -129,11 +129,26 @@ static bool judge_option(const struct setup_facts *f, const struct setup_pod *po
     return value != NULL;
 }
 
-static bool may_read(const struct setup_file *file, int64_t user)
+static bool is_of_group(const struct setup_pod *pod, unsigned gid)
 {
+    const json_t *more = setup_at(pod->pod, "spec.securityContext.supplementalGroups");
+    for (size_t i = 0; i < json_array_size(more); i++)
+        if (json_integer_value(json_array_get(more, i)) == gid)
+            return true;
+    const json_t *group = setup_at(pod->container, "securityContext.runAsGroup");
+    if (!group)
+        group = setup_at(pod->pod, "spec.securityContext.runAsGroup");
+    return json_integer_value(group) == gid; /* without any it is root's */
+}
+
+static bool may_read(const struct setup_file *file, const struct setup_pod *pod)
+{
+    int64_t user = setup_pod_user(pod);
     if (user == 0)
         return true;
-    return file->mode & (user == file->uid ? 0400 : 0004);
+    return file->mode & (user == file->uid             ? 0400
+                         : is_of_group(pod, file->gid) ? 0040
+                                                       : 0004);
 }
 
 static bool judge_file(const struct setup_facts *f, const struct setup_pod *pod,
@@ -170,7 +185,7 @@ static bool judge_file(const struct setup_facts *f, const struct setup_pod *pod,
         found_do(out, it, "sudo scripts/install --check");
         return false;
     }
-    if (!may_read(file, setup_pod_user(pod))) {
+    if (!may_read(file, pod)) {
         it = found_add(out, FOUND_WRONG, "file-unreadable",
                        "%s has mode %04o, and kube-scheduler runs as user %" PRId64,
                        file->path, file->mode, setup_pod_user(pod));

@@ -59,48 +59,64 @@ static void judge_others(const struct setup_facts *f, struct found *out)
         return;
     for (size_t i = 0; i < json_array_size(pods); i++) {
         const json_t *pod = json_array_get(pods, i);
-        /* The mirror of a static pod is named NAME-NODE. */
-        size_t n = strlen(mine.name);
-        if (!setup_pod_of(pod, &other) || strncmp(other.name, mine.name, n) != 0 ||
-            other.name[n] != '-' || same_option(&mine, &other))
+        const char *node = setup_str(pod, "spec.nodeName");
+        /* The mirror of a static pod. */
+        cleanup_free char *mirror = xasprintf("%s-%s", mine.name, node);
+        if (!setup_pod_of(pod, &other) || strcmp(other.name, mirror) != 0 ||
+            same_option(&mine, &other))
             continue;
         cleanup_buf struct buf command = {0};
         add_command(&other, &command);
-        const char *node = setup_str(pod, "spec.nodeName");
         struct finding *it =
             found_add(out, FOUND_WRONG, "control-planes-differ",
-                      "on node %s kube-scheduler runs with other files: %s",
-                      *node ? node : "?", command.p ? command.p : "");
+                      "on node %s kube-scheduler runs with other files: %s", node,
+                      command.p ? command.p : "");
         found_why(out, it,
                   "the control plane nodes take turns: when that one leads, pods "
                   "that ask for GPU memory are scheduled in another way. (If it is "
                   "this node, the kubelet has not taken the file up.)");
-        found_do(out, it, "scripts/install --yes    # on node %s", *node ? node : "?");
+        found_do(out, it, "scripts/install --yes    # on node %s", node);
     }
 }
 
 /* -- the extender's own objects --------------------------------------------------------
  */
 
-static void judge_service(const struct setup_facts *f, struct found *out)
+static int64_t node_port(const json_t *service)
+{
+    const json_t *ports = setup_at(service, "spec.ports");
+    int64_t port = 0;
+    for (size_t i = 0; i < json_array_size(ports) && !port; i++)
+        port = json_integer_value(setup_at(json_array_get(ports, i), "nodePort"));
+    return port;
+}
+
+/* The one for kube-scheduler: that with a node port. (One for the API server may be
+ * beside it.) NULL: there is none at all. */
+static const json_t *main_service(const struct setup_facts *f)
 {
     const json_t *all = judge_items(f, SETUP_SERVICES);
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (node_port(json_array_get(all, i)))
+            return json_array_get(all, i);
+    return json_array_get(all, 0);
+}
+
+static void judge_service(const struct setup_facts *f, struct found *out)
+{
+    const json_t *service = main_service(f);
     bool answers = f->reach.answer == SETUP_ANSWERS;
     struct finding *it;
     if (answers || !judge_list_known(f, SETUP_SERVICES, "Services", out))
         return;
-    if (!json_array_size(all)) {
+    if (!service) {
         it = found_add(out, FOUND_WRONG, "no-service",
                        "there is no Service with label component=gpushare-schd-extender");
         found_why(out, it, "it makes the node port through which kube-scheduler comes");
         found_do(out, it, "kubectl apply -f manifests/service.yaml");
         return;
     }
-    const json_t *service = json_array_get(all, 0),
-                 *ports = setup_at(service, "spec.ports");
-    int64_t port = 0;
-    for (size_t i = 0; i < json_array_size(ports) && !port; i++)
-        port = json_integer_value(setup_at(json_array_get(ports, i), "nodePort"));
+    int64_t port = node_port(service);
     if (f->reach.answer != SETUP_UNASKED && port != f->reach.url.port) {
         it =
             found_add(out, FOUND_WRONG, port ? "other-node-port" : "no-node-port",
@@ -132,7 +148,7 @@ static bool has_endpoints(const struct setup_facts *f, const char *service)
 
 static void judge_endpoints(const struct setup_facts *f, struct found *out)
 {
-    const json_t *service = json_array_get(judge_items(f, SETUP_SERVICES), 0);
+    const json_t *service = main_service(f);
     if (!service || f->reach.answer == SETUP_ANSWERS || !f->lists[SETUP_SLICES].json ||
         has_endpoints(f, judge_name(service)))
         return;

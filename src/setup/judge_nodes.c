@@ -183,6 +183,19 @@ static const char *time_of(const json_t *event)
     return "";
 }
 
+/* The one of `pods` that the event is about. */
+static const json_t *pod_of(const json_t *event, const json_t *pods)
+{
+    for (size_t i = 0; i < json_array_size(pods); i++) {
+        const json_t *pod = json_array_get(pods, i);
+        if (!strcmp(judge_name(pod), setup_str(event, "involvedObject.name")) &&
+            !strcmp(setup_str(pod, "metadata.namespace"),
+                    setup_str(event, "involvedObject.namespace")))
+            return pod;
+    }
+    return NULL;
+}
+
 /* Does kube-scheduler say that an extender failed, rather than that it refused? */
 static bool is_of_extender(const char *words)
 {
@@ -204,7 +217,7 @@ static void judge_pending(const struct setup_facts *f, struct found *out)
         waiting += asks_for_gpu(json_array_get(pods, i));
     for (size_t i = 0; i < json_array_size(events); i++) {
         const json_t *event = json_array_get(events, i);
-        const json_t *pod = find(pods, setup_str(event, "involvedObject.name"));
+        const json_t *pod = pod_of(event, pods);
         const char *words = setup_str(event, "message");
         if (!pod || !asks_for_gpu(pod) || !is_of_extender(words) ||
             (newest && strcmp(time_of(event), time_of(newest)) <= 0))
@@ -223,10 +236,12 @@ static void judge_pending(const struct setup_facts *f, struct found *out)
             found_why(out, it,
                       "the extender answers now; kube-scheduler tries the pod again");
     } else if (waiting) {
-        struct finding *it = found_add(
-            out, FOUND_NOTE, "pods-wait",
-            "%zu pod%s for GPU memory; that is about room, not about the extender",
-            waiting, waiting == 1 ? " waits" : "s wait");
+        struct finding *it =
+            found_add(out, FOUND_NOTE, "pods-wait", "%zu pod%s for GPU memory%s", waiting,
+                      waiting == 1 ? " waits" : "s wait",
+                      f->reach.answer == SETUP_ANSWERS
+                          ? "; that is about room, not about the extender"
+                          : "");
         found_do(out, it, "kubectl inspect gpushare explain pod NAMESPACE/NAME");
     }
 }

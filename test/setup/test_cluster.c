@@ -204,6 +204,17 @@ START_TEST(the_extenders_objects)
 }
 END_TEST
 
+/* The chart makes a second one for the API server, whose name is before the other's. */
+START_TEST(a_service_for_the_api_server_is_beside_it)
+{
+    struct setup_facts f = cluster(SETUP_SILENT, LOOPBACK);
+    set_list(&f, SETUP_SERVICES,
+             "{\"metadata\":{\"name\":\"gpushare-observe\"},\"spec\":{\"ports\":"
+             "[{\"port\":443}]}}," SERVICE);
+    expect(&f, IDS("silent"));
+}
+END_TEST
+
 START_TEST(another_extender_runs)
 {
     static const char *const images[] = {"x.io/acs/k8s-gpushare-schd-extender:1.11",
@@ -231,7 +242,9 @@ START_TEST(control_planes_differ)
     } cases[] = {{"kube-scheduler-cp2", "--v=2", "control-planes-differ"},
                  {"kube-scheduler-cp2", "--config=/other", "control-planes-differ"},
                  {"kube-scheduler-cp2", "--config=" CONFIG_AT, NULL},
-                 {"yoda-scheduler-cp2", "--config=/other", NULL}};
+                 {"yoda-scheduler-cp2", "--config=/other", NULL},
+                 /* of a Deployment, beside the static pods */
+                 {"kube-scheduler-gpu-7d4b9-x", "--config=/other", NULL}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *pod =
             xasprintf("{\"metadata\":{\"name\":\"%s\"},\"spec\":{\"nodeName\":\"cp2\","
@@ -280,8 +293,10 @@ START_TEST(nodes_and_cards)
 }
 END_TEST
 
-#define WAITING(name, key)                                                               \
-    "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"containers\":[{\"resources\":{"   \
+#define WAITING(name, key) WAITING_IN("d", name, key)
+#define WAITING_IN(ns, name, key)                                                        \
+    "{\"metadata\":{\"namespace\":\"" ns "\",\"name\":\"" name                           \
+    "\"},\"spec\":{\"containers\":[{\"resources\":{"                                     \
     "\"limits\":{\"" key "\":\"1\"}}}]}}"
 #define EVENT(pod, at, words)                                                            \
     "{\"involvedObject\":{\"namespace\":\"d\",\"name\":\"" pod "\"},\"lastTimestamp\":"  \
@@ -334,6 +349,40 @@ START_TEST(pods_that_wait)
     set_list(&f, SETUP_PENDING, pods);
     expect(&f, IDS(NULL));
     ck_assert(found_has(&found, "pods-wait"));
+    ck_assert(strstr(found.items[found.n - 1].what, "about room") != NULL);
+    f = cluster(SETUP_SILENT, LOOPBACK); /* that it is about room is not known */
+    set_list(&f, SETUP_PENDING, pods);
+    expect(&f, IDS("silent"));
+    ck_assert(strstr(found.items[found.n - 1].what, "1 pod waits for GPU memory"));
+    ck_assert(strstr(found.items[found.n - 1].what, "about room") == NULL);
+}
+END_TEST
+
+/* A pod of that name is in two namespaces, and the one with the event wants no GPU. */
+START_TEST(an_event_is_of_a_pod_in_its_namespace)
+{
+    struct setup_facts f = cluster(SETUP_SILENT, LOOPBACK);
+    set_list(&f, SETUP_PENDING,
+             WAITING_IN("c", "w", "aliyun.com/gpu-mem") "," WAITING("w", "cpu"));
+    set_list(&f, SETUP_EVENTS, EVENT("w", "2026-01-01T00:00:01Z", "extender failed"));
+    expect(&f, IDS("silent"));
+    ck_assert(!found_has(&found, "pod-error"));
+}
+END_TEST
+
+/* What users write into events goes to a terminal of root's. */
+START_TEST(no_control_character_gets_through)
+{
+    static const char words[] =
+        "extender \\u001b[2J\\u009b2J\\u0085\\u007f\\u00a0\\u00e9";
+    cleanup_buf struct buf text = {0};
+    struct setup_facts f = cluster(SETUP_SILENT, LOOPBACK);
+    set_list(&f, SETUP_PENDING, WAITING("w", "aliyun.com/gpu-mem"));
+    cleanup_free char *event = xasprintf(EVENT("w", "2026-01-01T00:00:01Z", "%s"), words);
+    set_list(&f, SETUP_EVENTS, event);
+    expect(&f, IDS("silent", "pod-error"));
+    found_write(&found, &text);
+    ck_assert_msg(strstr(text.p, ": extender ?[2J?2J??\xc2\xa0\xc3\xa9\n"), "%s", text.p);
 }
 END_TEST
 
@@ -416,7 +465,28 @@ START_TEST(the_rights_are_those_of_the_manifest)
 }
 END_TEST
 
+static size_t rights_needed(const char *deployment)
+{
+    struct setup_facts f = cluster(SETUP_ANSWERS, LOOPBACK);
+    size_t n = 0;
+    set_list(&f, SETUP_DEPLOYMENTS, deployment);
+    for (size_t i = 0; cluster_rights[i].verb; i++)
+        n += cluster_right_is_needed(&f, &cluster_rights[i]);
+    setup_facts_fini(&f);
+    return n;
+}
+
+START_TEST(no_right_is_missed_that_is_not_used)
+{
+    size_t all = rights_needed("");
+    ck_assert_uint_eq(rights_needed(DEPLOYMENT("\"--events=on\",1")), all);
+    ck_assert_uint_eq(rights_needed(DEPLOYMENT("\"--events=off\"")), all - 1);
+}
+END_TEST
+
 UNIT_MAIN("setup/cluster", all_is_well, the_loopback_is_refused, something_else_answers,
-          the_extenders_objects, another_extender_runs, control_planes_differ,
-          nodes_and_cards, pods_that_wait, what_was_not_told_is_unknown,
-          the_rights_are_those_of_the_manifest)
+          the_extenders_objects, a_service_for_the_api_server_is_beside_it,
+          another_extender_runs, control_planes_differ, nodes_and_cards, pods_that_wait,
+          an_event_is_of_a_pod_in_its_namespace, no_control_character_gets_through,
+          what_was_not_told_is_unknown, the_rights_are_those_of_the_manifest,
+          no_right_is_missed_that_is_not_used)

@@ -225,7 +225,17 @@ START_TEST(the_file_cannot_be_read)
                            "  securityContext:\n    runAsUser: 65532\n"},
              (struct swap){0});
     f.config.mode = 0640;
+    f.config.gid = 7;
     expect_of(&f, "file-unreadable");
+    /* As kubeadm does it where no program of the control plane is root. */
+    f = node("1.35",
+             (struct swap){"  securityContext:\n",
+                           "  securityContext:\n    runAsUser: 65532\n"
+                           "    runAsGroup: 7\n"},
+             (struct swap){0});
+    f.config.mode = 0640;
+    f.config.gid = 7;
+    expect_of(&f, NULL);
 }
 END_TEST
 
