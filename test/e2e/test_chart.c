@@ -246,6 +246,56 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
 }
 END_TEST
 
+static void check_has(const json_t *list, const char *word)
+{
+    size_t i;
+    json_t *j;
+    json_array_foreach(list, i, j) if (json_string_value(j) &&
+                                       strcmp(json_string_value(j), word) == 0) return;
+    cleanup_free char *text = json_dumps(list, 0);
+    ck_abort_msg("no \"%s\" in %s", word, text);
+}
+
+/* What stands for something else in YAML gets through, and a map that is set to null is
+ * an empty one. */
+START_TEST(values_are_texts)
+{
+    cleanup_free char *said = tools_run(
+        "helm", 0,
+        ARGV(
+            "template", "x", CHART, "-n", "kube-system", "--kube-version", "1.35",
+            "--set-json",
+            "extender.tls={\"secretName\":\"1\",\"clientCA\":true,\"serverName\":\"s #\","
+            "\"clientNames\":[\"a #b\",\"c: d\"]}",
+            "--set-json", "extender.affinity=null,extender.podLabels=null", "--set-json",
+            "kubeletDir=\"/k, l\",extender.priorityClassName=\"1\","
+            "gpuNodes.runtimeClassName=\"1\",monitoring.podMonitors.enabled=true"));
+    temp_write(kit_dir, "texts.yaml", said);
+    cleanup_free char *file = temp_path(kit_dir, "texts.yaml");
+    cleanup_json json_t *all = tools_objects(file);
+    const json_t *pod = kit_at(object_of(all, "Deployment", "gpushare-schd-extender"),
+                               "spec.template.spec");
+    const json_t *args =
+        kit_at(json_array_get(json_object_get(pod, "containers"), 0), "args");
+    const json_t *plugin = kit_at(
+        object_of(all, "DaemonSet", "gpushare-device-plugin-ds"), "spec.template.spec");
+    const json_t *monitor = object_of(all, "PodMonitor", "gpushare-schd-extender");
+    const json_t *tls = kit_at(
+        json_array_get(kit_at(monitor, "spec.podMetricsEndpoints"), 0), "tlsConfig");
+    check_has(args, "--client-name=a #b");
+    check_has(args, "--client-name=c: d");
+    check_has(args, "--replica-name=s #");
+    ck_assert_ptr_null(json_object_get(pod, "affinity"));
+    ck_assert_str_eq(kit_str(pod, "priorityClassName"), "1");
+    ck_assert_str_eq(kit_str(plugin, "runtimeClassName"), "1");
+    ck_assert_str_eq(
+        kit_str(json_array_get(json_object_get(plugin, "volumes"), 0), "hostPath.path"),
+        "/k, l/device-plugins");
+    ck_assert_str_eq(kit_str(tls, "serverName"), "s #");
+    ck_assert_str_eq(kit_str(tls, "ca.secret.name"), "1");
+}
+END_TEST
+
 /* -- helm's own opinion, and that of schemas -- */
 
 START_TEST(helm_lints_and_packs_it)
@@ -387,6 +437,6 @@ CLUSTER_MAIN("chart", 120, up, the_default_values_give_the_objects_of_the_plain_
              options_give_the_objects_of_the_examples,
              several_replicas_are_what_the_patch_makes,
              rules_and_version_are_those_of_the_project, what_can_be_set_is_in_the_values,
-             values_that_are_wrong_are_refused_with_a_sentence, helm_lints_and_packs_it,
-             chart_files_and_samples_keep_to_the_schemas, what_is_misspelt_is_found,
-             the_api_server_takes_them)
+             values_that_are_wrong_are_refused_with_a_sentence, values_are_texts,
+             helm_lints_and_packs_it, chart_files_and_samples_keep_to_the_schemas,
+             what_is_misspelt_is_found, the_api_server_takes_them)

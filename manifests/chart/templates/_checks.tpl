@@ -11,7 +11,7 @@
 {{- end }}
 {{- end }}
 {{- range $name := list "app" "component" "name" }}
-{{- if hasKey $.of.podLabels $name }}
+{{- if hasKey ($.of.podLabels | default dict) $name }}
 {{- fail (printf "%s.podLabels: not %s, by which its pods are found" $at $name) }}
 {{- end }}
 {{- end }}

@@ -21,7 +21,7 @@ component: {{ . }}
 {{- define "gpushare.nodePod" -}}
 {{- $all := .root.Values.gpuNodes -}}
 {{- with .of.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .of.nodeSelector | default $all.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -33,7 +33,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .of.runtimeClassName | default $all.runtimeClassName }}
-runtimeClassName: {{ . }}
+runtimeClassName: {{ . | quote }}
 {{- end }}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}
