@@ -113,8 +113,8 @@ struct setup_facts {
 void setup_file_fini(struct setup_file *file);
 void setup_facts_fini(struct setup_facts *f);
 
-/* The file of the static pod of kube-scheduler: the first by name. NULL if there is none.
- */
+/* The file of the static pod of kube-scheduler: of several, the first whose pod has the
+ * name that kubeadm gives it, or else the first. NULL if there is none. */
 const struct setup_file *setup_active(const struct setup_facts *f, struct setup_pod *pod);
 /* How its file is told to it. "": not at all. */
 const char *setup_config_option(const struct setup_pod *pod, bool *policy);

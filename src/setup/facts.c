@@ -58,10 +58,20 @@ void setup_file_parse(struct setup_file *file)
 
 const struct setup_file *setup_active(const struct setup_facts *f, struct setup_pod *pod)
 {
-    for (size_t i = 0; i < f->n_files; i++)
-        if (f->files[i].json && setup_pod_of(f->files[i].json, pod))
-            return &f->files[i];
-    return NULL;
+    const struct setup_file *first = NULL;
+    struct setup_pod other;
+    for (size_t i = 0; i < f->n_files; i++) {
+        if (!f->files[i].json || !setup_pod_of(f->files[i].json, &other))
+            continue;
+        bool kubeadms = !strcmp(other.name, "kube-scheduler");
+        if (first && !kubeadms)
+            continue;
+        first = &f->files[i];
+        *pod = other;
+        if (kubeadms)
+            break;
+    }
+    return first;
 }
 
 const char *setup_config_option(const struct setup_pod *pod, bool *policy)

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "setup/judge.h"
+#include "setup/judge_priv.h"
 
 /* A bind answers after 15 s at most, and one that waits for the Lease seven later. */
 enum { TIMEOUT_MIN_MS = 22 * 1000 };
@@ -286,6 +286,7 @@ bool judge_config(const struct setup_facts *f, struct found *out)
     judge_resources(&e);
     judge_timeout(&e);
     judge_tls(&e, &url);
+    judge_proxy(f, &url, out);
     if (found_count(out, FOUND_WRONG) == before)
         found_add(out, FOUND_GOOD, "config", "%s names the extender as it should",
                   e.path);

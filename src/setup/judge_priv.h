@@ -11,3 +11,7 @@ const char *judge_name(const json_t *object);
 
 /* Of judge_cluster: kinds, cards, nodes, their plugins, and pods that wait. */
 void judge_nodes(const struct setup_facts *f, struct found *out);
+
+/* Does kube-scheduler ask there by way of a proxy? */
+void judge_proxy(const struct setup_facts *f, const struct setup_url *url,
+                 struct found *out);

@@ -208,6 +208,68 @@ START_TEST(a_copy_is_left_beside_the_manifest)
 }
 END_TEST
 
+/* Whatever it is called and in which order the files are. */
+START_TEST(another_scheduler_comes_first)
+{
+    struct setup_facts f = node("1.31", (struct swap){0}, (struct swap){0});
+    add_manifest(&f, "/m/a.yaml",
+                 rig_swap(rig_read(KUBEADM "1.31.yaml"),
+                          "  name: kube-scheduler\n  names", "  name: gpu\n  names"));
+    struct setup_file second = f.files[0];
+    f.files[0] = f.files[1];
+    f.files[1] = second;
+    expect_of(&f, NULL);
+}
+END_TEST
+
+START_TEST(kube_scheduler_asks_by_way_of_a_proxy)
+{
+    static const struct {
+        const char *url, *no_proxy;
+        bool found;
+    } cases[] = {
+        {"http://10.0.0.7:32766", "", true},
+        {"http://127.0.0.1:32766", "", false},
+        {"http://localhost:32766", "", false},
+        {"http://[::1]:32766", "", false},
+        {"http://10.0.0.7:32766", "localhost,10.0.0.8", true},
+        {"http://10.0.0.7:32766", "localhost, 10.0.0.7", false},
+        {"http://10.0.0.7:32766", "10.0.0.7:32766", false},
+        {"http://10.0.0.7:32766", "10.0.0.7:80", true},
+        {"http://10.0.0.7:32766", "10.0.0.0/29", false},
+        {"http://10.0.0.8:32766", "10.0.0.0/29", true},
+        {"http://10.0.0.8:32766", "0.0.0.0/0", false},
+        {"http://10.0.0.8:32766", "::/0,10.0.0.8/33,/8,a/8", true},
+        {"http://10.0.0.8:32766", "*", false},
+        {"http://[fd00::7]:32766", "fd00::/64", false},
+        {"http://[fd00::7]:32766", "fd00:0::7", false},
+        {"http://[fd00::7]:32766", "[fd00::7]:32766", false},
+        {"http://[fd00:1::7]:32766", "fd00::/64", true},
+        {"http://e.x.test:32766", "x.test", false},
+        {"http://e.x.test:32766", "*.x.test", false},
+        {"http://x.test:32766", ".x.test", true},
+        {"http://x.test:32766", "X.TEST", false},
+        {"http://ax.test:32766", "x.test", true},
+        {"http://ax.test:32766", "10.0.0.0/8,,:,[", true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *env =
+            xasprintf("    env:\n    - name: http_proxy\n      value: "
+                      "http://proxy:3128\n    - name: NO_PROXY\n      value: '%s'\n",
+                      cases[i].no_proxy);
+        cleanup_free char *url = xasprintf("%s/gpushare-scheduler", cases[i].url);
+        struct setup_facts f =
+            node("1.35", (struct swap){"    imagePullPolicy: IfNotPresent\n", env},
+                 (struct swap){"http://127.0.0.1:32766/gpushare-scheduler", url});
+        look(&f);
+        ck_assert_msg(found_has(&found, "proxy") == cases[i].found, "%s, NO_PROXY %s",
+                      cases[i].url, cases[i].no_proxy);
+        setup_facts_fini(&f);
+        found_fini(&found);
+    }
+}
+END_TEST
+
 START_TEST(the_file_cannot_be_read)
 {
     static const struct {
@@ -282,5 +344,6 @@ START_TEST(kube_scheduler_lacks_files)
 END_TEST
 
 UNIT_MAIN("setup/judge", all_is_well, one_thing_is_wrong, there_is_no_static_pod,
-          a_copy_is_left_beside_the_manifest, the_file_cannot_be_read,
+          a_copy_is_left_beside_the_manifest, another_scheduler_comes_first,
+          kube_scheduler_asks_by_way_of_a_proxy, the_file_cannot_be_read,
           another_process_runs, kube_scheduler_lacks_files)
