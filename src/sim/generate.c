@@ -118,6 +118,7 @@ static struct gen_node begin_node(struct run *r, int64_t index)
     struct gen_node n = {
         .g = r->g, .index = index, .now = r->now, .now_ns = r->now_ms * 1000000};
     snprintf(n.name, sizeof n.name, "node-%05lld", (long long)index);
+    snprintf(n.uid, sizeof n.uid, "00000000-0000-4000-8000-%012lld", (long long)index);
     rng_init(&n.rng, (uint64_t)r->g->seed * 1000003 + (uint64_t)index);
     n.uuids = xcalloc((size_t)r->g->cards, sizeof *n.uuids);
     for (int64_t i = 0; i < r->g->cards; i++) {

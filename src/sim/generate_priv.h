@@ -11,7 +11,7 @@
 struct gen_node {
     const struct generate *g;
     int64_t index;
-    char name[32];
+    char name[32], uid[40];
     const char *now; /* RFC 3339 */
     int64_t now_ns;
     struct rng rng;    /* of this node alone */

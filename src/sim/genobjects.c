@@ -132,12 +132,12 @@ json_t *sim_gen_node_object(const struct gen_node *n)
         "addresses", "type", "InternalIP", "address", ip, "type", "Hostname", "address",
         n->name, "daemonEndpoints", "kubeletEndpoint", "Port", 10250, "nodeInfo",
         node_info(n), "images", node_images());
-    return json_pack("{s:s,s:s,s:{s:s,s:o,s:{s:s,s:s}},s:{s:s,s:[s],s:s},s:o}", "kind",
-                     "Node", "apiVersion", "v1", "metadata", "name", n->name, "labels",
-                     node_labels(n), "annotations", "node.alpha.kubernetes.io/ttl", "0",
-                     "volumes.kubernetes.io/controller-managed-attach-detach", "true",
-                     "spec", "podCIDR", cidr, "podCIDRs", cidr, "providerID", n->name,
-                     "status", status);
+    return json_pack(
+        "{s:s,s:s,s:{s:s,s:s,s:o,s:{s:s,s:s}},s:{s:s,s:[s],s:s},s:o}", "kind", "Node",
+        "apiVersion", "v1", "metadata", "name", n->name, "uid", n->uid, "labels",
+        node_labels(n), "annotations", "node.alpha.kubernetes.io/ttl", "0",
+        "volumes.kubernetes.io/controller-managed-attach-detach", "true", "spec",
+        "podCIDR", cidr, "podCIDRs", cidr, "providerID", n->name, "status", status);
 }
 
 /* -- cards -- */
@@ -168,11 +168,13 @@ json_t *sim_gen_lease_object(const struct gen_node *n)
 {
     cleanup_buf struct buf now = {0};
     clock_format_us(&now, n->now_ns / 1000);
-    return json_pack("{s:s,s:s,s:{s:s,s:s},s:{s:s,s:i,s:s}}", "kind", "Lease",
+    json_t *owner = json_pack("{s:s,s:s,s:s,s:s}", "apiVersion", "v1", "kind", "Node",
+                              "name", n->name, "uid", n->uid);
+    return json_pack("{s:s,s:s,s:{s:s,s:s,s:[o]},s:{s:s,s:i,s:s}}", "kind", "Lease",
                      "apiVersion", "coordination.k8s.io/v1", "metadata", "name", n->name,
-                     "namespace", "nvidia-gpu-scheduler-node-lease", "spec",
-                     "holderIdentity", n->name, "leaseDurationSeconds", 40, "renewTime",
-                     now.p);
+                     "namespace", "nvidia-gpu-scheduler-node-lease", "ownerReferences",
+                     owner, "spec", "holderIdentity", n->name, "leaseDurationSeconds", 40,
+                     "renewTime", now.p);
 }
 
 /* -- pods -- */

@@ -179,6 +179,15 @@ START_TEST(scvs_are_written_as_scv_writes_them)
         api,
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases");
     ck_assert_uint_eq(json_array_size(leases), 1);
+    /* As scv-agent makes it, it is owned by the Node that is there. */
+    json_t *meta = json_object_get(json_array_get(leases, 0), "metadata");
+    json_t *owner = json_array_get(json_object_get(meta, "ownerReferences"), 0);
+    json_t *nodes = items(api, "/api/v1/nodes");
+    json_t *node = json_object_get(json_array_get(nodes, 0), "metadata");
+    ck_assert_str_eq(json_string_value(json_object_get(owner, "kind")), "Node");
+    ck_assert_str_eq(json_string_value(json_object_get(owner, "uid")),
+                     json_string_value(json_object_get(node, "uid")));
+    json_decref(nodes);
     json_decref(leases);
     api_free(api);
 }
