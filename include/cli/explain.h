@@ -17,7 +17,8 @@ int explain_pod(struct buf *out, const struct world *w, struct span ns, struct s
 
 /* Appends a line for each change of one thing that would let the request fit, none if
  * nothing would: pods that leave (the fewest), a smaller request, another model, a card
- * or node that works again, strangers that give back what they use. */
+ * or node that works again, strangers that give back what they use. On a cordoned node
+ * uncordoning it is the one thing, unless the pod tolerates that. */
 size_t change_list(struct buf *out, const struct ledger *l,
                    const struct ledger_node *const *nodes, size_t n,
-                   const struct ledger_pod *pod);
+                   const struct ledger_pod *pod, bool tolerates);

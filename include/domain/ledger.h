@@ -5,6 +5,7 @@
 
 #include "base/hash.h"
 #include "domain/configmap.h"
+#include "domain/lease.h"
 #include "domain/mix.h"
 #include "domain/node.h"
 #include "domain/promise.h"
@@ -113,7 +114,9 @@ struct ledger_node {
     uint64_t generation;             /* changes with what is promised and what can be */
     uint32_t id;                     /* place in the dense array of nodes */
     uint32_t healthy_cards;
-    enum node_source source;
+    enum node_source source : 8;
+    bool cordoned; /* spec.unschedulable of the Node. Decides about nothing here:
+                      kube-scheduler leaves the node out before anybody is asked */
     int32_t
         listed_nowhere; /* a card that the ConfigMap names and that is not there; -1 */
     int32_t silent_s;   /* for so long at least nothing was heard of it; 0: not silent */
@@ -178,7 +181,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list);
 void ledger_node_gone(struct ledger *l, struct span name);
 void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list);
 void ledger_scv_gone(struct ledger *l, struct span name);
-void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list);
+void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t list);
 void ledger_lease_gone(struct ledger *l, struct span name);
 /* Nothing has been heard of scv-agent for so many seconds; 0: it is heard of again. Holds
  * as long as anything speaks of the node; a node that is not known is passed over. */
@@ -191,10 +194,17 @@ enum ledger_kind { LEDGER_NODE, LEDGER_SCV, LEDGER_LEASE, LEDGER_UNHEALTHY };
 /* Forgets the objects of a kind that were not seen in the list. */
 void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list);
 
+/* A heartbeat that is not scv-agent's: what somebody needs to know who finds that the
+ * node is waited for in vain. */
+struct ledger_foreign {
+    struct span holder, renewed; /* as the Lease has them, cut off; may be empty */
+};
+
 /* What the objects say of a node and nothing here depends on: for those who show it. */
 struct ledger_news {
     bool has_scv, has_lease;
-    int64_t scv_created_s; /* 0: not said */
+    const struct ledger_foreign *foreign; /* NULL: no Lease, or scv-agent's */
+    int64_t scv_created_s;                /* 0: not said */
     bool has_sample;
     int64_t sample_s; /* when the Scv's values were read */
     const struct scv_held

@@ -25,6 +25,7 @@ struct node {
     enum node_mode mode;
     struct node_resources capacity, allocatable;
     struct span address; /* the first InternalIP; empty: it has none */
+    bool cordoned;       /* spec.unschedulable */
 };
 
 void node_read(struct jread *j, struct arena *a, struct node *node);

@@ -19,9 +19,10 @@ struct object_meta {
     bool deleting;                      /* has a deletionTimestamp */
 };
 
-/* A label or annotation that the caller wants. *out is left alone when it is absent. */
+/* A label or annotation that the caller wants, or the name of an owner of that kind.
+ * *out is left alone when it is absent. */
 struct object_field {
-    enum object_map { OBJECT_LABEL, OBJECT_ANNOTATION } map;
+    enum object_map { OBJECT_LABEL, OBJECT_ANNOTATION, OBJECT_OWNER } map;
     struct span key;
     struct span *out;
 };

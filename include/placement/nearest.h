@@ -5,7 +5,8 @@
 
 /*
  * For a pod that waits: on how many nodes its request fits, and where least is missing.
- * Nodes are looked at one after the other, each in constant memory.
+ * Nodes are looked at one after the other, each in constant memory. On a cordoned node it
+ * does not fit, whatever is free there.
  */
 
 struct nearest {
@@ -16,8 +17,7 @@ struct nearest {
     uint32_t seen, fits;            /* nodes */
     const struct ledger_node *node; /* the nearest; one that fits before all others;
                                        of equals the one whose name is lowest */
-    enum fit alone;                 /* what placement_fit says there */
-    enum fit fit;                   /* and placement_fit_in_line */
+    enum fit fit;                   /* what placement_fit_offered says there */
     int64_t missing;                /* there */
 };
 

@@ -56,6 +56,20 @@ void reasons_add(struct buf *out, const struct reasons *r, const struct ledger_n
 void placement_reason(struct buf *out, const struct ledger_node *node,
                       const struct request *request, enum fit alone);
 
+/* For those who ask about nodes that kube-scheduler may not offer: it leaves a cordoned
+ * one out before filter. As placement_fit_in_line, but a cordoned node fits later at the
+ * earliest; and why it does not fit, with what else is in the way. */
+enum fit placement_fit_offered(const struct ledger_node *node,
+                               const struct request *request, int64_t priority,
+                               struct span uid);
+void placement_reason_offered(struct buf *out, const struct ledger_node *node,
+                              const struct request *request, int64_t priority,
+                              struct span uid);
+
+/* Whose the Lease of the node is, if it is not scv-agent's, and what to do about it; ""
+ * otherwise. Follows on what was said before. */
+void placement_foreign_lease(struct buf *out, const struct ledger_node *node);
+
 /* Why, in one word: for counting. */
 enum reason_class {
     REASON_MEMORY,    /* cards would do, but what is free on them is too little */

@@ -14,8 +14,15 @@ struct search {
     const struct ledger_node *const *nodes;
     size_t n_nodes;
     int64_t unit;
+    bool tolerates; /* the pod goes to cordoned nodes, too */
     size_t found;
 };
+
+/* Does kube-scheduler leave the node out, whatever it has? */
+static bool is_shut(const struct search *s, const struct ledger_node *node)
+{
+    return node->cordoned && !s->tolerates;
+}
 
 /* A node as it might be. */
 struct guess {
@@ -63,6 +70,32 @@ static void add_amount(struct search *s, int64_t mib)
     show_amount(s->out, mib, s->unit);
     buf_addc(s->out, ' ');
     unit_write(s->out, s->unit);
+}
+
+/* Which node has the room, and is cordoned: the first, and how many more. */
+
+static void try_uncordon(struct search *s)
+{
+    const struct ledger_node *first = NULL;
+    size_t more = 0;
+    for (size_t i = 0; i < s->n_nodes; i++) {
+        const struct ledger_node *node = s->nodes[i];
+        if (!is_shut(s, node) ||
+            placement_fit_in_line(node, s->r, s->pod->priority, s->pod->uid) != FIT_YES)
+            continue;
+        more += first != NULL;
+        first = first ? first : node;
+    }
+    if (!first)
+        return;
+    begin(s);
+    buf_adds(s->out, "kubectl uncordon ");
+    add_name(s, first->name);
+    buf_adds(s->out, ": it fits there");
+    if (more)
+        buf_printf(s->out, ", as it does on %zu more cordoned node%s", more,
+                   more == 1 ? "" : "s");
+    buf_addc(s->out, '\n');
 }
 
 /* Who would have to leave. */
@@ -114,7 +147,8 @@ static void try_leaving(struct search *s)
     struct preempt_set best = {0}, set;
     const struct ledger_node *node = NULL;
     for (size_t i = 0; i < s->n_nodes; i++) {
-        if (!preempt_choose(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
+        if (is_shut(s, s->nodes[i]) ||
+            !preempt_choose(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
             continue;
         if (!node || is_smaller(&set, &best)) {
             best = set;
@@ -139,8 +173,9 @@ static void try_leaving(struct search *s)
 static const struct ledger_node *fits_on(const struct search *s, const struct request *r)
 {
     for (size_t i = 0; i < s->n_nodes; i++)
-        if (placement_fit_in_line(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
-            FIT_YES)
+        if (!is_shut(s, s->nodes[i]) &&
+            placement_fit_in_line(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
+                FIT_YES)
             return s->nodes[i];
     return NULL;
 }
@@ -334,20 +369,24 @@ static void try_line(struct search *s, const struct ledger_node *node)
 
 size_t change_list(struct buf *out, const struct ledger *l,
                    const struct ledger_node *const *nodes, size_t n,
-                   const struct ledger_pod *pod)
+                   const struct ledger_pod *pod, bool tolerates)
 {
     struct search s = {.out = out,
+                       .tolerates = tolerates,
                        .pod = pod,
                        .r = &pod->request,
                        .nodes = nodes,
                        .n_nodes = n,
                        .unit = ledger_settings(l)->unit_mib};
+    try_uncordon(&s);
     try_leaving(&s);
     try_less_memory(&s);
     if (s.r->cards > 1)
         try_fewer_cards(&s);
     try_any_model(&s);
     for (size_t i = 0; i < n; i++) {
+        if (is_shut(&s, nodes[i]))
+            continue;
         try_line(&s, nodes[i]);
         try_node(&s, nodes[i]);
         for (uint32_t k = 0; k < nodes[i]->n_cards; k++)

@@ -18,6 +18,7 @@ struct page {
     const json_t *object;
     int64_t unit;
     bool colours;
+    bool tolerates; /* kube-scheduler offers it cordoned nodes, too */
 };
 
 static void plain(struct page *p, struct span text)
@@ -40,6 +41,24 @@ static const json_t *at(const json_t *o, const char *a, const char *b)
 static struct span text_at(const json_t *o, const char *key)
 {
     return span_of(json_string_value(json_object_get(o, key)));
+}
+
+/* A pod of a DaemonSet, for example. The taint that stands for a cordoned node has no
+ * value. */
+static bool tolerates_cordon(const json_t *pod)
+{
+    const json_t *item;
+    size_t i;
+    json_array_foreach(at(pod, "spec", "tolerations"), i, item)
+    {
+        struct span key = text_at(item, "key"), effect = text_at(item, "effect");
+        bool any = span_eq(text_at(item, "operator"), SPAN("Exists"));
+        bool meant = key.n ? span_eq(key, SPAN("node.kubernetes.io/unschedulable")) : any;
+        if (meant && (any || !text_at(item, "value").n) &&
+            (!effect.n || span_eq(effect, SPAN("NoSchedule"))))
+            return true;
+    }
+    return false;
 }
 
 /* What kube-scheduler wrote into the pod: it also knows of CPU, taints and volumes. */
@@ -116,8 +135,10 @@ static void add_node_row(struct page *p, struct table *t, const struct ledger_no
     cleanup_buf struct buf why = {0};
     uint32_t picks[REQUEST_MAX_CARDS];
     const struct request *r = &p->pod->request;
-    if (fit != FIT_YES)
+    if (fit != FIT_YES && p->tolerates)
         placement_reason(&why, node, r, placement_fit(node, r));
+    else if (fit != FIT_YES)
+        placement_reason_offered(&why, node, r, p->pod->priority, p->pod->uid);
     else if (placement_choose(node, r, picks)) {
         buf_adds(&why, "fits:");
         for (uint32_t i = 0; i < r->cards; i++)
@@ -148,21 +169,37 @@ static void add_card_row(struct page *p, struct table *t, const struct ledger_no
     table_end(t, PLAIN, "%s", missing.n ? missing.p : "");
 }
 
-static size_t add_nodes(struct page *p, const struct ledger_node **nodes, size_t n)
+/* On how many nodes it fits, and on how many it would if they were not cordoned. */
+struct fits {
+    size_t open, cordoned;
+};
+
+static enum fit fit_on(const struct page *p, const struct ledger_node *node,
+                       struct fits *fits)
+{
+    const struct ledger_pod *pod = p->pod;
+    enum fit in_line =
+        placement_fit_in_line(node, &pod->request, pod->priority, pod->uid);
+    enum fit fit = p->tolerates ? in_line
+                                : placement_fit_offered(node, &pod->request,
+                                                        pod->priority, pod->uid);
+    fits->open += fit == FIT_YES;
+    fits->cordoned += fit != FIT_YES && in_line == FIT_YES;
+    return fit;
+}
+
+static struct fits add_nodes(struct page *p, const struct ledger_node **nodes, size_t n)
 {
     cleanup_table struct table t = {.colours = p->colours};
     cleanup_buf struct buf unit = {0};
-    size_t fits = 0;
+    struct fits fits = {0};
     unit_write(&unit, p->unit);
     table_cell(&t, BOLD, "NODE");
     table_cell(&t, BOLD, "GPU");
     table_cell(&t, BOLD, "FREE/TOTAL(%s)", unit.p);
     table_end(&t, BOLD, "WHAT IS MISSING");
     for (size_t i = 0; i < n; i++) {
-        enum fit fit = placement_fit_in_line(nodes[i], &p->pod->request, p->pod->priority,
-                                             p->pod->uid);
-        fits += fit == FIT_YES;
-        add_node_row(p, &t, nodes[i], fit);
+        add_node_row(p, &t, nodes[i], fit_on(p, nodes[i], &fits));
         for (uint32_t k = 0; k < nodes[i]->n_cards; k++)
             add_card_row(p, &t, nodes[i], &nodes[i]->cards[k]);
     }
@@ -170,10 +207,46 @@ static size_t add_nodes(struct page *p, const struct ledger_node **nodes, size_t
     return fits;
 }
 
+static const char *plural(size_t n)
+{
+    return n == 1 ? "" : "s";
+}
+
+/* What follows from the table. */
+static void add_verdict(struct page *p, const struct ledger_node **nodes, size_t n,
+                        struct fits fits)
+{
+    if (fits.open) {
+        buf_printf(p->out,
+                   "It fits on %zu node%s, as far as GPUs are concerned; it is "
+                   "kube-scheduler's turn.\n",
+                   fits.open, plural(fits.open));
+        return;
+    }
+    cleanup_buf struct buf changes = {0};
+    size_t n_changes =
+        change_list(&changes, p->l, (const struct ledger_node *const *)nodes, n, p->pod,
+                    p->tolerates);
+    bool shut = false;
+    for (size_t i = 0; i < n && !p->tolerates; i++)
+        shut |= nodes[i]->cordoned;
+    if (fits.cordoned)
+        buf_printf(p->out, "It would fit on %zu node%s, but only on cordoned ones.\n",
+                   fits.cordoned, plural(fits.cordoned));
+    if (n_changes) {
+        buf_adds(p->out, "The smallest changes, each enough by itself:\n");
+        buf_add_span(p->out, buf_span(&changes));
+        return;
+    }
+    buf_printf(p->out,
+               "No single change would let it fit: it needs a node %swith more or larger "
+               "cards.\n",
+               shut ? "that is not cordoned, or one " : "");
+}
+
 static void explain_waiting(struct page *p)
 {
     cleanup_arena struct arena a = {0};
-    cleanup_buf struct buf changes = {0};
     const struct ledger_node **nodes;
     size_t n = show_nodes(p->l, (struct span){0}, &a, &nodes);
     buf_adds(p->out, " waits");
@@ -187,22 +260,12 @@ static void explain_waiting(struct page *p)
     buf_adds(p->out, " for ");
     request_write(p->out, &p->pod->request, p->unit);
     buf_printf(p->out, " (priority %" PRId64 ")\n\n", p->pod->priority);
-    size_t fits = n ? add_nodes(p, nodes, n) : 0;
-    buf_addc(p->out, n ? '\n' : ' ');
-    if (!n)
-        buf_adds(p->out, "no node of the cluster has a GPU that gpushare knows of\n");
-    else if (fits)
-        buf_printf(p->out,
-                   "It fits on %zu node%s, as far as GPUs are concerned; it is "
-                   "kube-scheduler's turn.\n",
-                   fits, fits == 1 ? "" : "s");
-    else if (change_list(&changes, p->l, (const struct ledger_node *const *)nodes, n,
-                         p->pod)) {
-        buf_adds(p->out, "The smallest changes, each enough by itself:\n");
-        buf_add_span(p->out, buf_span(&changes));
+    if (n) {
+        struct fits fits = add_nodes(p, nodes, n);
+        buf_addc(p->out, '\n');
+        add_verdict(p, nodes, n, fits);
     } else
-        buf_adds(p->out, "No single change would let it fit: it needs a node with more "
-                         "or larger cards.\n");
+        buf_adds(p->out, " no node of the cluster has a GPU that gpushare knows of\n");
     add_condition(p);
 }
 
@@ -335,7 +398,8 @@ int explain_pod(struct buf *out, const struct world *w, struct span ns, struct s
                      .l = world_ledger(w),
                      .object = object,
                      .unit = ledger_settings(world_ledger(w))->unit_mib,
-                     .colours = colours};
+                     .colours = colours,
+                     .tolerates = tolerates_cordon(object)};
     if (!is)
         return err_set(err, ERR_NOT_FOUND,
                        "there is no pod %.*s/%.*s, or all its containers have ended",

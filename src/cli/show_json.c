@@ -126,6 +126,7 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
     put_text(o, "source", span_of(sources[node->source]));
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         put_text(o, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+    put_true(o, "schedulingDisabled", node->cordoned);
     show_state(&why, node);
     put_text(o, "reason", buf_span(&why));
     if (news.has_sample)

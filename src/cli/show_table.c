@@ -128,8 +128,11 @@ static void add_card(struct page *p, const struct ledger_node *node,
     table_span(&p->table, PLAIN, node->name);
     table_cell(&p->table, PLAIN, "%" PRId32, card->index);
     table_span(&p->table, PLAIN, card->model.n ? card->model : none);
-    table_cell(&p->table, card->out == CARD_IN ? GREEN : RED, "%s",
-               show_health(card->out));
+    table_cell(&p->table,
+               card->out != CARD_IN ? RED
+               : node->cordoned     ? YELLOW
+                                    : GREEN,
+               "%s%s", show_health(card->out), node->cordoned ? "," SHOW_CORDONED : "");
     add_promised(p, card);
     amount(p, PLAIN, card->used_mib);
     table_cell(&p->table, PLAIN, "%" PRId64,
@@ -151,7 +154,7 @@ static void flush(struct page *p, struct buf *out)
 }
 
 struct sums {
-    int64_t total, promised, used, free;
+    int64_t total, promised, used, free, cordoned; /* the last: of what is free */
     size_t cards, healthy, nodes, unmeasured;
 };
 
@@ -164,7 +167,9 @@ static void sum_card(struct sums *s, const struct ledger_node *node,
     s->promised += card->promised_mib;
     s->used += card->used_mib > 0 ? card->used_mib : 0;
     s->unmeasured += card->used_mib < 0;
-    s->free += node->state == NODE_USABLE ? card->free_mib : 0;
+    int64_t free = node->state == NODE_USABLE ? card->free_mib : 0;
+    s->free += free;
+    s->cordoned += node->cordoned ? free : 0;
 }
 
 static const char *plural(size_t n)
@@ -184,6 +189,11 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
     buf_printf(out, " promised (%" PRId64 "%%), ", percent);
     show_amount(out, s->free, p->unit);
     buf_adds(out, " free");
+    if (s->cordoned) {
+        buf_adds(out, " (");
+        show_amount(out, s->cordoned, p->unit);
+        buf_adds(out, " of it on cordoned nodes)");
+    }
     if (s->unmeasured < s->cards) {
         buf_adds(out, ", ");
         show_amount(out, s->used, p->unit);
@@ -205,7 +215,7 @@ static void add_notes(struct buf *out, const struct ledger_node *node)
     if (why.n) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
-        buf_adds(out, ": ");
+        buf_adds(out, node->cordoned ? " (" SHOW_CORDONED "): " : ": ");
         table_plain(out, buf_span(&why));
         buf_addc(out, '\n');
     }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "placement/placement.h"
 
 /*
  * Which nodes are alive: scv-agent renews a Lease for its node. When its renewTime has
@@ -226,16 +227,21 @@ static bool is_proven(const struct core *core, const struct beat *b)
 static void note_silent(struct step *s, size_t n, const struct beat *last)
 {
     long long grace_s = (s->core->settings.node_grace_ms + 999) / 1000;
+    cleanup_buf struct buf whose = {0};
+    const struct ledger_node *node =
+        n ? ledger_node_find(s->core->ledger, last->node) : NULL;
+    if (node)
+        placement_foreign_lease(&whose, node);
     if (n == 1)
         out_note(s, ERR_TIMEOUT,
                  "scv-agent on node %.*s has not been heard of for %lld s: the node gets "
-                 "no new pods",
-                 SPAN_ARG(last->node), grace_s);
+                 "no new pods%.*s",
+                 SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&whose)));
     else if (n > 1)
         out_note(s, ERR_TIMEOUT,
                  "scv-agent on %zu nodes, %.*s among them, has not been heard of for "
-                 "%lld s: they get no new pods",
-                 n, SPAN_ARG(last->node), grace_s);
+                 "%lld s: they get no new pods%.*s",
+                 n, SPAN_ARG(last->node), grace_s, SPAN_ARG(buf_span(&whose)));
 }
 
 void alive_tick(struct step *s)

@@ -14,6 +14,9 @@
  * retried before we knew, it would wait five minutes. So when a change makes a node fit
  * for a request that some waiting pod has, the node is marked: one of its annotations is
  * changed, at most once a second. Only the holder of the lease does that.
+ *
+ * A cordoned node is marked like others: a pod that tolerates it may be the one that
+ * waits, which is not known here, and uncordoning it is an event by itself.
  */
 
 enum {

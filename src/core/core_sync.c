@@ -162,7 +162,7 @@ static void apply(struct step *s, const struct core_input *in)
         if (in->gone)
             ledger_lease_gone(l, name);
         else
-            ledger_lease_seen(l, name, in->run);
+            ledger_lease_seen(l, in->lease, in->run);
         if (!in->gone)
             alive_seen(s, in->lease);
         break;

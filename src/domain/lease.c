@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/lease.h"
 
+#include "base/mem.h"
+
 static void read_spec(struct jread *j, struct arena *a, struct lease *lease)
 {
     struct jread_str key;
@@ -25,16 +27,23 @@ void lease_read(struct jread *j, struct arena *a, struct lease *lease)
 {
     struct jread_str key;
     *lease = (struct lease){0};
+    const struct object_field fields[] = {{OBJECT_OWNER, SPAN("Node"), &lease->node}};
     jread_object(j, "lease");
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "metadata"))
-            object_meta_read(j, a, &lease->meta, NULL, 0);
+            object_meta_read(j, a, &lease->meta, fields, ARRAY_LEN(fields));
         else if (jread_key_is(key, "spec"))
             read_spec(j, a, lease);
         else
             jread_skip(j);
     }
     object_meta_check(j, &lease->meta);
+}
+
+bool lease_is_agents(const struct lease *lease)
+{
+    return span_eq(lease->holder, lease->meta.name) &&
+           span_eq(lease->node, lease->meta.name);
 }
 
 static void add_member(struct buf *out, const char *key, struct span value)

@@ -8,6 +8,7 @@
 
 enum {
     DEPARTURES_MAX = 64, /* per node; more are merged */
+    FOREIGN_MAX = 64,    /* of each text of a Lease that is not ours */
 };
 
 struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
@@ -38,6 +39,7 @@ static void node_fini(struct ledger_node *node)
     departures_clear(node->facts);
     facts_drop_scv(node->facts);
     free(node->facts->departures);
+    free(node->facts->foreign);
     free(node->facts->listed);
     free(node->facts);
     free(node->cards);
@@ -98,6 +100,7 @@ struct ledger_news ledger_node_news(const struct ledger_node *node)
     const struct ledger_node_facts *f = node->facts;
     return (struct ledger_news){.has_scv = f->has[LEDGER_SCV],
                                 .has_lease = f->has[LEDGER_LEASE],
+                                .foreign = f->foreign,
                                 .scv_created_s = f->scv_created_s,
                                 .has_sample = f->has_sample,
                                 .sample_s = f->sample_s,
@@ -171,6 +174,7 @@ void ledger_node_seen(struct ledger *l, const struct node *node, uint64_t list)
 {
     struct ledger_node *n = object_seen(l, node->meta.name, LEDGER_NODE, list);
     n->facts->mode = node->mode;
+    n->facts->cordoned = node->cordoned;
     n->facts->capacity = node->capacity;
     n->facts->allocatable = node->allocatable;
     ledger_view(l, n);
@@ -186,12 +190,34 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
     ledger_view(l, node);
 }
 
-void ledger_lease_seen(struct ledger *l, struct span name, uint64_t list)
+/* In one piece with its strings. */
+static struct ledger_foreign *foreign_new(const struct lease *lease)
 {
+    size_t holder_n = lease->holder.n, renewed_n = lease->renew_time.n;
+    holder_n = holder_n < FOREIGN_MAX ? holder_n : FOREIGN_MAX;
+    renewed_n = renewed_n < FOREIGN_MAX ? renewed_n : FOREIGN_MAX;
+    struct ledger_foreign *f = xcalloc(1, sizeof *f + holder_n + renewed_n);
+    char *text = (char *)(f + 1);
+    if (holder_n)
+        memcpy(text, lease->holder.p, holder_n);
+    if (renewed_n)
+        memcpy(text + holder_n, lease->renew_time.p, renewed_n);
+    f->holder = (struct span){text, holder_n};
+    f->renewed = (struct span){text + holder_n, renewed_n};
+    return f;
+}
+
+void ledger_lease_seen(struct ledger *l, const struct lease *lease, uint64_t list)
+{
+    struct span name = lease->meta.name;
     const struct ledger_node *old = ledger_node_find(l, name);
     bool news = !old || !old->facts->has[LEDGER_LEASE];
     struct ledger_node *node = object_seen(l, name, LEDGER_LEASE, list);
-    if (news) /* it is renewed all the time; only its existence counts */
+    free(node->facts->foreign);
+    node->facts->foreign = lease_is_agents(lease) ? NULL : foreign_new(lease);
+    /* It is renewed all the time; only its existence counts, and whose it is where
+     * somebody is told. */
+    if (news || node->silent_s)
         ledger_view(l, node);
 }
 
@@ -233,6 +259,10 @@ static void object_gone(struct ledger *l, struct ledger_node *node, enum ledger_
         facts_drop_scv(f);
     if (kind == LEDGER_UNHEALTHY)
         f->n_listed = 0;
+    if (kind == LEDGER_LEASE) {
+        free(f->foreign);
+        f->foreign = NULL;
+    }
     ledger_view(l, node);
     ledger_node_drop_if_unused(l, node);
 }

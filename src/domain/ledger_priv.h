@@ -31,6 +31,9 @@ struct ledger_node_facts {
     bool scv_damaged, has_sample;
     int64_t sample_s; /* when the Scv's values were read */
 
+    bool cordoned;
+    struct ledger_foreign *foreign; /* owned, with its strings; NULL: no such Lease */
+
     int32_t *listed; /* cards that the ConfigMap names */
     size_t n_listed;
     bool list_damaged;

@@ -290,6 +290,7 @@ void ledger_view(struct ledger *l, struct ledger_node *node)
 
     node->state = state_of(l, node);
     node->mode = f->has[LEDGER_NODE] ? f->mode : NODE_ANY;
+    node->cordoned = f->has[LEDGER_NODE] && f->cordoned;
     if (f->has[LEDGER_SCV]) {
         node->source = SOURCE_SCV;
         cards_from_scv(node);

@@ -77,6 +77,18 @@ static void read_status(struct jread *j, struct arena *a, struct node *node)
     }
 }
 
+static void read_spec(struct jread *j, struct node *node)
+{
+    struct jread_str key;
+    jread_object(j, "spec");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "unschedulable"))
+            jread_bool(j, "spec.unschedulable", &node->cordoned);
+        else
+            jread_skip(j);
+    }
+}
+
 static enum node_mode mode_of(struct span label)
 {
     if (!label.p)
@@ -98,6 +110,8 @@ void node_read(struct jread *j, struct arena *a, struct node *node)
     while (jread_member(j, &key)) {
         if (jread_key_is(key, "metadata"))
             object_meta_read(j, a, &node->meta, fields, 1);
+        else if (jread_key_is(key, "spec"))
+            read_spec(j, node);
         else if (jread_key_is(key, "status"))
             read_status(j, a, node);
         else

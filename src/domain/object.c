@@ -20,6 +20,41 @@ static void read_map(struct jread *j, struct arena *a, const char *where,
     }
 }
 
+static void read_owner(struct jread *j, struct arena *a,
+                       const struct object_field *fields, size_t n)
+{
+    struct jread_str key;
+    struct span kind = {0}, name = {0};
+    jread_object(j, "metadata.ownerReferences[]");
+    while (jread_member(j, &key)) {
+        if (jread_key_is(key, "kind"))
+            jread_text(j, "metadata.ownerReferences[].kind", a, &kind);
+        else if (jread_key_is(key, "name"))
+            jread_text(j, "metadata.ownerReferences[].name", a, &name);
+        else
+            jread_skip(j);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (fields[i].map == OBJECT_OWNER && span_eq(kind, fields[i].key))
+            *fields[i].out = name;
+}
+
+static bool wants_owners(const struct object_field *fields, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (fields[i].map == OBJECT_OWNER)
+            return true;
+    return false;
+}
+
+static void read_owners(struct jread *j, struct arena *a,
+                        const struct object_field *fields, size_t n)
+{
+    jread_array(j, "metadata.ownerReferences");
+    while (jread_item(j))
+        read_owner(j, a, fields, n);
+}
+
 /* What is no time is not said: nothing depends on it. */
 static void read_time(struct jread *j, struct arena *a, int64_t *seconds)
 {
@@ -52,6 +87,8 @@ void object_meta_read(struct jread *j, struct arena *a, struct object_meta *meta
             read_map(j, a, "metadata.labels", OBJECT_LABEL, fields, n);
         else if (jread_key_is(key, "annotations"))
             read_map(j, a, "metadata.annotations", OBJECT_ANNOTATION, fields, n);
+        else if (jread_key_is(key, "ownerReferences") && wants_owners(fields, n))
+            read_owners(j, a, fields, n);
         else
             jread_skip(j);
     }

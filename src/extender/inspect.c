@@ -195,6 +195,8 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         inspect_text(out, "mode",
                      node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+    if (node->cordoned)
+        truth(out, "schedulingDisabled", true);
     if (node->listed_nowhere >= 0)
         inspect_number(out, "unknownCard", node->listed_nowhere);
     if (node->claimed)

@@ -88,7 +88,7 @@ static bool look(struct store *store, struct arena *a, uint32_t *slot, struct ne
     bool more = *slot < slots;
     if (!more && n->node && n->fit != FIT_YES) {
         cleanup_buf struct buf why = {0};
-        placement_reason(&why, n->node, n->request, n->alone);
+        placement_reason_offered(&why, n->node, n->request, n->priority, n->uid);
         answer->reason = arena_copy(a, buf_span(&why));
     }
     store_read_end(store);

@@ -51,6 +51,8 @@ static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
         return true;
     if (fit != n->fit)
         return fit < n->fit;
+    if (node->cordoned != n->node->cordoned)
+        return n->node->cordoned;
     if (missing != n->missing)
         return missing < n->missing;
     return span_cmp(node->name, n->node->name) < 0;
@@ -64,16 +66,13 @@ void nearest_init(struct nearest *n, const struct request *request, int64_t prio
 
 void nearest_look(struct nearest *n, const struct ledger_node *node)
 {
-    enum fit alone = placement_fit(node, n->request), fit = alone;
-    if (alone == FIT_YES && node->has_nominated)
-        fit = placement_fit_in_line(node, n->request, n->priority, n->uid);
+    enum fit fit = placement_fit_offered(node, n->request, n->priority, n->uid);
     n->seen++;
     n->fits += fit == FIT_YES;
     int64_t missing = placement_missing(node, n->request);
     if (!is_nearer(n, node, fit, missing))
         return;
     n->node = node;
-    n->alone = alone;
     n->fit = fit;
     n->missing = missing;
 }

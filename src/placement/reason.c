@@ -307,6 +307,20 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_out(out, node);
 }
 
+void placement_foreign_lease(struct buf *out, const struct ledger_node *node)
+{
+    const struct ledger_foreign *foreign = ledger_node_news(node).foreign;
+    if (!foreign)
+        return;
+    buf_adds(out, "; its Lease " KEY_LEASE_NAMESPACE "/");
+    buf_add_span(out, node->name);
+    buf_adds(out, " is not scv-agent's (holder: ");
+    add_plain(out, foreign->holder.n ? foreign->holder : SPAN("none"));
+    buf_adds(out, "; last renewed: ");
+    add_plain(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
+    buf_adds(out, "): delete it if another system has left it behind");
+}
+
 /* Why the node gives nothing out at all. False when it does. */
 static bool add_state(struct buf *out, const struct ledger_node *node)
 {
@@ -327,6 +341,7 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_adds(out, "scv-agent on this node has not been heard of for ");
         buf_add_i64(out, node->silent_s);
         buf_adds(out, " s");
+        placement_foreign_lease(out, node);
         return true;
     case NODE_NO_GPU:
         buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
@@ -392,4 +407,18 @@ void placement_reason(struct buf *out, const struct ledger_node *node,
     struct reasons reasons;
     reasons_init(&reasons, request);
     reasons_add(out, &reasons, node, alone);
+}
+
+void placement_reason_offered(struct buf *out, const struct ledger_node *node,
+                              const struct request *request, int64_t priority,
+                              struct span uid)
+{
+    bool fits = placement_fit_in_line(node, request, priority, uid) == FIT_YES;
+    if (node->cordoned)
+        buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
+                      "that");
+    if (node->cordoned && !fits)
+        buf_adds(out, "; ");
+    if (!fits)
+        placement_reason(out, node, request, placement_fit(node, request));
 }

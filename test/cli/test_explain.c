@@ -185,6 +185,92 @@ START_TEST(room_that_is_kept_for_another)
 }
 END_TEST
 
+#define CORDONED(name)                                                                   \
+    "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"unschedulable\":true}}"
+#define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate that"
+
+START_TEST(room_on_cordoned_nodes_alone)
+{
+    struct lists items = {.nodes = NODE("n1", "30", "2") "," CORDONED("n2"),
+                          .scvs = TWO_SCVS,
+                          .pods = FULL_PODS "," POD_OF("w", "", "6", "")};
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_says(text, OFFERED "\n");
+    ck_assert_says(text, "It would fit on 1 node, but only on cordoned ones.\n"
+                         "The smallest changes, each enough by itself:\n"
+                         "  - kubectl uncordon n2: it fits there\n"
+                         "  - it fits on node n1 if pod ns/");
+    ck_assert_says(text, "  - it asks for 6 GiB, and would fit with 3 on node n1\n");
+    ck_assert_ptr_null(strstr(text, "It fits on"));
+    items.nodes = CORDONED("n1") "," CORDONED("n2");
+    items.pods = POD_OF("w", "", "6", "");
+    cleanup_free char *two = explained(&items, "w", NULL);
+    ck_assert_says(two, "It would fit on 2 nodes, but only on cordoned ones.\n");
+    ck_assert_says(two, "  - kubectl uncordon n1: it fits there, as it does on 1 more "
+                        "cordoned node\n");
+    ck_assert_ptr_null(strstr(two, "it asks for"));
+    items.nodes = NODE("n1", "30", "2") "," CORDONED("n2");
+    cleanup_free char *other = explained(&items, "w", NULL);
+    ck_assert_says(other, "It fits on 1 node, as far as GPUs are concerned");
+    ck_assert_says(other, OFFERED "\n");
+    ck_assert_ptr_null(strstr(other, "uncordon"));
+}
+END_TEST
+
+/* Uncordoning alone would not do: another node is nearer, or none. */
+START_TEST(no_room_on_a_cordoned_node)
+{
+    struct lists items = {.nodes = NODE("n1", "30", "2") "," CORDONED("n2"),
+                          .scvs = TWO_SCVS,
+                          .pods = FULL_PODS "," POD_OF("w", "", "8", "")};
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_says(text, OFFERED "; needs 8192 MiB on one card; most free: 6144 of 15360 "
+                                 "MiB on GPU0\n");
+    ck_assert_says(text, "  - it fits on node n1 if pod ns/");
+    ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 3 on node n1\n");
+    ck_assert_ptr_null(strstr(text, "uncordon n"));
+    ck_assert_ptr_null(strstr(text, "It would fit"));
+    items.nodes = CORDONED("n2");
+    items.scvs = SCV_OF("n2", T4("0"));
+    cleanup_free char *none = explained(&items, "w", NULL);
+    ck_assert_says(none, "No single change would let it fit: it needs a node that is not "
+                         "cordoned, or one with more or larger cards.\n");
+}
+END_TEST
+
+#define TOLERATES(members)                                                               \
+    "{\"spec\":{\"tolerations\":[{\"key\":\"other\",\"operator\":\"Exists\"},{" members  \
+    "}]}}"
+
+START_TEST(pods_that_tolerate_a_cordon)
+{
+    static const struct {
+        const char *pod;
+        bool fits;
+    } cases[] = {
+        {TOLERATES("\"key\":\"node.kubernetes.io/unschedulable\",\"operator\":"
+                   "\"Exists\",\"effect\":\"NoSchedule\""),
+         true},
+        {TOLERATES("\"operator\":\"Exists\""), true},
+        {TOLERATES("\"key\":\"node.kubernetes.io/unschedulable\""), true},
+        {TOLERATES("\"key\":\"node.kubernetes.io/unschedulable\",\"value\":\"x\""),
+         false},
+        {TOLERATES("\"operator\":\"Exists\",\"effect\":\"NoExecute\""), false},
+        {TOLERATES("\"operator\":\"Equal\""), false},
+        {"{\"spec\":{\"tolerations\":[7]}}", false},
+    };
+    const struct lists items = {.nodes = CORDONED("n2"),
+                                .scvs = SCV_OF("n2", T4("0")),
+                                .pods = POD_OF("w", "", "8", "")};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *text = explained(&items, "w", cases[i].pod);
+        bool fits = strstr(text, "It fits on 1 node, as far as") != NULL;
+        ck_assert_msg(fits == cases[i].fits, "%s: %s", cases[i].pod, text);
+        ck_assert_msg((strstr(text, OFFERED) == NULL) == fits, "%s", text);
+    }
+}
+END_TEST
+
 START_TEST(a_pod_that_is_not_there)
 {
     struct world *w = rig_world(&(struct lists){0});
@@ -200,4 +286,5 @@ END_TEST
 UNIT_MAIN("explain", what_is_missing_and_what_would_help, a_model_that_nobody_has,
           a_card_that_is_out, too_large_for_every_card, pods_that_need_no_help,
           whole_cards, nodes_that_could_be_put_right, room_that_is_kept_for_another,
-          a_pod_that_is_not_there)
+          room_on_cordoned_nodes_alone, no_room_on_a_cordoned_node,
+          pods_that_tolerate_a_cordon, a_pod_that_is_not_there)

@@ -78,6 +78,54 @@ START_TEST(programs_get_the_same)
 }
 END_TEST
 
+START_TEST(a_cordoned_node_is_marked)
+{
+    static const char cordoned[] =
+        "{\"metadata\":{\"name\":\"n2\"},\"spec\":{\"unschedulable\":true}}";
+    char *nodes = xasprintf("%s,%s", NODE("n1", "30", "2"), cordoned);
+    struct lists lists = {.nodes = nodes,
+                          .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
+                              "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
+                          .pods = POD_OF("a", "n2", "2", IDX("0"))};
+    struct world *w = rig_world(&lists);
+    cleanup_free char *plain = table_of(w, (struct show){0});
+    ck_assert_str_eq(
+        plain,
+        "NODE  GPU  MODEL     HEALTH                      PROMISED/TOTAL(GiB)  USED  "
+        "FREE  PODS\n"
+        "n1    0    Tesla T4  Healthy                     0/15                 5     "
+        "11    0\n"
+        "n1    1    Tesla T4  Unhealthy                   0/15                 0     "
+        "0     0\n"
+        "n2    0    T4        Healthy,SchedulingDisabled  2/15                 0     "
+        "13    1\n"
+        "\n"
+        "2 of 45 GiB promised (4%), 24 free (13 of it on cordoned nodes), 5 measured in "
+        "use; 3 cards (2 healthy) on 2 nodes\n");
+    cleanup_free char *wide = table_of(w, (struct show){.form = SHOW_WIDE});
+    ck_assert_says(wide, "n2    0    T4        Healthy,SchedulingDisabled  2/15");
+    cleanup_free char *colours = table_of(w, (struct show){.colours = true});
+    ck_assert_says(colours, "\033[33mHealthy,SchedulingDisabled\033[0m");
+    cleanup_free char *json = table_of(w, (struct show){.form = SHOW_JSON});
+    json_t *j = json_loads(json, 0, NULL), *list = json_object_get(j, "nodes");
+    ck_assert_ptr_null(json_object_get(json_array_get(list, 0), "schedulingDisabled"));
+    ck_assert(
+        json_is_true(json_object_get(json_array_get(list, 1), "schedulingDisabled")));
+    json_decref(j);
+    cleanup_free char *yaml = table_of(w, (struct show){.form = SHOW_YAML});
+    ck_assert_says(yaml, "- name: \"n2\"\n  source: \"scv\"\n"
+                         "  schedulingDisabled: true\n");
+    world_free(w);
+    lists.scvs = NULL; /* no card to say it of */
+    lists.nodes = cordoned;
+    w = rig_world(&lists);
+    cleanup_free char *bare = table_of(w, (struct show){0});
+    ck_assert_says(bare, "! n2 (SchedulingDisabled): the node has no GPU memory");
+    world_free(w);
+    free(nodes);
+}
+END_TEST
+
 START_TEST(a_node_alone_or_none)
 {
     struct world *w = small();
@@ -181,5 +229,6 @@ START_TEST(words_are_completed)
 }
 END_TEST
 
-UNIT_MAIN("show", a_card_a_line, programs_get_the_same, a_node_alone_or_none,
-          hostile_objects, columns_end_where_a_line_has_none, words_are_completed)
+UNIT_MAIN("show", a_card_a_line, programs_get_the_same, a_cordoned_node_is_marked,
+          a_node_alone_or_none, hostile_objects, columns_end_where_a_line_has_none,
+          words_are_completed)

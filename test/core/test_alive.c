@@ -10,6 +10,8 @@ static struct rig r;
 static void beat_of(const char *node, const char *renewed, bool gone)
 {
     struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
+                          .holder = span_of(node),
+                          .node = span_of(node),
                           .renew_time = span_of(renewed)};
     rig_step(&r, (struct core_input){.type = CORE_OBJECT,
                                      .kind = CORE_LEASES,
@@ -17,6 +19,19 @@ static void beat_of(const char *node, const char *renewed, bool gone)
                                      .version = SPAN("7"),
                                      .lease = &lease,
                                      .gone = gone});
+}
+
+/* As another system leaves it behind. */
+static void foreign(const char *node, const char *renewed)
+{
+    struct lease lease = {.meta = {.name = span_of(node), .version = SPAN("7")},
+                          .holder = span_of(node),
+                          .renew_time = span_of(renewed)};
+    rig_step(&r, (struct core_input){.type = CORE_OBJECT,
+                                     .kind = CORE_LEASES,
+                                     .run = r.runs[CORE_LEASES],
+                                     .version = SPAN("7"),
+                                     .lease = &lease});
 }
 
 static void beat(const char *node, const char *renewed)
@@ -135,6 +150,66 @@ START_TEST(who_is_not_renewed_is_silent_after_the_grace)
     /* A pod waits that fits now. */
     rig_tick(&r, 0);
     ck_assert_str_eq(rig_take(&r, CORE_CALL_MARK_ROOM).node, "n1");
+    rig_free(&r);
+}
+END_TEST
+
+static const char *last_note(void)
+{
+    const char *text = "";
+    for (size_t i = 0; i < r.out.n; i++)
+        if (r.out.items[i].type == CORE_NOTE)
+            text = r.out.items[i].text;
+    return text;
+}
+
+#define LEFT_BEHIND                                                                      \
+    "; its Lease nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; "    \
+    "last renewed: 2026-11-20T09:00:00Z): delete it if another system has left it "      \
+    "behind"
+
+/* n3 has an Scv that somebody keeps up, and a Lease that nobody renews. */
+START_TEST(a_lease_that_another_system_left_behind_is_named)
+{
+    begin();
+    foreign("n3", "2026-11-20T09:00:00Z");
+    pass(GRACE + 2000);
+    ck_assert(silent("n3"));
+    rig_pod(&r, object_pod_mem(&r.arena, "a", 8), false);
+    rig_bind(&r, 1, "a", "n3");
+    ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
+                     "no card of node n3 fits: scv-agent on this node has not been heard "
+                     "of for 40 s" LEFT_BEHIND);
+    /* Our agent takes it over: the node is heard of again. */
+    beat("n3", "2026-11-22T09:00:00Z");
+    ck_assert(!silent("n3"));
+    pass(GRACE + 2000);
+    rig_bind(&r, 2, "a", "n3");
+    ck_assert_str_eq(rig_take(&r, CORE_REPLY).text,
+                     "no card of node n3 fits: scv-agent on this node has not been heard "
+                     "of for 40 s");
+    rig_free(&r);
+}
+END_TEST
+
+/* The log says it, too; of several nodes, of the one that it names. */
+START_TEST(the_note_says_whose_lease_it_is)
+{
+    begin();
+    pass(GRACE - 10000);
+    beat("n1", "t2");
+    beat("n2", "t2");
+    foreign("n3", "2026-11-20T09:00:00Z");
+    for (int i = 0; i < 30 && !silent("n3"); i++) {
+        pass(2000);
+        if (!silent("n3")) {
+            beat("n1", i % 2 ? "a" : "b");
+            beat("n2", i % 2 ? "a" : "b");
+        }
+    }
+    ck_assert(silent("n3") && !silent("n1") && !silent("n2"));
+    ck_assert_str_eq(last_note(), "scv-agent on node n3 has not been heard of for 40 s: "
+                                  "the node gets no new pods" LEFT_BEHIND);
     rig_free(&r);
 }
 END_TEST
@@ -401,6 +476,8 @@ START_TEST(a_renewal_costs_the_same_however_many_nodes_there_are)
 END_TEST
 
 UNIT_MAIN("alive", who_is_not_renewed_is_silent_after_the_grace,
+          a_lease_that_another_system_left_behind_is_named,
+          the_note_says_whose_lease_it_is,
           the_time_in_a_lease_is_only_compared_with_the_one_before, promises_stay,
           a_lease_that_is_deleted_is_not_renewed, another_daemon_may_take_over,
           a_node_that_is_gone_and_back_is_not_silent, where_all_is_silent_a_list_judges,

@@ -195,10 +195,68 @@ START_TEST(the_order_in_which_objects_come_does_not_matter)
 }
 END_TEST
 
+START_TEST(a_cordoned_node_has_what_it_has)
+{
+    start(1024, false);
+    struct node node = object_node(
+        &arena,
+        quoted(&arena, "{'metadata':{'name':'n1'},'spec':{'unschedulable':true}}"));
+    struct scv scv = object_scv_even(&arena, "n1", 1, 16);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert(!ledger_node_find(ledger, SPAN("n1"))->cordoned);
+    uint64_t before = ledger_generation(ledger);
+    ledger_node_seen(ledger, &node, 0);
+    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert(n1->cordoned && n1->state == NODE_USABLE);
+    ck_assert_int_eq(n1->best_free_mib, 16);
+    ck_assert_uint_gt(ledger_generation(ledger), before);
+    node.cordoned = false;
+    ledger_node_seen(ledger, &node, 0);
+    ck_assert(!n1->cordoned);
+    node.cordoned = true;
+    ledger_node_seen(ledger, &node, 0);
+    ledger_node_gone(ledger, SPAN("n1")); /* the Scv is still there */
+    ck_assert(!n1->cordoned);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(whose_a_lease_is_that_is_not_ours)
+{
+    start(1024, false);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 16);
+    struct lease theirs = {.meta.name = SPAN("n1"),
+                           .holder = SPAN("n1"),
+                           .renew_time = SPAN("2026-11-20T09:00:00Z")};
+    struct lease ours = theirs;
+    ours.node = SPAN("n1");
+    ledger_scv_seen(ledger, &scv, 0);
+    const struct ledger_node *n1 = ledger_node_find(ledger, SPAN("n1"));
+    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ledger_lease_seen(ledger, &theirs, 0);
+    ck_assert_span_eq(ledger_node_news(n1).foreign->holder, "n1");
+    ck_assert_span_eq(ledger_node_news(n1).foreign->renewed, "2026-11-20T09:00:00Z");
+    char *longer = xasprintf("%0300d", 7);
+    theirs.holder = span_of(longer);
+    theirs.renew_time = (struct span){0};
+    ledger_lease_seen(ledger, &theirs, 0);
+    ck_assert_uint_eq(ledger_node_news(n1).foreign->holder.n, 64);
+    ck_assert_uint_eq(ledger_node_news(n1).foreign->renewed.n, 0);
+    free(longer);
+    ledger_lease_seen(ledger, &ours, 0);
+    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ledger_lease_seen(ledger, &theirs, 0);
+    ledger_lease_gone(ledger, SPAN("n1"));
+    ck_assert_ptr_null(ledger_node_news(n1).foreign);
+    ledger_lease_seen(ledger, &theirs, 0); /* freed with the ledger */
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
 {
     start(1024, false);
-    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     struct scv scv = object_scv_even(&arena, "n1", 1, 16276);
     ledger_scv_seen(ledger, &scv, 0);
@@ -220,7 +278,7 @@ START_TEST(a_node_without_scv_and_lease_has_its_capacity)
     ck_assert_int_eq(node("n1")->source, SOURCE_CAPACITY);
     ck_assert_uint_eq(node("n1")->n_cards, 2);
     ck_assert_int_eq(node("n1")->cards[1].total_mib, 15 * 1024);
-    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     ck_assert_int_eq(node("n1")->state, NODE_SCV_MISSING);
     ledger_lease_gone(ledger, SPAN("n1"));
     ck_assert_int_eq(node("n1")->state, NODE_USABLE);
@@ -623,6 +681,7 @@ UNIT_MAIN("ledger", promises_are_taken_from_the_card,
           what_others_hand_out_is_not_ours_to_give,
           what_the_scv_says_besides_is_kept_for_those_who_show_it,
           the_order_in_which_objects_come_does_not_matter,
+          a_cordoned_node_has_what_it_has, whose_a_lease_is_that_is_not_ours,
           losing_the_scv_gives_nothing_out_and_forgets_nothing,
           a_node_without_scv_and_lease_has_its_capacity,
           capacity_that_cannot_be_used_says_why,

@@ -40,6 +40,37 @@ START_TEST(a_node_says_what_it_has)
 }
 END_TEST
 
+START_TEST(a_node_that_is_cordoned)
+{
+    static const struct {
+        const char *spec;
+        bool cordoned;
+    } cases[] = {
+        {"", false},
+        {",'spec':{}", false},
+        {",'spec':null", false},
+        {",'spec':{'unschedulable':null}", false},
+        {",'spec':{'unschedulable':false}", false},
+        {",'spec':{'podCIDR':'10.0.0.0/24','unschedulable':true}", true},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct node n = object_node(
+            &arena, quoted(&arena, "{'metadata':{'name':'n'}%s}", cases[i].spec));
+        ck_assert_msg(n.cordoned == cases[i].cordoned, "%s", cases[i].spec);
+    }
+    static const char *const wrong[] = {"'true'", "1", "{}", "[]"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct err err = {0};
+        object_fault(node, node_read, &arena,
+                     quoted(&arena,
+                            "{'metadata':{'name':'n'},'spec':{'unschedulable':%s}}",
+                            wrong[i]),
+                     &err);
+        ck_assert_msg(strstr(err.msg, "spec.unschedulable") != NULL, "%s", err.msg);
+    }
+}
+END_TEST
+
 START_TEST(the_scv_of_the_seed_documents_is_read)
 {
     struct scv s = object_scv(
@@ -307,6 +338,38 @@ START_TEST(a_lease_is_read_and_written)
 }
 END_TEST
 
+/* The other system's has our names, and an owner of its own. */
+START_TEST(a_heartbeat_of_ours_is_owned_by_its_node)
+{
+    static const struct {
+        const char *owners, *holder;
+        bool ours;
+    } cases[] = {
+        {"{'apiVersion':'v1','kind':'Node','name':'n1','uid':'u'}", "n1", true},
+        {"{'kind':'GpuNode','name':'n1'},{'kind':'Node','name':'n1'}", "n1", true},
+        {"{'apiVersion':'v1','kind':'Node','name':'n1','uid':'u'}", "n2", false},
+        {"{'apiVersion':'v1','kind':'Node','name':'n2','uid':'u'}", "n1", false},
+        {"{'apiVersion':'v1','kind':'GpuNode','name':'n1','uid':'u'}", "n1", false},
+        {"", "n1", false},
+        {"", "", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct lease l =
+            object_lease(&arena, quoted(&arena,
+                                        "{'metadata':{'name':'n1','ownerReferences':[%s]"
+                                        "},'spec':{'holderIdentity':'%s'}}",
+                                        cases[i].owners, cases[i].holder));
+        ck_assert_msg(lease_is_agents(&l) == cases[i].ours, "%s, %s", cases[i].owners,
+                      cases[i].holder);
+    }
+    struct err err = {0};
+    object_fault(lease, lease_read, &arena,
+                 quoted(&arena, "{'metadata':{'name':'n1','ownerReferences':[7]}}"),
+                 &err);
+    ck_assert_ptr_nonnull(strstr(err.msg, "metadata.ownerReferences"));
+}
+END_TEST
+
 START_TEST(configmaps_that_take_cards_out)
 {
     struct unhealthy_cards u = object_unhealthy_cards(
@@ -350,11 +413,12 @@ START_TEST(each_byte_of_a_name_is_looked_at)
 END_TEST
 
 UNIT_MAIN("objects", each_byte_of_a_name_is_looked_at, a_node_says_what_it_has,
-          the_scv_of_the_seed_documents_is_read,
+          a_node_that_is_cordoned, the_scv_of_the_seed_documents_is_read,
           missing_numbers_of_an_scv_are_zero_and_cards_are_sorted,
           an_scv_that_cannot_be_true_is_a_fault, an_scv_is_written_as_scv_does,
           an_scv_that_was_read_is_written_as_it_was,
           faults_of_the_rest_do_not_reach_the_extender,
           what_the_extender_goes_by_must_be_right,
           the_extender_reads_what_cards_can_do_and_what_is_held, bandwidth_of_a_link,
-          a_lease_is_read_and_written, configmaps_that_take_cards_out)
+          a_lease_is_read_and_written, a_heartbeat_of_ours_is_owned_by_its_node,
+          configmaps_that_take_cards_out)

@@ -181,7 +181,7 @@ static struct span read_one(struct ledger *l, char kind, struct jread *j, struct
         lease_read(j, a, &lease);
         if (jread_finish(j, NULL))
             break;
-        ledger_lease_seen(l, lease.meta.name, 1);
+        ledger_lease_seen(l, &lease, 1);
         return lease.meta.name;
     case 'c':
         unhealthy_cards_read(j, a, &u);

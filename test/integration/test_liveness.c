@@ -20,9 +20,10 @@ static void add_lease(const struct sim *s, const char *node)
     sim_load(s,
              "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
              "\"metadata\":{\"name\":\"%s\",\"namespace\":"
-             "\"nvidia-gpu-scheduler-node-lease\"},\"spec\":{\"holderIdentity\":\"%s\","
-             "\"leaseDurationSeconds\":40}}",
-             node, node);
+             "\"nvidia-gpu-scheduler-node-lease\",\"ownerReferences\":[{\"apiVersion\":"
+             "\"v1\",\"kind\":\"Node\",\"name\":\"%s\",\"uid\":\"u\"}]},\"spec\":{"
+             "\"holderIdentity\":\"%s\",\"leaseDurationSeconds\":40}}",
+             node, node, node);
 }
 
 static void patch_lease(const struct sim *s, const char *node, const char *annotation)
@@ -142,6 +143,34 @@ START_TEST(a_lease_that_is_deleted_counts_as_an_agent_that_died)
 }
 END_TEST
 
+/* nvidia-gpu-scheduler's Leases have the names of ours. */
+START_TEST(a_lease_that_another_system_left_behind_is_named)
+{
+    struct world w;
+    cleanup_buf struct buf why = {0};
+    world_begin(&w);
+    sim_load(&w.sim,
+             "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+             "\"metadata\":{\"name\":\"n3\",\"namespace\":"
+             "\"nvidia-gpu-scheduler-node-lease\",\"annotations\":{\"kube-sim/frozen\":"
+             "\"yes\"},\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"GpuNode\","
+             "\"name\":\"n3\",\"uid\":\"u\"}]},\"spec\":{\"holderIdentity\":\"n3\","
+             "\"leaseDurationSeconds\":8,\"renewTime\":"
+             "\"2026-11-20T09:00:00.000000Z\"}}");
+    kit_wait(!fits(&w, "n3"));
+    ck_assert_int_eq(extender_filter(&w.extender, 8, "n3", &why), NOT_NOW);
+    ck_assert_str_eq(
+        why.p, "scv-agent on this node has not been heard of for 3 s; its Lease "
+               "nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; last "
+               "renewed: 2026-11-20T09:00:00.000000Z): delete it if another system has "
+               "left it behind");
+    cleanup_json json_t *node = extender_inspect(&w.extender, "n3");
+    ck_assert_str_eq(kit_str(node, "reason"), why.p);
+    ck_assert(fits(&w, "n1"));
+    world_end(&w);
+}
+END_TEST
+
 /* The connection is there, but nothing comes: the Leases are listed, and all are well. */
 START_TEST(a_watch_that_is_stalled_makes_nobody_silent)
 {
@@ -187,6 +216,7 @@ END_TEST
 
 KIT_MAIN("liveness", 90, a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back,
          a_lease_that_is_deleted_counts_as_an_agent_that_died,
+         a_lease_that_another_system_left_behind_is_named,
          a_watch_that_is_stalled_makes_nobody_silent,
          an_api_server_that_fails_makes_nobody_silent,
          a_program_that_stood_still_blames_nobody)

@@ -130,12 +130,54 @@ START_TEST(what_is_kept_for_others_does_not_fit)
     struct request r = object_request(&arena, &pod, 1);
     ledger_pod_add(ledger, &pod, &r, NULL);
     assert_nearest(memory(7000, 1), "n1", 0, 0);
-    ck_assert_int_eq(look(memory(7000, 1)).alone, FIT_YES);
     ck_assert_int_eq(look(memory(7000, 1)).fit, FIT_LATER);
     struct nearest own;
     nearest_init(&own, &r, 5, SPAN("first"));
     nearest_look(&own, ledger_node_find(ledger, SPAN("n1")));
     ck_assert_uint_eq(own.fits, 1);
+    ledger_free(ledger);
+}
+END_TEST
+
+static void cordon(const char *name, bool cordoned)
+{
+    struct node node =
+        object_node(&arena, quoted(&arena, "{'metadata':{'name':'%s'}}", name));
+    node.cordoned = cordoned;
+    ledger_node_seen(ledger, &node, 0);
+}
+
+static void assert_offered(const char *name, struct request r, const char *why)
+{
+    cleanup_buf struct buf out = {0};
+    placement_reason_offered(&out, ledger_node_find(ledger, span_of(name)), &r, 0,
+                             SPAN("me"));
+    ck_assert_str_eq(out.p ? out.p : "", why);
+}
+
+/* Where kube-scheduler leaves a node out, nothing fits, and others are nearer. */
+START_TEST(a_cordoned_node_is_not_offered)
+{
+    start();
+    assert_nearest(memory(6500, 1), "n1", 1, 0);
+    cordon("n1", true);
+    ck_assert_int_eq(look(memory(6500, 1)).fit, FIT_LATER);
+    assert_nearest(memory(6500, 1), "n2", 0, 500);
+    assert_nearest(memory(6000, 1), "n2", 1, 0);
+    struct request large = memory(15000, 1);
+    assert_nearest(large, "n2", 0, 9000);
+    assert_offered("n1", memory(6500, 1),
+                   "cordoned: kube-scheduler offers it only to pods that tolerate that");
+    assert_offered("n1", large,
+                   "cordoned: kube-scheduler offers it only to pods that tolerate that; "
+                   "needs 15000 MiB on one card; most free: 7000 of 16000 MiB on GPU1");
+    assert_offered("n2", memory(6000, 1), "");
+    /* Only cordoned ones: the one where least is missing. */
+    cordon("n2", true);
+    cordon("n3", true);
+    assert_nearest(memory(6500, 1), "n1", 0, 0);
+    cordon("n1", false);
+    assert_nearest(memory(6500, 1), "n1", 1, 0);
     ledger_free(ledger);
 }
 END_TEST
@@ -152,4 +194,4 @@ END_TEST
 
 UNIT_MAIN("nearest", the_node_where_least_is_missing, not_now_is_nearer_than_never,
           a_node_that_gives_nothing_out_is_last, what_is_kept_for_others_does_not_fit,
-          without_nodes_there_is_none)
+          a_cordoned_node_is_not_offered, without_nodes_there_is_none)

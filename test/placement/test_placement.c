@@ -220,7 +220,7 @@ START_TEST(a_node_that_gives_nothing_says_why)
 {
     start();
     struct request r = memory(1, 1);
-    ledger_lease_seen(ledger, SPAN("n1"), 0);
+    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
