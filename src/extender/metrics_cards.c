@@ -9,7 +9,7 @@
 enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
-enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, STRANDED, AMOUNTS };
+enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
 
 static const struct {
     const char *cluster, *node, *card, *help; /* NULL: not told there */
@@ -25,7 +25,9 @@ static const struct {
                   "What is withheld because something outside Kubernetes uses it."},
     [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
               "gpushare_card_memory_free_bytes",
-              "What can still be promised, on nodes that get new pods."},
+              "What can still be promised, on usable nodes."},
+    [CORDONED] = {"gpushare_memory_free_cordoned_bytes", NULL, NULL,
+                  "What of that is on nodes that are cordoned."},
     [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
                   NULL,
                   "What is free and too small a piece for the pods that come here, in "
@@ -51,7 +53,7 @@ struct row {
     char index[DIGITS];
     int64_t mib[AMOUNTS];
     int64_t cards, healthy;
-    bool measured;
+    bool measured, cordoned;
 };
 
 struct table {
@@ -65,7 +67,7 @@ struct count {
     struct arena arena;
     int64_t mib[AMOUNTS];
     int64_t states[STATES], outs[OUTS];
-    int64_t promises, unplaced, cardless, measured;
+    int64_t cordoned, promises, unplaced, cardless, measured;
     struct table nodes, cards;
 };
 
@@ -86,6 +88,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
         [WITHHELD] = card->withheld_mib,
         [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
     };
+    amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
     for (int i = 0; i < AMOUNTS; i++)
         mib[i] += amount[i] = frag_tame(amount[i]);
     c->outs[card->out]++;
@@ -131,6 +134,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     for (int i = 0; i < AMOUNTS; i++)
         c->mib[i] += mib[i];
     c->states[node->state]++;
+    c->cordoned += node->cordoned && node->state == NODE_USABLE;
     add_pods(c, node);
     if (c->detail < METRICS_NODE)
         return;
@@ -138,6 +142,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     row->node = arena_copy(&c->arena, node->name);
     row->cards = node->n_cards;
     row->healthy = healthy;
+    row->cordoned = node->cordoned;
     row->measured = true;
     memcpy(row->mib, mib, sizeof mib);
 }
@@ -162,6 +167,10 @@ static void write_sums(const struct count *c, struct buf *out)
 {
     by_word(out, "gpushare_nodes", "Nodes, by whether they get new pods.", "state",
             states, c->states, STATES);
+    prom_one(out, "gpushare_nodes_cordoned", PROM_GAUGE,
+             "Usable nodes that kube-scheduler offers only to pods that tolerate a "
+             "cordoned one.",
+             c->cordoned);
     by_word(out, "gpushare_cards", "Cards, by whether they get new pods.", "state", outs,
             c->outs, OUTS);
     prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
@@ -196,6 +205,11 @@ static void per_node(const struct table *t, struct buf *out)
     for (size_t i = 0; i < t->n; i++)
         prom_sample(out, "gpushare_node_cards_healthy",
                     &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].healthy);
+    prom_family(out, "gpushare_node_cordoned", PROM_GAUGE, "Whether it is cordoned.");
+    for (size_t i = 0; i < t->n; i++)
+        prom_sample(out, "gpushare_node_cordoned",
+                    &(struct prom_label){"node", t->rows[i].node}, 1,
+                    t->rows[i].cordoned);
 }
 
 static void per_card(const struct table *t, struct buf *out)

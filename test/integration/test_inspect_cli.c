@@ -110,6 +110,79 @@ START_TEST(it_explains_pods)
 }
 END_TEST
 
+static void cordon(const struct sim *s, const char *node, const char *unschedulable)
+{
+    cleanup_free char *path = xasprintf("/api/v1/nodes/%s?fieldManager=test", node);
+    cleanup_free char *body =
+        xasprintf("{\"spec\":{\"unschedulable\":%s}}", unschedulable);
+    struct httpc_request req = {.method = "PATCH",
+                                .path = path,
+                                .content_type = "application/merge-patch+json",
+                                .body = span_of(body),
+                                .timeout_ms = 10000};
+    struct httpc_reply answer;
+    struct err err = {0};
+    ck_assert_done(httpc_call(s->api.http, &req, 1 << 20, &answer, &err), err);
+    ck_assert_uint_eq(answer.status, 200);
+    httpc_reply_fini(&answer);
+}
+
+static bool is_marked(const struct extender *e, const char *node)
+{
+    cleanup_json json_t *j = extender_inspect(e, node);
+    return json_is_true(kit_at(j, "schedulingDisabled"));
+}
+
+static void waits(const struct extender *e, int64_t fits, const char *reason)
+{
+    cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
+    json_t *pod = json_array_get(kit_at(all, "waiting"), 0);
+    ck_assert_int_eq(json_integer_value(kit_at(pod, "fitsOn")), fits);
+    ck_assert_str_eq(kit_str(pod, "nearest"), "n1");
+    ck_assert_str_eq(reason ? kit_str(pod, "reason") : "", reason ? reason : "");
+    ck_assert(reason || !kit_at(pod, "reason"));
+}
+
+/* kube-scheduler refuses it, so filter does not; what people see says so. */
+START_TEST(a_cordoned_node_is_shown_as_one)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 1, 15);
+    sim_add_pod(&s, "w", 8);
+    extender_start(&e, &s, ARGV(NULL));
+    kit_wait(extender_filter(&e, 8, "n1", NULL) == FITS);
+    cleanup_free char *classic = inspect(&s, 0, ARGV("--classic"));
+    waits(&e, 1, NULL);
+    cordon(&s, "n1", "true");
+    kit_wait(is_marked(&e, "n1"));
+    ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
+    waits(&e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate that");
+    struct buf metrics = {0};
+    ck_assert_uint_eq(peer_call(&e.observers, "GET", "/metrics", NULL, &metrics), 200);
+    ck_assert_says(metrics.p, "\ngpushare_nodes_cordoned 1\n");
+    ck_assert_says(metrics.p, "\ngpushare_memory_free_bytes 16106127360\n");
+    ck_assert_says(metrics.p, "\ngpushare_memory_free_cordoned_bytes 16106127360\n");
+    buf_fini(&metrics);
+    cleanup_free char *table = inspect(&s, 0, ARGV(NULL));
+    ck_assert_says(table, "Healthy,SchedulingDisabled");
+    ck_assert_says(table, "15 free (15 of it on cordoned nodes)");
+    cleanup_free char *why = inspect(&s, 0, ARGV("explain", "pod", "default/w"));
+    ck_assert_says(why, "It would fit on 1 node, but only on cordoned ones.\n");
+    ck_assert_says(why, "  - kubectl uncordon n1: it fits there\n");
+    cleanup_free char *same = inspect(&s, 0, ARGV("--classic"));
+    ck_assert_str_eq(same, classic);
+    cordon(&s, "n1", "null");
+    kit_wait(!is_marked(&e, "n1"));
+    waits(&e, 1, NULL);
+    cleanup_free char *fits = inspect(&s, 0, ARGV("explain", "pod", "default/w"));
+    ck_assert_says(fits, "It fits on 1 node, as far as GPUs are concerned");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
 START_TEST(check_compares_with_the_extender)
 {
     struct sim s;
@@ -212,5 +285,5 @@ END_TEST
 
 KIT_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
          classic_needs_nodes_and_pods_alone, it_explains_pods,
-         check_compares_with_the_extender, a_watch_follows, errors_are_clear,
-         completion_knows_the_cluster)
+         a_cordoned_node_is_shown_as_one, check_compares_with_the_extender,
+         a_watch_follows, errors_are_clear, completion_knows_the_cluster)

@@ -20,6 +20,7 @@ async function readNodes() {
       button.click();
     all.push({
       name: item.querySelector('h3').textContent,
+      mark: read(item.querySelectorAll('.head .mark:not([hidden])'), (m) => m.textContent),
       sum: item.querySelector('.sum').textContent,
       kind: item.querySelector('.kind').textContent,
       notes: read(item.querySelectorAll('.notes:not([hidden]) li'), (n) => n.textContent),
@@ -60,14 +61,14 @@ const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
 const STATES = { Unhealthy: ['unhealthy', 'Unhealthy, as its Scv says'],
   TakenOut: ['taken out', 'Taken out by a ConfigMap'], Held: ['held', 'Held through nvidia.com/gpu'] };
 
-function cardOf(dev) {
+function cardOf(dev, cordoned) {
   const facts = { Promised: mib(dev.promisedMiB),
     Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'not known' };
   if (dev.overcommitted)
     facts.Overcommitted = 'more is promised than it has';
   if (dev.withheldMiB)
     facts['Used from outside'] = mib(dev.withheldMiB);
-  facts['Free for new pods'] = mib(dev.freeMiB);
+  facts[cordoned ? 'Free once uncordoned' : 'Free for new pods'] = mib(dev.freeMiB);
   facts.Size = mib(dev.totalMiB);
   if (dev.health !== 'Healthy')
     facts.State = STATES[dev.health][1];
@@ -128,10 +129,11 @@ function sumOf(promised, total) {
 function wanted(inspect) {
   return inspect.nodes.filter((n) => !isBare(n)).map((n) => ({
     name: n.name,
+    mark: n.schedulingDisabled ? ['cordoned'] : [],
     sum: sumOf(sum(n.devs, (d) => d.promisedMiB), sum(n.devs, (d) => d.totalMiB)),
     kind: kindOf(n),
     notes: notesOf(n),
-    cards: n.devs.map(cardOf),
+    cards: n.devs.map((dev) => cardOf(dev, n.schedulingDisabled)),
   }));
 }
 

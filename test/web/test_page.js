@@ -30,7 +30,7 @@ function objects() {
     pod('trainer', 1, 'gpu-node-1', 2, { whole: true, namespace: 'research' }),
     node('gpu-node-2'), scv('gpu-node-2', [{ health: 'Unhealthy' }, { freeMemory: T4 - 9000 }]),
     pod('notebook-1', 5, 'gpu-node-2', 1, { namespace: 'research' }),
-    node('gpu-node-3', { 'gpushare/mode': 'card' }), scv('gpu-node-3', [{}, {}]),
+    { ...node('gpu-node-3', { 'gpushare/mode': 'card' }), spec: { unschedulable: true } }, scv('gpu-node-3', [{}, {}]),
     node('gpu-node-10'), scv('gpu-node-10', [{ model: HOSTILE, totalMemory: 512, freeMemory: 512 }, {}]),
     pod('lost', 3, 'gpu-node-10', 7),
     { apiVersion: 'v1', kind: 'ConfigMap', metadata: { name: 'unhealthy-gpu-gpu-node-10', namespace: 'kube-system' },
@@ -104,6 +104,7 @@ const tests = {
       assert.ok(health.includes(state), state); // or this test would show little
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
+    assert.deepStrictEqual(inspect.nodes.filter((n) => n.schedulingDisabled).map((n) => n.name), ['gpu-node-3']);
     assertSame(await page.evaluate(readNodes), wanted(inspect));
     await page.click('#bare-title'); // what is behind it is filled in when it has opened
     await page.waitForFunction(() => document.querySelector('#bare-nodes li'));
@@ -144,6 +145,12 @@ const tests = {
     assert.deepStrictEqual(await shownNames(page), all);
     await page.selectOption('#which', 'trouble');
     assert.deepStrictEqual(await shownNames(page), ['gpu-node-2', 'gpu-node-10', 'old-node']);
+    await page.selectOption('#which', 'free');
+    assert.ok(!(await shownNames(page)).includes('gpu-node-3')); // free, but for nobody
+    await page.selectOption('#which', 'all');
+    await find('cordoned', ['gpu-node-3']);
+    await shot(page, 'cordoned');
+    await assertForAll(page, 'a cordoned node');
     await page.close();
     const other = await open(context, world, '?q=whisper');
     assert.deepStrictEqual(await shownNames(other), ['gpu-node-1']);
@@ -211,6 +218,20 @@ const tests = {
       return shown[0].sum === want.find((n) => n.name === 'gpu-node-1').sum;
     });
     assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    assert.deepStrictEqual(page.faults, []);
+    await page.close();
+  },
+
+  async 'a node that is cordoned or uncordoned says so at once'({ context, world }) {
+    const page = await open(context, world);
+    const mark = page.locator('#nodes > li', { has: page.locator('h3', { hasText: /^gpu-node-4$/ }) }).locator('.mark');
+    assert.ok(await mark.isHidden());
+    await world.cordon('gpu-node-4', true);
+    await mark.waitFor({ state: 'visible' });
+    assert.strictEqual(await mark.textContent(), 'cordoned');
+    assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
+    await world.cordon('gpu-node-4', null);
+    await mark.waitFor({ state: 'hidden' });
     assert.deepStrictEqual(page.faults, []);
     await page.close();
   },

@@ -89,6 +89,11 @@ class World {
       headers: { 'Content-Type': 'application/json' } });
     assert.ok(answer.ok, await answer.text());
   }
+  async cordon(name, unschedulable) {
+    const answer = await fetch(`${this.api}/api/v1/nodes/${name}?fieldManager=test`, { method: 'PATCH',
+      headers: { 'Content-Type': 'application/merge-patch+json' }, body: JSON.stringify({ spec: { unschedulable } }) });
+    assert.ok(answer.ok, await answer.text());
+  }
   // Binds a pod in namespace default, as kube-scheduler does.
   async bind(pod, node) {
     const answer = await fetch(`${this.verbs}/bind`, { method: 'POST', body: JSON.stringify(

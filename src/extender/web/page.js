@@ -88,7 +88,7 @@
   // What the search, the filter and the sums want to know, once for each change.
   const digest = (record) => {
     const { node } = record;
-    const words = [node.name];
+    const words = [node.name, node.schedulingDisabled ? 'cordoned' : ''];
     const seen = new Set();
     Object.assign(record, { total: 0, promised: 0, used: 0, measurable: 0, out: 0, free: 0, over: 0 });
     for (const dev of node.devs) {
@@ -119,7 +119,7 @@
   const FILTERS = {
     all: () => true,
     trouble: (r) => r.trouble,
-    free: (r) => r.free > 0,
+    free: (r) => r.free > 0 && !r.node.schedulingDisabled,
     pods: (r) => r.pods > 0 || Boolean(r.node.unplaced),
   };
   const isWanted = (r) => !r.bare && FILTERS[$('which').value](r) && terms.every((t) => r.words.includes(t));
@@ -130,7 +130,7 @@
 
   // -- a card --
 
-  const describe = (dev, title) => {
+  const describe = (dev, node, title) => {
     const all = document.createDocumentFragment();
     if (title)
       all.append(make('p', 'title', title));
@@ -150,7 +150,7 @@
     fact('Measured', dev.usedMiB === undefined ? 'not known' : mib(dev.usedMiB));
     if (dev.withheldMiB)
       fact('Used from outside', mib(dev.withheldMiB));
-    fact('Free for new pods', mib(dev.freeMiB));
+    fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
     fact('Size', mib(dev.totalMiB));
     if (dev.health !== 'Healthy')
       fact('State', OUT_WORDS[dev.health] || dev.health, true);
@@ -216,7 +216,7 @@
     row.button.setAttribute('aria-expanded', String(open));
     row.detail.hidden = !open;
     if (open)
-      row.detail.replaceChildren(describe(dev));
+      row.detail.replaceChildren(describe(dev, record.node));
     else if (row.detail.firstChild)
       row.detail.replaceChildren();
   };
@@ -229,7 +229,7 @@
   const build = (record) => {
     const item = $('node-template').content.firstElementChild.cloneNode(true);
     const [head, kind, notes, cards] = item.children;
-    Object.assign(record, { item, title: head.children[0], sum: head.children[1], kind, notesList: notes, cards });
+    Object.assign(record, { item, title: head.children[0], mark: head.children[1], sum: head.children[2], kind, notesList: notes, cards });
     item.record = record;
     record.title.textContent = record.name;
     record.title.id = `n${record.no}`;
@@ -270,6 +270,7 @@
     record.sum.replaceChildren(make('b', '', inUnit(record.promised, unit)),
       ` of ${inUnit(record.total, unit)} ${unit[2]} promised`);
     text(record.kind, kind.filter(Boolean).join(' · '));
+    record.mark.hidden = !node.schedulingDisabled;
     record.notesList.hidden = !record.notes.length;
     if (record.notes.join('\n') !== record.notesSaid) {
       record.notesSaid = record.notes.join('\n');
@@ -570,7 +571,7 @@
       return;
     }
     const box = $('tip');
-    box.replaceChildren(describe(dev, `${tip.record.name} · GPU ${dev.id}`));
+    box.replaceChildren(describe(dev, tip.record.node, `${tip.record.name} · GPU ${dev.id}`));
     box.hidden = false;
     const at = tip.button.getBoundingClientRect();
     const below = at.bottom + 4 + box.offsetHeight <= innerHeight;
