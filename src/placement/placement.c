@@ -259,13 +259,6 @@ enum fit placement_fit_in_line(const struct ledger_node *node, const struct requ
     return cards_fit(node, cards, claimed, r);
 }
 
-enum fit placement_fit_offered(const struct ledger_node *node, const struct request *r,
-                               int64_t priority, struct span uid)
-{
-    enum fit fit = placement_fit_in_line(node, r, priority, uid);
-    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
-}
-
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
                              const struct request *r)
 {

@@ -330,6 +330,7 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         return true;
     case NODE_SCV_MISSING:
         buf_adds(out, "its Scv object is missing, so nothing is known of its cards");
+        placement_foreign_lease(out, node);
         return true;
     case NODE_SCV_DAMAGED:
         buf_adds(out, "its Scv object is damaged; the extender's log says where");
@@ -407,18 +408,4 @@ void placement_reason(struct buf *out, const struct ledger_node *node,
     struct reasons reasons;
     reasons_init(&reasons, request);
     reasons_add(out, &reasons, node, alone);
-}
-
-void placement_reason_offered(struct buf *out, const struct ledger_node *node,
-                              const struct request *request, int64_t priority,
-                              struct span uid)
-{
-    bool fits = placement_fit_in_line(node, request, priority, uid) == FIT_YES;
-    if (node->cordoned)
-        buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
-                      "that");
-    if (node->cordoned && !fits)
-        buf_adds(out, "; ");
-    if (!fits)
-        placement_reason(out, node, request, placement_fit(node, request));
 }

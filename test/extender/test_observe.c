@@ -231,7 +231,8 @@ START_TEST(a_node_that_gives_nothing_out_is_false_and_says_why)
 {
     begin(
         "[{\"kind\":\"Lease\",\"metadata\":{\"name\":\"n1\","
-        "\"namespace\":\"nvidia-gpu-scheduler-node-lease\"}},"
+        "\"namespace\":\"nvidia-gpu-scheduler-node-lease\",\"ownerReferences\":[{"
+        "\"kind\":\"Node\",\"name\":\"n1\"}]},\"spec\":{\"holderIdentity\":\"n1\"}},"
         "{\"kind\":\"Node\",\"metadata\":{\"name\":\"cpu\"}},"
         "{\"kind\":\"Node\",\"metadata\":{\"name\":\"old\"},\"status\":{\"capacity\":{"
         "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"},\"allocatable\":{"

@@ -220,11 +220,22 @@ START_TEST(a_node_that_gives_nothing_says_why)
 {
     start();
     struct request r = memory(1, 1);
-    ledger_lease_seen(ledger, &(struct lease){.meta.name = SPAN("n1")}, 0);
+    struct lease lease = {
+        .meta.name = SPAN("n1"), .holder = SPAN("n1"), .node = SPAN("n1")};
+    ledger_lease_seen(ledger, &lease, 0);
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
                      "its Scv object is missing, so nothing is known of its cards");
+    lease.node = (struct span){0}; /* foreign text stands in JSON as it is */
+    lease.holder = SPAN("a\"\n\\b");
+    lease.renew_time = SPAN("t1");
+    ledger_lease_seen(ledger, &lease, 0);
+    ck_assert_str_eq(reason(n, r),
+                     "its Scv object is missing, so nothing is known of its cards; its "
+                     "Lease nvidia-gpu-scheduler-node-lease/n1 is not scv-agent's "
+                     "(holder: a???b; last renewed: t1): delete it if another system has "
+                     "left it behind");
     struct scv damaged = object_scv_even(&arena, "n5", 1, 16276);
     damaged.damaged = true;
     ledger_scv_seen(ledger, &damaged, 0);
