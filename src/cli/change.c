@@ -33,7 +33,8 @@ struct guess {
 static void guess_init(struct guess *g, const struct ledger_node *node)
 {
     g->node = *node;
-    memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
+    if (node->n_cards)
+        memcpy(g->cards, node->cards, node->n_cards * sizeof *g->cards);
     g->node.cards = g->cards;
 }
 

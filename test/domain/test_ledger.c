@@ -242,6 +242,7 @@ START_TEST(whose_a_lease_is_that_is_not_ours)
     ledger_lease_seen(ledger, &theirs, 0);
     ck_assert_uint_eq(ledger_node_news(n1).foreign->holder.n, 64);
     ck_assert_uint_eq(ledger_node_news(n1).foreign->renewed.n, 0);
+    theirs.holder = SPAN("n1");
     free(longer);
     ledger_lease_seen(ledger, &ours, 0);
     ck_assert_ptr_null(ledger_node_news(n1).foreign);
