@@ -54,8 +54,8 @@ static bool is_within(const struct address *a, const char *network, struct span 
 {
     struct address of = address_of(network);
     int64_t n, max = of.family == AF_INET ? 32 : 128;
-    if (of.family == AF_UNSPEC || of.family != a->family || !span_i64(bits, &n) || n < 0 ||
-        n > max)
+    if (of.family == AF_UNSPEC || of.family != a->family || !span_i64(bits, &n) ||
+        n < 0 || n > max)
         return false;
     size_t whole = (size_t)n / 8;
     unsigned rest = (unsigned)n % 8, mask = 0xffu << (8 - rest) & 0xff;
@@ -114,10 +114,10 @@ void judge_proxy(const struct setup_facts *f, const struct setup_url *url,
     while (rest.n)
         if (excepts(span_cut(&rest, ','), url))
             return;
-    struct finding *it = found_add(
-        out, FOUND_WRONG, "proxy",
-        "%s gives kube-scheduler %s, and NO_PROXY there does not except %s",
-        manifest->path, url->tls ? "HTTPS_PROXY" : "HTTP_PROXY", url->host);
+    struct finding *it =
+        found_add(out, FOUND_WRONG, "proxy",
+                  "%s gives kube-scheduler %s, and NO_PROXY there does not except %s",
+                  manifest->path, url->tls ? "HTTPS_PROXY" : "HTTP_PROXY", url->host);
     found_why(out, it,
               "kube-scheduler then asks the extender through the proxy, whatever this "
               "node reaches by itself; only loopback addresses are excepted always");

@@ -220,6 +220,9 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
         {"extender.tls.secretName=a,extender.tls.clientNames={b}",
          "names of clients are only looked at with extender.tls.clientCA"},
         {"extender.tls.secretName=a,extender.replicas=2", "several replicas share one"},
+        {"extender.tls.secretName=a,extender.replicas=2,extender.tls.serverName=x,"
+         "extender.tls.clientCA=true,extender.tls.clientNames={b}",
+         "extender.tls.serverName has to be among the names"},
         {"extender.apiService.enabled=true", "the API server speaks HTTPS alone"},
         {"extender.tls.secretName=a,extender.apiService.enabled=true",
          "extender.apiService.caBundle: without it the API server believes only public"},

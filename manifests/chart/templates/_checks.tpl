@@ -42,6 +42,9 @@
 {{- if and $tls.secretName (gt (int $e.replicas) 1) (not $tls.serverName) }}
 {{- fail "extender.tls.serverName: several replicas share one certificate, which cannot name the address of each; set a name that is in it" }}
 {{- end }}
+{{- if and $tls.clientNames (gt (int $e.replicas) 1) (not (has $tls.serverName $tls.clientNames)) }}
+{{- fail "extender.tls.clientNames: replicas hand binds on to each other with tls.crt; extender.tls.serverName has to be among the names" }}
+{{- end }}
 {{- if and $e.apiService.enabled (not $e.apiService.caBundle) }}
 {{- fail "extender.apiService.caBundle: without it the API server believes only public authorities, which sign no name in .svc" }}
 {{- end }}
