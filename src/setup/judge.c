@@ -50,7 +50,9 @@ static void judge_broken_files(const struct setup_facts *f, struct found *out)
         bool closed = file->why.code == ERR_FORBIDDEN;
         struct finding *it = found_add(out, closed ? FOUND_UNKNOWN : FOUND_WRONG,
                                        "manifest-malformed", "%s", file->why.msg);
-        found_why(out, it, "the kubelet passes such a file over, and runs no pod of it");
+        found_why(out, it,
+                  "the kubelet passes over a file that it cannot read, and of several "
+                  "documents it reads the first alone");
         found_do(out, it,
                  closed ? "sudo scripts/install --check" : "journalctl -u kubelet");
     }

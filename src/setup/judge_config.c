@@ -210,20 +210,38 @@ static void judge_timeout(const struct entry *e)
     found_do(e->out, it, "%s", right);
 }
 
-static void judge_tls(const struct entry *e, const struct setup_url *url)
+/* kube-scheduler reads tlsConfig in any case. What the switch does is that, where no
+ * authority is named, none is asked for. */
+static void judge_https(const struct entry *e, const struct setup_url *url)
 {
     const char *key = e->policy ? "enableHttps" : "enableHTTPS";
     bool on = json_is_true(setup_at(e->json, key));
+    bool insecure = json_is_true(setup_at(e->json, "tlsConfig.insecure"));
+    bool ca = *setup_str(e->json, "tlsConfig.caFile") ||
+              *setup_str(e->json, "tlsConfig.caData");
     struct finding *it;
-    if (url->tls != on) {
-        it = found_add(e->out, FOUND_WRONG, "https",
-                       "%s: urlPrefix begins with %s, and %s is %s", e->path,
-                       url->tls ? "https://" : "http://", key, on ? "true" : "not true");
-        found_why(e->out, it,
-                  url->tls ? "kube-scheduler then does not read tlsConfig"
-                           : "the calls go out in the clear all the same");
-        found_do(e->out, it, "%s: %s", key, url->tls ? "true" : "false");
+    if (ca && insecure) {
+        it = found_add(e->out, FOUND_WRONG, "tls-insecure",
+                       "%s: tlsConfig names an authority, and insecure is true", e->path);
+        found_why(e->out, it, "kube-scheduler refuses that, and ends");
+        found_do(e->out, it, "insecure: false");
     }
+    if (url->tls == on || (url->tls && (ca || insecure)))
+        return;
+    it = found_add(e->out, FOUND_WRONG, "https",
+                   "%s: urlPrefix begins with %s, and %s is %s", e->path,
+                   url->tls ? "https://" : "http://", key, on ? "true" : "not true");
+    found_why(e->out, it,
+              url->tls ? "without a caFile in tlsConfig kube-scheduler then believes "
+                         "public authorities alone"
+                       : "the calls go out in the clear all the same");
+    found_do(e->out, it, "%s: %s", key, url->tls ? "true" : "false");
+}
+
+static void judge_tls(const struct entry *e, const struct setup_url *url)
+{
+    struct finding *it;
+    judge_https(e, url);
     for (size_t i = 0; i < ARRAY_LEN(e->facts->tls); i++) {
         const struct setup_file *file = &e->facts->tls[i];
         if (!file->path || file->why.code == ERR_NONE || file->why.code == ERR_INVALID)

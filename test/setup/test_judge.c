@@ -166,7 +166,29 @@ static const struct one {
     {"timeout-tiny", "1.22", {0}, {"30000000000", "30"}},
     {"https", "1.35", {0}, {"enableHTTPS: false", "enableHTTPS: true"}},
     {"https", "1.22", {0}, {"http://", "https://"}},
+    {"tls-insecure",
+     "1.35",
+     {0},
+     {"http://127.0.0.1:32766/gpushare-scheduler",
+      "https://127.0.0.1:32766/gpushare-scheduler\n"
+      "  tlsConfig: {insecure: true, caFile: /ca.crt}"}},
 };
+
+/* kube-scheduler reads tlsConfig whatever enableHTTPS says. */
+START_TEST(the_switch_for_https_is_off)
+{
+    static const char *const members[] = {"{caFile: /ca.crt}", "{insecure: true}"};
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        cleanup_free char *to = xasprintf("https://127.0.0.1:32766/gpushare-scheduler\n"
+                                          "  tlsConfig: %s",
+                                          members[i]);
+        struct setup_facts f =
+            node("1.35", (struct swap){0},
+                 (struct swap){"http://127.0.0.1:32766/gpushare-scheduler", to});
+        expect_of(&f, NULL);
+    }
+}
+END_TEST
 
 START_TEST(one_thing_is_wrong)
 {
@@ -343,7 +365,7 @@ START_TEST(kube_scheduler_lacks_files)
 }
 END_TEST
 
-UNIT_MAIN("setup/judge", all_is_well, one_thing_is_wrong, there_is_no_static_pod,
-          a_copy_is_left_beside_the_manifest, another_scheduler_comes_first,
-          kube_scheduler_asks_by_way_of_a_proxy, the_file_cannot_be_read,
-          another_process_runs, kube_scheduler_lacks_files)
+UNIT_MAIN("setup/judge", all_is_well, one_thing_is_wrong, the_switch_for_https_is_off,
+          there_is_no_static_pod, a_copy_is_left_beside_the_manifest,
+          another_scheduler_comes_first, kube_scheduler_asks_by_way_of_a_proxy,
+          the_file_cannot_be_read, another_process_runs, kube_scheduler_lacks_files)
