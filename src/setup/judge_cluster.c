@@ -51,10 +51,27 @@ static bool same_option(const struct setup_pod *a, const struct setup_pod *b)
     return true;
 }
 
+static void add_differs(const struct setup_pod *other, const char *node,
+                        struct found *out)
+{
+    cleanup_buf struct buf command = {0};
+    add_command(other, &command);
+    struct finding *it = found_add(out, FOUND_WRONG, "control-planes-differ",
+                                   "on node %s kube-scheduler runs with other files: %s",
+                                   node, command.p ? command.p : "");
+    found_why(out, it,
+              "the control plane nodes take turns: when that one leads, pods "
+              "that ask for GPU memory are scheduled in another way. (If it is "
+              "this node, the kubelet has not taken the file up.)");
+    found_do(out, it, "scripts/install --yes    # on node %s", node);
+}
+
 static void judge_others(const struct setup_facts *f, struct found *out)
 {
     struct setup_pod mine, other;
     const json_t *pods = judge_items(f, SETUP_SYSTEM_PODS);
+    cleanup_buf struct buf nodes = {0};
+    size_t n = 0;
     if (!setup_active(f, &mine))
         return;
     for (size_t i = 0; i < json_array_size(pods); i++) {
@@ -62,20 +79,19 @@ static void judge_others(const struct setup_facts *f, struct found *out)
         const char *node = setup_str(pod, "spec.nodeName");
         /* The mirror of a static pod. */
         cleanup_free char *mirror = xasprintf("%s-%s", mine.name, node);
-        if (!setup_pod_of(pod, &other) || strcmp(other.name, mirror) != 0 ||
-            same_option(&mine, &other))
+        if (!setup_pod_of(pod, &other) || strcmp(other.name, mirror) != 0)
             continue;
-        cleanup_buf struct buf command = {0};
-        add_command(&other, &command);
-        struct finding *it =
-            found_add(out, FOUND_WRONG, "control-planes-differ",
-                      "on node %s kube-scheduler runs with other files: %s", node,
-                      command.p ? command.p : "");
-        found_why(out, it,
-                  "the control plane nodes take turns: when that one leads, pods "
-                  "that ask for GPU memory are scheduled in another way. (If it is "
-                  "this node, the kubelet has not taken the file up.)");
-        found_do(out, it, "scripts/install --yes    # on node %s", node);
+        buf_printf(&nodes, "%s%s", n++ ? ", " : "", node);
+        if (!same_option(&mine, &other))
+            add_differs(&other, node, out);
+    }
+    if (n > 1) {
+        struct finding *it = found_add(
+            out, FOUND_NOTE, "control-planes",
+            "kube-scheduler runs on %zu nodes (%s), each with its own file and its own "
+            "way to the extender; here only those of this node can be seen",
+            n, nodes.p);
+        found_do(out, it, "scripts/install --check    # on each");
     }
 }
 

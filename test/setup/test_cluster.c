@@ -257,6 +257,28 @@ START_TEST(control_planes_differ)
 }
 END_TEST
 
+/* Of the others only the options are known. */
+START_TEST(there_are_other_control_planes)
+{
+    static const char mirror[] =
+        "{\"metadata\":{\"name\":\"kube-scheduler-%s\"},\"spec\":{\"nodeName\":\"%s\","
+        "\"containers\":[{\"command\":[\"kube-scheduler\",\"--config=" CONFIG_AT
+        "\"]}]}}";
+    cleanup_free char *one = xasprintf(mirror, "cp1", "cp1"),
+                      *two = xasprintf(mirror, "cp2", "cp2"),
+                      *both = xasprintf("%s,%s", one, two);
+    struct setup_facts f = cluster(SETUP_ANSWERS, LOOPBACK);
+    set_list(&f, SETUP_SYSTEM_PODS, one);
+    expect(&f, IDS(NULL));
+    ck_assert(!found_has(&found, "control-planes"));
+    f = cluster(SETUP_ANSWERS, LOOPBACK);
+    set_list(&f, SETUP_SYSTEM_PODS, both);
+    expect(&f, IDS(NULL));
+    ck_assert(found_has(&found, "control-planes"));
+    ck_assert_int_eq(found_status(&found), 0);
+}
+END_TEST
+
 START_TEST(nodes_and_cards)
 {
     struct setup_facts f = cluster(SETUP_ANSWERS, LOOPBACK);
@@ -486,7 +508,7 @@ END_TEST
 
 UNIT_MAIN("setup/cluster", all_is_well, the_loopback_is_refused, something_else_answers,
           the_extenders_objects, a_service_for_the_api_server_is_beside_it,
-          another_extender_runs, control_planes_differ, nodes_and_cards, pods_that_wait,
-          an_event_is_of_a_pod_in_its_namespace, no_control_character_gets_through,
-          what_was_not_told_is_unknown, the_rights_are_those_of_the_manifest,
-          no_right_is_missed_that_is_not_used)
+          another_extender_runs, control_planes_differ, there_are_other_control_planes,
+          nodes_and_cards, pods_that_wait, an_event_is_of_a_pod_in_its_namespace,
+          no_control_character_gets_through, what_was_not_told_is_unknown,
+          the_rights_are_those_of_the_manifest, no_right_is_missed_that_is_not_used)
