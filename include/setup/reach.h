@@ -22,5 +22,6 @@ void reach_ask(struct setup_reach *out, const char *verb, const struct reach_tls
  * another address of this machine, into f->elsewhere. */
 void reach_ask_around(struct setup_facts *f, const char *verb,
                       const struct reach_tls *tls);
-/* The same as our entry in f->config says. */
-void reach_ask_as_configured(struct setup_facts *f);
+/* The same as our entry in f->config says; with `address` (HOST:PORT) as if it had that
+ * one. */
+void reach_ask_as_configured(struct setup_facts *f, const char *address);

@@ -176,14 +176,18 @@ void reach_ask_around(struct setup_facts *f, const char *verb,
     }
 }
 
-void reach_ask_as_configured(struct setup_facts *f)
+void reach_ask_as_configured(struct setup_facts *f, const char *address)
 {
     const json_t *ours = setup_extender_ours(f->config.json);
     const char *verb = setup_str(ours, "filterVerb");
     const char *name = setup_str(ours, "tlsConfig.serverName");
     struct reach_tls tls = {buf_span(&f->tls[0].bytes), buf_span(&f->tls[1].bytes),
                             buf_span(&f->tls[2].bytes), *name ? name : NULL};
-    if (!ours || setup_url_read(setup_str(ours, "urlPrefix"), &f->reach.url, NULL))
+    bool known = setup_url_read(setup_str(ours, "urlPrefix"), &f->reach.url, NULL) == 0;
+    cleanup_free char *url =
+        xasprintf("http%s://%s/gpushare-scheduler", known && f->reach.url.tls ? "s" : "",
+                  address ? address : "");
+    if (!ours || (address ? setup_url_read(url, &f->reach.url, NULL) != 0 : !known))
         return;
     reach_ask_around(f, *verb ? verb : "filter", &tls);
 }

@@ -72,7 +72,7 @@ static int check(struct run *r, struct err *err)
 {
     struct found found = {0};
     setup_node_read(r->root, r->proc, &r->facts);
-    reach_ask_as_configured(&r->facts);
+    reach_ask_as_configured(&r->facts, NULL);
     read_cluster(r);
     if (r->options->no_cluster) {
         if (judge_scheduler(&r->facts, &found) && judge_config(&r->facts, &found))
@@ -164,8 +164,8 @@ static int reach(struct run *r, struct err *err)
     setup_node_read(r->root, r->proc, &r->facts);
     if (address && setup_address_check(address, err))
         return err_wrap(err, "--address");
-    if (!address && setup_extender_ours(r->facts.config.json)) {
-        reach_ask_as_configured(&r->facts);
+    if (setup_extender_ours(r->facts.config.json)) {
+        reach_ask_as_configured(&r->facts, address);
     } else {
         cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler",
                                            address ? address : "127.0.0.1:32766");

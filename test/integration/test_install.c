@@ -289,6 +289,10 @@ START_TEST(the_extender_answers_by_tls)
     ck_assert_says(good, "ok      the extender answers at https://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "FOUND"));
     free(good);
+    /* Nor is it asked in another way before the address is changed. */
+    cleanup_free char *address = xasprintf("localhost:%u", e.verbs.port);
+    cleanup_free char *asked = install(1, ARGV("--address", address));
+    ck_assert_says(asked, "nothing was changed");
     extender_stop(&e);
     sim_stop(&s);
 }
