@@ -36,7 +36,8 @@ static size_t read_symbols(const char *archive, struct symbol **symbols, size_t 
     while (fgets(line, sizeof line, f)) {
         struct symbol s;
         char type;
-        /* In every object under a sanitizer; weak and common ones are meant to be many. */
+        /* In every object under a sanitizer; weak and common ones are meant to be many.
+         */
         if (sscanf(line, "%159[^ ] %c %159s", s.where, &type, s.name) != 3 ||
             !strchr("TDBR", type) || strncmp(s.name, "__", 2) == 0)
             continue;
