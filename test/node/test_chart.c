@@ -88,6 +88,25 @@ static void check_programs(void)
     ck_assert_says(ids, "NoNewPrivs:\t1\n");
 }
 
+/* Through the API server's proxy to the chart's Service: ledger, annotations, Scv and the
+ * extender's own view agree. What has just happened may not have reached everybody. */
+static void check_with_the_plugin(void)
+{
+    cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
+    cleanup_free char *said = NULL;
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    do {
+        struct program p;
+        cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
+        ck_assert_msg(kit_now_ms() < end, "--check says: %s", said);
+        free(said);
+        program_start(&p, kit_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
+        program_wait(&p);
+        said = xstrdup(program_said(&p));
+        program_fini(&p);
+    } while (!strstr(said, "no difference; compared with the extender, too\n"));
+}
+
 START_TEST(what_the_chart_brings_gives_pods_their_cards)
 {
     if (!chart_begin())
@@ -113,6 +132,7 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
     tells("gpushare-schd-extender", 12346, "gpushare_pods_waiting 1\n");
     tells("gpushare-device-plugin", 12348, "gpushare_plugin_held 4\n");
     tells("scv-agent", 12347, "scv_agent_part_ok{");
+    check_with_the_plugin();
     look_finish();
 }
 END_TEST
