@@ -51,15 +51,36 @@ static struct closest find_closest(const struct extender_args *args,
     return best;
 }
 
-/* Nothing is written when there is room by now. */
+/* The closest of all nodes whose cards would do; NULL: there is none. kube-scheduler does
+ * not ask about a node that is too full in all, or that something else rules out. */
+static const struct ledger_node *find_other(const struct request *r,
+                                            const struct ledger *l)
+{
+    struct closest best = {0};
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
+        struct closest c = {.node = ledger_node_at(l, i)};
+        if (!c.node || c.node->state != NODE_USABLE)
+            continue;
+        c.fit = placement_fit(c.node, r);
+        if (c.fit != FIT_NEVER && is_closer(&c, &best, r))
+            best = c;
+    }
+    return best.node;
+}
+
+/* Nothing is written when there is room by now. `other`: as find_other() says. */
 static void write_refusal(const struct extender_args *args, const struct ledger *l,
-                          struct buf *note)
+                          const struct ledger_node *other, struct buf *note)
 {
     const struct request *r = &args->request;
     struct closest c = find_closest(args, l);
     if (c.node && c.fit == FIT_YES && !c.node->has_nominated)
         return;
-    buf_printf(note, "no room on any of %zu node%s", args->n, args->n == 1 ? "" : "s");
+    if (args->n == 1)
+        buf_adds(note, "no room on the one node that kube-scheduler offered");
+    else
+        buf_printf(note, "no room on any of the %zu nodes that kube-scheduler offered",
+                   args->n);
     if (!c.node) {
         buf_adds(note, ": nothing is known of their GPUs yet");
         return;
@@ -73,6 +94,11 @@ static void write_refusal(const struct extender_args *args, const struct ledger 
         c.node->best_free_mib < r->mib_per_card)
         buf_printf(note, "; %lld MiB are missing there",
                    (long long)(r->mib_per_card - c.node->best_free_mib));
+    if (other) {
+        buf_adds(note, "; ");
+        buf_add_span(note, other->name);
+        buf_adds(note, ", which was not offered, has cards that would do");
+    }
 }
 
 void told_refused(struct recorder *r, struct store *store,
@@ -92,10 +118,17 @@ void told_refused(struct recorder *r, struct store *store,
                           .action = "Filtering"};
     if (!args->n || !pod->uid.n || !recorder_wants(r, pod->uid, event.reason))
         return;
+    /* What is told as "never" is looked at in full, once in a while. */
+    if (!bad && !later && !recorder_wants(r, pod->uid, "GPUNoRoom"))
+        return;
     if (bad) {
         buf_adds(&note, args->bad.msg);
     } else {
-        write_refusal(args, core_ledger(store_read(store)), &note);
+        const struct ledger *l = core_ledger(store_read(store));
+        const struct ledger_node *other = later ? NULL : find_other(&args->request, l);
+        if (other)
+            event.reason = "GPUNoRoom";
+        write_refusal(args, l, other, &note);
         store_read_end(store);
     }
     event.note = buf_span(&note);
@@ -120,9 +153,8 @@ static void write_choice(const struct ledger_pod *pod, struct buf *note)
                pod->n_shares > 1 ? "each of " : "");
     write_cards(pod, note);
     buf_adds(note, pod->request.placement == PLACE_SPREAD
-                       ? ", most of all cards that have enough being free there (spread)"
-                       : ", least of all cards that have enough being free there "
-                         "(binpack)");
+                       ? ": of its cards with room, most free memory first (spread)"
+                       : ": of its cards with room, least free memory first (binpack)");
     if (pod->n_shares == 1 && card)
         buf_printf(note, "; %lld of %lld MiB are still free on it",
                    (long long)card->free_mib, (long long)card->total_mib);

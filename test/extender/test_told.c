@@ -155,8 +155,9 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
     ck_assert_str_eq(said(0, "type"), "Warning");
     ck_assert_str_eq(
         said(0, "note"),
-        "no room on any of 3 nodes; closest is n2: needs 10240 MiB on one card; most "
-        "free: 8192 of 8192 MiB on GPU0; unhealthy: GPU1; 2048 MiB are missing there");
+        "no room on any of the 3 nodes that kube-scheduler offered; closest is n2: needs "
+        "10240 MiB on one card; most free: 8192 of 8192 MiB on GPU0; unhealthy: GPU1; "
+        "2048 MiB are missing there");
     ck_assert_str_eq(json_string_value(
                          json_object_get(json_object_get(posted[0], "regarding"), "uid")),
                      "u1");
@@ -197,13 +198,37 @@ START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
     filter(POD("u1", "gpu-mem\":\"20\"", ""), "\"n1\",\"n2\"");
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPUNeverFits");
-    ck_assert_str_eq(said(0, "note"),
-                     "no room on any of 2 nodes; closest is n2: needs 20480 MiB on one "
-                     "card; the largest card has 16384 MiB");
+    ck_assert_str_eq(
+        said(0, "note"),
+        "no room on any of the 2 nodes that kube-scheduler offered; closest "
+        "is n2: needs 20480 MiB on one card; the largest card has 16384 MiB");
     filter(POD("u2", "gpu-mem\":\"0.5\"", ""), "\"n1\"");
     wait_for(2);
     ck_assert_str_eq(said(1, "reason"), "GPURequestInvalid");
     ck_assert_ptr_nonnull(strstr(said(1, "note"), "0.5"));
+    end();
+}
+END_TEST
+
+/* kube-scheduler does not ask about a node that is full: that is not "never". */
+START_TEST(a_node_that_was_not_offered_may_take_it_later)
+{
+    json_t *taker = waiting(POD("u1", "gpu-mem\":\"16\"",
+                                ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
+    json_object_set_new(json_object_get(taker, "spec"), "nodeName", json_string("n2"));
+    begin(json_pack("[ooo]", scv("n1", CARD(0, "Healthy", 8192)),
+                    scv("n2", CARD(0, "Healthy", 16384)), taker));
+    for (int i = 0; i < 3; i++)
+        filter(POD("u2", "gpu-mem\":\"10\"", ""), "\"n1\"");
+    filter(POD("u3", "gpu-mem\":\"20\"", ""), "\"n1\"");
+    wait_for(2);
+    ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
+    ck_assert_str_eq(
+        said(0, "note"),
+        "no room on the one node that kube-scheduler offered; closest is n1: "
+        "needs 10240 MiB on one card; the largest card has 8192 MiB; n2, which "
+        "was not offered, has cards that would do");
+    ck_assert_str_eq(said(1, "reason"), "GPUNeverFits");
     end();
 }
 END_TEST
@@ -252,9 +277,10 @@ START_TEST(a_pod_that_is_bound_is_told_its_card_and_why)
         ck_assert_str_eq(said(i, "type"), "Normal");
     }
     ck_assert_str_eq(said(0, "note"),
-                     "3072 MiB on GPU0 of node n2, least of all cards that have enough "
-                     "being free there (binpack); 5120 of 8192 MiB are still free on it");
-    ck_assert_ptr_nonnull(strstr(said(1, "note"), "4096 MiB on GPU1 of node n2, most"));
+                     "3072 MiB on GPU0 of node n2: of its cards with room, least free "
+                     "memory first (binpack); 5120 of 8192 MiB are still free on it");
+    ck_assert_ptr_nonnull(strstr(
+        said(1, "note"), "4096 MiB on GPU1 of node n2: of its cards with room, most"));
     ck_assert_ptr_nonnull(strstr(said(2, "note"), "; 0 of 8192 MiB are still free"));
     end();
 }
@@ -393,6 +419,7 @@ END_TEST
 UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
           the_closest_is_by_what_is_asked_for,
           who_fits_nowhere_or_asks_nonsense_is_told_so,
+          a_node_that_was_not_offered_may_take_it_later,
           who_fits_is_told_nothing_by_filter,
           a_pod_that_is_bound_is_told_its_card_and_why,
           a_pod_with_whole_cards_is_told_which, an_api_server_that_hangs_blocks_nobody,
