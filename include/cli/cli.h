@@ -32,8 +32,9 @@ int cli_main(int argc, char **argv);
 int complete_script(const char *shell, struct buf *out, struct err *err);
 /* What the last of the words can become, one per line, and then ":4", as kubectl wants it
  * from its plugins (nothing else is to be offered). `names` appends what the cluster has,
- * a line each: its nodes, or its pods as NAMESPACE/NAME. */
+ * a line each: its nodes; or its pods, as NAMESPACE/NAME, those of the user's own
+ * namespace as NAME until there is a slash in what is `begun`. */
 typedef void (*complete_names_fn)(void *ctx, const struct cli_config *config, bool pods,
-                                  struct buf *out);
+                                  struct span begun, struct buf *out);
 void complete_words(int argc, char *const *argv, char *const *env,
                     complete_names_fn names, void *ctx, struct buf *out);

@@ -285,7 +285,7 @@ static int completion(struct run *r, struct err *err)
 
 /* Nodes, or pods, of the cluster for a shell; nothing if that does not work at once. */
 static void names_of(void *ctx, const struct cli_config *config, bool pods,
-                     struct buf *out)
+                     struct span begun, struct buf *out)
 {
     struct cli_config quick = *config;
     struct run r = {.config = &quick};
@@ -298,14 +298,19 @@ static void names_of(void *ctx, const struct cli_config *config, bool pods,
     quick.timeout_ms = 3000;
     if (load(&r, &err) == 0) {
         const struct world *w = look_world(r.look);
+        struct span own = memchr(begun.p, '/', begun.n)
+                              ? (struct span){0}
+                              : span_of(quick.ns ? quick.ns : r.ns);
         size_t n = pods ? world_pods(w, &a, &all) : world_nodes(w, &a, &nodes);
         for (size_t i = 0; i < n; i++) {
             if (pods && !ledger_pod_find(world_ledger(w), all[i]->uid))
                 continue;
-            table_plain(out, pods ? all[i]->ns : nodes[i]->name);
-            buf_adds(out, pods ? "/" : "\n");
-            table_plain(out, pods ? all[i]->name : SPAN(""));
-            buf_adds(out, pods ? "\n" : "");
+            if (pods && !span_eq(all[i]->ns, own)) {
+                table_plain(out, all[i]->ns);
+                buf_addc(out, '/');
+            }
+            table_plain(out, pods ? all[i]->name : nodes[i]->name);
+            buf_addc(out, '\n');
         }
     }
     finish(&r);

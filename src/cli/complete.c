@@ -100,18 +100,18 @@ static void add_values(struct buf *all, const char *arg)
 }
 
 /* What can follow the words that are no options. */
-static void add_words(struct buf *all, const struct cli_config *c,
+static void add_words(struct buf *all, const struct cli_config *c, struct span begun,
                       complete_names_fn names, void *ctx)
 {
     const char *first = c->words.n ? c->words.items[0] : "";
     bool explain = !strcmp(first, "explain");
     if (c->words.n == 0) {
         buf_adds(all, "explain\ncompletion\n");
-        names(ctx, c, false, all);
+        names(ctx, c, false, begun, all);
     } else if (c->words.n == 1 && explain) {
         buf_adds(all, "pod\n");
     } else if (c->words.n == 2 && explain) {
-        names(ctx, c, true, all);
+        names(ctx, c, true, begun, all);
     } else if (c->words.n == 1 && !strcmp(first, "completion")) {
         buf_adds(all, "bash\nzsh\nfish\n");
     }
@@ -131,7 +131,7 @@ void complete_words(int argc, char *const *argv, char *const *env,
         add_options(&all);
     } else if (nowhere && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv,
                                    env, yaml_read_options, nowhere, NULL) == OPT_RUN) {
-        add_words(&all, &config, names, ctx);
+        add_words(&all, &config, span_of(last), names, ctx);
     }
     if (nowhere)
         fclose(nowhere);

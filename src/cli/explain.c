@@ -297,13 +297,17 @@ static void add_share(struct page *p, const struct card *card, int64_t mib)
     buf_addc(p->out, '\n');
 }
 
-static void add_when(struct page *p)
+/* The Go plugin writes the time anew when it confirms; ours does not. */
+static void add_when(struct page *p, const struct world_pod *is)
 {
     const json_t *annotations = at(p->object, "metadata", "annotations");
     struct span time = text_at(annotations, KEY_MEM_ASSUME_TIME);
     int64_t ns;
     if (time.n && span_i64(time, &ns) && ns > 0) {
-        buf_adds(p->out, "  its cards were chosen, or confirmed by the Go plugin, at ");
+        buf_adds(p->out,
+                 span_eq(is->assigned, SPAN("true"))
+                     ? "  its cards were chosen, or confirmed by the Go plugin, at "
+                     : "  its cards were chosen at ");
         clock_format_s(p->out, ns / 1000000000);
         buf_addc(p->out, '\n');
     }
@@ -374,7 +378,7 @@ static void explain_bound(struct page *p, const struct world_pod *is)
     if (!any)
         buf_adds(p->out, "  no card is known to be its own\n");
     add_why(p, is);
-    add_when(p);
+    add_when(p, is);
 }
 
 static const struct world_pod *find(const struct world *w, struct span ns,

@@ -184,9 +184,11 @@ START_TEST(columns_end_where_a_line_has_none)
 }
 END_TEST
 
-static void names(void *ctx, const struct cli_config *config, bool pods, struct buf *out)
+static void names(void *ctx, const struct cli_config *config, bool pods,
+                  struct span begun, struct buf *out)
 {
     (void)ctx;
+    (void)begun;
     ck_assert_str_eq(config->context ? config->context : "", "dev");
     buf_adds(out, pods ? "ns/a\nns/b\n" : "n1\nn2\n");
 }

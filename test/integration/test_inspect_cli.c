@@ -269,7 +269,9 @@ START_TEST(completion_knows_the_cluster)
         const char *const *words;
         const char *want;
     } cases[] = {{ARGV("n"), "n1\n:4\n"},
-                 {ARGV("explain", "pod", ""), "default/w\n:4\n"},
+                 {ARGV("explain", "pod", ""), "w\n:4\n"},
+                 {ARGV("explain", "pod", "default/"), "default/w\n:4\n"},
+                 {ARGV("-n", "other", "explain", "pod", ""), "default/w\n:4\n"},
                  {ARGV("-o", "w"), "wide\n:4\n"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct program p;
