@@ -220,8 +220,9 @@ static void send(struct step *s, struct op *op, const struct buf *annotations)
     o->send_by = until;
 }
 
-/* Binds a waiting pod, or says why not. `op`: from fetching the pod, or NULL. */
-static void start(struct step *s, struct op *op, struct ledger_pod *pod)
+/* Binds a waiting pod, or says why not. `op`: from fetching the pod, or NULL. `zero`: it
+ * asks for nothing, and says so by a limit of 0; kube-scheduler has us bind such pods. */
+static void start(struct step *s, struct op *op, struct ledger_pod *pod, bool zero)
 {
     const struct core_input *in = s->in;
     cleanup_buf struct buf annotations = {0};
@@ -233,7 +234,7 @@ static void start(struct step *s, struct op *op, struct ledger_pod *pod)
         err_set(&err, ERR_INVALID, "%.*s", SPAN_ARG(pod->why_not));
         goto refuse;
     }
-    if (!pod && !s->core->settings.bind_any) {
+    if (!pod && !zero && !s->core->settings.bind_any) {
         err_set(&err, ERR_INVALID,
                 "the pod asks for no GPU memory and no card; the extender "
                 "binds such pods only with --bind-any");
@@ -274,7 +275,7 @@ void bind_asked(struct step *s)
     } else if (pod && pod->node) {
         reply_bound(s, in->token, in->node_name, pod->node->name);
     } else if (pod) {
-        start(s, NULL, pod);
+        start(s, NULL, pod, false);
     } else if (core_may_bind(core, s->now, &err)) {
         out_reply(s, in->token, err.code, "%s", err.msg);
     } else {
@@ -463,7 +464,7 @@ static void fetched(struct step *s, struct op *op)
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(core, uid);
     if (op) /* neither over nor bound */
-        start(s, op, ledger_pod_find(core->ledger, uid));
+        start(s, op, ledger_pod_find(core->ledger, uid), in->pod->n_containers > 0);
 }
 
 void bind_listed(struct step *s, uint64_t list)

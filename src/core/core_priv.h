@@ -43,7 +43,7 @@ struct op {
     int64_t get_ms;   /* when the outstanding GET was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;     /* without reservation and annotations (--bind-any) */
+    bool plain;     /* without reservation and annotations: it asks for nothing */
     bool gone;      /* SENT: news came that the pod is gone */
     bool overtaken; /* a list that ended after the outstanding GET was sent lacks the pod
                      */

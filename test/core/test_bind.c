@@ -413,6 +413,13 @@ START_TEST(deletion_while_the_binding_is_under_way_frees_and_is_answered)
 }
 END_TEST
 
+static struct pod plain_pod(void)
+{
+    struct pod pod = object_pod_mem(&r.arena, "plain", 0);
+    pod.n_containers = 0; /* no limit of ours in any of them */
+    return pod;
+}
+
 START_TEST(a_pod_that_is_not_known_is_fetched_first)
 {
     start();
@@ -435,8 +442,7 @@ START_TEST(a_pod_that_is_not_known_is_fetched_first)
     expect_reply(3, ERR_NOT_FOUND, "another UID");
 
     rig_bind(&r, 4, "plain", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "plain", 0));
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, plain_pod());
     expect_reply(4, ERR_INVALID, "--bind-any");
     ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
     rig_free(&r);
@@ -494,14 +500,30 @@ START_TEST(bind_any_binds_without_annotations)
     rig_new(&r, (struct core_settings){.bind_any = true});
     rig_lead(&r);
     rig_bind(&r, 1, "plain", "n1");
-    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
-                   object_pod_mem(&r.arena, "plain", 0));
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, plain_pod());
     struct core_output bind = rig_take(&r, CORE_CALL_BIND);
     ck_assert_ptr_null(bind.annotations);
     rig_answer(&r, bind.call, ERR_TIMEOUT);
     struct pod there = rig_bound_pod(&r, "plain", 0, "n1", "{}");
     rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call, there);
     expect_reply(1, ERR_NONE, "");
+    rig_free(&r);
+}
+END_TEST
+
+/* kube-scheduler goes by the name in the limits, whatever the number, and then leaves the
+ * bind to us. */
+START_TEST(a_limit_of_zero_is_bound_without_a_card)
+{
+    start();
+    rig_bind(&r, 1, "zero", "n1");
+    rig_answer_pod(&r, rig_take(&r, CORE_CALL_GET_POD).call,
+                   object_pod_mem(&r.arena, "zero", 0));
+    struct core_output bind = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_ptr_null(bind.annotations);
+    rig_answer(&r, bind.call, ERR_NONE);
+    expect_reply(1, ERR_NONE, "");
+    ck_assert_uint_eq(core_binds_in_flight(r.core), 0);
     rig_free(&r);
 }
 END_TEST
@@ -721,6 +743,7 @@ UNIT_MAIN(
     deletion_while_the_binding_is_under_way_frees_and_is_answered,
     a_pod_that_is_not_known_is_fetched_first, a_get_that_a_list_overtook_is_asked_again,
     a_fetch_that_fails_leaves_no_pod_that_a_list_lacks,
-    bind_any_binds_without_annotations, what_cannot_be_meant_is_refused,
-    health_and_size_count_at_bind, memory_that_comes_back_is_told_to_the_scheduler,
+    bind_any_binds_without_annotations, a_limit_of_zero_is_bound_without_a_card,
+    what_cannot_be_meant_is_refused, health_and_size_count_at_bind,
+    memory_that_comes_back_is_told_to_the_scheduler,
     a_promise_that_came_to_nothing_makes_room)

@@ -252,7 +252,25 @@ START_TEST(a_pod_that_asks_for_nothing_is_bound_only_if_told_to)
     }
 }
 
+/* kube-scheduler asks about it all the same: it goes by the name. */
+START_TEST(a_limit_of_zero_asks_for_nothing_and_is_bound)
+{
+    struct world w;
+    cleanup_buf struct buf why = {0};
+    begin(&w, ARGV(NULL));
+    add_pod(&w.sim, "zero", "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
+    cleanup_json json_t *j = filter(&w, "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
+    ck_assert_uint_eq(json_array_size(kit_at(j, "NodeNames")), 2);
+    ck_assert_msg(extender_bind(&w.extender, "zero", "v100", &why), "%s", why.p);
+    cleanup_json json_t *notes = annotations_of(&w, "zero");
+    ck_assert_uint_eq(json_object_size(notes), 0);
+    ck_assert_int_eq(sim_bound(&w.sim), 1);
+    end(&w);
+}
+END_TEST
+
 KIT_MAIN("forms", 60, a_model_decides_for_every_form_of_request,
          a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are,
          labels_alone_are_bound_and_outlive_a_restart, yodas_own_meanings_are_options,
-         a_pod_that_asks_for_nothing_is_bound_only_if_told_to)
+         a_pod_that_asks_for_nothing_is_bound_only_if_told_to,
+         a_limit_of_zero_asks_for_nothing_and_is_bound)
