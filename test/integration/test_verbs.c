@@ -122,7 +122,12 @@ START_TEST(a_bind_that_cannot_be_says_why)
     cleanup_buf struct buf why = {0};
     world_begin(&w);
     sim_add_pod(&w.sim, "large", 20);
-    sim_add_pod(&w.sim, "plain", 0);
+    sim_load(
+        &w.sim, "%s",
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"plain\","
+        "\"uid\":\"uid-plain\","
+        "\"namespace\":\"default\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":"
+        "\"i\"}]}}");
     ck_assert(!extender_bind(&w.extender, "large", "big", &why));
     ck_assert_says(why.p, "no card of node big fits");
     ck_assert(!extender_bind(&w.extender, "large", "nowhere", &why));
