@@ -589,17 +589,33 @@ START_TEST(where_it_was_installed)
     cleanup_free char *installed = temp_path(kit_dir, "bin/gpushare-install");
     cleanup_free char *root = temp_path(kit_dir, "root"),
                       *proc = temp_path(kit_dir, "proc");
-    cleanup_free char *line =
-        xasprintf("mkdir -p '%s' '%s' && cp '%s' '%s' && cp scripts/install '%s' && "
-                  "cp -r policy '%s' && cd / && '%s' --check --no-cluster --root '%s' "
-                  "--proc '%s'",
-                  bin, share, setup, bin, installed, share, installed, root, proc);
+    cleanup_free char *line = xasprintf(
+        "mkdir -p '%s' '%s' && cp '%s' '%s' && cp scripts/install '%s' && "
+        "cp -rT policy '%s/policy' && cd / && '%s' --check --no-cluster --root '%s' "
+        "--proc '%s'",
+        bin, share, setup, bin, installed, share, installed, root, proc);
     make_node(0);
     add_process(1, NULL, 0);
     program_start(&p, kit_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_says(program_said(&p), "FOUND   no-option: ");
     ck_assert_says(program_said(&p), "  do    gpushare-install --yes\n");
+    program_fini(&p);
+
+    /* What it names is where it was installed. */
+    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    cleanup_free char *absent = temp_path(kit_dir, "root/etc/kubernetes/scheduler.conf");
+    cleanup_free char *copy =
+        xasprintf("  do    cp %s/policy/kube-scheduler-config.yaml ", share);
+    manifest =
+        swap(manifest, "--leader-elect=true\n",
+             "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
+    temp_write(kit_dir, MANIFEST, manifest);
+    ck_assert_int_eq(unlink(absent), 0);
+    program_start(&p, kit_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    ck_assert_int_eq(program_wait(&p), 1);
+    ck_assert_says(program_said(&p), "FOUND   file-absent: ");
+    ck_assert_says(program_said(&p), copy);
     program_fini(&p);
 }
 END_TEST
