@@ -261,7 +261,7 @@ TESTS      := $(UNITS) $(SUITES) $(filter %/fuzz_http,$(FUZZERS)) \
               $(if $(filter thread,$(SANITIZE)),,$(ONE_THREAD))
 programs-of-check: $(BINARIES) $(PAGES) $(TESTS)
 check: programs-of-check
-	$(Q)scripts/run-tests $(B) $(TESTS)
+	$(Q)TEST_JOBS=$${TEST_JOBS:-$$(nproc)} scripts/run-tests $(B) $(TESTS)
 
 # make e2e: the suites against the real Kubernetes. E2E="requests" runs those alone, E2E=short
 # what CI runs; K8S=1.31 is another release, of those in test/e2e/programs.
