@@ -9,9 +9,10 @@
 #include "integration/kit.h"
 
 /*
- * Several extenders at a time, each asked to bind while the one that holds the lease goes
- * away in one of the ways it can. Clients send to any replica that is ready, as through a
- * Service; the cluster is full all the time, so that every lost promise shows.
+ * Several extenders at a time, asked as kube-scheduler does while the one that holds the
+ * lease goes away in one of the ways it can. Clients send to any replica that is ready,
+ * as through a Service; the cluster is full all the time, so that every lost promise
+ * shows.
  */
 
 enum {
@@ -24,7 +25,7 @@ enum {
     LEASE_MS = 5000,
 };
 
-static const char *const node_names[NODES] = {"n0", "n1", "n2", "n3", "n4"};
+static const char *const node_names[NODES + 1] = {"n0", "n1", "n2", "n3", "n4"};
 
 struct world {
     struct sim sim;
@@ -117,12 +118,36 @@ static void drop_oldest(struct client *c)
     sim_delete_pod(&c->w->sim, name);
 }
 
+/* What comes before a bind: each call by whichever replica the Service names. */
+static bool ask(struct client *c, const char *name)
+{
+    static const char *const paths[] = {"/gpushare-scheduler/filter",
+                                        "/gpushare-scheduler/prioritize"};
+    cleanup_buf struct buf body = {0}, reply = {0}, why = {0};
+    kit_filter_body(&body, name, UNITS, node_names);
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        buf_clear(&reply);
+        unsigned status =
+            peer_call(&pick(c->w, &c->rng)->verbs, "POST", paths[i], body.p, &reply);
+        if (status == 200)
+            continue;
+        buf_printf(&why, "%s: %u: %s", paths[i], status, reply.n ? reply.p : "");
+        note_lost(c->w, why.p);
+        return false;
+    }
+    return true;
+}
+
 /* Until it is bound, or refused because there is no room; the end of the test too. */
 static bool bind_pod(struct client *c, const char *name)
 {
     cleanup_buf struct buf why = {0};
     while (!atomic_load(&c->w->stop)) {
         const char *node = node_names[rng_below(&c->rng, NODES)];
+        if (!ask(c, name)) {
+            kit_pause();
+            continue;
+        }
         if (extender_bind(pick(c->w, &c->rng), name, node, &why)) {
             note_bound(c->w);
             return true;
