@@ -50,6 +50,18 @@ function objects() {
   ];
 }
 
+// Nodes of a generated cluster are cordoned and let go, twenty a second; `end` says how many were.
+function changing(world, n) {
+  let going = true, done = 0;
+  const all = (async () => {
+    for (; going; done++) {
+      await world.cordon(`node-${String(done * 7 % n).padStart(5, '0')}`, done * 7 % (2 * n) < n);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  })();
+  return { end: async () => { going = false; await all; return done; } };
+}
+
 const isLive = (page) => page.waitForFunction(() => document.getElementById('live').dataset.state === 'live',
   null, { timeout: 60000 });
 
@@ -320,7 +332,7 @@ const tests = {
   },
 
   async 'a thousand nodes do not stutter, nor do five thousand stand still'({ context }) {
-    for (const [n, most] of [[1000, 250], [5000, 600]]) {
+    for (const [n, most] of [[1000, 100], [5000, 600]]) {
       const world = await World.start(`nodes=${n},cards=8,pods=8,uuid=1,node-bytes=0,pod-bytes=0`);
       try {
         const page = await context.newPage();
@@ -331,6 +343,7 @@ const tests = {
         const ready = Date.now() - start;
         if (n === 1000)
           await shot(page, 'thousand');
+        const changes = changing(world, n);
         const scroll = await page.evaluate(async () => {
           const times = [];
           let last = performance.now();
@@ -343,6 +356,7 @@ const tests = {
           times.sort((a, b) => a - b);
           return { p50: times[90], p95: times[171], max: times[179], elements: document.querySelectorAll('*').length };
         });
+        const changed = await changes.end();
         const find = await page.evaluate(async () => {
           const box = document.getElementById('search');
           const start = performance.now();
@@ -351,9 +365,10 @@ const tests = {
           await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
           return performance.now() - start;
         });
-        measured(`${n} nodes: shown after ${ready} ms; scrolling: frames of ${Math.round(scroll.p50)} ms, ` +
+        measured(`${n} nodes: shown after ${ready} ms; scrolling while ${changed} change: frames of ${Math.round(scroll.p50)} ms, ` +
           `p95 ${Math.round(scroll.p95)}, longest ${Math.round(scroll.max)}; a letter of the search ${Math.round(find)} ms; ` +
           `${scroll.elements} elements`);
+        assert.ok(changed > 0);
         assert.ok(scroll.p95 < most, `p95 ${scroll.p95}`);
         assert.ok(scroll.elements < n * 14 + 30000, `${scroll.elements} elements`);
         await page.close();
