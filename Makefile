@@ -74,7 +74,7 @@ PAGES    := $(patsubst %.in,$(B)/%,$(wildcard man/*.in)) # manuals, of the progr
 UNITS    := $(foreach f,$(FOLDERS),$(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(f)/test_*.c)))
 # Suites of make e2e; E2E=short: those that CI runs.
 E2E_SHORT := requests agent plugin conformance burst faults choice replicas tls apiservice inspect \
-             chart helm install docs
+             chart helm takeover install docs
 E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
                 $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
 ifneq ($(or $(K8S),1.35),1.35) # which is what kube-sim plays

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "e2e/cluster.h"
+
+/*
+ * docs/operations.md, "From the Go gpushare": its objects, as a cluster has them, become
+ * ours by the commands that are given there, and nothing of theirs is left in them.
+ * (What becomes of its pods: test_requests and test/node.)
+ */
+
+#define GO         "test/e2e/go-gpushare.yaml"
+#define ROLES      "/apis/rbac.authorization.k8s.io/v1/clusterroles/"
+#define SYSTEM     "/namespaces/kube-system/"
+#define DEPLOYMENT "/apis/apps/v1" SYSTEM "deployments/gpushare-schd-extender"
+#define PLUGIN     "/apis/apps/v1" SYSTEM "daemonsets/gpushare-device-plugin-ds"
+#define SERVICE    "/api/v1" SYSTEM "services/gpushare-schd-extender"
+
+/* Each with the part of it that has to become ours. */
+static const char *const objects[][2] = {
+    {DEPLOYMENT, "spec"},
+    {PLUGIN, "spec"},
+    {SERVICE, "spec"},
+    {ROLES "gpushare-schd-extender", "rules"},
+    {ROLES "gpushare-device-plugin", "rules"},
+};
+enum { OBJECTS = ARRAY_LEN(objects) };
+
+/* New, one per object. */
+static void remember(char *parts[OBJECTS])
+{
+    for (size_t i = 0; i < OBJECTS; i++) {
+        cleanup_json json_t *j = peer_json(&cluster.api, "GET", objects[i][0], NULL);
+        json_t *part = json_object_get(j, objects[i][1]);
+        ck_assert_msg(part != NULL, "%s has no %s", objects[i][0], objects[i][1]);
+        json_object_del(part, "clusterIP"); /* given anew to each Service */
+        json_object_del(part, "clusterIPs");
+        parts[i] = json_dumps(part, JSON_SORT_KEYS | JSON_COMPACT);
+    }
+}
+
+static char *uid(const char *path)
+{
+    cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
+    return xstrdup(kit_str(j, "metadata.uid"));
+}
+
+/* Does the only pod of the plugin run this image? */
+static bool plugin_runs(const char *image)
+{
+    cleanup_json json_t *pods = cluster_items(
+        "/api/v1" SYSTEM "pods?labelSelector=name%3Dgpushare-device-plugin-ds");
+    if (json_array_size(pods) != 1)
+        return false;
+    json_t *pod = json_array_get(pods, 0);
+    json_t *container = json_array_get(kit_at(pod, "spec.containers"), 0);
+    return strcmp(kit_str(pod, "status.phase"), "Running") == 0 &&
+           strstr(kit_str(container, "image"), image);
+}
+
+/* With the accounts goes the token of this cluster's extender: nothing may come after. */
+START_TEST(the_go_systems_objects_become_ours)
+{
+    char *ours[OBJECTS], *go[OBJECTS], *after[OBJECTS];
+    free(cluster_kubectl(ARGV("-n", "kube-system", "scale", "deployment",
+                              "gpushare-schd-extender", "--replicas", "1")));
+    remember(ours);
+    free(cluster_kubectl(ARGV("delete", "-f", GO, "--timeout", "60s")));
+    free(cluster_kubectl(ARGV("create", "-f", GO)));
+    remember(go);
+    cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
+    kit_wait(plugin_runs("k8s-gpushare-plugin"));
+    cleanup_free char *extender = uid(DEPLOYMENT), *plugin = uid(PLUGIN);
+
+    free(cluster_kubectl(
+        ARGV("apply", "-f", "manifests/rbac.yaml", "-f", "manifests/lease.yaml")));
+    free(cluster_kubectl(ARGV("replace", "-f", "manifests/deployment.yaml")));
+    free(cluster_kubectl(ARGV("replace", "-f", "manifests/device-plugin.yaml")));
+    free(cluster_kubectl(ARGV("apply", "-f", "manifests/service.yaml", "-f",
+                              "manifests/device-plugin-policy.yaml")));
+    remember(after);
+    for (size_t i = 0; i < OBJECTS; i++) {
+        if (strcmp(objects[i][0], SERVICE) != 0) /* theirs was the same */
+            ck_assert_str_ne(go[i], ours[i]);
+        ck_assert_str_eq(after[i], ours[i]);
+        free(ours[i]);
+        free(go[i]);
+        free(after[i]);
+    }
+    /* They are the same objects, and the plugin went from node to node. */
+    cleanup_free char *extender_now = uid(DEPLOYMENT), *plugin_now = uid(PLUGIN);
+    ck_assert_str_eq(extender_now, extender);
+    ck_assert_str_eq(plugin_now, plugin);
+    kit_wait(plugin_runs("localhost/gpushare-device-plugin"));
+}
+END_TEST
+
+static const char *const up[] = {"--nodes", "0", NULL};
+CLUSTER_MAIN("takeover", 120, up, the_go_systems_objects_become_ours)
