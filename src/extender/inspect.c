@@ -37,7 +37,7 @@ void inspect_text(struct buf *out, const char *name, struct span value)
     buf_add_json(out, value);
 }
 
-static void truth(struct buf *out, const char *name, bool value)
+void inspect_truth(struct buf *out, const char *name, bool value)
 {
     inspect_key(out, name);
     buf_adds(out, value ? "true" : "false");
@@ -80,7 +80,7 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
     inspect_text(out, "uid", pod->uid);
     inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
-        truth(out, "whole", true);
+        inspect_truth(out, "whole", true);
     buf_addc(out, '}');
 }
 
@@ -132,7 +132,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
         inspect_number(out, "withheldMiB", card->withheld_mib);
     inspect_number(out, "freeMiB", card->free_mib);
     if (card->over)
-        truth(out, "overcommitted", true);
+        inspect_truth(out, "overcommitted", true);
     buf_addc(out, '}');
 }
 
@@ -196,7 +196,7 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
         inspect_text(out, "mode",
                      node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
-        truth(out, "schedulingDisabled", true);
+        inspect_truth(out, "schedulingDisabled", true);
     if (node->listed_nowhere >= 0)
         inspect_number(out, "unknownCard", node->listed_nowhere);
     if (node->claimed)
@@ -208,7 +208,7 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
         inspect_text(out, "reason", buf_span(&why));
     }
     if (node->state == NODE_NO_GPU)
-        truth(out, "noGPU", true);
+        inspect_truth(out, "noGPU", true);
     buf_addc(out, '}');
 }
 
@@ -247,7 +247,7 @@ void inspect_cluster(struct store *store, struct buf *out)
     cleanup_buf struct buf unit = {0};
     unit_write(&unit, ledger_settings(l)->unit_mib);
     inspect_text(out, "unit", buf_span(&unit));
-    truth(out, "leader", core_is_leader(core));
+    inspect_truth(out, "leader", core_is_leader(core));
     inspect_text(out, "holder", core_holder(core));
     inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
     inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));

@@ -14,6 +14,7 @@
 void inspect_comma(struct buf *out);
 void inspect_key(struct buf *out, const char *name);
 void inspect_number(struct buf *out, const char *name, int64_t value);
+void inspect_truth(struct buf *out, const char *name, bool value);
 void inspect_text(struct buf *out, const char *name, struct span value); /* "": none */
 
 /* The member `waiting`. Takes the store's lock, for a while each time. */

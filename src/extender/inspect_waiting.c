@@ -23,6 +23,7 @@ struct waiting {
 struct answer {
     const struct waiting *pod; /* the first that waits for it */
     uint32_t seen, fits;
+    bool never; /* no node could ever take it as they are */
     struct span node, reason;
 };
 
@@ -105,6 +106,7 @@ static void find_out(struct line *line, struct store *store, struct answer *answ
         ;
     answer->seen = n.seen;
     answer->fits = n.fits;
+    answer->never = n.node && n.fit == FIT_NEVER;
 }
 
 /* NULL: too many wait for something else each. */
@@ -128,6 +130,8 @@ static const struct answer *answer_for(struct line *line, struct store *store,
 static void write_why(struct buf *out, const struct answer *answer)
 {
     inspect_number(out, "fitsOn", answer->fits);
+    if (answer->never)
+        inspect_truth(out, "fitsNever", true);
     inspect_text(out, "nearest", answer->node);
     if (!answer->seen)
         inspect_text(out, "reason", SPAN("no node is known"));

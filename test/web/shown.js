@@ -141,7 +141,8 @@ function wanted(inspect) {
 function waiting(inspect) {
   return inspect.waiting.map((p) => [`${p.namespace}/${p.name}`, p.asks || '–', p.error ||
     (p.fitsOn ? `Fits on ${plural(p.fitsOn, 'node')}, such as ${p.nearest}: kube-scheduler has yet to place it; see its events`
-      : `Fits on no node. Nearest is ${p.nearest}: ${p.reason}`)]);
+      : `${p.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now'}. ` +
+        `Nearest is ${p.nearest}: ${p.reason}`)]);
 }
 
 function totals(inspect) {

@@ -332,7 +332,7 @@ const tests = {
   },
 
   async 'a thousand nodes do not stutter, nor do five thousand stand still'({ context }) {
-    for (const [n, most] of [[1000, 100], [5000, 600]]) {
+    for (const [n, most] of [[1000, 150], [5000, 600]]) {
       const world = await World.start(`nodes=${n},cards=8,pods=8,uuid=1,node-bytes=0,pod-bytes=0`);
       try {
         const page = await context.newPage();
