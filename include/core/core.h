@@ -25,12 +25,14 @@
  *
  * A bind reserves the cards in the ledger and sends one Binding that carries the
  * annotations. Every answer but success leaves the outcome unknown, because an older copy
- * of the request may still be on its way. What is unknown counts, until a consistent GET
- * that was sent later than anything of the Binding can take effect says what became of
- * the pod. What this process reserved or bound is freed only by news that the pod of that
- * UID is gone or over, or by such a GET: never by time, never by an event or list that
- * shows the pod unbound (it may be older), nor by absence from a list that was asked for
- * before the answer.
+ * of the request may still be on its way. What is unknown counts, until two consistent
+ * GETs, one after the other, that were sent later than anything of the Binding can take
+ * effect say what became of the pod. (Two, because a database that stood still works off
+ * what it finds in its queue in any order: the first one may pass the Binding there.)
+ * What this process reserved or bound is freed only by news that the pod of that UID is
+ * gone or over, or by these GETs: never by time, never by an event or list that shows the
+ * pod unbound (it may be older), nor by absence from a list that was asked for before the
+ * answer.
  *
  * Who may bind
  *
@@ -58,7 +60,7 @@ enum {
     CORE_SLACK_MS = 150, /* timers and the clocks of two machines are not exact, and
                             CLOCK_APART_MS is not noticed: so long before the lease can be
                             over a Binding must have ended */
-    CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts as proof */
+    CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts */
     CORE_STALE_MS = 150 * 1000, /* without a sign of life from a watch: not ready */
     CORE_ROOM_MS = 1000,        /* between two marks of a node */
 };

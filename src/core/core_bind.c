@@ -417,7 +417,7 @@ static void checked(struct step *s, struct op *op)
         call_get(s, op);
         return;
     }
-    bool bound_now = in->pod->node.n > 0, proof = op->get_ms > op->proof_ms;
+    bool bound_now = in->pod->node.n > 0, late = op->get_ms > op->proof_ms;
     pod_news(s, in->pod, false, NEWS_GET);
     op = op_find(s->core, uid); /* the news may have ended it */
     if (!op || bound_now)
@@ -426,7 +426,12 @@ static void checked(struct step *s, struct op *op)
         retry_get(s, op);
         return;
     }
-    if (proof) {
+    if (late && !op->looked_late) {
+        op->looked_late = true;
+        call_get(s, op);
+        return;
+    }
+    if (late) {
         char text[sizeof op->why.msg + 64];
         snprintf(text, sizeof text, "the Binding has not taken effect: %s", op->why.msg);
         not_bound(s, op, op->why.code, text);

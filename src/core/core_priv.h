@@ -39,12 +39,14 @@ struct op {
     enum op_state state;
     struct span uid, ns, name, node; /* owned, NUL-terminated */
     uint64_t call;                   /* outstanding call, or 0 */
-    int64_t proof_ms; /* a GET sent after this is proof; see CORE_CHECK_AFTER_MS */
+    int64_t proof_ms; /* the second GET sent after this is proof; see CORE_CHECK_AFTER_MS
+                       */
     int64_t get_ms;   /* when the outstanding GET was sent */
     int64_t check_ms; /* UNKNOWN, CHECKING without a call: when to send the next GET */
     int64_t backoff_ms;
-    bool plain;     /* without reservation and annotations: it asks for nothing */
-    bool gone;      /* SENT: news came that the pod is gone */
+    bool plain;       /* without reservation and annotations: it asks for nothing */
+    bool gone;        /* SENT: news came that the pod is gone */
+    bool looked_late; /* a GET sent after proof_ms has been answered */
     bool overtaken; /* a list that ended after the outstanding GET was sent lacks the pod
                      */
     struct span seen; /* SENT: news came that it is bound to that node; owned */

@@ -17,6 +17,8 @@
 #define PODS     CLUSTER_PODS
 #define EXTENDER "gpushare-extender"
 
+enum { ETCD_STILL_MS = 8000 };
+
 static json_int_t used(const char *node)
 {
     cleanup_json json_t *j = extender_inspect(&cluster.extender, node);
@@ -85,6 +87,28 @@ static void kill_the_api_server(void)
 START_TEST(an_api_server_that_is_killed_in_a_burst)
 {
     burst_with(kill_the_api_server, "280 pods, and kube-apiserver is killed twice");
+}
+
+/* Longer than until a Binding without an answer is looked for: what etcd finds in its
+ * queue then, Bindings that were given up among it, it does. */
+static void let_etcd_stand_still(void)
+{
+    pid_t etcd = cluster_pid("etcd");
+    while (burst_bound() < 100)
+        kit_pause();
+    kill(etcd, SIGSTOP);
+    int64_t until = kit_now_ms() + ETCD_STILL_MS;
+    while (kit_now_ms() < until)
+        kit_pause();
+    kill(etcd, SIGCONT);
+}
+
+START_TEST(an_etcd_that_stands_still_in_a_burst)
+{
+    burst_with(let_etcd_stand_still, "280 pods, and etcd stands still for 8 s");
+    cleanup_json json_t *j =
+        peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
+    ck_assert_int_eq(json_integer_value(kit_at(j, "overcommits")), 0);
 }
 
 /* -- a watch that missed what was compacted -- */
@@ -336,6 +360,7 @@ START_TEST(a_pod_with_nodename_and_annotations_of_another)
 
 CLUSTER_MAIN("faults", 400, ARGV("--nodes", "0"), an_extender_that_is_killed_in_a_burst,
              an_api_server_that_is_killed_in_a_burst,
+             an_etcd_that_stands_still_in_a_burst,
              a_watch_that_stood_still_while_its_history_was_compacted,
              a_pod_that_is_deleted_between_filter_and_bind,
              deletions_that_race_with_binds, a_second_scheduler_that_knows_no_extender,
