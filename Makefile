@@ -196,10 +196,10 @@ $(B)/fake-nvml/%: test/gpu/fake_nvml.c
 		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
 $(filter $(B)/test/gpu/%,$(UNITS)) $(B)/test/integration/test_agent \
     $(B)/test/integration/test_plugin $(B)/test/integration/test_images $(NODE_SUITES): | $(FAKE_NVML)
-$(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu
-$(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,agent)
+$(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu $(B)/scv-agent
+$(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,gpu)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,agent)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,gpu)
 # Stands for a Service where there is no kube-proxy.
 $(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
 	$(call say,LD,$@)
@@ -286,7 +286,7 @@ check-e2e-node: images $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.tar
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.
 test-gpu:
-	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu
+	$(Q)$(MAKE) --no-print-directory $(B)/test-gpu $(B)/scv-agent
 	$(Q)$(B)/test-gpu
 
 # make peers: our gRPC and the device plugin against @grpc/grpc-js, which comes from npm.

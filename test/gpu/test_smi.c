@@ -92,6 +92,7 @@ static char *said(const char *xml, const char *script, int status)
 START_TEST(the_program_says_what_it_found)
 {
     cleanup_free char *good = said(XML("15360 MiB", "GPU-t4"), T4, 0);
+    ck_assert_has(good, "\"kind\":\"Scv\"");
     ck_assert_has(good, "\"totalMemory\":15360");
     ck_assert_has(good, "509 MiB reserved by the driver, 3 in use, 0 processes");
     ck_assert_has(good, "18 passed, 0 failed");
