@@ -142,7 +142,9 @@ $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 # A node of its own; what is shared with test/e2e is there.
-NODE_SUITES := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/node/test_*.c))
+# NODE="plugins" chooses among them.
+NODE_SUITES := $(patsubst %,$(B)/test/node/test_%,\
+                 $(or $(NODE),$(patsubst test/node/test_%.c,%,$(wildcard test/node/test_*.c))))
 $(NODE_SUITES): $(B)/test/node/%: $(B)/test/node/%.o $(sort $(call kit_of,node) $(call kit_of,e2e)) \
                                   $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
@@ -275,7 +277,8 @@ check-e2e: $(BINARIES) $(B)/e2e-service $(E2E_PROGRAMS)
 
 # make e2e-node: the way of a pod to its card, on a real kubelet with containerd in namespaces
 # of its own, which takes root. Where that cannot be, it says why and the test kit plays the
-# kubelet; E2E_NODE=fallback wants that, and E2E_NODE=real fails instead.
+# kubelet; E2E_NODE=fallback wants that, and E2E_NODE=real fails instead. NODE="node chart"
+# runs those suites alone.
 e2e-node:
 	$(Q)scripts/install-deps.sh --e2e-node
 	$(Q)scripts/e2e-programs kube-apiserver kube-controller-manager kube-scheduler kubectl kwok \
