@@ -211,6 +211,9 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
 bool core_is_leader(const struct core *core);
 bool core_is_stopping(const struct core *core);
 struct span core_holder(const struct core *core); /* of the lease, as seen last */
+/* When another process was last seen to take or renew the lease, on the monotonic clock;
+ * 0: nobody else holds it. */
+int64_t core_other_led_ms(const struct core *core);
 
 /* Where a bind is to be done. */
 enum core_route {

@@ -5,9 +5,10 @@
 #include "extender/store.h"
 
 /*
- * The thread that looks at all nodes once a second, if anything has changed, and lets
- * extender/nodewatch.h tell of it. Of several replicas, only the holder of the lease
- * tells; the others look, so as to know what is news when they get it.
+ * The thread that looks at all nodes once a second, if anything has changed or is left to
+ * tell, and lets extender/nodewatch.h tell of it. Of several replicas, only the holder of
+ * the lease tells; the others look, and what comes too late for it to have told they tell
+ * when they get the lease.
  */
 
 struct nodenews;

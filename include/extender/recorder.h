@@ -28,7 +28,10 @@ void recorder_free(struct recorder *r); /* NULL is accepted */
 
 /* From any thread; never wait for anything but each other. NULL: nobody wants any. */
 bool recorder_wants(struct recorder *r, struct span uid, const char *reason);
-void recorder_add(struct recorder *r, const struct event *event); /* copied */
+/* Copied. False: it is not written, because it was told lately or because there is too
+ * much; what cannot be written at all is counted as failed, and true. Of a NODE nothing
+ * is compared with what was told before. */
+bool recorder_add(struct recorder *r, const struct event *event);
 
 /* What became of them, as text for Prometheus. */
 void recorder_write(struct recorder *r, struct buf *out);

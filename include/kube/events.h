@@ -16,6 +16,9 @@
  * all, EVENTS_PER_S are written for long, and EVENTS_BURST at once; what is more is
  * dropped, and so is what would wait behind EVENTS_QUEUE others. What is remembered is
  * bounded: with very many objects, the one that was told of longest ago is forgotten.
+ *
+ * Who knows by himself what was told (of a node's cards, say) takes places by
+ * events_take_news, and tries again later when there is none.
  */
 
 enum {
@@ -66,6 +69,8 @@ bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char
  * one that was written before; 0: it is not to be written. */
 uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
                      const char *reason);
+/* Takes a place for what is news for certain; false: there is none now. */
+bool events_take_news(struct events *e, int64_t now_ms);
 /* It was written, or could not be. */
 void events_done(struct events *e);
 struct events_stats events_stats(const struct events *e);

@@ -287,6 +287,13 @@ struct span core_holder(const struct core *core)
     return core->lock.known ? buf_span(&core->lock.holder) : (struct span){0};
 }
 
+int64_t core_other_led_ms(const struct core *core)
+{
+    struct span holder = core_holder(core);
+    return holder.n && !span_eq(holder, span_of(core->identity)) ? core->lock.observed_ms
+                                                                 : 0;
+}
+
 /* What stands behind the last '@' of an identity. It gets into a URL: nothing but what
  * host and port can have. */
 static struct span address_of(struct span holder)

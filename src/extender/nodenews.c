@@ -17,7 +17,7 @@ struct nodenews {
     struct recorder *recorder;
     struct nodewatch *watch;
     struct ticker *ticker;
-    bool looked;
+    bool looked, left;   /* something to tell, though nothing has changed */
     uint64_t generation; /* of the ledger, at the last look */
 };
 
@@ -29,19 +29,22 @@ static void show(void *ctx, const struct ledger *l, const struct ledger_node *no
 }
 
 /* Before all is listed, cards are missing that are not lost. */
-static void look(void *ctx)
+static void look_at_nodes(void *ctx)
 {
     struct nodenews *n = ctx;
     const struct core *core = store_read(n->store);
     uint64_t generation = ledger_generation(core_ledger(core));
-    bool ready = core_ready(core, store_now(), NULL) == 0;
-    bool leader = core_is_leader(core);
+    struct core_time now = store_now();
+    bool ready = core_ready(core, now, NULL) == 0;
+    struct nodewatch_look look = {.now_ms = now.mono_ms,
+                                  .recorder = core_is_leader(core) ? n->recorder : NULL,
+                                  .led_ms = core_other_led_ms(core)};
     store_read_end(n->store);
-    if (!ready || (n->looked && generation == n->generation))
+    if (!ready || (n->looked && !n->left && generation == n->generation))
         return;
-    nodewatch_begin(n->watch, leader ? n->recorder : NULL);
+    nodewatch_begin(n->watch, &look);
     walk_nodes(n->store, show, n);
-    nodewatch_end(n->watch);
+    n->left = nodewatch_end(n->watch);
     if (!n->looked)
         log_info("news", "what becomes of cards from now on is told in events");
     n->looked = true;
@@ -54,7 +57,7 @@ static int64_t due(void *ctx)
     return clock_mono_ms() + (n->looked ? LOOK_MS : FIRST_MS);
 }
 
-static const struct ticker_fns ticker_fns = {look, due};
+static const struct ticker_fns ticker_fns = {look_at_nodes, due};
 
 struct nodenews *nodenews_start(struct store *store, struct recorder *recorder,
                                 uint64_t seed)

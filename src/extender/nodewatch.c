@@ -5,36 +5,42 @@
 
 #include "base/mem.h"
 
-/* A card as it was seen last. It stays when it is gone: it may come back. */
+/*
+ * Of each card is kept what is so and what was told. What differs is news, and stays so
+ * until it is told or is over: so nothing is lost while nobody leads, while a limit holds
+ * it back, or because something alike was told a moment ago.
+ */
+
+enum { CARDS_MAX = 2 * SCV_MAX_CARDS, WORD_BYTES = 768 };
+
+/* A card, which is its UUID, or its index where that is not known. It stays when it is
+ * gone: it may come back. */
 struct seen_card {
+    struct span uuid; /* owned; empty: not known */
     int32_t index;
-    bool lost, over;
     bool shown; /* in this look */
+    bool fresh; /* for the first time */
+    bool lost, over, told_lost, told_over;
+    bool listed; /* by ConfigMap */
+    bool in_word;
+    int64_t total_mib, promised_mib;
+    int64_t since_ms; /* `lost` and `over` are so since then */
 };
 
 struct seen_node {
     struct span name; /* owned */
     struct seen_card *cards;
     size_t n, cap;
+    int64_t paid_ms; /* see may_tell() */
     uint64_t look;
     struct seen_node *next;
-};
-
-/* What is told at the end of the look, when no lock is held. */
-struct word {
-    struct span node; /* of the seen node, which stays until then */
-    bool warning;
-    const char *reason;
-    char *note;
 };
 
 struct nodewatch {
     struct map by_name;
     struct seen_node *nodes;
     uint64_t look;
-    struct recorder *recorder;
-    struct word *words;
-    size_t n_words, words_cap;
+    struct nodewatch_look now;
 };
 
 struct nodewatch *nodewatch_new(uint64_t seed)
@@ -46,6 +52,8 @@ struct nodewatch *nodewatch_new(uint64_t seed)
 
 static void seen_free(struct seen_node *seen)
 {
+    for (size_t i = 0; i < seen->n; i++)
+        free((char *)seen->cards[i].uuid.p);
     free((char *)seen->name.p);
     free(seen->cards);
     free(seen);
@@ -60,15 +68,16 @@ void nodewatch_free(struct nodewatch *w)
         seen_free(seen);
     }
     map_fini(&w->by_name);
-    free(w->words);
     free(w);
 }
 
-void nodewatch_begin(struct nodewatch *w, struct recorder *recorder)
+void nodewatch_begin(struct nodewatch *w, const struct nodewatch_look *look)
 {
     w->look++;
-    w->recorder = recorder;
+    w->now = *look;
 }
+
+/* -- what is so -- */
 
 static struct seen_node *seen_of(struct nodewatch *w, struct span name)
 {
@@ -77,115 +86,262 @@ static struct seen_node *seen_of(struct nodewatch *w, struct span name)
         return seen;
     seen = xcalloc(1, sizeof *seen);
     seen->name = (struct span){xmemdup0(name.p, name.n), name.n};
+    seen->paid_ms = INT64_MIN;
     seen->next = w->nodes;
     w->nodes = seen;
     map_set(&w->by_name, seen);
     return seen;
 }
 
-/* NULL: the card is new. */
-static struct seen_card *card_of(struct seen_node *seen, int32_t index)
+/* As the ledger finds the card of a promise. Of several that had the index, the one that
+ * came last; NULL: the card is new. */
+static struct seen_card *card_of(struct seen_node *seen, const struct card *card)
 {
-    for (size_t i = 0; i < seen->n; i++)
-        if (seen->cards[i].index == index)
-            return &seen->cards[i];
+    struct seen_card *by_index = NULL;
+    for (size_t i = 0; i < seen->n; i++) {
+        struct seen_card *before = &seen->cards[i];
+        if (before->shown)
+            continue;
+        if (card->uuid.n && span_eq(before->uuid, card->uuid))
+            return before;
+        if (before->index == card->index && !(before->uuid.n && card->uuid.n))
+            by_index = before;
+    }
+    return by_index;
+}
+
+static struct seen_card *card_add(struct seen_node *seen, int64_t now_ms)
+{
+    MEM_GROW(seen->cards, seen->cap, seen->n + 1);
+    seen->cards[seen->n] = (struct seen_card){.fresh = true, .since_ms = now_ms};
+    return &seen->cards[seen->n++];
+}
+
+static void settle(struct seen_card *seen, bool lost, bool over, int64_t now_ms)
+{
+    if (seen->lost != lost || seen->over != over)
+        seen->since_ms = now_ms;
+    seen->lost = lost;
+    seen->over = over;
+    seen->told_over &= over; /* that it has ended is not told */
+}
+
+static void take_card(struct nodewatch *w, struct seen_node *node,
+                      const struct card *card)
+{
+    struct seen_card *seen = card_of(node, card);
+    if (!seen)
+        seen = card_add(node, w->now.now_ms);
+    if (!seen->uuid.n && card->uuid.n)
+        seen->uuid = (struct span){xmemdup0(card->uuid.p, card->uuid.n), card->uuid.n};
+    seen->shown = true;
+    seen->index = card->index;
+    seen->listed = card->out == CARD_LISTED;
+    seen->total_mib = card->total_mib;
+    seen->promised_mib = card->promised_mib;
+    settle(seen, card->out == CARD_UNHEALTHY || card->out == CARD_LISTED, card->over,
+           w->now.now_ms);
+}
+
+/* The other card that has the index, shown or not; NULL: there is none. */
+static const struct seen_card *other_at(const struct seen_node *node,
+                                        const struct seen_card *card, bool shown)
+{
+    for (size_t i = 0; i < node->n; i++) {
+        const struct seen_card *other = &node->cards[i];
+        if (other != card && other->index == card->index && other->shown == shown)
+            return other;
+    }
     return NULL;
 }
 
-/* What there is to tell of one node; empty: nothing. */
-struct news {
-    struct buf lost, back, over;
-};
-
-static void add(struct buf *out, const char *separator, int32_t index, const char *what)
+/* A card that was not there before is no news, unless it is in the place of another of
+ * which people have been told, or are about to be, that it is lost. */
+static void welcome(const struct seen_node *node, struct seen_card *card)
 {
-    buf_printf(out, "%sGPU%d%s", out->n ? separator : "", index, what);
+    bool replaces = other_at(node, card, false) != NULL;
+    card->told_lost = card->lost || replaces;
+    card->told_over = card->over;
 }
 
-static const char *why_lost(const struct card *card)
+/* Who makes UUIDs up has an end of it. */
+static void forget_cards(struct seen_node *node)
 {
-    return card->out == CARD_LISTED ? " (taken out by ConfigMap)" : " (unhealthy)";
-}
-
-static void compare_card(struct seen_node *seen, const struct card *card,
-                         struct news *news)
-{
-    bool lost = card->out == CARD_UNHEALTHY || card->out == CARD_LISTED;
-    struct seen_card *before = card_of(seen, card->index);
-    if (!before) {
-        MEM_GROW(seen->cards, seen->cap, seen->n + 1);
-        before = &seen->cards[seen->n++];
-        *before = (struct seen_card){card->index, lost, card->over, true};
-        return;
+    for (size_t i = 0; node->n > CARDS_MAX && i < node->n;) {
+        if (node->cards[i].shown) {
+            i++;
+            continue;
+        }
+        free((char *)node->cards[i].uuid.p);
+        memmove(&node->cards[i], &node->cards[i + 1],
+                (--node->n - i) * sizeof *node->cards);
     }
-    if (lost && !before->lost)
-        add(&news->lost, ", ", card->index, why_lost(card));
-    if (!lost && before->lost)
-        add(&news->back, ", ", card->index, "");
-    if (card->over && !before->over)
-        buf_printf(&news->over, "%sGPU%d has %lld MiB, and %lld are promised",
-                   news->over.n ? "; " : "", card->index, (long long)card->total_mib,
-                   (long long)card->promised_mib);
-    *before = (struct seen_card){card->index, lost, card->over, true};
-}
-
-static void add_word(struct nodewatch *w, const struct seen_node *seen, bool warning,
-                     const char *reason, const char *before, struct buf *what,
-                     const char *after)
-{
-    if (what->n && w->recorder) {
-        MEM_GROW(w->words, w->words_cap, w->n_words + 1);
-        w->words[w->n_words++] = (struct word){
-            seen->name, warning, reason, xasprintf("%s%s%s", before, what->p, after)};
-    }
-    buf_fini(what);
 }
 
 void nodewatch_node(struct nodewatch *w, const struct ledger_node *node)
 {
     struct seen_node *seen = seen_of(w, node->name);
-    struct news news = {0};
     seen->look = w->look;
     for (size_t i = 0; i < seen->n; i++)
-        seen->cards[i].shown = false;
+        seen->cards[i].shown = seen->cards[i].fresh = false;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        compare_card(seen, &node->cards[i], &news);
+        take_card(w, seen, &node->cards[i]);
     for (size_t i = 0; i < seen->n; i++) {
         struct seen_card *card = &seen->cards[i];
-        if (!card->shown && !card->lost)
-            add(&news.lost, ", ", card->index, " (not listed any more)");
-        card->lost |= !card->shown;
+        if (card->fresh)
+            welcome(seen, card);
+        if (!card->shown)
+            settle(card, true, false, w->now.now_ms);
     }
-    add_word(w, seen, true, "GPULost", "no new pods on ", &news.lost,
-             "; what is promised there stays promised");
-    add_word(w, seen, false, "GPUBack", "new pods again on ", &news.back, "");
-    add_word(w, seen, true, "GPUOvercommitted", "", &news.over,
-             "; nothing new is promised there, and nobody is evicted");
+    forget_cards(seen);
 }
 
-static void tell(struct nodewatch *w)
+/* -- what is told -- */
+
+enum topic { LOST, BACK, OVER };
+
+static bool is_news(const struct seen_card *card, enum topic topic)
 {
-    for (size_t i = 0; i < w->n_words; i++) {
-        struct word *word = &w->words[i];
-        struct event event = {.kind = EVENT_NODE,
-                              .name = word->node,
-                              .uid = word->node,
-                              .warning = word->warning,
-                              .reason = word->reason,
-                              .action = "WatchingCards",
-                              .note = span_of(word->note)};
-        recorder_add(w->recorder, &event);
-        free(word->note);
-    }
-    w->n_words = 0;
+    if (topic == OVER)
+        return card->over && !card->told_over;
+    return card->lost != card->told_lost && card->lost == (topic == LOST);
 }
 
-void nodewatch_end(struct nodewatch *w)
+static void write_lost(const struct seen_node *node, const struct seen_card *card,
+                       struct buf *out)
 {
-    tell(w);
+    buf_printf(out, "GPU%d", card->index);
+    if (card->shown)
+        buf_adds(out, card->listed ? " (taken out by ConfigMap)" : " (unhealthy)");
+    else if (card->uuid.n && other_at(node, card, true))
+        buf_printf(out, " (%.*s is gone, another card has its place)",
+                   SPAN_ARG(card->uuid));
+    else
+        buf_adds(out, " (not listed any more)");
+}
+
+static void write_back(const struct seen_node *node, const struct seen_card *card,
+                       struct buf *out)
+{
+    buf_printf(out, "GPU%d", card->index);
+    if (card->uuid.n && other_at(node, card, false))
+        buf_printf(out, " (now %.*s)", SPAN_ARG(card->uuid));
+}
+
+static void write_over(const struct seen_card *card, struct buf *out)
+{
+    buf_printf(out, "GPU%d has %lld MiB, and %lld are promised", card->index,
+               (long long)card->total_mib, (long long)card->promised_mib);
+}
+
+/* As many cards as a note takes; the others make the next one. */
+static void write_cards(struct seen_node *node, enum topic topic, struct buf *out)
+{
+    for (size_t i = 0; i < node->n; i++) {
+        struct seen_card *card = &node->cards[i];
+        card->in_word = is_news(card, topic) && out->n < WORD_BYTES;
+        if (!card->in_word)
+            continue;
+        if (out->n)
+            buf_adds(out, topic == OVER ? "; " : ", ");
+        if (topic == LOST)
+            write_lost(node, card, out);
+        else if (topic == BACK)
+            write_back(node, card, out);
+        else
+            write_over(card, out);
+    }
+}
+
+static void mark_told(struct seen_node *node, enum topic topic)
+{
+    for (size_t i = 0; i < node->n; i++) {
+        struct seen_card *card = &node->cards[i];
+        if (card->in_word && topic == OVER)
+            card->told_over = true;
+        else if (card->in_word)
+            card->told_lost = topic == LOST;
+    }
+}
+
+/* A card that comes and goes all the time is told of NODEWATCH_BURST times, and then once
+ * in NODEWATCH_EVERY_MS, by what is so then. */
+static bool may_tell(struct seen_node *node, int64_t now_ms)
+{
+    int64_t from = now_ms - (int64_t)NODEWATCH_BURST * NODEWATCH_EVERY_MS;
+    if (node->paid_ms < from)
+        node->paid_ms = from;
+    return node->paid_ms + NODEWATCH_EVERY_MS <= now_ms;
+}
+
+static void tell_topic(const struct nodewatch *w, struct seen_node *node,
+                       enum topic topic)
+{
+    static const struct {
+        const char *reason, *before, *after;
+    } words[] = {
+        [LOST] = {"GPULost", "no new pods on ",
+                  "; what is promised there stays promised"},
+        [BACK] = {"GPUBack", "new pods again on ", ""},
+        [OVER] = {"GPUOvercommitted", "",
+                  "; nothing new is promised there, and nobody is evicted"},
+    };
+    cleanup_buf struct buf cards = {0}, note = {0};
+    write_cards(node, topic, &cards);
+    if (!cards.n || !may_tell(node, w->now.now_ms))
+        return;
+    buf_adds(&note, words[topic].before);
+    buf_add_span(&note, buf_span(&cards));
+    buf_adds(&note, words[topic].after);
+    struct event event = {.kind = EVENT_NODE,
+                          .name = node->name,
+                          .uid = node->name,
+                          .warning = topic != BACK,
+                          .reason = words[topic].reason,
+                          .action = "WatchingCards",
+                          .note = buf_span(&note)};
+    if (!recorder_add(w->now.recorder, &event))
+        return;
+    node->paid_ms += NODEWATCH_EVERY_MS;
+    mark_told(node, topic);
+}
+
+/* What another process has told, which has led for long enough after it was so. */
+static void leave_to_other(const struct nodewatch *w, struct seen_node *node)
+{
+    for (size_t i = 0; i < node->n; i++) {
+        struct seen_card *card = &node->cards[i];
+        if (w->now.led_ms - NODEWATCH_OTHER_MS < card->since_ms)
+            continue;
+        card->told_lost = card->lost;
+        card->told_over = card->over;
+    }
+}
+
+/* Is something of it left to tell? */
+static bool tell_node(const struct nodewatch *w, struct seen_node *node)
+{
+    bool left = false;
+    if (w->now.recorder) {
+        tell_topic(w, node, LOST);
+        tell_topic(w, node, BACK);
+        tell_topic(w, node, OVER);
+    } else if (w->now.led_ms > 0) {
+        leave_to_other(w, node);
+    }
+    for (size_t i = 0; i < node->n; i++)
+        left |= is_news(&node->cards[i], LOST) || is_news(&node->cards[i], BACK) ||
+                is_news(&node->cards[i], OVER);
+    return left;
+}
+
+bool nodewatch_end(struct nodewatch *w)
+{
+    bool left = false;
     for (struct seen_node **at = &w->nodes; *at;) {
         struct seen_node *seen = *at;
         if (seen->look == w->look) {
+            left |= tell_node(w, seen);
             at = &seen->next;
             continue;
         }
@@ -193,4 +349,5 @@ void nodewatch_end(struct nodewatch *w)
         map_remove(&w->by_name, seen->name);
         seen_free(seen);
     }
+    return left;
 }

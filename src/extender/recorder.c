@@ -114,7 +114,10 @@ bool recorder_wants(struct recorder *r, struct span uid, const char *reason)
 static uint32_t take(struct recorder *r, const struct event *event, int64_t *wall_ns)
 {
     pthread_mutex_lock(&r->lock);
-    uint32_t count = events_take(r->events, clock_mono_ms(), event->uid, event->reason);
+    int64_t now_ms = clock_mono_ms();
+    uint32_t count = event->kind == EVENT_NODE
+                         ? events_take_news(r->events, now_ms)
+                         : events_take(r->events, now_ms, event->uid, event->reason);
     *wall_ns = clock_wall_ns();
     if (*wall_ns <= r->last_wall_ns)
         *wall_ns = r->last_wall_ns + 1;
@@ -123,22 +126,23 @@ static uint32_t take(struct recorder *r, const struct event *event, int64_t *wal
     return count;
 }
 
-void recorder_add(struct recorder *r, const struct event *event)
+bool recorder_add(struct recorder *r, const struct event *event)
 {
     cleanup_buf struct buf path = {0}, body = {0};
     int64_t wall_ns;
     uint32_t count = r ? take(r, event, &wall_ns) : 0;
     if (!count)
-        return;
+        return false;
     struct event_source source = {"gpushare-extender", r->instance};
     if (event_write(&source, event, wall_ns, count, &path, &body)) {
         worker_add(r->worker, job_new(&path, &body));
-        return;
+        return true;
     }
     pthread_mutex_lock(&r->lock);
     events_done(r->events);
     r->failed++;
     pthread_mutex_unlock(&r->lock);
+    return true; /* trying again would not help */
 }
 
 void recorder_write(struct recorder *r, struct buf *out)

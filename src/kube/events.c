@@ -182,13 +182,21 @@ static bool take_token(struct events *e, int64_t now_ms)
     return true;
 }
 
+bool events_take_news(struct events *e, int64_t now_ms)
+{
+    if (e->stats.queued >= EVENTS_QUEUE || !take_token(e, now_ms))
+        return false;
+    e->stats.queued++;
+    return true;
+}
+
 uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
                      const char *reason)
 {
     uint64_t key = key_of(e, uid, reason);
     if (!events_wanted(e, now_ms, uid, reason))
         return 0;
-    if (e->stats.queued >= EVENTS_QUEUE || !take_token(e, now_ms)) {
+    if (!events_take_news(e, now_ms)) {
         e->stats.dropped++;
         return 0;
     }
@@ -198,7 +206,6 @@ uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
     uint32_t count = known->since + (known->since < UINT32_MAX);
     known->told_ms = now_ms;
     known->since = 0;
-    e->stats.queued++;
     return count;
 }
 

@@ -76,6 +76,29 @@ START_TEST(a_held_lease_is_waited_for_and_the_pods_listed_again)
 }
 END_TEST
 
+START_TEST(when_another_was_seen_to_lead_can_be_asked)
+{
+    start();
+    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    int64_t seen = r.now.mono_ms;
+    ck_assert_int_eq(core_other_led_ms(r.core), seen);
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "1");
+    ck_assert_int_eq(core_other_led_ms(r.core), seen); /* not renewed */
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "other", "2");
+    ck_assert_int_eq(core_other_led_ms(r.core), seen + 1000);
+    rig_tick(&r, 500);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_GET).call, "",
+                     "3"); /* given back */
+    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    rig_answer_lease(&r, rig_take(&r, CORE_CALL_LEASE_WRITE).call, "me", "4");
+    ck_assert_int_eq(core_other_led_ms(r.core), 0);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_failure_that_lasts_is_told_once_a_minute)
 {
     start();
@@ -568,6 +591,7 @@ END_TEST
 
 UNIT_MAIN("lease", a_free_lease_is_taken_before_the_pods_are_listed,
           a_held_lease_is_waited_for_and_the_pods_listed_again,
+          when_another_was_seen_to_lead_can_be_asked,
           a_failure_that_lasts_is_told_once_a_minute, who_cannot_write_the_lease_says_why,
           who_cannot_renew_the_lease_says_why, a_renewed_lease_is_held_longer,
           an_absent_lease_is_made_but_somebody_may_hold_it_for_its_time,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -317,23 +318,40 @@ END_TEST
 
 /* -- nodes -- */
 
-static void look(struct nodewatch *w, bool tell)
+static const int64_t start_ms = 1000 * 1000;
+
+/* True: something is left to tell. */
+static bool look_at(struct nodewatch *w, int64_t now_ms, bool tell, int64_t led_ms)
 {
     const struct ledger *l = core_ledger(store_read(rig.store));
-    nodewatch_begin(w, tell ? recorder : NULL);
+    struct nodewatch_look look = {now_ms, tell ? recorder : NULL, led_ms};
+    nodewatch_begin(w, &look);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
         if (ledger_node_at(l, i))
             nodewatch_node(w, ledger_node_at(l, i));
-    nodewatch_end(w);
+    bool left = nodewatch_end(w);
     store_read_end(rig.store);
+    return left;
 }
 
-/* The Scv of n1 is that now. */
-static void show(const char *cards)
+static void look(struct nodewatch *w)
+{
+    ck_assert(!look_at(w, start_ms, true, 0));
+}
+
+static void ck_said(size_t i, const char *reason, const char *note)
+{
+    ck_assert_str_eq(said(i, "reason"), reason);
+    ck_assert_str_eq(said(i, "note"), note);
+}
+
+#define PROMISED "; what is promised there stays promised"
+
+static void show_on(const char *node, const char *cards)
 {
     struct scv seen = {0};
     cleanup_arena struct arena a = {0};
-    json_t *j = scv("n1", cards);
+    json_t *j = scv(node, cards);
     char *text = json_dumps(j, JSON_COMPACT);
     struct jread in;
     struct err err;
@@ -346,15 +364,21 @@ static void show(const char *cards)
     json_decref(j);
 }
 
+/* The Scv of n1 is that now. */
+static void show(const char *cards)
+{
+    show_on("n1", cards);
+}
+
 START_TEST(a_card_that_is_lost_and_back_is_told_of)
 {
     begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096) "," //
                                CARD(1, "Unhealthy", 4096) "," CARD(2, "Healthy", 4096))));
     struct nodewatch *w = nodewatch_new(1);
-    look(w, true); /* GPU1 was ill before: no news */
-    look(w, true);
+    look(w); /* GPU1 was ill before: no news */
+    look(w);
     show(CARD(0, "Unhealthy", 4096) "," CARD(1, "Unhealthy", 4096));
-    look(w, true);
+    look(w);
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPULost");
     ck_assert_str_eq(said(0, "type"), "Warning");
@@ -366,11 +390,11 @@ START_TEST(a_card_that_is_lost_and_back_is_told_of)
                      "Node");
     show(CARD(0, "Healthy", 4096) "," CARD(1, "Healthy", 4096) "," //
          CARD(2, "Healthy", 4096) "," CARD(3, "Healthy", 4096));
-    look(w, true); /* GPU3 is new, not back */
+    look(w); /* GPU3 is new, not back */
     wait_for(2);
     ck_assert_str_eq(said(1, "reason"), "GPUBack");
     ck_assert_str_eq(said(1, "note"), "new pods again on GPU0, GPU1, GPU2");
-    look(w, true);
+    look(w);
     nodewatch_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);
@@ -384,10 +408,10 @@ START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
     json_object_set_new(json_object_get(pod, "spec"), "nodeName", json_string("n1"));
     begin(json_pack("[oo]", scv("n1", CARD(0, "Healthy", 4096)), pod));
     struct nodewatch *w = nodewatch_new(1);
-    look(w, true);
+    look(w);
     show(CARD(0, "Healthy", 3000));
-    look(w, true);
-    look(w, true);
+    look(w);
+    look(w);
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPUOvercommitted");
     ck_assert_str_eq(said(0, "note"),
@@ -399,30 +423,252 @@ START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
 }
 END_TEST
 
-START_TEST(who_does_not_tell_looks_all_the_same)
+#define ILL(id)  CARD(id, "Unhealthy", 4096)
+#define WELL(id) CARD(id, "Healthy", 4096)
+
+START_TEST(each_card_is_told_of_whatever_was_told_before)
 {
-    begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096))));
+    begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
     struct nodewatch *w = nodewatch_new(1);
-    look(w, false);
-    show(CARD(0, "Unhealthy", 4096));
-    look(w, false); /* another process told of it */
-    look(w, true);
-    show(CARD(0, "Healthy", 4096));
-    look(w, true);
-    wait_for(1);
-    ck_assert_str_eq(said(0, "reason"), "GPUBack");
+    look(w);
+    show(ILL(0) "," WELL(1));
+    look(w);
+    show(ILL(0) "," ILL(1));
+    look(w);
+    show(WELL(0) "," ILL(1));
+    look(w);
+    show(ILL(0) "," ILL(1));
+    look(w);
+    wait_for(4);
+    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    ck_said(1, "GPULost", "no new pods on GPU1 (unhealthy)" PROMISED);
+    ck_said(2, "GPUBack", "new pods again on GPU0");
+    ck_said(3, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
     nodewatch_free(w);
     end();
 }
 END_TEST
 
-UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
-          the_closest_is_by_what_is_asked_for,
-          who_fits_nowhere_or_asks_nonsense_is_told_so,
-          a_node_that_was_not_offered_may_take_it_later,
-          who_fits_is_told_nothing_by_filter,
-          a_pod_that_is_bound_is_told_its_card_and_why,
-          a_pod_with_whole_cards_is_told_which, an_api_server_that_hangs_blocks_nobody,
-          a_card_that_is_lost_and_back_is_told_of,
-          a_card_that_shrinks_under_its_promises_is_told_of,
-          who_does_not_tell_looks_all_the_same)
+#define OTHER(id, uuid)                                                                  \
+    "{\"id\":" #id ",\"health\":\"Healthy\",\"totalMemory\":4096,\"uuid\":\"" uuid "\"}"
+
+/* By UUID: another card in the place of one is not that one, and the same card elsewhere
+ * is. */
+START_TEST(a_card_that_was_swapped_is_told_of)
+{
+    begin(json_pack("[o]", scv("n1", OTHER(0, "A") "," OTHER(1, "B"))));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w);
+    show(OTHER(0, "B") "," OTHER(1, "A"));
+    look(w); /* no news */
+    show(OTHER(0, "C") "," OTHER(1, "A"));
+    look(w);
+    wait_for(2);
+    ck_said(0, "GPULost",
+            "no new pods on GPU0 (B is gone, another card has its place)" PROMISED);
+    ck_said(1, "GPUBack", "new pods again on GPU0 (now C)");
+    show(OTHER(0, "B") "," OTHER(1, "A"));
+    look(w);
+    wait_for(4);
+    ck_said(2, "GPULost",
+            "no new pods on GPU0 (C is gone, another card has its place)" PROMISED);
+    ck_said(3, "GPUBack", "new pods again on GPU0 (now B)");
+    nodewatch_free(w);
+    end();
+}
+END_TEST
+
+/* One that was ill comes back as another. */
+START_TEST(a_card_that_was_repaired_by_another_is_told_of)
+{
+    begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w);
+    show(ILL(0) "," WELL(1));
+    look(w);
+    show(WELL(1));
+    look(w);
+    show(OTHER(0, "C") "," WELL(1));
+    look(w);
+    wait_for(2);
+    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    ck_said(1, "GPUBack", "new pods again on GPU0 (now C)");
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 2);
+}
+END_TEST
+
+START_TEST(what_is_lost_while_nobody_leads_is_told_by_who_leads_next)
+{
+    begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
+    struct nodewatch *w = nodewatch_new(1);
+    ck_assert(!look_at(w, start_ms, false, 0));
+    show(ILL(0) "," ILL(1));
+    ck_assert(look_at(w, start_ms + 1000, false, 0));
+    show(ILL(0) "," WELL(1)); /* and nobody ever knew of GPU1 */
+    ck_assert(look_at(w, start_ms + 60 * 1000, false, 0));
+    ck_assert(!look_at(w, start_ms + 61 * 1000, true, 0));
+    wait_for(1);
+    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 1);
+}
+END_TEST
+
+/* Another process leads, and dies at some time: it has told what it had the time to. */
+START_TEST(what_another_process_told_is_not_told_again)
+{
+    int64_t lost_ms = start_ms + 1000;
+    begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
+    struct nodewatch *w = nodewatch_new(1);
+    ck_assert(!look_at(w, start_ms, false, start_ms));
+    show(ILL(0) "," WELL(1));
+    ck_assert(look_at(w, lost_ms, false, lost_ms - 100));
+    ck_assert(look_at(w, lost_ms + NODEWATCH_OTHER_MS, false,
+                      lost_ms + NODEWATCH_OTHER_MS - 1));
+    ck_assert(!look_at(w, lost_ms + NODEWATCH_OTHER_MS + 1000, false,
+                       lost_ms + NODEWATCH_OTHER_MS));
+    lost_ms += 2LL * NODEWATCH_OTHER_MS;
+    show(ILL(0) "," ILL(1));
+    ck_assert(look_at(w, lost_ms, false, lost_ms - 100));
+    ck_assert(look_at(w, lost_ms + 60 * 1000, false, lost_ms - 100));
+    ck_assert(!look_at(w, lost_ms + 61 * 1000, true, 0));
+    wait_for(1);
+    ck_said(0, "GPULost", "no new pods on GPU1 (unhealthy)" PROMISED);
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 1);
+}
+END_TEST
+
+/* A loose contact does not fill the API server, and what is said last is true. */
+START_TEST(a_card_that_comes_and_goes_is_told_of_in_measure)
+{
+    int64_t now_ms = start_ms;
+    bool left = false;
+    begin(json_pack("[o]", scv("n1", WELL(0))));
+    struct nodewatch *w = nodewatch_new(1);
+    look_at(w, now_ms, true, 0);
+    for (int i = 0; i < 99; i++, now_ms += 100) {
+        show(i % 2 ? WELL(0) : ILL(0));
+        left = look_at(w, now_ms, true, 0);
+    }
+    ck_assert(left); /* it is ill, and what was said last is that it is well */
+    wait_for(NODEWATCH_BURST);
+    ck_assert_str_eq(said(NODEWATCH_BURST - 1, "reason"), "GPUBack");
+    ck_assert(!look_at(w, now_ms + NODEWATCH_EVERY_MS, true, 0));
+    wait_for(NODEWATCH_BURST + 1);
+    ck_said(NODEWATCH_BURST, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, NODEWATCH_BURST + 1);
+}
+END_TEST
+
+/* A rack without power: more nodes than may be told of at once. */
+START_TEST(what_does_not_get_through_at_once_is_told_later)
+{
+    enum { NODES = EVENTS_BURST + 10 };
+    json_t *objects = json_array();
+    char name[32];
+    for (int i = 0; i < NODES; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        json_array_append_new(objects, scv(name, WELL(0)));
+    }
+    begin(objects);
+    struct nodewatch *w = nodewatch_new(1);
+    look(w);
+    for (int i = 0; i < NODES; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        show_on(name, ILL(0));
+    }
+    ck_assert(look_at(w, start_ms, true, 0));
+    for (int tries = 0; look_at(w, start_ms, true, 0); tries++) {
+        ck_assert_int_lt(tries, 3000);
+        usleep(10 * 1000); /* time gives new places */
+    }
+    for (int tries = 0; figure("\ngpushare_events_queued "); tries++) {
+        ck_assert_int_lt(tries, 3000);
+        usleep(10 * 1000);
+    }
+    ck_assert_int_eq(figure("{result=\"written\"} "), NODES);
+    ck_assert_int_eq(figure("{result=\"dropped\"} "), 0);
+    nodewatch_free(w);
+    end();
+}
+END_TEST
+
+static char *cards_of(const char *health, int round)
+{
+    struct buf cards = {0};
+    for (int i = 0; i < SCV_MAX_CARDS; i++)
+        buf_printf(&cards,
+                   "%s{\"id\":%d,\"health\":\"%s\",\"totalMemory\":4096,"
+                   "\"uuid\":\"GPU-%d-%d\"}",
+                   i ? "," : "", i, health, i, round);
+    return buf_take(&cards);
+}
+
+/* None is cut off at the end of a note. */
+START_TEST(many_cards_of_one_node_are_all_told_of)
+{
+    bool told[SCV_MAX_CARDS] = {0};
+    cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
+    begin(json_pack("[o]", scv("n1", well)));
+    struct nodewatch *w = nodewatch_new(1);
+    look(w);
+    show(ill);
+    while (look_at(w, start_ms, true, 0))
+        ;
+    wait_for(2);
+    for (size_t i = 0; i < 2; i++)
+        for (const char *at = said(i, "note"); (at = strstr(at, "GPU")); at++)
+            told[atoi(at + 3)] = true;
+    for (int i = 0; i < SCV_MAX_CARDS; i++)
+        ck_assert_msg(told[i], "GPU%d", i);
+    nodewatch_free(w);
+    end();
+    ck_assert_uint_eq(n_posted, 2);
+}
+END_TEST
+
+/* Whoever makes up cards does not make what is remembered grow. */
+START_TEST(cards_that_never_were_are_forgotten)
+{
+    begin(json_pack("[o]", scv("n1", WELL(0))));
+    struct nodewatch *w = nodewatch_new(1);
+    for (int round = 0; round < 20; round++) {
+        cleanup_free char *cards = cards_of("Healthy", round);
+        show(cards);
+        look_at(w, start_ms, false, 0);
+    }
+    cleanup_free char *last = cards_of("Healthy", 18);
+    show(last); /* the last but one are still known */
+    look_at(w, start_ms + 1, false, start_ms + 2LL * NODEWATCH_OTHER_MS);
+    ck_assert(!look_at(w, start_ms + 2, true, 0));
+    show(WELL(0));
+    look_at(w, start_ms + 3, true, 0);
+    wait_for(2);
+    ck_assert_str_eq(said(0, "reason"), "GPULost");
+    ck_assert_str_eq(said(1, "note"), "new pods again on GPU0 (now GPU-0)");
+    nodewatch_free(w);
+    end();
+}
+END_TEST
+
+UNIT_MAIN(
+    "told", a_pod_without_room_is_told_the_closest_node_once,
+    the_closest_is_by_what_is_asked_for, who_fits_nowhere_or_asks_nonsense_is_told_so,
+    a_node_that_was_not_offered_may_take_it_later, who_fits_is_told_nothing_by_filter,
+    a_pod_that_is_bound_is_told_its_card_and_why, a_pod_with_whole_cards_is_told_which,
+    an_api_server_that_hangs_blocks_nobody, a_card_that_is_lost_and_back_is_told_of,
+    a_card_that_shrinks_under_its_promises_is_told_of,
+    each_card_is_told_of_whatever_was_told_before, a_card_that_was_swapped_is_told_of,
+    a_card_that_was_repaired_by_another_is_told_of,
+    what_is_lost_while_nobody_leads_is_told_by_who_leads_next,
+    what_another_process_told_is_not_told_again,
+    a_card_that_comes_and_goes_is_told_of_in_measure,
+    what_does_not_get_through_at_once_is_told_later,
+    many_cards_of_one_node_are_all_told_of, cards_that_never_were_are_forgotten)

@@ -146,13 +146,38 @@ START_TEST(pods_and_nodes_get_their_events)
     kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 1);
+    sim_add_scv(&sim, "n1", 2, 16, 1); /* what is said last is what is so */
+    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 2);
+    sim_add_scv(&sim, "n1", 2, 16, -1);
+    kit_wait(events("GPUBack", "GPU1") == 2);
     sim_add_scv(&sim, "n1", 2, 4, -1);
     kit_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, and 8192 are promised") == 1);
     ck_assert_double_eq(value("gpushare_cards_overcommitted"), 1);
     ck_assert_double_eq(value("gpushare_overcommits_total"), 1);
-    kit_wait(value("gpushare_events_total{result=\"written\"}") == 5);
+    kit_wait(value("gpushare_events_total{result=\"written\"}") == 7);
     ck_assert_int_eq(events("GPUNeverFits", ""), 1);
     extender_stop(&extender);
+    sim_stop(&sim);
+}
+END_TEST
+
+/* The one that told of cards is gone when there is something to tell, and nobody leads
+ * for some seconds. */
+START_TEST(a_card_that_is_lost_while_nobody_leads_is_told_of)
+{
+    static struct extender heir;
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 2, 16);
+    extender_start(&extender, &sim, ARGV(NULL));
+    extender_start(&heir, &sim, ARGV(NULL));
+    kit_wait(program_says(&extender.program, "what becomes of cards from now on"));
+    kit_wait(program_says(&heir.program, "what becomes of cards from now on"));
+    kit_wait(value("gpushare_leader") == 1);
+    extender_kill(&extender);
+    sim_add_scv(&sim, "n1", 2, 16, 1);
+    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    extender_stop(&heir);
+    ck_assert_int_eq(events("GPULost", ""), 1);
     sim_stop(&sim);
 }
 END_TEST
@@ -395,6 +420,7 @@ END_TEST
 
 KIT_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
          a_failing_api_server_is_seen_in_the_counts, pods_and_nodes_get_their_events,
+         a_card_that_is_lost_while_nobody_leads_is_told_of,
          without_events_nothing_is_written,
          alerts_dashboard_and_docs_name_metrics_that_there_are,
          the_rules_are_right_by_prometheus_own_judgement,

@@ -192,6 +192,23 @@ START_TEST(the_queue_is_bounded)
 }
 END_TEST
 
+/* Who tells knows that it is news, and comes again when there is no place. */
+START_TEST(news_is_not_compared_but_bounded)
+{
+    events = events_new(1);
+    for (int i = 0; i < EVENTS_BURST; i++) {
+        ck_assert(events_take_news(events, 0));
+        events_done(events);
+    }
+    ck_assert(!events_take_news(events, 0));
+    ck_assert(events_take_news(events, 1000));
+    ck_assert_uint_eq(events_stats(events).queued, 1);
+    ck_assert_uint_eq(events_stats(events).dropped, 0);
+    ck_assert_uint_eq(events_stats(events).repeated, 0);
+    events_free(events);
+}
+END_TEST
+
 /* A table of fixed size takes any number, and keeps those that came last. */
 START_TEST(so_many_objects_do_no_harm)
 {
@@ -212,4 +229,5 @@ UNIT_MAIN("events", an_event_of_a_pod_has_what_the_api_server_wants,
           an_event_of_a_node_is_in_default, hostile_names_are_not_written,
           what_is_too_long_is_cut_between_characters,
           the_same_again_is_counted_and_told_later, a_burst_is_cut_and_the_rate_kept,
-          the_queue_is_bounded, so_many_objects_do_no_harm)
+          the_queue_is_bounded, news_is_not_compared_but_bounded,
+          so_many_objects_do_no_harm)
