@@ -212,6 +212,20 @@ struct ledger_news {
     size_t n_held;
 };
 struct ledger_news ledger_node_news(const struct ledger_node *node);
+/* Where what is known of a node does not agree with itself. */
+enum ledger_drift {
+    DRIFT_OVERCOMMITTED, /* cards of which more is promised than they have */
+    DRIFT_OUTSIDE,       /* cards that something outside uses, beyond the tolerance */
+    DRIFT_UNPLACED,      /* promises on cards that are not there */
+    DRIFT_CARDLESS,      /* pods without a card, where there is not just one */
+    DRIFT_WRONG_CARD, /* cards that the kubelet gave to containers of another promise */
+    DRIFT_CAPACITY,   /* amounts of the Node's capacity that its cards do not make */
+    DRIFT_LISTED,     /* ConfigMaps that name a card that is not there */
+    DRIFTS,
+};
+/* Adds how many there are of each. */
+void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
+                       int64_t counts[DRIFTS]);
 /* Changes whenever a node does: whoever saw it before has missed nothing. */
 uint64_t ledger_generation(const struct ledger *l);
 

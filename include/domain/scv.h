@@ -53,6 +53,14 @@ struct scv_held {
     size_t n_uuids;
 };
 
+/* A card that a container of a pod got through a resource of ours. There are many, and
+ * nobody shows them: hashes will do. */
+struct scv_given {
+    uint64_t pod, card; /* of scv_pod_hash and scv_card_hash */
+};
+uint64_t scv_pod_hash(struct span ns, struct span name);
+uint64_t scv_card_hash(struct span uuid);
+
 struct scv {
     struct object_meta meta;
     struct scv_card *cards; /* by rising id; in the arena */
@@ -62,6 +70,8 @@ struct scv {
     int64_t update_time;   /* seconds since 1970: when the values were read */
     struct scv_held *held; /* scv_read: only what is held through nvidia.com/... */
     size_t n_held;
+    struct scv_given *given; /* scv_read: the first SCV_MAX_HELD; scv_read_all: none */
+    size_t n_given;
 
     /* scv_read leaves these alone. */
     int64_t update_interval_ms; /* 0: none */

@@ -26,6 +26,8 @@ struct ledger_node_facts {
     struct scv_held *holders; /* owned: containers that hold cards, as the podList says */
     size_t n_holders;
     struct span *holder_uuids; /* owned; theirs */
+    struct scv_given *given;   /* owned: of the podList, what is ours */
+    size_t n_given;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;

@@ -16,12 +16,14 @@ void facts_drop_scv(struct ledger_node_facts *f)
     free(f->scv_cards);
     free(f->holders);
     free(f->holder_uuids);
+    free(f->given);
     free(f->scv_strings);
     f->scv_cards = NULL;
     f->holders = NULL;
     f->holder_uuids = NULL;
+    f->given = NULL;
     f->scv_strings = NULL;
-    f->n_scv_cards = f->n_holders = 0;
+    f->n_scv_cards = f->n_holders = f->n_given = 0;
     f->held = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = f->scv_created_s = 0;
@@ -109,6 +111,15 @@ static void take_holders(struct ledger_node_facts *f, const struct scv *scv,
     f->n_holders = scv->n_held;
 }
 
+static void take_given(struct ledger_node_facts *f, const struct scv *scv)
+{
+    if (!scv->n_given)
+        return;
+    f->given = xcalloc(scv->n_given, sizeof *f->given);
+    memcpy(f->given, scv->given, scv->n_given * sizeof *f->given);
+    f->n_given = scv->n_given;
+}
+
 void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
 {
     f->scv_damaged = scv->damaged;
@@ -120,6 +131,7 @@ void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
     const char *at = f->scv_strings = copy_strings(scv);
     take_cards(f, scv, &at);
     take_holders(f, scv, &at);
+    take_given(f, scv);
 }
 
 int64_t facts_devices_of(const struct ledger_node_facts *f, const struct ledger_pod *pod)

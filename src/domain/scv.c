@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/mem.h"
 
 enum {
@@ -178,17 +179,51 @@ bool scv_is_foreign(struct span resource)
     return span_starts(resource, SPAN("nvidia.com/"));
 }
 
+uint64_t scv_pod_hash(struct span ns, struct span name)
+{
+    return hash_bytes(hash_bytes(0, ns.p, ns.n), name.p, name.n);
+}
+
+uint64_t scv_card_hash(struct span uuid)
+{
+    return hash_bytes(0, uuid.p, uuid.n);
+}
+
+static void add_given(struct scv *scv, size_t *cap, const struct scv_held *held)
+{
+    for (size_t i = 0; i < held->n_uuids && held->units; i++) {
+        if (!held->uuids[i].n || scv->n_given == SCV_MAX_HELD)
+            continue;
+        MEM_GROW(scv->given, *cap, scv->n_given + 1);
+        scv->given[scv->n_given++] = (struct scv_given){scv_pod_hash(held->ns, held->pod),
+                                                        scv_card_hash(held->uuids[i])};
+    }
+}
+
+/* Puts a copy of the list into the arena in its place. */
+static void *move_list(struct arena *a, void *list, size_t bytes)
+{
+    void *copy = arena_alloc(a, bytes);
+    if (bytes)
+        memcpy(copy, list, bytes);
+    free(list);
+    return copy;
+}
+
 static void read_held_list(struct jread *j, struct arena *a, bool all, struct scv *scv)
 {
     struct scv_held *list = NULL;
-    size_t cap = 0;
-    scv->n_held = 0;
+    size_t cap = 0, given_cap = 0;
+    scv->n_held = scv->n_given = 0;
+    scv->given = NULL;
     jread_array(j, "status.podList");
     while (jread_item(j)) {
         struct scv_held held;
         read_held(j, a, &held);
-        if (!all && !scv_is_foreign(held.resource))
+        if (!all && !scv_is_foreign(held.resource)) {
+            add_given(scv, &given_cap, &held);
             continue;
+        }
         if (scv->n_held == SCV_MAX_HELD) {
             jread_fail(j, "status.podList", "has more than 8192 containers");
             continue;
@@ -196,10 +231,8 @@ static void read_held_list(struct jread *j, struct arena *a, bool all, struct sc
         MEM_GROW(list, cap, scv->n_held + 1);
         list[scv->n_held++] = held;
     }
-    scv->held = arena_alloc(a, scv->n_held * sizeof *list);
-    if (scv->n_held)
-        memcpy(scv->held, list, scv->n_held * sizeof *list);
-    free(list);
+    scv->held = move_list(a, list, scv->n_held * sizeof *list);
+    scv->given = move_list(a, scv->given, scv->n_given * sizeof *scv->given);
 }
 
 static void read_status(struct jread *j, struct arena *a, bool all, struct scv *scv)

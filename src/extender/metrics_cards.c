@@ -47,6 +47,13 @@ static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
                                        [CARD_LISTED] = "taken-out",
                                        [CARD_HELD] = "held"};
 
+static const char *const drifts[DRIFTS] = {
+    [DRIFT_OVERCOMMITTED] = "overcommitted", [DRIFT_OUTSIDE] = "outside",
+    [DRIFT_UNPLACED] = "unplaced",           [DRIFT_CARDLESS] = "cardless",
+    [DRIFT_WRONG_CARD] = "wrong-card",       [DRIFT_CAPACITY] = "capacity",
+    [DRIFT_LISTED] = "listed-nowhere",
+};
+
 /* What is told of a node, or of a card. */
 struct row {
     struct span node, uuid, model; /* copied */
@@ -66,7 +73,7 @@ struct count {
     struct frag frag;
     struct arena arena;
     int64_t mib[AMOUNTS];
-    int64_t states[STATES], outs[OUTS];
+    int64_t states[STATES], outs[OUTS], drifts[DRIFTS];
     int64_t cordoned, promises, unplaced, cardless, measured;
     struct table nodes, cards;
 };
@@ -122,7 +129,6 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     struct count *c = ctx;
     struct frag_node now;
     int64_t mib[AMOUNTS] = {0}, healthy = 0;
-    (void)l;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         add_card(c, node, &node->cards[i], mib);
         healthy += node->cards[i].out == CARD_IN;
@@ -136,6 +142,7 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     c->states[node->state]++;
     c->cordoned += node->cordoned && node->state == NODE_USABLE;
     add_pods(c, node);
+    ledger_node_drift(l, node, c->drifts);
     if (c->detail < METRICS_NODE)
         return;
     struct row *row = row_add(&c->nodes);
@@ -183,6 +190,9 @@ static void write_sums(const struct count *c, struct buf *out)
              "Promises on cards that are not there.", c->unplaced);
     prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
              "Pods that were bound without the extender and have no card.", c->cardless);
+    by_word(out, "gpushare_drift",
+            "Where ledger, annotations, Node and Scv do not agree.", "kind", drifts,
+            c->drifts, DRIFTS);
 }
 
 static void per_node(const struct table *t, struct buf *out)

@@ -8,11 +8,26 @@
     CARD_OF("0", "Healthy", "T4", "15360", "0")                                          \
     "," CARD_OF("1", "Healthy", "T4", "15360", "0")
 
-static void expect(const struct lists *items, const char *want)
+/* What /metrics would say of all nodes, each kind a digit. */
+static void ck_drift(const struct world *w, const char *want)
+{
+    const struct ledger *l = world_ledger(w);
+    int64_t counts[DRIFTS] = {0};
+    char got[DRIFTS + 1] = {0};
+    for (uint32_t i = 0; i < ledger_node_slots(l); i++)
+        if (ledger_node_at(l, i))
+            ledger_node_drift(l, ledger_node_at(l, i), counts);
+    for (int i = 0; i < DRIFTS; i++)
+        got[i] = (char)('0' + counts[i]);
+    ck_assert_str_eq(got, want);
+}
+
+static void expect(const struct lists *items, const char *drift, const char *want)
 {
     cleanup_buf struct buf out = {0};
     struct world *w = rig_world(items);
     size_t n = check_world(&out, w, (struct span){0}), lines = 0;
+    ck_drift(w, drift);
     for (const char *p = want; (p = strchr(p, '\n')); p++)
         lines++;
     ck_assert_str_eq(out.n ? out.p : "", want);
@@ -26,7 +41,7 @@ START_TEST(agreement_has_no_line)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "15",
                                           IDX("0")) "," POD_OF("w", "", "20", "")},
-           "");
+           "0000000", "");
 }
 END_TEST
 
@@ -36,17 +51,19 @@ START_TEST(each_difference_has_one)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "10",
                                           IDX("0")) "," POD_OF("b", "n1", "6", IDX("0"))},
-           "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
+           "1000000", "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "1", "") "," POD_OF(
                                "b", "n1", "1", IDX("7")) "," POD_OF("c", "n1", "1",
                                                                     IDX("x"))},
+           "0012000",
            "node n1: pod ns/a is bound here without a card\n"
            "node n1: pod ns/b has a promise of 1024 MiB on GPU7 , which is not there\n"
            "node n1: pod ns/c is bound here without a card\n"
            "pod ns/c: its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
     expect(&(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
+           "0000020",
            "node n1: its capacity is 28 of aliyun.com/gpu-mem, and its cards make 30 (is "
            "--memory-unit the same here, in the extender and in the device plugin?)\n"
            "node n1: its capacity is 1 of aliyun.com/gpu-count, and its Scv lists 2 "
@@ -54,8 +71,17 @@ START_TEST(each_difference_has_one)
     expect(&(struct lists){.nodes = NODE("n1", "15", "1"),
                            .scvs = SCV_OF(
                                "n1", CARD_OF("0", "Healthy", "T4", "15360", "3072"))},
+           "0100000",
            "node n1: GPU0: 2048 MiB are in use from outside Kubernetes, beyond the "
            "tolerance\n");
+    expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
+                           .scvs = SCV_OF("n1", CARDS),
+                           .configmaps =
+                               "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\","
+                               "\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
+                               "\"7\"}}"},
+           "0000001",
+           "node n1: ConfigMap unhealthy-gpu-n1 takes out GPU7, which is not there\n");
 }
 END_TEST
 
@@ -76,6 +102,7 @@ START_TEST(the_kubelets_cards)
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
     cleanup_buf struct buf out = {0};
     ck_assert_uint_eq(check_world(&out, w, (struct span){0}), 1);
+    ck_drift(w, "0000100");
     ck_assert_says(out.p, "node n1: container c of pod ns/a has card GPU-1, which its "
                           "annotations do not name\n");
     ck_assert_says(out.p, "note: node n1: container c of pod ns/gone holds 2 of "

@@ -214,6 +214,9 @@ START_TEST(an_scv_that_was_read_is_written_as_it_was)
     s = object_scv(&arena, golden("full.json"));
     ck_assert_ptr_null(s.cards[0].extra);
     ck_assert_uint_eq(s.n_held, 0);
+    ck_assert_uint_eq(s.n_given, 2);
+    ck_assert_uint_eq(s.given[1].pod, scv_pod_hash(SPAN("default"), SPAN("p")));
+    ck_assert_uint_eq(s.given[1].card, scv_card_hash(SPAN("GPU-3")));
 }
 END_TEST
 

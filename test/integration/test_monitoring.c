@@ -274,8 +274,8 @@ static void check_doc(const char *metrics)
 /* Is the label one whose values are a few words of ours? */
 static bool is_word_label(struct span label)
 {
-    static const char *const labels[] = {"reason", "state", "result",
-                                         "call",   "part",  "verb"};
+    static const char *const labels[] = {"reason", "state", "result", "call",
+                                         "part",   "verb",  "kind"};
     for (size_t i = 0; i < ARRAY_LEN(labels); i++)
         if (span_eq(label, span_of(labels[i])))
             return true;
