@@ -11,8 +11,7 @@
  *     {"Node":<object as in inspect>,"Type":"SYNCED"}
  *     {"Node":{"name":"n1"},"Type":"DELETED"}
  *     {"Cluster":<what follows the nodes in inspect>,"Type":"SYNCED"}
- *     (nothing)    all there was at the start has been said; later, every 15 s: still
- * here
+ *     (nothing)    all there was at the start has been said; later: still here
  *
  * A reader is asked once a second whether it wants news, and then looks at the ledger
  * itself: so what it costs does not depend on how much changes. Changes of a second are
@@ -23,8 +22,8 @@ struct live;
 
 enum { LIVE_WATCHES = 64, LIVE_MAIN_WATCHES = 16 };
 
-/* New. `store` is borrowed. */
-struct live *live_new(struct store *store);
+/* New. `store` is borrowed. After so long without news a reader is told so; 0: never. */
+struct live *live_new(struct store *store, int64_t heartbeat_ms);
 void live_free(struct live *live); /* when no stream is left; NULL is accepted */
 /* Answers with the stream, or with 503: everything has yet to be listed, or too many
  * watch. `main` is the listener that has a thread for each. */

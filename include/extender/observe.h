@@ -21,8 +21,10 @@ struct observe_config {
     bool has_front;  /* X-Remote-User counts, from a client that the listener knows */
     int64_t grace_s; /* in which a heartbeat has to be renewed; 0: not judged */
     int64_t idle_ms; /* so long without a reader, and all is forgotten */
+    int64_t
+        heartbeat_ms; /* so long without news, and a watch says so; 0: it never does */
 };
-enum { OBSERVE_IDLE_MS = 5 * 60 * 1000 };
+enum { OBSERVE_IDLE_MS = 5 * 60 * 1000, OBSERVE_HEARTBEAT_MS = 15 * 1000 };
 
 /* New; starts the thread. `store` is borrowed. */
 struct observe *observe_start(struct store *store, const struct observe_config *config);

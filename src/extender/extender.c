@@ -207,7 +207,8 @@ static void start_observe(struct extender *e, const struct extender_config *conf
 {
     struct observe_config observe = {.has_front = certs_has_front(e->certs),
                                      .grace_s = (config->node_grace_ms + 999) / 1000,
-                                     .idle_ms = OBSERVE_IDLE_MS};
+                                     .idle_ms = OBSERVE_IDLE_MS,
+                                     .heartbeat_ms = OBSERVE_HEARTBEAT_MS};
     e->observe = observe_start(e->store, &observe);
     store_on_change(e->store, observe_changed, e->observe);
 }

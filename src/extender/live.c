@@ -15,11 +15,11 @@ enum {
     SPEAK_MAX = 16,    /* and that are written out */
     ROUND_MS = 500,    /* between two looks of a reader, at least */
     CLUSTER_MS = 1000, /* between two looks at the cluster */
-    HEARTBEAT_MS = 15000,
 };
 
 struct live {
     struct store *store;
+    int64_t heartbeat_ms;
     atomic_uint watches, main_watches;
 
     pthread_mutex_t lock; /* protects what follows */
@@ -45,10 +45,11 @@ struct reader {
     int64_t next_ms, said_ms;
 };
 
-struct live *live_new(struct store *store)
+struct live *live_new(struct store *store, int64_t heartbeat_ms)
 {
     struct live *live = xcalloc(1, sizeof *live);
     live->store = store;
+    live->heartbeat_ms = heartbeat_ms;
     pthread_mutex_init(&live->lock, NULL);
     return live;
 }
@@ -175,7 +176,9 @@ static enum httpd_more reader_fill(void *ctx, struct buf *out)
     if (all) {
         r->next_ms = now_ms + ROUND_MS;
         say_cluster(r, now_ms, out);
-        if (!r->synced || (!out->n && now_ms - r->said_ms >= HEARTBEAT_MS))
+        bool quiet = !out->n && r->live->heartbeat_ms &&
+                     now_ms - r->said_ms >= r->live->heartbeat_ms;
+        if (!r->synced || quiet)
             buf_addc(out, '\n');
         r->synced = true;
     }

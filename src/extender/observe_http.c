@@ -7,10 +7,7 @@
 #include "base/mem.h"
 #include "extender/observe_priv.h"
 
-enum {
-    PIECE = 16 * 1024, /* what a reader is given at a time, and can make us hold */
-    HEARTBEAT_MS = 15 * 1000,
-};
+enum { PIECE = 16 * 1024 }; /* what a reader is given at a time, and can make us hold */
 
 /* Those who wait for news, or for there to be something to show. */
 
@@ -129,9 +126,12 @@ static enum httpd_more watch_fill(void *ctx, struct buf *out)
     int64_t now_ms = clock_mono_ms();
     pthread_mutex_lock(&o->lock);
     observe_unlist(w);
-    if (atomic_load(&o->ready))
+    /* Before anything could be said, an empty line would say that there is nothing. */
+    bool ready = atomic_load(&o->ready);
+    if (ready)
         watchlog_read(o->logs[w->kind], &w->reader, PIECE, out);
-    if (!out->n && now_ms - w->said_ms >= HEARTBEAT_MS)
+    if (ready && !out->n && o->conf.heartbeat_ms &&
+        now_ms - w->said_ms >= o->conf.heartbeat_ms)
         buf_addc(out, '\n');
     if (out->n)
         w->said_ms = now_ms;
@@ -152,8 +152,8 @@ static void watch_close(void *ctx)
 
 static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
 
-static void start_watch(struct observe *o, enum observe_kind kind, bool main,
-                        struct httpd_reply *reply)
+void observe_watch(struct observe *o, enum observe_kind kind, bool main,
+                   struct httpd_reply *reply)
 {
     if (main && atomic_fetch_add(&o->main_watches, 1) >= OBSERVE_MAIN_WATCHES) {
         atomic_fetch_sub(&o->main_watches, 1);
@@ -214,7 +214,7 @@ static void answer(struct observe *o, enum observe_kind kind, bool main,
         httpd_fail(reply, 503, "not everything has been listed yet");
         come_back(reply);
     } else if (watch && strcmp(watch, "true") == 0) {
-        start_watch(o, kind, main, reply);
+        observe_watch(o, kind, main, reply);
     } else {
         observe_list(o, kind, reply);
     }

@@ -80,6 +80,9 @@ void observe_end(struct observe *o);
 /* observe_http.c */
 /* Answers with a list, or with 503 where too many are under way. */
 void observe_list(struct observe *o, enum observe_kind kind, struct httpd_reply *reply);
+/* The same of a watch: `main` is as in observe.h. */
+void observe_watch(struct observe *o, enum observe_kind kind, bool main,
+                   struct httpd_reply *reply);
 void observe_unlist(struct watcher *w); /* observe.lock is held */
 
 struct shown_node;

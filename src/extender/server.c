@@ -320,7 +320,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->certs = config->certs;
     s->observe = config->observe;
-    s->live = live_new(store);
+    s->live = live_new(store, OBSERVE_HEARTBEAT_MS);
     s->verbs = verbs_new(store, config->node_score);
     verbs_forward_by(s->verbs, config->forward);
     verbs_tell(s->verbs, config->tally, config->recorder);

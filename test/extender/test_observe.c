@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
+#include "extender/live.h"
 #include "extender/observe_priv.h"
 #include "extender/store_rig.h"
+#include "support/raw.h"
 
 /*
  * What is shown of a node and of its pods, byte for byte. (Lists and watches over HTTP:
@@ -364,9 +367,93 @@ START_TEST(so_many_lists_at_a_time)
 }
 END_TEST
 
+/* -- still here -- */
+
+enum { BEAT_MS = 600 };
+
+struct watched {
+    struct observe *o;
+    struct live *live;
+};
+
+static void on_nodes(void *ctx, const struct httpd_request *req,
+                     struct httpd_reply *reply)
+{
+    const struct watched *w = ctx;
+    (void)req;
+    observe_watch(w->o, OBSERVE_NODES, false, reply);
+}
+
+static void on_page(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const struct watched *w = ctx;
+    (void)req;
+    live_watch(w->live, false, reply);
+}
+
+static void read_piece(struct raw *c, struct raw_reply *r)
+{
+    bool last;
+    ck_assert_int_eq(raw_read_chunk(c, r, &last), RAW_OK);
+    ck_assert(!last);
+}
+
+/* All there is is said, and an empty line; then one each time that nothing was said for
+ * so long. */
+static void ck_beats(unsigned port, const char *path)
+{
+    struct raw c;
+    struct raw_reply r = {0};
+    raw_open(&c, port);
+    raw_sendf(&c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path);
+    ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
+    do
+        read_piece(&c, &r);
+    while (r.body.n < 2 || memcmp(r.body.p + r.body.n - 2, "\n\n", 2) != 0);
+    ck_assert_int_eq(r.body.p[0], '{'); /* an empty line before that would be wrong */
+    for (int beat = 0; beat < 2; beat++) {
+        int64_t since_ms = clock_mono_ms();
+        buf_clear(&r.body);
+        read_piece(&c, &r);
+        ck_assert_span_eq(buf_span(&r.body), "\n");
+        /* What came before was said a moment before it came here. */
+        ck_assert_int_ge(clock_mono_ms() - since_ms, BEAT_MS / 2);
+    }
+    raw_reply_fini(&r);
+    raw_close(&c);
+}
+
+START_TEST(a_watch_without_news_says_that_it_is_there)
+{
+    static const struct httpd_route routes[] = {
+        {"GET", "/nodes", on_nodes}, {"GET", "/page", on_page}, {NULL, NULL, NULL}};
+    const struct observe_config config = {.idle_ms = 50, .heartbeat_ms = BEAT_MS};
+    begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
+                   "\"GPU-1\"}]}}]");
+    struct watched w = {observe_start(rig.store, &config), live_new(rig.store, BEAT_MS)};
+    struct httpd *d = httpd_new(NULL);
+    struct httpd_listener listener = {.name = "observers",
+                                      .address = "127.0.0.1",
+                                      .mode = HTTPD_EVENTS,
+                                      .routes = routes,
+                                      .ctx = &w};
+    unsigned port;
+    struct err err;
+    ck_assert_done(httpd_listen(d, &listener, &port, &err), err);
+    ck_beats(port, "/nodes");
+    ck_beats(port, "/page");
+    observe_stop(w.o);
+    httpd_free(d);
+    observe_free(w.o);
+    live_free(w.live);
+    end();
+}
+END_TEST
+
 UNIT_MAIN("observe", so_many_lists_at_a_time,
           a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
           models_are_sorted_and_what_is_not_wholly_free_is_busy,
           containers_have_their_cards_by_the_rule_of_the_promise,
           a_node_that_gives_nothing_out_is_false_and_says_why,
-          what_is_gone_has_the_golden_line, the_ledger_is_followed_while_somebody_reads)
+          what_is_gone_has_the_golden_line, the_ledger_is_followed_while_somebody_reads,
+          a_watch_without_news_says_that_it_is_there)
