@@ -10,7 +10,8 @@
  *
  * The verbs' port lets in only who has a certificate of --client-ca; the observers' port
  * lets in everybody, because neither the kubelet's probes nor a scraper has one, and
- * believes nobody but the API server's front proxy.
+ * believes nobody but the API server's front proxy. With --observe-client-ca it shows the
+ * cluster only to clients of these authorities, and to the front proxy.
  */
 
 struct certs_config {
@@ -19,6 +20,7 @@ struct certs_config {
     const struct opt_list *client_names; /* an item may be a comma list */
     const char *front_ca_file;           /* of the front proxy; NULL: none is believed */
     const struct opt_list *front_names;  /* common names */
+    const char *observe_ca_file;         /* who may look; NULL: all */
 };
 
 struct certs;
@@ -32,5 +34,7 @@ struct tls *certs_verbs(struct certs *c);
 struct tls *certs_observers(struct certs *c);
 /* Is there a front proxy to believe? */
 bool certs_has_front(const struct certs *c);
+/* Is the cluster shown only to known clients? */
+bool certs_has_guests(const struct certs *c);
 /* Appends what somebody should see to, a line each. */
 void certs_report(struct certs *c, struct buf *out);

@@ -20,7 +20,7 @@ struct extender_config {
     bool require_scv, bind_any, api_compression;
     bool clock_exact, number_shares; /* of struct request_rules */
     char *lease_namespace;
-    char *tls_cert, *tls_key, *client_ca, *front_ca;
+    char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
     enum metrics_detail metrics_detail;

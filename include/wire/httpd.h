@@ -49,6 +49,8 @@ const char *httpd_header(const struct httpd_request *req, const char *name);
 /* Whose certificate the client has: the name in it, if it is of the listener's
  * authorities and one of its names. Else NULL. Borrowed until the handler returns. */
 const char *httpd_client(const struct httpd_request *req);
+/* The same of a certificate of its guests' authorities. */
+const char *httpd_guest(const struct httpd_request *req);
 
 /* A body that is produced bit by bit, such as a watch. */
 enum httpd_more {
@@ -128,6 +130,9 @@ struct httpd_listener {
                         runs, and clients that are asked for theirs. Who is not let in
                         ends in the handshake, or gets a 403 when it is for the name.
                         Borrowed */
+    /* Asked before each handler; false: what it has replied is the answer. NULL: all are
+     * let in. */
+    bool (*admits)(void *ctx, const struct httpd_request *req, struct httpd_reply *reply);
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* borrowed; for the handlers */
 };

@@ -37,6 +37,9 @@ struct tls_config {
     const char *const *client_names;
     size_t n_client_names;
     bool common_name_only; /* compare nothing but the common name */
+    /* Further authorities; needs `optional`. Their clients, whatever their names, are
+     * guests, and told apart from those above. NULL: none. */
+    const char *guest_ca_file;
 };
 
 /* New; reads the files. The error names the file. */

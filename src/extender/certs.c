@@ -11,7 +11,7 @@ enum { LOOK_MS = 1000 };
 
 struct certs {
     struct tls *verbs, *observers; /* both or none */
-    bool has_front;
+    bool has_front, has_guests;
     struct ticker *ticker;
 };
 
@@ -45,6 +45,10 @@ static int check(const struct certs_config *config, struct err *err)
         return err_set(err, ERR_INVALID,
                        "--requestheader-allowed-names needs "
                        "--requestheader-client-ca");
+    if (config->observe_ca_file && !config->client_ca_file)
+        return err_set(err, ERR_INVALID,
+                       "--observe-client-ca needs --client-ca, because the main port "
+                       "shows the same");
     return 0;
 }
 
@@ -89,6 +93,7 @@ static int start(struct certs *c, const struct certs_config *config, struct err 
         .optional = true,
         .n_client_names = split(config->front_names, &a, &names),
         .common_name_only = true, /* as the API server's own library does */
+        .guest_ca_file = config->observe_ca_file,
     };
     observers.client_names = names;
     c->verbs = tls_new(&verbs, err);
@@ -104,6 +109,7 @@ struct certs *certs_start(const struct certs_config *config, struct err *err)
         return NULL;
     }
     c->has_front = config->front_ca_file;
+    c->has_guests = config->observe_ca_file;
     if (c->verbs) {
         c->ticker = ticker_new();
         ticker_start(c->ticker, &ticker_fns, c);
@@ -136,6 +142,11 @@ struct tls *certs_observers(struct certs *c)
 bool certs_has_front(const struct certs *c)
 {
     return c && c->has_front;
+}
+
+bool certs_has_guests(const struct certs *c)
+{
+    return c && c->has_guests;
 }
 
 void certs_report(struct certs *c, struct buf *out)

@@ -96,6 +96,13 @@ static const struct opt table[] = {
      .type = OPT_LIST,
      .offset = AT(front_names),
      .help = "... and only with this common name. Without it: every name."},
+    {.name = "observe-client-ca",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(observe_ca),
+     .help = "On the observers' port, show the cluster only to clients with a\n"
+             "certificate of these authorities (PEM), and to the front proxy; version,\n"
+             "health and metrics are shown to all. Needs --client-ca."},
     {.name = "connections",
      .arg = "N",
      .init = "128",

@@ -151,6 +151,7 @@ static int start_certs(struct extender *e, const struct extender_config *config,
         .client_names = &config->client_names,
         .front_ca_file = config->front_ca,
         .front_names = &config->front_names,
+        .observe_ca_file = config->observe_ca,
     };
     e->certs = certs_start(&certs, err);
     return e->certs ? 0 : -1;

@@ -271,6 +271,29 @@ static const struct httpd_route verb_routes[] = {
 static const struct httpd_route observer_routes[] = {
     OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
+/* What probes and scrapers need, which have no certificate, and what is no secret. */
+static bool is_open(const char *path)
+{
+    static const char *const open[] = {"/healthz", "/readyz", "/metrics", "/version"};
+    for (size_t i = 0; i < ARRAY_LEN(open); i++)
+        if (strcmp(path, open[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool admits_observer(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    const struct server *s = ctx;
+    if (!certs_has_guests(s->certs) || httpd_guest(req) || httpd_client(req) ||
+        is_open(req->path))
+        return true;
+    httpd_fail(reply, 401,
+               "the cluster is shown only to clients with a certificate of "
+               "--observe-client-ca");
+    return false;
+}
+
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
 {
@@ -295,6 +318,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
+        .admits = admits_observer,
         .routes = observer_routes,
         .ctx = s,
     };

@@ -169,7 +169,9 @@ enum MHD_Result httpd_answer(struct httpd_peer *p)
                                 .body = p->body.n ? buf_span(&p->body) : SPAN(""),
                                 .peer = p};
     struct httpd_reply reply = reply_new(p);
-    p->route->handler(p->door->conf.ctx, &req, &reply);
+    const struct httpd_listener *conf = &p->door->conf;
+    if (!conf->admits || conf->admits(conf->ctx, &req, &reply))
+        p->route->handler(conf->ctx, &req, &reply);
     httpd_peer_uncharge(p);
     if (p->body.cap > HTTPD_KEEP_MAX)
         buf_fini(&p->body);

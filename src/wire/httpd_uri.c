@@ -121,3 +121,9 @@ const char *httpd_client(const struct httpd_request *req)
     const struct tls_client *client = &req->peer->client;
     return client->trust == TLS_KNOWN ? client->name : NULL;
 }
+
+const char *httpd_guest(const struct httpd_request *req)
+{
+    const struct tls_client *client = &req->peer->client;
+    return client->guest ? client->name : NULL;
+}

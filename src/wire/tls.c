@@ -86,6 +86,17 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err)
     return rc;
 }
 
+/* Those of the clients, and of the guests. */
+static int set_cas(const struct tls *t, gnutls_certificate_credentials_t cred,
+                   const struct buf ca[2], struct err *err)
+{
+    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    for (int i = 0; i < 2; i++)
+        if (files[i] && set_ca(files[i], cred, &ca[i], err))
+            return -1;
+    return 0;
+}
+
 /* Of what is in use, or about to be; NULL: without. */
 static gnutls_certificate_credentials_t make(const struct tls *t, const struct buf *pair,
                                              const struct buf *ca, struct err *err)
@@ -95,8 +106,7 @@ static gnutls_certificate_credentials_t make(const struct tls *t, const struct b
         err_set(err, ERR_INTERNAL, "gnutls has no memory");
         return NULL;
     }
-    if ((pair && set_pair(t, cred, pair, err)) ||
-        (ca && set_ca(t->conf.client_ca_file, cred, ca, err))) {
+    if ((pair && set_pair(t, cred, pair, err)) || (ca && set_cas(t, cred, ca, err))) {
         gnutls_certificate_free_credentials(cred);
         return NULL;
     }
@@ -129,10 +139,13 @@ static int try_ca(struct tls *t, const struct buf *ca, struct err *err)
 
 static int read_part(const struct tls *t, bool pair, struct buf now[2], struct err *err)
 {
-    const char *first = pair ? t->conf.cert_file : t->conf.client_ca_file;
-    if (file_read(first, FILE_MAX, &now[0], err))
-        return -1;
-    return pair ? file_read(t->conf.key_file, FILE_MAX, &now[1], err) : 0;
+    const struct tls_config *c = &t->conf;
+    const char *files[2] = {pair ? c->cert_file : c->client_ca_file,
+                            pair ? c->key_file : c->guest_ca_file};
+    for (int i = 0; i < 2; i++)
+        if (files[i] && file_read(files[i], FILE_MAX, &now[i], err))
+            return -1;
+    return 0;
 }
 
 static bool same(const struct buf a[2], const struct buf b[2])
@@ -155,18 +168,37 @@ static void drop(struct tls_material *m)
     if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
         return;
     gnutls_certificate_free_credentials(m->cred);
+    for (int i = 0; i < 2; i++)
+        if (m->lists[i])
+            gnutls_x509_trust_list_deinit(m->lists[i], 1);
     free(m);
+}
+
+/* To tell guests from clients: the credentials know only that they are good. */
+static void make_lists(const struct tls *t, struct tls_material *m)
+{
+    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    for (int i = 0; i < 2; i++) {
+        gnutls_datum_t ca = datum(&t->ca.used[i]);
+        if (!files[i] || !t->conf.guest_ca_file)
+            continue;
+        if (gnutls_x509_trust_list_init(&m->lists[i], 0))
+            abort();
+        gnutls_x509_trust_list_add_trust_mem(m->lists[i], &ca, NULL, GNUTLS_X509_FMT_PEM,
+                                             0, 0);
+    }
 }
 
 static int use(struct tls *t, struct err *err)
 {
     gnutls_certificate_credentials_t cred =
-        make(t, t->pair.used, t->conf.client_ca_file ? t->ca.used : NULL, err);
+        make(t, t->pair.used, tls_asks(&t->conf) ? t->ca.used : NULL, err);
     if (!cred)
         return -1;
     struct tls_material *m = xcalloc(1, sizeof *m);
     atomic_init(&m->refs, 1);
     m->cred = cred;
+    make_lists(t, m);
     pthread_mutex_lock(&t->lock);
     struct tls_material *old = t->material;
     t->material = m;
@@ -237,7 +269,7 @@ void tls_refresh(struct tls *t)
 {
     struct err err = {0};
     bool pair = look(t, &t->pair, true);
-    bool ca = t->conf.client_ca_file && look(t, &t->ca, false);
+    bool ca = tls_asks(&t->conf) && look(t, &t->ca, false);
     if (pair)
         note_expiry(t);
     if (!pair && !ca)
@@ -285,6 +317,7 @@ static void conf_copy(struct tls_config *to, const struct tls_config *from)
     to->cert_file = xstrdup(from->cert_file);
     to->key_file = xstrdup(from->key_file);
     to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
+    to->guest_ca_file = from->guest_ca_file ? xstrdup(from->guest_ca_file) : NULL;
     char **names = xcalloc(from->n_client_names + 1, sizeof *names);
     for (size_t i = 0; i < from->n_client_names; i++)
         names[i] = xstrdup(from->client_names[i]);
@@ -300,6 +333,7 @@ static void conf_fini(struct tls_config *c)
     free((char *)c->cert_file);
     free((char *)c->key_file);
     free((char *)c->client_ca_file);
+    free((char *)c->guest_ca_file);
 }
 
 struct tls *tls_new(const struct tls_config *config, struct err *err)
@@ -307,7 +341,7 @@ struct tls *tls_new(const struct tls_config *config, struct err *err)
     struct tls *t = xcalloc(1, sizeof *t);
     pthread_mutex_init(&t->lock, NULL);
     conf_copy(&t->conf, config);
-    bool ca = config->client_ca_file;
+    bool ca = tls_asks(config);
     if (read_part(t, true, t->pair.used, err) ||
         (ca && read_part(t, false, t->ca.used, err)) ||
         read_expiry(t, &t->pair.used[0], &t->expires_s, err) || use(t, err)) {

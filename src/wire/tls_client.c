@@ -10,6 +10,7 @@
 
 enum {
     NAME_MAX_BYTES = 512,
+    CHAIN_MAX = 16,
     REFUSED_EVERY_MS = 10 * 1000,
 };
 
@@ -71,8 +72,8 @@ static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt
     }
 }
 
-/* Who is it? A name with a NUL in it is nobody's. */
-static void identify(struct tls_client *c, gnutls_x509_crt_t crt)
+/* Who is it? A name with a NUL in it is nobody's. True: one of those on the list. */
+static bool identify(struct tls_client *c, gnutls_x509_crt_t crt)
 {
     const struct tls_config *conf = &c->tls->conf;
     char name[NAME_MAX_BYTES + 1];
@@ -88,7 +89,26 @@ static void identify(struct tls_client *c, gnutls_x509_crt_t crt)
         listed |= alternative_is_listed(conf, crt, &c->name);
     if (!c->name)
         c->name = xstrdup("(no name)");
-    c->trust = listed ? TLS_KNOWN : TLS_NOT_NAMED;
+    return listed;
+}
+
+/* Is the chain, which is good, of that list? */
+static bool is_of(gnutls_x509_trust_list_t list, gnutls_x509_crt_t *chain, unsigned n)
+{
+    unsigned status = 0;
+    return list &&
+           gnutls_x509_trust_list_verify_crt(list, chain, n, 0, &status, NULL) >= 0 &&
+           status == 0;
+}
+
+/* The client's certificate is good: whose is it? */
+static void judge(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
+{
+    const struct tls_material *m = c->material;
+    bool guests = c->tls->conf.guest_ca_file, listed = identify(c, chain[0]);
+    c->guest = guests && is_of(m->lists[1], chain, n);
+    if (!guests || is_of(m->lists[0], chain, n))
+        c->trust = listed ? TLS_KNOWN : TLS_NOT_NAMED;
 }
 
 /* NULL: it is a good certificate, and of whom is known now. Else what is wrong. */
@@ -112,14 +132,18 @@ static char *examine(struct tls_client *c, gnutls_session_t session)
         gnutls_free(text.data);
         return why;
     }
-    gnutls_x509_crt_t crt;
-    rc = gnutls_x509_crt_init(&crt);
-    if (rc == 0) {
-        rc = gnutls_x509_crt_import(crt, &chain[0], GNUTLS_X509_FMT_DER);
-        if (rc == 0)
-            identify(c, crt);
-        gnutls_x509_crt_deinit(crt);
+    gnutls_x509_crt_t crts[CHAIN_MAX];
+    unsigned known = 0;
+    for (rc = 0; known < n && known < CHAIN_MAX && rc == 0; known += rc == 0) {
+        gnutls_x509_crt_init(&crts[known]);
+        rc = gnutls_x509_crt_import(crts[known], &chain[known], GNUTLS_X509_FMT_DER);
+        if (rc)
+            gnutls_x509_crt_deinit(crts[known]);
     }
+    if (rc == 0)
+        judge(c, crts, known);
+    while (known)
+        gnutls_x509_crt_deinit(crts[--known]);
     return rc == 0 ? NULL : xstrdup(gnutls_strerror(rc));
 }
 
@@ -128,7 +152,7 @@ static int on_verify(gnutls_session_t session)
 {
     struct tls_client *c = gnutls_session_get_ptr(session);
     cleanup_free char *wrong = examine(c, session);
-    if (!wrong && c->trust == TLS_NOT_NAMED)
+    if (!wrong && c->trust == TLS_NOT_NAMED && !c->guest)
         log_refused(c->tls, "not one of the names that are let in", c->name);
     if (!wrong || c->tls->conf.optional)
         return 0;
@@ -150,7 +174,7 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
     atomic_fetch_add(&c->material->refs, 1);
     pthread_mutex_unlock(&t->lock);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
-    if (!t->conf.client_ca_file)
+    if (!tls_asks(&t->conf))
         return;
     gnutls_session_set_ptr(session, c);
     gnutls_session_set_verify_function(session, on_verify);

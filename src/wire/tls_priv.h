@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -19,6 +20,8 @@
 struct tls_material {
     atomic_uint refs;
     gnutls_certificate_credentials_t cred;
+    /* With guests: the authorities of the clients, or NULL, and theirs. */
+    gnutls_x509_trust_list_t lists[2];
 };
 
 /* Files that are good or bad together. */
@@ -52,8 +55,15 @@ struct tls_client {
     struct tls *tls;
     struct tls_material *material;
     enum tls_trust trust;
+    bool guest;
     char *name; /* the common name, or the first alternative one; NULL: a stranger */
 };
+
+/* Is a certificate asked for? */
+static inline bool tls_asks(const struct tls_config *conf)
+{
+    return conf->client_ca_file || conf->guest_ca_file;
+}
 
 /* Before the handshake. `client` must stay where it is until tls_client_fini. */
 void tls_client_init(struct tls_client *client, struct tls *t, gnutls_session_t session);

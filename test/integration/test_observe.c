@@ -302,10 +302,10 @@ START_TEST(a_reader_that_stands_still_ends_with_what_there_is)
 }
 END_TEST
 
-static unsigned get_as(unsigned port, const char *ca, const char *cert, const char *user,
-                       struct buf *said)
+static unsigned get_at(unsigned port, const char *path, const char *ca, const char *cert,
+                       const char *user, struct buf *said)
 {
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u" API "/gpunodes", port),
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u%s", port, path),
                       *crt = xasprintf("%s/%s.crt", kit_dir, cert ? cert : ""),
                       *key = xasprintf("%s/%s.key", kit_dir, cert ? cert : ""),
                       *header = xasprintf("X-Remote-User: %s", user ? user : "");
@@ -329,6 +329,12 @@ static unsigned get_as(unsigned port, const char *ca, const char *cert, const ch
     unsigned code = (unsigned)strtoul(status + 8, NULL, 10);
     program_fini(&p);
     return code;
+}
+
+static unsigned get_as(unsigned port, const char *ca, const char *cert, const char *user,
+                       struct buf *said)
+{
+    return get_at(port, API "/gpunodes", ca, cert, user, said);
 }
 
 START_TEST(only_the_front_proxy_speaks_for_users)
@@ -375,9 +381,73 @@ START_TEST(only_the_front_proxy_speaks_for_users)
 }
 END_TEST
 
+/* Everybody else gets what probes and scrapers need. */
+START_TEST(the_cluster_is_shown_only_to_whom_may_see_it)
+{
+    static const char *const closed[] = {"/",
+                                         "/page.css",
+                                         "/page.js",
+                                         "/inspect",
+                                         "/inspect/n1",
+                                         "/gpushare-scheduler/inspect",
+                                         "/gpushare-scheduler/inspect/n1",
+                                         API,
+                                         API "/gpunodes",
+                                         API "/gpupods"};
+    static const char *const open[] = {"/healthz", "/readyz", "/metrics", "/version"};
+    struct sim s;
+    struct extender e;
+    cleanup_buf struct buf said = {0};
+    tls_make_ca(kit_dir, "ca");
+    tls_make_ca(kit_dir, "front");
+    tls_make_ca(kit_dir, "lookers");
+    tls_make_cert(kit_dir, "ca", "server", "IP:127.0.0.1");
+    tls_make_cert(kit_dir, "front", "front-proxy-client", "DNS:x.test");
+    tls_make_cert(kit_dir, "front", "other", "DNS:x.test");
+    tls_make_cert(kit_dir, "lookers", "dashboard", "DNS:front-proxy-client");
+    cleanup_free char *ca = temp_path(kit_dir, "ca.crt"),
+                      *crt = temp_path(kit_dir, "server.crt"),
+                      *key = temp_path(kit_dir, "server.key"),
+                      *front = temp_path(kit_dir, "front.crt"),
+                      *lookers = temp_path(kit_dir, "lookers.crt");
+    sim_start(&s, ARGV(NULL));
+    sim_add_node(&s, "n1", 2, 16);
+    cleanup_free char *path = kit_kubeconfig("kubeconfig", "http", s.api.port, "", "");
+    extender_start_at(&e, path,
+                      ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", ca,
+                           "--requestheader-client-ca", front,
+                           "--requestheader-allowed-names", "front-proxy-client",
+                           "--observe-client-ca", lookers));
+    unsigned port = e.observers.port;
+    peer_fini(&e.observers);
+    peer_init_tls(&e.observers, port, ca);
+    extender_wait_ready(&e);
+    static const char *const strangers[] = {NULL, "other", "server"};
+    for (size_t i = 0; i < ARRAY_LEN(closed); i++) {
+        for (size_t k = 0; k < ARRAY_LEN(strangers); k++) {
+            ck_assert_uint_eq(get_at(port, closed[i], ca, strangers[k], NULL, &said),
+                              401);
+            ck_assert_says(said.p, "only to clients with a certificate of "
+                                   "--observe-client-ca");
+        }
+        kit_wait(get_at(port, closed[i], ca, "dashboard", NULL, &said) == 200);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(open); i++)
+        ck_assert_uint_eq(get_at(port, open[i], ca, NULL, NULL, &said), 200);
+    ck_assert_uint_eq(get_as(port, ca, "front-proxy-client", "alice", &said), 200);
+    ck_assert_says(said.p, "\"device_id\":\"GPU-n1-0\"");
+    /* Who may look may not speak for others, whatever name it has. */
+    ck_assert_uint_eq(get_as(port, ca, "dashboard", "alice", &said), 401);
+    ck_assert_says(said.p, "X-Remote-User is believed only from");
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
 KIT_MAIN("observe", 120, discovery_lists_and_what_is_not_there,
          a_watch_tells_of_every_change_as_it_comes,
          before_everything_is_listed_there_is_nothing_to_see,
          the_main_port_has_room_for_sixteen_watches,
          a_reader_that_stands_still_ends_with_what_there_is,
-         only_the_front_proxy_speaks_for_users)
+         only_the_front_proxy_speaks_for_users,
+         the_cluster_is_shown_only_to_whom_may_see_it)

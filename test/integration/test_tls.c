@@ -192,6 +192,12 @@ START_TEST(options_that_need_each_other_say_so)
     check_refused(
         ARGV("--tls-cert", crt, "--tls-key", key, "--requestheader-allowed-names", "x"),
         "--requestheader-allowed-names needs --requestheader-client-ca");
+    check_refused(
+        ARGV("--tls-cert", crt, "--tls-key", key, "--observe-client-ca", crt),
+        "--observe-client-ca needs --client-ca, because the main port shows the same");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
+                       "--observe-client-ca", key),
+                  "authorities ");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", crt), "server.crt with key ");
     check_refused(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key),
                   "/no/such.crt: No such file");

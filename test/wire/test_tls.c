@@ -24,9 +24,11 @@ struct world {
 static void on_who(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     (void)ctx;
-    const char *who = httpd_client(req);
+    const char *who = httpd_client(req), *guest = httpd_guest(req);
     reply->content_type = "text/plain";
     buf_adds(&reply->body, who ? who : "(stranger)");
+    if (guest)
+        buf_printf(&reply->body, ", guest %s", guest);
 }
 
 static const struct httpd_route routes[] = {{"GET", "/who", on_who}, {0}};
@@ -306,6 +308,68 @@ static void assert_reports(struct world *w, const char *text)
         ck_assert_msg(out.n == 0, "%s", out.p);
 }
 
+static void ck_who(struct world *w, const char *name, const char *want)
+{
+    cleanup_buf struct buf said = {0};
+    ck_assert_uint_eq(ask_as(w, name, "ca", &said), 200);
+    ck_assert_span_eq(buf_span(&said), want);
+}
+
+/* Whatever a guest is called, it is not one of the clients. */
+START_TEST(guests_are_told_from_clients)
+{
+    struct world w;
+    const char *names[] = {"friend"};
+    world_begin(&w);
+    tls_make_cert(w.dir, "other", "foreign", "DNS:friend");
+    tls_make_ca(w.dir, "third");
+    tls_make_cert(w.dir, "third", "nobody", "DNS:friend");
+    tls_make_server_cert(w.dir, "other", "no-client", "DNS:friend");
+    tls_make_expired_cert(w.dir, "other", "late", "DNS:friend");
+    cleanup_free char *ca = temp_path(w.dir, "ca.crt");
+    publish(&w, "server.crt", "server.key", "other.crt");
+    struct tls_config config = world_config(&w);
+    config.optional = true;
+    config.client_ca_file = ca;
+    config.client_names = names;
+    config.n_client_names = 1;
+    config.guest_ca_file = w.ca;
+    world_serve_on(&w, &config, HTTPD_EVENTS);
+    ck_who(&w, NULL, "(stranger)");
+    ck_who(&w, "friend", "friend");
+    ck_who(&w, "server", "(stranger)"); /* a client that is not on the list */
+    ck_who(&w, "foreign", "(stranger), guest foreign");
+    ck_who(&w, "nobody", "(stranger)");
+    ck_who(&w, "no-client", "(stranger)");
+    ck_who(&w, "late", "(stranger)");
+
+    publish(&w, "server.crt", "server.key", "third.crt");
+    tls_refresh(w.tls);
+    ck_who(&w, "foreign", "(stranger)");
+    ck_who(&w, "nobody", "(stranger), guest nobody");
+    publish(&w, "server.crt", "server.key", NULL);
+    tls_refresh(w.tls);
+    tls_refresh(w.tls);
+    assert_reports(&w, "ca.crt: No such file");
+    ck_who(&w, "nobody", "(stranger), guest nobody");
+
+    /* The same authorities may serve for both. */
+    publish(&w, "server.crt", "server.key", "ca.crt");
+    tls_refresh(w.tls);
+    assert_reports(&w, NULL);
+    ck_who(&w, "friend", "friend, guest friend");
+    ck_who(&w, "server", "(stranger), guest server");
+    world_close(&w);
+
+    config.client_ca_file = NULL; /* none but guests */
+    world_serve_on(&w, &config, HTTPD_EVENTS);
+    ck_who(&w, "friend", "(stranger), guest friend");
+    ck_who(&w, "foreign", "(stranger)");
+    world_close(&w);
+    world_end(&w);
+}
+END_TEST
+
 START_TEST(new_files_are_for_the_connections_that_follow)
 {
     struct world w;
@@ -532,7 +596,7 @@ UNIT_MAIN("tls", only_a_client_of_the_authority_is_answered,
           tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate,
           only_the_names_of_the_list_are_let_in,
           where_certificates_are_optional_others_are_strangers,
-          new_files_are_for_the_connections_that_follow,
+          guests_are_told_from_clients, new_files_are_for_the_connections_that_follow,
           bad_files_change_nothing_and_are_told_of,
           what_cannot_be_used_at_the_start_is_an_error,
           no_call_fails_while_files_are_replaced,
