@@ -14,7 +14,7 @@ struct cli_config {
     char *kubeconfig, *context, *ns, *extender;
     int log_level;
     int64_t unit_mib, external_tolerance_mib;
-    int64_t timeout_ms;
+    int64_t timeout_ms, node_grace_ms;
     bool require_scv, clock_exact, number_shares; /* as the extender has it */
     bool classic, details, watch, check;
     enum show_form form;

@@ -13,6 +13,7 @@
  */
 
 /* The view. New; NULL: it cannot be reached, or what it says is no JSON. */
-json_t *extender_view(struct kube_client *client, const char *where, struct err *err);
+json_t *extender_view(struct kube_client *client, const char *where, int64_t timeout_ms,
+                      struct err *err);
 /* Can `where` be meant? */
 int extender_where_check(const char *where, struct err *err);

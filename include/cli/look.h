@@ -15,7 +15,8 @@ struct look *look_new(const struct world_config *config, struct kube_client *cli
 void look_free(struct look *l);
 struct world *look_world(struct look *l); /* borrowed */
 
-/* Lists everything, in so many ms at most. */
+/* Lists everything, in so many ms at most, and judges heartbeats by the Date of the API
+ * server's answer. */
 int look_load(struct look *l, int64_t timeout_ms, struct err *err);
 /* Watches for so long, or until something can be seen. */
 void look_wait(struct look *l, int64_t ms);

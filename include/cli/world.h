@@ -34,9 +34,25 @@ struct world_scv {
     struct scv scv; /* all of it, as scv_read_all */
 };
 
+/* What the time in a Lease says of scv-agent on its node. */
+enum world_doubt {
+    DOUBT_NONE,     /* it is younger than the grace; or has been renewed since */
+    DOUBT_OLD,      /* older: the node counts as silent, unless `heard` */
+    DOUBT_AHEAD,    /* of the API server's clock: the node's own is wrong */
+    DOUBT_UNDATED,  /* it has no renewTime that can be read */
+    DOUBT_NO_CLOCK, /* nobody says what time it is */
+};
+
+struct world_beat {
+    struct span name, renewed; /* renewTime as it is, or empty */
+    enum world_doubt doubt;
+    int64_t age_s; /* when world_judge looked; OLD and AHEAD */
+    bool heard;    /* the extender hears of it all the same */
+};
+
 struct world_config {
     struct ledger_settings ledger;
-    int64_t node_grace_ms;
+    int64_t node_grace_ms; /* a heartbeat may be so old; 0: however old */
     bool only_pods; /* nodes and pods are all there is to see: nothing else is listed */
     uint64_t seed;
 };
@@ -55,6 +71,14 @@ struct core_output *world_wish(struct world *w);
 
 /* Has everything been listed? 0: yes. -1: not yet; a code of ERR_NONE: nothing failed. */
 int world_ready(const struct world *w, struct err *err);
+/* The Leases were listed when the API server's clock said `server_s` (since 1970; 0: it
+ * is not known), no more than `since_s` ago. Nodes whose heartbeat was older than the
+ * grace then count as silent, as if this had watched; a renewal that comes later ends it.
+ */
+void world_judge(struct world *w, int64_t server_s, int64_t since_s);
+/* What the extender, which has watched, says of that node: nothing was heard of it for so
+ * long; 0: it is heard of. */
+void world_told(struct world *w, struct span node, int64_t silent_s);
 /* What is wrong now with what once was ready: 0 nothing. */
 int world_trouble(const struct world *w, struct err *err);
 
@@ -63,6 +87,7 @@ const struct ledger *world_ledger(const struct world *w);
 uint64_t world_generation(const struct world *w); /* changes with what there is to see */
 /* By name; pods by UID. NULL: there is none. */
 const struct world_node *world_node(const struct world *w, struct span name);
+const struct world_beat *world_beat(const struct world *w, struct span name);
 const struct world_scv *world_scv(const struct world *w, struct span name);
 const struct world_pod *world_pod(const struct world *w, struct span uid);
 /* All, in the order of their names (pods: namespace, name, UID). In the arena. */

@@ -115,6 +115,7 @@ enum core_input_type {
     CORE_ANSWER, /* of a call */
     CORE_STOP,   /* take no more binds; give the lease back when none is in flight */
     CORE_LOOK,   /* the lease may have changed hands: look now, not in half a second */
+    CORE_SILENT, /* somebody who looks for a moment only knows how old a heartbeat is */
 };
 
 struct core_input {
@@ -143,6 +144,10 @@ struct core_input {
     /* BIND */
     uint64_t token; /* comes back in the answer */
     struct span ns, name, uid, node_name;
+
+    /* SILENT, with `node_name`: nothing was heard of scv-agent there for so long, as
+     * others say; 0: it is heard of. A renewal that comes later counts as ever. */
+    int64_t silent_s;
 
     /* ANSWER */
     uint64_t call;

@@ -15,6 +15,9 @@ struct feed_stream {
     const struct feed_sink *sink;
     void *ctx;
 
+    int64_t date_s; /* to be read: the server's clock when it began to answer the last
+                       list, as httpc_stream_date_s */
+
     /* of stream.c alone */
     struct feed feed;
     struct httpc_stream *stream; /* NULL: none */

@@ -38,6 +38,9 @@ enum fit placement_fit_in_line(const struct ledger_node *node,
 bool placement_choose(const struct ledger_node *node, const struct request *request,
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
+/* A node whose heartbeat has stopped: the reason begins so, then comes "N s". */
+#define PLACEMENT_SILENT "scv-agent on this node has not been heard of for "
+
 /* Why requests do not fit, in terms of cards: what was asked, what is free on the best
  * card, which cards are out. What it says of the request is put together once for all
  * nodes. */

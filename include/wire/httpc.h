@@ -120,6 +120,9 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
                                         const struct httpc_sink *sink, void *ctx);
 /* Without `end`. Not from `begin` or `data`; from `end` only for other streams. */
 void httpc_stream_cancel(struct httpc_stream *s);
+/* What its answer's Date says, in seconds since 1970, from `begin` on: the server's
+ * clock. 0: it says nothing. */
+int64_t httpc_stream_date_s(const struct httpc_stream *s);
 /* Moves all streams on. Returns when something happened, after `wait_ms`, or when
  * woken. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms);

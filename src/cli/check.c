@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
+#include "cli/beats.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 
@@ -158,10 +159,13 @@ static void check_held(struct check *c, const struct scv_held *held)
 static void check_node(struct check *c, struct arena *a)
 {
     const struct world_scv *scv = world_scv(c->w, c->node->name);
-    cleanup_buf struct buf why = {0};
+    cleanup_buf struct buf why = {0}, beat = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
     show_state(&why, c->node);
+    beats_note(&beat, c->w, c->node);
+    if (beat.n)
+        note(c, "%s", beat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
         differs(c, "%.*s", (int)why.n, why.p);
     if (c->node->listed_nowhere >= 0)

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cli/beats.h"
 #include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/explain.h"
@@ -20,12 +21,13 @@
 #define EXTENDER "kube-system/gpushare-schd-extender:12345"
 
 enum {
-    NODE_GRACE_MS = 40 * 1000,
     REDRAW_MS = 1000,    /* a watch shows no more than one state in that time */
     AGES_MS = 10 * 1000, /* and one in this, because of the ages that it shows */
     AGAIN_MS = 300,      /* between two looks at a difference that may be none */
     LOOKS = 10,
-    FOUND = 2, /* exit status */
+    VIEW_MS = 5000,  /* the extender's, where it is what was asked for */
+    DOUBT_MS = 2000, /* and where it would only be good to know */
+    FOUND = 2,       /* exit status */
 };
 
 /* A command that runs. */
@@ -56,6 +58,27 @@ static int print(struct buf *out, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
+/* Its view of the cluster, new; NULL: it is not asked, or why not. */
+static json_t *ask(struct run *r, int64_t timeout_ms, struct err *why)
+{
+    const char *where = r->config->extender;
+    if (where && !strcmp(where, "none"))
+        return NULL;
+    return extender_view(r->client, where ? where : EXTENDER, timeout_ms, why);
+}
+
+/* What the Leases leave open. */
+static void ask_about_beats(struct run *r)
+{
+    struct world *w = look_world(r->look);
+    struct err why;
+    if (r->config->classic || !r->config->node_grace_ms || !beats_doubtful(w))
+        return;
+    json_t *view = ask(r, DOUBT_MS, &why);
+    beats_take(w, view);
+    json_decref(view);
+}
+
 static int load(struct run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
@@ -65,7 +88,7 @@ static int load(struct run *r, struct err *err)
                    .require_scv = c->require_scv,
                    .clock_exact = c->clock_exact,
                    .number_shares = c->number_shares},
-        .node_grace_ms = NODE_GRACE_MS,
+        .node_grace_ms = c->node_grace_ms,
         .only_pods = c->classic,
         .seed = (uint64_t)clock_wall_ns(),
     };
@@ -73,7 +96,10 @@ static int load(struct run *r, struct err *err)
     if (!r->client)
         return -1;
     r->look = look_new(&config, r->client);
-    return look_load(r->look, c->timeout_ms, err);
+    if (look_load(r->look, c->timeout_ms, err))
+        return -1;
+    ask_about_beats(r);
+    return 0;
 }
 
 static void finish(struct run *r)
@@ -166,13 +192,10 @@ struct compared {
 static void ask_extender(struct run *r, struct compared *c)
 {
     const char *where = r->config->extender;
+    bool asked = !where || strcmp(where, "none") != 0;
     json_decref(c->view);
-    c->view = NULL;
-    c->who = NULL;
-    if (where && !strcmp(where, "none"))
-        return;
-    c->view = extender_view(r->client, where ? where : EXTENDER, &c->why);
-    c->who = c->view || where ? "the extender" : NULL;
+    c->view = ask(r, VIEW_MS, &c->why);
+    c->who = c->view || (where && asked) ? "the extender" : NULL;
 }
 
 /* What was read one after the other may differ because something happened in between:

@@ -100,9 +100,10 @@ static const struct opt table[] = {
      .arg = "WHERE",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "For --check, where the extender is: http://HOST:PORT, or\n"
-             "NAMESPACE/SERVICE:PORT to go through the API server, or none. Without it:\n"
-             "kube-system/gpushare-schd-extender:12345, if that can be reached."},
+     .help = "Where the extender is: http://HOST:PORT, or NAMESPACE/SERVICE:PORT to go\n"
+             "through the API server, or none. Without it:\n"
+             "kube-system/gpushare-schd-extender:12345, if that can be reached. It is\n"
+             "asked for --check, and where heartbeats leave doubt."},
     {.name = "namespace",
      .letter = 'n',
      .arg = "NAME",
@@ -128,6 +129,14 @@ static const struct opt table[] = {
      .type = OPT_BOOL,
      .offset = AT(require_scv),
      .help = "As of the extender: a node without an Scv gives nothing out."},
+    {.name = "node-grace",
+     .arg = "TIME",
+     .init = "40s",
+     .type = OPT_DURATION,
+     .offset = AT(node_grace_ms),
+     .help =
+         "As of the extender: a node whose scv-agent has not renewed its Lease for so\n"
+         "long, by the API server's clock, gets no new pods. 0: however long."},
     {.name = "scv-clock",
      .arg = "min|exact",
      .init = "min",

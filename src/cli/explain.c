@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/beats.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
@@ -244,6 +245,20 @@ static void add_verdict(struct page *p, const struct ledger_node **nodes, size_t
                shut ? "that is not cordoned, or one " : "");
 }
 
+/* What the table rests on, where that is shaky. */
+static void add_beats(struct page *p, const struct ledger_node **nodes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        cleanup_buf struct buf beat = {0};
+        beats_note(&beat, p->w, nodes[i]);
+        if (!beat.n)
+            continue;
+        buf_adds(p->out, "! ");
+        plain(p, nodes[i]->name);
+        buf_printf(p->out, ": %s\n", beat.p);
+    }
+}
+
 static void explain_waiting(struct page *p)
 {
     cleanup_arena struct arena a = {0};
@@ -263,6 +278,7 @@ static void explain_waiting(struct page *p)
     if (n) {
         struct fits fits = add_nodes(p, nodes, n);
         buf_addc(p->out, '\n');
+        add_beats(p, nodes, n);
         add_verdict(p, nodes, n, fits);
     } else
         buf_adds(p->out, " no node of the cluster has a GPU that gpushare knows of\n");

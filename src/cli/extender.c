@@ -6,8 +6,6 @@
 
 #define INSPECT "/gpushare-scheduler/inspect"
 
-enum { TIMEOUT_MS = 5000 };
-
 static bool is_url(const char *where)
 {
     return span_starts(span_of(where), SPAN("http://")) ||
@@ -34,16 +32,17 @@ int extender_where_check(const char *where, struct err *err)
                    where);
 }
 
-static int call_url(const char *url, struct httpc_reply *reply, struct err *err)
+static int call_url(const char *url, int64_t timeout_ms, struct httpc_reply *reply,
+                    struct err *err)
 {
     struct span base = span_of(url);
     while (base.n && base.p[base.n - 1] == '/')
         base.n--;
     cleanup_free char *clean = xmemdup0(base.p, base.n);
     const struct httpc_config config = {
-        .url = clean, .user_agent = "kubectl-inspect-gpushare", .connect_ms = TIMEOUT_MS};
+        .url = clean, .user_agent = "kubectl-inspect-gpushare", .connect_ms = timeout_ms};
     const struct httpc_request request = {
-        .method = "GET", .path = INSPECT, .timeout_ms = TIMEOUT_MS, .gzip = true};
+        .method = "GET", .path = INSPECT, .timeout_ms = timeout_ms, .gzip = true};
     struct httpc *http = httpc_new(&config, err);
     if (!http)
         return -1;
@@ -52,7 +51,7 @@ static int call_url(const char *url, struct httpc_reply *reply, struct err *err)
     return rc;
 }
 
-static int call_service(struct kube_client *client, const char *where,
+static int call_service(struct kube_client *client, const char *where, int64_t timeout_ms,
                         struct httpc_reply *reply, struct err *err)
 {
     cleanup_buf struct buf path = {0};
@@ -65,17 +64,18 @@ static int call_service(struct kube_client *client, const char *where,
     watchfeed_add_escaped(&path, service);
     buf_adds(&path, "/proxy" INSPECT);
     const struct kube_request request = {
-        .method = "GET", .path = path.p, .gzip = true, .timeout_ms = TIMEOUT_MS};
+        .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
     return kube_call(client, &request, reply, err);
 }
 
-json_t *extender_view(struct kube_client *client, const char *where, struct err *err)
+json_t *extender_view(struct kube_client *client, const char *where, int64_t timeout_ms,
+                      struct err *err)
 {
     struct httpc_reply reply = {0};
     json_error_t bad;
     json_t *view = NULL;
-    int rc = is_url(where) ? call_url(where, &reply, err)
-                           : call_service(client, where, &reply, err);
+    int rc = is_url(where) ? call_url(where, timeout_ms, &reply, err)
+                           : call_service(client, where, timeout_ms, &reply, err);
     if (rc == 0)
         rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
     if (rc == 0 &&

@@ -65,7 +65,7 @@ static void run(struct look *l, int64_t until_ms)
 
 int look_load(struct look *l, int64_t timeout_ms, struct err *err)
 {
-    int64_t until_ms = clock_mono_ms() + timeout_ms;
+    int64_t from_ms = clock_mono_ms(), until_ms = from_ms + timeout_ms;
     struct err why;
     while (world_ready(l->world, &why)) {
         if (why.code != ERR_NONE) {
@@ -78,6 +78,8 @@ int look_load(struct look *l, int64_t timeout_ms, struct err *err)
                            (long long)(timeout_ms / 1000));
         run(l, until_ms);
     }
+    world_judge(l->world, l->streams[CORE_LEASES].date_s,
+                (clock_mono_ms() - from_ms + 999) / 1000);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/beats.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
@@ -116,8 +117,9 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
         [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
     const struct world_node *is = world_node(w, node->name);
     const struct world_scv *scv = world_scv(w, node->name);
+    const struct world_beat *beat = world_beat(w, node->name);
     struct ledger_news news = ledger_node_news(node);
-    cleanup_buf struct buf why = {0}, time = {0};
+    cleanup_buf struct buf why = {0}, time = {0}, odd = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
     json_t *o = json_object(), *cards = json_array();
@@ -129,6 +131,10 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
     put_true(o, "schedulingDisabled", node->cordoned);
     show_state(&why, node);
     put_text(o, "reason", buf_span(&why));
+    if (beat)
+        put_text(o, "heartbeat", beat->renewed);
+    beats_note(&odd, w, node);
+    put_text(o, "heartbeatNote", buf_span(&odd));
     if (news.has_sample)
         clock_format_s(&time, news.sample_s);
     put_text(o, "measured", buf_span(&time));

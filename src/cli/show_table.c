@@ -2,6 +2,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
+#include "cli/beats.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
@@ -208,16 +209,23 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 }
 
 /* What is wrong with a node, a line each. */
-static void add_notes(struct buf *out, const struct ledger_node *node)
+static void add_notes(struct buf *out, const struct world *w,
+                      const struct ledger_node *node)
 {
-    cleanup_buf struct buf why = {0};
+    cleanup_buf struct buf why = {0}, beat = {0};
     show_state(&why, node);
+    beats_note(&beat, w, node);
     if (why.n) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
         buf_adds(out, node->cordoned ? " (" SHOW_CORDONED "): " : ": ");
         table_plain(out, buf_span(&why));
         buf_addc(out, '\n');
+    }
+    if (beat.n) {
+        buf_adds(out, "! ");
+        table_plain(out, node->name);
+        buf_printf(out, ": %s\n", beat.p);
     }
     if (node->listed_nowhere >= 0) {
         buf_adds(out, "! ");
@@ -329,7 +337,7 @@ bool show_table(struct buf *out, const struct world *w, const struct show *show)
     if (n || !show->node.n) {
         flush(&p, out);
         for (size_t i = 0; i < n; i++)
-            add_notes(out, nodes[i]);
+            add_notes(out, w, nodes[i]);
         if (show->details)
             add_details(&p, out, nodes, n);
         buf_addc(out, '\n');

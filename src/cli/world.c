@@ -21,10 +21,14 @@ struct record {
         struct world_node node;
         struct world_scv scv;
         struct world_pod pod;
+        struct world_beat beat;
     };
 };
 
-enum { KEPT = CORE_SCVS + 1 }; /* nodes, pods and Scvs */
+enum {
+    KEPT = CORE_LEASES + 1, /* nodes, pods, Scvs and Leases */
+    AHEAD_S = 10,           /* clocks of machines that are looked after differ by less */
+};
 
 struct kept {
     struct map by_key;
@@ -89,6 +93,13 @@ static void record_free(struct record *r)
     free(r);
 }
 
+/* Heartbeats come all the time: whoever looks at them says what can be seen of it. */
+static void note_change(struct world *w, const struct kept *k)
+{
+    if (k != &w->kept[CORE_LEASES])
+        w->changes++;
+}
+
 static void drop(struct world *w, struct kept *k, struct record *r)
 {
     map_remove(&k->by_key, r->key);
@@ -99,7 +110,7 @@ static void drop(struct world *w, struct kept *k, struct record *r)
     if (r->next)
         r->next->prev = r->prev;
     k->n--;
-    w->changes++;
+    note_change(w, k);
     record_free(r);
 }
 
@@ -121,7 +132,7 @@ static struct record *renew(struct world *w, enum core_kind kind, struct span ke
         k->first->prev = r;
     k->first = r;
     k->n++;
-    w->changes++;
+    note_change(w, k);
     map_set(&k->by_key, r);
     return r;
 }
@@ -153,6 +164,25 @@ static void see_node(struct world *w, const struct core_input *in)
                                   .capacity = n->capacity,
                                   .allocatable = n->allocatable};
     own_strings(r, (struct span *const[]){&r->node.address}, 1);
+}
+
+/* A list that shows the same again is no renewal. */
+static void see_beat(struct world *w, const struct core_input *in)
+{
+    struct span name = in->lease->meta.name, renewed = in->lease->renew_time;
+    const struct world_beat *old = world_beat(w, name);
+    struct world_beat beat = {0};
+    if (old && span_eq(old->renewed, renewed))
+        beat = *old;
+    else if (old && old->doubt != DOUBT_NONE)
+        w->changes++;
+    beat.renewed = renewed; /* `old` goes */
+    struct record *r = renew(w, CORE_LEASES, name, in->run, in->gone);
+    if (!r)
+        return;
+    r->beat = beat;
+    r->beat.name = r->key;
+    own_strings(r, (struct span *const[]){&r->beat.renewed}, 1);
 }
 
 static int64_t go_units(const struct pod *pod)
@@ -233,6 +263,8 @@ static void on_input(void *ctx, const struct core_input *in)
         see_node(w, in);
     else if (in->type == CORE_OBJECT && in->kind == CORE_PODS)
         see_pod(w, in);
+    else if (in->type == CORE_OBJECT && in->kind == CORE_LEASES)
+        see_beat(w, in);
     else if ((in->type == CORE_LIST_ENDED || absent) && (int)in->kind < KEPT)
         sweep(w, in);
     else if (in->type == CORE_LIST_FAILED && !absent && w->failed.code == ERR_NONE) {
@@ -365,6 +397,51 @@ struct core_output *world_wish(struct world *w)
     return NULL;
 }
 
+static void tell_core(struct world *w, struct span node, int64_t silent_s)
+{
+    step(w, &(struct core_input){
+                .type = CORE_SILENT, .node_name = node, .silent_s = silent_s});
+    w->changes++;
+}
+
+static void judge(struct world *w, struct world_beat *beat, int64_t server_s,
+                  int64_t since_s)
+{
+    int64_t renewed_s;
+    if (server_s <= 0) {
+        beat->doubt = DOUBT_NO_CLOCK;
+        return;
+    }
+    if (!clock_parse(beat->renewed, &renewed_s)) {
+        beat->doubt = DOUBT_UNDATED;
+        return;
+    }
+    beat->age_s = server_s - renewed_s;
+    if (-beat->age_s > since_s + AHEAD_S)
+        beat->doubt = DOUBT_AHEAD;
+    /* Of both times the fraction was cut off. */
+    if ((beat->age_s - 1) * 1000 >= w->config.node_grace_ms) {
+        beat->doubt = DOUBT_OLD;
+        tell_core(w, beat->name, beat->age_s);
+    }
+}
+
+void world_judge(struct world *w, int64_t server_s, int64_t since_s)
+{
+    if (w->config.node_grace_ms <= 0)
+        return;
+    for (struct record *r = w->kept[CORE_LEASES].first; r; r = r->next)
+        judge(w, &r->beat, server_s, since_s);
+}
+
+void world_told(struct world *w, struct span node, int64_t silent_s)
+{
+    struct record *r = map_get(&w->kept[CORE_LEASES].by_key, node);
+    if (r)
+        r->beat.heard = silent_s <= 0;
+    tell_core(w, node, silent_s);
+}
+
 int world_trouble(const struct world *w, struct err *err)
 {
     return core_ready(w->core, now(), err);
@@ -398,6 +475,12 @@ const struct world_node *world_node(const struct world *w, struct span name)
 {
     const struct record *r = find(w, CORE_NODES, name);
     return r ? &r->node : NULL;
+}
+
+const struct world_beat *world_beat(const struct world *w, struct span name)
+{
+    const struct record *r = find(w, CORE_LEASES, name);
+    return r ? &r->beat : NULL;
 }
 
 const struct world_scv *world_scv(const struct world *w, struct span name)

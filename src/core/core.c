@@ -131,6 +131,9 @@ static void take(struct step *s)
     case CORE_LOOK:
         lock_look(s);
         break;
+    case CORE_SILENT:
+        alive_told(s);
+        break;
     case CORE_STOP:
         core->stopping = true;
         core->lock.due_ms =

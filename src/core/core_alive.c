@@ -86,15 +86,25 @@ void alive_fini(struct core *core)
     map_fini(&core->alive.by_node);
 }
 
-static void set_silent(struct step *s, struct beat *b, bool silent)
+/* For so many seconds; 0: it is heard of. */
+static void set_silent(struct step *s, struct beat *b, int64_t seconds)
 {
     struct core *core = s->core;
     list_remove(list_of(core, b), b);
-    b->silent = silent;
+    b->silent = seconds > 0;
     b->scv_s = 0;
     list_add(list_of(core, b), b);
-    int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
-    ledger_node_silent(core->ledger, b->node, silent ? grace_s : 0);
+    ledger_node_silent(core->ledger, b->node, seconds);
+}
+
+static struct beat *beat_new(struct core *core, struct span node)
+{
+    struct beat *b = xcalloc(1, sizeof *b);
+    b->node.n = node.n;
+    b->node.p = xmemdup0(node.p, node.n);
+    list_add(&core->alive.fresh, b);
+    map_set(&core->alive.by_node, b);
+    return b;
 }
 
 /* A Lease as a list or watch shows it. */
@@ -106,19 +116,30 @@ void alive_seen(struct step *s, const struct lease *lease)
         hash_bytes(core->settings.seed, lease->renew_time.p, lease->renew_time.n);
     if (b && b->renewed == renewed)
         return;
-    if (!b) {
-        b = xcalloc(1, sizeof *b);
-        b->node.n = lease->meta.name.n;
-        b->node.p = xmemdup0(lease->meta.name.p, b->node.n);
-        list_add(&core->alive.fresh, b);
-        map_set(&core->alive.by_node, b);
-    }
+    if (!b)
+        b = beat_new(core, lease->meta.name);
     if (b->silent)
         out_note(s, ERR_NONE, "scv-agent on node %.*s is heard of again",
                  SPAN_ARG(b->node));
     b->renewed = renewed;
     b->heard_ms = s->now.mono_ms;
-    set_silent(s, b, false);
+    set_silent(s, b, 0);
+}
+
+/* A node without a Lease may have had one. One of which nothing is known is left alone:
+ * nobody would forget it again. */
+void alive_told(struct step *s)
+{
+    struct core *core = s->core;
+    struct beat *b = map_get(&core->alive.by_node, s->in->node_name);
+    if (!b && s->in->silent_s > 0 &&
+        ledger_node_has(core->ledger, s->in->node_name, LEDGER_SCV))
+        b = beat_new(core, s->in->node_name);
+    if (!b)
+        return;
+    if (s->in->silent_s <= 0) /* in the order of when that was */
+        b->heard_ms = s->now.mono_ms;
+    set_silent(s, b, s->in->silent_s);
 }
 
 /* Somebody writes the Scv of a silent node whose Lease is gone. One new updateTime can be
@@ -249,13 +270,14 @@ void alive_tick(struct step *s)
     struct core *core = s->core;
     struct alive *alive = &core->alive;
     struct beat *b;
+    int64_t grace_s = (core->settings.node_grace_ms + 999) / 1000;
     size_t n = 0;
     if (!can_judge(core))
         return;
     while ((b = alive->fresh.first) && missing_at(core, b) <= s->now.mono_ms) {
         if (!is_proven(core, b))
             break;
-        set_silent(s, b, true);
+        set_silent(s, b, grace_s);
         n++;
     }
     note_silent(s, n, alive->silent.last);

@@ -222,6 +222,7 @@ struct clock_deadline lock_bind_until(const struct core *core);
 void alive_init(struct core *core);
 void alive_fini(struct core *core);
 void alive_seen(struct step *s, const struct lease *lease);
+void alive_told(struct step *s); /* CORE_SILENT */
 void alive_scv_seen(struct step *s, const struct scv *scv);
 void alive_gone(struct step *s, struct span node); /* its Scv or its Lease */
 void alive_swept(struct step *s);                  /* perhaps those of many nodes */

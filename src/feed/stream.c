@@ -11,6 +11,8 @@ static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
     struct feed_stream *s = ctx;
     if (status == 401)
         kube_client_unauthorized(s->client);
+    if (!s->feed.watch && !s->date_s) /* later pages show what was then */
+        s->date_s = httpc_stream_date_s(s->stream);
     return feed_begin(&s->feed, status, retry_after_s);
 }
 
@@ -73,6 +75,8 @@ void feed_stream_begin(struct feed_stream *s, const struct core_output *wish)
     feed_stream_cancel(s);
     s->since_ms = clock_mono_ms();
     s->fed = true;
+    if (!watch)
+        s->date_s = 0;
     feed_start(&s->feed, wish->kind, watch, wish->run, span_of(wish->version), s->sink,
                s->ctx);
     start_page(s);

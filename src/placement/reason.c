@@ -339,7 +339,7 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_adds(out, "its Scv object lists no card");
         return true;
     case NODE_SILENT:
-        buf_adds(out, "scv-agent on this node has not been heard of for ");
+        buf_adds(out, PLACEMENT_SILENT);
         buf_add_i64(out, node->silent_s);
         buf_adds(out, " s");
         placement_foreign_lease(out, node);

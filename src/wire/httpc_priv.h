@@ -21,6 +21,7 @@ struct exchange {
     enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_READER } stopped; /* by us, why */
     unsigned status; /* of the final answer, once its headers are complete */
     int64_t retry_after_s;
+    int64_t date_s;
     bool (*begin)(struct exchange *x); /* the headers are complete; may be NULL */
     char why[CURL_ERROR_SIZE];
 };

@@ -76,13 +76,24 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
     return given;
 }
 
-static void read_retry_after(struct exchange *x, struct span line)
+static void forget_fields(struct exchange *x)
+{
+    x->retry_after_s = -1;
+    x->date_s = 0;
+}
+
+static void read_field(struct exchange *x, struct span line)
 {
     struct span name = span_cut(&line, ':');
     int64_t seconds;
     if (span_eq_nocase(name, SPAN("Retry-After")) &&
         span_i64(span_trim(line), &seconds) && seconds >= 0)
         x->retry_after_s = seconds;
+    if (span_eq_nocase(name, SPAN("Date"))) {
+        cleanup_free char *text = xmemdup0(line.p, line.n);
+        time_t date = curl_getdate(text, NULL);
+        x->date_s = date > 0 ? date : 0;
+    }
 }
 
 /* Is one line of the head, of 1xx answers too, and of trailers behind a chunked body. */
@@ -94,9 +105,9 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
     if (x->status)
         return size * n;
     if (span_starts(line, SPAN("HTTP/")))
-        x->retry_after_s = -1;
+        forget_fields(x);
     if (line.n) {
-        read_retry_after(x, line);
+        read_field(x, line);
         return size * n;
     }
     long status = 0;
@@ -275,7 +286,7 @@ int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
                            struct err *err)
 {
     x->status = 0;
-    x->retry_after_s = -1;
+    forget_fields(x);
     x->attempts = 0;
     x->stopped = STOP_NOT;
     x->why[0] = '\0';

@@ -135,6 +135,11 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     return s;
 }
 
+int64_t httpc_stream_date_s(const struct httpc_stream *s)
+{
+    return s->x.date_s;
+}
+
 static void finish(struct httpc_stream *s, struct err *why)
 {
     detach(s);

@@ -25,6 +25,8 @@ static inline void rig_list(struct world *w, const struct core_output *wish,
     feed_fini(&feed);
 }
 
+static uint64_t rig_watches[CORE_KINDS]; /* their runs */
+
 /* Lists of that text: `lists` has whole lists, not items. */
 static inline void rig_fill(struct world *w, const struct lists *lists)
 {
@@ -36,6 +38,8 @@ static inline void rig_fill(struct world *w, const struct lists *lists)
     while ((wish = world_wish(w))) {
         if (wish->type == CORE_LIST)
             rig_list(w, wish, texts[wish->kind]);
+        else
+            rig_watches[wish->kind] = wish->run;
         free(wish);
         world_tick(w);
     }

@@ -16,7 +16,7 @@ static json_t *ask(const char *body, const char *where, bool by_service, char **
                                        .path_prefix = (char *)"/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
-    json_t *view = extender_view(client, by_service ? where : slash, err);
+    json_t *view = extender_view(client, by_service ? where : slash, 5000, err);
     *request = server_requests(server) ? server_request(server, 0) : xstrdup("");
     kube_client_free(client);
     server_stop(server);

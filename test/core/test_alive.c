@@ -465,6 +465,42 @@ static double many(int nodes, int renewals)
     return us;
 }
 
+static void told(const char *node, int64_t silent_s)
+{
+    rig_step(&r, (struct core_input){.type = CORE_SILENT,
+                                     .node_name = span_of(node),
+                                     .silent_s = silent_s});
+}
+
+/* n3 has no Lease; of nobody nothing is known. */
+START_TEST(who_looks_for_a_moment_is_told)
+{
+    begin();
+    told("n1", 172800);
+    told("n3", 41);
+    told("nobody", 41);
+    ck_assert(silent("n1") && !silent("n2") && silent("n3"));
+    ck_assert_int_eq(ledger_node_find(core_ledger(r.core), SPAN("n1"))->silent_s, 172800);
+    ck_assert_ptr_null(ledger_node_find(core_ledger(r.core), SPAN("nobody")));
+    beat("n1", "t1"); /* not a renewal */
+    ck_assert(silent("n1"));
+    beat("n1", "t2");
+    ck_assert(!silent("n1"));
+    told("n3", 0);
+    ck_assert(!silent("n3"));
+    /* From then on it has the whole grace. */
+    told("n2", 50);
+    pass(GRACE - 10000);
+    told("n2", 0);
+    beat("n1", "t3");
+    pass(20000);
+    ck_assert(!silent("n1") && !silent("n2"));
+    pass(GRACE);
+    ck_assert(silent("n1") && silent("n2") && silent("n3"));
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(a_renewal_costs_the_same_however_many_nodes_there_are)
 {
     double few = many(200, 40000), lots = many(20000, 40000);
@@ -483,5 +519,5 @@ UNIT_MAIN("alive", who_is_not_renewed_is_silent_after_the_grace,
           a_node_that_is_gone_and_back_is_not_silent, where_all_is_silent_a_list_judges,
           a_watch_that_is_open_proves_nothing, a_broken_watch_makes_nobody_silent,
           a_list_that_fails_makes_nobody_silent, what_has_piled_up_is_read_first,
-          without_a_grace_nobody_is_silent,
+          without_a_grace_nobody_is_silent, who_looks_for_a_moment_is_told,
           a_renewal_costs_the_same_however_many_nodes_there_are)

@@ -67,6 +67,25 @@ static bool is_allowed(void)
     return allowed;
 }
 
+/* The API server's own clock says how old it is. Without an owner: one that is not there
+ * would have it collected. */
+static void sees_a_dead_agent(const char *url)
+{
+    cluster_create("/apis/coordination.k8s.io/v1/namespaces/"
+                   "nvidia-gpu-scheduler-node-lease/leases",
+                   "{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"holderIdentity\":\"n1\","
+                   "\"leaseDurationSeconds\":40,"
+                   "\"renewTime\":\"2020-01-01T00:00:00.000000Z\"}}");
+    cleanup_free char *alone = as_viewer(0, ARGV(NULL));
+    ck_assert_says(alone, "! n1: scv-agent on this node has not been heard of for ");
+    ck_assert_says(alone, " promised (66%), 0 free");
+    cleanup_free char *why = as_viewer(0, ARGV("explain", "pod", "w"));
+    ck_assert_says(why,
+                   "\nn1                           scv-agent on this node has not been");
+    cleanup_free char *asked = as_viewer(0, ARGV(url));
+    ck_assert_says(asked, ", and the extender hears of it: is the node's clock right?");
+}
+
 START_TEST(a_user_with_these_rights_alone)
 {
     cluster_add_node("n1", NULL, NULL, CARDS(16384, 8192));
@@ -102,6 +121,7 @@ START_TEST(a_user_with_these_rights_alone)
     cleanup_free char *other =
         as_viewer(1, ARGV("--check", "--extender=kube-system/other:1"));
     ck_assert_says(other, "forbidden");
+    sees_a_dead_agent(url);
 }
 END_TEST
 

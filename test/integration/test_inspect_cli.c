@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "integration/kit.h"
 
@@ -215,6 +216,93 @@ START_TEST(check_compares_with_the_extender)
 }
 END_TEST
 
+/* Of scv-agent on that node. */
+static void add_beat(const struct sim *s, const char *node, const char *renewed)
+{
+    sim_load(
+        s,
+        "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+        "\"metadata\":{\"name\":\"%s\",\"namespace\":"
+        "\"nvidia-gpu-scheduler-node-lease\",\"ownerReferences\":[{\"apiVersion\":"
+        "\"v1\",\"kind\":\"Node\",\"name\":\"%s\",\"uid\":\"u\"}]},\"spec\":{"
+        "\"holderIdentity\":\"%s\",\"leaseDurationSeconds\":40,\"renewTime\":\"%s\"}}",
+        node, node, node, renewed);
+}
+
+/* n1's died long ago, n2's is alive. */
+static void begin_with_a_dead_agent(struct sim *s)
+{
+    cleanup_buf struct buf now = {0};
+    clock_format_us(&now, clock_wall_ns() / 1000);
+    sim_start(s, ARGV(NULL));
+    sim_add_node(s, "n1", 1, 15);
+    sim_add_node(s, "n2", 1, 4);
+    sim_add_pod(s, "w", 8);
+    add_beat(s, "n1", "2020-01-01T00:00:00.000000Z");
+    add_beat(s, "n2", now.p);
+}
+
+#define SILENT "scv-agent on this node has not been heard of for "
+
+/* No extender, and no time to watch: the API server's clock tells. */
+START_TEST(a_dead_agent_is_seen_at_once)
+{
+    struct sim s;
+    begin_with_a_dead_agent(&s);
+    cleanup_free char *table = inspect(&s, 0, ARGV("--node-grace=10m"));
+    ck_assert_says(table, "! n1: " SILENT);
+    ck_assert_says(table, "! n1: its Lease is of 2020-01-01T00:00:00.000000Z, ");
+    ck_assert_says(table, " promised (0%), 4 free, ");
+    ck_assert_ptr_null(strstr(table, "! n2"));
+    cleanup_free char *why =
+        inspect(&s, 0, ARGV("--node-grace=10m", "explain", "pod", "default/w"));
+    ck_assert_says(why, SILENT);
+    ck_assert_ptr_null(strstr(why, "It fits"));
+    cleanup_free char *check =
+        inspect(&s, 2, ARGV("--node-grace=10m", "--check", "--extender=none"));
+    ck_assert_says(check, "node n1: " SILENT);
+    ck_assert_says(check, "\n1 difference; ");
+    cleanup_free char *without = inspect(&s, 0, ARGV("--node-grace=0s"));
+    ck_assert_says(without, ", 19 free, ");
+    ck_assert_ptr_null(strstr(without, "! n"));
+    cleanup_free char *fits =
+        inspect(&s, 0, ARGV("--node-grace=0s", "explain", "pod", "default/w"));
+    ck_assert_says(fits, "It fits on 1 node");
+    sim_stop(&s);
+}
+END_TEST
+
+/* It has not waited long enough for n1, or has. */
+START_TEST(the_extender_knows_better)
+{
+    struct sim s;
+    struct extender patient, strict;
+    begin_with_a_dead_agent(&s);
+    extender_start(&patient, &s, ARGV("--node-grace=1h"));
+    extender_start(&strict, &s, ARGV("--node-grace=1s"));
+    extender_wait_ready(&patient);
+    cleanup_free char *hears =
+        xasprintf("--extender=http://127.0.0.1:%u", patient.observers.port);
+    cleanup_free char *waits =
+        xasprintf("--extender=http://127.0.0.1:%u", strict.observers.port);
+    cleanup_free char *table = inspect(&s, 0, ARGV("--node-grace=10m", hears));
+    ck_assert_says(table, ", and the extender hears of it: is the node's clock right?\n");
+    ck_assert_says(table, ", 19 free, ");
+    ck_assert_ptr_null(strstr(table, SILENT));
+    cleanup_free char *good = inspect(&s, 0, ARGV("--check", "--node-grace=10m", hears));
+    ck_assert_says(good, "\nno difference; compared with the extender, too\n");
+    kit_wait(extender_filter(&strict, 8, "n1", NULL) != FITS);
+    cleanup_free char *dead = inspect(&s, 0, ARGV("--node-grace=10m", waits));
+    ck_assert_says(dead, "! n1: " SILENT);
+    ck_assert_says(dead, ", 4 free, "); /* n2's is young: nothing to ask */
+    extender_stop(&strict);
+    extender_stop(&patient);
+    cleanup_free char *alone = inspect(&s, 0, ARGV("--node-grace=10m", hears));
+    ck_assert_says(alone, "! n1: " SILENT); /* it cannot be reached */
+    sim_stop(&s);
+}
+END_TEST
+
 START_TEST(a_watch_follows)
 {
     struct sim s;
@@ -288,4 +376,5 @@ END_TEST
 KIT_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
          classic_needs_nodes_and_pods_alone, it_explains_pods,
          a_cordoned_node_is_shown_as_one, check_compares_with_the_extender,
-         a_watch_follows, errors_are_clear, completion_knows_the_cluster)
+         a_dead_agent_is_seen_at_once, the_extender_knows_better, a_watch_follows,
+         errors_are_clear, completion_knows_the_cluster)

@@ -11,7 +11,8 @@
 struct story {
     unsigned begins, ends;
     unsigned status;
-    int64_t retry_after_s;
+    int64_t retry_after_s, date_s;
+    struct httpc_stream *stream;
     struct buf body;
     struct err why; /* code ERR_NONE: ended well */
     bool stop_at_begin, stop_at_data;
@@ -27,6 +28,7 @@ static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
     story->begins++;
     story->status = status;
     story->retry_after_s = retry_after_s;
+    story->date_s = story->stream ? httpc_stream_date_s(story->stream) : -1;
     return !story->stop_at_begin;
 }
 
@@ -81,7 +83,8 @@ static void tell(server_fn serve, void *ctx, struct httpc_request req,
     struct server *s = server_start(serve, ctx);
     struct httpc *c = client_of(server_url(s));
     struct httpc_loop *loop = httpc_loop_new();
-    ck_assert_ptr_nonnull(httpc_stream_start(loop, c, &req, &sink, story));
+    story->stream = httpc_stream_start(loop, c, &req, &sink, story);
+    ck_assert_ptr_nonnull(story->stream);
     run_until(loop, &story->ends, 1);
     ck_assert_uint_eq(story->ends, 1);
     httpc_loop_free(loop);
@@ -118,6 +121,32 @@ START_TEST(a_stream_begins_once_and_ends_once)
     ck_assert_int_eq(story.why.code, ERR_NONE);
     ck_assert_span_eq(buf_span(&story.body), "abcdefgh");
     buf_fini(&story.body);
+}
+END_TEST
+
+START_TEST(the_servers_clock_is_told)
+{
+    static const struct {
+        const char *head;
+        int64_t date_s;
+    } cases[] = {
+        {"date:Sun, 22 Nov 2026 10:30:00 GMT\r\n", 1795343400},
+        {"Date: Sunday, 22-Nov-26 10:30:00 GMT\r\n", 1795343400},
+        {"Date: yesterday\r\n", 0},
+        {"Date:\r\n", 0},
+        {"X-Date: Sun, 22 Nov 2026 10:30:00 GMT\r\n", 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct story story = {0};
+        cleanup_free char *answer =
+            xasprintf("HTTP/1.1 103 Early\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n"
+                      "HTTP/1.1 200 OK\r\n%sContent-Length: 2\r\n\r\nok",
+                      cases[i].head);
+        tell(say_it_all, answer, watch_of("/watch"), &story);
+        ck_assert_int_eq(story.why.code, ERR_NONE);
+        ck_assert_int_eq(story.date_s, cases[i].date_s);
+        buf_fini(&story.body);
+    }
 }
 END_TEST
 
@@ -437,7 +466,7 @@ START_TEST(many_streams_run_side_by_side)
 }
 END_TEST
 
-UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
+UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once, the_servers_clock_is_told,
           an_error_status_is_told_with_its_body, a_stream_that_is_cut_off_says_so,
           the_reader_can_stop_a_stream, silence_ends_a_stream_after_stall_ms,
           a_slow_stream_is_not_a_stalled_one, timeout_ms_limits_a_stream_as_a_whole,
