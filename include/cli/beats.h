@@ -7,8 +7,9 @@
 
 /*
  * Whose scv-agent is alive? The extender watches heartbeats and knows. One who looks for
- * a moment has the times in the Leases, and must take the clocks of nodes for right: where
- * that leaves doubt the extender is asked, if it can be reached, and what it says counts.
+ * a moment has the times in the Leases, and must take the clocks of nodes for right:
+ * where that leaves doubt the extender is asked, if it can be reached, and what it says
+ * counts.
  */
 
 /* Is there a node about which it should be asked? */

@@ -1,28 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "base/opt.h"
-#include "cli/show.h"
+#include "cli/config.h"
 
 /*
- * kubectl-inspect-gpushare as a program: its options, and what each command does.
+ * kubectl-inspect-gpushare as a program: what each command does.
  */
-
-enum cli_colour { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
-
-struct cli_config {
-    char *kubeconfig, *context, *ns, *extender;
-    int log_level;
-    int64_t unit_mib, external_tolerance_mib;
-    int64_t timeout_ms, node_grace_ms;
-    bool require_scv, clock_exact, number_shares; /* as the extender has it */
-    bool classic, details, watch, check;
-    enum show_form form;
-    enum cli_colour colour;
-    struct opt_list words; /* what is no option */
-};
-
-extern const struct opt_program cli_program;
 
 /* The exit status: 0; 1 something went wrong, or --classic was asked for a node that
  * there is not; 2 --check has found differences. */

@@ -19,6 +19,7 @@ struct show {
     bool colours;
     struct span node; /* only that; empty: all that have, or had, something to do with
                          GPUs */
+    bool guessed;     /* the unit; say so */
     int64_t now_s;    /* since 1970, for ages */
 };
 
@@ -37,6 +38,8 @@ size_t show_waiting(const struct ledger *l, struct arena *a,
 const char *show_health(enum card_out out); /* "Healthy", "Unhealthy", ... */
 /* MiB in units, with one decimal where it is no whole number of them: "2", "1.8". */
 void show_amount(struct buf *out, int64_t mib, int64_t unit_mib);
+/* That the unit is no more than likely: a line. */
+void show_guess(struct buf *out, int64_t unit_mib);
 /* Why the node gives nothing out at all; nothing is appended when it does. */
 void show_state(struct buf *out, const struct ledger_node *node);
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/beats.h"
 #include "cli/show.h"
+#include "cli/unit.h"
 #include "domain/keys.h"
 
 struct check {
@@ -334,10 +335,15 @@ size_t check_extender(struct buf *out, const struct world *w, const json_t *view
     const json_t *list = json_object_get(view, "nodes"), *item;
     const char *error = json_string_value(json_object_get(view, "error"));
     size_t n = show_nodes(l, node, &a, &nodes), i;
+    int64_t unit;
     if (!json_is_array(list) || error) {
         differs(&c, "%s: %s", who, error ? error : "its answer lists no nodes");
         return c.n;
     }
+    if (unit_of_view(view, &unit) && unit != c.unit)
+        differs(&c,
+                "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, and %" PRId64 " for %s",
+                c.unit, unit, who);
     for (i = 0; i < n; i++) {
         const json_t *theirs = named(list, nodes[i]->name);
         c.node = nodes[i];

@@ -8,34 +8,26 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "cli/beats.h"
 #include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/explain.h"
-#include "cli/extender.h"
-#include "cli/look.h"
-#include "kube/connect.h"
+#include "cli/scene.h"
 #include "kube/watchfeed.h"
 #include "wire/yaml.h"
-
-#define EXTENDER "kube-system/gpushare-schd-extender:12345"
 
 enum {
     REDRAW_MS = 1000,    /* a watch shows no more than one state in that time */
     AGES_MS = 10 * 1000, /* and one in this, because of the ages that it shows */
     AGAIN_MS = 300,      /* between two looks at a difference that may be none */
     LOOKS = 10,
-    VIEW_MS = 5000,  /* the extender's, where it is what was asked for */
-    DOUBT_MS = 2000, /* and where it would only be good to know */
-    FOUND = 2,       /* exit status */
+    VIEW_MS = 5000,
+    FOUND = 2, /* exit status */
 };
 
 /* A command that runs. */
 struct run {
     const struct cli_config *config;
-    struct kube_client *client;
-    struct look *look;
-    char *ns;
+    struct scene scene;
     struct span node; /* empty: all */
     struct buf out;
 };
@@ -58,55 +50,20 @@ static int print(struct buf *out, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "standard output: %s", strerror(errno));
 }
 
-/* Its view of the cluster, new; NULL: it is not asked, or why not. */
-static json_t *ask(struct run *r, int64_t timeout_ms, struct err *why)
-{
-    const char *where = r->config->extender;
-    if (where && !strcmp(where, "none"))
-        return NULL;
-    return extender_view(r->client, where ? where : EXTENDER, timeout_ms, why);
-}
-
-/* What the Leases leave open. */
-static void ask_about_beats(struct run *r)
-{
-    struct world *w = look_world(r->look);
-    struct err why;
-    if (r->config->classic || !r->config->node_grace_ms || !beats_doubtful(w))
-        return;
-    json_t *view = ask(r, DOUBT_MS, &why);
-    beats_take(w, view);
-    json_decref(view);
-}
-
 static int load(struct run *r, struct err *err)
 {
-    const struct cli_config *c = r->config;
-    const struct world_config config = {
-        .ledger = {.unit_mib = c->unit_mib,
-                   .external_tolerance_mib = c->external_tolerance_mib,
-                   .require_scv = c->require_scv,
-                   .clock_exact = c->clock_exact,
-                   .number_shares = c->number_shares},
-        .node_grace_ms = c->node_grace_ms,
-        .only_pods = c->classic,
-        .seed = (uint64_t)clock_wall_ns(),
-    };
-    r->client = kube_connect_in(c->kubeconfig, c->context, &r->ns, err);
-    if (!r->client)
-        return -1;
-    r->look = look_new(&config, r->client);
-    if (look_load(r->look, c->timeout_ms, err))
-        return -1;
-    ask_about_beats(r);
-    return 0;
+    r->scene.config = r->config;
+    return scene_load(&r->scene, err);
+}
+
+static const struct world *world_of(const struct run *r)
+{
+    return scene_world(&r->scene);
 }
 
 static void finish(struct run *r)
 {
-    look_free(r->look);
-    kube_client_free(r->client);
-    free(r->ns);
+    scene_fini(&r->scene);
     buf_fini(&r->out);
 }
 
@@ -114,11 +71,12 @@ static void finish(struct run *r)
 static int draw(struct run *r, bool *missing, struct err *err)
 {
     const struct cli_config *c = r->config;
-    const struct world *w = look_world(r->look);
+    const struct world *w = world_of(r);
     struct show show = {.form = c->form,
                         .details = c->details,
                         .colours = has_colours(c),
                         .node = r->node,
+                        .guessed = r->scene.guessed,
                         .now_s = clock_wall_ns() / 1000000000};
     *missing = false;
     if (c->classic) {
@@ -133,7 +91,7 @@ static int draw(struct run *r, bool *missing, struct err *err)
 static void draw_trouble(struct run *r)
 {
     struct err why;
-    if (!r->config->classic && world_trouble(look_world(r->look), &why) == 0)
+    if (!r->config->classic && world_trouble(world_of(r), &why) == 0)
         return;
     if (r->config->classic || r->config->form > SHOW_WIDE)
         return;
@@ -158,14 +116,13 @@ static int watch(struct run *r, struct err *err)
         if (print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = world_generation(look_world(r->look));
+        uint64_t seen = world_generation(world_of(r));
         int64_t at;
         do {
-            look_wait(r->look, REDRAW_MS);
+            look_wait(r->scene.look, REDRAW_MS);
             at = clock_mono_ms();
-        } while (at < drawn_ms + REDRAW_MS ||
-                 (world_generation(look_world(r->look)) == seen &&
-                  !(terminal && at >= drawn_ms + AGES_MS)));
+        } while (at < drawn_ms + REDRAW_MS || (world_generation(world_of(r)) == seen &&
+                                               !(terminal && at >= drawn_ms + AGES_MS)));
     }
 }
 
@@ -194,7 +151,7 @@ static void ask_extender(struct run *r, struct compared *c)
     const char *where = r->config->extender;
     bool asked = !where || strcmp(where, "none") != 0;
     json_decref(c->view);
-    c->view = ask(r, VIEW_MS, &c->why);
+    c->view = scene_ask(&r->scene, VIEW_MS, &c->why);
     c->who = c->view || (where && asked) ? "the extender" : NULL;
 }
 
@@ -207,15 +164,14 @@ static size_t compare(struct run *r, struct compared *c)
         buf_clear(&r->out);
         ask_extender(r, c);
         if (i == 0) /* its view is newer than ours: catch up */
-            look_wait(r->look, AGAIN_MS);
-        found = check_world(&r->out, look_world(r->look), r->node);
-        size_t theirs = c->view ? check_extender(&r->out, look_world(r->look), c->view,
-                                                 r->node, c->who)
-                                : 0;
+            look_wait(r->scene.look, AGAIN_MS);
+        found = check_world(&r->out, world_of(r), r->node);
+        size_t theirs =
+            c->view ? check_extender(&r->out, world_of(r), c->view, r->node, c->who) : 0;
         found += theirs;
         if (!theirs)
             break;
-        look_wait(r->look, AGAIN_MS);
+        look_wait(r->scene.look, AGAIN_MS);
     }
     return found;
 }
@@ -242,7 +198,7 @@ static int check(struct run *r, struct err *err)
     struct compared c = {0};
     if (load(r, err))
         return -1;
-    if (r->node.n && !ledger_node_find(world_ledger(look_world(r->look)), r->node))
+    if (r->node.n && !ledger_node_find(world_ledger(world_of(r)), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     size_t found = compare(r, &c);
     if (c.who && !c.view) {
@@ -267,7 +223,7 @@ static json_t *get_pod(struct run *r, struct span ns, struct span name)
     watchfeed_add_escaped(&path, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
-    if (kube_call(r->client, &request, &reply, NULL) == 0 && reply.status == 200)
+    if (kube_call(r->scene.client, &request, &reply, NULL) == 0 && reply.status == 200)
         pod = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
     httpc_reply_fini(&reply);
     return pod;
@@ -288,10 +244,12 @@ static int explain(struct run *r, struct err *err)
     if (load(r, err))
         return -1;
     if (!ns.n)
-        ns = span_of(r->config->ns ? r->config->ns : r->ns);
+        ns = span_of(r->config->ns ? r->config->ns : r->scene.ns);
     json_t *pod = get_pod(r, ns, name);
-    int rc = explain_pod(&r->out, look_world(r->look), ns, name, pod,
-                         has_colours(r->config), err);
+    int rc =
+        explain_pod(&r->out, world_of(r), ns, name, pod, has_colours(r->config), err);
+    if (rc == 0 && r->scene.guessed)
+        show_guess(&r->out, ledger_settings(world_ledger(world_of(r)))->unit_mib);
     json_decref(pod);
     return rc ? -1 : print(&r->out, err);
 }
@@ -320,10 +278,10 @@ static void names_of(void *ctx, const struct cli_config *config, bool pods,
     quick.classic = true; /* nodes and pods will do */
     quick.timeout_ms = 3000;
     if (load(&r, &err) == 0) {
-        const struct world *w = look_world(r.look);
+        const struct world *w = world_of(&r);
         struct span own = memchr(begun.p, '/', begun.n)
                               ? (struct span){0}
-                              : span_of(quick.ns ? quick.ns : r.ns);
+                              : span_of(quick.ns ? quick.ns : r.scene.ns);
         size_t n = pods ? world_pods(w, &a, &all) : world_nodes(w, &a, &nodes);
         for (size_t i = 0; i < n; i++) {
             if (pods && !ledger_pod_find(world_ledger(w), all[i]->uid))

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/config.h"
 
 #include "base/log.h"
 #include "domain/quantity.h"
@@ -7,7 +7,14 @@
 
 static int parse_unit(struct span text, void *field, struct err *err)
 {
-    return unit_read(text, field, err);
+    if (span_eq(text, SPAN("auto"))) {
+        *(int64_t *)field = 0;
+        return 0;
+    }
+    if (unit_read(text, field, NULL) == 0)
+        return 0;
+    return err_set(err, ERR_INVALID, "\"%.*s\" is none of auto, GiB, MiB, <n>MiB",
+                   SPAN_ARG(text));
 }
 
 /* Which of the words it is: its place. */
@@ -103,7 +110,7 @@ static const struct opt table[] = {
      .help = "Where the extender is: http://HOST:PORT, or NAMESPACE/SERVICE:PORT to go\n"
              "through the API server, or none. Without it:\n"
              "kube-system/gpushare-schd-extender:12345, if that can be reached. It is\n"
-             "asked for --check, and where heartbeats leave doubt."},
+             "asked for --check, and where heartbeats, or what a unit is, leave doubt."},
     {.name = "namespace",
      .letter = 'n',
      .arg = "NAME",
@@ -111,13 +118,14 @@ static const struct opt table[] = {
      .offset = AT(ns),
      .help = "Namespace of a pod. Without it: that of the context."},
     {.name = "memory-unit",
-     .arg = "GiB|MiB|<n>MiB",
-     .init = "GiB",
+     .arg = "auto|GiB|MiB|<n>MiB",
+     .init = "auto",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
      .offset = AT(unit_mib),
-     .help = "What one unit of aliyun.com/gpu-mem is. Must be the same in extender,\n"
-             "device plugin and kubectl plugin."},
+     .help =
+         "What one unit of aliyun.com/gpu-mem is. auto: what follows from the nodes'\n"
+         "capacity and their cards, or else what the extender says."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "domain/keys.h"
+#include "domain/quantity.h"
 #include "placement/placement.h"
 
 static int by_node(const void *a, const void *b)
@@ -90,6 +92,14 @@ void show_amount(struct buf *out, int64_t mib, int64_t unit)
         return;
     buf_addc(out, '.');
     buf_add_i64(out, tenths % 10);
+}
+
+void show_guess(struct buf *out, int64_t unit_mib)
+{
+    buf_adds(out, "! what one unit of " KEY_GPU_MEM " is does not follow from the nodes' "
+                  "capacity, and the extender cannot be asked: taken for ");
+    unit_write(out, unit_mib);
+    buf_adds(out, " (--memory-unit says it)\n");
 }
 
 void show_state(struct buf *out, const struct ledger_node *node)

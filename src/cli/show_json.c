@@ -185,6 +185,7 @@ json_t *show_json(const struct world *w, const struct show *show)
     unit_write(&unit, ledger_settings(l)->unit_mib);
     put_text(o, "unit", buf_span(&unit));
     put(o, "unitMiB", ledger_settings(l)->unit_mib);
+    put_true(o, "unitGuessed", show->guessed);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, node_json(w, nodes[i], &a));
     json_object_set_new(o, "nodes", list);

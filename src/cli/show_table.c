@@ -336,6 +336,8 @@ bool show_table(struct buf *out, const struct world *w, const struct show *show)
     }
     if (n || !show->node.n) {
         flush(&p, out);
+        if (show->guessed)
+            show_guess(out, p.unit);
         for (size_t i = 0; i < n; i++)
             add_notes(out, w, nodes[i]);
         if (show->details)

@@ -142,8 +142,7 @@ END_TEST
 
 START_TEST(who_listed_slowly_is_not_ahead)
 {
-    struct world *w =
-        world_of(LEASE_OF("n1", RENEWED("2026-01-01T00:00:50.000000Z")));
+    struct world *w = world_of(LEASE_OF("n1", RENEWED("2026-01-01T00:00:50.000000Z")));
     world_judge(w, NOW, 45); /* it was renewed while the rest was listed */
     cleanup_free char *note = note_of(w);
     ck_assert_str_eq(note, "");
@@ -169,10 +168,10 @@ END_TEST
 /* An event of the watch, which goes on. */
 static void renew(struct world *w, const char *lease)
 {
-    cleanup_free char *line =
-        xasprintf("{\"type\":\"MODIFIED\",\"object\":%s}\n", lease);
+    cleanup_free char *line = xasprintf("{\"type\":\"MODIFIED\",\"object\":%s}\n", lease);
     struct feed feed;
-    feed_start(&feed, CORE_LEASES, true, rig_watches[CORE_LEASES], SPAN("1"), &world_sink, w);
+    feed_start(&feed, CORE_LEASES, true, rig_watches[CORE_LEASES], SPAN("1"), &world_sink,
+               w);
     feed_begin(&feed, 200, -1);
     feed_data(&feed, line, strlen(line));
     feed_fini(&feed);

@@ -212,7 +212,7 @@ START_TEST(words_are_completed)
         {{"explain", ""}, "pod\n:4\n"},
         {{"explain", "pod", "ns/b"}, "ns/b\n:4\n"},
         {{"-o", "y"}, "yaml\n:4\n"},
-        {{"--memory-unit", ""}, "GiB\nMiB\n:4\n"},
+        {{"--memory-unit", ""}, "auto\nGiB\nMiB\n:4\n"},
         {{"--wa"}, "--watch\n:4\n"},
         {{"-w", "n2"}, "n2\n:4\n"},
         {{"completion", "z"}, "zsh\n:4\n"},

@@ -216,6 +216,62 @@ START_TEST(check_compares_with_the_extender)
 }
 END_TEST
 
+static void add_node_in_units(const struct sim *s, const char *name, int units)
+{
+    sim_load(s,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"},"
+             "\"status\":{\"capacity\":{\"aliyun.com/gpu-mem\":\"%d\","
+             "\"aliyun.com/gpu-count\":\"1\"},\"allocatable\":{\"aliyun.com/"
+             "gpu-mem\":\"%d\",\"aliyun.com/gpu-count\":\"1\"}}}",
+             name, units, units);
+}
+
+/* Of a cluster that counts in MiB; nobody has said so here. */
+START_TEST(the_unit_is_found_out)
+{
+    struct sim s;
+    struct extender e;
+    sim_start(&s, ARGV(NULL));
+    add_node_in_units(&s, "n1", 15360);
+    sim_add_scv(&s, "n1", 1, 15, -1);
+    extender_start(&e, &s, ARGV("--memory-unit=MiB"));
+    extender_wait_ready(&e);
+    sim_add_pod(&s, "a", 4096);
+    kit_wait(extender_bind(&e, "a", "n1", NULL));
+    sim_add_pod(&s, "w", 12288);
+    cleanup_free char *url =
+        xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
+    cleanup_free char *table = inspect(&s, 0, ARGV("--extender=none"));
+    ck_assert_says(table, "PROMISED/TOTAL(MiB)");
+    ck_assert_says(table, "4096/15360");
+    ck_assert_says(table, "4096 of 15360 MiB promised (26%), 11264 free");
+    cleanup_free char *why =
+        inspect(&s, 0, ARGV("--extender=none", "explain", "pod", "default/w"));
+    ck_assert_says(why, "needs 12288 MiB on one card");
+    cleanup_free char *good = inspect(&s, 0, ARGV("--check", url));
+    ck_assert_str_eq(good, "no difference; compared with the extender, too\n");
+    cleanup_free char *other = inspect(&s, 2, ARGV("--check", url, "--memory-unit=GiB"));
+    ck_assert_says(
+        other, "one unit of aliyun.com/gpu-mem is 1024 MiB, and 1 for the extender\n");
+    /* Its capacity fits no unit: then the extender knows, or a line says so. */
+    json_decref(peer_json(&s.api, "DELETE", "/api/v1/nodes/n1", NULL));
+    add_node_in_units(&s, "n1", 15000);
+    cleanup_free char *asked = inspect(&s, 0, ARGV(url));
+    ck_assert_says(asked, "PROMISED/TOTAL(MiB)");
+    ck_assert_ptr_null(strstr(asked, "! what one unit"));
+    cleanup_free char *guessed = inspect(&s, 0, ARGV("--extender=none"));
+    ck_assert_says(guessed, "! what one unit of aliyun.com/gpu-mem is does not follow");
+    cleanup_free char *explained =
+        inspect(&s, 0, ARGV("--extender=none", "explain", "pod", "default/w"));
+    ck_assert_says(explained, "! what one unit of aliyun.com/gpu-mem is does not follow");
+    cleanup_free char *told =
+        inspect(&s, 0, ARGV("--extender=none", "--memory-unit=MiB"));
+    ck_assert_ptr_null(strstr(told, "! what one unit"));
+    extender_stop(&e);
+    sim_stop(&s);
+}
+END_TEST
+
 /* Of scv-agent on that node. */
 static void add_beat(const struct sim *s, const char *node, const char *renewed)
 {
@@ -333,6 +389,8 @@ START_TEST(errors_are_clear)
     ck_assert_says(two, "\"b\": one node, or none, is wanted");
     cleanup_free char *form = inspect(&s, 1, ARGV("-o", "xml"));
     ck_assert_says(form, "--output: \"xml\" is none of table, wide, json, yaml");
+    cleanup_free char *unit = inspect(&s, 1, ARGV("--memory-unit", "3 apples"));
+    ck_assert_says(unit, "--memory-unit: \"3 apples\" is none of auto, GiB, MiB, <n>MiB");
     cleanup_free char *letter = inspect(&s, 1, ARGV("-x"));
     ck_assert_says(letter, "unknown option -x");
     cleanup_free char *what = inspect(&s, 1, ARGV("explain", "node", "n1"));
@@ -376,5 +434,5 @@ END_TEST
 KIT_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
          classic_needs_nodes_and_pods_alone, it_explains_pods,
          a_cordoned_node_is_shown_as_one, check_compares_with_the_extender,
-         a_dead_agent_is_seen_at_once, the_extender_knows_better, a_watch_follows,
-         errors_are_clear, completion_knows_the_cluster)
+         the_unit_is_found_out, a_dead_agent_is_seen_at_once, the_extender_knows_better,
+         a_watch_follows, errors_are_clear, completion_knows_the_cluster)
