@@ -144,7 +144,7 @@ static const struct opt table[] = {
      .offset = AT(node_grace_ms),
      .help =
          "As of the extender: a node whose scv-agent has not renewed its Lease for so\n"
-         "long, by the API server's clock, gets no new pods. 0: however long."},
+         "long, by the API server's clock, gets no new pods. 0s: however long."},
     {.name = "scv-clock",
      .arg = "min|exact",
      .init = "min",

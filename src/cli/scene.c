@@ -66,6 +66,9 @@ static int settle_unit(struct scene *s, struct err *err)
 int scene_load(struct scene *s, struct err *err)
 {
     const struct cli_config *c = s->config;
+    if (c->extender && strcmp(c->extender, "none") != 0 &&
+        extender_where_check(c->extender, err))
+        return err_wrap(err, "--extender");
     s->client = kube_connect_in(c->kubeconfig, c->context, &s->ns, err);
     if (!s->client || look(s, c->unit_mib ? c->unit_mib : UNIT_MIB, err))
         return -1;

@@ -395,8 +395,9 @@ START_TEST(errors_are_clear)
     ck_assert_says(letter, "unknown option -x");
     cleanup_free char *what = inspect(&s, 1, ARGV("explain", "node", "n1"));
     ck_assert_says(what, "explain pod [NAMESPACE/]NAME");
-    cleanup_free char *where = inspect(&s, 1, ARGV("--check", "--extender=x"));
-    ck_assert_says(where, "neither http://HOST:PORT nor NAMESPACE/SERVICE:PORT");
+    cleanup_free char *where = inspect(&s, 1, ARGV("--extender=x"));
+    ck_assert_says(where, "--extender: \"x\" is neither http://HOST:PORT nor "
+                          "NAMESPACE/SERVICE:PORT");
     sim_fault(&s, "{\"resource\":\"leases\",\"action\":\"answer\",\"status\":403}");
     cleanup_free char *right = inspect(&s, 1, ARGV(NULL));
     ck_assert_says(right, "list of leases: ");
