@@ -90,9 +90,8 @@ START_TEST(a_holder_of_another_name_gets_no_binds)
     struct extender e[2];
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "holder.test");
-    ck_assert(!extender_bind(&e[1], "p", "n1", &why));
+    kit_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
     ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
-    ck_assert_says(why.p, "holder.test");
     ck_assert_int_eq(sim_bound(&s), 0);
     ck_assert(extender_bind(&e[0], "q", "n1", NULL));
     world_end(&s, e);
@@ -106,8 +105,8 @@ START_TEST(a_replica_of_another_name_is_not_let_in)
     struct extender e[2];
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "stranger", "replica.test");
-    ck_assert(!extender_bind(&e[1], "p", "n1", &why));
-    ck_assert_says(why.p, "answers 403");
+    /* On a busy machine a handshake may take too long. */
+    kit_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "answers 403"));
     ck_assert_int_eq(sim_bound(&s), 0);
     world_end(&s, e);
 }
