@@ -17,6 +17,10 @@
  *   3. then it gives up the least memory beyond what was missing on the cards that the
  *      request gets (what victims have on other cards of the node counts as beyond).
  *
+ * For nvidia.com/gpu, who has which card is what the Scv's podList says. Cards of pods
+ * that it does not show are not known: it is taken that what helps is what they leave, so
+ * that a node is given up only where it is certain that nothing does.
+ *
  * Exact where every pod sits on one card and nobody is nominated to the node; also
  * otherwise while few pods come into question (ten; fewer on a node with many pods and
  * cards, so that a node is worked out in about a millisecond). Else no pod is in the set

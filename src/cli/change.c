@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cli/explain.h"
 #include "cli/show.h"
+#include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/preempt.h"
 
@@ -131,6 +132,8 @@ static void add_leaver(struct search *s, const struct ledger_pod *pod)
     buf_addc(s->out, '/');
     add_name(s, pod->name);
     buf_adds(s->out, " (");
+    if (pod->request.kind == REQUEST_DEVICES)
+        buf_printf(s->out, "%" PRIu32 " through " KEY_NVIDIA_GPU, pod->request.cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
         const struct ledger_share *share = &pod->shares[k];
         buf_adds(s->out, k ? ", " : "");

@@ -260,8 +260,8 @@ enum fit placement_fit_in_line(const struct ledger_node *node, const struct requ
 }
 
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
-                             const struct request *r)
+                             uint64_t claimed, const struct request *r)
 {
     enum fit fit = node_fits(node, r);
-    return fit == FIT_YES ? cards_fit(node, cards, claimed_on(node, r), r) : fit;
+    return fit == FIT_YES ? cards_fit(node, cards, claimed, r) : fit;
 }

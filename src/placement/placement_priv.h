@@ -18,9 +18,10 @@ bool node_takes(const struct ledger_node *node, const struct request *r);
 /* What preempt shares with placement: the same rules, asked of cards that are not (yet)
  * as the ledger has them. `cards` has node->n_cards. */
 
-/* Does the request fit on the node if its cards are these? */
+/* Does the request fit on the node if its cards are these, so many of which others are
+ * about to get through nvidia.com/gpu? */
 enum fit placement_fit_cards(const struct ledger_node *node, const struct card *cards,
-                             const struct request *request);
+                             uint64_t claimed, const struct request *request);
 /* Takes from the cards what pods nominated to the node with no lower priority will get.
  * Returns how many cards they will get through nvidia.com/gpu, nobody knows which. */
 uint64_t placement_line_takes(const struct ledger_node *node, struct card *cards,

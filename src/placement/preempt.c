@@ -29,10 +29,7 @@ void look_again(struct look *look)
     const struct ledger_node *node = look->node;
     for (uint32_t c = 0; c < node->n_cards; c++) {
         struct card *card = &look->cards[c];
-        *card = node->cards[c];
-        card->promised_mib = card->free_mib = 0;
-        card->pods = 0;
-        card->whole = false;
+        *card = look->empty[c];
         for (size_t i = 0; i < look->n; i++)
             if (!look->tenants[i].gone && look->tenants[i].mib[c] >= 0)
                 put_tenant(card, c, &look->tenants[i]);
@@ -42,7 +39,8 @@ void look_again(struct look *look)
         after[c] = *card;
     }
     if (node->nominated)
-        placement_line_takes(node, after, look->ask->priority, look->ask->uid);
+        look->line_claims =
+            placement_line_takes(node, after, look->ask->priority, look->ask->uid);
     for (uint32_t c = 0; c < node->n_cards; c++) {
         look->line_mib[c] = look->cards[c].free_mib - after[c].free_mib;
         look->line_pods[c] = after[c].pods - look->cards[c].pods;
@@ -58,7 +56,8 @@ static bool fits(struct look *look)
         cards[c].free_mib -= look->line_mib[c];
         cards[c].pods += look->line_pods[c];
     }
-    return placement_fit_cards(look->node, cards, look->ask->request) == FIT_YES;
+    return placement_fit_cards(look->node, cards, claims_on(look, cards),
+                               look->ask->request) == FIT_YES;
 }
 
 static bool is_leaving(const struct ledger_pod *pod, const struct span *uids, size_t n)
@@ -80,30 +79,55 @@ static void add_tenant(struct look *look, const struct ledger_pod *pod, bool lea
 {
     const struct ledger_node *node = look->node;
     struct tenant *t = &look->tenants[look->n++];
-    int64_t *mib = arena_alloc(look->arena, node->n_cards * sizeof *mib);
+    *t = (struct tenant){.pod = pod, .gone = leaving};
+    t->mib = arena_alloc(look->arena, node->n_cards * sizeof *t->mib);
+    for (uint32_t c = 0; c < node->n_cards; c++)
+        t->mib[c] = ledger_pod_mib(pod, &node->cards[c]);
+}
+
+static void weigh_tenant(const struct look *look, struct tenant *t)
+{
+    const struct ledger_pod *pod = t->pod;
     bool any = false;
-    *t = (struct tenant){.pod = pod, .mib = mib, .gone = leaving};
-    for (uint32_t c = 0; c < node->n_cards; c++) {
-        mib[c] = ledger_pod_mib(pod, &node->cards[c]);
-        any |= mib[c] >= 0;
-        t->all_mib += mib[c] > 0 ? mib[c] : 0;
+    for (uint32_t c = 0; c < look->node->n_cards; c++) {
+        any |= t->mib[c] >= 0;
+        t->all_mib += t->mib[c] > 0 ? t->mib[c] : 0;
     }
-    t->may = any && !leaving && pod->priority < look->ask->priority && is_bound(pod) &&
+    t->may = any && !t->gone && pod->priority < look->ask->priority && is_bound(pod) &&
              !span_eq(pod->uid, look->ask->uid);
+}
+
+static void empty_cards(struct look *look)
+{
+    for (uint32_t c = 0; c < look->node->n_cards; c++) {
+        struct card *card = &look->empty[c];
+        *card = look->node->cards[c];
+        card->promised_mib = card->free_mib = 0;
+        card->pods = 0;
+        card->whole = false;
+    }
 }
 
 static void look_at(struct look *look, const struct preempt_ask *ask,
                     const struct ledger_node *node, const struct span *leaving,
                     size_t n_leaving, struct arena *a)
 {
-    size_t n = 0;
+    size_t n = 0, n_known = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         n++;
     *look = (struct look){.ask = ask, .node = node, .arena = a};
     look->tenants = arena_alloc(a, n * sizeof *look->tenants);
     look->cards = arena_alloc(a, node->n_cards * sizeof *look->cards);
+    look->empty = arena_alloc(a, node->n_cards * sizeof *look->empty);
+    empty_cards(look);
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         add_tenant(look, pod, is_leaving(pod, leaving, n_leaving));
+    for (size_t i = 0; i < look->n; i++)
+        n_known += look->tenants[i].gone;
+    if (ask->request->kind == REQUEST_DEVICES)
+        look_at_holders(look, n_known < n_leaving);
+    for (size_t i = 0; i < look->n; i++)
+        weigh_tenant(look, &look->tenants[i]);
 }
 
 static void let_go(struct look *look, size_t i, bool gone)
@@ -248,7 +272,7 @@ static void find_missing(struct look *look, int64_t *missing)
         int64_t left =
             card->total_mib - card->withheld_mib - card->promised_mib - look->line_mib[c];
         missing[c] =
-            r->kind == REQUEST_CARDS ? card->promised_mib : r->mib_per_card - left;
+            r->kind == REQUEST_MEMORY ? r->mib_per_card - left : card->promised_mib;
         missing[c] = missing[c] < 0 ? 0 : missing[c];
     }
 }
@@ -293,7 +317,7 @@ static bool is_simple(const struct look *look)
         uint32_t cards = 0;
         for (uint32_t c = 0; c < look->node->n_cards; c++)
             cards += look->tenants[i].mib[c] >= 0;
-        if (look->tenants[i].may && cards > 1)
+        if (look->tenants[i].claims || (look->tenants[i].may && cards > 1))
             return false;
     }
     return true;
@@ -337,8 +361,6 @@ bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *nod
     *set = (struct preempt_set){0};
     if (placement_fit(node, ask->request) == FIT_NEVER)
         return false;
-    if (ask->request->kind == REQUEST_DEVICES) /* the kubelet chooses among the cards */
-        return true;
     look_at(&look, ask, node, leaving, n_leaving, a);
     if (fits(&look))
         return true;

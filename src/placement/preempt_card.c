@@ -119,7 +119,7 @@ static bool good_when_empty(const struct look *look, uint32_t c)
 static bool sort_tenants(struct look *look, uint32_t c, int64_t limit, struct item *items,
                          size_t *n, struct choice *choice)
 {
-    bool all = look->ask->request->kind == REQUEST_CARDS;
+    bool all = look->ask->request->kind != REQUEST_MEMORY;
     for (size_t i = 0; i < look->n; i++) {
         const struct tenant *t = &look->tenants[i];
         if (t->gone || t->mib[c] < 0)
@@ -146,7 +146,7 @@ bool card_choose(struct look *look, uint32_t c, int64_t limit, struct choice *ch
     *choice = (struct choice){.who = arena_alloc(look->arena, look->n * sizeof(size_t))};
     if (!good_when_empty(look, c) || !sort_tenants(look, c, limit, items, &n, choice))
         return false;
-    if (r->kind == REQUEST_CARDS)
+    if (r->kind != REQUEST_MEMORY)
         return look->line_pods[c] == 0;
     int64_t left =
         card->total_mib - card->withheld_mib - card->promised_mib - look->line_mib[c];

@@ -137,6 +137,30 @@ START_TEST(whole_cards)
 }
 END_TEST
 
+/* One of nvidia.com/gpu with a model; the podList says who has such a card. */
+#define NVIDIA_OF(name, node)                                                            \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4\"}},\"spec\":{"   \
+    "\"nodeName\":\"" node                                                               \
+    "\",\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"                     \
+    "\"nvidia.com/gpu\":\"1\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
+
+START_TEST(who_has_the_card_through_nvidias_plugin)
+{
+    static const char scv[] =
+        "{\"metadata\":{\"name\":\"n1\"},\"status\":{\"cardList\":[" T4(
+            "0") "],\"podList\":"
+                 "[{\"namespace\":\"ns\",\"name\":\"a\",\"container\":\"c\",\"resource\":"
+                 "\"nvidia.com/gpu\",\"units\":1,\"cards\":[\"GPU-0\"]}]}}";
+    struct lists items = {.nodes = NODE("n1", "15", "1"),
+                          .scvs = scv,
+                          .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")};
+    cleanup_free char *text = explained(&items, "w", NULL);
+    ck_assert_says(text, "  - it fits on node n1 if pod ns/a (1 through nvidia.com/gpu) "
+                         "leaves\n");
+}
+END_TEST
+
 START_TEST(nodes_that_could_be_put_right)
 {
     struct lists items = {
@@ -285,6 +309,7 @@ END_TEST
 
 UNIT_MAIN("explain", what_is_missing_and_what_would_help, a_model_that_nobody_has,
           a_card_that_is_out, too_large_for_every_card, pods_that_need_no_help,
-          whole_cards, nodes_that_could_be_put_right, room_that_is_kept_for_another,
+          whole_cards, who_has_the_card_through_nvidias_plugin,
+          nodes_that_could_be_put_right, room_that_is_kept_for_another,
           room_on_cordoned_nodes_alone, no_room_on_a_cordoned_node,
           pods_that_tolerate_a_cordon, a_pod_that_is_not_there)

@@ -220,6 +220,66 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
     cluster_wait_refused("w", "model Tesla P4; the node has 2 x " V100);
 }
 
+/* What a scv-agent would say of who has which card of `mixed`; NULL: nobody. */
+static void show_holders(const char *const holders[4])
+{
+    cleanup_buf struct buf body = {0};
+    buf_adds(&body, "{\"status\":{\"podList\":[");
+    for (int i = 0; i < 4; i++)
+        if (holders[i])
+            buf_printf(&body,
+                       "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":"
+                       "\"c\",\"resource\":\"nvidia.com/gpu\",\"units\":1,\"cards\":["
+                       "\"GPU-mixed-%d\"]}",
+                       body.p[body.n - 1] == '[' ? "" : ",", holders[i], i);
+    buf_adds(&body, "]}}");
+    json_decref(peer_json(&cluster.api, "PATCH", "/apis/core.run-linux.com/v1/scvs/mixed",
+                          body.p));
+}
+
+/* How many cards have pods of which the podList says nothing? */
+static json_int_t claimed(void)
+{
+    cleanup_json json_t *node = extender_inspect(&cluster.extender, "mixed");
+    return json_integer_value(json_object_get(node, "claimedCards"));
+}
+
+/* kube-scheduler counts cards, whatever their model, and proposes the least important
+ * pod. What that would leave is in the podList, so nobody is evicted for the sake of a
+ * card of another model. */
+START_TEST(who_leaves_a_card_of_another_model_is_not_evicted)
+{
+    create_classes();
+    create_class("highest", 2000);
+    add_models("mixed", ARGV(T4, T4, V100, V100));
+    manage_nvidia_gpu();
+    create_asking("h0", "nvidia.com/gpu", 1, "", CLASS("highest"));
+    create_asking("h1", "nvidia.com/gpu", 1, "", CLASS("highest"));
+    create_asking("least", "nvidia.com/gpu", 1, "", CLASS("lowest"));
+    create_asking("less", "nvidia.com/gpu", 1, "", CLASS("low"));
+    cluster_wait_running("h0");
+    cluster_wait_running("h1");
+    cluster_wait_running("least");
+    cluster_wait_running("less");
+    show_holders(ARGV("h0", "h1", "least", "less"));
+    kit_wait(claimed() == 0);
+    create_asking("important", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
+    cluster_wait_refused("important", "Insufficient nvidia.com/gpu");
+    ck_assert(is_there("least") && is_there("less") && !cluster_bound("important"));
+    cleanup_json json_t *pod = cluster_pod("important");
+    ck_assert_str_eq(kit_str(pod, "status.nominatedNodeName"), "");
+    cluster_delete(PODS "/important");
+
+    show_holders((const char *const[]){"h0", "least", NULL, "less"}); /* h1: a V100 */
+    kit_wait(claimed() == 1);
+    create_asking("again", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
+    kit_wait(!is_there("least"));
+    show_holders(
+        ARGV("h0", NULL, "h1", "less")); /* as the agent sees it a little later */
+    cluster_wait_running("again");
+    ck_assert(is_there("less") && is_there("h0") && is_there("h1"));
+}
+
 /* -- Yoda's labels -- */
 
 #define YODA "yoda-scheduler"
@@ -353,5 +413,6 @@ static const char *const up[] = {"--nodes", "0", NULL};
 CLUSTER_MAIN("choice", 120, up, who_else_has_to_leave_the_card,
              nobody_leaves_when_only_the_layout_is_in_the_way,
              models_on_nodes_that_mix_them, pods_of_nvidias_plugin_that_name_a_model,
+             who_leaves_a_card_of_another_model_is_not_evicted,
              yodas_labels_under_a_scheduler_of_their_own,
              a_second_scheduler_with_the_rights_of_its_own_account)

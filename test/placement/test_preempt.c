@@ -19,6 +19,8 @@ struct put {
     int priority;
     int mib[CARDS_MAX]; /* on each card; 0: nothing */
     bool whole, unsure;
+    int devices; /* asks for so many through nvidia.com/gpu; mib: which are shown as its
+                  */
 };
 
 static void start(int cards)
@@ -48,10 +50,11 @@ static void put(int i, const struct put *p)
     struct request r = object_request(&arena, &pod, 1);
     struct ledger_share shares[CARDS_MAX];
     uint32_t n = 0;
-    for (int c = 0; c < CARDS_MAX; c++)
+    for (int c = 0; c < CARDS_MAX && !p->devices; c++)
         if (p->mib[c])
             shares[n++] = (struct ledger_share){.card = c, .mib = p->mib[c]};
-    r.kind = p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    r.kind = p->devices ? REQUEST_DEVICES : p->whole ? REQUEST_CARDS : REQUEST_MEMORY;
+    r.cards = p->devices ? (uint32_t)p->devices : r.cards;
     pod.priority = p->priority;
     struct ledger_pod *entry = ledger_pod_add(ledger, &pod, &r, NULL);
     ledger_pod_place(ledger, entry, SPAN("n1"), shares, n);
@@ -137,16 +140,139 @@ START_TEST(only_cards_of_the_model_are_freed)
 }
 END_TEST
 
-/* Which cards its pods get is not ours to say: what was proposed stands. */
-START_TEST(for_nvidias_plugin_nobody_is_added)
+/* Tells the ledger of the cards that these pods have through nvidia.com/gpu, and of one
+ * that somebody has of whom it knows nothing (-1: none). The first `v100` are of that
+ * model. */
+static void show_held(const struct put *puts, int n, int cards, int v100, int stranger)
 {
-    start_mixed();
-    PUT(1, 0, {8});
-    struct request r = {
-        .kind = REQUEST_DEVICES, .cards = 1, .models = SPAN("Tesla V100")};
-    ck_assert_str_eq(chosen(r, 5, ""), "");
-    r.models = SPAN("A100");
-    ck_assert_str_eq(chosen(r, 5, ""), "never");
+    struct scv scv = object_scv_even(&arena, "n1", cards, CARD_MIB);
+    for (int c = 0; c < v100; c++)
+        scv.cards[c].model = SPAN("Tesla V100");
+    scv.held = arena_zalloc(&arena, (size_t)(n + 1) * sizeof *scv.held);
+    for (int i = 0; i <= n; i++) {
+        struct scv_held held = {.ns = SPAN("default"),
+                                .pod = i == n ? SPAN("other")
+                                              : quoted(&arena, "pod-%s", uid_of(i)),
+                                .container = SPAN("c"),
+                                .resource = SPAN(KEY_NVIDIA_GPU)};
+        held.uuids = arena_alloc(&arena, CARDS_MAX * sizeof *held.uuids);
+        for (int c = 0; c < cards; c++)
+            if (i == n ? c == stranger : puts[i].devices && puts[i].mib[c])
+                held.uuids[held.n_uuids++] = scv.cards[c].uuid;
+        held.units = (int64_t)held.n_uuids;
+        if (held.units)
+            scv.held[scv.n_held++] = held;
+    }
+    ledger_scv_seen(ledger, &scv, 0);
+}
+
+static void start_held(const struct put *puts, int n, int stranger)
+{
+    start(4);
+    for (int i = 0; i < n; i++)
+        put(i, &puts[i]);
+    show_held(puts, n, 4, 2, stranger);
+}
+
+static struct request ask_devices(int n, const char *model)
+{
+    return (struct request){
+        .kind = REQUEST_DEVICES, .cards = (uint32_t)n, .models = span_of(model)};
+}
+
+/* The podList says who has which card: two of the first model, two of the second. */
+START_TEST(holders_leave_the_cards_that_the_pod_list_shows)
+{
+    static const struct put puts[] = {{.priority = 0, .mib = {1}, .devices = 1},
+                                      {.priority = 3, .mib = {0, 1}, .devices = 1},
+                                      {.priority = 9, .mib = {0, 0, 1}, .devices = 1},
+                                      {.priority = 9, .mib = {0, 0, 0, 1}, .devices = 1}};
+    start_held(puts, 4, -1);
+    struct request r = ask_devices(1, "Tesla T4");
+    ck_assert_str_eq(chosen(r, 9, "p0"), "never"); /* of no use: it is a V100 */
+    ck_assert_str_eq(chosen(r, 9, "web"), "never");
+    ck_assert_str_eq(chosen(r, 9, "p2"), "");
+    r = ask_devices(1, "Tesla V100");
+    ck_assert_str_eq(chosen(r, 9, "p0"), "");
+    ck_assert_str_eq(chosen(r, 9, "p2"), "p0 ");
+    ck_assert_str_eq(chosen(r, 0, "p2"), "never");
+    r.cards = 2;
+    ck_assert_str_eq(chosen(r, 9, "p0"), "p1 ");
+    ck_assert_str_eq(chosen(r, 3, "p0"), "never");
+    ck_assert_str_eq(chosen(ask_devices(1, "A100"), 99, ""), "never");
+    stop();
+}
+END_TEST
+
+/* Who is bound and not shown yet has one of the cards that nobody is shown to have. */
+START_TEST(what_a_card_less_holder_leaves_is_not_known)
+{
+    static const struct put claims[] = {{.priority = 9, .devices = 1},
+                                        {.priority = 9, .devices = 1},
+                                        {.priority = 9, .devices = 1},
+                                        {.priority = 0, .devices = 1}};
+    static const struct put shown[] = {{.priority = 0, .mib = {1}, .devices = 1},
+                                       {.priority = 0, .mib = {0, 1}, .devices = 1},
+                                       {.priority = 9, .devices = 2}};
+    start_held(claims, 4, -1);
+    /* The others may have the V100s and one T4. */
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p3"), "");
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, ""), "never");
+    ck_assert_str_eq(chosen(ask_devices(2, "Tesla T4"), 9, "p3"), "never");
+    stop();
+    start_held(shown, 3, -1);
+    /* p2 can have nothing but the T4s. */
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, "p0"), "");
+    ck_assert_str_eq(chosen(ask_devices(2, "Tesla V100"), 9, "p0"), "p1 ");
+    stop();
+}
+END_TEST
+
+/* A pod that the ledger has not heard of may be the one that has the card, and may not.
+ */
+START_TEST(a_stranger_may_be_who_has_the_card)
+{
+    static const struct put puts[] = {{.priority = 0, .mib = {1, 1}, .devices = 2},
+                                      {.priority = 9, .mib = {0, 0, 1}, .devices = 1}};
+    start_held(puts, 2, 3);
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "p0"), "never");
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla T4"), 9, "who"), "");
+    ck_assert_str_eq(chosen(ask_devices(2, "Tesla T4"), 9, "who"), "never");
+    stop();
+}
+END_TEST
+
+START_TEST(who_shares_a_card_is_in_the_way_of_nvidias_plugin)
+{
+    static const struct put puts[] = {{.priority = 0, .mib = {8}},
+                                      {.priority = 1, .mib = {8}},
+                                      {.priority = 0, .mib = {0, 1}, .devices = 1}};
+    start_held(puts, 3, -1);
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, ""), "p2 ");
+    ck_assert_str_eq(chosen(ask_devices(1, "Tesla V100"), 9, "p0"), "p2 ");
+    ck_assert_str_eq(chosen(ask_devices(2, "Tesla V100"), 9, ""), "p1 p2 p0 ");
+    struct scv scv = object_scv_even(&arena, "n1", 4, CARD_MIB);
+    scv.cards[0].healthy = scv.cards[1].healthy = false;
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_str_eq(chosen(ask_devices(3, "Tesla T4"), 9, ""), "never");
+    stop();
+}
+END_TEST
+
+/* As in filter: what a pod in line for the node will get is not there for others. */
+START_TEST(who_is_in_line_takes_a_card_of_nvidias_plugin)
+{
+    static const struct put puts[] = {{.priority = 0, .mib = {0, 0, 1}, .devices = 1},
+                                      {.priority = 0, .mib = {0, 0, 0, 1}, .devices = 1}};
+    start_held(puts, 2, -1);
+    struct pod pod = object_pod_mem(&arena, "first", 1);
+    struct request r = ask_devices(1, "Tesla T4");
+    pod.priority = 7;
+    pod.nominated_node = SPAN("n1");
+    ledger_pod_add(ledger, &pod, &r, NULL);
+    ck_assert_str_eq(chosen(r, 5, "p0"), "p1 ");
+    ck_assert_str_eq(chosen(r, 8, "p0"), "");
     stop();
 }
 END_TEST
@@ -311,7 +437,7 @@ static int sum_on(const struct world *w, unsigned gone, int card, bool *whole)
     for (int i = 0; i < w->n; i++) {
         if (gone >> i & 1 || !w->puts[i].mib[card])
             continue;
-        mib += w->puts[i].whole ? CARD_MIB : w->puts[i].mib[card];
+        mib += w->puts[i].whole || w->puts[i].devices ? CARD_MIB : w->puts[i].mib[card];
         *whole |= w->puts[i].whole;
     }
     return mib;
@@ -320,7 +446,7 @@ static int sum_on(const struct world *w, unsigned gone, int card, bool *whole)
 /* What is given up beyond what was missing, at best; -1: it does not fit. */
 static int beyond_of(const struct world *w, unsigned gone)
 {
-    bool whole, all = w->ask.kind == REQUEST_CARDS;
+    bool whole, all = w->ask.kind != REQUEST_MEMORY;
     int missing[CARDS_MAX], n = 0, given = 0;
     for (int c = 0; c < w->cards; c++) {
         int after = sum_on(w, gone, c, &whole);
@@ -361,7 +487,9 @@ static bool cost_of(const struct world *w, unsigned gone, struct cost *cost)
     return cost->beyond >= 0;
 }
 
-static void fill_world(struct world *w, struct rng *rng, bool spanning)
+/* `nvidia`: those of whole cards have them through nvidia.com/gpu, and one more wants
+ * some. */
+static void fill_world(struct world *w, struct rng *rng, bool spanning, bool nvidia)
 {
     int used[CARDS_MAX] = {0};
     *w = (struct world){.cards = 1 + (int)rng_below(rng, CARDS_MAX),
@@ -372,8 +500,9 @@ static void fill_world(struct world *w, struct rng *rng, bool spanning)
         int c = (int)rng_below(rng, (uint64_t)w->cards);
         int d = spanning ? (int)rng_below(rng, (uint64_t)w->cards) : c;
         int mib = 1 + (int)rng_below(rng, 9);
-        if (rng_below(rng, 8) == 0 && !used[c] && !used[d]) {
-            p.whole = true;
+        if (rng_below(rng, nvidia ? 2 : 8) == 0 && !used[c] && !used[d]) {
+            p.whole = !nvidia;
+            p.devices = nvidia ? 1 + (c != d) : 0;
             mib = CARD_MIB;
         }
         if (used[c] + mib > CARD_MIB || used[d] + mib > CARD_MIB)
@@ -386,6 +515,8 @@ static void fill_world(struct world *w, struct rng *rng, bool spanning)
     int cards = 1 + (int)rng_below(rng, (uint64_t)w->cards);
     w->ask = rng_below(rng, 3) ? ask_memory(1 + (int)rng_below(rng, CARD_MIB), cards)
                                : ask_whole(cards);
+    if (nvidia)
+        w->ask = ask_devices(cards, "Tesla T4");
 }
 
 static unsigned chosen_set(const struct world *w, bool *found)
@@ -425,16 +556,17 @@ static void compare(const struct world *w, uint64_t round)
                   got.top, got.n, got.beyond, best.top, best.n, best.beyond);
 }
 
-static void compare_many(bool spanning, uint64_t rounds)
+static void compare_many(bool spanning, bool nvidia, uint64_t rounds)
 {
     struct rng rng;
     rng_init(&rng, 7);
     for (uint64_t round = 0; round < rounds; round++) {
         struct world w;
-        fill_world(&w, &rng, spanning);
+        fill_world(&w, &rng, spanning, nvidia);
         start(w.cards);
         for (int i = 0; i < w.n; i++)
             put(i, &w.puts[i]);
+        show_held(w.puts, w.n, w.cards, 0, -1);
         compare(&w, round);
         stop();
     }
@@ -442,21 +574,32 @@ static void compare_many(bool spanning, uint64_t rounds)
 
 START_TEST(no_set_is_cheaper)
 {
-    compare_many(false, 4000);
+    compare_many(false, false, 4000);
 }
 END_TEST
 
 START_TEST(no_set_is_cheaper_where_pods_hold_several_cards)
 {
-    compare_many(true, 4000);
+    compare_many(true, false, 4000);
+}
+END_TEST
+
+START_TEST(no_set_is_cheaper_where_nvidias_plugin_gave_cards_out)
+{
+    compare_many(false, true, 2000);
+    compare_many(true, true, 2000);
 }
 END_TEST
 
 UNIT_MAIN("preempt", one_card_not_the_sum_of_several,
           lowest_priority_then_fewest_then_least, only_cards_of_the_model_are_freed,
-          for_nvidias_plugin_nobody_is_added,
+          holders_leave_the_cards_that_the_pod_list_shows,
+          what_a_card_less_holder_leaves_is_not_known, a_stranger_may_be_who_has_the_card,
+          who_shares_a_card_is_in_the_way_of_nvidias_plugin,
+          who_is_in_line_takes_a_card_of_nvidias_plugin,
           nobody_of_equal_priority_and_nobody_in_doubt,
           whole_cards_and_those_who_hold_them, who_is_nominated_to_the_node_comes_first,
           a_node_that_gives_nothing_out_is_not_helped, a_full_card_is_searched_in_time,
           a_node_with_many_pods_is_not_tried_in_every_way, no_set_is_cheaper,
-          no_set_is_cheaper_where_pods_hold_several_cards)
+          no_set_is_cheaper_where_pods_hold_several_cards,
+          no_set_is_cheaper_where_nvidias_plugin_gave_cards_out)
