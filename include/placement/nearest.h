@@ -6,18 +6,19 @@
 /*
  * For a pod that waits: on how many nodes its request fits, and where least is missing.
  * Nodes are looked at one after the other, each in constant memory. On a cordoned node it
- * does not fit, whatever is free there.
+ * does not fit, whatever is free there, unless kube-scheduler offered the node.
  */
 
 struct nearest {
     const struct request *request; /* borrowed */
     int64_t priority;
     struct span uid; /* of the pod; borrowed */
+    bool offered;    /* by kube-scheduler, every node; false after nearest_init */
 
     uint32_t seen, fits;            /* nodes */
     const struct ledger_node *node; /* the nearest; one that fits before all others;
                                        of equals the one whose name is lowest */
-    enum fit fit;                   /* what placement_fit_offered says there */
+    enum fit fit;                   /* whether it fits there */
     int64_t missing;                /* there */
 };
 

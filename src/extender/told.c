@@ -2,70 +2,36 @@
 #include "extender/told_priv.h"
 
 #include "domain/keys.h"
-#include "placement/placement.h"
+#include "placement/nearest.h"
 
 /* -- refused -- */
 
-/* The node that comes closest, of those that were asked about. */
-struct closest {
-    const struct ledger_node *node; /* NULL: none is known */
-    enum fit fit;
-};
-
-/* How far a node is from taking the request, the larger the closer. What is taken now may
- * be free later, which a card that is too small never is. */
-static int64_t closeness(const struct closest *c, const struct request *r)
+/* The node that comes closest, of those that were asked about; NULL: none is known. */
+static void find_closest(struct nearest *n, const struct extender_args *args,
+                         const struct ledger *l)
 {
-    int64_t room =
-        r->kind == REQUEST_MEMORY ? c->node->best_free_mib : (int64_t)c->node->free_cards;
-    if (c->fit == FIT_NEVER)
-        return -2;
-    return c->node->state == NODE_USABLE ? room : -1;
-}
-
-static bool is_closer(const struct closest *a, const struct closest *b,
-                      const struct request *r)
-{
-    if (!b->node)
-        return true;
-    int64_t x = closeness(a, r), y = closeness(b, r);
-    if (x == y)
-        return a->node->largest_mib != b->node->largest_mib
-                   ? a->node->largest_mib > b->node->largest_mib
-                   : span_cmp(a->node->name, b->node->name) < 0;
-    return x > y;
-}
-
-static struct closest find_closest(const struct extender_args *args,
-                                   const struct ledger *l)
-{
-    struct closest best = {0};
+    nearest_init(n, &args->request, args->pod.priority, args->pod.meta.uid);
+    n->offered = true;
     for (size_t i = 0; i < args->n; i++) {
-        struct closest c = {.node = ledger_node_find(l, args->nodes[i].name)};
-        if (!c.node)
-            continue;
-        c.fit = placement_fit(c.node, &args->request);
-        if (is_closer(&c, &best, &args->request))
-            best = c;
+        const struct ledger_node *node = ledger_node_find(l, args->nodes[i].name);
+        if (node)
+            nearest_look(n, node);
     }
-    return best;
 }
 
 /* The closest of all nodes whose cards would do; NULL: there is none. kube-scheduler does
  * not ask about a node that is too full in all, or that something else rules out. */
-static const struct ledger_node *find_other(const struct request *r,
+static const struct ledger_node *find_other(const struct extender_args *args,
                                             const struct ledger *l)
 {
-    struct closest best = {0};
+    struct nearest n;
+    nearest_init(&n, &args->request, args->pod.priority, args->pod.meta.uid);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
-        struct closest c = {.node = ledger_node_at(l, i)};
-        if (!c.node || c.node->state != NODE_USABLE)
-            continue;
-        c.fit = placement_fit(c.node, r);
-        if (c.fit != FIT_NEVER && is_closer(&c, &best, r))
-            best = c;
+        const struct ledger_node *node = ledger_node_at(l, i);
+        if (node && node->state == NODE_USABLE)
+            nearest_look(&n, node);
     }
-    return best.node;
+    return n.node && n.fit != FIT_NEVER ? n.node : NULL;
 }
 
 /* Nothing is written when there is room by now. `other`: as find_other() says. */
@@ -73,27 +39,26 @@ static void write_refusal(const struct extender_args *args, const struct ledger 
                           const struct ledger_node *other, struct buf *note)
 {
     const struct request *r = &args->request;
-    struct closest c = find_closest(args, l);
-    if (c.node && c.fit == FIT_YES && !c.node->has_nominated)
+    struct nearest n;
+    find_closest(&n, args, l);
+    if (n.fits)
         return;
     if (args->n == 1)
         buf_adds(note, "no room on the one node that kube-scheduler offered");
     else
         buf_printf(note, "no room on any of the %zu nodes that kube-scheduler offered",
                    args->n);
-    if (!c.node) {
+    if (!n.node) {
         buf_adds(note, ": nothing is known of their GPUs yet");
         return;
     }
     buf_adds(note, "; closest is ");
-    buf_add_span(note, c.node->name);
+    buf_add_span(note, n.node->name);
     buf_adds(note, ": ");
-    placement_reason(note, c.node, r, c.fit);
-    if (c.fit == FIT_LATER && c.node->state == NODE_USABLE && r->kind == REQUEST_MEMORY &&
-        r->cards == 1 && !request_is_choosy(r) && c.node->best_index >= 0 &&
-        c.node->best_free_mib < r->mib_per_card)
-        buf_printf(note, "; %lld MiB are missing there",
-                   (long long)(r->mib_per_card - c.node->best_free_mib));
+    placement_reason(note, n.node, r, placement_fit(n.node, r));
+    if (n.fit == FIT_LATER && r->kind == REQUEST_MEMORY && n.node->best_index >= 0 &&
+        n.missing > 0 && n.missing < INT64_MAX)
+        buf_printf(note, "; %lld MiB are missing there", (long long)n.missing);
     if (other) {
         buf_adds(note, "; ");
         buf_add_span(note, other->name);
@@ -125,7 +90,7 @@ void told_refused(struct recorder *r, struct store *store,
         buf_adds(&note, args->bad.msg);
     } else {
         const struct ledger *l = core_ledger(store_read(store));
-        const struct ledger_node *other = later ? NULL : find_other(&args->request, l);
+        const struct ledger_node *other = later ? NULL : find_other(args, l);
         if (other)
             event.reason = "GPUNoRoom";
         write_refusal(args, l, other, &note);

@@ -51,7 +51,7 @@ static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
         return true;
     if (fit != n->fit)
         return fit < n->fit;
-    if (node->cordoned != n->node->cordoned)
+    if (!n->offered && node->cordoned != n->node->cordoned)
         return n->node->cordoned;
     if (missing != n->missing)
         return missing < n->missing;
@@ -66,7 +66,8 @@ void nearest_init(struct nearest *n, const struct request *request, int64_t prio
 
 void nearest_look(struct nearest *n, const struct ledger_node *node)
 {
-    enum fit fit = placement_fit_offered(node, n->request, n->priority, n->uid);
+    enum fit fit = (n->offered ? placement_fit_in_line : placement_fit_offered)(
+        node, n->request, n->priority, n->uid);
     n->seen++;
     n->fits += fit == FIT_YES;
     int64_t missing = placement_missing(node, n->request);

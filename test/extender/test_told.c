@@ -193,6 +193,57 @@ START_TEST(the_closest_is_by_what_is_asked_for)
 }
 END_TEST
 
+static json_t *on_card_0(const char *uid, const char *node, int units)
+{
+    cleanup_free char *text =
+        xasprintf("{\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\",\"namespace\":\"ns\","
+                  "\"uid\":\"%s\",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}},"
+                  "\"spec\":{\"nodeName\":\"%s\",\"containers\":[{\"resources\":{"
+                  "\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]}}",
+                  uid, uid, node, units);
+    return json_loads(text, 0, NULL);
+}
+
+/* What is free on cards of other models does not bring a node closer. */
+START_TEST(the_closest_has_most_of_the_model)
+{
+    static const char pod[] =
+        POD("u3", "gpu-mem\":\"10\"",
+            ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4\"}");
+    json_t *mixed =
+        scv("n1", CARD(0, "Healthy",
+                       16384) ",{\"id\":1,\"health\":\"Healthy\",\"model\":"
+                              "\"Tesla V100\",\"totalMemory\":16384,\"uuid\":\"GPU-1\"}");
+    begin(json_pack("[oooo]", mixed, scv("n2", CARD(0, "Healthy", 16384)),
+                    on_card_0("u1", "n1", 14), on_card_0("u2", "n2", 8)));
+    filter(pod, "\"n1\",\"n2\"");
+    wait_for(1);
+    ck_assert_str_eq(
+        said(0, "note"),
+        "no room on any of the 2 nodes that kube-scheduler offered; closest is n2: needs "
+        "10240 MiB on one card, model Tesla T4; most free: 8192 of 16384 MiB on GPU0; "
+        "2048 MiB are missing there");
+    end();
+}
+END_TEST
+
+/* A cordoned node is offered to pods that tolerate it: then it is a node like others. */
+START_TEST(a_cordoned_node_that_was_offered_is_like_others)
+{
+    json_t *node = json_loads("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n2\"},"
+                              "\"spec\":{\"unschedulable\":true},\"status\":{}}",
+                              0, NULL);
+    begin(json_pack("[ooo]",
+                    scv("n1", CARD(0, "Healthy", 4096) "," CARD(1, "Bad", 16384)),
+                    scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Bad", 16384)), node));
+    filter(POD("u1", "gpu-mem\":\"10\"", ""), "\"n1\",\"n2\"");
+    wait_for(1);
+    ck_assert_ptr_nonnull(strstr(said(0, "note"), "closest is n2: needs 10240 MiB"));
+    ck_assert_ptr_null(strstr(said(0, "note"), "cordon"));
+    end();
+}
+END_TEST
+
 START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
 {
     begin(two_nodes());
@@ -658,17 +709,21 @@ START_TEST(cards_that_never_were_are_forgotten)
 }
 END_TEST
 
-UNIT_MAIN(
-    "told", a_pod_without_room_is_told_the_closest_node_once,
-    the_closest_is_by_what_is_asked_for, who_fits_nowhere_or_asks_nonsense_is_told_so,
-    a_node_that_was_not_offered_may_take_it_later, who_fits_is_told_nothing_by_filter,
-    a_pod_that_is_bound_is_told_its_card_and_why, a_pod_with_whole_cards_is_told_which,
-    an_api_server_that_hangs_blocks_nobody, a_card_that_is_lost_and_back_is_told_of,
-    a_card_that_shrinks_under_its_promises_is_told_of,
-    each_card_is_told_of_whatever_was_told_before, a_card_that_was_swapped_is_told_of,
-    a_card_that_was_repaired_by_another_is_told_of,
-    what_is_lost_while_nobody_leads_is_told_by_who_leads_next,
-    what_another_process_told_is_not_told_again,
-    a_card_that_comes_and_goes_is_told_of_in_measure,
-    what_does_not_get_through_at_once_is_told_later,
-    many_cards_of_one_node_are_all_told_of, cards_that_never_were_are_forgotten)
+UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
+          the_closest_is_by_what_is_asked_for, the_closest_has_most_of_the_model,
+          a_cordoned_node_that_was_offered_is_like_others,
+          who_fits_nowhere_or_asks_nonsense_is_told_so,
+          a_node_that_was_not_offered_may_take_it_later,
+          who_fits_is_told_nothing_by_filter,
+          a_pod_that_is_bound_is_told_its_card_and_why,
+          a_pod_with_whole_cards_is_told_which, an_api_server_that_hangs_blocks_nobody,
+          a_card_that_is_lost_and_back_is_told_of,
+          a_card_that_shrinks_under_its_promises_is_told_of,
+          each_card_is_told_of_whatever_was_told_before,
+          a_card_that_was_swapped_is_told_of,
+          a_card_that_was_repaired_by_another_is_told_of,
+          what_is_lost_while_nobody_leads_is_told_by_who_leads_next,
+          what_another_process_told_is_not_told_again,
+          a_card_that_comes_and_goes_is_told_of_in_measure,
+          what_does_not_get_through_at_once_is_told_later,
+          many_cards_of_one_node_are_all_told_of, cards_that_never_were_are_forgotten)
