@@ -7,7 +7,7 @@
  * scv-agents, as far as their heartbeats go. The one of n0 renews its Lease whatever
  * happens, the one of n1 hangs now and then; n2 and n3 have the Scv of another daemon and
  * no Lease. Whatever becomes of watches, lists and processes, no replica may take any of
- * n0, n2, n3 for silent.
+ * n0, n2, n3 for silent; nor when the API server is away for replicas and agents alike.
  */
 
 enum { RENEW_MS = 2000 };
@@ -61,9 +61,11 @@ static void beat(struct world *w, void *arg)
     (void)arg;
     if (w->now_ms >= w->hangs_until && chance(w, 150))
         w->hangs_until = w->now_ms + between(w, 2000, 4 * GRACE_MS);
-    renew(w, 0);
-    if (w->quiet || w->now_ms >= w->hangs_until)
-        renew(w, 1);
+    if (w->now_ms >= w->agents_cut_until) {
+        renew(w, 0);
+        if (w->quiet || w->now_ms >= w->hangs_until)
+            renew(w, 1);
+    }
     at(w, w->now_ms + RENEW_MS, beat, NULL, NULL);
 }
 

@@ -71,7 +71,8 @@ static void print(const struct stats *s)
            "compactions %llu, "
            "marks %llu, times at rest %llu\n"
            "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
-           "handed on %llu (to the wrong one %llu), steps with a silent node %llu\n",
+           "handed on %llu (to the wrong one %llu), steps with a silent node %llu, "
+           "cut off %llu\n",
            (unsigned long long)s->pods, (unsigned long long)s->deleted,
            (unsigned long long)s->binds, (unsigned long long)s->joined,
            (unsigned long long)s->bound, (unsigned long long)s->applied,
@@ -83,7 +84,7 @@ static void print(const struct stats *s)
            (unsigned long long)s->quiets, (unsigned long long)s->foreign,
            (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
            (unsigned long long)s->handed_on, (unsigned long long)s->misdirected,
-           (unsigned long long)s->silent);
+           (unsigned long long)s->silent, (unsigned long long)s->cut_off);
 }
 
 int main(int argc, char **argv)
@@ -114,6 +115,8 @@ int main(int argc, char **argv)
         printf("nothing was ever bound: the simulation tests nothing\n");
     if (!c.seed && c.steps >= 1000000 && !stats.silent && ++failed)
         printf("no node was ever silent: heartbeats are not tested\n");
+    if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
+        printf("no replica was ever cut off: partitions are not tested\n");
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

@@ -254,6 +254,20 @@ static void part(struct world *w, const struct replica *r)
         w->apart_until[b][a] = until;
 }
 
+/* From one replica nothing gets to the API server; or from none, nor from the nodes. */
+static void cut_off(struct world *w, struct replica *r)
+{
+    int64_t ms = between(w, 500, 20000);
+    if (rng_below(&w->rng, 2)) {
+        replica_cut_off(w, r, ms);
+        return;
+    }
+    if (w->agents_cut_until < w->now_ms + ms)
+        w->agents_cut_until = w->now_ms + ms;
+    for (int i = 0; i < w->n_replicas; i++)
+        replica_cut_off(w, w->replicas[i], ms);
+}
+
 static void break_replica(struct world *w)
 {
     struct replica *r = a_replica(w);
@@ -263,7 +277,7 @@ static void break_replica(struct world *w)
     }
     if (!replica_up(w, r))
         return;
-    switch (rng_below(&w->rng, 9)) {
+    switch (rng_below(&w->rng, 10)) {
     case 0:
         replica_crash(w, r);
         break;
@@ -284,6 +298,9 @@ static void break_replica(struct world *w)
         break;
     case 6:
         part(w, r);
+        break;
+    case 7:
+        cut_off(w, r);
         break;
     default:
         replica_stall_watches(w, r, between(w, 1000, 20000));

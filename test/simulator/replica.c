@@ -35,6 +35,7 @@ struct replica {
     uint64_t epoch;    /* counts lives: messages for an earlier life are dropped */
     uint64_t pods_run; /* the list or watch of pods that it asked for last */
     int64_t paused_until, watches_stall_until, lease_trouble_until;
+    int64_t cut_until; /* nothing gets from its machine to the API server, nor back */
     int64_t behind_ms; /* its clock for intervals stood still for so long */
     int64_t wall_off_ms;
     int64_t last_gasp_ms; /* the next write of the lease gets through, and then for so
@@ -60,6 +61,11 @@ struct replica *replica_new(struct world *w, int id)
     r->world = w;
     r->id = id;
     return r;
+}
+
+static bool is_cut(const struct world *w, const struct replica *r)
+{
+    return w->now_ms < r->cut_until;
 }
 
 static void line_close(struct line *line)
@@ -96,7 +102,7 @@ bool replica_watches_all(const struct world *w, const struct replica *r)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         if (!r->lines[kind].watch || r->lines[kind].last_ms > w->now_ms)
             return false;
-    return replica_up(w, r) && r->watches_stall_until <= w->now_ms;
+    return replica_up(w, r) && !is_cut(w, r) && r->watches_stall_until <= w->now_ms;
 }
 
 int replica_id(const struct replica *r)
@@ -282,6 +288,10 @@ static void on_list_bytes(struct world *w, struct replica *r, struct letter *l)
         letter_free(l);
         return;
     }
+    if (is_cut(w, r)) {
+        post(w, r->cut_until, l); /* sent again until it is acknowledged */
+        return;
+    }
     if (l->pos == 0)
         feed_begin(&line->feed, l->status, -1);
     size_t left = l->body.n - l->pos;
@@ -311,6 +321,10 @@ static void on_pump(struct world *w, struct replica *r, struct letter *l)
     if (conn != line->conn || !line->watch)
         return;
     line->pumping = false;
+    if (is_cut(w, r)) {
+        pump_later(w, r, line);
+        return;
+    }
     if (chance(w, w->weather.cut_watch)) {
         trace(w, "r%d loses its watch of %s", r->id, core_kind_name(line->feed.kind));
         close_feed(w, r, line,
@@ -349,6 +363,8 @@ static void pump_later(struct world *w, struct replica *r, struct line *line)
         when = line->last_ms;
     if (when < r->watches_stall_until)
         when = r->watches_stall_until;
+    if (when < r->cut_until)
+        when = r->cut_until;
     line->last_ms = when;
     struct letter *l = letter_to(r, on_pump);
     l->line = line;
@@ -382,6 +398,16 @@ void replica_cut_watches(struct world *w, struct replica *r)
                        &(struct err){.code = ERR_UNAVAILABLE, .msg = "all cut"});
 }
 
+static void on_unreachable(struct world *w, struct replica *r, struct letter *l)
+{
+    struct line *line = l->line;
+    bool current = l->conn == line->conn;
+    letter_free(l);
+    if (current)
+        close_feed(w, r, line,
+                   &(struct err){.code = ERR_UNAVAILABLE, .msg = "unreachable"});
+}
+
 /* The request reaches the server, which answers with what it has at that moment. */
 static void on_open(struct world *w, struct replica *r, struct letter *l)
 {
@@ -391,6 +417,11 @@ static void on_open(struct world *w, struct replica *r, struct letter *l)
     cleanup_arena struct arena a = {0};
     if (l->conn != line->conn) {
         letter_free(l);
+        return;
+    }
+    if (is_cut(w, r)) { /* which is told at once, or when there is no answer */
+        l->open = on_unreachable;
+        post(w, w->now_ms + (rng_below(&w->rng, 2) ? between(w, 500, 3000) : 0), l);
         return;
     }
     if (chance(w, w->weather.refuse)) {
@@ -521,8 +552,11 @@ static void answer_core(struct world *w, struct wire *wire,
 
 static void on_reply(struct world *w, struct replica *r, struct letter *l)
 {
-    (void)r;
     struct wire *wire = l->wire;
+    if (is_cut(w, r)) {
+        post(w, r->cut_until, l); /* if anybody waits for it then */
+        return;
+    }
     if (!wire->answered) {
         struct call_result result = {
             .status = l->status, .body = buf_span(&l->body), .sent = true};
@@ -647,7 +681,10 @@ static void send_copy(struct world *w, struct wire *wire)
         r->lease_trouble_until = w->now_ms + r->last_gasp_ms;
         r->last_gasp_ms = 0;
     }
-    int64_t arrives = w->now_ms + network_delay(w);
+    if (r->cut_until > w->now_ms + CORE_DELIVERY_MS)
+        return;
+    int64_t from = is_cut(w, r) ? r->cut_until : w->now_ms;
+    int64_t arrives = from + network_delay(w);
     int64_t works =
         chance(w, w->weather.slow) ? between(w, 0, bind ? 4000 : 2000) : between(w, 0, 3);
     if (chance(w, w->weather.lose_request))
@@ -674,7 +711,8 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
     const struct core_output *call = wire->call;
     struct core_time now = replica_time(w, r);
     bool late = clock_late(&call->send_by, now.mono_ms, now.wall_ns);
-    if (late || chance(w, w->weather.not_sent)) {
+    bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* it cannot even connect */
+    if (late || alone || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
         answer_core(w, wire, &(struct call_result){.why = &why});
         letter_free(l);
@@ -774,6 +812,16 @@ void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms)
         r->last_gasp_ms = ms;
     else
         r->lease_trouble_until = w->now_ms + ms;
+}
+
+void replica_cut_off(struct world *w, struct replica *r, int64_t ms)
+{
+    trace(w, "r%d does not reach the API server for %lld ms", r->id, (long long)ms);
+    if (r->cut_until < w->now_ms + ms)
+        r->cut_until = w->now_ms + ms;
+    w->stats.cut_off++;
+    if (rng_below(&w->rng, 2)) /* or it notices nothing of it */
+        replica_cut_watches(w, r);
 }
 
 static void on_stopped(struct world *w, struct replica *r, struct letter *l)

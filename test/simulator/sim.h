@@ -46,7 +46,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
 struct stats {
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
         compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
-        clocks_set, foreign, silent, handed_on, misdirected;
+        clocks_set, foreign, silent, handed_on, misdirected, cut_off;
 };
 
 struct world {
@@ -64,6 +64,7 @@ struct world {
     struct oracle *oracle;
     bool outsiders;                          /* there are some */
     int64_t hangs_until;                     /* the scv-agent of n1 does */
+    int64_t agents_cut_until;                /* no scv-agent reaches the API server */
     int64_t apart_until[REPLICAS][REPLICAS]; /* binds do not get from one to the other */
     bool quiet;
     const char *binding; /* UID of the pod whose Binding of ours is being carried out */
@@ -110,6 +111,9 @@ void replica_restart(struct world *w, struct replica *r);
 /* For so long its watches deliver nothing, or its lease calls do not come through. */
 void replica_stall_watches(struct world *w, struct replica *r, int64_t ms);
 void replica_trouble_lease(struct world *w, struct replica *r, int64_t ms);
+/* For so long at least nothing gets from its machine to the API server, nor back; the
+ * other replicas and kube-scheduler do reach it. */
+void replica_cut_off(struct world *w, struct replica *r, int64_t ms);
 bool replica_up(const struct world *w,
                 const struct replica *r); /* not dead, not paused */
 /* Are all its watches open and up to date? */
