@@ -65,8 +65,8 @@ struct alloc_settings {
     const char *node; /* copied */
     int64_t unit_mib;
     int64_t wait_ms;
-    int64_t audit_ms;         /* between two looks at all pods; 0: none */
-    int64_t well_ms, hold_ms; /* as in struct cards */
+    int64_t audit_ms;                    /* between two looks at all pods; 0: none */
+    int64_t well_ms, hold_ms, silent_ms; /* as in struct cards */
     bool allow_unpromised, strict_env, legacy_env;
     struct response_settings response; /* its strings are borrowed */
 };
@@ -182,7 +182,8 @@ struct alloc_shown {
 void alloc_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
                  struct alloc_outputs *out);
 
-void alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
+/* Time went by. True when what is listed to the kubelet has changed. */
+bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
 int64_t alloc_due(const struct alloc *a); /* when the next tick matters */
 
 /* Reading. */

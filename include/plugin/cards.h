@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "domain/ids.h"
+#include "plugin/trouble.h"
 
 /*
  * The cards of this node, as they are listed to the kubelet.
@@ -47,14 +48,18 @@ struct plugin_card {
 };
 
 struct cards {
-    int64_t unit_mib, well_ms, hold_ms;
+    int64_t unit_mib, well_ms, hold_ms, silent_ms;
     struct plugin_card items[CARDS_MAX]; /* in the order in which they came */
     size_t n;
-    int64_t seen_ms; /* when anything was seen last */
-    bool blind;
+    int64_t seen_ms;        /* when anything was seen last */
+    int64_t looked_ms;      /* when a look ended last, however it ended */
+    struct trouble trouble; /* since when looks show nothing */
+    bool blind;             /* for so long that all cards are ill */
 };
 
-void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms);
+/* A driver that has not answered for `silent_ms` hangs; 0: it may. */
+void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms,
+                int64_t silent_ms);
 
 /* What was seen at a time. Each returns whether what is listed has changed. A card that
  * cannot be listed (too many, or its tag is that of another one) is reported in `err`
@@ -63,6 +68,9 @@ bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *see
                 size_t n, struct err *err);
 /* Nothing could be seen. */
 bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why);
+/* Time went by, of which the process itself stood still for `lost_ms`: that does not
+ * count. When no look has ended for too long, all cards are ill. */
+bool cards_waited(struct cards *cards, int64_t now_ms, int64_t lost_ms);
 /* Something happened to a card, or (uuid empty) to one that cannot be told. */
 bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid,
                   const char *what);

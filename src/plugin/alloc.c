@@ -16,7 +16,8 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->settings.node = a->node;
     a->era = 1;
     a->settings.response.unit_mib = settings->unit_mib;
-    cards_init(&a->cards, settings->unit_mib, settings->well_ms, settings->hold_ms);
+    cards_init(&a->cards, settings->unit_mib, settings->well_ms, settings->hold_ms,
+               settings->silent_ms);
     return a;
 }
 
@@ -137,14 +138,27 @@ void alloc_shown(struct alloc *a, struct alloc_time now, const struct alloc_show
 
 /* Time */
 
-void alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
+/* A tick that comes late: the whole process was stopped, or its disk was slow. */
+static bool wait_for_cards(struct alloc *a, struct alloc_time now,
+                           struct alloc_outputs *out)
 {
+    int64_t late = now.mono_ms - a->due_ms;
+    if (!cards_waited(&a->cards, now.mono_ms, late > TICK_MS ? late : 0))
+        return false;
+    note_cards(a, out);
+    return true;
+}
+
+bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
+{
+    bool changed = wait_for_cards(a, now, out);
     a->due_ms = now.mono_ms + TICK_MS;
     ask_tick(a, now, out);
     for (struct pupil *p = a->pupils; p; p = p->next)
         pupil_mark(a, now, p, out);
     audit_tick(a, now, out);
     alloc_out_save(a, out);
+    return changed;
 }
 
 int64_t alloc_due(const struct alloc *a)

@@ -188,8 +188,8 @@ static void *run(void *arg)
     door_open(b);
     while (take_all(b) || is_busy(b, &until_ms)) {
         struct alloc_time now = brain_now();
-        if (now.mono_ms >= alloc_due(b->alloc))
-            alloc_tick(b->alloc, now, &b->out);
+        if (now.mono_ms >= alloc_due(b->alloc) && alloc_tick(b->alloc, now, &b->out))
+            door_cards(b);
         do_outputs(b);
         door_step(b);
         publish(b);

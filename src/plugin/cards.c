@@ -6,9 +6,13 @@
 #include "base/mem.h"
 #include "domain/quantity.h"
 
-void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms)
+void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms,
+                int64_t silent_ms)
 {
-    *cards = (struct cards){.unit_mib = unit_mib, .well_ms = well_ms, .hold_ms = hold_ms};
+    *cards = (struct cards){.unit_mib = unit_mib,
+                            .well_ms = well_ms,
+                            .hold_ms = hold_ms,
+                            .silent_ms = silent_ms};
 }
 
 const struct plugin_card *cards_by_tag(const struct cards *cards,
@@ -129,7 +133,8 @@ bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *see
 {
     bool there[CARDS_MAX] = {false}, changed = false;
     err->code = ERR_NONE;
-    cards->seen_ms = now_ms;
+    cards->seen_ms = cards->looked_ms = now_ms;
+    trouble_over(&cards->trouble);
     cards->blind = false;
     for (size_t i = 0; i < n; i++)
         changed |= take_card(cards, now_ms, &seen[i], there, err);
@@ -139,15 +144,35 @@ bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *see
     return changed;
 }
 
-bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why)
+static bool go_blind(struct cards *cards)
 {
     bool changed = false;
-    if (now_ms - cards->seen_ms < CARDS_BLIND_MS)
-        return false;
     cards->blind = true;
     for (size_t i = 0; i < cards->n; i++)
-        changed |= set_ill(&cards->items[i], why);
+        changed |= set_ill(&cards->items[i], cards->trouble.err.msg);
     return changed;
+}
+
+bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why)
+{
+    struct err err;
+    err_set(&err, ERR_UNAVAILABLE, "%s", why);
+    cards->looked_ms = now_ms;
+    trouble_note(&cards->trouble, now_ms, &err);
+    return now_ms - cards->seen_ms >= CARDS_BLIND_MS && go_blind(cards);
+}
+
+bool cards_waited(struct cards *cards, int64_t now_ms, int64_t lost_ms)
+{
+    struct err err;
+    cards->looked_ms += lost_ms;
+    if (cards->looked_ms > now_ms)
+        cards->looked_ms = now_ms;
+    if (!cards->silent_ms || now_ms - cards->looked_ms < cards->silent_ms)
+        return false;
+    err_set(&err, ERR_TIMEOUT, "the driver does not answer");
+    trouble_note(&cards->trouble, cards->looked_ms, &err);
+    return go_blind(cards);
 }
 
 bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid, const char *what)

@@ -89,6 +89,15 @@ static const struct opt table[] = {
      .help =
          "And when so much time has passed since the last XID that spoke of the card.\n"
          "Both as for scv-agent, so that the two agree."},
+    {.name = "sampler-limit",
+     .arg = "TIME",
+     .init = "30s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = DAY_MS,
+     .offset = AT(sampler_limit_ms),
+     .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
+             "are unhealthy. As for scv-agent."},
     {.name = "device-list",
      .arg = "uuid|index",
      .init = "uuid",

@@ -76,6 +76,7 @@ static int make_brain(struct plugin *p, struct err *err)
                   .audit_ms = c->audit_ms,
                   .well_ms = c->healthy_after_ms,
                   .hold_ms = c->xid_hold_ms,
+                  .silent_ms = c->interval_ms + c->sampler_limit_ms,
                   .allow_unpromised = c->allow_unpromised,
                   .strict_env = c->strict_env,
                   .legacy_env = c->legacy_env,

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dirent.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -256,6 +258,48 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(a.words, "card GPU-1, which is out: the driver does not know it");
+    tear_down();
+}
+END_TEST
+
+/* To open it takes as long as one likes. */
+static void make_driver_hang(void)
+{
+    cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
+    temp_remove(kit_dir, "cards.json");
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+}
+
+static void let_driver_go_on(void)
+{
+    cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
+    int fd = open(fifo, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    temp_remove(kit_dir, "cards.json");
+    agent_cards(CARDS);
+    close(fd);
+}
+
+START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
+{
+    cleanup_answer struct kubelet_answer a = {0}, b = {0};
+    set_up_with(ARGV("--sampler-limit", "1s", "--healthy-after", "1s"));
+    kubelet_wait_registered(&kubelet, -1);
+    make_driver_hang();
+    kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
+    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
+    ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
+    add_pod("p", 3, 1);
+    kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
+    ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
+    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not answer");
+    let_driver_go_on();
+    kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
+    kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
+    kubelet_remove(&kubelet, "p");
+    add_pod("q", 3, 1);
+    kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
+    check_card(&b, "GPU-1");
     tear_down();
 }
 END_TEST
@@ -568,7 +612,8 @@ KIT_MAIN("plugin", 120, both_resources_are_registered,
          a_pod_without_a_promise_is_refused_in_time,
          the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
          a_watch_that_has_died_is_not_waited_for,
-         a_lost_card_is_one_update_and_stays_on_the_list, cards_of_nvml_and_their_xids,
+         a_lost_card_is_one_update_and_stays_on_the_list,
+         a_driver_that_hangs_makes_all_cards_unhealthy, cards_of_nvml_and_their_xids,
          a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
          a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
          a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,

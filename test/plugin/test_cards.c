@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "support/unit.h"
 
-enum { WELL_MS = 30 * 1000, HOLD_MS = 600 * 1000 };
+enum { WELL_MS = 30 * 1000, HOLD_MS = 600 * 1000, SILENT_MS = 35 * 1000 };
 
 static struct cards cards;
 static struct err err;
@@ -27,7 +27,7 @@ static bool see(int64_t now, struct card_seen s)
 
 START_TEST(cards_are_listed_in_units_rounded_down)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 143771, ""), seen("GPU-b", 1, 1023, "")};
     ck_assert(cards_seen(&cards, 0, two, 2, &err));
     ck_assert_int_eq(err.code, ERR_NONE);
@@ -46,7 +46,7 @@ END_TEST
 
 START_TEST(a_card_falls_ill_at_once_and_recovers_slowly)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     struct card_seen well = seen("GPU-a", 0, 4096, "");
     ck_assert(see(0, well));
     ck_assert(see(1000, seen("GPU-a", 0, 4096, "row remapping failed")));
@@ -65,7 +65,7 @@ END_TEST
 
 START_TEST(a_lost_card_stays_on_the_list)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
     cards_seen(&cards, 0, two, 2, &err);
     /* The driver counts anew, and the one that is left has the other's index. */
@@ -86,7 +86,7 @@ END_TEST
 
 START_TEST(one_failed_look_is_no_illness)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     see(1000, seen("GPU-a", 0, 4096, ""));
     ck_assert(!cards_unseen(&cards, 2000, "no driver"));
     ck_assert(cards.items[0].healthy && !cards.blind);
@@ -96,9 +96,50 @@ START_TEST(one_failed_look_is_no_illness)
 }
 END_TEST
 
+START_TEST(a_driver_that_does_not_answer_makes_all_cards_ill)
+{
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
+    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
+    cards_seen(&cards, 1000, two, 2, &err);
+    ck_assert(!cards_waited(&cards, 999 + SILENT_MS, 0));
+    ck_assert(!cards.blind);
+    ck_assert(cards_waited(&cards, 1000 + SILENT_MS, 0));
+    ck_assert(cards.blind && !cards.items[0].healthy && !cards.items[1].healthy);
+    ck_assert_str_eq(cards.items[1].why, "the driver does not answer");
+    ck_assert_int_eq(cards.trouble.since_ms, 1000);
+    ck_assert(!cards_waited(&cards, 2000 + SILENT_MS, 0)); /* nothing new */
+    /* It answers again. */
+    ck_assert(!cards_seen(&cards, 50000, two, 2, &err));
+    ck_assert(!cards.blind && !cards.trouble.since_ms);
+    ck_assert(cards_seen(&cards, 50000 + WELL_MS, two, 2, &err));
+    ck_assert(cards.items[0].healthy && cards.items[1].healthy);
+}
+END_TEST
+
+START_TEST(an_answer_is_an_answer_even_if_it_is_an_error)
+{
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
+    see(1000, seen("GPU-a", 0, 4096, ""));
+    cards_unseen(&cards, 10000, "no driver");
+    ck_assert(!cards_waited(&cards, 9999 + SILENT_MS, 0));
+    ck_assert_str_eq(cards.trouble.err.msg, "no driver");
+    ck_assert_int_eq(cards.trouble.since_ms, 10000);
+}
+END_TEST
+
+START_TEST(a_process_that_stood_still_has_not_waited)
+{
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
+    see(1000, seen("GPU-a", 0, 4096, ""));
+    ck_assert(!cards_waited(&cards, 1000000, 998000));
+    ck_assert(!cards_waited(&cards, 998999 + SILENT_MS, 0));
+    ck_assert(cards_waited(&cards, 999000 + SILENT_MS, 0));
+}
+END_TEST
+
 START_TEST(events_strike_one_card_or_all)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
     cards_seen(&cards, 0, two, 2, &err);
     ck_assert(cards_struck(&cards, 1, SPAN("GPU-b"), "XID 79"));
@@ -112,7 +153,7 @@ END_TEST
 START_TEST(what_a_look_does_not_show_is_held_for_longer)
 {
     struct card_seen well = seen("GPU-a", 0, 4096, "");
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     see(0, well);
     cards_struck(&cards, 1000, SPAN("GPU-a"), "XID 79");
     ck_assert(!see(2000, well));
@@ -126,7 +167,7 @@ END_TEST
 
 START_TEST(without_a_uuid_the_index_counts)
 {
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     ck_assert(see(0, seen("", 3, 4096, "")));
     ck_assert_str_eq(cards.items[0].uuid, "index-3");
     ck_assert(!cards.items[0].has_uuid);
@@ -144,7 +185,7 @@ START_TEST(there_is_an_end_to_cards)
         snprintf(uuid, sizeof uuid, "GPU-%d", i);
         many[i] = seen(uuid, i, 4096, "");
     }
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     ck_assert(cards_seen(&cards, 0, many, CARDS_MAX + 1, &err));
     ck_assert_uint_eq(cards.n, CARDS_MAX);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
@@ -159,10 +200,10 @@ START_TEST(a_unit_that_is_too_small_is_said)
         snprintf(uuid, sizeof uuid, "GPU-%d", i);
         eight[i] = seen(uuid, i, 143771, "");
     }
-    cards_init(&cards, 1024, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
     cards_seen(&cards, 0, eight, 8, &err);
     ck_assert_done(cards_fit(&cards, &err), err);
-    cards_init(&cards, 1, WELL_MS, HOLD_MS);
+    cards_init(&cards, 1, WELL_MS, HOLD_MS, SILENT_MS);
     cards_seen(&cards, 0, eight, 8, &err);
     ck_assert_int_eq(cards_fit(&cards, &err), -1);
     ck_assert_msg(strstr(err.msg, "in units of MiB") &&
@@ -175,6 +216,9 @@ END_TEST
 
 UNIT_MAIN("cards", cards_are_listed_in_units_rounded_down,
           a_card_falls_ill_at_once_and_recovers_slowly, a_lost_card_stays_on_the_list,
-          one_failed_look_is_no_illness, events_strike_one_card_or_all,
+          one_failed_look_is_no_illness,
+          a_driver_that_does_not_answer_makes_all_cards_ill,
+          an_answer_is_an_answer_even_if_it_is_an_error,
+          a_process_that_stood_still_has_not_waited, events_strike_one_card_or_all,
           what_a_look_does_not_show_is_held_for_longer, without_a_uuid_the_index_counts,
           there_is_an_end_to_cards, a_unit_that_is_too_small_is_said)
