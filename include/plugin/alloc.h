@@ -190,6 +190,8 @@ int64_t alloc_due(const struct alloc *a); /* when the next tick matters */
 const struct cards *alloc_cards_of(const struct alloc *a);
 const struct grants *alloc_grants(const struct alloc *a);
 bool alloc_listed(const struct alloc *a); /* the pods of this node are known */
+/* With podresources. Where --audit-interval is 0 only the next container finds out. */
+const struct trouble *alloc_kubelet_trouble(const struct alloc *a);
 
 struct alloc_stats {
     uint64_t granted[IDS_RESOURCES];

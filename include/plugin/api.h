@@ -29,5 +29,7 @@ void plugin_api_free(struct api *api);      /* NULL is accepted */
 
 struct plugin_api_stats {
     uint64_t patched, patch_failed, events, events_failed, lists, watch_failures;
+    struct trouble watch, node; /* with the pods, with the Node */
+    int64_t alive_ms;           /* clock_mono_ms when the watch's thread came by last */
 };
 void plugin_api_stats(struct api *api, struct plugin_api_stats *stats);

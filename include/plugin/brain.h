@@ -19,7 +19,7 @@ enum brain_kind {
     BRAIN_CANCEL,     /* `token` */
     BRAIN_STREAM,     /* `resource`, `token`: the kubelet listens */
     BRAIN_SHOWN,      /* `shown`; what it points to is in the arena */
-    BRAIN_REGISTERED, /* `resource`, `flag`: accepted */
+    BRAIN_REGISTERED, /* `resource`, `flag`: accepted, or `err` says why not */
     BRAIN_NODE,       /* `flag`: its label switches isolation off */
 };
 
@@ -81,6 +81,9 @@ struct brain_stats {
         uint64_t n, sum_us, max_us; /* how long they took */
     } calls[ALLOC_ASKS];            /* that were answered */
     uint64_t save_failed;
+    struct err cards_err;                     /* code ERR_NONE: they are well */
+    struct err registered_err[IDS_RESOURCES]; /* why it is not; ERR_NONE: it is */
+    struct trouble podresources;
     int64_t alive_ms; /* clock_mono_ms when the thread came by last */
 };
 void brain_stats(struct brain *b, struct brain_stats *stats);

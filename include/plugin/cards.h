@@ -80,5 +80,7 @@ const struct plugin_card *cards_by_tag(const struct cards *cards,
 const struct plugin_card *cards_by_uuid(const struct cards *cards, struct span uuid);
 const struct plugin_card *cards_by_index(const struct cards *cards, int32_t index);
 
+/* Does the driver answer, and is one of the cards healthy? */
+int cards_check(const struct cards *cards, int64_t now_ms, struct err *err);
 /* Can the units be listed in one message? -1 with the reason and a unit that fits. */
 int cards_fit(const struct cards *cards, struct err *err);

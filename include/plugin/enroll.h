@@ -63,4 +63,6 @@ void enroll_rival(struct enroll *e, int64_t now_ms, bool there); /* looked for i
 /* What to do now; called until it is nothing. */
 enum enroll_action enroll_next(struct enroll *e, int64_t now_ms);
 int64_t enroll_due(const struct enroll *e); /* INT64_MAX: nothing is awaited */
+/* What is missing until it is registered, in words; NULL: nothing. */
+const char *enroll_waits_for(const struct enroll *e);
 bool enroll_looks_for_rival(const struct enroll *e, int64_t now_ms);

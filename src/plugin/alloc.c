@@ -123,9 +123,19 @@ void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
 
 /* The kubelet shows */
 
+static void hear(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown)
+{
+    a->heard_ms = now.mono_ms;
+    if (shown->err && !shown->unsupported)
+        trouble_note(&a->kubelet, now.mono_ms, shown->err);
+    else
+        trouble_over(&a->kubelet);
+}
+
 void alloc_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
                  struct alloc_outputs *out)
 {
+    hear(a, now, shown);
     for (struct ask *ask = a->asks; ask; ask = ask->next)
         if (ask->query == shown->query && ask->state == ASK_LOOKING) {
             ask_shown(a, now, ask, shown, out);
@@ -179,6 +189,11 @@ const struct grants *alloc_grants(const struct alloc *a)
 bool alloc_listed(const struct alloc *a)
 {
     return a->listed;
+}
+
+const struct trouble *alloc_kubelet_trouble(const struct alloc *a)
+{
+    return &a->kubelet;
 }
 
 const struct alloc_stats *alloc_stats(const struct alloc *a)

@@ -7,6 +7,8 @@ enum {
     SURE_AFTER_MS = 10 * 1000,
     LIST_AGAIN_MS = 1000,
     GET_EVERY_MS = 50, /* the kubelet takes 100 calls a second, of everybody together */
+    TRY_AGAIN_MS = 5000,
+    ANSWER_MS = 10 * 1000, /* each call has a shorter limit of its own */
 };
 
 /* What the kubelet shows for a container, as a grant. NULL: nothing, or ids of the Go
@@ -261,32 +263,62 @@ static bool wants_audit(const struct alloc *a, const struct pupil *p, int64_t no
 
 /* One pod at a time, where the kubelet has Get. A List for all where it has not: it is
  * what every exporter asks for, and Allocate looks for itself whether ids are held. */
+static void look_at(struct alloc *a, struct alloc_time now, struct pupil *p,
+                    struct alloc_outputs *out)
+{
+    const char *ns = alloc_out_text(out, p->plan->ns);
+    const char *name = alloc_out_text(out, p->plan->name);
+    struct alloc_output *o = alloc_out_add(out, a->no_get ? ALLOC_LIST : ALLOC_GET);
+    o->ns = ns;
+    o->name = name;
+    o->query = a->audit_query = ++a->queries;
+    a->audit_asked_ms = now.mono_ms;
+    a->audit_serial = a->serial;
+    a->audit_all = a->no_get;
+    if (!a->no_get)
+        p->audited_ms = now.mono_ms;
+    a->audit_next_ms = now.mono_ms + (a->no_get ? a->settings.audit_ms : GET_EVERY_MS);
+    alloc_hurry(a, a->audit_next_ms);
+}
+
+/* Whose turn it is. When it is nobody's for long, that of any pod: on a node without pods
+ * of ours, too, it is to be known whether the kubelet answers. */
+static struct pupil *next_pupil(const struct alloc *a, int64_t now_ms)
+{
+    struct pupil *any = NULL;
+    int64_t wait = a->kubelet.since_ms ? TRY_AGAIN_MS : a->settings.audit_ms;
+    for (struct pupil *p = a->pupils; p; p = p->next) {
+        if (wants_audit(a, p, now_ms))
+            return p;
+        if (!p->plan->over)
+            any = p;
+    }
+    return now_ms - a->heard_ms >= wait ? any : NULL;
+}
+
+/* It cannot be asked again, but it can be told. */
+static void miss_answer(struct alloc *a, int64_t now_ms)
+{
+    struct err err;
+    if (now_ms - a->audit_asked_ms < ANSWER_MS)
+        return;
+    err_set(&err, ERR_TIMEOUT, "no answer, and no error either");
+    trouble_note(&a->kubelet, a->audit_asked_ms, &err);
+}
+
 void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
 {
+    if (a->audit_query)
+        miss_answer(a, now.mono_ms);
     if (!a->settings.audit_ms || !a->listed || a->asks || a->audit_query)
         return;
     if (now.mono_ms < a->audit_next_ms) {
         alloc_hurry(a, a->audit_next_ms);
         return;
     }
-    for (struct pupil *p = a->pupils; p; p = p->next) {
-        if (!wants_audit(a, p, now.mono_ms))
-            continue;
-        const char *ns = alloc_out_text(out, p->plan->ns);
-        const char *name = alloc_out_text(out, p->plan->name);
-        struct alloc_output *o = alloc_out_add(out, a->no_get ? ALLOC_LIST : ALLOC_GET);
-        o->ns = ns;
-        o->name = name;
-        o->query = a->audit_query = ++a->queries;
-        a->audit_serial = a->serial;
-        a->audit_all = a->no_get;
-        if (!a->no_get)
-            p->audited_ms = now.mono_ms;
-        a->audit_next_ms =
-            now.mono_ms + (a->no_get ? a->settings.audit_ms : GET_EVERY_MS);
-        alloc_hurry(a, a->audit_next_ms);
-        return;
-    }
+    struct pupil *p = next_pupil(a, now.mono_ms);
+    if (p)
+        look_at(a, now, p, out);
 }
 
 /* What was handed out while it was under way may or may not be in it. */
@@ -308,6 +340,8 @@ void audit_answer(struct alloc *a, struct alloc_time now, const struct alloc_sho
     a->audit_query = 0;
     if (shown->err && shown->unsupported)
         a->no_get = true;
+    if (shown->err && a->audit_next_ms > now.mono_ms + TRY_AGAIN_MS)
+        a->audit_next_ms = now.mono_ms + TRY_AGAIN_MS;
     if (shown->err)
         return;
     if (a->serial == a->audit_serial)

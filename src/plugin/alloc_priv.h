@@ -95,8 +95,10 @@ struct alloc {
     int64_t due_ms;
     uint64_t audit_query, audit_serial; /* 0: none is out */
     bool audit_all;                     /* it was a List */
-    int64_t audit_next_ms;
-    bool dirty; /* grants have changed since the last SAVE */
+    int64_t audit_asked_ms, audit_next_ms;
+    int64_t heard_ms;       /* of podresources, be it an error */
+    struct trouble kubelet; /* with podresources */
+    bool dirty;             /* grants have changed since the last SAVE */
     struct alloc_stats stats;
 };
 

@@ -87,6 +87,17 @@ static void count(struct api *api, uint64_t *what)
     pthread_mutex_unlock(&api->lock);
 }
 
+/* `why` NULL, or of code ERR_NONE: it works. */
+static void tell(struct api *api, struct trouble *t, const struct err *why)
+{
+    pthread_mutex_lock(&api->lock);
+    if (why && why->code != ERR_NONE)
+        trouble_note(t, clock_mono_ms(), why);
+    else
+        trouble_over(t);
+    pthread_mutex_unlock(&api->lock);
+}
+
 static void pause_ms(int64_t ms)
 {
     struct timespec t = {ms / 1000, ms % 1000 * 1000000};
@@ -181,8 +192,10 @@ static void look_at_node(struct api *api)
     if (call(api, &request, &body, &again, &err)) {
         log_warn("api", "the Node cannot be read", LOG_S("node", api->settings.node),
                  LOG_ERR(&err));
+        tell(api, &api->stats.node, &err);
         return;
     }
+    tell(api, &api->stats.node, NULL);
     struct brain_msg *m = brain_msg_new(BRAIN_NODE);
     m->flag = has_label(buf_span(&body));
     brain_tell(api->brain, m);
@@ -250,6 +263,8 @@ static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
     struct api *api = ctx;
     if (status == 401)
         kube_client_unauthorized(api->client);
+    if (status == 200 && api->feed.watching)
+        tell(api, &api->stats.watch, NULL);
     return podfeed_begin(&api->feed, status, retry_after_s);
 }
 
@@ -265,6 +280,7 @@ static void on_end(void *ctx, const struct err *why)
     struct err err;
     api->stream = NULL;
     api->due_ms = clock_mono_ms() + podfeed_end(&api->feed, why, &err);
+    tell(api, &api->stats.watch, &err);
     if (err.code == ERR_NONE)
         return;
     count(api, &api->stats.watch_failures);
@@ -300,6 +316,7 @@ static bool is_stopped(struct api *api)
     pthread_mutex_lock(&api->lock);
     bool stop = api->stop, anew = api->anew;
     api->anew = false;
+    api->stats.alive_ms = clock_mono_ms();
     pthread_mutex_unlock(&api->lock);
     if (anew && api->feed.watching) {
         if (api->stream)
@@ -338,6 +355,7 @@ struct api *plugin_api_start(struct kube_client *client,
     api->client = client;
     api->settings = *settings;
     api->brain = brain;
+    api->stats.alive_ms = clock_mono_ms();
     pthread_mutex_init(&api->lock, NULL);
     podfeed_init(&api->feed, settings->node, settings->unit_mib, &pod_sink, api);
     api->loop = httpc_loop_new();

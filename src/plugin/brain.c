@@ -96,6 +96,7 @@ static void take(struct brain *b, struct brain_msg *m)
         alloc_shown(b->alloc, now, &m->shown, &b->out);
         break;
     case BRAIN_REGISTERED:
+        b->refused[m->resource] = m->err;
         enroll_answered(&b->enroll[m->resource], now.mono_ms, m->flag);
         break;
     case BRAIN_NODE:
@@ -139,7 +140,12 @@ static void publish(struct brain *b)
         s->healthy += cards->items[i].healthy;
         s->units += cards->items[i].healthy ? (size_t)cards->items[i].units : 0;
     }
+    s->cards_err = (struct err){0};
+    cards_check(cards, clock_mono_ms(), &s->cards_err);
+    s->podresources = *alloc_kubelet_trouble(b->alloc);
     for (int r = 0; r < IDS_RESOURCES; r++) {
+        s->registered_err[r] = (struct err){0};
+        door_check(b, (enum ids_resource)r, &s->registered_err[r]);
         s->wanted[r] = b->enroll[r].wanted;
         s->up[r] = b->enroll[r].state == ENROLL_UP;
         s->registered[r] = b->enroll[r].registered;

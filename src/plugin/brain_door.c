@@ -33,12 +33,11 @@ void door_look(struct brain *b)
 static void serve(struct brain *b, enum ids_resource r)
 {
     struct endpoint_fns fns = calls_fns(b);
-    struct err err;
     endpoint_free(b->endpoints[r]);
-    b->endpoints[r] = endpoint_start(dir_socket(b->dir, r), r, &fns, &err);
+    b->endpoints[r] = endpoint_start(dir_socket(b->dir, r), r, &fns, &b->refused[r]);
     if (!b->endpoints[r])
         log_error("server", "cannot serve", LOG_S("resource", ids_resource_name(r)),
-                  LOG_ERR(&err));
+                  LOG_ERR(&b->refused[r]));
     enroll_served(&b->enroll[r], clock_mono_ms(), b->endpoints[r] != NULL);
 }
 
@@ -134,6 +133,30 @@ void door_cards(struct brain *b)
         if (n)
             send_list(b, (enum ids_resource)r, calls, n);
     }
+}
+
+static int why_not_wanted(const struct brain *b, struct err *err)
+{
+    const struct cards *cards = alloc_cards_of(b->alloc);
+    if (cards->n && cards_fit(cards, err))
+        return err_wrap(err, "not registered");
+    return err_set(err, ERR_UNAVAILABLE, "not registered: no card has been seen yet");
+}
+
+int door_check(const struct brain *b, enum ids_resource r, struct err *err)
+{
+    const struct enroll *e = &b->enroll[r];
+    const struct err *refused = &b->refused[r];
+    const char *waits = enroll_waits_for(e);
+    if (!e->wanted)
+        return why_not_wanted(b, err);
+    if (!waits)
+        return 0;
+    if (!e->kubelet)
+        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: there is no %s", waits,
+                       dir_kubelet(b->dir));
+    return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", waits,
+                   refused->code ? ": " : "", refused->code ? refused->msg : "");
 }
 
 /* Another plugin may have been at work meanwhile: what it wrote down counts too. */

@@ -30,6 +30,7 @@ struct brain {
     struct dir *dir;
     struct endpoint *endpoints[IDS_RESOURCES];
     struct enroll enroll[IDS_RESOURCES];
+    struct err refused[IDS_RESOURCES]; /* why it was not registered the last time */
     bool fit_said;
     int64_t looked_ms; /* at the directory, unasked */
     bool cards_known;
@@ -66,4 +67,6 @@ void door_cards(struct brain *b); /* what is listed has changed */
 void door_stream(struct brain *b, enum ids_resource r, uint64_t token);
 /* Was it a stream? Then it is ended. */
 bool door_stream_over(struct brain *b, uint64_t token);
+/* Is it registered, and if not, why? */
+int door_check(const struct brain *b, enum ids_resource r, struct err *err);
 void door_close(struct brain *b);

@@ -188,6 +188,22 @@ bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid, const c
     return changed;
 }
 
+int cards_check(const struct cards *cards, int64_t now_ms, struct err *err)
+{
+    const struct trouble *t = &cards->trouble;
+    if (!cards->n)
+        return err_set(err, ERR_UNAVAILABLE, "none has been seen yet%s%s",
+                       t->since_ms ? ": " : "", t->err.msg);
+    if (cards->blind)
+        return err_set(err, t->err.code, "nothing is seen of them for %lld s: %s",
+                       (long long)(now_ms - t->since_ms) / 1000, t->err.msg);
+    for (size_t i = 0; i < cards->n; i++)
+        if (cards->items[i].healthy)
+            return 0;
+    return err_set(err, ERR_UNAVAILABLE, "none of %zu is healthy; %s: %s", cards->n,
+                   cards->items[0].uuid, cards->items[0].why);
+}
+
 int cards_fit(const struct cards *cards, struct err *err)
 {
     int64_t units[CARDS_MAX], mib[CARDS_MAX];

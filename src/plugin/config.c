@@ -98,6 +98,15 @@ static const struct opt table[] = {
      .offset = AT(sampler_limit_ms),
      .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
              "are unhealthy. As for scv-agent."},
+    {.name = "late-after",
+     .arg = "TIME",
+     .init = "15s",
+     .type = OPT_DURATION,
+     .min = 1000,
+     .max = DAY_MS,
+     .offset = AT(late_ms),
+     .help =
+         "How long API server or kubelet may fail to answer before /healthz says so."},
     {.name = "device-list",
      .arg = "uuid|index",
      .init = "uuid",

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/enroll.h"
 
+#include <stddef.h>
+
 void enroll_init(struct enroll *e)
 {
     *e = (struct enroll){.retry_ms = ENROLL_FIRST_RETRY_MS};
@@ -118,4 +120,17 @@ int64_t enroll_due(const struct enroll *e)
         e->state == ENROLL_UP)
         return INT64_MAX;
     return e->at_ms;
+}
+
+const char *enroll_waits_for(const struct enroll *e)
+{
+    static const char *const words[] = {
+        [ENROLL_WAITING] = "trying again soon",
+        [ENROLL_REGISTERING] = "the kubelet has not answered yet",
+        [ENROLL_EXPECTING] = "the kubelet has not asked for the list yet",
+        [ENROLL_YIELDING] = "a newer plugin of this node serves it",
+    };
+    if (e->state == ENROLL_UP)
+        return NULL;
+    return e->kubelet ? words[e->state] : "waiting for the kubelet";
 }

@@ -14,74 +14,111 @@ enum {
     CONNECTIONS = 64,
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 60 * 1000,
-    ALIVE_MS = 30 * 1000,
 };
 
 struct gauges {
     struct httpd *httpd;
+    int64_t started_ms;
     pthread_mutex_t lock; /* protects what follows */
-    struct brain *brain;  /* NULL: not yet */
+    int64_t late_ms;
+    struct brain *brain; /* NULL: not yet */
     struct api *api;
 };
 
-static bool look(struct gauges *s, struct brain_stats *brain,
-                 struct plugin_api_stats *api)
+/* What /metrics and health are made of, as of now. */
+struct view {
+    struct brain_stats brain;
+    struct plugin_api_stats api;
+    struct parts parts;
+};
+
+static void look(struct gauges *s, struct view *v)
 {
-    *brain = (struct brain_stats){0};
-    *api = (struct plugin_api_stats){0};
+    *v = (struct view){0};
     pthread_mutex_lock(&s->lock);
-    bool there = s->brain != NULL;
-    if (there) {
-        brain_stats(s->brain, brain);
-        plugin_api_stats(s->api, api);
+    if (s->brain) {
+        brain_stats(s->brain, &v->brain);
+        plugin_api_stats(s->api, &v->api);
     }
+    v->parts =
+        (struct parts){&v->brain, &v->api, clock_mono_ms(), s->started_ms, s->late_ms};
     pthread_mutex_unlock(&s->lock);
-    return there;
 }
 
-static void say(struct httpd_reply *reply, const char *what, bool good, const char *bad)
+/* `counts`: a fault makes it a 503. */
+static void line(struct httpd_reply *reply, const char *what, int rc,
+                 const struct err *err, bool counts)
 {
-    buf_printf(&reply->body, "%s: %s\n", what, good ? "ok" : bad);
-    if (!good)
+    buf_printf(&reply->body, "%s: %s%s\n", what, rc ? err->msg : "ok",
+               rc && !counts ? " (an update does not wait for it)" : "");
+    if (rc && counts)
         reply->status = 503;
+}
+
+static void lines_of_threads(const struct parts *p, struct httpd_reply *reply)
+{
+    reply->content_type = "text/plain";
+    for (int i = 0; i < PART_THREADS; i++) {
+        struct err err = {0};
+        int rc = parts_alive(p, (enum part_thread)i, &err);
+        line(reply, part_thread_name((enum part_thread)i), rc, &err, true);
+    }
+}
+
+static void lines_of_parts(const struct parts *p, bool ready, struct httpd_reply *reply)
+{
+    for (int i = 0; i < PARTS; i++) {
+        struct err err = {0};
+        enum part part = (enum part)i;
+        int rc = parts_check(p, part, &err);
+        line(reply, part_name(part), rc, &err, !ready || parts_waits(p, part));
+    }
+    for (int i = 0; i < IDS_RESOURCES; i++) {
+        struct err err = {0};
+        enum ids_resource r = (enum ids_resource)i;
+        int rc = parts_registered(p, r, &err);
+        line(reply, ids_resource_name(r), rc, &err,
+             !ready || parts_waits_for_resource(p, r));
+    }
 }
 
 static void on_livez(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    struct brain_stats brain;
-    struct plugin_api_stats api;
+    struct view v;
     (void)req;
-    bool there = look(ctx, &brain, &api);
-    reply->content_type = "text/plain";
-    say(reply, "brain", there && clock_mono_ms() - brain.alive_ms < ALIVE_MS,
-        "it has not come by for too long");
+    look(ctx, &v);
+    lines_of_threads(&v.parts, reply);
+}
+
+static void on_readyz(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    struct view v;
+    (void)req;
+    look(ctx, &v);
+    lines_of_threads(&v.parts, reply);
+    lines_of_parts(&v.parts, true, reply);
 }
 
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct brain_stats brain;
-    struct plugin_api_stats api;
-    look(ctx, &brain, &api);
-    on_livez(ctx, req, reply);
-    say(reply, "pods", brain.listed, "the API server has not told yet which there are");
-    say(reply, "cards", brain.cards > 0, "none has been seen yet");
-    for (int r = 0; r < IDS_RESOURCES; r++)
-        say(reply, ids_resource_name((enum ids_resource)r),
-            brain.up[r] || (brain.cards > 0 && !brain.wanted[r]),
-            "not registered with the kubelet");
+    struct view v;
+    (void)req;
+    look(ctx, &v);
+    lines_of_threads(&v.parts, reply);
+    lines_of_parts(&v.parts, false, reply);
 }
 
 static void on_metrics(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    struct brain_stats brain;
-    struct plugin_api_stats api;
+    struct view v;
     (void)req;
-    look(ctx, &brain, &api);
+    look(ctx, &v);
     reply->content_type = PROM_CONTENT_TYPE;
-    gauges_write(&reply->body, &brain, &api);
+    gauges_write(&reply->body, &v.parts);
     prom_process(&reply->body);
 }
 
@@ -94,7 +131,7 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_healthz},
+    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_readyz},
     {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
     {"GET", "/version", on_version}, {0},
 };
@@ -111,6 +148,7 @@ struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
                                       .connections = CONNECTIONS,
                                       .routes = routes,
                                       .ctx = s};
+    s->started_ms = clock_mono_ms();
     pthread_mutex_init(&s->lock, NULL);
     s->httpd = httpd_new(&limits);
     if (httpd_listen(s->httpd, &listener, &port, err)) {
@@ -122,9 +160,10 @@ struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
     return s;
 }
 
-void gauges_show(struct gauges *s, struct brain *brain, struct api *api)
+void gauges_show(struct gauges *s, struct brain *brain, struct api *api, int64_t late_ms)
 {
     pthread_mutex_lock(&s->lock);
+    s->late_ms = late_ms;
     s->brain = brain;
     s->api = api;
     pthread_mutex_unlock(&s->lock);

@@ -162,21 +162,20 @@ static void on_enroll(void *ctx, void *job)
                             .resource = span_of(ids_resource_name(e->resource)),
                             .options = {.preferred_allocation = true}};
     cleanup_buf struct buf message = {0}, reply = {0};
-    struct err err = {0};
-    int rc = dp_register_encode(&r, &message, &err);
+    struct brain_msg *m = brain_msg_new(BRAIN_REGISTERED);
+    int rc = dp_register_encode(&r, &message, &m->err);
     struct grpcc_request request = {.socket = k->settings.registration,
                                     .method = DP_REGISTER,
                                     .message = buf_span(&message),
                                     .timeout_ms = REGISTER_MS};
     if (rc == 0)
-        rc = grpcc_call(&request, &reply, NULL, &err);
+        rc = grpcc_call(&request, &reply, NULL, &m->err);
     if (rc)
         log_warn("kubelet", "it does not register us", LOG_SPAN("resource", r.resource),
-                 LOG_ERR(&err));
+                 LOG_ERR(&m->err));
     else
         log_info("kubelet", "registered", LOG_SPAN("resource", r.resource),
                  LOG_S("endpoint", e->endpoint));
-    struct brain_msg *m = brain_msg_new(BRAIN_REGISTERED);
     m->resource = e->resource;
     m->flag = rc == 0;
     brain_tell(k->brain, m);

@@ -51,9 +51,22 @@ static void per_call(struct buf *out, const struct brain_stats *b)
     }
 }
 
-void gauges_write(struct buf *out, const struct brain_stats *b,
-                  const struct plugin_api_stats *api)
+static void per_part(struct buf *out, const struct parts *parts)
 {
+    prom_family(out, NAME("part_ok"), PROM_GAUGE,
+                "Whether a part of the plugin does its work, as /healthz says it.");
+    for (int i = 0; i < PARTS; i++) {
+        struct prom_label l = {"part", span_of(part_name((enum part)i))};
+        prom_sample(out, NAME("part_ok"), &l, 1,
+                    parts_check(parts, (enum part)i, NULL) == 0);
+    }
+}
+
+void gauges_write(struct buf *out, const struct parts *parts)
+{
+    const struct brain_stats *b = parts->brain;
+    const struct plugin_api_stats *api = parts->api;
+    per_part(out, parts);
     per_resource(out, b);
     prom_family(out, NAME("refused_total"), PROM_COUNTER,
                 "Calls of the kubelet that were refused.");

@@ -103,7 +103,7 @@ static void start_threads(struct plugin *p)
     p->api = plugin_api_start(p->client, &api, p->brain);
     p->cardwatch = cardwatch_start(p->gpu, p->config.interval_ms, p->brain);
     brain_go(p->brain);
-    gauges_show(p->gauges, p->brain, p->api);
+    gauges_show(p->gauges, p->brain, p->api, p->config.late_ms);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)

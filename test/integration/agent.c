@@ -114,8 +114,13 @@ bool agent_says(const struct sim *s, const char *health, const char *message)
 
 char *agent_part(const struct agent *a, const char *part)
 {
+    return agent_line(&a->health, "/healthz", part);
+}
+
+char *agent_line(const struct peer *health, const char *path, const char *part)
+{
     cleanup_buf struct buf reply = {0};
-    unsigned status = peer_call(&a->health, "GET", "/healthz", NULL, &reply);
+    unsigned status = peer_call(health, "GET", path, NULL, &reply);
     struct span rest = buf_span(&reply);
     size_t n = strlen(part);
     ck_assert(status == 200 || status == 503);

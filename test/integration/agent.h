@@ -37,6 +37,8 @@ char *agent_message(const struct sim *s);
 char *agent_health(const struct sim *s);
 /* Does the Scv say that? */
 bool agent_says(const struct sim *s, const char *health, const char *message);
-/* The line of this part in /healthz, new. */
+/* The line of this part in what a program answers there, new. */
+char *agent_line(const struct peer *health, const char *path, const char *part);
+/* ... in /healthz, new. */
 char *agent_part(const struct agent *a, const char *part);
 bool agent_part_is(const struct agent *a, const char *part, const char *text);

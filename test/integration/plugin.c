@@ -39,6 +39,20 @@ double plugin_metric(const struct plugin *p, const char *name)
     return at ? strtod(at + strlen(line), NULL) : -1;
 }
 
+bool plugin_trouble(const struct plugin *p, const char *part, const char *words)
+{
+    cleanup_free char *line = agent_line(&p->health, "/healthz", part);
+    cleanup_free char *metric = xasprintf("part_ok{part=\"%s\"}", part);
+    return strstr(line, words) && peer_status(&p->health, "/healthz") == 503 &&
+           plugin_metric(p, metric) == 0;
+}
+
+bool plugin_is_well(const struct plugin *p)
+{
+    return peer_status(&p->health, "/healthz") == 200 &&
+           peer_status(&p->health, "/readyz") == 200;
+}
+
 void plugin_pod(const struct sim *s, const char *name, int units, int card)
 {
     cleanup_free char *notes =

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "domain/keys.h"
 #include "integration/agent.h"
 #include "integration/plugin.h"
 
@@ -289,6 +290,10 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
     ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
+    kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
+    /* What neither a restart nor an update would change. */
+    ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
+    ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
@@ -296,10 +301,76 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     let_driver_go_on();
     kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
+    kit_wait(plugin_is_well(&plugin));
     kubelet_remove(&kubelet, "p");
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
+    tear_down();
+}
+END_TEST
+
+START_TEST(a_driver_that_is_gone_is_told)
+{
+    sim_start(&sim, ARGV(NULL));
+    temp_write(kit_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
+    kit_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
+    kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
+    cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
+    ck_assert_str_eq(line, "not registered: no card has been seen yet");
+    /* An update waits a while: it may be the new version that sees no card. */
+    ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
+    ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
+    agent_cards(CARDS);
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(plugin_is_well(&plugin));
+    agent_cards("%s", "");
+    kit_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
+    ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
+    agent_cards(CARDS);
+    kit_wait(plugin_is_well(&plugin));
+    tear_down();
+}
+END_TEST
+
+START_TEST(an_api_server_that_is_gone_is_told)
+{
+    set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(plugin_is_well(&plugin));
+    sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
+    sim_watches(&sim, "cut", "pods");
+    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
+    sim_no_faults(&sim);
+    kit_wait(plugin_is_well(&plugin));
+    ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
+    sim_stop(&sim);
+    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
+    plugin_stop(&plugin);
+    kubelet_fini(&kubelet);
+}
+END_TEST
+
+/* There is no pod of ours on the node, so that nobody would have to ask. */
+START_TEST(a_podresources_service_that_is_gone_is_told)
+{
+    cleanup_free char *socket = temp_path(kit_dir, "podresources.sock");
+    cleanup_free char *aside = temp_path(kit_dir, "aside.sock");
+    set_up_with(ARGV("--late-after", "1s", "--audit-interval", "100ms"));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                   "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
+                   "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(plugin_is_well(&plugin));
+    ck_assert_int_eq(rename(socket, aside), 0);
+    kit_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
+    ck_assert_int_eq(rename(aside, socket), 0);
+    kit_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -346,6 +417,12 @@ START_TEST(a_kubelet_that_restarts_is_found_again)
 }
 END_TEST
 
+static bool registered_says(const char *words)
+{
+    cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
+    return strstr(line, words) != NULL;
+}
+
 START_TEST(a_kubelet_that_comes_late_or_refuses)
 {
     sim_start(&sim, ARGV(NULL));
@@ -355,11 +432,19 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
     temp_mkdir(kit_dir, "plugins");
     plugin_start(&plugin, &sim, ARGV(NULL));
     kit_wait(plugin_metric(&plugin, "cards") == 2);
-    ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
-    kubelet.refuse = 4;
+    kit_wait(registered_says("not registered: waiting for the kubelet: there is no "));
+    ck_assert(registered_says("plugins/kubelet.sock"));
+    ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
+    kubelet.refuse = 1000;
     kubelet_start(&kubelet);
+    kit_wait(registered_says("not registered: trying again soon: ") &&
+             registered_says("not now"));
+    pthread_mutex_lock(&kubelet.lock);
+    ck_assert_int_lt(kubelet.refuse, 1000);
+    kubelet.refuse = 0;
+    pthread_mutex_unlock(&kubelet.lock);
     kubelet_wait_registered(&kubelet, -1);
-    ck_assert_int_eq(kubelet.refuse, 0);
+    kit_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -495,7 +580,11 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
     ck_assert(program_says(&plugin.program, "aliyun.com/gpu-mem is not registered"));
     ck_assert_says(program_said(&plugin.program), "--memory-unit=8MiB");
     ck_assert_ptr_null(kubelet.plugins[MEM].socket);
-    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    kit_wait(peer_status(&plugin.health, "/readyz") == 200);
+    ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
+    cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
+    ck_assert_says(line, "not registered: in units of MiB the list");
+    ck_assert_says(line, "--memory-unit=8MiB");
     plugin_stop(&plugin);
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "8MiB"));
     kubelet_wait_registered(&kubelet, -1);
@@ -613,9 +702,11 @@ KIT_MAIN("plugin", 120, both_resources_are_registered,
          the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
          a_watch_that_has_died_is_not_waited_for,
          a_lost_card_is_one_update_and_stays_on_the_list,
-         a_driver_that_hangs_makes_all_cards_unhealthy, cards_of_nvml_and_their_xids,
-         a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
-         a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
-         a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,
-         of_two_plugins_the_newer_one_serves, a_unit_that_is_too_small_leaves_whole_cards,
-         a_kubelet_without_get_will_do, bad_options_are_said, admissions_are_quick)
+         a_driver_that_hangs_makes_all_cards_unhealthy, a_driver_that_is_gone_is_told,
+         an_api_server_that_is_gone_is_told, a_podresources_service_that_is_gone_is_told,
+         cards_of_nvml_and_their_xids, a_kubelet_that_restarts_is_found_again,
+         a_kubelet_that_comes_late_or_refuses, a_socket_that_is_removed_is_made_again,
+         a_stream_that_ends_is_asked_for_again, a_plugin_that_was_killed_remembers,
+         a_damaged_state_file_is_survived, of_two_plugins_the_newer_one_serves,
+         a_unit_that_is_too_small_leaves_whole_cards, a_kubelet_without_get_will_do,
+         bad_options_are_said, admissions_are_quick)

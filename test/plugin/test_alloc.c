@@ -771,6 +771,73 @@ START_TEST(an_audit_that_an_ask_overtook_is_made_again)
 }
 END_TEST
 
+static void pass_with_audits(int64_t audit_ms)
+{
+    struct alloc_settings s = rig_settings();
+    s.audit_ms = audit_ms;
+    start_with(s);
+    /* A pod of no interest to us. */
+    rig_api(&rig, "other", "Running", "", "", "{'name':'a'}");
+    rig_kubelet(&rig, "other", RIG_NAMES("a"));
+    rig_pass(&rig, 1000);
+}
+
+START_TEST(podresources_is_asked_even_if_there_is_nothing_to_ask)
+{
+    pass_with_audits(60000);
+    ck_assert_int_eq(rig.gets, 1);
+    rig_pass(&rig, 182000);
+    ck_assert_int_eq(rig.gets, 4);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    /* More often while it does not answer. */
+    rig.kubelet_away = true;
+    rig_pass(&rig, 90000);
+    ck_assert_int_ge(rig.gets, 8);
+    int64_t since = alloc_kubelet_trouble(rig.a)->since_ms;
+    ck_assert_int_ge(rig.now.mono_ms - since, 30000);
+    ck_assert_str_eq(alloc_kubelet_trouble(rig.a)->err.msg, "away");
+    rig.kubelet_away = false;
+    rig_pass(&rig, 6000);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(rig.lists, 0);
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(a_kubelet_without_get_is_no_trouble)
+{
+    rig.no_get = true;
+    pass_with_audits(60000);
+    ck_assert_int_eq(rig.gets, 1);
+    rig_pass(&rig, 130000);
+    ck_assert_int_eq(rig.gets, 1);
+    ck_assert_int_ge(rig.lists, 2);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    rig.kubelet_away = true;
+    rig_pass(&rig, 130000);
+    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(an_answer_that_never_comes_is_trouble)
+{
+    struct alloc_settings s = rig_settings();
+    s.audit_ms = 60000;
+    start_with(s);
+    rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
+    int64_t asked = rig.now.mono_ms;
+    alloc_tick(rig.a, rig.now, &rig.out); /* asks, and nobody hears it */
+    ck_assert_uint_eq(rig.out.n, 1);
+    alloc_outputs_reset(&rig.out);
+    rig_pass(&rig, 9000);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    rig_pass(&rig, 2000);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, asked);
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(state_of_the_file_is_held)
 {
     struct grants gs = {0};
@@ -888,6 +955,9 @@ UNIT_MAIN(
     the_pod_must_still_be_there_at_allocate, a_lost_checkpoint_begins_anew,
     a_lost_state_file_is_made_up_for, the_audit_finds_a_container_on_another_card,
     a_pod_that_is_told_of_late_holds_its_ids_once,
-    an_audit_that_an_ask_overtook_is_made_again, state_of_the_file_is_held,
-    a_cancelled_ask_is_answered_at_once, a_pod_that_was_refused_is_not_meant_again,
-    the_node_can_switch_isolation_off, devices_by_name_by_index_and_with_mps)
+    an_audit_that_an_ask_overtook_is_made_again,
+    podresources_is_asked_even_if_there_is_nothing_to_ask,
+    a_kubelet_without_get_is_no_trouble, an_answer_that_never_comes_is_trouble,
+    state_of_the_file_is_held, a_cancelled_ask_is_answered_at_once,
+    a_pod_that_was_refused_is_not_meant_again, the_node_can_switch_isolation_off,
+    devices_by_name_by_index_and_with_mps)

@@ -116,6 +116,29 @@ START_TEST(a_driver_that_does_not_answer_makes_all_cards_ill)
 }
 END_TEST
 
+START_TEST(what_is_wrong_with_them_is_said)
+{
+    cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
+    ck_assert_int_eq(cards_check(&cards, 1, &err), -1);
+    ck_assert_str_eq(err.msg, "none has been seen yet");
+    cards_unseen(&cards, 2, "no driver");
+    ck_assert_int_eq(cards_check(&cards, 3, &err), -1);
+    ck_assert_str_eq(err.msg, "none has been seen yet: no driver");
+    struct card_seen two[] = {seen("GPU-a", 0, 4096, ""), seen("GPU-b", 1, 8192, "")};
+    cards_seen(&cards, 1000, two, 2, &err);
+    ck_assert_done(cards_check(&cards, 1000, &err), err);
+    cards_struck(&cards, 1000, SPAN("GPU-a"), "XID 79");
+    ck_assert_done(cards_check(&cards, 1000, &err), err);
+    cards_struck(&cards, 1000, SPAN("GPU-b"), "XID 48");
+    ck_assert_int_eq(cards_check(&cards, 1000, &err), -1);
+    ck_assert_str_eq(err.msg, "none of 2 is healthy; GPU-a: XID 79");
+    cards_unseen(&cards, 2000, "no driver");
+    cards_unseen(&cards, 22000, "no driver");
+    ck_assert_int_eq(cards_check(&cards, 25000, &err), -1);
+    ck_assert_str_eq(err.msg, "nothing is seen of them for 23 s: no driver");
+}
+END_TEST
+
 START_TEST(an_answer_is_an_answer_even_if_it_is_an_error)
 {
     cards_init(&cards, 1024, WELL_MS, HOLD_MS, SILENT_MS);
@@ -218,7 +241,7 @@ UNIT_MAIN("cards", cards_are_listed_in_units_rounded_down,
           a_card_falls_ill_at_once_and_recovers_slowly, a_lost_card_stays_on_the_list,
           one_failed_look_is_no_illness,
           a_driver_that_does_not_answer_makes_all_cards_ill,
-          an_answer_is_an_answer_even_if_it_is_an_error,
+          what_is_wrong_with_them_is_said, an_answer_is_an_answer_even_if_it_is_an_error,
           a_process_that_stood_still_has_not_waited, events_strike_one_card_or_all,
           what_a_look_does_not_show_is_held_for_longer, without_a_uuid_the_index_counts,
           there_is_an_end_to_cards, a_unit_that_is_too_small_is_said)

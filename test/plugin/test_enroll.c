@@ -157,8 +157,28 @@ START_TEST(a_kubelet_that_changes_during_the_call)
 }
 END_TEST
 
+START_TEST(what_is_missing_is_said)
+{
+    enroll_init(&e);
+    enroll_want(&e, true);
+    ck_assert_str_eq(enroll_waits_for(&e), "waiting for the kubelet");
+    enroll_kubelet(&e, 0, 7);
+    ck_assert_str_eq(enroll_waits_for(&e), "trying again soon");
+    enroll_served(&e, 0, true);
+    enroll_next(&e, 0);
+    ck_assert_str_eq(enroll_waits_for(&e), "the kubelet has not answered yet");
+    enroll_answered(&e, 10, true);
+    ck_assert_str_eq(enroll_waits_for(&e), "the kubelet has not asked for the list yet");
+    enroll_stream(&e, 20, true, false);
+    ck_assert_ptr_null(enroll_waits_for(&e));
+    enroll_stream(&e, 1000, false, true);
+    ck_assert_str_eq(enroll_waits_for(&e), "a newer plugin of this node serves it");
+}
+END_TEST
+
 UNIT_MAIN("enroll", it_serves_and_then_registers, the_stream_may_come_before_the_answer,
           a_refusal_is_tried_again_with_patience, without_a_stream_it_does_not_count,
           a_stream_that_ends_is_waited_out, a_second_stream_keeps_it_up,
           a_new_kubelet_gets_a_new_socket, a_socket_that_was_removed_is_made_anew,
-          a_newer_plugin_goes_before, a_kubelet_that_changes_during_the_call)
+          a_newer_plugin_goes_before, a_kubelet_that_changes_during_the_call,
+          what_is_missing_is_said)
