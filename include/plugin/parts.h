@@ -5,14 +5,14 @@
 #include "plugin/brain.h"
 
 /*
- * How the parts of the plugin are, each with its reason: what /livez, /readyz, /healthz and
- * the metric part_ok say. Pure.
+ * How the parts of the plugin are, each with its reason: what /livez, /readyz, /healthz
+ * and the metric part_ok say. Pure.
  *
  * - /livez: a thread does not come by any more. A restart helps there, and nowhere else.
  * - /healthz: anything at all is wrong.
- * - /readyz: what a rolling update waits for. It goes on past a node whose driver is gone,
- *   which no version of the plugin can do anything about; but it waits PARTS_CARDS_MS for
- *   cards to be seen for the first time, because a version that sees none anywhere must
+ * - /readyz: what a rolling update waits for. It goes on past a node whose driver is
+ * gone, which no version of the plugin can do anything about; but it waits PARTS_CARDS_MS
+ * for cards to be seen for the first time, because a version that sees none anywhere must
  *   not run through the cluster at once.
  */
 

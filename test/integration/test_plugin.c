@@ -585,6 +585,9 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_says(line, "not registered: in units of MiB the list");
     ck_assert_says(line, "--memory-unit=8MiB");
+    ck_assert(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 0);
+    kit_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-count\"}") ==
+             1);
     plugin_stop(&plugin);
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "8MiB"));
     kubelet_wait_registered(&kubelet, -1);

@@ -76,7 +76,8 @@ START_TEST(trouble_counts_when_it_lasts)
     parts.now_ms++;
     check_says(parts_check(&parts, PART_PODS, &err),
                "the API server has told nothing of them for 15 s: 503");
-    check_says(parts_check(&parts, PART_NODE, &err), "it could not be read for 15 s: 404");
+    check_says(parts_check(&parts, PART_NODE, &err),
+               "it could not be read for 15 s: 404");
     check_says(parts_check(&parts, PART_PODRESOURCES, &err),
                "the kubelet shows nothing for 15 s: refused");
     ck_assert_done(parts_check(&parts, PART_CARDS, &err), err);
