@@ -23,4 +23,5 @@ const char *cell_why_not(void);
 /* A directory on the disk that goes with the cell; and the name of a group of control
  * groups that does. */
 const char *cell_dir(void);
+#define CELL_STATIC "static" /* in it, where a kubelet finds static pods */
 const char *cell_cgroup(void);

@@ -108,11 +108,18 @@ static void check_seen(const char *who, const char *visible, const json_t *cards
     }
 }
 
+/* By which the kubelet knows the pod: for the mirror of a static one, not the API's. */
+static const char *uid_of(const json_t *pod)
+{
+    const char *uid = ANNOTATION(pod, "kubernetes.io/config.hash");
+    return uid ? uid : kit_str(pod, "metadata.uid");
+}
+
 static void check_container(const json_t *pod, size_t i, const json_t *container,
                             const json_t *held)
 {
     const char *resource, *name = kit_str(pod, "metadata.name");
-    const char *uid = kit_str(pod, "metadata.uid");
+    const char *uid = uid_of(pod);
     int n = limit(container, &resource);
     if (!n)
         return;
@@ -142,7 +149,7 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
 static void check_init(const json_t *pod, const json_t *container)
 {
     const char *resource, *name = kit_str(pod, "metadata.name");
-    const char *uid = kit_str(pod, "metadata.uid"), *uuid;
+    const char *uid = uid_of(pod), *uuid;
     if (!limit(container, &resource))
         return;
     cleanup_free char *log = node_log(name, uid, kit_str(container, "name"));
@@ -221,8 +228,7 @@ static bool at_rest(const json_t *pods, const json_t **who)
         json_array_foreach(kit_at(pod, "spec.containers"), k, c)
         {
             cleanup_free char *log =
-                node_log(kit_str(pod, "metadata.name"), kit_str(pod, "metadata.uid"),
-                         kit_str(c, "name"));
+                node_log(kit_str(pod, "metadata.name"), uid_of(pod), kit_str(c, "name"));
             if (!log)
                 return false;
         }

@@ -73,6 +73,10 @@ void node_tell_latency(void);
  *     side   2 units, and 1 of a restartable init container
  *     split  4 units on 2 cards                             whole  a card */
 void node_create(const char *kind, const char *name);
+/* The same as a static pod of a real kubelet: the API shows it as NAME-<node>. And
+ * its end. */
+void node_create_static(const char *kind, const char *name);
+void node_remove_static(const char *name);
 /* The members of such a pod's spec, new. ("split" needs a label, too.) */
 char *node_spec_of(const char *kind);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -72,4 +73,29 @@ void node_create(const char *kind, const char *name)
                    "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
                    "\"%s\",\"labels\":{%s}},\"spec\":{%s}}",
                    name, find(kind)->labels, spec);
+}
+
+/* The kubelet looks at whatever is there, half a file too, except where the name begins
+ * with a dot. */
+void node_create_static(const char *kind, const char *name)
+{
+    cleanup_free char *spec = node_spec_of(kind);
+    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
+    cleanup_free char *hidden = xasprintf(".%s", name);
+    cleanup_free char *from = temp_path(dir, hidden);
+    cleanup_free char *file = xasprintf("%s.json", name);
+    cleanup_free char *to = temp_path(dir, file);
+    cleanup_free char *text =
+        xasprintf("{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
+                  "\"%s\",\"namespace\":\"default\",\"labels\":{%s}},\"spec\":{%s}}",
+                  name, find(kind)->labels, spec);
+    temp_write(dir, hidden, text);
+    ck_assert_int_eq(rename(from, to), 0);
+}
+
+void node_remove_static(const char *name)
+{
+    cleanup_free char *dir = temp_path(cell_dir(), CELL_STATIC);
+    cleanup_free char *file = xasprintf("%s.json", name);
+    temp_remove(dir, file);
 }

@@ -179,9 +179,12 @@ static void write_kubelet(void)
         "eventRecordQPS: 0\n"
         "maxPods: 250\n"
         "nodeStatusUpdateFrequency: 2s\n"
-        "resolvConf: \"\"\n",
-        cluster.dir, cell_cgroup());
+        "resolvConf: \"\"\n"
+        "staticPodPath: %s/" CELL_STATIC "\n"
+        "fileCheckFrequency: 1s\n",
+        cluster.dir, cell_cgroup(), d);
     temp_write(d, "kubelet.yaml", text);
+    temp_mkdir(d, CELL_STATIC);
 }
 
 static bool node_is_ready(void)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +10,8 @@
 #include "node/standin.h"
 
 /*
- * The device plugin where somebody else has been at the kubelet: another plugin before
- * it, and somebody who hands out ids as he likes.
+ * The device plugin where somebody else has been at the kubelet: a pod that no scheduler
+ * has seen, another plugin before it, and somebody who hands out ids as he likes.
  */
 
 #define CHECKPOINT "/var/lib/kubelet/device-plugins"
@@ -29,6 +30,54 @@ static size_t events(const char *reason)
     cleanup_json json_t *all = cluster_items(path);
     return json_array_size(all);
 }
+
+/* -- a pod that nobody could promise anything -- */
+
+static bool is_marked(const char *name)
+{
+    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
+    cleanup_buf struct buf reply = {0};
+    if (peer_call(&cluster.api, "GET", path, NULL, &reply) != 200)
+        return false;
+    cleanup_json json_t *pod = json_loadb(reply.p, reply.n, 0, NULL);
+    return strcmp(note(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED"), "true") == 0;
+}
+
+static bool is_gone(const char *name)
+{
+    cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s", name);
+    return peer_status(&cluster.api, path) == 404;
+}
+
+START_TEST(a_static_pod_gets_a_card_of_its_own)
+{
+    node_up();
+    if (!node_is_real()) {
+        printf("no static pod: the played kubelet reads no manifests; "
+               "test/plugin/test_alloc has them\n");
+        node_down();
+        return;
+    }
+    node_create("one", "one-p");
+    ck_assert_uint_eq(look_check(), 1);
+    int64_t begun = kit_now_ms();
+    node_create_static("equal", "static");
+    kit_wait(is_marked("static-" NODE));
+    cluster_measured("a static pod has its card", kit_now_ms() - begun);
+    /* What it sees, what the kubelet shows, its annotations and the ledger agree. */
+    ck_assert_uint_eq(look_check(), 2);
+    cleanup_json json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
+    ck_assert_str_eq(note(bound, "gpushare/card-uuid"), node_cards[0].uuid);
+    ck_assert_str_ne(note(pod, "gpushare/card-uuid"), node_cards[0].uuid);
+    /* What it holds is not promised to anybody else. */
+    node_create("whole", "whole-p");
+    node_create("one", "one-q");
+    ck_assert_uint_eq(look_check(), 4);
+    node_remove_static("static");
+    kit_wait(is_gone("static-" NODE));
+    look_finish();
+}
+END_TEST
 
 /* -- ids that nobody preferred -- */
 
@@ -208,5 +257,5 @@ START_TEST(what_the_go_plugin_gave_stays)
 }
 END_TEST
 
-NODE_MAIN("node-plugins", ids_that_were_not_promised_are_refused,
-          what_the_go_plugin_gave_stays)
+NODE_MAIN("node-plugins", a_static_pod_gets_a_card_of_its_own,
+          ids_that_were_not_promised_are_refused, what_the_go_plugin_gave_stays)
