@@ -90,7 +90,7 @@ bool oracle_health(const struct oracle *o, int node, int card)
     return !o->sick[node][card];
 }
 
-static int node_index(const char *name)
+int oracle_index(const char *name)
 {
     int n = -1;
     if (!name || sscanf(name, "n%d", &n) != 1 || n < 0 || n >= NODES)
@@ -262,7 +262,7 @@ static int64_t held_mib(const struct oracle_pod *p)
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 {
     bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1 && !p->devices;
-    if (node_index(p->node) != node || p->over)
+    if (oracle_index(p->node) != node || p->over)
         return -1;
     for (int i = 0; i < p->n_cards; i++)
         here |= p->card[i] == card;
@@ -271,23 +271,19 @@ int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
     return p->whole ? 0 : held_mib(p);
 }
 
-struct sum {
-    int64_t mib;
-    int whole, shared;
-};
-
-static void add(struct sum *sum, const struct oracle_pod *p, int64_t mib)
+static void add(struct oracle_sum *sum, const struct oracle_pod *p, int64_t mib)
 {
     sum->mib += mib;
     sum->whole += p->whole;
     sum->shared += !p->whole;
 }
 
-static void check_sum(struct world *w, const struct sum *sum, int node, int card)
+static void check_sum(struct world *w, const struct oracle_sum *sum, int64_t mib,
+                      int node, int card)
 {
-    if (sum->mib > sizes[node][card])
+    if (sum->mib > mib)
         violated(w, "card %d of n%d has %lld MiB and %lld are promised", card, node,
-                 (long long)sizes[node][card], (long long)sum->mib);
+                 (long long)mib, (long long)sum->mib);
     if (sum->whole > 1 || (sum->whole && sum->shared))
         violated(w, "card %d of n%d is promised whole to %d pods beside %d others", card,
                  node, sum->whole, sum->shared);
@@ -298,29 +294,39 @@ static void check_sum(struct world *w, const struct sum *sum, int node, int card
 static void check_cards(struct world *w, int node)
 {
     for (int card = 0; card < oracle_cards(node); card++) {
-        struct sum sum = {0};
+        struct oracle_sum sum = {0};
         for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
             int64_t mib = p->foreign ? -1 : oracle_holds(p, node, card);
             if (mib >= 0)
                 add(&sum, p, mib);
         }
-        check_sum(w, &sum, node, card);
+        check_sum(w, &sum, sizes[node][card], node, card);
     }
 }
 
-void oracle_promised(struct world *w, int replica, const char *uid, const char *node,
-                     int card)
+void oracle_promised(struct world *w, int replica, const char *uid, int node, int card,
+                     int64_t mib)
 {
-    struct sum sum = {0};
-    int at = node_index(node);
+    struct oracle_sum sum = {0};
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
-        int64_t mib = oracle_holds(p, at, card);
+        int64_t holds = oracle_holds(p, node, card);
         if (strcmp(p->uid, uid) == 0)
             add(&sum, p, p->mib);
-        else if (mib >= 0 && (!p->foreign || p->told & 1u << replica))
-            add(&sum, p, mib);
+        else if (holds >= 0 && (!p->foreign || p->told & 1u << replica))
+            add(&sum, p, holds);
     }
-    check_sum(w, &sum, at, card);
+    check_sum(w, &sum, mib, node, card);
+}
+
+struct oracle_sum oracle_told_of(const struct world *w, int replica, int node, int card)
+{
+    struct oracle_sum sum = {0};
+    for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
+        int64_t holds = p->told & 1u << replica ? oracle_holds(p, node, card) : -1;
+        if (holds >= 0)
+            add(&sum, p, holds);
+    }
+    return sum;
 }
 
 void oracle_told(struct world *w, int replica, const struct pod *pod)
@@ -339,7 +345,7 @@ void oracle_untold(struct world *w, int replica)
 
 int oracle_node(const struct oracle_pod *p)
 {
-    return node_index(p->node);
+    return oracle_index(p->node);
 }
 
 unsigned oracle_listed(const struct oracle *o, int node)
@@ -351,7 +357,7 @@ static unsigned given(const struct oracle *o, int node)
 {
     unsigned bits = 0;
     for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (node_index(p->node) == node && !p->over)
+        if (oracle_index(p->node) == node && !p->over)
             bits |= p->held;
     return bits;
 }
@@ -363,7 +369,7 @@ void oracle_list(struct oracle *o, int node)
 
 bool oracle_give(struct world *w, struct oracle_pod *p)
 {
-    int node = node_index(p->node), left = p->devices;
+    int node = oracle_index(p->node), left = p->devices;
     unsigned taken = given(w->oracle, node), bits = 0;
     for (int card = 0; card < oracle_cards(node) && left; card++)
         if (!(taken & 1u << card)) {
@@ -383,7 +389,7 @@ static int devices_left(const struct oracle *o, const struct oracle_pod *asking,
     int claimed = 0, n = 0;
     for (const struct oracle_pod *p = o->pods; p; p = p->next) {
         bool known = !replica || p->told & 1u << *replica;
-        if (p == asking || p->over || node_index(p->node) != node || !known)
+        if (p == asking || p->over || oracle_index(p->node) != node || !known)
             continue;
         busy |= p->held;
         claimed += p->held ? 0 : p->devices;
@@ -400,7 +406,7 @@ static int devices_left(const struct oracle *o, const struct oracle_pod *asking,
 void oracle_sent(struct world *w, int replica, const char *uid, const char *node)
 {
     const struct oracle_pod *p = oracle_find(w, uid);
-    int at = node_index(node);
+    int at = oracle_index(node);
     if (p && (p->models || p->clock) &&
         devices_left(w->oracle, p, at, &replica) < p->devices)
         violated(w, "pod %s is sent to %s, which has too few cards that will do", uid,
@@ -437,7 +443,7 @@ static void read_ask(struct oracle_pod *p, json_t *meta, json_t *spec)
 
 static void check_promise(struct world *w, const struct oracle_pod *p, json_t *meta)
 {
-    int node = node_index(p->node);
+    int node = oracle_index(p->node);
     check_amount(w, p, meta);
     for (int i = 0; i < p->n_cards; i++)
         if (node < 0 || p->card[i] < 0 || p->card[i] >= oracle_cards(node))
@@ -473,7 +479,7 @@ static void see(struct world *w, json_t *object)
         if (!p->devices && !p->foreign)
             check_promise(w, p, meta);
         if (!w->failed)
-            check_cards(w, node_index(node));
+            check_cards(w, oracle_index(node));
     }
 }
 
@@ -545,7 +551,7 @@ static unsigned away(const struct oracle *o, int node)
     unsigned all = 0, bits = o->listed[node];
     int claimed = 0, left = 0;
     for (const struct oracle_pod *p = o->pods; p; p = p->next)
-        if (node_index(p->node) == node && !p->over && !p->held)
+        if (oracle_index(p->node) == node && !p->over && !p->held)
             claimed += p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
         bool in = !o->sick[node][card] && !(bits & 1u << card);

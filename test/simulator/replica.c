@@ -32,8 +32,8 @@ struct replica {
     struct world *world;
     int id;
     bool alive;
-    uint64_t epoch;    /* counts lives: messages for an earlier life are dropped */
-    uint64_t pods_run; /* the list or watch of pods that it asked for last */
+    uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
+    struct heard *heard;
     int64_t paused_until, watches_stall_until, lease_trouble_until;
     int64_t cut_until; /* nothing gets from its machine to the API server, nor back */
     int64_t behind_ms; /* its clock for intervals stood still for so long */
@@ -60,6 +60,7 @@ struct replica *replica_new(struct world *w, int id)
     struct replica *r = xcalloc(1, sizeof *r);
     r->world = w;
     r->id = id;
+    r->heard = heard_new();
     return r;
 }
 
@@ -84,6 +85,7 @@ void replica_free(struct replica *r)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         line_close(&r->lines[kind]);
     core_free(r->core);
+    heard_free(r->heard);
     free(r);
 }
 
@@ -122,6 +124,11 @@ const struct core *replica_core(const struct replica *r)
     return r->core;
 }
 
+const struct heard *replica_heard(const struct replica *r)
+{
+    return r->heard;
+}
+
 void replica_crash(struct world *w, struct replica *r)
 {
     trace(w, "r%d crashes", r->id);
@@ -132,6 +139,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->alive = false;
     r->epoch++;
     oracle_untold(w, r->id);
+    heard_forget(r->heard);
     w->stats.crashes++;
 }
 
@@ -486,8 +494,7 @@ static void drop_wish(struct letter *l)
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
-    if (o->kind == CORE_PODS)
-        r->pods_run = o->run;
+    heard_asked(r->heard, o);
     l->wish = core_output_dup(o);
     l->drop = drop_wish;
     post(w, w->now_ms, l);
@@ -766,8 +773,8 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
     struct core_outputs out = {0};
-    if (in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone &&
-        in->run == r->pods_run)
+    bool taken = heard_take(r->heard, in);
+    if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
         oracle_told(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
     for (size_t i = 0; i < out.n; i++)
@@ -782,6 +789,7 @@ void replica_input(struct world *w, struct replica *r, const struct core_input *
     }
     r->was_leader = leader;
     agents_look(w, r);
+    witness_look(w, r);
     plan_tick(w, r);
 }
 

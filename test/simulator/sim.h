@@ -123,6 +123,7 @@ int replica_id(const struct replica *r);
 int replica_at(struct span address);
 bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);
+const struct heard *replica_heard(const struct replica *r);
 void replica_input(struct world *w, struct replica *r, const struct core_input *in);
 struct core_time replica_time(const struct world *w, const struct replica *r);
 void replica_cut_watches(struct world *w, struct replica *r);
@@ -151,8 +152,27 @@ void agents_settled(struct world *w, const struct replica *r);
 /* outsiders.c: those who bind pods without asking the extender */
 void outsiders_act(struct world *w);
 
+/* heard.c: what the API server has told a replica of nodes */
+struct heard *heard_new(void);
+void heard_free(struct heard *h);
+void heard_forget(struct heard *h); /* a new life */
+/* A list or watch is asked for: what comes of the one before is not taken any more. */
+void heard_asked(struct heard *h, const struct core_output *o);
+/* Takes down what is about to be delivered. False: nothing of the list or watch that was
+ * asked for last. */
+bool heard_take(struct heard *h, const struct core_input *in);
+/* How many cards its Scv lists; 0: also when there is none. */
+int heard_cards(const struct heard *h, int node);
+int64_t heard_mib(const struct heard *h, int node, int card); /* -1: no such card */
+/* The cards, as bits, that are healthy, on no operator's list, and in no podList. */
+unsigned heard_in(const struct heard *h, int node);
+/* How many cards the podList gives to the pod. */
+int heard_devices(const struct heard *h, int node, struct span pod);
+
 /* witness.c: a replica has put out this Binding */
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);
+/* After each step: is its ledger what it was told last? */
+void witness_look(struct world *w, const struct replica *r);
 
 /* oracle.c */
 struct oracle_card {
@@ -201,9 +221,17 @@ int64_t oracle_free_mib(const struct oracle *o, int node, int card, bool *untouc
 /* News of a pod reached a replica; a new life of a replica has heard nothing. */
 void oracle_told(struct world *w, int replica, const struct pod *pod);
 void oracle_untold(struct world *w, int replica);
-/* A replica promises the pod a card: with all that it had to know of, does it fit? */
-void oracle_promised(struct world *w, int replica, const char *uid, const char *node,
-                     int card);
+/* A replica promises the pod a card of so many MiB: with all that it had to know of, does
+ * it fit? */
+void oracle_promised(struct world *w, int replica, const char *uid, int node, int card,
+                     int64_t mib);
+/* What pods of which the replica has heard that they are bound hold of the card. */
+struct oracle_sum {
+    int64_t mib;
+    int whole, shared; /* how many of them */
+};
+struct oracle_sum oracle_told_of(const struct world *w, int replica, int node, int card);
+int oracle_index(const char *node); /* -1: there is none of that name */
 /* The same for a pod that NVIDIA's device plugin is to give cards to. */
 void oracle_sent(struct world *w, int replica, const char *uid, const char *node);
 /* The kubelet gives the pod its devices. False when there are not enough. */

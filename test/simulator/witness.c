@@ -7,50 +7,94 @@
 /*
  * Looks over the shoulder of a core at the moment when it promises. The oracle judges by
  * the API objects, which may have changed since the core last heard of them; the witness
- * judges by what the core was told: no promise beyond the size that was delivered last,
- * none on a card that is out, and the card is the one that the pod's policy names. Pods
- * that outsiders bound count as soon as the replica has heard of them. It
- * takes sizes, health and promises from the ledger (which the oracle compares with the
- * objects at rest) and works the rest out by itself.
+ * judges by what was delivered to the core (heard.c): no promise beyond the size that was
+ * delivered last, none on a card that is out or a node without an Scv, and the card is
+ * the one that the pod's policy names. Pods that outsiders bound count as soon as the
+ * replica has heard of them. What is promised, reservations too, is what the ledger has;
+ * the oracle compares that with the objects at rest, and has to agree that it fits.
+ *
+ * After each step the witness sees that the ledger has the nodes as they were delivered,
+ * and counts at least those pods that the replica has heard of.
  */
 
-static int64_t room(const struct card *card)
+/* A node as a replica has to see it. */
+struct view {
+    const struct heard *heard;
+    const struct ledger_node *node;
+    int index;
+    unsigned in; /* bits of the cards that can be promised */
+};
+
+static int count(unsigned bits)
 {
-    return card->total_mib - card->promised_mib - card->withheld_mib;
+    return __builtin_popcount(bits);
 }
 
-static const struct card *find(const struct ledger_node *node, int32_t index)
+/* When the kubelet has to give all that are left to pods of nvidia.com/gpu that have none
+ * yet, nothing is. */
+static struct view view_of(const struct replica *r, int index)
 {
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        if (node->cards[i].index == index)
-            return &node->cards[i];
+    char name[] = {'n', (char)('0' + index), 0};
+    const struct ledger *l = core_ledger(replica_core(r));
+    struct view v = {replica_heard(r), ledger_node_find(l, span_of(name)), index, 0};
+    int claimed = 0;
+    v.in = heard_in(v.heard, index);
+    for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
+        int more = p->request.kind == REQUEST_DEVICES
+                       ? (int)p->request.cards - heard_devices(v.heard, index, p->name)
+                       : 0;
+        claimed += more > 0 ? more : 0;
+    }
+    if (claimed && claimed >= count(v.in))
+        v.in = 0;
+    return v;
+}
+
+static int64_t room(const struct view *v, const struct card *card)
+{
+    return heard_mib(v->heard, v->index, card->index) - card->promised_mib;
+}
+
+static bool is_in(const struct view *v, const struct card *card)
+{
+    return v->in & 1u << card->index;
+}
+
+static const struct card *find(const struct view *v, int32_t index)
+{
+    for (uint32_t i = 0;
+         heard_mib(v->heard, v->index, index) >= 0 && i < v->node->n_cards; i++)
+        if (v->node->cards[i].index == index)
+            return &v->node->cards[i];
     return NULL;
 }
 
-static void look_at_card(struct world *w, const struct ledger_pod *pod,
-                         const struct card *card)
+static void look_at_card(struct world *w, const struct view *v,
+                         const struct ledger_pod *pod, const struct card *card)
 {
     const char *uid = pod->uid.p;
-    if (card->out != CARD_IN)
+    if (!is_in(v, card))
         violated(w, "%s is promised GPU%d, which is out", uid, card->index);
-    if (room(card) < 0)
+    if (room(v, card) < 0)
         violated(w, "%s is promised GPU%d beyond its size: %lld of %lld MiB", uid,
-                 card->index, (long long)card->promised_mib, (long long)card->total_mib);
+                 card->index, (long long)card->promised_mib,
+                 (long long)heard_mib(v->heard, v->index, card->index));
     if ((pod->request.kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is taken whole", uid, card->index);
 }
 
 /* Memory on one card: was there a better one? */
-static void look_at_choice(struct world *w, const struct ledger_node *node,
+static void look_at_choice(struct world *w, const struct view *v,
                            const struct ledger_pod *pod, const struct card *chosen)
 {
-    int64_t need = pod->request.mib_per_card, had = room(chosen) + need;
-    for (uint32_t i = 0; i < node->n_cards; i++) {
-        const struct card *other = &node->cards[i];
-        int64_t has = room(other);
-        if (other == chosen || other->out != CARD_IN || other->whole || has < need)
+    int64_t need = pod->request.mib_per_card, had = room(v, chosen) + need;
+    for (uint32_t i = 0; i < v->node->n_cards; i++) {
+        const struct card *other = &v->node->cards[i];
+        int64_t has = room(v, other);
+        if (other == chosen || !is_in(v, other) || other->whole || has < need)
             continue;
-        if (!request_suits(&pod->request, other->model, other->scv->spec.clock_mhz))
+        if (!request_suits(&pod->request, span_of(oracle_model(v->index, other->index)),
+                           oracle_clock(v->index, other->index)))
             continue;
         bool better = pod->request.placement == PLACE_SPREAD ? has > had : has < had;
         if (better || (has == had && other->index < chosen->index))
@@ -69,40 +113,90 @@ static void look_at_devices(struct world *w, const struct replica *r,
     oracle_sent(w, replica_id(r), o->uid, o->node);
 }
 
-void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
+static void look_at_promise(struct world *w, const struct replica *r,
+                            const struct core_output *o, const struct view *v,
+                            const struct ledger_pod *pod, const char *at)
 {
-    const struct core *core = replica_core(r);
-    const struct ledger_node *node =
-        ledger_node_find(core_ledger(core), span_of(o->node));
-    const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
-    json_t *notes = json_loads(o->annotations ? o->annotations : "{}", 0, NULL);
-    const char *at = json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX"));
     uint32_t n = 0;
-    if (!core_is_leader(core))
-        violated(w, "%s is bound by one who does not hold the lease", o->uid);
-    if (pod && pod->request.kind == REQUEST_DEVICES) {
-        look_at_devices(w, r, o);
-        json_decref(notes);
-        return;
-    }
-    if (!node || !pod || !at || node->state != NODE_USABLE)
-        violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
-    while (node && pod && at && *at) {
+    while (*at) {
         char *end;
-        const struct card *card = find(node, (int32_t)strtol(at, &end, 10));
+        const struct card *card = find(v, (int32_t)strtol(at, &end, 10));
         at = *end == ',' ? end + 1 : end;
         n++;
         if (!card) {
             violated(w, "%s is promised a card that %s does not have", o->uid, o->node);
-            break;
+            return;
         }
-        look_at_card(w, pod, card);
-        oracle_promised(w, replica_id(r), o->uid, o->node, card->index);
+        look_at_card(w, v, pod, card);
+        oracle_promised(w, replica_id(r), o->uid, v->index, card->index,
+                        heard_mib(v->heard, v->index, card->index));
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
-            look_at_choice(w, node, pod, card);
+            look_at_choice(w, v, pod, card);
     }
-    if (pod && n != pod->request.cards)
+    if (n != pod->request.cards)
         violated(w, "%s is promised %u cards instead of %u", o->uid, n,
                  pod->request.cards);
+}
+
+void witness_bind(struct world *w, const struct replica *r, const struct core_output *o)
+{
+    const struct core *core = replica_core(r);
+    const struct ledger_pod *pod = ledger_pod_find(core_ledger(core), span_of(o->uid));
+    if (!core_is_leader(core))
+        violated(w, "%s is bound by one who does not hold the lease", o->uid);
+    if (pod && pod->request.kind == REQUEST_DEVICES) {
+        look_at_devices(w, r, o);
+        return;
+    }
+    json_t *notes = json_loads(o->annotations ? o->annotations : "{}", 0, NULL);
+    const char *at = json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX"));
+    int index = oracle_index(o->node);
+    struct view v = index < 0 ? (struct view){0} : view_of(r, index);
+    if (!v.node || !pod || !at || !heard_cards(v.heard, index) ||
+        v.node->state == NODE_SILENT)
+        violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
+    else
+        look_at_promise(w, r, o, &v, pod, at);
     json_decref(notes);
+}
+
+static void compare_card(struct world *w, const struct replica *r, const struct view *v,
+                         const struct card *card)
+{
+    int id = replica_id(r), i = card->index;
+    int64_t mib = heard_mib(v->heard, v->index, i);
+    struct oracle_sum sum = oracle_told_of(w, id, v->index, i);
+    if (card->total_mib != mib)
+        violated(w, "r%d has %lld MiB on GPU%d of n%d and was told %lld", id,
+                 (long long)card->total_mib, i, v->index, (long long)mib);
+    if ((card->out == CARD_IN) != is_in(v, card))
+        violated(w, "r%d was told that GPU%d of n%d is %s, and says that it is not", id,
+                 i, v->index, card->out == CARD_IN ? "out" : "in");
+    if (card->promised_mib < sum.mib || (int)card->pods < sum.whole + sum.shared ||
+        (sum.whole && !card->whole))
+        violated(w,
+                 "r%d was told of %d pods with %lld MiB on GPU%d of n%d, and counts %u "
+                 "with %lld",
+                 id, sum.whole + sum.shared, (long long)sum.mib, i, v->index, card->pods,
+                 (long long)card->promised_mib);
+}
+
+static void compare_node(struct world *w, const struct replica *r, const struct view *v)
+{
+    int told = heard_cards(v->heard, v->index), has = 0;
+    if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_SILENT))
+        has = (int)v->node->n_cards;
+    if (has != told)
+        violated(w, "r%d was told of %d cards of n%d, and has %d", replica_id(r), told,
+                 v->index, has);
+    for (int i = 0; i < has && !w->failed; i++)
+        compare_card(w, r, v, &v->node->cards[i]);
+}
+
+void witness_look(struct world *w, const struct replica *r)
+{
+    for (int node = 0; node < NODES && !w->failed; node++) {
+        struct view v = view_of(r, node);
+        compare_node(w, r, &v);
+    }
 }
