@@ -57,9 +57,9 @@ void heard_asked(struct heard *h, const struct core_output *o)
 
 static struct told *told_of(struct heard *h, struct span node)
 {
-    bool known =
-        node.n == 2 && node.p[0] == 'n' && node.p[1] >= '0' && node.p[1] < '0' + NODES;
-    return known ? &h->nodes[node.p[1] - '0'] : NULL;
+    cleanup_free char *name = xmemdup0(node.p, node.n);
+    int index = oracle_index(name);
+    return index < 0 ? NULL : &h->nodes[index];
 }
 
 static unsigned bit(int64_t card)

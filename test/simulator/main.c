@@ -6,13 +6,22 @@
 
 #include "base/opt.h"
 
+/* So many seeds, of 10,000 steps each. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SEEDS "100"
+#define STEPS "1000000"
+#else
+#define SEEDS "300"
+#define STEPS "3000000"
+#endif
+
 /*
- * simulate [--seed N] [--steps N] [--replicas N] [--verbose]
+ * simulate [--seed N] [--first N] [--seeds N] [--steps N] [--replicas N] [--verbose]
  * Without a seed: the fixed seeds of the test suite.
  */
 
 struct config {
-    int64_t seed, steps, replicas, seeds;
+    int64_t seed, first, steps, replicas, seeds;
     bool verbose;
 };
 
@@ -22,17 +31,25 @@ static const struct opt table[] = {
      .arg = "N",
      .type = OPT_INT,
      .offset = AT(seed),
-     .help = "Run this seed only. 0: the seeds 1, 2, ..."},
+     .help = "Run this seed only. 0: as many as --seeds says."},
+    {.name = "first",
+     .arg = "N",
+     .init = "1",
+     .type = OPT_INT,
+     .min = 1,
+     .max = INT32_MAX,
+     .offset = AT(first),
+     .help = "The first of them; the others follow it."},
     {.name = "seeds",
      .arg = "N",
-     .init = "100",
+     .init = SEEDS,
      .type = OPT_INT,
      .min = 1,
      .offset = AT(seeds),
      .help = "How many seeds to run."},
     {.name = "steps",
      .arg = "N",
-     .init = "1000000",
+     .init = STEPS,
      .type = OPT_INT,
      .min = 1,
      .offset = AT(steps),
@@ -101,8 +118,8 @@ int main(int argc, char **argv)
     json_object_seed(1);
     int passed = 0, failed = 0;
     int64_t seeds = c.seed ? 1 : c.seeds;
-    for (int64_t i = 1; i <= seeds; i++) {
-        uint64_t seed = (uint64_t)(c.seed ? c.seed : i);
+    for (int64_t i = 0; i < seeds; i++) {
+        uint64_t seed = (uint64_t)(c.seed ? c.seed : c.first + i);
         int replicas = c.replicas ? (int)c.replicas : (int)(seed % REPLICAS) + 1;
         bool ok =
             world_run(seed, (uint64_t)(c.steps / seeds), replicas, c.verbose, &stats);

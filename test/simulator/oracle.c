@@ -92,10 +92,8 @@ bool oracle_health(const struct oracle *o, int node, int card)
 
 int oracle_index(const char *name)
 {
-    int n = -1;
-    if (!name || sscanf(name, "n%d", &n) != 1 || n < 0 || n >= NODES)
-        return -1;
-    return n;
+    bool known = name && name[0] == 'n' && name[1] >= '0' && name[1] < '0' + NODES;
+    return known && !name[2] ? name[1] - '0' : -1;
 }
 
 struct oracle *oracle_new(struct world *w)
