@@ -10,9 +10,17 @@
  * taken down as it is delivered, before the core sees it, and kept in other words than
  * the ledger's: an Scv or a ConfigMap counts from its delivery until the next one, until
  * it is deleted, or until a list ends that does not show it.
+ *
+ * A node has to be taken for silent when its heartbeat would have been heard of: because
+ * the watch of the Leases has gone on without a pause since the last one, and the grace
+ * is over; or because a list that was asked for after the grace shows none. A failure in
+ * between gives everybody the whole grace anew.
  */
 
-enum { CARDS = 8 };
+enum {
+    CARDS = 8,
+    PAUSE_MS = 5000, /* of the watch: what comes then may have piled up */
+};
 
 /* A container that has cards through nvidia.com/gpu. */
 struct holder {
@@ -28,11 +36,25 @@ struct told {
     int64_t mib[CARDS];
     struct holder holders[CARDS];
     int n_holders;
+    bool lease, silent;
+    uint64_t lease_run;
+    char renewed[40];
+    int64_t renewed_ms; /* when that was heard of */
+};
+
+/* The heartbeats of all nodes. */
+struct beats {
+    bool watched, broken;
+    int64_t asked_ms;  /* for the list or watch */
+    int64_t since_ms;  /* nothing has failed */
+    int64_t steady_ms; /* since then the watch has made no pause */
+    int64_t came_ms;   /* something through the watch; 0: nothing since it failed */
 };
 
 struct heard {
     uint64_t runs[CORE_KINDS]; /* asked for last */
     struct told nodes[NODES];
+    struct beats beats;
 };
 
 struct heard *heard_new(void)
@@ -50,9 +72,13 @@ void heard_forget(struct heard *h)
     *h = (struct heard){0};
 }
 
-void heard_asked(struct heard *h, const struct core_output *o)
+void heard_asked(struct heard *h, const struct core_output *o, int64_t now_ms)
 {
     h->runs[o->kind] = o->run;
+    if (o->kind != CORE_LEASES)
+        return;
+    h->beats.watched = o->type == CORE_WATCH;
+    h->beats.asked_ms = now_ms;
 }
 
 static struct told *told_of(struct heard *h, struct span node)
@@ -112,9 +138,36 @@ static void take_list(struct told *t, const struct unhealthy_cards *u, uint64_t 
         t->listed |= bit(u->cards[i]);
 }
 
-static void take_object(struct heard *h, const struct core_input *in)
+static void works(struct beats *b, int64_t now_ms)
+{
+    if (b->broken)
+        b->since_ms = now_ms;
+    b->broken = false;
+}
+
+static void take_lease(struct heard *h, struct told *t, const struct lease *lease,
+                       uint64_t run, int64_t now_ms)
+{
+    struct beats *b = &h->beats;
+    if (!t->lease || !span_eq(span_of(t->renewed), lease->renew_time)) {
+        snprintf(t->renewed, sizeof t->renewed, "%.*s", SPAN_ARG(lease->renew_time));
+        t->renewed_ms = now_ms;
+        t->silent = false;
+    }
+    t->lease = true;
+    t->lease_run = run;
+    if (!b->watched)
+        return;
+    works(b, now_ms);
+    if (!b->came_ms || now_ms > b->came_ms + PAUSE_MS)
+        b->steady_ms = now_ms;
+    b->came_ms = now_ms;
+}
+
+static void take_object(struct heard *h, const struct core_input *in, int64_t now_ms)
 {
     struct told *t = in->kind == CORE_SCVS         ? told_of(h, in->scv->meta.name)
+                     : in->kind == CORE_LEASES     ? told_of(h, in->lease->meta.name)
                      : in->kind == CORE_CONFIGMAPS ? told_of(h, in->unhealthy->node)
                                                    : NULL;
     if (!t)
@@ -123,33 +176,67 @@ static void take_object(struct heard *h, const struct core_input *in)
         forget_scv(t);
     else if (in->kind == CORE_SCVS)
         take_scv(t, in->scv, in->run);
+    else if (in->kind == CORE_LEASES && in->gone)
+        t->lease = t->silent = false;
+    else if (in->kind == CORE_LEASES)
+        take_lease(h, t, in->lease, in->run, now_ms);
     else if (in->gone)
         t->list = false;
     else
         take_list(t, in->unhealthy, in->run);
 }
 
-static void end_list(struct heard *h, const struct core_input *in)
+static void end_list(struct heard *h, const struct core_input *in, int64_t now_ms)
 {
+    if (in->kind == CORE_LEASES)
+        works(&h->beats, now_ms);
     for (int node = 0; node < NODES; node++) {
         struct told *t = &h->nodes[node];
         if (in->kind == CORE_SCVS && t->scv_run != in->run)
             forget_scv(t);
         if (in->kind == CORE_CONFIGMAPS && t->list_run != in->run)
             t->list = false;
+        if (in->kind == CORE_LEASES && t->lease_run != in->run)
+            t->lease = t->silent = false;
     }
 }
 
-bool heard_take(struct heard *h, const struct core_input *in)
+bool heard_take(struct heard *h, const struct core_input *in, int64_t now_ms)
 {
-    bool object = in->type == CORE_OBJECT, end = in->type == CORE_LIST_ENDED;
-    if ((!object && !end) || in->run != h->runs[in->kind])
+    bool of_run = in->type == CORE_OBJECT || in->type == CORE_LIST_ENDED ||
+                  in->type == CORE_LIST_FAILED || in->type == CORE_WATCH_ENDED;
+    if (!of_run || in->run != h->runs[in->kind])
         return false;
-    if (object)
-        take_object(h, in);
-    else
-        end_list(h, in);
+    if (in->type == CORE_OBJECT)
+        take_object(h, in, now_ms);
+    else if (in->type == CORE_LIST_ENDED)
+        end_list(h, in, now_ms);
+    else if (in->kind == CORE_LEASES && in->err && in->err->code) {
+        h->beats.broken = true;
+        h->beats.came_ms = 0;
+    }
     return true;
+}
+
+void heard_judge(struct heard *h, const struct core_input *in)
+{
+    const struct beats *b = &h->beats;
+    bool listed = in->type == CORE_LIST_ENDED && in->kind == CORE_LEASES &&
+                  in->run == h->runs[CORE_LEASES];
+    if (in->type == CORE_OBJECT || in->type == CORE_WATCH_ALIVE || b->broken)
+        return;
+    for (int node = 0; node < NODES; node++) {
+        struct told *t = &h->nodes[node];
+        int64_t from = t->renewed_ms > b->since_ms ? t->renewed_ms : b->since_ms;
+        bool watched = b->watched && b->came_ms && b->steady_ms <= t->renewed_ms &&
+                       b->came_ms >= from + GRACE_MS;
+        t->silent |= t->lease && (watched || (listed && b->asked_ms >= from + GRACE_MS));
+    }
+}
+
+bool heard_silent(const struct heard *h, int node)
+{
+    return h->nodes[node].silent;
 }
 
 int heard_cards(const struct heard *h, int node)

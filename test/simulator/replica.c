@@ -494,7 +494,7 @@ static void drop_wish(struct letter *l)
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
-    heard_asked(r->heard, o);
+    heard_asked(r->heard, o, replica_time(w, r).mono_ms);
     l->wish = core_output_dup(o);
     l->drop = drop_wish;
     post(w, w->now_ms, l);
@@ -773,10 +773,11 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
     struct core_outputs out = {0};
-    bool taken = heard_take(r->heard, in);
+    bool taken = heard_take(r->heard, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
         oracle_told(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
+    heard_judge(r->heard, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);

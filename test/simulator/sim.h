@@ -44,6 +44,7 @@ struct weather {
 typedef void (*event_fn)(struct world *w, void *arg);
 
 struct stats {
+    uint64_t must_be_silent; /* nodes, by our own count */
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
         compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
         clocks_set, foreign, silent, handed_on, misdirected, cut_off;
@@ -157,10 +158,14 @@ struct heard *heard_new(void);
 void heard_free(struct heard *h);
 void heard_forget(struct heard *h); /* a new life */
 /* A list or watch is asked for: what comes of the one before is not taken any more. */
-void heard_asked(struct heard *h, const struct core_output *o);
+void heard_asked(struct heard *h, const struct core_output *o, int64_t now_ms);
 /* Takes down what is about to be delivered. False: nothing of the list or watch that was
  * asked for last. */
-bool heard_take(struct heard *h, const struct core_input *in);
+bool heard_take(struct heard *h, const struct core_input *in, int64_t now_ms);
+/* After the core has taken it: which nodes have to be silent by now? Those that were stay
+ * it until a heartbeat comes. */
+void heard_judge(struct heard *h, const struct core_input *in);
+bool heard_silent(const struct heard *h, int node);
 /* How many cards its Scv lists; 0: also when there is none. */
 int heard_cards(const struct heard *h, int node);
 int64_t heard_mib(const struct heard *h, int node, int card); /* -1: no such card */

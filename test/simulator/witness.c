@@ -8,10 +8,11 @@
  * Looks over the shoulder of a core at the moment when it promises. The oracle judges by
  * the API objects, which may have changed since the core last heard of them; the witness
  * judges by what was delivered to the core (heard.c): no promise beyond the size that was
- * delivered last, none on a card that is out or a node without an Scv, and the card is
- * the one that the pod's policy names. Pods that outsiders bound count as soon as the
- * replica has heard of them. What is promised, reservations too, is what the ledger has;
- * the oracle compares that with the objects at rest, and has to agree that it fits.
+ * delivered last, none on a card that is out, or on a node that has no Scv or is silent,
+ * and the card is the one that the pod's policy names. Pods that outsiders bound count as
+ * soon as the replica has heard of them. What is promised, reservations too, is what the
+ * ledger has; the oracle compares that with the objects at rest, and has to agree that it
+ * fits.
  *
  * After each step the witness sees that the ledger has the nodes as they were delivered,
  * and counts at least those pods that the replica has heard of.
@@ -153,7 +154,7 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     int index = oracle_index(o->node);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
     if (!v.node || !pod || !at || !heard_cards(v.heard, index) ||
-        v.node->state == NODE_SILENT)
+        heard_silent(v.heard, index) || v.node->state == NODE_SILENT)
         violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
     else
         look_at_promise(w, r, o, &v, pod, at);
@@ -186,6 +187,10 @@ static void compare_node(struct world *w, const struct replica *r, const struct 
     int told = heard_cards(v->heard, v->index), has = 0;
     if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_SILENT))
         has = (int)v->node->n_cards;
+    if (heard_silent(v->heard, v->index) && v->node->state == NODE_USABLE)
+        violated(w, "r%d was told that n%d has sent no heartbeat, and goes on with it",
+                 replica_id(r), v->index);
+    w->stats.must_be_silent += heard_silent(v->heard, v->index);
     if (has != told)
         violated(w, "r%d was told of %d cards of n%d, and has %d", replica_id(r), told,
                  v->index, has);
