@@ -53,7 +53,7 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
 {
     node_up();
     if (!node_is_real()) {
-        printf("no static pod: the played kubelet reads no manifests; "
+        printf("measured: no static pod: the played kubelet reads no manifests; "
                "test/plugin/test_alloc has them\n");
         node_down();
         return;
