@@ -31,12 +31,25 @@ static enum err_code code_of(unsigned status)
     return status >= 400 && status < 500 ? ERR_INVALID : ERR_INTERNAL;
 }
 
+static bool has_text(const json_t *root, const char *key, const char *text)
+{
+    const char *value = json_string_value(json_object_get(root, key));
+    return value && strcmp(value, text) == 0;
+}
+
+/* kube-apiserver leaves the kind out where it answers before the request's own handler
+ * does: when its time is over. */
+static bool is_status(const json_t *root)
+{
+    return json_object_get(root, "kind") ? has_text(root, "kind", "Status")
+                                         : has_text(root, "status", "Failure");
+}
+
 /* The message of a Status object, or its reason, borrowed; NULL when it is none. */
 static const char *message_of(const json_t *root)
 {
-    const char *kind = json_string_value(json_object_get(root, "kind"));
     const char *message = json_string_value(json_object_get(root, "message"));
-    if (!kind || strcmp(kind, "Status"))
+    if (!is_status(root))
         return NULL;
     return message && *message ? message
                                : json_string_value(json_object_get(root, "reason"));

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/opt.h"
 
 static int hex(char c)
 {
@@ -86,30 +85,69 @@ int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int
     return 0;
 }
 
-/* One number with its unit, such as "1m" of "1m30s". */
-static bool take_duration(struct span *s, int64_t *ms)
+static bool is_digit(char c)
 {
-    size_t n = 0;
-    while (n < s->n && s->p[n] >= '0' && s->p[n] <= '9')
-        n++;
-    while (n < s->n && (s->p[n] < '0' || s->p[n] > '9'))
-        n++;
-    struct span part = {s->p, n};
-    *s = (struct span){s->p + n, s->n - n};
-    return opt_parse_duration(part, ms, NULL) == 0;
+    return c >= '0' && c <= '9';
 }
 
-int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err)
+static double take_number(struct span *s)
 {
-    struct span v = sim_query_get(q, "timeout");
-    *ms = 0;
-    while (v.n) {
-        int64_t part;
-        if (!take_duration(&v, &part) || __builtin_add_overflow(*ms, part, ms))
-            return err_set(err, ERR_INVALID,
-                           "invalid timeout specified in the request URL - time: "
-                           "invalid duration \"%.*s\"",
-                           SPAN_ARG(sim_query_get(q, "timeout")));
-    }
+    double value = 0, place = 1;
+    size_t i = 0;
+    for (; i < s->n && is_digit(s->p[i]); i++)
+        value = value * 10 + (s->p[i] - '0');
+    if (i < s->n && s->p[i] == '.')
+        for (i++; i < s->n && is_digit(s->p[i]); i++)
+            value += (s->p[i] - '0') * (place /= 10);
+    *s = (struct span){s->p + i, s->n - i};
+    return value;
+}
+
+static double take_unit(struct span *s)
+{
+    static const struct {
+        const char *name;
+        double ns;
+    } units[] = {{"ns", 1},   {"us", 1e3}, {"\u00b5s", 1e3}, {"\u03bcs", 1e3},
+                 {"ms", 1e6}, {"s", 1e9},  {"m", 60e9},      {"h", 3600e9}};
+    struct span unit = {s->p, 0};
+    while (unit.n < s->n && !is_digit(s->p[unit.n]) && s->p[unit.n] != '.')
+        unit.n++;
+    *s = (struct span){s->p + unit.n, s->n - unit.n};
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        if (span_eq(unit, span_of(units[i].name)))
+            return units[i].ns;
+    return 0;
+}
+
+/* A number with its unit, such as "1m" of "1m30s". */
+static bool take_duration(struct span *s, double *ns)
+{
+    if (!is_digit(*s->p) && (*s->p != '.' || s->n < 2 || !is_digit(s->p[1])))
+        return false;
+    double number = take_number(s), unit = take_unit(s);
+    *ns += number * unit;
+    return unit > 0 && *ns < (double)INT64_MAX;
+}
+
+int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err)
+{
+    struct span v = sim_query_get(q, "timeout"), rest = v;
+    bool negative = v.n && v.p[0] == '-', good = true;
+    double sum = 0;
+    *ns = 0;
+    if (!v.n || span_eq(v, SPAN("0")))
+        return 0;
+    if (negative || v.p[0] == '+')
+        rest = (struct span){v.p + 1, v.n - 1};
+    do
+        good = rest.n && take_duration(&rest, &sum);
+    while (good && rest.n);
+    if (!good)
+        return err_set(err, ERR_INVALID,
+                       "invalid timeout specified in the request URL - time: "
+                       "invalid duration \"%.*s\"",
+                       SPAN_ARG(v));
+    *ns = negative ? 0 : (int64_t)sum;
     return 0;
 }

@@ -32,5 +32,6 @@ bool sim_query_bool(const struct query *q, const char *key);
 /* A whole number, `otherwise` when absent; ERR_INVALID when it is something else. */
 int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
                   struct err *err);
-/* ?timeout=: "3s", "500ms", "1m30s"; 0 when absent. */
-int sim_query_timeout_ms(const struct query *q, int64_t *ms, struct err *err);
+/* ?timeout=, as Go writes times: "3s", "500ms", "1m30s"; 0 when absent, or not above
+ * zero, which is no limit either. */
+int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err);

@@ -36,6 +36,13 @@ static void answer_status(unsigned code, const char *message, struct httpd_reply
     sim_status_write(&reply->body, code, sim_status_reason(code), message, NULL);
 }
 
+static void answer_timeout(struct httpd_reply *reply)
+{
+    reply->status = 504;
+    reply->content_type = SIM_STATUS_TIMEOUT_TYPE;
+    sim_status_write_timeout(&reply->body);
+}
+
 /* Takes what the API answered. The lock is held: a watch must be on the list of streams
  * before it can be looked for there. */
 static void take_reply(struct sim_server *s, struct api_reply *from,
@@ -71,12 +78,12 @@ static void apply(struct sim_server *s, const struct api_request *req,
 
 static int64_t time_limit_ms(const struct api_request *req)
 {
-    int64_t ms;
+    int64_t ns;
     cleanup_query struct query q;
     sim_query_init(&q, req->query);
-    if (sim_query_timeout_ms(&q, &ms, NULL) || ms <= 0 || ms > REQUEST_MS)
+    if (sim_query_timeout_ns(&q, &ns, NULL) || ns <= 0 || ns / 1000000 > REQUEST_MS)
         return REQUEST_MS;
-    return ms;
+    return ns / 1000000;
 }
 
 /* Waits; cut short when the server stops. */
@@ -105,8 +112,7 @@ static void hang(struct sim_server *s, const struct fault *fault,
     bool late = fault->hang_ms >= limit_ms;
     wait_ms(s, late ? limit_ms : fault->hang_ms);
     if (late)
-        answer_status(
-            504, "Timeout: request did not complete within the requested timeout", reply);
+        answer_timeout(reply);
     else if (fault->action == FAULT_HANG_CUT)
         reply->cut = true;
     else

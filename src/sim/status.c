@@ -46,6 +46,14 @@ void sim_status_write(struct buf *out, unsigned code, const char *reason,
     buf_printf(out, ",\"code\":%u}\n", code);
 }
 
+void sim_status_write_timeout(struct buf *out)
+{
+    buf_adds(out,
+             "{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request "
+             "did not complete within the allotted timeout\",\"reason\":\"Timeout\","
+             "\"details\":{},\"code\":504}\n");
+}
+
 void sim_status_write_success(struct buf *out, unsigned code,
                               const struct status_about *about)
 {

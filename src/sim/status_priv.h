@@ -21,6 +21,10 @@ struct status_about {
 /* Appends a Status object. `reason` may be NULL; `about` may be NULL. */
 void sim_status_write(struct buf *out, unsigned code, const char *reason,
                       const char *message, const struct status_about *about);
+/* When the time of a request is over: it is the outermost part of the server that says
+ * so, as text and without a kind. */
+void sim_status_write_timeout(struct buf *out);
+#define SIM_STATUS_TIMEOUT_TYPE "text/plain; charset=utf-8"
 void sim_status_write_success(struct buf *out, unsigned code,
                               const struct status_about *about);
 

@@ -373,6 +373,16 @@ START_TEST(the_message_of_a_status_is_kept)
         {"{\"kind\":\"Status\"}",
          "HTTP 403, not from an API server: {\"kind\":\"Status\"}"},
         {"[1]", "HTTP 403, not from an API server: [1]"},
+        /* As kube-apiserver answers when the time of a request is over. */
+        {"{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not "
+         "complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},"
+         "\"code\":504}",
+         "HTTP 403: Timeout: request did not complete within the allotted timeout"},
+        {"{\"status\":\"Success\",\"message\":\"x\"}",
+         "HTTP 403, not from an API server: {\"status\":\"Success\",\"message\":\"x\"}"},
+        {"{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}",
+         "HTTP 403, not from an API server: "
+         "{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct err err = {0};

@@ -108,15 +108,27 @@ START_TEST(queries_are_decoded)
     sim_query_fini(&q);
     static const struct {
         const char *query;
-        int64_t ms; /* -1: refused */
-    } times[] = {{"timeout=3s", 3000},   {"timeout=1m30s", 90000},
-                 {"timeout=500ms", 500}, {"", 0},
-                 {"timeout=3", -1},      {"timeout=s", -1},
-                 {"timeout=-3s", -1},    {"timeout=99999999999999999999h", -1}};
+        int64_t ns; /* -1: refused */
+    } times[] = {{"timeout=3s", 3000000000},
+                 {"timeout=1m30s", 90000000000},
+                 {"timeout=500ms", 500000000},
+                 {"timeout=1.5us", 1500},
+                 {"timeout=.5%C2%B5s2ns", 502},
+                 {"timeout=%2B3s", 3000000000},
+                 {"", 0},
+                 {"timeout=0", 0},
+                 {"timeout=-3s", 0},
+                 {"timeout=-", -1},
+                 {"timeout=3", -1},
+                 {"timeout=s", -1},
+                 {"timeout=.s", -1},
+                 {"timeout=1s2", -1},
+                 {"timeout=1x", -1},
+                 {"timeout=99999999999999999999h", -1}};
     for (size_t i = 0; i < ARRAY_LEN(times); i++) {
         sim_query_init(&q, times[i].query);
-        int rc = sim_query_timeout_ms(&q, &n, NULL);
-        ck_assert_msg(rc ? times[i].ms == -1 : n == times[i].ms, "%s", times[i].query);
+        int rc = sim_query_timeout_ns(&q, &n, NULL);
+        ck_assert_msg(rc ? times[i].ns == -1 : n == times[i].ns, "%s", times[i].query);
         sim_query_fini(&q);
     }
 }

@@ -255,11 +255,16 @@ START_TEST(a_fault_carries_retry_after)
 START_TEST(a_request_whose_time_is_over_is_not_carried_out)
 {
     struct front f;
+    struct raw_reply reply = {0};
     start(&f);
     add_fault(&f, "{\"verb\":\"create\",\"action\":\"hang\",\"hangMs\":60000}");
     int64_t before = raw_now_ms();
-    ck_assert_uint_eq(ask(&f, "POST", PODS "?timeout=200ms", pod_body, NULL), 504);
+    ck_assert_uint_eq(ask(&f, "POST", PODS "?timeout=200ms", pod_body, &reply), 504);
     ck_assert_int_ge(raw_now_ms() - before, 199);
+    ck_assert(span_starts(buf_span(&reply.body),
+                          SPAN("{\"metadata\":{},\"status\":\"Failure\",")));
+    ck_assert_span_eq(raw_header(&reply, "Content-Type"), "text/plain; charset=utf-8");
+    raw_reply_fini(&reply);
     ck_assert(!is_there(&f, PODS "/p"));
     add_fault(&f,
               "{\"verb\":\"create\",\"action\":\"hang\"}"); /* until its time is over */
