@@ -30,6 +30,8 @@ struct api_config {
     uint64_t seed;           /* for UIDs, generated names, times of watches */
     size_t history;          /* events kept per resource for watches; 0: 100,000 */
     size_t history_bytes;    /* of old states kept per resource; 0: 64 MiB */
+    uint64_t version;        /* versions go on from here, as of a database that others
+                                have used; what is older has been forgotten */
     int64_t now_ms;          /* when the first namespaces are made */
     bool run_pods;           /* play the kubelet: bound pods run, deleted ones go soon */
     int64_t renew_leases_ms; /* play scv-agent: each Lease of its heartbeat namespace is

@@ -19,7 +19,7 @@
 
 struct config {
     char *listen, *token, *cert, *key, *generate;
-    int64_t port, tick_ms, history, history_bytes, connections, seed;
+    int64_t port, tick_ms, history, history_bytes, version, connections, seed;
     struct opt_list loads;
     int64_t renew_ms;
     bool run_pods;
@@ -60,6 +60,9 @@ static const struct opt table[] = {
      AT(history), 1, 10000000, NULL, 0},
     {"history-bytes", NULL, "SIZE", "64Mi", "Bytes of old states kept per resource.",
      OPT_SIZE, AT(history_bytes), 1, 0x1000000000, NULL, 0},
+    {"resource-version", NULL, "N", "0",
+     "Versions go on from here, as if there had been a kube-sim before.", OPT_INT,
+     AT(version), 0, INT64_MAX / 2, NULL, 0},
     {"connections", NULL, "N", "1024", "Connections served at a time.", OPT_INT,
      AT(connections), 1, 100000, NULL, 0},
     {"seed", NULL, "N", "1", "UIDs and generated names follow from it.", OPT_INT,
@@ -126,6 +129,7 @@ static int run(const struct config *c, const sigset_t *set, struct err *err)
     struct api_config ac = {.seed = (uint64_t)c->seed,
                             .history = (size_t)c->history,
                             .history_bytes = (size_t)c->history_bytes,
+                            .version = (uint64_t)c->version,
                             .now_ms = clock_wall_ns() / 1000000,
                             .run_pods = c->run_pods,
                             .renew_leases_ms = c->renew_ms};

@@ -33,11 +33,13 @@ struct api *api_new(const struct api_config *config)
                                              "kube-system"};
     struct api *api = xcalloc(1, sizeof *api);
     api->config = *config;
+    api->rv = config->version;
     rng_init(&api->rng, config->seed);
     for (size_t i = 0; i < KINDS_N; i++)
         sim_store_init(&api->stores[i], &sim_kinds[i],
                        config->history ? config->history : HISTORY,
                        config->history_bytes ? config->history_bytes : HISTORY_BYTES);
+    api_compact(api);
     for (size_t i = 0; i < ARRAY_LEN(namespaces); i++)
         make_namespace(api, config->now_ms, span_of(namespaces[i]));
     return api;

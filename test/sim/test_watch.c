@@ -215,6 +215,28 @@ static void count_wake(void *ctx)
     ++*(int *)ctx;
 }
 
+START_TEST(versions_go_on_from_where_they_are_told_to)
+{
+    struct api_config config = {.seed = 1, .version = 70000};
+    struct api *api = api_new(&config);
+    cleanup_buf struct buf line = {0};
+    kit_call(api, 0, "POST /api/v1/namespaces/default/configmaps", NULL,
+             "{\"metadata\":{\"name\":\"c\"}}", NULL);
+    ck_assert_uint_eq(api_version(api), 70005); /* four namespaces were first */
+    struct api_watch *old =
+        kit_watch(api, 0, "/api/v1/configmaps?watch=1&resourceVersion=69999");
+    struct api_watch *good =
+        kit_watch(api, 0, "/api/v1/configmaps?watch=1&resourceVersion=70000");
+    ck_assert_int_eq(api_watch_next(good, 0, &line), 1);
+    ck_assert_ptr_nonnull(strstr(line.p, "\"resourceVersion\":\"70005\""));
+    buf_clear(&line);
+    ck_assert_int_eq(api_watch_next(old, 0, &line), 1);
+    ck_assert_ptr_nonnull(strstr(line.p, "\"code\":410"));
+    api_watch_free(old);
+    api_watch_free(good);
+    api_free(api);
+}
+
 START_TEST(a_watch_is_woken_only_for_what_it_will_deliver)
 {
     struct api_config config = {.seed = 1};
@@ -256,6 +278,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, list_and_watch_know_what_a_list_says, 0, 10);
     tcase_add_test(tcase, a_slow_watch_is_told_that_it_has_lost_history);
+    tcase_add_test(tcase, versions_go_on_from_where_they_are_told_to);
     tcase_add_test(tcase, a_watch_is_woken_only_for_what_it_will_deliver);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
