@@ -90,7 +90,7 @@ FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS    := $(COUNTED) free
 BENCH    := main load server bodies counts
-SOAK     := soak load server
+SOAK     := soak churn world vitals ask load server
 WATCHERS := watchers load server bodies
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 # What suites of real programs link besides SUPPORT: what they share, and their folder's.
@@ -172,7 +172,7 @@ $(B)/bench: $(BENCH:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson)
 $(B)/soak: $(SOAK:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl) -pthread
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson) -pthread
 $(B)/bench-watchers: $(WATCHERS:%=$(B)/test/bench/%.o) $(B)/lib/base.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libcurl jansson) -pthread

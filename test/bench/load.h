@@ -24,7 +24,7 @@ struct load_result {
     double *ms; /* of each call, from its first byte sent to its last byte read; sorted */
     size_t calls;
     double seconds;
-    size_t failed; /* not answered with 2xx */
+    size_t failed; /* not answered with 2xx, or by a verb with an Error */
     size_t bytes;  /* of all bodies that came back */
 };
 

@@ -71,13 +71,23 @@ void server_start(struct server *s, const char *log, const char *const *argv)
     }
 }
 
-void server_stop(struct server *s)
+static void end(struct server *s, int signal)
 {
-    kill(s->pid, SIGTERM);
+    kill(s->pid, signal);
     while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
         ;
     free(s->log);
     *s = (struct server){0};
+}
+
+void server_stop(struct server *s)
+{
+    end(s, SIGTERM);
+}
+
+void server_kill(struct server *s)
+{
+    end(s, SIGKILL);
 }
 
 double server_cpu_ms(const struct server *s)

@@ -20,6 +20,8 @@ struct server {
 void server_start(struct server *s, const char *log, const char *const *argv);
 /* SIGTERM, and waits. */
 void server_stop(struct server *s);
+/* SIGKILL, and waits. */
+void server_kill(struct server *s);
 
 double server_cpu_ms(const struct server *s); /* used since its start, all threads */
 double server_mib(const struct server *s);    /* resident now */

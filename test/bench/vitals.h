@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "bench/server.h"
+
+/* What a process has of what can leak. */
+
+struct vitals {
+    double mib; /* resident */
+    unsigned fds, threads;
+};
+
+struct vitals vitals_now(const struct server *s);
+/* The highest of each. */
+struct vitals vitals_peak(const struct vitals *samples, size_t n);
