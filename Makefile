@@ -89,9 +89,9 @@ FUZZERS  := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
 # What test_allocations counts, and what test/walk/heap.c stands in for.
 COUNTED  := malloc calloc realloc reallocarray aligned_alloc strdup
 WRAPS    := $(COUNTED) free
-BENCH    := main load server bodies counts
+BENCH    := main figures load server bodies ask counts
 SOAK     := soak churn world vitals ask load server
-WATCHERS := watchers load server bodies
+WATCHERS := watchers load server bodies ask
 SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
 # What suites of real programs link besides SUPPORT: what they share, and their folder's.
 kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \

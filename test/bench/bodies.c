@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/bodies.h"
 
-#include <curl/curl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "base/rng.h"
+#include "bench/ask.h"
 #include "bench/load.h"
 
 #define UNITS "2" /* of aliyun.com/gpu-mem, that each pod asks for */
@@ -20,32 +20,17 @@ static void need(bool ok, const char *what)
     exit(1);
 }
 
-static size_t take(char *p, size_t size, size_t n, void *reply)
+/* `body`: NULL for a GET. */
+static json_t *call(unsigned port, const char *path, const char *body)
 {
-    buf_add(reply, p, size * n);
-    return size * n;
-}
-
-static json_t *call(unsigned port, const char *path, struct span body)
-{
-    cleanup_buf struct buf reply = {0};
-    cleanup_free char *url = xasprintf("http://127.0.0.1:%u%s", port, path);
-    CURL *curl = curl_easy_init();
-    need(curl != NULL, "no curl");
-    curl_easy_setopt(curl, CURLOPT_URL, url);
-    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, take);
-    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &reply);
-    if (body.p) {
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body.p);
-        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body.n);
-    }
-    CURLcode rc = curl_easy_perform(curl);
-    curl_easy_cleanup(curl);
-    need(rc == CURLE_OK, curl_easy_strerror(rc));
-    json_t *json = json_loadb(reply.p, reply.n, 0, NULL);
-
-    need(json && !json_object_get(json, "error") && !json_object_get(json, "code"),
-         reply.n ? reply.p : url);
+    struct ask *ask = ask_new();
+    json_t *json;
+    long status = ask_call(ask, body ? "POST" : "GET", port, path, body, &json);
+    ask_free(ask);
+    cleanup_free char *what = xasprintf("%s: %ld, or no JSON", path, status);
+    need(json != NULL, what);
+    const char *error = json_string_value(json_object_get(json, "Error"));
+    need(!error || !*error, error);
     return json;
 }
 
@@ -111,13 +96,12 @@ static void make_names(struct bodies *b, const json_t *pod, unsigned port)
         json_t *body = json_pack("{s:O,s:n,s:o}", "Pod", pod, "Nodes", "NodeNames",
                                  names_in_order(names, b->n_nodes));
         b->filter[i] = post("/gpushare-scheduler/filter", json_incref(body));
-        struct span text = {json_dumps(body, JSON_COMPACT), 0};
-        text.n = strlen(text.p);
+        char *text = json_dumps(body, JSON_COMPACT);
         json_t *reply = call(port, "/filter", text);
         json_object_set(body, "NodeNames", json_object_get(reply, "NodeNames"));
         b->prioritize[i] = post("/gpushare-scheduler/prioritize", body);
         json_decref(reply);
-        free((char *)text.p);
+        free(text);
     }
     for (size_t i = 0; i < b->n_nodes; i++)
         json_decref(names[i]);
@@ -129,7 +113,7 @@ static void make_full(struct bodies *b, const json_t *pod, unsigned sim_port)
     char path[64];
     snprintf(path, sizeof path, "/api/v1/nodes?limit=%d", BODIES_FULL);
     for (size_t i = 0; i < ARRAY_LEN(b->full); i++) {
-        json_t *list = call(sim_port, path, (struct span){0});
+        json_t *list = call(sim_port, path, NULL);
         json_t *items = json_object_get(list, "items");
         b->n_full = json_array_size(items);
         b->full[i] = post("/gpushare-scheduler/filter",
@@ -183,7 +167,7 @@ static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
     }
     char *text = json_dumps(items, JSON_COMPACT);
     json_decref(items);
-    json_decref(call(sim_port, "/kube-sim/load", span_of(text)));
+    json_decref(call(sim_port, "/kube-sim/load", text));
     free(text);
 }
 
@@ -191,7 +175,7 @@ void bodies_make(struct bodies *b, unsigned sim_port, unsigned extender_port,
                  size_t n_nodes, size_t n_pods)
 {
     *b = (struct bodies){.n_nodes = n_nodes, .n_pods = n_pods};
-    json_t *list = call(sim_port, "/api/v1/pods?limit=1", (struct span){0});
+    json_t *list = call(sim_port, "/api/v1/pods?limit=1", NULL);
     json_t *model = json_array_get(json_object_get(list, "items"), 0);
     need(model != NULL, "the cluster has no pods");
     json_t *pod = waiting_pod(model, 99999);

@@ -8,6 +8,7 @@
 #include "base/opt.h"
 #include "bench/bodies.h"
 #include "bench/count.h"
+#include "bench/figures.h"
 #include "bench/load.h"
 #include "bench/server.h"
 
@@ -18,15 +19,26 @@
  * by round, and each figure is the median of the rounds.
  */
 
-enum {
-    ROUNDS_MAX = 51,
-    BINDS = 150, /* of a round: half of them at 16 connections */
-};
+enum { BINDS = 150 }; /* of a round: half of them at 16 connections */
 
 struct config {
     char *nodes, *only, *build, *out;
+    const char *score;
     int64_t rounds, calls;
 };
+
+static int parse_score(struct span text, void *field, struct err *err)
+{
+    static const char *const names[] = {"binpack", "spread", "scv", "fgd"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        if (!span_eq(text, span_of(names[i])))
+            continue;
+        *(const char **)field = names[i];
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "\"%.*s\" is none of binpack, spread, scv, fgd",
+                   SPAN_ARG(text));
+}
 
 #define AT(field) offsetof(struct config, field)
 static const struct opt options[] = {
@@ -47,7 +59,7 @@ static const struct opt options[] = {
      .init = "7",
      .type = OPT_INT,
      .min = 1,
-     .max = ROUNDS_MAX,
+     .max = FIGURE_ROUNDS,
      .offset = AT(rounds),
      .help = "Rounds of each measurement."},
     {.name = "calls",
@@ -58,6 +70,13 @@ static const struct opt options[] = {
      .max = 100000,
      .offset = AT(calls),
      .help = "Calls of a round, at one connection; at 16, four times as many."},
+    {.name = "node-score",
+     .arg = "binpack|spread|scv|fgd",
+     .init = "fgd",
+     .type = OPT_CUSTOM,
+     .parse = parse_score,
+     .offset = AT(score),
+     .help = "The extender's option."},
     {.name = "build",
      .arg = "DIR",
      .init = "build",
@@ -80,45 +99,9 @@ static const struct opt_program program = {
     .table = options,
 };
 
-/* One figure in all rounds. */
-struct figure {
-    double of[ROUNDS_MAX];
-    size_t n;
-};
-
-static void note(struct figure *f, double value)
-{
-    f->of[f->n++] = value;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-struct spread {
-    double median, min, max;
-};
-
-static struct spread spread_of(const struct figure *f)
-{
-    struct figure sorted = *f;
-    qsort(sorted.of, f->n, sizeof *f->of, compare);
-    return (struct spread){sorted.of[f->n / 2], sorted.of[0], sorted.of[f->n - 1]};
-}
-
-static struct spread ratio_of(const struct figure *a, const struct figure *b)
-{
-    struct figure ratio = {.n = a->n};
-    for (size_t i = 0; i < a->n; i++)
-        ratio.of[i] = a->of[i] / b->of[i];
-    return spread_of(&ratio);
-}
-
 /* What is measured of one server under one kind of call. */
 struct side {
-    struct figure p50, p99, rate, cpu;
+    struct figure p50, p99, rate, rate16, cpu;
 };
 
 /* A kind of call: to the extender, and to what it is compared with. */
@@ -153,12 +136,12 @@ static void measure(struct bench *b, bool floor, unsigned connections, size_t ca
     cpu = server_cpu_ms(server) - cpu;
     *used += calls;
     if (connections == 1) {
-        note(&side->p50, load_quantile(&r, 0.5));
-        note(&side->p99, load_quantile(&r, 0.99));
-        note(&side->cpu, cpu / (double)calls);
-    } else {
-        note(&side->rate, (double)calls / r.seconds);
+        figure_note(&side->p50, load_quantile(&r, 0.5));
+        figure_note(&side->p99, load_quantile(&r, 0.99));
+        figure_note(&side->cpu, cpu / (double)calls);
     }
+    figure_note(connections == 1 ? &side->rate : &side->rate16,
+                (double)calls / r.seconds);
     b->failed += r.failed;
     load_result_fini(&r);
 }
@@ -183,52 +166,58 @@ static void warm_up(struct bench *b)
             .calls = 40,
         };
         load_run(&load, &r);
+        b->failed += r.failed;
         load_result_fini(&r);
     }
 }
 
 /* -- output -- */
 
-static void json_spread(struct buf *out, const char *name, struct spread s)
-{
-    buf_printf(out, "\"%s\":{\"median\":%.4f,\"min\":%.4f,\"max\":%.4f},", name, s.median,
-               s.min, s.max);
-}
-
 static void json_side(struct buf *out, const char *name, const struct side *side)
 {
     buf_printf(out, "\"%s\":{", name);
-    json_spread(out, "p50_ms", spread_of(&side->p50));
-    json_spread(out, "p99_ms", spread_of(&side->p99));
-    if (side->rate.n)
-        json_spread(out, "calls_per_s_at_16", spread_of(&side->rate));
-    json_spread(out, "cpu_ms_per_call", spread_of(&side->cpu));
+    figure_json(out, "p50_ms", figure_spread(&side->p50));
+    figure_json(out, "p99_ms", figure_spread(&side->p99));
+    figure_json(out, "calls_per_s", figure_spread(&side->rate));
+    if (side->rate16.n)
+        figure_json(out, "calls_per_s_at_16", figure_spread(&side->rate16));
+    figure_json(out, "cpu_ms_per_call", figure_spread(&side->cpu));
     out->n--;
     buf_adds(out, "},");
+}
+
+static void print_rates(char out[32], const struct figure *ours,
+                        const struct figure *floor)
+{
+    if (ours->n)
+        snprintf(out, 32, "%6.0f/%-6.0f", figure_spread(ours).median,
+                 figure_spread(floor).median);
+    else
+        snprintf(out, 32, "%13s", "");
 }
 
 static void report(const struct bench *b, struct buf *json)
 {
     const struct side *ours = &b->side[0], *floor = &b->side[1];
-    struct spread p50 = spread_of(&ours->p50), p99 = spread_of(&ours->p99);
-    struct spread f50 = spread_of(&floor->p50), f99 = spread_of(&floor->p99);
-    struct spread r50 = ratio_of(&ours->p50, &floor->p50);
-    struct spread r99 = ratio_of(&ours->p99, &floor->p99);
-    char rates[64] = "            ";
-    if (ours->rate.n)
-        snprintf(rates, sizeof rates, "%6.0f/%-6.0f", spread_of(&ours->rate).median,
-                 spread_of(&floor->rate).median);
-    printf("  %-22s %7.3f /%7.3f  %5.3f (%.3f-%.3f)  %7.3f /%7.3f  %5.3f  %13s  %6.3f\n",
-           b->name, p50.median, f50.median, r50.median, r50.min, r50.max, p99.median,
-           f99.median, r99.median, rates, spread_of(&ours->cpu).median);
+    struct spread p50 = figure_spread(&ours->p50), p99 = figure_spread(&ours->p99);
+    struct spread f50 = figure_spread(&floor->p50), f99 = figure_spread(&floor->p99);
+    struct spread r50 = figure_ratio(&ours->p50, &floor->p50);
+    struct spread r99 = figure_ratio(&ours->p99, &floor->p99);
+    char rates[2][32];
+    print_rates(rates[0], &ours->rate, &floor->rate);
+    print_rates(rates[1], &ours->rate16, &floor->rate16);
+    printf(
+        "  %-22s %7.3f /%7.3f  %5.3f (%.3f-%.3f)  %7.3f /%7.3f  %5.3f  %s  %s  %6.3f\n",
+        b->name, p50.median, f50.median, r50.median, r50.min, r50.max, p99.median,
+        f99.median, r99.median, rates[0], rates[1], figure_spread(&ours->cpu).median);
     if (b->failed)
         printf("  %-22s %zu calls failed\n", "", b->failed);
     buf_printf(json, "{\"name\":\"%s\",\"floor\":\"%s\",\"failed\":%zu,", b->name,
                b->floor_name, b->failed);
     json_side(json, "extender", ours);
     json_side(json, "floor_figures", floor);
-    json_spread(json, "p50_ratio", r50);
-    json_spread(json, "p99_ratio", r99);
+    figure_json(json, "p50_ratio", r50);
+    figure_json(json, "p99_ratio", r99);
     json->n--;
     buf_adds(json, "},");
 }
@@ -239,6 +228,7 @@ struct rig {
     const struct config *config;
     char *dir, *kubeconfig, *lease;
     struct server sim, extender, floor;
+    size_t failed; /* calls of all benches */
 };
 
 static void write_file(const char *path, const char *text)
@@ -284,7 +274,7 @@ static void start_extender(struct rig *rig, const char *compression)
     server_start(&rig->extender, log,
                  (const char *const[]){exe, "--kubeconfig", rig->kubeconfig, "--listen",
                                        "127.0.0.1", "--port", "0", "--observe-port", "0",
-                                       option, NULL});
+                                       option, "--node-score", rig->config->score, NULL});
 }
 
 static void start_floor(struct rig *rig)
@@ -301,8 +291,8 @@ static void measure_start(struct rig *rig, const char *compression, struct figur
     if (rig->extender.pid)
         server_stop(&rig->extender);
     start_extender(rig, compression);
-    note(ready, server_wait(&rig->extender, "/readyz"));
-    note(mib, server_mib(&rig->extender));
+    figure_note(ready, server_wait(&rig->extender, "/readyz"));
+    figure_note(mib, server_mib(&rig->extender));
 }
 
 static void measure_starts(struct rig *rig, struct buf *json)
@@ -313,14 +303,14 @@ static void measure_starts(struct rig *rig, struct buf *json)
         measure_start(rig, "on", &ready[1], &mib[1]);
         measure_start(rig, "off", &ready[0], &mib[0]);
     }
-    struct spread off = spread_of(&ready[0]), on = spread_of(&ready[1]);
-    struct spread m = spread_of(&mib[0]);
+    struct spread off = figure_spread(&ready[0]), on = figure_spread(&ready[1]);
+    struct spread m = figure_spread(&mib[0]);
     printf("  ready after %.0f ms (%.0f-%.0f), with gzip %.0f ms (%.0f-%.0f); resident "
            "then %.1f MiB\n",
            off.median, off.min, off.max, on.median, on.min, on.max, m.median);
-    json_spread(json, "ready_ms", off);
-    json_spread(json, "ready_gzip_ms", on);
-    json_spread(json, "resident_at_start_mib", m);
+    figure_json(json, "ready_ms", off);
+    figure_json(json, "ready_gzip_ms", on);
+    figure_json(json, "resident_at_start_mib", m);
 }
 
 /* Not while anything is timed: an extender of its own, which counts what it allocates. */
@@ -395,8 +385,9 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
          .calls = BINDS / 2,
          .calls16 = BINDS / 2},
     };
-    printf("  %-22s %16s  %-20s %17s  %-5s  %13s  %s\n", "", "p50 ms ours/floor",
-           "ratio (spread)", "p99 ours/floor", "ratio", "calls/s at 16", "cpu ms");
+    printf("  %-22s %16s  %-20s %17s  %-5s  %13s  %13s  %s\n", "", "p50 ms ours/floor",
+           "ratio (spread)", "p99 ours/floor", "ratio", "calls/s at 1", "calls/s at 16",
+           "cpu ms");
     buf_adds(json, "\"calls\":[");
     struct span only = span_of(rig->config->only);
     for (size_t i = 0; i < ARRAY_LEN(benches); i++) {
@@ -406,6 +397,7 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
         for (size_t round = 0; round < rounds; round++)
             bench_round(&benches[i]);
         report(&benches[i], json);
+        rig->failed += benches[i].failed;
     }
     json->n -= json->p[json->n - 1] == ',';
     buf_adds(json, "],");
@@ -418,7 +410,8 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
 static void bench_size(struct rig *rig, long nodes, struct buf *json)
 {
     struct bodies bodies;
-    printf("%ld nodes, %ld pods\n", nodes, nodes * 8);
+    printf("%ld nodes, %ld pods, --node-score %s\n", nodes, nodes * 8,
+           rig->config->score);
     buf_printf(json, "{\"nodes\":%ld,\"pods\":%ld,", nodes, nodes * 8);
     start_sim(rig, nodes);
     measure_starts(rig, json);
@@ -463,7 +456,7 @@ static void rig_fini(struct rig *rig)
 static void bench_sizes(struct rig *rig, struct buf *json)
 {
     struct span rest = span_of(rig->config->nodes);
-    buf_adds(json, "{\"sizes\":[");
+    buf_printf(json, "{\"node_score\":\"%s\",\"sizes\":[", rig->config->score);
     while (rest.n) {
         int64_t nodes;
         struct span word = span_cut(&rest, ',');
@@ -499,7 +492,11 @@ int main(int argc, char **argv)
     rig_init(&rig, &config);
     bench_sizes(&rig, &json);
     write_file(config.out, json.p);
+    size_t failed = rig.failed;
     rig_fini(&rig);
     opt_free(&program, &config);
-    return 0;
+    if (failed)
+        fprintf(stderr, "bench: %zu calls failed: these figures are worth nothing\n",
+                failed);
+    return failed ? 1 : 0;
 }
