@@ -160,5 +160,10 @@ const char *machine_part_name(enum machine_part part);
 /* 0, or -1 with what is wrong with it. */
 int machine_check(const struct machine *m, struct machine_time now,
                   enum machine_part part, struct err *err);
+/* Is that for a rolling update to wait for? Not the cards, when the driver of this node
+ * hangs, and not the heartbeat that stops with it: no version can do anything about
+ * that, and the update would stop at the node. */
+bool machine_waits(const struct machine *m, struct machine_time now,
+                   enum machine_part part);
 /* -1: a thread does not move any more, and only a new process can help. */
 int machine_alive(const struct machine *m, struct machine_time now, struct err *err);

@@ -7,15 +7,18 @@
 /*
  * How scv-agent is, over HTTP.
  *
- *   /healthz, /readyz   a line for each part; 503 when one of them is in trouble
- *   /livez              503 when a thread does not move any more: then a restart helps
- *   /metrics            for Prometheus (agent/figures.h)
+ *   /healthz   a line for each part; 503 when one of them is in trouble
+ *   /readyz    the same without what no other version of this program could cure: what a
+ *              rolling update waits for
+ *   /livez     503 when a thread does not move any more: then a restart helps
+ *   /metrics   for Prometheus (agent/figures.h)
  *   /version
  */
 
 struct probes_checks {
     /* Of a machine_part; -1: do the threads move? */
     int (*check)(void *ctx, int part, struct err *err);
+    bool (*waits)(void *ctx, int part); /* does a rolling update wait for that part? */
     void (*metrics)(void *ctx, struct buf *out); /* appends the text */
     void *ctx;
 };

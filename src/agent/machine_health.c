@@ -87,6 +87,13 @@ int machine_check(const struct machine *m, struct machine_time now,
     return checks[part](m, now.mono_ms, err);
 }
 
+bool machine_waits(const struct machine *m, struct machine_time now,
+                   enum machine_part part)
+{
+    bool by_driver = part == MACHINE_PART_CARDS || part == MACHINE_PART_HEARTBEAT;
+    return !by_driver || check_cards(m, now.mono_ms, NULL) == 0;
+}
+
 int machine_alive(const struct machine *m, struct machine_time now, struct err *err)
 {
     static const char *const lanes[MACHINE_LANES] = {"scv", "lease", "node"};

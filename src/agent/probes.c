@@ -38,16 +38,29 @@ static void on_livez(void *ctx, const struct httpd_request *req,
     line(reply, "threads", s->checks.check(s->checks.ctx, -1, &err), &err);
 }
 
-static void on_healthz(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
+static void show_parts(struct probes *s, bool all, struct httpd_reply *reply)
 {
-    struct probes *s = ctx;
-    on_livez(ctx, req, reply);
     for (int part = 0; part < MACHINE_PARTS; part++) {
         struct err err = {0};
+        if (!all && !s->checks.waits(s->checks.ctx, part))
+            continue;
         int rc = s->checks.check(s->checks.ctx, part, &err);
         line(reply, machine_part_name((enum machine_part)part), rc, &err);
     }
+}
+
+static void on_healthz(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    on_livez(ctx, req, reply);
+    show_parts(ctx, true, reply);
+}
+
+static void on_readyz(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply)
+{
+    on_livez(ctx, req, reply);
+    show_parts(ctx, false, reply);
 }
 
 static void on_metrics(void *ctx, const struct httpd_request *req,
@@ -69,7 +82,7 @@ static void on_version(void *ctx, const struct httpd_request *req,
 }
 
 static const struct httpd_route routes[] = {
-    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_healthz},
+    {"GET", "/healthz", on_healthz}, {"GET", "/readyz", on_readyz},
     {"GET", "/livez", on_livez},     {"GET", "/metrics", on_metrics},
     {"GET", "/version", on_version}, {0},
 };

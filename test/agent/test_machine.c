@@ -351,6 +351,9 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     now_ms += 21000;
     step((struct machine_input){.type = MACHINE_TICK});
     ck_assert(noted("the driver has not answered for"));
+    for (int part = 0; part < MACHINE_PARTS; part++)
+        ck_assert_int_eq(machine_waits(machine, rig_now(), (enum machine_part)part),
+                         part != MACHINE_PART_CARDS && part != MACHINE_PART_HEARTBEAT);
     ck_assert(noted("GPU0 GPU-0 is Unhealthy: the driver does not answer any more"));
     ck_assert(!is_well(MACHINE_PART_CARDS));
     ck_assert_ptr_null(out(MACHINE_PATCH_LEASE));
@@ -363,6 +366,7 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     ck_assert_int_eq(machine_alive(machine, rig_now(), NULL), 0);
     sampled(CARD(0)); /* it has come back */
     ck_assert(is_well(MACHINE_PART_CARDS));
+    ck_assert(machine_waits(machine, rig_now(), MACHINE_PART_HEARTBEAT));
     called(MACHINE_PATCH_LEASE);
     called(MACHINE_PATCH);
     ck_assert_body("'health':'Unhealthy'"); /* for a while */

@@ -374,6 +374,8 @@ START_TEST(a_driver_that_hangs_is_shown_everywhere)
     ck_assert(program_says(&agent.program, "the driver has not answered for"));
     ck_assert(program_says(&agent.program, "the Lease is not renewed"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
+    ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
+    ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
     /* It ends all the same. */
     agent_stop(&agent);
     sim_stop(&sim);
