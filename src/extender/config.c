@@ -147,7 +147,7 @@ static const struct opt table[] = {
      .type = OPT_DURATION,
      .offset = AT(node_grace_ms),
      .help = "A node whose scv-agent has not renewed its Lease for so long gets no new\n"
-             "pods until it does. 0: however long. An Scv without a Lease, as another\n"
+             "pods until it does. 0s: however long. An Scv without a Lease, as another\n"
              "daemon writes it, is not affected."},
     {.name = "bind-any",
      .type = OPT_BOOL,
