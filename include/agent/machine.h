@@ -160,10 +160,13 @@ const char *machine_part_name(enum machine_part part);
 /* 0, or -1 with what is wrong with it. */
 int machine_check(const struct machine *m, struct machine_time now,
                   enum machine_part part, struct err *err);
-/* Is that for a rolling update to wait for? Not the cards, when the driver of this node
- * hangs, and not the heartbeat that stops with it: no version can do anything about
- * that, and the update would stop at the node. */
-bool machine_waits(const struct machine *m, struct machine_time now,
-                   enum machine_part part);
+/* The same for a rolling update: 1 where there is nothing to wait for. It goes on past a
+ * node whose driver hangs, with which the heartbeat stops, too: no version can do
+ * anything about that. But for MACHINE_FIRST_MS it waits for the first answer of the
+ * driver, because a version that gets none anywhere must not run through the cluster at
+ * once. */
+enum { MACHINE_FIRST_MS = 2 * 60 * 1000 };
+int machine_ready(const struct machine *m, struct machine_time now,
+                  enum machine_part part, struct err *err);
 /* -1: a thread does not move any more, and only a new process can help. */
 int machine_alive(const struct machine *m, struct machine_time now, struct err *err);

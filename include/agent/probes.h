@@ -18,8 +18,8 @@
 struct probes_checks {
     /* Of a machine_part; -1: do the threads move? */
     int (*check)(void *ctx, int part, struct err *err);
-    bool (*waits)(void *ctx, int part); /* does a rolling update wait for that part? */
-    void (*metrics)(void *ctx, struct buf *out); /* appends the text */
+    int (*ready)(void *ctx, int part, struct err *err); /* the same; 1: leave it out */
+    void (*metrics)(void *ctx, struct buf *out);        /* appends the text */
     void *ctx;
 };
 

@@ -212,6 +212,14 @@ struct ledger_news {
     size_t n_held;
 };
 struct ledger_news ledger_node_news(const struct ledger_node *node);
+/* MiB of the card that are withheld because of something that nobody knows of: what a
+ * container uses that has the card through nvidia.com/gpu is none of that. */
+int64_t card_outside_mib(const struct card *card);
+/* Is that capacity what the node's cards make, or what they make without those that are
+ * ill? (scv-agent lists a card that is gone for another day, and the device plugin lists
+ * what it has seen since it was started.) `mem` in units, 0 or less: not known. */
+bool ledger_makes_mem(const struct ledger_node *node, int64_t unit_mib, int64_t mem);
+bool ledger_makes_count(const struct ledger_node *node, int64_t cards);
 /* Where what is known of a node does not agree with itself. */
 enum ledger_drift {
     DRIFT_OVERCOMMITTED, /* cards of which more is promised than they have */

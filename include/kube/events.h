@@ -69,7 +69,8 @@ bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char
  * one that was written before; 0: it is not to be written. */
 uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
                      const char *reason);
-/* Takes a place for what is news for certain; false: there is none now. */
+/* Takes a place for what is news for certain; false: there is none now. A quarter of
+ * EVENTS_BURST stays for the others. */
 bool events_take_news(struct events *e, int64_t now_ms);
 /* It was written, or could not be. */
 void events_done(struct events *e);

@@ -19,7 +19,8 @@
  *
  * For nvidia.com/gpu, who has which card is what the Scv's podList says. Cards of pods
  * that it does not show are not known: it is taken that what helps is what they leave, so
- * that a node is given up only where it is certain that nothing does.
+ * that a node is given up only where nothing does for certain, as far as the podList
+ * shows who has which card.
  *
  * Exact where every pod sits on one card and nobody is nominated to the node; also
  * otherwise while few pods come into question (ten; fewer on a node with many pods and

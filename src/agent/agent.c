@@ -129,13 +129,13 @@ static int check(void *ctx, int part, struct err *err)
     return rc;
 }
 
-static bool waits(void *ctx, int part)
+static int ready(void *ctx, int part, struct err *err)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    bool is = machine_waits(agent->machine, time_now(), (enum machine_part)part);
+    int rc = machine_ready(agent->machine, time_now(), (enum machine_part)part, err);
     pthread_mutex_unlock(&agent->lock);
-    return is;
+    return rc;
 }
 
 static void metrics(void *ctx, struct buf *out)
@@ -235,7 +235,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (check_name(config, err))
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
-    struct probes_checks checks = {check, waits, metrics, agent};
+    struct probes_checks checks = {check, ready, metrics, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])

@@ -22,7 +22,7 @@ struct machine *machine_new(const struct machine_settings *settings,
     m->lease_namespace = xstrdup(settings->lease_namespace);
     m->cards = inventory_new(&settings->cards);
     rng_init(&m->rng, settings->seed);
-    m->sampled_ms = m->pods_ms = m->broken_since_ms = now.mono_ms;
+    m->started_ms = m->sampled_ms = m->pods_ms = m->broken_since_ms = now.mono_ms;
     m->node_unknown_ms = m->waiting_since_ms = m->renewed_ms = now.mono_ms;
     m->node_seen_ms = -1;
     m->lease_owned = true;

@@ -87,11 +87,16 @@ int machine_check(const struct machine *m, struct machine_time now,
     return checks[part](m, now.mono_ms, err);
 }
 
-bool machine_waits(const struct machine *m, struct machine_time now,
-                   enum machine_part part)
+int machine_ready(const struct machine *m, struct machine_time now,
+                  enum machine_part part, struct err *err)
 {
-    bool by_driver = part == MACHINE_PART_CARDS || part == MACHINE_PART_HEARTBEAT;
-    return !by_driver || check_cards(m, now.mono_ms, NULL) == 0;
+    bool first = !m->sampled && now.mono_ms - m->started_ms <= MACHINE_FIRST_MS;
+    bool hangs = check_cards(m, now.mono_ms, NULL) != 0;
+    if (first && part == MACHINE_PART_CARDS)
+        return err_set(err, ERR_TIMEOUT, "the driver has not answered yet");
+    if (!first && hangs && (part == MACHINE_PART_CARDS || part == MACHINE_PART_HEARTBEAT))
+        return 1;
+    return machine_check(m, now, part, err);
 }
 
 int machine_alive(const struct machine *m, struct machine_time now, struct err *err)

@@ -63,7 +63,7 @@ struct machine {
     bool sampled;        /* at least once, well or not */
     bool sampling_works; /* the last time */
     bool silent;         /* it was told that the sampler hangs */
-    int64_t sampled_ms, taken_wall_ms;
+    int64_t started_ms, sampled_ms, taken_wall_ms;
 
     /* who holds what: the texts are in the arena */
     struct pods pods;

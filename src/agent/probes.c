@@ -38,29 +38,31 @@ static void on_livez(void *ctx, const struct httpd_request *req,
     line(reply, "threads", s->checks.check(s->checks.ctx, -1, &err), &err);
 }
 
-static void show_parts(struct probes *s, bool all, struct httpd_reply *reply)
+static void show_parts(struct probes *s, int (*check)(void *, int, struct err *),
+                       struct httpd_reply *reply)
 {
     for (int part = 0; part < MACHINE_PARTS; part++) {
         struct err err = {0};
-        if (!all && !s->checks.waits(s->checks.ctx, part))
-            continue;
-        int rc = s->checks.check(s->checks.ctx, part, &err);
-        line(reply, machine_part_name((enum machine_part)part), rc, &err);
+        int rc = check(s->checks.ctx, part, &err);
+        if (rc <= 0)
+            line(reply, machine_part_name((enum machine_part)part), rc, &err);
     }
 }
 
 static void on_healthz(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
+    struct probes *s = ctx;
     on_livez(ctx, req, reply);
-    show_parts(ctx, true, reply);
+    show_parts(s, s->checks.check, reply);
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
+    struct probes *s = ctx;
     on_livez(ctx, req, reply);
-    show_parts(ctx, false, reply);
+    show_parts(s, s->checks.ready, reply);
 }
 
 static void on_metrics(void *ctx, const struct httpd_request *req,

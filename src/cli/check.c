@@ -61,7 +61,7 @@ static void check_card(struct check *c, const struct card *card)
     else if (card->over)
         differs(c, "GPU%" PRId32 " is promised whole, and to other pods besides",
                 card->index);
-    if (card->withheld_mib)
+    if (card_outside_mib(card))
         differs(c,
                 "GPU%" PRId32 ": %" PRId64
                 " MiB are in use from outside Kubernetes, beyond the tolerance",
@@ -77,14 +77,14 @@ static void check_capacity(struct check *c)
         return;
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         units += c->node->cards[i].total_mib / c->unit;
-    if (is->capacity.mem > 0 && is->capacity.mem != units)
+    if (!ledger_makes_mem(c->node, c->unit, is->capacity.mem))
         differs(c,
                 "its capacity is %" PRId64 " of " KEY_GPU_MEM
                 ", and its cards make %" PRId64
                 " (is --memory-unit the same here, in the extender and in the device "
                 "plugin?)",
                 is->capacity.mem, units);
-    if (is->capacity.cards > 0 && is->capacity.cards != c->node->n_cards)
+    if (!ledger_makes_count(c->node, is->capacity.cards))
         differs(c,
                 "its capacity is %" PRId64 " of " KEY_GPU_COUNT
                 ", and its Scv lists %" PRIu32 " cards",

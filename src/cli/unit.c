@@ -21,7 +21,8 @@ static int64_t units_of(const struct ledger_node *node, int64_t mib)
 static bool is_witness(const struct ledger_node *node, const struct world_node *is)
 {
     return is && is->capacity.mem > 0 && node->source == SOURCE_SCV &&
-           node->state != NODE_SCV_DAMAGED && units_of(node, 1) > 0;
+           node->state != NODE_SCV_DAMAGED && units_of(node, 1) > 0 &&
+           (is->capacity.cards <= 0 || is->capacity.cards == node->n_cards);
 }
 
 /* How many nodes speak for the unit, and is there one that speaks against it? */

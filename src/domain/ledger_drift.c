@@ -6,12 +6,36 @@
  * gpushare --check` says the same in words.
  */
 
+int64_t card_outside_mib(const struct card *card)
+{
+    return card->out == CARD_HELD ? 0 : card->withheld_mib;
+}
+
+bool ledger_makes_mem(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
+{
+    int64_t well = 0, all = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        int64_t units = node->cards[i].total_mib / unit_mib;
+        well += node->cards[i].out == CARD_UNHEALTHY ? 0 : units;
+        all += units;
+    }
+    return mem <= 0 || (mem >= well && mem <= all);
+}
+
+bool ledger_makes_count(const struct ledger_node *node, int64_t cards)
+{
+    int64_t ill = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        ill += node->cards[i].out == CARD_UNHEALTHY;
+    return cards <= 0 || (cards >= node->n_cards - ill && cards <= node->n_cards);
+}
+
 static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
 {
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct card *card = &node->cards[i];
         counts[DRIFT_OVERCOMMITTED] += card->over;
-        counts[DRIFT_OUTSIDE] += card->withheld_mib > 0;
+        counts[DRIFT_OUTSIDE] += card_outside_mib(card) > 0;
     }
 }
 
@@ -20,13 +44,11 @@ static void count_capacity(const struct ledger *l, const struct ledger_node *nod
                            int64_t counts[DRIFTS])
 {
     const struct ledger_node_facts *f = node->facts;
-    int64_t units = 0;
     if (!f->has[LEDGER_NODE] || node->source != SOURCE_SCV || f->scv_damaged)
         return;
-    for (uint32_t i = 0; i < node->n_cards; i++)
-        units += node->cards[i].total_mib / l->settings.unit_mib;
-    counts[DRIFT_CAPACITY] += f->capacity.mem > 0 && f->capacity.mem != units;
-    counts[DRIFT_CAPACITY] += f->capacity.cards > 0 && f->capacity.cards != node->n_cards;
+    counts[DRIFT_CAPACITY] +=
+        !ledger_makes_mem(node, l->settings.unit_mib, f->capacity.mem);
+    counts[DRIFT_CAPACITY] += !ledger_makes_count(node, f->capacity.cards);
 }
 
 /* Is the card promised to the pod, or one that was and is not there? */

@@ -169,25 +169,37 @@ bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char
     return false;
 }
 
-static bool take_token(struct events *e, int64_t now_ms)
+static void refill(struct events *e, int64_t now_ms)
 {
     if (e->counted_ms != INT64_MIN && now_ms > e->counted_ms)
         e->tokens_ms += now_ms - e->counted_ms;
     e->counted_ms = now_ms;
     if (e->tokens_ms > FULL_MS)
         e->tokens_ms = FULL_MS;
+}
+
+static bool take_token(struct events *e, int64_t now_ms)
+{
+    refill(e, now_ms);
     if (e->tokens_ms < TOKEN_MS)
         return false;
     e->tokens_ms -= TOKEN_MS;
     return true;
 }
 
-bool events_take_news(struct events *e, int64_t now_ms)
+static bool take_place(struct events *e, int64_t now_ms)
 {
     if (e->stats.queued >= EVENTS_QUEUE || !take_token(e, now_ms))
         return false;
     e->stats.queued++;
     return true;
+}
+
+/* Thousands of them may wait their turn: some room stays for the others. */
+bool events_take_news(struct events *e, int64_t now_ms)
+{
+    refill(e, now_ms);
+    return e->tokens_ms >= FULL_MS / 4 && take_place(e, now_ms);
 }
 
 uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
@@ -196,7 +208,7 @@ uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
     uint64_t key = key_of(e, uid, reason);
     if (!events_wanted(e, now_ms, uid, reason))
         return 0;
-    if (!events_take_news(e, now_ms)) {
+    if (!take_place(e, now_ms)) {
         e->stats.dropped++;
         return 0;
     }

@@ -257,7 +257,7 @@ void audit_shown(struct alloc *a, struct alloc_time now, const struct alloc_show
 
 static bool wants_audit(const struct alloc *a, const struct pupil *p, int64_t now_ms)
 {
-    return !p->plan->over && p->plan->n_containers > 0 &&
+    return a->settings.audit_ms && !p->plan->over && p->plan->n_containers > 0 &&
            (p->audited_ms == 0 || now_ms - p->audited_ms >= a->settings.audit_ms);
 }
 
@@ -310,7 +310,8 @@ void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *ou
 {
     if (a->audit_query)
         miss_answer(a, now.mono_ms);
-    if (!a->settings.audit_ms || !a->listed || a->asks || a->audit_query)
+    bool wanted = a->settings.audit_ms || a->kubelet.since_ms;
+    if (!wanted || !a->listed || a->asks || a->audit_query)
         return;
     if (now.mono_ms < a->audit_next_ms) {
         alloc_hurry(a, a->audit_next_ms);

@@ -2,6 +2,7 @@
 #include "plugin/api.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -17,6 +18,7 @@ enum {
     CALL_MS = 5000,
     TRIES = 3, /* of a patch; the allocator asks again later */
     TRY_AGAIN_MS = 500,
+    NODE_AGAIN_MS = 5000, /* after a look at the Node that failed */
 };
 
 struct api {
@@ -28,6 +30,7 @@ struct api {
     struct podfeed feed;
     pthread_t thread;
     int64_t node_due_ms;
+    atomic_bool node_failed; /* look again soon */
 
     /* of the watch's thread alone */
     struct httpc_stream *stream;
@@ -193,6 +196,7 @@ static void look_at_node(struct api *api)
         log_warn("api", "the Node cannot be read", LOG_S("node", api->settings.node),
                  LOG_ERR(&err));
         tell(api, &api->stats.node, &err);
+        atomic_store(&api->node_failed, true);
         return;
     }
     tell(api, &api->stats.node, NULL);
@@ -335,6 +339,9 @@ static void *run(void *arg)
         int64_t now = clock_mono_ms();
         if (!api->stream && now >= api->due_ms)
             begin(api);
+        if (atomic_exchange(&api->node_failed, false) &&
+            api->node_due_ms > now + NODE_AGAIN_MS)
+            api->node_due_ms = now + NODE_AGAIN_MS;
         if (now >= api->node_due_ms) {
             struct job *job = job_new(JOB_NODE, &(struct alloc_output){0});
             worker_add(api->events, job);

@@ -53,6 +53,25 @@ START_TEST(nothing_is_made_before_the_node_is_known)
 }
 END_TEST
 
+START_TEST(a_rollout_waits_a_while_for_the_first_answer_of_the_driver)
+{
+    struct err err;
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    alive();
+    answer(node_call, NODE);
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_CARDS, &err), -1);
+    ck_assert_str_eq(err.msg, "the driver has not answered yet");
+    now_ms += MACHINE_FIRST_MS;
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_CARDS, &err), -1);
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_HEARTBEAT, &err), -1);
+    now_ms += 1;
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_CARDS, &err), 1);
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_HEARTBEAT, &err), 1);
+}
+END_TEST
+
 START_TEST(nothing_is_written_while_nothing_changes)
 {
     set_up();
@@ -352,8 +371,8 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     step((struct machine_input){.type = MACHINE_TICK});
     ck_assert(noted("the driver has not answered for"));
     for (int part = 0; part < MACHINE_PARTS; part++)
-        ck_assert_int_eq(machine_waits(machine, rig_now(), (enum machine_part)part),
-                         part != MACHINE_PART_CARDS && part != MACHINE_PART_HEARTBEAT);
+        ck_assert_int_eq(machine_ready(machine, rig_now(), (enum machine_part)part, NULL),
+                         part == MACHINE_PART_CARDS || part == MACHINE_PART_HEARTBEAT);
     ck_assert(noted("GPU0 GPU-0 is Unhealthy: the driver does not answer any more"));
     ck_assert(!is_well(MACHINE_PART_CARDS));
     ck_assert_ptr_null(out(MACHINE_PATCH_LEASE));
@@ -366,7 +385,7 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     ck_assert_int_eq(machine_alive(machine, rig_now(), NULL), 0);
     sampled(CARD(0)); /* it has come back */
     ck_assert(is_well(MACHINE_PART_CARDS));
-    ck_assert(machine_waits(machine, rig_now(), MACHINE_PART_HEARTBEAT));
+    ck_assert_int_eq(machine_ready(machine, rig_now(), MACHINE_PART_CARDS, NULL), 0);
     called(MACHINE_PATCH_LEASE);
     called(MACHINE_PATCH);
     ck_assert_body("'health':'Unhealthy'"); /* for a while */
@@ -520,6 +539,7 @@ int main(void)
 {
     const TTest *const tests[] = {
         nothing_is_made_before_the_node_is_known,
+        a_rollout_waits_a_while_for_the_first_answer_of_the_driver,
         nothing_is_written_while_nothing_changes,
         what_changes_during_a_write_is_written_after_it,
         the_slow_fields_alone_wait_for_a_minute,

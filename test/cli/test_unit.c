@@ -38,6 +38,9 @@ START_TEST(it_follows_from_capacity_and_cards)
          false, 1024},
         {NODE("n1", "14", "1") "," NODE("n2", "15109", "1"),
          ONE_T4("n1") "," ONE_T4("n2"), false, 1},
+        /* The Scv lacks a card, or has one that is gone: it is no witness. */
+        {NODE("n1", "280", "2"),
+         SCV_OF("n1", CARD_OF("0", "Healthy", "H200", "143771", "0")), true, 1024},
         /* Nothing speaks for another. */
         {NODE("n1", "0", "0"), TWO_T4("n1"), true, 1024},
         {NODE("n1", "15109", "1"), DAMAGED("n1"), true, 1024},

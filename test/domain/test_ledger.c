@@ -475,6 +475,61 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
 }
 END_TEST
 
+/* How many there are of a kind. */
+static int64_t drift(enum ledger_drift kind)
+{
+    int64_t counts[DRIFTS] = {0};
+    ledger_node_drift(ledger, node("n1"), counts);
+    return counts[kind];
+}
+
+#define SAMPLED "'status':{'updateTime':'2026-11-21T09:00:00Z','cardList':["
+#define ONE_OF_TWO                                                                       \
+    "{'id':0,'health':'Healthy','totalMemory':15360,'freeMemory':15360,'uuid':'GPU-0'},"
+
+START_TEST(what_a_container_of_another_resource_uses_is_no_drift)
+{
+    start(1024, false);
+    see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
+            "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
+            "'GPU-1'}],'podList':[{'namespace':'d','name':'nv','container':'c',"
+            "'resource':'nvidia.com/gpu','units':1,'cards':['GPU-1']}]}}");
+    ck_assert_int_eq(node("n1")->cards[1].out, CARD_HELD);
+    ck_assert_int_gt(node("n1")->cards[1].withheld_mib, 0);
+    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 0);
+    see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
+            "{'id':1,'health':'Healthy','totalMemory':15360,'freeMemory':5360,'uuid':"
+            "'GPU-1'}]}}");
+    ck_assert_int_eq(drift(DRIFT_OUTSIDE), 1);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(a_capacity_may_leave_out_cards_that_are_ill)
+{
+    static const struct {
+        const char *mem, *cards;
+        int64_t drift;
+    } cases[] = {{"30", "2", 0}, {"45", "3", 0}, {"45", "2", 0},
+                 {"46", "3", 1}, {"29", "1", 2}, {"0", "0", 0}};
+    start(1024, false);
+    see_scv("{'metadata':{'name':'n1'}," SAMPLED ONE_OF_TWO
+            "{'id':1,'health':'Healthy','totalMemory':15360,'uuid':'GPU-NEW'},"
+            "{'id':2,'health':'Unhealthy','totalMemory':15360,'uuid':'GPU-OLD'}]}}");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct span text =
+            quoted(&arena,
+                   "{'metadata':{'name':'n1'},'status':{'capacity':{'" KEY_GPU_MEM
+                   "':'%s','" KEY_GPU_COUNT "':'%s'}}}",
+                   cases[i].mem, cases[i].cards);
+        struct node n = object_node(&arena, text);
+        ledger_node_seen(ledger, &n, 0);
+        ck_assert_int_eq(drift(DRIFT_CAPACITY), cases[i].drift);
+    }
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(the_drivers_own_memory_is_not_used_from_outside)
 {
     start(1, false);
@@ -692,6 +747,8 @@ UNIT_MAIN("ledger", promises_are_taken_from_the_card,
           too_much_promised_by_others_is_not_less_than_nothing,
           a_pod_bound_without_a_card_counts_where_there_is_no_doubt,
           memory_used_from_outside_is_withheld_beyond_the_tolerance,
+          what_a_container_of_another_resource_uses_is_no_drift,
+          a_capacity_may_leave_out_cards_that_are_ill,
           the_drivers_own_memory_is_not_used_from_outside, many_departures_are_bounded,
           what_a_list_did_not_show_is_swept_away, slots_of_forgotten_nodes_are_used_again,
           a_used_slot_remembers_nothing_and_names_may_be_long,
