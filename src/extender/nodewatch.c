@@ -16,15 +16,16 @@ enum { CARDS_MAX = 2 * SCV_MAX_CARDS, WORD_BYTES = 768 };
 /* A card, which is its UUID, or its index where that is not known. It stays when it is
  * gone: it may come back. */
 struct seen_card {
-    struct span uuid; /* owned; empty: not known */
-    int32_t index;
-    bool shown; /* in this look */
-    bool fresh; /* for the first time */
-    bool lost, over, told_lost, told_over;
-    bool listed; /* by ConfigMap */
-    bool in_word;
-    int64_t total_mib, promised_mib;
+    char *uuid;       /* owned; NULL: not known */
     int64_t since_ms; /* `lost` and `over` are so since then */
+    int32_t index;
+    uint32_t uuid_n;
+    uint32_t total_mib, promised_mib; /* as far as they go: there are many of these */
+    bool shown : 1;                   /* in this look */
+    bool fresh : 1;                   /* for the first time */
+    bool lost : 1, over : 1, told_lost : 1, told_over : 1;
+    bool listed : 1; /* by ConfigMap */
+    bool in_word : 1;
 };
 
 struct seen_node {
@@ -53,7 +54,7 @@ struct nodewatch *nodewatch_new(uint64_t seed)
 static void seen_free(struct seen_node *seen)
 {
     for (size_t i = 0; i < seen->n; i++)
-        free((char *)seen->cards[i].uuid.p);
+        free(seen->cards[i].uuid);
     free((char *)seen->name.p);
     free(seen->cards);
     free(seen);
@@ -93,6 +94,11 @@ static struct seen_node *seen_of(struct nodewatch *w, struct span name)
     return seen;
 }
 
+static struct span uuid_of(const struct seen_card *card)
+{
+    return (struct span){card->uuid, card->uuid_n};
+}
+
 /* As the ledger finds the card of a promise. Of several that had the index, the one that
  * came last; NULL: the card is new. */
 static struct seen_card *card_of(struct seen_node *seen, const struct card *card)
@@ -102,9 +108,9 @@ static struct seen_card *card_of(struct seen_node *seen, const struct card *card
         struct seen_card *before = &seen->cards[i];
         if (before->shown)
             continue;
-        if (card->uuid.n && span_eq(before->uuid, card->uuid))
+        if (card->uuid.n && span_eq(uuid_of(before), card->uuid))
             return before;
-        if (before->index == card->index && !(before->uuid.n && card->uuid.n))
+        if (before->index == card->index && !(before->uuid && card->uuid.n))
             by_index = before;
     }
     return by_index;
@@ -126,19 +132,24 @@ static void settle(struct seen_card *seen, bool lost, bool over, int64_t now_ms)
     seen->told_over &= over; /* that it has ended is not told */
 }
 
+static uint32_t capped(int64_t mib)
+{
+    return mib < 0 ? 0 : mib > UINT32_MAX ? UINT32_MAX : (uint32_t)mib;
+}
+
 static void take_card(struct nodewatch *w, struct seen_node *node,
                       const struct card *card)
 {
     struct seen_card *seen = card_of(node, card);
     if (!seen)
         seen = card_add(node, w->now.now_ms);
-    if (!seen->uuid.n && card->uuid.n)
-        seen->uuid = (struct span){xmemdup0(card->uuid.p, card->uuid.n), card->uuid.n};
+    if (!seen->uuid && card->uuid.n)
+        seen->uuid = xmemdup0(card->uuid.p, seen->uuid_n = (uint32_t)card->uuid.n);
     seen->shown = true;
     seen->index = card->index;
     seen->listed = card->out == CARD_LISTED;
-    seen->total_mib = card->total_mib;
-    seen->promised_mib = card->promised_mib;
+    seen->total_mib = capped(card->total_mib);
+    seen->promised_mib = capped(card->promised_mib);
     settle(seen, card->out == CARD_UNHEALTHY || card->out == CARD_LISTED, card->over,
            w->now.now_ms);
 }
@@ -172,7 +183,7 @@ static void forget_cards(struct seen_node *node)
             i++;
             continue;
         }
-        free((char *)node->cards[i].uuid.p);
+        free(node->cards[i].uuid);
         memmove(&node->cards[i], &node->cards[i + 1],
                 (--node->n - i) * sizeof *node->cards);
     }
@@ -213,9 +224,9 @@ static void write_lost(const struct seen_node *node, const struct seen_card *car
     buf_printf(out, "GPU%d", card->index);
     if (card->shown)
         buf_adds(out, card->listed ? " (taken out by ConfigMap)" : " (unhealthy)");
-    else if (card->uuid.n && other_at(node, card, true))
+    else if (card->uuid && other_at(node, card, true))
         buf_printf(out, " (%.*s is gone, another card has its place)",
-                   SPAN_ARG(card->uuid));
+                   SPAN_ARG(uuid_of(card)));
     else
         buf_adds(out, " (not listed any more)");
 }
@@ -224,14 +235,14 @@ static void write_back(const struct seen_node *node, const struct seen_card *car
                        struct buf *out)
 {
     buf_printf(out, "GPU%d", card->index);
-    if (card->uuid.n && other_at(node, card, false))
-        buf_printf(out, " (now %.*s)", SPAN_ARG(card->uuid));
+    if (card->uuid && other_at(node, card, false))
+        buf_printf(out, " (now %.*s)", SPAN_ARG(uuid_of(card)));
 }
 
 static void write_over(const struct seen_card *card, struct buf *out)
 {
-    buf_printf(out, "GPU%d has %lld MiB, and %lld are promised", card->index,
-               (long long)card->total_mib, (long long)card->promised_mib);
+    buf_printf(out, "GPU%d has %u MiB, and %u are promised", card->index, card->total_mib,
+               card->promised_mib);
 }
 
 /* As many cards as a note takes; the others make the next one. */
