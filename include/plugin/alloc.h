@@ -190,7 +190,8 @@ int64_t alloc_due(const struct alloc *a); /* when the next tick matters */
 const struct cards *alloc_cards_of(const struct alloc *a);
 const struct grants *alloc_grants(const struct alloc *a);
 bool alloc_listed(const struct alloc *a); /* the pods of this node are known */
-/* With podresources. Where --audit-interval is 0 only the next container finds out. */
+/* With podresources. Where --audit-interval is 0 only a container's asking finds it; that
+ * it is over is found out in any case. */
 const struct trouble *alloc_kubelet_trouble(const struct alloc *a);
 
 struct alloc_stats {

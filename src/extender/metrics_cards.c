@@ -74,7 +74,7 @@ struct count {
     struct arena arena;
     int64_t mib[AMOUNTS];
     int64_t states[STATES], outs[OUTS], drifts[DRIFTS];
-    int64_t cordoned, promises, unplaced, cardless, measured;
+    int64_t cordoned, promises, cardless, measured;
     struct table nodes, cards;
 };
 
@@ -113,15 +113,11 @@ static void add_card(struct count *c, const struct ledger_node *node,
     snprintf(row->index, sizeof row->index, "%d", card->index);
 }
 
-/* Promises that no card stands for: what cannot be found on the node, and pods that were
- * bound without us. */
+/* Pods that were bound without us; where there is just one card that is no drift. */
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
-    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
         c->cardless += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
-        for (uint32_t i = 0; i < pod->n_shares; i++)
-            c->unplaced += pod->shares[i].on == NULL;
-    }
 }
 
 static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
@@ -187,7 +183,7 @@ static void write_sums(const struct count *c, struct buf *out)
     prom_one(out, "gpushare_promises", PROM_GAUGE,
              "Promises on cards: a pod on two cards has two.", c->promises);
     prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
-             "Promises on cards that are not there.", c->unplaced);
+             "Promises on cards that are not there.", c->drifts[DRIFT_UNPLACED]);
     prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
              "Pods that were bound without the extender and have no card.", c->cardless);
     by_word(out, "gpushare_drift",

@@ -820,6 +820,28 @@ START_TEST(a_kubelet_without_get_is_no_trouble)
 }
 END_TEST
 
+START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
+{
+    struct alloc_settings s = rig_settings();
+    s.audit_ms = 0;
+    start_with(s);
+    rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
+    rig_kubelet(&rig, "p", RIG_NAMES("a"));
+    rig_pass(&rig, 130000);
+    ck_assert_int_eq(rig.gets + rig.lists, 0);
+    rig.kubelet_away = true;
+    rig_prefer(&rig, 1, ALL);
+    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    rig.kubelet_away = false;
+    rig_pass(&rig, 10000);
+    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    int asked = rig.gets + rig.lists;
+    rig_pass(&rig, 130000);
+    ck_assert_int_eq(rig.gets + rig.lists, asked);
+    rig_stop(&rig);
+}
+END_TEST
+
 START_TEST(an_answer_that_never_comes_is_trouble)
 {
     struct alloc_settings s = rig_settings();
@@ -957,7 +979,8 @@ UNIT_MAIN(
     a_pod_that_is_told_of_late_holds_its_ids_once,
     an_audit_that_an_ask_overtook_is_made_again,
     podresources_is_asked_even_if_there_is_nothing_to_ask,
-    a_kubelet_without_get_is_no_trouble, an_answer_that_never_comes_is_trouble,
-    state_of_the_file_is_held, a_cancelled_ask_is_answered_at_once,
-    a_pod_that_was_refused_is_not_meant_again, the_node_can_switch_isolation_off,
-    devices_by_name_by_index_and_with_mps)
+    a_kubelet_without_get_is_no_trouble,
+    without_audits_the_end_of_trouble_is_found_out_all_the_same,
+    an_answer_that_never_comes_is_trouble, state_of_the_file_is_held,
+    a_cancelled_ask_is_answered_at_once, a_pod_that_was_refused_is_not_meant_again,
+    the_node_can_switch_isolation_off, devices_by_name_by_index_and_with_mps)

@@ -424,7 +424,8 @@
       cell.append(`Fits on ${count(pod.fitsOn, 'node', 'nodes')}, such as `, make('span', 'where', pod.nearest),
         ': kube-scheduler has yet to place it; see its events');
     else if (pod.nearest)
-      cell.append(pod.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now', '. Nearest is ', make('span', 'where', pod.nearest), `: ${pod.reason}`);
+      cell.append(pod.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now',
+        '. Nearest is ', make('span', 'where', pod.nearest), `: ${pod.reason}`);
     else
       cell.append(pod.reason || 'Too many pods wait for something else each to look at all of them');
     return cell;
