@@ -356,6 +356,21 @@ START_TEST(an_api_server_that_is_gone_is_told)
 }
 END_TEST
 
+START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
+{
+    sim_start(&sim, ARGV(NULL)); /* it has no Node yet */
+    agent_cards(CARDS);
+    kubelet_start(&kubelet);
+    plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
+    kubelet_wait_registered(&kubelet, -1);
+    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"n1\"}}");
+    kit_wait(plugin_is_well(&plugin));
+    tear_down();
+}
+END_TEST
+
 /* There is no pod of ours on the node, so that nobody would have to ask. */
 START_TEST(a_podresources_service_that_is_gone_is_told)
 {
@@ -706,10 +721,11 @@ KIT_MAIN("plugin", 120, both_resources_are_registered,
          a_watch_that_has_died_is_not_waited_for,
          a_lost_card_is_one_update_and_stays_on_the_list,
          a_driver_that_hangs_makes_all_cards_unhealthy, a_driver_that_is_gone_is_told,
-         an_api_server_that_is_gone_is_told, a_podresources_service_that_is_gone_is_told,
-         cards_of_nvml_and_their_xids, a_kubelet_that_restarts_is_found_again,
-         a_kubelet_that_comes_late_or_refuses, a_socket_that_is_removed_is_made_again,
-         a_stream_that_ends_is_asked_for_again, a_plugin_that_was_killed_remembers,
-         a_damaged_state_file_is_survived, of_two_plugins_the_newer_one_serves,
-         a_unit_that_is_too_small_leaves_whole_cards, a_kubelet_without_get_will_do,
-         bad_options_are_said, admissions_are_quick)
+         an_api_server_that_is_gone_is_told,
+         a_node_that_could_not_be_read_is_read_again_soon,
+         a_podresources_service_that_is_gone_is_told, cards_of_nvml_and_their_xids,
+         a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
+         a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
+         a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,
+         of_two_plugins_the_newer_one_serves, a_unit_that_is_too_small_leaves_whole_cards,
+         a_kubelet_without_get_will_do, bad_options_are_said, admissions_are_quick)
