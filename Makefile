@@ -92,9 +92,9 @@ WRAPS    := $(COUNTED) free
 BENCH    := main figures load server bodies ask counts
 SOAK     := soak churn world vitals ask load server
 WATCHERS := watchers load server bodies ask
-SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/support/*.c))
+SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c))
 # What suites of real programs link besides SUPPORT: what they share, and their folder's.
-kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/kit/*.c) \
+kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c) \
               $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
 
 .PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers web-test \
@@ -207,7 +207,7 @@ $(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,wire)
 # What runs conformance cases; the same in test/e2e.
-CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/sim/cases*.c) test/sim/same.c)
+CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/kube-sim/cases*.c) test/kube-sim/same.c)
 $(B)/test/sim/test_conformance: $(CASES)
 $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call kit_of,e2e) \
                                 $(SUPPORT) $(B)/lib/sim.a $(call archives,kube)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "support/unit.h"
+#include "lib/unit.h"
 
 #include "base/mem.h"
 #include "gpu/gpu_priv.h"

@@ -2,7 +2,7 @@
 #include "agent/calls.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const struct calls_names names = {"n1", "leases"};
 

@@ -2,7 +2,7 @@
 #include "agent/figures.h"
 
 #include "agent/rig.h"
-#include "support/promtool.h"
+#include "lib/promtool.h"
 
 static struct figures figures;
 static struct buf text;

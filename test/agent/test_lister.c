@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "kube/podresources.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "wire/grpcd.h"
 
 static char *dir, *path;

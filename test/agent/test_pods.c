@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "domain/ids.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct arena arena;
 

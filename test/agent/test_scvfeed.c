@@ -2,7 +2,7 @@
 #include "agent/scvfeed.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct scvfeed feed;
 static struct buf heard;

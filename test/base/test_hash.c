@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 enum { KEYS = 500 };
 

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /*
  * The house of docs/architecture.md: who includes whom, as the files of src/ and include/

@@ -2,7 +2,7 @@
 #include "base/jread.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* Is the text one valid JSON value? Checked whole, and in every way of cutting it in two:
  * the reader must not call a prefix bad when the whole is good. */

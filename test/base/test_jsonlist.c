@@ -2,7 +2,7 @@
 #include "base/jsonlist.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 struct seen {
     struct buf items; /* the items, one per line */

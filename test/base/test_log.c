@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
-#include "support/unit.h"
+#include "lib/unit.h"
 
 START_TEST(a_line_is_logfmt_with_quotes_where_needed)
 {

@@ -2,7 +2,7 @@
 #include "base/opt.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 struct config {
     char *listen;

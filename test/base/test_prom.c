@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "support/promtool.h"
-#include "support/unit.h"
+#include "lib/promtool.h"
+#include "lib/unit.h"
 
 static struct buf out;
 

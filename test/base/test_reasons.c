@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /*
  * docs/reasons.md explains every reason that the extender gives: the words are taken from

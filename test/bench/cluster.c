@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 
 /*
  * make bench-cluster: pods per second through the real kube-scheduler, in turns
@@ -98,13 +98,13 @@ static bool all_ready(void)
     json_t *node;
     json_array_foreach(nodes, i, node)
     {
-        json_t *conditions = kit_at(node, "status.conditions"), *c;
+        json_t *conditions = lib_at(node, "status.conditions"), *c;
         size_t k;
-        bool tainted = json_array_size(kit_at(node, "spec.taints")) > 0;
+        bool tainted = json_array_size(lib_at(node, "spec.taints")) > 0;
         json_array_foreach(conditions, k, c)
         {
-            ready += !tainted && !strcmp(kit_str(c, "type"), "Ready") &&
-                     !strcmp(kit_str(c, "status"), "True");
+            ready += !tainted && !strcmp(lib_str(c, "type"), "Ready") &&
+                     !strcmp(lib_str(c, "status"), "True");
         }
     }
     return ready == (size_t)b.nodes;
@@ -127,9 +127,9 @@ static void create_pod(void *ctx, size_t creator)
 
 static void wait_until(bool (*is_true)(void), const char *what)
 {
-    int64_t end = kit_now_ms() + WAIT_S * 1000;
+    int64_t end = lib_now_ms() + WAIT_S * 1000;
     while (!is_true()) {
-        ck_assert_msg(kit_now_ms() < end, "after %d s: %s", WAIT_S, what);
+        ck_assert_msg(lib_now_ms() < end, "after %d s: %s", WAIT_S, what);
         usleep(200 * 1000);
     }
 }
@@ -233,7 +233,7 @@ static double *binding_times(long from, size_t *n)
             continue;
         cleanup_json json_t *event = json_loads(line, 0, NULL);
         MEM_GROW(times, cap, *n + 1);
-        times[(*n)++] = time_of(kit_str(event, "stageTimestamp"));
+        times[(*n)++] = time_of(lib_str(event, "stageTimestamp"));
     }
     free(line);
     fclose(f);
@@ -261,7 +261,7 @@ static void start_echo(void)
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
     cleanup_free char *crt = temp_path(cluster.dir, "pki/admin.crt");
     cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
-    program_start(&b.echo, kit_dir, ARGV(program, url, ca, crt, key));
+    program_start(&b.echo, lib_dir, ARGV(program, url, ca, crt, key));
     free(b.echo_url);
     b.echo_url = xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
 }
@@ -277,7 +277,7 @@ static void run(int kind, struct turn *turn)
 {
     double before[PROGRAMS] = {0};
     size_t n;
-    kit_threads(CREATORS, create_pod, NULL);
+    lib_threads(CREATORS, create_pod, NULL);
     if (is_echo(kind))
         start_echo();
     if (kind == OURS) {
@@ -340,7 +340,7 @@ START_TEST(pods_per_second)
     b.rounds = number("BENCH_ROUNDS", 3);
     ck_assert_int_le(b.rounds, TURNS_MAX);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
-    kit_threads(CREATORS, create_node, NULL);
+    lib_threads(CREATORS, create_node, NULL);
     wait_until(all_ready, "there are nodes that are not Ready");
     cluster_stop("kube-scheduler", "KILL");
     cluster_stop("gpushare-extender", "TERM");

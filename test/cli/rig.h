@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "cli/world.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* A world made of lists, without any server. */
 

@@ -5,7 +5,7 @@
 #include "cli/explain.h"
 #include "cli/rig.h"
 #include "cli/show.h"
-#include "support/program.h"
+#include "lib/program.h"
 
 /* Heartbeats, for one who looks for a moment. NOW is the API server's clock; that of this
  * machine counts for nothing. */

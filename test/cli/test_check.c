@@ -2,7 +2,7 @@
 #include "cli/check.h"
 
 #include "cli/rig.h"
-#include "support/program.h"
+#include "lib/program.h"
 
 #define CARDS                                                                            \
     CARD_OF("0", "Healthy", "T4", "15360", "0")                                          \

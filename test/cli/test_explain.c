@@ -2,7 +2,7 @@
 #include "cli/explain.h"
 
 #include "cli/rig.h"
-#include "support/program.h"
+#include "lib/program.h"
 
 static char *explained(const struct lists *items, const char *pod, const char *object)
 {

@@ -2,24 +2,24 @@
 #include "cli/extender.h"
 
 #include "base/mem.h"
-#include "support/program.h"
-#include "support/server.h"
+#include "lib/program.h"
+#include "lib/stub.h"
 
 /* The ways to the extender's view. */
 
 static json_t *ask(const char *body, const char *where, bool by_service, char **request,
                    struct err *err)
 {
-    struct server *server = server_start(server_echo, (void *)body);
-    cleanup_free char *slash = xasprintf("%s/", server_url(server));
-    const struct kube_config config = {.server = (char *)server_url(server),
+    struct stub *server = stub_start(stub_echo, (void *)body);
+    cleanup_free char *slash = xasprintf("%s/", stub_url(server));
+    const struct kube_config config = {.server = (char *)stub_url(server),
                                        .path_prefix = (char *)"/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
     json_t *view = extender_view(client, by_service ? where : slash, 5000, err);
-    *request = server_requests(server) ? server_request(server, 0) : xstrdup("");
+    *request = stub_requests(server) ? stub_request(server, 0) : xstrdup("");
     kube_client_free(client);
-    server_stop(server);
+    stub_stop(server);
     return view;
 }
 

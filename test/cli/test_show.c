@@ -3,7 +3,7 @@
 
 #include "cli/cli.h"
 #include "cli/rig.h"
-#include "support/program.h"
+#include "lib/program.h"
 
 #define TWO_CARDS                                                                        \
     CARD_OF("0", "Healthy", "Tesla T4", "15360", "5120")                                 \

@@ -4,7 +4,7 @@
 #include "cli/check.h"
 #include "cli/rig.h"
 #include "cli/show.h"
-#include "support/program.h"
+#include "lib/program.h"
 
 /* What a unit is, where nobody has said. */
 

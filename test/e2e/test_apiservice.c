@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "support/tls.h"
+#include "lib/cluster.h"
+#include "lib/tls.h"
 
 /*
  * gpunodes and gpupods through the aggregation layer of a real API server, by the objects
@@ -32,7 +32,7 @@ static void give_the_api_server_a_front_proxy(void)
                             "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
                             "--proxy-client-cert-file", "pki/front-proxy.crt",
                             "--proxy-client-key-file", "pki/front-proxy.key"));
-    kit_wait(peer_status(&cluster.api, "/readyz") == 200);
+    lib_wait(peer_status(&cluster.api, "/readyz") == 200);
 }
 
 static void start_extender(void)
@@ -58,7 +58,7 @@ static void apply_manifest(void)
     cleanup_free char *ca = pki("ca.crt");
     cleanup_free char *encode = xasprintf("base64 -w0 %s", ca);
     struct program p;
-    program_start(&p, kit_dir, ARGV("sh", "-c", encode));
+    program_start(&p, lib_dir, ARGV("sh", "-c", encode));
     ck_assert_int_eq(program_wait(&p), 0);
     cleanup_free char *service =
         xasprintf("{\"spec\":{\"type\":\"ExternalName\",\"externalName\":\"localhost\","
@@ -72,7 +72,7 @@ static void apply_manifest(void)
                               "merge", "-p", service)));
     free(cluster_kubectl(ARGV("patch", "apiservice", "v1.nvidia-gpu-scheduler", "--type",
                               "merge", "-p", api)));
-    kit_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
+    lib_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
 }
 
 /* curl through the API server as admin, or as whom admin plays. */
@@ -82,7 +82,7 @@ static void curl_start(struct program *p, const char *as, const char *path)
                       *key = pki("admin.key"),
                       *url = xasprintf("https://127.0.0.1:%u%s", cluster.api.port, path),
                       *header = xasprintf("Impersonate-User: %s", as ? as : "admin");
-    program_start(p, kit_dir,
+    program_start(p, lib_dir,
                   ARGV("curl", "-sSN", "--noproxy", "*", "--cacert", ca, "--cert", crt,
                        "--key", key, "-w", "\nstatus %{http_code}\n", as ? "-H" : "-sSN",
                        as ? header : "-sSN", url));
@@ -119,7 +119,7 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     assert_gets("alice", "status 403");
     free(cluster_kubectl(ARGV("create", "clusterrolebinding", "alice", "--clusterrole",
                               "gpushare-observer", "--user", "alice")));
-    kit_wait(({
+    lib_wait(({
         struct program p;
         curl_start(&p, "alice", API "/gpunodes");
         ck_assert_int_eq(program_wait(&p), 0);
@@ -133,11 +133,11 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     struct program watch;
     curl_start(&watch, NULL, API "/gpunodes?watch=true");
     ck_assert(program_says(&watch, "\"device_busy\":[],"));
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     cluster_create_scv("n2", CARDS(16384));
     ck_assert(program_says(&watch, "GPU-n2-0"));
     cluster_measured("from an Scv to its line in a watch through the API server",
-                     kit_now_ms() - begun);
+                     lib_now_ms() - begun);
     cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
     ck_assert(program_says(&watch, "\"Type\":\"DELETED\"}"));
     program_kill(&watch);

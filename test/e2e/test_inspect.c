@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 
 /*
  * kubectl-inspect-gpushare with the real API server and kubectl, as a user who has the
@@ -24,7 +24,7 @@ static char *as_viewer(int status, const char *const *args)
         ck_assert_uint_lt(n, 15);
         argv[n] = *args;
     }
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int got = program_wait(&p);
     char *said = xstrdup(program_said(&p));
     ck_assert_msg(got == status, "exit status %d: %s", got, said);
@@ -61,7 +61,7 @@ static bool is_allowed(void)
     struct program p;
     cleanup_free char *config = temp_path(cluster.dir, "viewer.kubeconfig");
     cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
-    program_start(&p, kit_dir, ARGV(plugin, "--kubeconfig", config));
+    program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config));
     bool allowed = program_wait(&p) == 0;
     program_fini(&p);
     return allowed;
@@ -93,7 +93,7 @@ START_TEST(a_user_with_these_rights_alone)
     cleanup_free char *without = as_viewer(1, ARGV(NULL));
     ck_assert_says(without, "is forbidden: User \"viewer\" cannot list resource");
     give_rights();
-    kit_wait(is_allowed());
+    lib_wait(is_allowed());
 
     cluster_create_pod("a", 6, "", "");
     cluster_wait_running("a");

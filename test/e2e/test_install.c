@@ -4,9 +4,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "e2e/expect.h"
-#include "e2e/staticpod.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
+#include "lib/staticpod.h"
 
 /*
  * scripts/install on a node with the files of kubeadm, whose kube-scheduler is really run
@@ -40,7 +40,7 @@ static void change(const char *path, const char *from, const char *to)
 static char *run(int status, const char *const *argv)
 {
     struct program p;
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int got = program_wait(&p);
     char *said = xstrdup(program_said(&p));
     ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
@@ -84,7 +84,7 @@ static void make_node(void)
         xasprintf("--leader-elect=true\n    - --secure-port=%u\n", free_port());
     struct buf text = {0};
     struct err err = {0};
-    root = temp_path(kit_dir, "root");
+    root = temp_path(lib_dir, "root");
     cleanup_free char *folder = temp_path(root, "etc/kubernetes/manifests");
     free(run(0, ARGV("mkdir", "-p", folder)));
     address = xasprintf("127.0.0.1:%u", cluster.extender.verbs.port);
@@ -99,7 +99,7 @@ static void make_node(void)
 static bool has_card(const char *pod)
 {
     cleanup_json json_t *j = cluster_pod(pod);
-    return json_object_get(kit_at(j, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX");
+    return json_object_get(lib_at(j, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX");
 }
 
 static bool is_clean(char **said)
@@ -113,9 +113,9 @@ static bool is_clean(char **said)
 static void wait_clean(void)
 {
     char *said = NULL;
-    int64_t until = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t until = lib_now_ms() + PROGRAM_WAIT_MS;
     while (!is_clean(&said))
-        ck_assert_msg(kit_now_ms() < until, "never clean: %s", said);
+        ck_assert_msg(lib_now_ms() < until, "never clean: %s", said);
     free(said);
 }
 
@@ -131,9 +131,9 @@ static bool finds(const char *id, char **said)
 static char *expect_found(const char *id)
 {
     char *said = NULL;
-    int64_t until = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t until = lib_now_ms() + PROGRAM_WAIT_MS;
     while (!finds(id, &said))
-        ck_assert_msg(kit_now_ms() < until, "never %s: %s", id, said);
+        ck_assert_msg(lib_now_ms() < until, "never %s: %s", id, said);
     return said;
 }
 
@@ -175,8 +175,8 @@ static void break_the_cluster(void)
     cluster_delete(RBAC);
     cleanup_free char *rights = expect_found("right-missing");
     ck_assert_says(rights, "may not create pods/binding");
-    json_object_del((json_t *)kit_at(binding, "metadata"), "resourceVersion");
-    json_object_del((json_t *)kit_at(binding, "metadata"), "uid");
+    json_object_del((json_t *)lib_at(binding, "metadata"), "resourceVersion");
+    json_object_del((json_t *)lib_at(binding, "metadata"), "uid");
     cleanup_free char *text = json_dumps(binding, 0);
     cluster_create("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "%s", text);
     wait_clean();

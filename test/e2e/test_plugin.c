@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "kit/kubelet.h"
+#include "lib/cluster.h"
+#include "lib/kubelet.h"
 
 /*
  * gpushare-device-plugin under the real API server, with the rights of
@@ -43,18 +43,18 @@ static void plugin_start(struct plugin *p, const char *node)
     cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
     cleanup_free char *user = xasprintf("token: \"%s\"", token);
     cleanup_free char *config =
-        kit_kubeconfig(node, "https", cluster.api.port, trust, user);
-    cleanup_free char *source = xasprintf("file:%s/cards.json", kit_dir);
-    cleanup_free char *dir = temp_path(kit_dir, "plugins");
-    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
-    cleanup_free char *state = temp_path(kit_dir, "state.json");
-    temp_write(kit_dir, "cards.json",
+        lib_kubeconfig(node, "https", cluster.api.port, trust, user);
+    cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
+    cleanup_free char *dir = temp_path(lib_dir, "plugins");
+    cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
+    cleanup_free char *state = temp_path(lib_dir, "state.json");
+    temp_write(lib_dir, "cards.json",
                "{\"cards\":[{\"uuid\":\"GPU-0\",\"memoryTotal\":16106127360},"
                "{\"uuid\":\"GPU-1\",\"memoryTotal\":16106127360}]}");
     p->authorization = xasprintf("Bearer %s", token);
     peer_init_tls(&p->api, cluster.api.port, ca);
     p->api.authorization = p->authorization;
-    kit_program(&p->program, "gpushare-device-plugin",
+    lib_program(&p->program, "gpushare-device-plugin",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", node,
                      "--kubeconfig", config, "--gpu-source", source, "--plugin-dir", dir,
                      "--podresources-socket", podresources, "--state-file", state),
@@ -91,7 +91,7 @@ static bool is_assigned(const char *name)
     cleanup_free char *path = xasprintf(PODS "/%s", name);
     cleanup_json json_t *pod = peer_json(&cluster.api, "GET", path, NULL);
     const char *is = json_string_value(json_object_get(
-        kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_ASSIGNED"));
+        lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_ASSIGNED"));
     return is && strcmp(is, "true") == 0;
 }
 
@@ -101,7 +101,7 @@ static bool event_says(const char *words)
     json_t *e;
     size_t i;
     json_array_foreach(events, i,
-                       e) if (strstr(kit_str(e, "message"), words)) return true;
+                       e) if (strstr(lib_str(e, "message"), words)) return true;
     return false;
 }
 
@@ -115,13 +115,13 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     kubelet_wait_registered(&kubelet, -1);
     add_pod("p", "n1");
     kubelet_add(&kubelet, "p", ARGV("c"));
-    kit_wait((kubelet_answer_fini(&a), kubelet_prefer(&kubelet, MEM, 3, &a),
+    lib_wait((kubelet_answer_fini(&a), kubelet_prefer(&kubelet, MEM, 3, &a),
               a.status == GRPC_OK));
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
-    ck_assert_str_eq(kit_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
-    ck_assert_str_eq(kit_str(b.env, "CGPU_DISABLE"), "true");
-    kit_wait(is_assigned("p"));
+    ck_assert_str_eq(lib_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
+    ck_assert_str_eq(lib_str(b.env, "CGPU_DISABLE"), "true");
+    lib_wait(is_assigned("p"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     /* And a refusal is an event of the pod. */
@@ -133,7 +133,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    kit_wait(event_says("container c of pod default/q was promised 3 of 1 GPU-1"));
+    lib_wait(event_says("container c of pod default/q was promised 3 of 1 GPU-1"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     plugin_stop(&plugin);

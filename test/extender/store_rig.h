@@ -10,7 +10,7 @@
 
 #include "extender/store.h"
 #include "feed/feed.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 struct store_rig {
     struct store *store;

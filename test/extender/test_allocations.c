@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "extender/recorder.h"
 #include "extender/verbs.h"
-#include "support/raw.h"
+#include "lib/raw.h"
 #include "wire/httpd.h"
 
 /*

@@ -2,7 +2,7 @@
 #include "extender/calls.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct arena a;
 

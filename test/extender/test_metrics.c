@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/store_rig.h"
-#include "support/promtool.h"
+#include "lib/promtool.h"
 
 static struct store_rig rig;
 static struct tally *tally;

@@ -6,7 +6,7 @@
 #include "extender/live.h"
 #include "extender/observe_priv.h"
 #include "extender/store_rig.h"
-#include "support/raw.h"
+#include "lib/raw.h"
 
 /*
  * What is shown of a node and of its pods, byte for byte. (Lists and watches over HTTP:

@@ -3,7 +3,7 @@
 
 #include "extender/sync.h"
 #include "kube/config.h"
-#include "support/server.h"
+#include "lib/stub.h"
 
 /* The watch thread: wishes come from many threads, and may pass each other. */
 
@@ -12,10 +12,10 @@ struct door {
 };
 
 /* Answers nothing until the gate opens. */
-static void hold(struct server_conn *conn, void *ctx)
+static void hold(struct stub_conn *conn, void *ctx)
 {
     struct door *door = ctx;
-    if (server_read(conn))
+    if (stub_read(conn))
         gate_wait(door->gate);
 }
 
@@ -26,8 +26,8 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
     struct door door = {gate_new()};
     struct err err = {0};
     rig_start(&rig, &settings, false);
-    struct server *server = server_start(hold, &door);
-    struct kube_config config = {.server = (char *)server_url(server),
+    struct stub *server = stub_start(hold, &door);
+    struct kube_config config = {.server = (char *)stub_url(server),
                                  .path_prefix = (char *)""};
     struct kube_client *client = kube_client_new(&config, &err);
     ck_assert_msg(client != NULL, "%s", err.msg);
@@ -38,24 +38,24 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
         .type = CORE_WATCH, .kind = CORE_PODS, .run = 10, .version = "5"};
     struct core_output nodes = {.type = CORE_LIST, .kind = CORE_NODES, .run = 12};
     sync_add(sync, &list);
-    wait_for(server_requests(server) == 1);
+    wait_for(stub_requests(server) == 1);
     sync_add(sync, &older);
     sync_add(sync, &nodes); /* begun after the older wish was looked at */
-    wait_for(server_requests(server) == 2);
-    char *first = server_request(server, 0), *second = server_request(server, 1);
+    wait_for(stub_requests(server) == 2);
+    char *first = stub_request(server, 0), *second = stub_request(server, 1);
     ck_assert_ptr_nonnull(strstr(first, "/pods"));
     ck_assert_ptr_nonnull(strstr(second, "/nodes"));
-    ck_assert_uint_eq(server_connections(server), 2);
+    ck_assert_uint_eq(stub_connections(server), 2);
     free(first);
     free(second);
 
     list.run = 13; /* a newer one does */
     sync_add(sync, &list);
-    wait_for(server_requests(server) == 3);
+    wait_for(stub_requests(server) == 3);
     sync_stop(sync);
     gate_open(door.gate);
     sync_free(sync);
-    server_stop(server);
+    stub_stop(server);
     gate_free(door.gate);
     kube_client_free(client);
     rig_stop(&rig);

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const struct watchlog_kind kind = {"Thing", "{\"name\":", ",\"x\":null}"};
 

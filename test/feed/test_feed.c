@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* What the core would get, one line each. */
 static struct buf seen;

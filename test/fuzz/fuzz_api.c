@@ -19,7 +19,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "sim/api.h"
+#include "kube-sim/api.h"
 
 enum { LINES_MAX = 24, WATCHES_MAX = 8 };
 

@@ -32,7 +32,7 @@
 #include "extender/server.h"
 #include "fuzz/replies.h"
 #include "fuzz/verbs_store.h"
-#include "sim/server.h"
+#include "kube-sim/server.h"
 
 enum {
     LIMIT_MS = 8000, /* a connection that has not ended by then never will */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "domain/keys.h"
-#include "integration/manifest.h"
+#include "lib/manifest.h"
 
 /*
  * The Deployment, the Service and the policies of kube-scheduler against the program:

@@ -2,9 +2,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "integration/commands.h"
-#include "kit/kit.h"
-#include "kit/session.h"
+#include "lib/commands.h"
+#include "lib/lib.h"
+#include "lib/session.h"
 
 /*
  * What reads documents (kit/doc), looks at their commands (commands) and runs them
@@ -228,7 +228,7 @@ START_TEST(a_block_that_fails_is_told)
 }
 END_TEST
 
-KIT_MAIN("doc_reader", 60, fences_are_read_as_they_are_shown,
+LIB_MAIN("doc_reader", 60, fences_are_read_as_they_are_shown,
          blocks_without_a_use_or_an_end_are_told,
          links_and_code_are_found_outside_of_blocks, a_manual_has_blocks_too,
          commands_that_went_stale_are_told, inline_code_that_went_stale_is_told,

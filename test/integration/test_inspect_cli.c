@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * kubectl-inspect-gpushare as people run it, against kube-sim and the real extender. What
@@ -13,13 +13,13 @@
 
 static char *kubeconfig(const struct sim *s)
 {
-    return kit_kubeconfig("config", "http", s->api.port, "", "");
+    return lib_kubeconfig("config", "http", s->api.port, "", "");
 }
 
 static void start(struct program *p, const struct sim *s, const char *const *options)
 {
     cleanup_free char *config = kubeconfig(s);
-    kit_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", config), options);
+    lib_program(p, "kubectl-inspect-gpushare", ARGV("--kubeconfig", config), options);
 }
 
 /* Runs it to its end; returns what it said, new. */
@@ -53,7 +53,7 @@ START_TEST(it_shows_what_the_api_server_has)
     json_error_t error;
     cleanup_json json_t *j = json_loads(text, 0, &error);
     ck_assert_msg(j != NULL, "%s: %s", error.text, text);
-    ck_assert_str_eq(kit_str(json_array_get(kit_at(j, "nodes"), 0), "name"), "n1");
+    ck_assert_str_eq(lib_str(json_array_get(lib_at(j, "nodes"), 0), "name"), "n1");
     cleanup_free char *yaml = inspect(&s, 0, ARGV("-o", "yaml", "n1"));
     ck_assert_says(yaml, "- name: \"n1\"\n");
     cleanup_free char *mib = inspect(&s, 0, ARGV("--memory-unit=MiB"));
@@ -131,17 +131,17 @@ static void cordon(const struct sim *s, const char *node, const char *unschedula
 static bool is_marked(const struct extender *e, const char *node)
 {
     cleanup_json json_t *j = extender_inspect(e, node);
-    return json_is_true(kit_at(j, "schedulingDisabled"));
+    return json_is_true(lib_at(j, "schedulingDisabled"));
 }
 
 static void waits(const struct extender *e, int64_t fits, const char *reason)
 {
     cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
-    json_t *pod = json_array_get(kit_at(all, "waiting"), 0);
-    ck_assert_int_eq(json_integer_value(kit_at(pod, "fitsOn")), fits);
-    ck_assert_str_eq(kit_str(pod, "nearest"), "n1");
-    ck_assert_str_eq(reason ? kit_str(pod, "reason") : "", reason ? reason : "");
-    ck_assert(reason || !kit_at(pod, "reason"));
+    json_t *pod = json_array_get(lib_at(all, "waiting"), 0);
+    ck_assert_int_eq(json_integer_value(lib_at(pod, "fitsOn")), fits);
+    ck_assert_str_eq(lib_str(pod, "nearest"), "n1");
+    ck_assert_str_eq(reason ? lib_str(pod, "reason") : "", reason ? reason : "");
+    ck_assert(reason || !lib_at(pod, "reason"));
 }
 
 /* kube-scheduler refuses it, so filter does not; what people see says so. */
@@ -153,11 +153,11 @@ START_TEST(a_cordoned_node_is_shown_as_one)
     sim_add_node(&s, "n1", 1, 15);
     sim_add_pod(&s, "w", 8);
     extender_start(&e, &s, ARGV(NULL));
-    kit_wait(extender_filter(&e, 8, "n1", NULL) == FITS);
+    lib_wait(extender_filter(&e, 8, "n1", NULL) == FITS);
     cleanup_free char *classic = inspect(&s, 0, ARGV("--classic"));
     waits(&e, 1, NULL);
     cordon(&s, "n1", "true");
-    kit_wait(is_marked(&e, "n1"));
+    lib_wait(is_marked(&e, "n1"));
     ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
     waits(&e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate that");
     struct buf metrics = {0};
@@ -175,7 +175,7 @@ START_TEST(a_cordoned_node_is_shown_as_one)
     cleanup_free char *same = inspect(&s, 0, ARGV("--classic"));
     ck_assert_str_eq(same, classic);
     cordon(&s, "n1", "null");
-    kit_wait(!is_marked(&e, "n1"));
+    lib_wait(!is_marked(&e, "n1"));
     waits(&e, 1, NULL);
     cleanup_free char *fits = inspect(&s, 0, ARGV("explain", "pod", "default/w"));
     ck_assert_says(fits, "It fits on 1 node, as far as GPUs are concerned");
@@ -193,7 +193,7 @@ START_TEST(check_compares_with_the_extender)
     extender_start(&e, &s, ARGV(NULL));
     extender_wait_ready(&e);
     sim_add_pod(&s, "a", 4);
-    kit_wait(extender_bind(&e, "a", "n1", NULL));
+    lib_wait(extender_bind(&e, "a", "n1", NULL));
     cleanup_free char *url =
         xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
     cleanup_free char *good = inspect(&s, 0, ARGV("--check", url));
@@ -237,7 +237,7 @@ START_TEST(the_unit_is_found_out)
     extender_start(&e, &s, ARGV("--memory-unit=MiB"));
     extender_wait_ready(&e);
     sim_add_pod(&s, "a", 4096);
-    kit_wait(extender_bind(&e, "a", "n1", NULL));
+    lib_wait(extender_bind(&e, "a", "n1", NULL));
     sim_add_pod(&s, "w", 12288);
     cleanup_free char *url =
         xasprintf("--extender=http://127.0.0.1:%u", e.observers.port);
@@ -347,7 +347,7 @@ START_TEST(the_extender_knows_better)
     ck_assert_ptr_null(strstr(table, SILENT));
     cleanup_free char *good = inspect(&s, 0, ARGV("--check", "--node-grace=10m", hears));
     ck_assert_says(good, "\nno difference; compared with the extender, too\n");
-    kit_wait(extender_filter(&strict, 8, "n1", NULL) != FITS);
+    lib_wait(extender_filter(&strict, 8, "n1", NULL) != FITS);
     cleanup_free char *dead = inspect(&s, 0, ARGV("--node-grace=10m", waits));
     ck_assert_says(dead, "! n1: " SILENT);
     ck_assert_says(dead, ", 4 free, "); /* n2's is young: nothing to ask */
@@ -422,7 +422,7 @@ START_TEST(completion_knows_the_cluster)
                  {ARGV("-o", "w"), "wide\n:4\n"}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct program p;
-        kit_program(&p, "kubectl-inspect-gpushare",
+        lib_program(&p, "kubectl-inspect-gpushare",
                     ARGV("__complete", "--kubeconfig", config), cases[i].words);
         ck_assert_int_eq(program_wait(&p), 0);
         ck_assert_str_eq(p.said.p, cases[i].want);
@@ -432,7 +432,7 @@ START_TEST(completion_knows_the_cluster)
 }
 END_TEST
 
-KIT_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
+LIB_MAIN("inspect_cli", 60, it_shows_what_the_api_server_has,
          classic_needs_nodes_and_pods_alone, it_explains_pods,
          a_cordoned_node_is_shown_as_one, check_compares_with_the_extender,
          the_unit_is_found_out, a_dead_agent_is_seen_at_once, the_extender_knows_better,

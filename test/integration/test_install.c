@@ -10,9 +10,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "integration/kit.h"
-#include "support/server.h"
-#include "support/tls.h"
+#include "lib/sim.h"
+#include "lib/stub.h"
+#include "lib/tls.h"
 
 /*
  * scripts/install and gpushare-setup on a control plane node that is a folder of this
@@ -56,7 +56,7 @@ static char *kubeadm(void)
 
 static void make_folder(const char *name)
 {
-    cleanup_free char *path = temp_path(kit_dir, name);
+    cleanup_free char *path = temp_path(lib_dir, name);
     ck_assert(mkdir(path, 0700) == 0 || errno == EEXIST);
 }
 
@@ -89,9 +89,9 @@ static void add_process(int64_t from_now_s, const char *more, unsigned port)
     if (more)
         buf_add(&line, more, strlen(more) + 1);
     make_folder("proc/" PID);
-    temp_write(kit_dir, "proc/" PID "/comm", "kube-scheduler\n");
-    temp_write(kit_dir, "proc/" PID "/stat", stat);
-    temp_write_bytes(kit_dir, "proc/" PID "/cmdline", buf_span(&line));
+    temp_write(lib_dir, "proc/" PID "/comm", "kube-scheduler\n");
+    temp_write(lib_dir, "proc/" PID "/stat", stat);
+    temp_write_bytes(lib_dir, "proc/" PID "/cmdline", buf_span(&line));
 }
 
 /* A node as kubeadm leaves it; kube-scheduler serves on that port (0: the default). */
@@ -111,15 +111,15 @@ static void make_node(unsigned port)
                                           "proc/sys/net/ipv4/conf/eth0"};
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         make_folder(folders[i]);
-    temp_write(kit_dir, "proc/sys/net/ipv4/conf/eth0/route_localnet", "0\n");
-    temp_write(kit_dir, "root/etc/kubernetes/scheduler.conf", "kind: Config\n");
+    temp_write(lib_dir, "proc/sys/net/ipv4/conf/eth0/route_localnet", "0\n");
+    temp_write(lib_dir, "root/etc/kubernetes/scheduler.conf", "kind: Config\n");
     char *manifest = kubeadm();
     if (port) {
         cleanup_free char *lines =
             xasprintf("--leader-elect=true\n    - --secure-port=%u\n", port);
         manifest = swap(manifest, "--leader-elect=true\n", lines);
     }
-    temp_write(kit_dir, MANIFEST, manifest);
+    temp_write(lib_dir, MANIFEST, manifest);
     free(manifest);
 }
 
@@ -137,8 +137,8 @@ static void install_by_hand(const char *url)
                     "kube-scheduler-config.yaml\n    name: c\n");
     char *config = swap(read_repo("policy/kube-scheduler-config.yaml"),
                         "http://127.0.0.1:32766/gpushare-scheduler", url);
-    temp_write(kit_dir, MANIFEST, manifest);
-    temp_write(kit_dir, CONFIG, config);
+    temp_write(lib_dir, MANIFEST, manifest);
+    temp_write(lib_dir, CONFIG, config);
     free(manifest);
     free(config);
     add_process(1, OPTION, 0);
@@ -149,15 +149,15 @@ static char *install(int status, const char *const *options)
 {
     struct program p;
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
-    cleanup_free char *root = temp_path(kit_dir, "root"),
-                      *proc = temp_path(kit_dir, "proc");
+    cleanup_free char *root = temp_path(lib_dir, "root"),
+                      *proc = temp_path(lib_dir, "proc");
     const char *argv[24] = {"env",    build, "scripts/install", "--root", root,
                             "--proc", proc};
     for (size_t n = 7; *options; n++, options++) {
         ck_assert_uint_lt(n, ARRAY_LEN(argv) - 1);
         argv[n] = *options;
     }
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int got = program_wait(&p);
     char *said = xstrdup(program_said(&p));
     ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
@@ -204,7 +204,7 @@ START_TEST(the_extender_is_not_ready)
     sim_start(&s, ARGV(NULL));
     sim_fault(&s, "{\"verb\":\"list\",\"resource\":\"nodes\",\"action\":\"answer\","
                   "\"status\":500}");
-    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
+    cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     extender_start_at(&e, config, ARGV(NULL));
     cleanup_free char *url = url_of(e.verbs.port);
     install_by_hand(url);
@@ -249,37 +249,37 @@ START_TEST(the_extender_answers_by_tls)
     struct sim s;
     struct extender e;
     sim_start(&s, ARGV(NULL));
-    tls_make_ca(kit_dir, "ca");
-    tls_make_ca(kit_dir, "other");
-    tls_make_cert(kit_dir, "ca", "server", "DNS:extender.test");
-    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
-    cleanup_free char *cert = temp_path(kit_dir, "server.crt"),
-                      *key = temp_path(kit_dir, "server.key"),
-                      *ca = temp_read(kit_dir, "ca.crt"),
-                      *other = temp_read(kit_dir, "other.crt");
+    tls_make_ca(lib_dir, "ca");
+    tls_make_ca(lib_dir, "other");
+    tls_make_cert(lib_dir, "ca", "server", "DNS:extender.test");
+    cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
+    cleanup_free char *cert = temp_path(lib_dir, "server.crt"),
+                      *key = temp_path(lib_dir, "server.key"),
+                      *ca = temp_read(lib_dir, "ca.crt"),
+                      *other = temp_read(lib_dir, "other.crt");
     extender_start_at(&e, config, ARGV("--tls-cert", cert, "--tls-key", key));
     cleanup_free char *url =
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
     install_by_hand(url);
-    cleanup_free char *text = temp_read(kit_dir, CONFIG);
+    cleanup_free char *text = temp_read(lib_dir, CONFIG);
     text = swap(text, "enableHTTPS: false",
                 "enableHTTPS: true\n  tlsConfig: {caFile: /etc/kubernetes/ca.crt, "
                 "serverName: extender.test}");
-    temp_write(kit_dir, CONFIG, text);
+    temp_write(lib_dir, CONFIG, text);
     cleanup_free char *unmounted = check(1);
     ck_assert_says(unmounted, "FOUND   tls-file: ");
-    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     manifest = swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
                     "mountPath: /etc/kubernetes");
     manifest = swap(manifest, "path: /etc/kubernetes/kube-scheduler-config.yaml",
                     "path: /etc/kubernetes");
-    temp_write(kit_dir, MANIFEST, manifest);
+    temp_write(lib_dir, MANIFEST, manifest);
     cleanup_free char *absent = check(1);
     ck_assert_says(absent, "FOUND   tls-file: ");
-    temp_write(kit_dir, "root/etc/kubernetes/ca.crt", other);
+    temp_write(lib_dir, "root/etc/kubernetes/ca.crt", other);
     cleanup_free char *stranger = check(1);
     ck_assert_says(stranger, "FOUND   no-http: ");
-    temp_write(kit_dir, "root/etc/kubernetes/ca.crt", ca);
+    temp_write(lib_dir, "root/etc/kubernetes/ca.crt", ca);
     add_process(60, OPTION, 0);
     char *good = NULL; /* it may not have listed everything yet */
     do {
@@ -299,42 +299,42 @@ START_TEST(the_extender_answers_by_tls)
 END_TEST
 
 /* The Go extender: a filter result, and a version that is no JSON. */
-static void play_go(struct server_conn *conn, void *ctx)
+static void play_go(struct stub_conn *conn, void *ctx)
 {
-    struct server *s = conn->server;
+    struct stub *s = conn->server;
     (void)ctx;
-    while (server_read(conn)) {
-        cleanup_free char *request = server_request(s, server_requests(s) - 1);
+    while (stub_read(conn)) {
+        cleanup_free char *request = stub_request(s, stub_requests(s) - 1);
         if (strstr(request, "GET /version"))
-            server_reply(conn, 200, "", "0.1.0");
+            stub_reply(conn, 200, "", "0.1.0");
         else
-            server_reply(
+            stub_reply(
                 conn, 200, "",
                 "{\"Nodes\":null,\"NodeNames\":[],\"FailedNodes\":{},\"Error\":\"\"}");
     }
 }
 
-static void be_silent(struct server_conn *conn, void *ctx)
+static void be_silent(struct stub_conn *conn, void *ctx)
 {
     bool reset;
     (void)ctx;
-    server_drain(conn, &reset);
+    stub_drain(conn, &reset);
 }
 
 START_TEST(the_go_extender_answers_or_nobody)
 {
-    struct server *go = server_start(play_go, NULL);
-    cleanup_free char *url = url_of(server_port(go));
+    struct stub *go = stub_start(play_go, NULL);
+    cleanup_free char *url = url_of(stub_port(go));
     install_by_hand(url);
     cleanup_free char *said = check(1);
     ck_assert_says(said, "FOUND   go-extender: ");
-    server_stop(go);
-    struct server *mute = server_start(be_silent, NULL);
-    cleanup_free char *other = url_of(server_port(mute));
+    stub_stop(go);
+    struct stub *mute = stub_start(be_silent, NULL);
+    cleanup_free char *other = url_of(stub_port(mute));
     install_by_hand(other);
     cleanup_free char *silent = check(1);
     ck_assert_says(silent, "FOUND   silent: ");
-    server_stop(mute);
+    stub_stop(mute);
 }
 END_TEST
 
@@ -346,7 +346,7 @@ START_TEST(the_api_server_is_asked)
     sim_start(&s, ARGV(NULL));
     extender_start(&e, &s, ARGV(NULL));
     cleanup_free char *url = url_of(e.verbs.port);
-    cleanup_free char *config = kit_kubeconfig("config", "http", s.api.port, "", "");
+    cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     install_by_hand(url);
     cleanup_free char *none = install(1, ARGV("--check", "--kubeconfig", config));
     ck_assert_says(none, "FOUND   no-gpu-node: ");
@@ -384,10 +384,10 @@ START_TEST(files_that_are_not_as_they_should_be)
     add_process(1, NULL, 0);
     cleanup_free char *other = check(1);
     ck_assert_says(other, "FOUND   other-arguments: ");
-    temp_remove(kit_dir, CONFIG);
+    temp_remove(lib_dir, CONFIG);
     cleanup_free char *absent = check(1);
     ck_assert_says(absent, "FOUND   file-absent: ");
-    temp_mkdir(kit_dir, CONFIG);
+    temp_mkdir(lib_dir, CONFIG);
     cleanup_free char *folder = check(1);
     ck_assert_says(folder, "FOUND   file-no-file: ");
     ck_assert_says(folder, "a folder, not a file");
@@ -399,10 +399,10 @@ START_TEST(hostile_files)
 {
     make_node(0);
     add_process(1, NULL, 0);
-    cleanup_free char *pipe = temp_path(kit_dir, MANIFESTS "/a-scheduler");
-    cleanup_free char *link = temp_path(kit_dir, MANIFESTS "/b-scheduler");
-    cleanup_free char *loop = temp_path(kit_dir, MANIFESTS "/c-scheduler");
-    cleanup_free char *hidden = temp_path(kit_dir, MANIFESTS "/.kube-scheduler.yaml");
+    cleanup_free char *pipe = temp_path(lib_dir, MANIFESTS "/a-scheduler");
+    cleanup_free char *link = temp_path(lib_dir, MANIFESTS "/b-scheduler");
+    cleanup_free char *loop = temp_path(lib_dir, MANIFESTS "/c-scheduler");
+    cleanup_free char *hidden = temp_path(lib_dir, MANIFESTS "/.kube-scheduler.yaml");
     ck_assert_int_eq(mkfifo(pipe, 0600), 0);
     ck_assert_int_eq(symlink("/dev/zero", link), 0);
     ck_assert_int_eq(symlink(loop, loop), 0);
@@ -414,11 +414,11 @@ START_TEST(hostile_files)
     cleanup_buf struct buf huge = {0};
     for (int i = 0; i < 200000; i++)
         buf_adds(&huge, "- [[[[[");
-    temp_write_bytes(kit_dir, MANIFESTS "/d-scheduler", buf_span(&huge));
+    temp_write_bytes(lib_dir, MANIFESTS "/d-scheduler", buf_span(&huge));
     cleanup_free char *big = check(1);
     ck_assert_says(big, "FOUND   manifest-malformed: ");
     ck_assert_says(big, "larger than");
-    temp_write(kit_dir, MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
+    temp_write(lib_dir, MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
     cleanup_free char *bad = check(1);
     ck_assert_says(bad, "FOUND   manifest-malformed: ");
     ck_assert_ptr_null(strchr(bad, '\x1b'));
@@ -430,11 +430,11 @@ END_TEST
 
 static char *state_of(const char *path)
 {
-    cleanup_free char *full = temp_path(kit_dir, path);
+    cleanup_free char *full = temp_path(lib_dir, path);
     struct stat st;
     if (stat(full, &st))
         return xstrdup("absent");
-    cleanup_free char *text = temp_read(kit_dir, path);
+    cleanup_free char *text = temp_read(lib_dir, path);
     return xasprintf("%o\n%s", (unsigned)st.st_mode & 07777, text);
 }
 
@@ -458,13 +458,13 @@ static void rig_start(struct rig *r)
 {
     sim_start(&r->sim, ARGV(NULL));
     extender_start(&r->extender, &r->sim, ARGV(NULL));
-    tls_make_ca(kit_dir, "ca");
-    tls_make_cert(kit_dir, "ca", "scheduler", "IP:127.0.0.1");
+    tls_make_ca(lib_dir, "ca");
+    tls_make_cert(lib_dir, "ca", "scheduler", "IP:127.0.0.1");
     r->scheduler = tls_server_start(
-        kit_dir, 0, ARGV("-cert", "scheduler.crt", "-key", "scheduler.key"));
+        lib_dir, 0, ARGV("-cert", "scheduler.crt", "-key", "scheduler.key"));
     r->address = xasprintf("127.0.0.1:%u", r->extender.verbs.port);
     make_node(tls_server_port(r->scheduler));
-    cleanup_free char *path = temp_path(kit_dir, MANIFEST);
+    cleanup_free char *path = temp_path(lib_dir, MANIFEST);
     ck_assert_int_eq(chmod(path, 0600), 0);
     r->before = state_of(MANIFEST);
     /* Once the manifest has the option, this is its process, and it is young enough. */
@@ -503,8 +503,8 @@ START_TEST(a_copy_of_the_manifest_is_in_the_way)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
-    temp_write(kit_dir, MANIFEST ".bak", manifest);
+    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
+    temp_write(lib_dir, MANIFEST ".bak", manifest);
     cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
     ck_assert_says(said, "are the same static pod");
     expect_untouched(r.before);
@@ -564,9 +564,9 @@ START_TEST(it_is_put_back_when_somebody_ends_it)
     rig_start(&r);
     add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     cleanup_free char *build = xasprintf("BUILD=%s", getenv("GPUSHARE_BUILD"));
-    cleanup_free char *root = temp_path(kit_dir, "root"),
-                      *proc = temp_path(kit_dir, "proc");
-    program_start(&p, kit_dir,
+    cleanup_free char *root = temp_path(lib_dir, "root"),
+                      *proc = temp_path(lib_dir, "proc");
+    program_start(&p, lib_dir,
                   ARGV("env", build, "scripts/install", "--yes", "--no-cluster", "--root",
                        root, "--proc", proc, "--address", r.address));
     ck_assert(program_says(&p, "changed: "));
@@ -584,11 +584,11 @@ START_TEST(where_it_was_installed)
 {
     struct program p;
     cleanup_free char *setup = program_path("gpushare-setup");
-    cleanup_free char *bin = temp_path(kit_dir, "bin");
-    cleanup_free char *share = temp_path(kit_dir, "share/gpushare");
-    cleanup_free char *installed = temp_path(kit_dir, "bin/gpushare-install");
-    cleanup_free char *root = temp_path(kit_dir, "root"),
-                      *proc = temp_path(kit_dir, "proc");
+    cleanup_free char *bin = temp_path(lib_dir, "bin");
+    cleanup_free char *share = temp_path(lib_dir, "share/gpushare");
+    cleanup_free char *installed = temp_path(lib_dir, "bin/gpushare-install");
+    cleanup_free char *root = temp_path(lib_dir, "root"),
+                      *proc = temp_path(lib_dir, "proc");
     cleanup_free char *line = xasprintf(
         "mkdir -p '%s' '%s' && cp '%s' '%s' && cp scripts/install '%s' && "
         "cp -rT policy '%s/policy' && cd / && '%s' --check --no-cluster --root '%s' "
@@ -596,23 +596,23 @@ START_TEST(where_it_was_installed)
         bin, share, setup, bin, installed, share, installed, root, proc);
     make_node(0);
     add_process(1, NULL, 0);
-    program_start(&p, kit_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_says(program_said(&p), "FOUND   no-option: ");
     ck_assert_says(program_said(&p), "  do    gpushare-install --yes\n");
     program_fini(&p);
 
     /* What it names is where it was installed. */
-    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
-    cleanup_free char *absent = temp_path(kit_dir, "root/etc/kubernetes/scheduler.conf");
+    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
+    cleanup_free char *absent = temp_path(lib_dir, "root/etc/kubernetes/scheduler.conf");
     cleanup_free char *copy =
         xasprintf("  do    cp %s/policy/kube-scheduler-config.yaml ", share);
     manifest =
         swap(manifest, "--leader-elect=true\n",
              "--leader-elect=true\n    - --config=/etc/kubernetes/scheduler.conf\n");
-    temp_write(kit_dir, MANIFEST, manifest);
+    temp_write(lib_dir, MANIFEST, manifest);
     ck_assert_int_eq(unlink(absent), 0);
-    program_start(&p, kit_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
+    program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
     ck_assert_says(program_said(&p), "FOUND   file-absent: ");
     ck_assert_says(program_said(&p), copy);
@@ -625,13 +625,13 @@ START_TEST(what_somebody_changed_since_stays)
     struct rig r;
     rig_start(&r);
     free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
-    cleanup_free char *config = temp_read(kit_dir, CONFIG);
+    cleanup_free char *config = temp_read(lib_dir, CONFIG);
     config = swap(config, "weight: 3", "weight: 9");
-    temp_write(kit_dir, CONFIG, config);
+    temp_write(lib_dir, CONFIG, config);
     cleanup_free char *said = install(3, ARGV("--undo"));
     ck_assert_says(said,
                    "kube-scheduler-config.yaml was changed since; it stays as it is");
-    cleanup_free char *still = temp_read(kit_dir, CONFIG);
+    cleanup_free char *still = temp_read(lib_dir, CONFIG);
     ck_assert_str_eq(still, config);
     rig_stop(&r);
 }
@@ -643,13 +643,13 @@ START_TEST(a_manifest_that_stays_keeps_its_file)
     struct rig r;
     rig_start(&r);
     free(install(0, ARGV("--yes", "--no-cluster", "--address", r.address)));
-    cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     manifest = swap(manifest, "cpu: 100m", "cpu: 200m");
-    temp_write(kit_dir, MANIFEST, manifest);
+    temp_write(lib_dir, MANIFEST, manifest);
     cleanup_free char *config = state_of(CONFIG);
     cleanup_free char *said = install(3, ARGV("--undo"));
     ck_assert_says(said, "kube-scheduler.yaml was changed since; it stays as it is");
-    cleanup_free char *still = temp_read(kit_dir, MANIFEST), *file = state_of(CONFIG);
+    cleanup_free char *still = temp_read(lib_dir, MANIFEST), *file = state_of(CONFIG);
     ck_assert_str_eq(still, manifest);
     ck_assert_str_eq(file, config);
     rig_stop(&r);
@@ -659,14 +659,14 @@ END_TEST
 static const char edited[] = "edited by somebody\n";
 
 /* While it is asked, somebody edits the manifest. */
-static void edit_meanwhile(struct server_conn *conn, void *ctx)
+static void edit_meanwhile(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    while (server_read(conn)) {
-        cleanup_free char *manifest = temp_read(kit_dir, MANIFEST);
+    while (stub_read(conn)) {
+        cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
         cleanup_free char *more = xasprintf("%s# %s", manifest, edited);
-        temp_write(kit_dir, MANIFEST, more);
-        server_reply(conn, 500, "", "{}");
+        temp_write(lib_dir, MANIFEST, more);
+        stub_reply(conn, 500, "", "{}");
     }
 }
 
@@ -674,8 +674,8 @@ START_TEST(what_is_edited_meanwhile_is_not_lost)
 {
     struct rig r;
     rig_start(&r);
-    struct server *s = server_start(edit_meanwhile, NULL);
-    cleanup_free char *address = xasprintf("127.0.0.1:%u", server_port(s));
+    struct stub *s = stub_start(edit_meanwhile, NULL);
+    cleanup_free char *address = xasprintf("127.0.0.1:%u", stub_port(s));
     cleanup_free char *said =
         install(3, ARGV("--yes", "--without-extender", "--address", address));
     ck_assert_says(said, "the files were changed meanwhile");
@@ -683,7 +683,7 @@ START_TEST(what_is_edited_meanwhile_is_not_lost)
     ck_assert_says(manifest, edited);
     ck_assert_ptr_null(strstr(manifest, OPTION));
     ck_assert_str_eq(config, "absent");
-    server_stop(s);
+    stub_stop(s);
     rig_stop(&r);
 }
 END_TEST
@@ -695,13 +695,13 @@ START_TEST(it_goes_on_when_nobody_reads_what_it_says)
     struct program p;
     rig_start(&r);
     add_process(SOON_S, NULL, tls_server_port(r.scheduler));
-    cleanup_free char *root = temp_path(kit_dir, "root"),
-                      *proc = temp_path(kit_dir, "proc");
+    cleanup_free char *root = temp_path(lib_dir, "root"),
+                      *proc = temp_path(lib_dir, "proc");
     cleanup_free char *line =
         xasprintf("exec 8> >(:); wait $!; BUILD='%s' scripts/install --yes --no-cluster "
                   "--wait 1 --root '%s' --proc '%s' --address %s >&8",
                   getenv("GPUSHARE_BUILD"), root, proc, r.address);
-    program_start(&p, kit_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
+    program_start(&p, lib_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
     ck_assert_int_eq(program_wait(&p), 3);
     ck_assert_says(program_said(&p), "putting back what there was");
     program_fini(&p);
@@ -714,8 +714,8 @@ START_TEST(a_link_is_not_replaced)
 {
     struct rig r;
     rig_start(&r);
-    cleanup_free char *from = temp_path(kit_dir, MANIFEST);
-    cleanup_free char *to = temp_path(kit_dir, "elsewhere.yaml");
+    cleanup_free char *from = temp_path(lib_dir, MANIFEST);
+    cleanup_free char *to = temp_path(lib_dir, "elsewhere.yaml");
     ck_assert_int_eq(rename(from, to), 0);
     ck_assert_int_eq(symlink(to, from), 0);
     cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
@@ -725,7 +725,7 @@ START_TEST(a_link_is_not_replaced)
 }
 END_TEST
 
-KIT_MAIN("install", 120, the_extender_answers_and_then_does_not,
+LIB_MAIN("install", 120, the_extender_answers_and_then_does_not,
          the_extender_is_not_ready, another_program_answers, the_extender_answers_by_tls,
          the_go_extender_answers_or_nobody, the_api_server_is_asked,
          files_that_are_not_as_they_should_be, hostile_files,

@@ -3,8 +3,8 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
-#include "support/yamlfile.h"
+#include "lib/sim.h"
+#include "lib/yamlfile.h"
 
 /*
  * What `make krew` makes, installed as krew does it: the archive unpacked in its store,
@@ -15,24 +15,24 @@
 static char *said_by(const char *line)
 {
     struct program p;
-    program_start(&p, kit_dir, ARGV("sh", "-euc", line));
+    program_start(&p, lib_dir, ARGV("sh", "-euc", line));
     ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_said(&p));
     char *said = xstrdup(program_said(&p));
     program_fini(&p);
     return said;
 }
 
-/* Makes both in kit_dir/FOLDER/krew, of the program that is built; the manifest. */
+/* Makes both in lib_dir/FOLDER/krew, of the program that is built; the manifest. */
 static json_t *made(const char *folder, const char *mask)
 {
     cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
     cleanup_free char *line =
         xasprintf("umask %s; mkdir '%s/%s'; ln -s \"$(realpath '%s')\" '%s/%s'; "
                   "scripts/krew '%s/%s' 1.2.3 https://there/it-is.tar.gz",
-                  mask, kit_dir, folder, plugin, kit_dir, folder, kit_dir, folder);
+                  mask, lib_dir, folder, plugin, lib_dir, folder, lib_dir, folder);
     free(said_by(line));
     cleanup_free char *path =
-        xasprintf("%s/%s/krew/inspect-gpushare.yaml", kit_dir, folder);
+        xasprintf("%s/%s/krew/inspect-gpushare.yaml", lib_dir, folder);
     cleanup_json json_t *all = json_array();
     yamlfile_read(all, path);
     ck_assert_uint_eq(json_array_size(all), 1);
@@ -41,27 +41,27 @@ static json_t *made(const char *folder, const char *mask)
 
 static json_t *platform_of(const json_t *manifest)
 {
-    return json_array_get(kit_at(manifest, "spec.platforms"), 0);
+    return json_array_get(lib_at(manifest, "spec.platforms"), 0);
 }
 
 START_TEST(the_same_files_make_the_same)
 {
     cleanup_json json_t *first = made("a", "022"), *second = made("b", "077");
     ck_assert(json_equal(first, second));
-    ck_assert_str_eq(kit_str(first, "metadata.name"), "inspect-gpushare");
-    ck_assert_str_eq(kit_str(first, "spec.version"), "v1.2.3");
+    ck_assert_str_eq(lib_str(first, "metadata.name"), "inspect-gpushare");
+    ck_assert_str_eq(lib_str(first, "spec.version"), "v1.2.3");
     const json_t *platform = platform_of(first);
-    ck_assert_str_eq(kit_str(platform, "uri"), "https://there/it-is.tar.gz");
+    ck_assert_str_eq(lib_str(platform, "uri"), "https://there/it-is.tar.gz");
     cleanup_free char *line = xasprintf(
         "cd '%s/a/krew'; sha256sum kubectl-inspect-gpushare.tar.gz | cut -d' ' -f1; "
         "cmp kubectl-inspect-gpushare.tar.gz "
         "../../b/krew/kubectl-inspect-gpushare.tar.gz; "
         "tar -tvzf kubectl-inspect-gpushare.tar.gz | sed 's/ .* / /'",
-        kit_dir);
+        lib_dir);
     cleanup_free char *want =
         xasprintf("%s\n-rw-r--r-- LICENSE\n-rwxr-xr-x kubectl-inspect-gpushare\n"
                   "-rwxr-xr-x kubectl_complete-inspect-gpushare\n",
-                  kit_str(platform, "sha256"));
+                  lib_str(platform, "sha256"));
     cleanup_free char *said = said_by(line);
     ck_assert_str_eq(said, want);
 }
@@ -71,7 +71,7 @@ END_TEST
 static char *commands_of(const json_t *manifest)
 {
     cleanup_buf struct buf out = {0};
-    struct span rest = span_of(kit_str(manifest, "spec.caveats"));
+    struct span rest = span_of(lib_str(manifest, "spec.caveats"));
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (!span_starts(line, SPAN("  ")))
@@ -93,18 +93,18 @@ START_TEST(the_caveats_make_it_what_the_manual_calls_it)
         "mkdir -p \"$store\" \"$bin\"; tar -C \"$store\" -xzf "
         "'%s/a/krew/kubectl-inspect-gpushare.tar.gz'; "
         "ln -s \"$store/%s\" \"$bin/kubectl-inspect_gpushare\"",
-        kit_dir, kit_dir, kit_dir, kit_str(platform_of(manifest), "bin"));
+        lib_dir, lib_dir, lib_dir, lib_str(platform_of(manifest), "bin"));
     free(said_by(install));
     for (int i = 0; i < 2; i++) { /* the second time after an upgrade */
         cleanup_free char *line =
-            xasprintf("export KREW_ROOT='%s/krew root'\n%s", kit_dir, commands);
+            xasprintf("export KREW_ROOT='%s/krew root'\n%s", lib_dir, commands);
         free(said_by(line));
     }
     cleanup_free char *run =
         xasprintf("PATH='%s/krew root/bin':$PATH; kubectl-inspect_gpushare --version; "
                   "kubectl-inspect-gpushare --version; "
                   "kubectl_complete-inspect-gpushare explain ''",
-                  kit_dir);
+                  lib_dir);
     cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
     cleanup_free char *ask = xasprintf("'%s' --version", plugin);
     cleanup_free char *version = said_by(ask);
@@ -118,7 +118,7 @@ END_TEST
 START_TEST(the_caveats_name_what_it_is_linked_with)
 {
     cleanup_json json_t *manifest = made("a", "022");
-    const char *caveats = kit_str(manifest, "spec.caveats");
+    const char *caveats = lib_str(manifest, "spec.caveats");
     cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
     cleanup_free char *line = xasprintf(
         "readelf -d '%s' | sed -n 's/.*(NEEDED).*\\[\\(.*\\)\\]/\\1/p'", plugin);
@@ -151,6 +151,6 @@ START_TEST(make_hands_on_where_it_will_be)
 }
 END_TEST
 
-KIT_MAIN("krew", 60, the_same_files_make_the_same,
+LIB_MAIN("krew", 60, the_same_files_make_the_same,
          the_caveats_make_it_what_the_manual_calls_it,
          the_caveats_name_what_it_is_linked_with, make_hands_on_where_it_will_be)

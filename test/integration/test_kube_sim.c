@@ -3,11 +3,11 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "support/program.h"
-#include "support/raw.h"
-#include "support/temp.h"
-#include "support/tls.h"
-#include "support/unit.h"
+#include "lib/program.h"
+#include "lib/raw.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
+#include "lib/unit.h"
 
 /* The program kube-sim as people start it, and kubectl in front of it. */
 

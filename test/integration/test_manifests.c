@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
-#include "integration/manifest.h"
+#include "lib/manifest.h"
 
 /*
  * manifests/: every file loads, its kinds are known, and the schema of the Scv knows what

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * Options, option files and kubeconfigs that cannot be meant: the extender ends with exit
@@ -27,7 +27,7 @@ static void check_start(const char *kubeconfig, const char *const *more, const c
     while (*more)
         argv[n++] = *more++;
     argv[n] = NULL;
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int status = program_wait(&p);
     ck_assert_msg(status == 1, "%s: exit status %d, %s", where, status, p.said.p);
     ck_assert_msg(strstr(p.said.p, text), "%s: no \"%s\" in: %s", where, text, p.said.p);
@@ -73,12 +73,12 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"\xff\xfe\n", "options.yaml: byte"},
         {BOMB, ":1: anchors are not allowed"},
     };
-    cleanup_free char *kubeconfig = kit_kubeconfig("kubeconfig", "http", 1, "", "");
-    cleanup_free char *path = temp_path(kit_dir, "options.yaml");
+    cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
+    cleanup_free char *path = temp_path(lib_dir, "options.yaml");
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         check_start(kubeconfig, ARGV(flags[i][0], flags[i][1]), flags[i][2], flags[i][0]);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        temp_write(kit_dir, "options.yaml", files[i][0]);
+        temp_write(lib_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
     }
 }
@@ -112,15 +112,15 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
          "kubeconfig:4: user \"u\": username: not supported"},
         {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
     };
-    cleanup_free char *path = temp_path(kit_dir, "kubeconfig");
+    cleanup_free char *path = temp_path(lib_dir, "kubeconfig");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        temp_write(kit_dir, "kubeconfig", files[i][0]);
+        temp_write(lib_dir, "kubeconfig", files[i][0]);
         check_start(path, ARGV(NULL), files[i][1], files[i][0]);
     }
     check_start("/nonexistent/k", ARGV(NULL), "there is no /nonexistent/k", "missing");
-    check_start(kit_dir, ARGV(NULL), "Is a directory", "directory");
+    check_start(lib_dir, ARGV(NULL), "Is a directory", "directory");
     check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
 }
 
-KIT_MAIN("options", 150, bad_options_end_it_with_what_and_where,
+LIB_MAIN("options", 150, bad_options_end_it_with_what_and_where,
          bad_kubeconfigs_end_it_with_what_and_where)

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "domain/keys.h"
-#include "integration/agent.h"
-#include "integration/plugin.h"
+#include "lib/agent.h"
+#include "lib/plugin.h"
 
 /*
  * gpushare-device-plugin between kube-sim and a kubelet that the test plays.
@@ -60,7 +60,7 @@ static bool annotation_is(const char *pod, const char *key, const char *value)
 {
     cleanup_json json_t *j = pod_of(pod);
     const char *is =
-        json_string_value(json_object_get(kit_at(j, "metadata.annotations"), key));
+        json_string_value(json_object_get(lib_at(j, "metadata.annotations"), key));
     return is && strcmp(is, value) == 0;
 }
 
@@ -72,8 +72,8 @@ static bool event_says(const char *reason, const char *words)
     json_t *e;
     size_t i;
     json_array_foreach(json_object_get(all, "items"), i,
-                       e) if (strcmp(kit_str(e, "reason"), reason) == 0 &&
-                              strstr(kit_str(e, "note"), words)) return true;
+                       e) if (strcmp(lib_str(e, "reason"), reason) == 0 &&
+                              strstr(lib_str(e, "note"), words)) return true;
     return false;
 }
 
@@ -87,7 +87,7 @@ static void add_pod(const char *name, int units, int card)
 static void check_card(struct kubelet_answer *a, const char *uuid)
 {
     ck_assert_msg(a->status == GRPC_OK, "%d: %s", a->status, a->words);
-    ck_assert_str_eq(kit_str(a->env, "NVIDIA_VISIBLE_DEVICES"), uuid);
+    ck_assert_str_eq(lib_str(a->env, "NVIDIA_VISIBLE_DEVICES"), uuid);
 }
 
 START_TEST(both_resources_are_registered)
@@ -95,7 +95,7 @@ START_TEST(both_resources_are_registered)
     set_up();
     ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), UNITS);
     ck_assert_uint_eq(kubelet_devices(&kubelet, COUNT, true), 2);
-    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert(plugin_metric(&plugin, "cards_healthy") == 2);
     tear_down();
@@ -109,11 +109,11 @@ START_TEST(a_container_gets_the_card_of_its_pod)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
-    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_IDX"), "1");
-    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_POD"), "3");
-    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER"), "3");
-    ck_assert_str_eq(kit_str(a.env, "ALIYUN_COM_GPU_MEM_DEV"), "15");
-    kit_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_IDX"), "1");
+    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_POD"), "3");
+    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_CONTAINER"), "3");
+    ck_assert_str_eq(lib_str(a.env, "ALIYUN_COM_GPU_MEM_DEV"), "15");
+    lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("p", "gpushare/card-uuid", "GPU-1"));
     tear_down();
 }
@@ -150,7 +150,7 @@ START_TEST(ids_of_another_card_are_refused)
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(b.words, "wrong-card");
     ck_assert_says(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
-    kit_wait(event_says("GPURefused", "was promised 3 of 1 GPU-1"));
+    lib_wait(event_says("GPURefused", "was promised 3 of 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
     ck_assert(plugin_metric(&plugin, "held") == 0);
     tear_down();
@@ -196,14 +196,14 @@ START_TEST(the_unpromised_are_let_in_and_annotated)
     set_up_with(ARGV("--allow-unpromised"));
     kubelet_wait_registered(&kubelet, -1);
     add_pod("p", 1, 0);
-    kit_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1);
+    lib_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1);
     sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
     kubelet_remove(&kubelet, "p");
     kubelet_add(&kubelet, "n", ARGV("c"));
     kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
     check_card(&a, "GPU-1"); /* card 0 is promised */
-    kit_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_IDX", "1"));
-    kit_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_IDX", "1"));
+    lib_wait(annotation_is("n", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     ck_assert(annotation_is("n", "gpushare/card-uuid", "GPU-1"));
     tear_down();
 }
@@ -212,7 +212,7 @@ END_TEST
 /* The watch goes on when the kubelet waits. */
 static void *release_later(void *arg)
 {
-    kit_wait(plugin_metric(&plugin, "waited_total") >= 1);
+    lib_wait(plugin_metric(&plugin, "waited_total") >= 1);
     sim_watches(&sim, "release", "pods");
     return arg;
 }
@@ -221,7 +221,7 @@ START_TEST(news_that_come_late_are_waited_for)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
-    kit_wait(sim_watching(&sim, "pods") == 1);
+    lib_wait(sim_watching(&sim, "pods") == 1);
     sim_watches(&sim, "stall", "pods");
     add_pod("p", 3, 1);
     pthread_t thread;
@@ -238,7 +238,7 @@ START_TEST(a_watch_that_has_died_is_not_waited_for)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
-    kit_wait(sim_watching(&sim, "pods") == 1);
+    lib_wait(sim_watching(&sim, "pods") == 1);
     sim_watches(&sim, "stall", "pods"); /* and nobody lets it go on */
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
@@ -252,9 +252,9 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
     agent_cards(CARD(0, 8192));
-    kit_wait(kubelet_devices(&kubelet, MEM, false) == 15);
+    lib_wait(kubelet_devices(&kubelet, MEM, false) == 15);
     ck_assert_uint_eq(kubelet_devices(&kubelet, MEM, true), 7);
-    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
+    lib_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
@@ -266,17 +266,17 @@ END_TEST
 /* To open it takes as long as one likes. */
 static void make_driver_hang(void)
 {
-    cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
-    temp_remove(kit_dir, "cards.json");
+    cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
+    temp_remove(lib_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
 }
 
 static void let_driver_go_on(void)
 {
-    cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
+    cleanup_free char *fifo = temp_path(lib_dir, "cards.json");
     int fd = open(fifo, O_WRONLY | O_CLOEXEC);
     ck_assert_int_ge(fd, 0);
-    temp_remove(kit_dir, "cards.json");
+    temp_remove(lib_dir, "cards.json");
     agent_cards(CARDS);
     close(fd);
 }
@@ -287,10 +287,10 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     set_up_with(ARGV("--sampler-limit", "1s", "--healthy-after", "1s"));
     kubelet_wait_registered(&kubelet, -1);
     make_driver_hang();
-    kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
-    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
+    lib_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
+    lib_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
     ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
-    kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
+    lib_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
     /* What neither a restart nor an update would change. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
@@ -299,9 +299,9 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(a.words, "card GPU-1, which is out: the driver does not answer");
     let_driver_go_on();
-    kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
-    kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
+    lib_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
+    lib_wait(plugin_is_well(&plugin));
     kubelet_remove(&kubelet, "p");
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
@@ -313,11 +313,11 @@ END_TEST
 START_TEST(a_driver_that_is_gone_is_told)
 {
     sim_start(&sim, ARGV(NULL));
-    temp_write(kit_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
+    temp_write(lib_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
-    kit_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
-    kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
+    lib_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
+    lib_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_str_eq(line, "not registered: no card has been seen yet");
     /* An update waits a while: it may be the new version that sees no card. */
@@ -325,12 +325,12 @@ START_TEST(a_driver_that_is_gone_is_told)
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     agent_cards(CARDS);
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     agent_cards("%s", "");
-    kit_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
+    lib_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     agent_cards(CARDS);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -339,17 +339,17 @@ START_TEST(an_api_server_that_is_gone_is_told)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    lib_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
     sim_no_faults(&sim);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
     sim_stop(&sim);
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    lib_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    lib_wait(plugin_trouble(&plugin, "node", "it could not be read"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
@@ -363,10 +363,10 @@ START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    lib_wait(plugin_trouble(&plugin, "node", "it could not be read"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -374,18 +374,18 @@ END_TEST
 /* There is no pod of ours on the node, so that nobody would have to ask. */
 START_TEST(a_podresources_service_that_is_gone_is_told)
 {
-    cleanup_free char *socket = temp_path(kit_dir, "podresources.sock");
-    cleanup_free char *aside = temp_path(kit_dir, "aside.sock");
+    cleanup_free char *socket = temp_path(lib_dir, "podresources.sock");
+    cleanup_free char *aside = temp_path(lib_dir, "aside.sock");
     set_up_with(ARGV("--late-after", "1s", "--audit-interval", "100ms"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
                    "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
                    "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     ck_assert_int_eq(rename(socket, aside), 0);
-    kit_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
+    lib_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
     ck_assert_int_eq(rename(aside, socket), 0);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -407,8 +407,8 @@ START_TEST(cards_of_nvml_and_their_xids)
         "uuid=GPU-0;name=T4;bus=3b;total=8589934592;free=8589934592;"
         "used=0;reserved=0;events=15\ncard uuid=GPU-1;name=T4;bus=3c;total=17179869184;"
         "free=17179869184;used=0;reserved=0;events=15\nevent 1 GPU-1 8 79\n");
-    kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
-    kit_wait(kubelet_devices(&kubelet, MEM, false) == 16);
+    lib_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
+    lib_wait(kubelet_devices(&kubelet, MEM, false) == 16);
     ck_assert(program_says(&plugin.program, "out: XID 79"));
     tear_down();
 }
@@ -427,7 +427,7 @@ START_TEST(a_kubelet_that_restarts_is_found_again)
         kubelet_admit(&kubelet, name, "c", MEM, 3, &a);
         check_card(&a, "GPU-1");
     }
-    kit_wait(plugin_metric(&plugin, "held") == 3);
+    lib_wait(plugin_metric(&plugin, "held") == 3);
     tear_down();
 }
 END_TEST
@@ -444,22 +444,22 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
     agent_cards(CARDS);
-    temp_mkdir(kit_dir, "plugins");
+    temp_mkdir(lib_dir, "plugins");
     plugin_start(&plugin, &sim, ARGV(NULL));
-    kit_wait(plugin_metric(&plugin, "cards") == 2);
-    kit_wait(registered_says("not registered: waiting for the kubelet: there is no "));
+    lib_wait(plugin_metric(&plugin, "cards") == 2);
+    lib_wait(registered_says("not registered: waiting for the kubelet: there is no "));
     ck_assert(registered_says("plugins/kubelet.sock"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     kubelet.refuse = 1000;
     kubelet_start(&kubelet);
-    kit_wait(registered_says("not registered: trying again soon: ") &&
+    lib_wait(registered_says("not registered: trying again soon: ") &&
              registered_says("not now"));
     pthread_mutex_lock(&kubelet.lock);
     ck_assert_int_lt(kubelet.refuse, 1000);
     kubelet.refuse = 0;
     pthread_mutex_unlock(&kubelet.lock);
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_well(&plugin));
     tear_down();
 }
 END_TEST
@@ -469,7 +469,7 @@ START_TEST(a_socket_that_is_removed_is_made_again)
     set_up();
     int before = kubelet.registrations;
     ck_assert_int_eq(unlink(kubelet.plugins[MEM].socket), 0);
-    kit_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
     kubelet_wait_registered(&kubelet, -1);
     cleanup_answer struct kubelet_answer a = {0};
     add_pod("p", 3, 1);
@@ -485,7 +485,7 @@ START_TEST(a_stream_that_ends_is_asked_for_again)
     int before = kubelet.registrations;
     grpcc_close(kubelet.plugins[MEM].stream);
     kubelet.plugins[MEM].stream = NULL;
-    kit_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations > before));
     kubelet_wait_registered(&kubelet, -1);
     tear_down();
 }
@@ -509,16 +509,16 @@ START_TEST(a_plugin_that_was_killed_remembers)
     check_card(&a, "GPU-1");
     program_kill(&plugin.program);
     peer_fini(&plugin.health);
-    kit_wait(kubelet_lost(&kubelet, MEM) && kubelet_lost(&kubelet, COUNT));
+    lib_wait(kubelet_lost(&kubelet, MEM) && kubelet_lost(&kubelet, COUNT));
     plugin_start(&plugin, &sim, ARGV(NULL));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     ck_assert(plugin_metric(&plugin, "held") == 1);
     /* Ids that are used again come without being asked for before: whose they are stands
      * in the state file, and nowhere else. */
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     check_card(&b, "GPU-1");
-    kit_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
+    lib_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
     tear_down();
 }
 END_TEST
@@ -531,18 +531,18 @@ START_TEST(a_damaged_state_file_is_survived)
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
     plugin_stop(&plugin);
-    temp_write(kit_dir, "state.json", "{\"version\": 1, \"grants\": [{");
+    temp_write(lib_dir, "state.json", "{\"version\": 1, \"grants\": [{");
     plugin_start(&plugin, &sim, ARGV(NULL));
     ck_assert(program_says(&plugin.program, "the state file cannot be used"));
-    kit_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
+    lib_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
     kubelet_wait_registered(&kubelet, -1);
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
     /* The kubelet showed what p has. */
-    kit_wait(plugin_metric(&plugin, "held") == 2);
+    lib_wait(plugin_metric(&plugin, "held") == 2);
     ck_assert(plugin_metric(&plugin, "adopted_total") >= 1);
-    cleanup_free char *aside = temp_read(kit_dir, "state.json.damaged");
+    cleanup_free char *aside = temp_read(lib_dir, "state.json.damaged");
     ck_assert_says(aside, "grants");
     tear_down();
 }
@@ -558,11 +558,11 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     check_card(&a, "GPU-1");
     int before = kubelet.registrations;
     plugin_start(&newer, &sim, ARGV(NULL));
-    kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert(program_says(&plugin.program, "it listens to a newer plugin"));
     /* The older one keeps still, and the newer one knows what the older one did. */
-    kit_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
+    lib_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     ck_assert(plugin_metric(&newer, "held") == 1);
     add_pod("q", 3, 1);
@@ -571,9 +571,9 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     ck_assert_int_eq(kubelet.registrations, before + 2);
     /* It comes back when the newer one is gone, and knows what that did. */
     plugin_stop(&newer);
-    kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
+    lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_metric(&plugin, "held") == 2);
+    lib_wait(plugin_metric(&plugin, "held") == 2);
     tear_down();
 }
 END_TEST
@@ -595,13 +595,13 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
     ck_assert(program_says(&plugin.program, "aliyun.com/gpu-mem is not registered"));
     ck_assert_says(program_said(&plugin.program), "--memory-unit=8MiB");
     ck_assert_ptr_null(kubelet.plugins[MEM].socket);
-    kit_wait(peer_status(&plugin.health, "/readyz") == 200);
+    lib_wait(peer_status(&plugin.health, "/readyz") == 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_says(line, "not registered: in units of MiB the list");
     ck_assert_says(line, "--memory-unit=8MiB");
     ck_assert(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 0);
-    kit_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-count\"}") ==
+    lib_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-count\"}") ==
              1);
     plugin_stop(&plugin);
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "8MiB"));
@@ -639,12 +639,12 @@ START_TEST(bad_options_are_said)
         {{"--isolation", "cgpu", NULL}, "neither none nor mps"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        kit_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));
+        lib_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));
         ck_assert_int_eq(program_wait(&p), 1);
         ck_assert_says(program_said(&p), cases[i].says);
         program_fini(&p);
     }
-    kit_program(&p, "gpushare-device-plugin",
+    lib_program(&p, "gpushare-device-plugin",
                 ARGV("--node-name", "n1", "--plugin-dir", "/nowhere/at/all",
                      "--kubeconfig", "/nowhere/at/all"),
                 ARGV(NULL));
@@ -684,7 +684,7 @@ START_TEST(admissions_are_quick)
         cleanup_free char *name = xasprintf("p%d", i);
         plugin_pod(&sim, name, 1, i % 2);
     }
-    kit_wait(peer_status(&plugin.health, "/healthz") == 200);
+    lib_wait(peer_status(&plugin.health, "/healthz") == 200);
     for (int i = 0; i < N; i++) {
         cleanup_answer struct kubelet_answer a = {0};
         cleanup_free char *name = xasprintf("p%d", i);
@@ -708,12 +708,12 @@ START_TEST(admissions_are_quick)
            "%lld us, of %d\n",
            (long long)prefer[N / 2], (long long)prefer[N * 99 / 100],
            (long long)allocate[N / 2], (long long)allocate[N * 99 / 100], N);
-    ck_assert_int_lt(prefer[N / 2] + allocate[N / 2], 200000 * KIT_SLOWER);
+    ck_assert_int_lt(prefer[N / 2] + allocate[N / 2], 200000 * LIB_SLOWER);
     tear_down();
 }
 END_TEST
 
-KIT_MAIN("plugin", 120, both_resources_are_registered,
+LIB_MAIN("plugin", 120, both_resources_are_registered,
          a_container_gets_the_card_of_its_pod, equal_pods_are_not_mixed_up,
          ids_of_another_card_are_refused, ids_of_another_container_are_refused,
          a_pod_without_a_promise_is_refused_in_time,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
-#include "integration/manifest.h"
-#include "integration/rights.h"
+#include "lib/manifest.h"
+#include "lib/rights.h"
 
 /*
  * manifests/rbac.yaml against what the extender does: a real run that makes each of its

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "kit/kit.h"
+#include "lib/lib.h"
 
 /*
  * gpushare-replay as people run it.
@@ -15,7 +15,7 @@
 static char *replay(int status, const char *const *options)
 {
     struct program p;
-    kit_program(&p, "gpushare-replay", ARGV(NULL), options);
+    lib_program(&p, "gpushare-replay", ARGV(NULL), options);
     int got = program_wait(&p);
     ck_assert_msg(got == status, "exit status %d: %s", got, p.said.p);
     char *said = xstrdup(p.said.p ? p.said.p : "");
@@ -51,7 +51,7 @@ START_TEST(the_small_trace_gives_the_same_figures_everywhere)
     ck_assert_uint_eq(json_array_size(lines), 4);
     for (size_t i = 0; i < 4; i++) {
         const json_t *line = json_array_get(lines, i);
-        ck_assert_str_eq(kit_str(line, "policy"),
+        ck_assert_str_eq(lib_str(line, "policy"),
                          json_string_value(json_array_get(policies, i)));
         ck_assert(json_is_real(json_object_get(line, "alloc90")));
         ck_assert(json_is_real(json_object_get(line, "alloc100")));
@@ -89,8 +89,8 @@ END_TEST
 
 START_TEST(what_cannot_be_meant_is_said)
 {
-    temp_write(kit_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
-    cleanup_free char *bad = xasprintf("--nodes=%s/nodes.csv", kit_dir);
+    temp_write(lib_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
+    cleanup_free char *bad = xasprintf("--nodes=%s/nodes.csv", lib_dir);
     const struct {
         const char *options[6], *want;
     } cases[] = {
@@ -116,6 +116,6 @@ START_TEST(what_cannot_be_meant_is_said)
 }
 END_TEST
 
-KIT_MAIN("replay", 120, the_small_trace_gives_the_same_figures_everywhere,
+LIB_MAIN("replay", 120, the_small_trace_gives_the_same_figures_everywhere,
          policies_are_chosen_by_name, help_names_every_option,
          what_cannot_be_meant_is_said)

@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 #include "kube/credential.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 /* What the tests of credentials share. Time is an argument: `T` is some time after start.
  */

@@ -8,26 +8,26 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kube/client_priv.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 
 enum { TIMEOUT_MS = 20000 };
 
 struct world {
     char *dir;
-    struct server *server;
+    struct stub *server;
     struct kube_config config;
     struct kube_client *c;
     struct err err;
 };
 
-static struct world *world_new(server_fn serve, void *ctx)
+static struct world *world_new(stub_fn serve, void *ctx)
 {
     struct world *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
-    w->server = server_start(serve, ctx);
-    w->config.server = xstrdup(server_url(w->server));
+    w->server = stub_start(serve, ctx);
+    w->config.server = xstrdup(stub_url(w->server));
     w->config.source = xstrdup("context x of y");
     return w;
 }
@@ -37,7 +37,7 @@ static void world_free(struct world *w)
     kube_client_free(w->c);
     kube_config_fini(&w->config);
     if (w->server)
-        server_stop(w->server);
+        stub_stop(w->server);
     temp_dir_remove(w->dir);
     free(w->dir);
     free(w);
@@ -71,14 +71,14 @@ static unsigned call(struct world *w, const char *method, const char *path,
 }
 
 /* Answers 200 to those who show the token `ctx`, else 401. */
-static void ask_for_token(struct server_conn *conn, void *ctx)
+static void ask_for_token(struct stub_conn *conn, void *ctx)
 {
     cleanup_free char *line =
         xasprintf("\r\nAuthorization: Bearer %s\r\n", (const char *)ctx);
-    while (server_read(conn)) {
+    while (stub_read(conn)) {
         cleanup_free char *last =
-            server_request(conn->server, server_requests(conn->server) - 1);
-        server_reply(conn, strstr(last, line) ? 200 : 401, "", "{}");
+            stub_request(conn->server, stub_requests(conn->server) - 1);
+        stub_reply(conn, strstr(last, line) ? 200 : 401, "", "{}");
     }
 }
 
@@ -90,8 +90,8 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     start(w);
     ck_assert_uint_eq(call(w, "GET", "/api/v1/pods?limit=1", NULL), 200);
     ck_assert_uint_eq(call(w, "POST", "/x", "{\"a\":1}"), 200);
-    cleanup_free char *get = server_request(w->server, 0);
-    cleanup_free char *post = server_request(w->server, 1);
+    cleanup_free char *get = stub_request(w->server, 0);
+    cleanup_free char *post = stub_request(w->server, 1);
     ck_assert(strstr(get, "GET /k8s/c1/api/v1/pods?limit=1 HTTP/1.1\r\n") == get);
     ck_assert(strstr(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n") != NULL);
     ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
@@ -105,7 +105,7 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     struct httpc_reply reply;
     ck_assert_done(kube_call(w->c, &req, &reply, &w->err), w->err);
     httpc_reply_fini(&reply);
-    cleanup_free char *patch = server_request(w->server, 2);
+    cleanup_free char *patch = stub_request(w->server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
     world_free(w);
@@ -118,7 +118,7 @@ START_TEST(after_a_401_the_call_is_repeated_with_the_new_token)
     use_token_file(w, "old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401); /* there is no new token yet */
-    ck_assert_uint_eq(server_requests(w->server), 2);
+    ck_assert_uint_eq(stub_requests(w->server), 2);
     temp_write(w->dir, "token", "new");
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
     temp_write(w->dir, "token", "worse"); /* is not looked at for a while */
@@ -133,7 +133,7 @@ START_TEST(after_a_401_of_a_fixed_token_nothing_is_repeated)
     w->config.token = xstrdup("old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401);
-    ck_assert_uint_eq(server_requests(w->server), 1);
+    ck_assert_uint_eq(stub_requests(w->server), 1);
     world_free(w);
 }
 END_TEST
@@ -151,7 +151,7 @@ START_TEST(no_credentials_means_not_sent)
     ck_assert_msg(strstr(w->err.msg, "context x of y: no token: ") == w->err.msg, "%s",
                   w->err.msg);
     ck_assert_ptr_null(kube_stream_start(w->c, NULL, &req, NULL, NULL, &w->err));
-    ck_assert_uint_eq(server_connections(w->server), 0);
+    ck_assert_uint_eq(stub_connections(w->server), 0);
     world_free(w);
 }
 END_TEST
@@ -219,7 +219,7 @@ START_TEST(a_stream_shows_the_credentials_and_gets_new_ones_when_told)
     ck_assert_uint_eq(watch(w, loop), 401); /* nobody said that the first was refused */
     kube_client_unauthorized(w->c);
     ck_assert_uint_eq(watch(w, loop), 200);
-    cleanup_free char *got = server_request(w->server, 0);
+    cleanup_free char *got = stub_request(w->server, 0);
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
     httpc_loop_free(loop);
     world_free(w);
@@ -250,7 +250,7 @@ static int64_t hasty_clock(void)
 
 START_TEST(threads_call_while_credentials_change)
 {
-    struct world *w = world_new(server_echo, (void *)"{}");
+    struct world *w = world_new(stub_echo, (void *)"{}");
     pthread_t threads[4];
     use_token_file(w, "t0");
     temp_write(w->dir, "ca", "-----BEGIN CERTIFICATE----- 0");
@@ -264,7 +264,7 @@ START_TEST(threads_call_while_credentials_change)
         cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
         temp_write(w->dir, "token", token);
         temp_write(w->dir, "ca", ca);
-        server_pause();
+        stub_pause();
     }
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
         void *good;
@@ -293,7 +293,7 @@ static int64_t later_clock(void)
 
 START_TEST(a_new_authority_is_noticed)
 {
-    struct world *w = world_new(server_echo, (void *)"");
+    struct world *w = world_new(stub_echo, (void *)"");
     tls_make_ca(w->dir, "ca1");
     tls_make_ca(w->dir, "ca2");
     tls_make_cert(w->dir, "ca1", "server1", "IP:127.0.0.1");

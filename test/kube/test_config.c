@@ -8,8 +8,8 @@
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
 #include "kube/credential.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 #define PEM "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 #define PEM_B64                                                                          \

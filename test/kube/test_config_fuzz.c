@@ -6,9 +6,9 @@
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
 #include "kube/credential.h"
-#include "support/mutate.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/mutate.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 /* Spoilt kubeconfigs and base64: whatever comes out holds together. */
 

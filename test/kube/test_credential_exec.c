@@ -12,9 +12,9 @@
 #include "base/rng.h"
 #include "kube/config_priv.h"
 #include "kube/credential_priv.h"
-#include "support/mutate.h"
-#include "support/server.h"
-#include "support/temp.h"
+#include "lib/mutate.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
 
 /* Credential plugins: what is read of them, how they are run, what they answer. */
 

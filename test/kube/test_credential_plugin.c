@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kube/credential_world.h"
-#include "support/server.h"
+#include "lib/stub.h"
 
 /* When a plugin is run again. */
 

@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const struct event_source source = {"gpushare-extender", "host_1"};
 static const int64_t wall_ns = INT64_C(1795338000123456789);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "domain/object.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct watchfeed feed;
 static struct buf heard;

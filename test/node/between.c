@@ -72,14 +72,14 @@ static json_t *listed(void)
 
 static void start(void)
 {
-    cleanup_free char *dir = temp_path(kit_dir, "plugins");
+    cleanup_free char *dir = temp_path(lib_dir, "plugins");
     node_stop_plugin();
     kubelet_start(&between.kubelet);
     node_start_plugin(ARGV("--plugin-dir", dir));
     kubelet_wait_registered(&between.kubelet, -1);
     between.ids = listed();
     standin_start(between.ids);
-    kit_wait(node_allocatable() == NODE_UNITS);
+    lib_wait(node_allocatable() == NODE_UNITS);
     between.stopped = false;
     ck_assert_int_eq(pthread_create(&between.thread, NULL, carry, NULL), 0);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kit/kubelet.h"
+#include "lib/kubelet.h"
 
 /*
  * Between the kubelet of the node and the plugin: the kubelet prefers, and has the plugin

@@ -96,7 +96,7 @@ void chart_helm_start(struct program *p, const char *const *args)
         ck_assert_uint_lt(n, ARGS - 1);
         argv[n] = *args++;
     }
-    program_start(p, kit_dir, argv);
+    program_start(p, lib_dir, argv);
 }
 
 void chart_label_node(void)
@@ -129,10 +129,10 @@ static json_t *containers_of(const json_t *pod)
 {
     json_t *all = json_object(), *c;
     size_t i;
-    json_array_foreach(kit_at(pod, "status.containerStatuses"), i, c)
-        json_object_set_new(all, kit_str(c, "name"),
-                            json_pack("{s:O, s:O}", "id", kit_at(c, "containerID"),
-                                      "restarts", kit_at(c, "restartCount")));
+    json_array_foreach(lib_at(pod, "status.containerStatuses"), i, c)
+        json_object_set_new(all, lib_str(c, "name"),
+                            json_pack("{s:O, s:O}", "id", lib_at(c, "containerID"),
+                                      "restarts", lib_at(c, "restartCount")));
     return all;
 }
 
@@ -143,12 +143,12 @@ json_t *chart_remember(void)
     size_t i;
     json_array_foreach(pods, i, pod)
     {
-        if (strcmp(kit_str(pod, "status.phase"), "Running") != 0)
+        if (strcmp(lib_str(pod, "status.phase"), "Running") != 0)
             continue;
-        json_object_set_new(all, kit_str(pod, "metadata.uid"),
+        json_object_set_new(all, lib_str(pod, "metadata.uid"),
                             json_pack("{s:O, s:O, s:o}", "name",
-                                      kit_at(pod, "metadata.name"), "promise",
-                                      kit_at(pod, "metadata.annotations"), "containers",
+                                      lib_at(pod, "metadata.name"), "promise",
+                                      lib_at(pod, "metadata.annotations"), "containers",
                                       containers_of(pod)));
     }
     return all;

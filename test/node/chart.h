@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "e2e/tools.h"
-#include "kit/kit.h"
+#include "lib/tools.h"
+#include "lib/lib.h"
 
 /*
  * The chart on a node: a real kubelet and kube-proxy, the images that `make images` has

@@ -88,7 +88,7 @@ static bool call(const char *method, struct span message, struct buf *reply,
             return true;
         if (status != GRPC_RESOURCE_EXHAUSTED)
             return false;
-        kit_pause();
+        lib_pause();
     }
 }
 

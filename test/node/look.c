@@ -11,7 +11,7 @@
 enum { REST_MS = 30 * 1000 };
 
 #define ANNOTATION(pod, key)                                                             \
-    json_string_value(json_object_get(kit_at(pod, "metadata.annotations"), key))
+    json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key))
 
 /* {uid: {uuid: units}}. New. */
 static json_t *ledger(void)
@@ -19,15 +19,15 @@ static json_t *ledger(void)
     cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
     json_t *all = json_object(), *card, *pod;
     size_t i, k;
-    json_array_foreach(kit_at(n, "devs"), i, card)
+    json_array_foreach(lib_at(n, "devs"), i, card)
     {
-        json_array_foreach(kit_at(card, "pods"), k, pod)
+        json_array_foreach(lib_at(card, "pods"), k, pod)
         {
-            const char *uid = kit_str(pod, "uid");
+            const char *uid = lib_str(pod, "uid");
             if (!json_object_get(all, uid))
                 json_object_set_new(all, uid, json_object());
-            json_object_set(json_object_get(all, uid), kit_str(card, "uuid"),
-                            kit_at(pod, "usedGPU"));
+            json_object_set(json_object_get(all, uid), lib_str(card, "uuid"),
+                            lib_at(pod, "usedGPU"));
         }
     }
     return all;
@@ -37,7 +37,7 @@ static int limit(const json_t *container, const char **resource)
 {
     const char *name;
     json_t *value;
-    json_object_foreach(kit_at(container, "resources.limits"), name, value)
+    json_object_foreach(lib_at(container, "resources.limits"), name, value)
     {
         if (strncmp(name, "aliyun.com/", 11) == 0) {
             *resource = name + 11;
@@ -112,19 +112,19 @@ static void check_seen(const char *who, const char *visible, const json_t *cards
 static const char *uid_of(const json_t *pod)
 {
     const char *uid = ANNOTATION(pod, "kubernetes.io/config.hash");
-    return uid ? uid : kit_str(pod, "metadata.uid");
+    return uid ? uid : lib_str(pod, "metadata.uid");
 }
 
 static void check_container(const json_t *pod, size_t i, const json_t *container,
                             const json_t *held)
 {
-    const char *resource, *name = kit_str(pod, "metadata.name");
+    const char *resource, *name = lib_str(pod, "metadata.name");
     const char *uid = uid_of(pod);
     int n = limit(container, &resource);
     if (!n)
         return;
-    cleanup_free char *who = xasprintf("%s/%s", name, kit_str(container, "name"));
-    cleanup_free char *log = node_log(name, uid, kit_str(container, "name"));
+    cleanup_free char *who = xasprintf("%s/%s", name, lib_str(container, "name"));
+    cleanup_free char *log = node_log(name, uid, lib_str(container, "name"));
     cleanup_json json_t *cards = promised(pod, i);
     json_t *ids = json_object_get(held, who);
     ck_assert_msg(log != NULL, "container %s has printed nothing", who);
@@ -133,7 +133,7 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     if (look_is_of_go(ids)) {
         variable_is(who, log, "NVIDIA_VISIBLE_DEVICES",
                     ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_IDX"));
-        look_note(uid, kit_str(container, "name"));
+        look_note(uid, lib_str(container, "name"));
         return;
     }
     look_at_container(who, ids, log);
@@ -142,17 +142,17 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     check_seen(who, visible, cards);
     variable_is(who, log, "ALIYUN_COM_GPU_MEM_POD",
                 ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_POD"));
-    look_note(uid, kit_str(container, "name"));
+    look_note(uid, lib_str(container, "name"));
 }
 
 /* An init container is in no list and no allocation of its own. */
 static void check_init(const json_t *pod, const json_t *container)
 {
-    const char *resource, *name = kit_str(pod, "metadata.name");
+    const char *resource, *name = lib_str(pod, "metadata.name");
     const char *uid = uid_of(pod), *uuid;
     if (!limit(container, &resource))
         return;
-    cleanup_free char *log = node_log(name, uid, kit_str(container, "name"));
+    cleanup_free char *log = node_log(name, uid, lib_str(container, "name"));
     ck_assert_msg(log != NULL, "an init container of %s has printed nothing", name);
     cleanup_free char *visible = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
     cleanup_json json_t *seen = look_set(visible);
@@ -166,19 +166,19 @@ static void check_init(const json_t *pod, const json_t *container)
                 "an init container of %s sees %s, which was not promised to it", name,
                 uuid);
     }
-    look_note(uid, kit_str(container, "name"));
+    look_note(uid, lib_str(container, "name"));
 }
 
 static size_t check_pod(const json_t *pod, const json_t *held, const json_t *books)
 {
-    const char *name = kit_str(pod, "metadata.name"), *uuid;
+    const char *name = lib_str(pod, "metadata.name"), *uuid;
     const char *notes = ANNOTATION(pod, "gpushare/card-uuid");
     if (!notes)
         return 0;
     cleanup_json json_t *cards = look_set(notes);
-    const json_t *entry = json_object_get(books, kit_str(pod, "metadata.uid"));
+    const json_t *entry = json_object_get(books, lib_str(pod, "metadata.uid"));
     json_t *v, *c;
-    size_t i, n = json_array_size(kit_at(pod, "spec.containers"));
+    size_t i, n = json_array_size(lib_at(pod, "spec.containers"));
     json_int_t sum = 0;
     ck_assert_msg(json_object_size(entry) == json_object_size(cards),
                   "the ledger has pod %s on %zu cards, its annotations on %s", name,
@@ -191,22 +191,22 @@ static size_t check_pod(const json_t *pod, const json_t *held, const json_t *boo
         sum += json_integer_value(v);
     }
     ck_assert_int_eq(sum, atoi(ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_POD")));
-    json_array_foreach(kit_at(pod, "spec.containers"), i, c)
+    json_array_foreach(lib_at(pod, "spec.containers"), i, c)
         check_container(pod, i, c, held);
     size_t sidecars = 0;
-    json_array_foreach(kit_at(pod, "spec.initContainers"), i, c)
+    json_array_foreach(lib_at(pod, "spec.initContainers"), i, c)
     {
-        if (strcmp(kit_str(c, "restartPolicy"), "Always") == 0)
+        if (strcmp(lib_str(c, "restartPolicy"), "Always") == 0)
             check_container(pod, n + sidecars++, c, held);
         else
             check_init(pod, c);
     }
-    return n + json_array_size(kit_at(pod, "spec.initContainers"));
+    return n + json_array_size(lib_at(pod, "spec.initContainers"));
 }
 
 static bool is_over(const json_t *pod)
 {
-    return strcmp(kit_str(pod, "status.phase"), "Failed") == 0;
+    return strcmp(lib_str(pod, "status.phase"), "Failed") == 0;
 }
 
 /* Does every pod run, and has every container told all? */
@@ -219,16 +219,16 @@ static bool at_rest(const json_t *pods, const json_t **who)
         *who = pod;
         if (is_over(pod))
             continue;
-        if (strcmp(kit_str(pod, "status.phase"), "Running") != 0 ||
-            *kit_str(pod, "metadata.deletionTimestamp"))
+        if (strcmp(lib_str(pod, "status.phase"), "Running") != 0 ||
+            *lib_str(pod, "metadata.deletionTimestamp"))
             return false;
         const char *assigned = ANNOTATION(pod, "ALIYUN_COM_GPU_MEM_ASSIGNED");
         if (assigned && strcmp(assigned, "true") != 0)
             return false;
-        json_array_foreach(kit_at(pod, "spec.containers"), k, c)
+        json_array_foreach(lib_at(pod, "spec.containers"), k, c)
         {
             cleanup_free char *log =
-                node_log(kit_str(pod, "metadata.name"), uid_of(pod), kit_str(c, "name"));
+                node_log(lib_str(pod, "metadata.name"), uid_of(pod), lib_str(c, "name"));
             if (!log)
                 return false;
         }
@@ -238,14 +238,14 @@ static bool at_rest(const json_t *pods, const json_t **who)
 
 static json_t *await_rest(void)
 {
-    for (int64_t end = kit_now_ms() + 2 * PROGRAM_WAIT_MS;; kit_pause()) {
+    for (int64_t end = lib_now_ms() + 2 * PROGRAM_WAIT_MS;; lib_pause()) {
         json_t *pods = cluster_items(CLUSTER_PODS);
         const json_t *who = NULL;
         if (at_rest(pods, &who))
             return pods;
-        if (kit_now_ms() >= end) {
-            cleanup_free char *status = json_dumps(kit_at(who, "status"), 0);
-            ck_abort_msg("pod %s does not run: %s", kit_str(who, "metadata.name"),
+        if (lib_now_ms() >= end) {
+            cleanup_free char *status = json_dumps(lib_at(who, "status"), 0);
+            ck_abort_msg("pod %s does not run: %s", lib_str(who, "metadata.name"),
                          status);
         }
         json_decref(pods);
@@ -260,10 +260,10 @@ static bool shows_all(const json_t *held, const json_t *pods)
     const char *resource;
     json_array_foreach(pods, i, pod)
     {
-        json_array_foreach(kit_at(pod, "spec.containers"), k, c)
+        json_array_foreach(lib_at(pod, "spec.containers"), k, c)
         {
             cleanup_free char *who =
-                xasprintf("%s/%s", kit_str(pod, "metadata.name"), kit_str(c, "name"));
+                xasprintf("%s/%s", lib_str(pod, "metadata.name"), lib_str(c, "name"));
             if (limit(c, &resource) && !is_over(pod) && !json_object_get(held, who))
                 return false;
         }
@@ -274,7 +274,7 @@ static bool shows_all(const json_t *held, const json_t *pods)
 static json_t *await_held(const json_t *pods)
 {
     json_t *held = NULL;
-    kit_wait((json_decref(held), held = look_held()) && shows_all(held, pods));
+    lib_wait((json_decref(held), held = look_held()) && shows_all(held, pods));
     return held;
 }
 

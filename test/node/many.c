@@ -44,11 +44,11 @@ static bool all_run(int n)
     json_t *pod;
     json_array_foreach(pods, i, pod)
     {
-        const char *phase = kit_str(pod, "status.phase");
+        const char *phase = lib_str(pod, "status.phase");
         if (strcmp(phase, "Failed") == 0)
             continue;
         alive++;
-        if (strcmp(phase, "Running") != 0 || *kit_str(pod, "metadata.deletionTimestamp"))
+        if (strcmp(phase, "Running") != 0 || *lib_str(pod, "metadata.deletionTimestamp"))
             return false;
     }
     return alive == n;
@@ -56,9 +56,9 @@ static bool all_run(int n)
 
 void many_wait_running(int n)
 {
-    int64_t end = kit_now_ms() + 2 * PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + 2 * PROGRAM_WAIT_MS;
     while (!all_run(n)) {
-        ck_assert_msg(kit_now_ms() < end, "there are not %d pods that run", n);
-        kit_pause();
+        ck_assert_msg(lib_now_ms() < end, "there are not %d pods that run", n);
+        lib_pause();
     }
 }

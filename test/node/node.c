@@ -219,7 +219,7 @@ bool node_decide(const char *labels, const char *instead)
         node.real = access(yes, F_OK) == 0;
         return node.real;
     }
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     const char *why = cell_why_not();
     if (!why && real_start(labels, &err)) {
         why = err.msg;
@@ -230,7 +230,7 @@ bool node_decide(const char *labels, const char *instead)
         node_say(instead, why);
     else
         cluster_measured("from nothing to a container on a real kubelet",
-                         kit_now_ms() - begun);
+                         lib_now_ms() - begun);
     temp_write(cluster.dir, why ? "no-containers" : "containers", why ? why : "");
     node.real = !why;
     return node.real;
@@ -245,7 +245,7 @@ static int allocatable(const char *resource)
 {
     cleanup_json json_t *j = peer_json(&cluster.api, "GET", "/api/v1/nodes/" NODE, NULL);
     const char *n =
-        json_string_value(json_object_get(kit_at(j, "status.allocatable"), resource));
+        json_string_value(json_object_get(lib_at(j, "status.allocatable"), resource));
     return n ? atoi(n) : 0;
 }
 
@@ -257,14 +257,14 @@ int node_allocatable(void)
 void node_stop_plugin(void)
 {
     cluster_stop(PLUGIN, "TERM");
-    kit_wait(node_allocatable() == 0);
+    lib_wait(node_allocatable() == 0);
 }
 
 static bool is_known(void)
 {
     cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
-    return strcmp(kit_str(n, "source"), "scv") == 0 &&
-           json_integer_value(kit_at(n, "totalGPU")) == NODE_UNITS;
+    return strcmp(lib_str(n, "source"), "scv") == 0 &&
+           json_integer_value(lib_at(n, "totalGPU")) == NODE_UNITS;
 }
 
 void node_wait_well(void)
@@ -272,11 +272,11 @@ void node_wait_well(void)
     if (node.real)
         real_wait_ready();
     extender_wait_answers(&cluster.extender);
-    kit_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
+    lib_wait(node_metric("registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              node_metric("registered{resource=\"aliyun.com/gpu-count\"}") == 1);
-    kit_wait(node_allocatable() == NODE_UNITS &&
+    lib_wait(node_allocatable() == NODE_UNITS &&
              allocatable("aliyun.com/gpu-count") == NODE_CARDS);
-    kit_wait(is_known());
+    lib_wait(is_known());
 }
 
 static bool nothing_is_held(void)
@@ -297,7 +297,7 @@ void node_up(void)
         start_agent();
     node_start_plugin(ARGV(NULL));
     node_wait_well();
-    kit_wait(nothing_is_held());
+    lib_wait(nothing_is_held());
 }
 
 void node_down(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 #include "node/cell.h"
 
 /*

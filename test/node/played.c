@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "kit/kubelet.h"
+#include "lib/kubelet.h"
 #include "node/node.h"
 
 enum { LEASE_MS = 5000 };
@@ -68,7 +68,7 @@ static void now_text(char *out, size_t n)
 static void renew(void)
 {
     char now[32];
-    if (kit_now_ms() - played.leased_ms < LEASE_MS)
+    if (lib_now_ms() - played.leased_ms < LEASE_MS)
         return;
     now_text(now, sizeof now);
     cleanup_free char *body = xasprintf("{\"spec\":{\"renewTime\":\"%s.000000Z\"}}", now);
@@ -80,7 +80,7 @@ static void renew(void)
                        "\"" NODE "\",\"leaseDurationSeconds\":40,\"renewTime\":"
                        "\"%s.000000Z\"}}",
                        now);
-    played.leased_ms = kit_now_ms();
+    played.leased_ms = lib_now_ms();
 }
 
 /* What is listed and healthy; of a plugin that is away, nothing. */
@@ -127,7 +127,7 @@ static void make_node(void)
 
 static bool asks(const json_t *container, int *resource, int *amount)
 {
-    json_t *limits = kit_at(container, "resources.limits");
+    json_t *limits = lib_at(container, "resources.limits");
     for (*resource = 0; *resource < KUBELET_RESOURCES; ++*resource) {
         const char *n = json_string_value(json_object_get(limits, resources[*resource]));
         if (n) {
@@ -155,7 +155,7 @@ static void admit_container(const char *pod, const char *uid, const json_t *cont
                             bool init, json_t **reuse, struct kubelet_answer *a)
 {
     struct kubelet *k = &played.kubelet;
-    const char *name = kit_str(container, "name");
+    const char *name = lib_str(container, "name");
     int r, n;
     if (!asks(container, &r, &n)) {
         note_env(uid, name, NULL);
@@ -219,31 +219,31 @@ static void tell_status(const char *name, const struct kubelet_answer *a)
 
 static bool is_sidecar(const json_t *container)
 {
-    return strcmp(kit_str(container, "restartPolicy"), "Always") == 0;
+    return strcmp(lib_str(container, "restartPolicy"), "Always") == 0;
 }
 
 static void admit(const json_t *pod)
 {
     static const char *const lists[] = {"spec.containers", "spec.initContainers"};
     const char *names[KUBELET_CONTAINERS + 1] = {0},
-                                           *name = kit_str(pod, "metadata.name");
-    const char *uid = kit_str(pod, "metadata.uid");
+                                           *name = lib_str(pod, "metadata.name");
+    const char *uid = lib_str(pod, "metadata.uid");
     struct kubelet_answer a = {0};
     cleanup_json json_t *reuse = NULL;
     size_t i, n = 0;
     json_t *c;
     for (int init = 1; init >= 0; init--) {
-        json_array_foreach(kit_at(pod, lists[init]), i, c)
+        json_array_foreach(lib_at(pod, lists[init]), i, c)
         {
             ck_assert_uint_lt(n, KUBELET_CONTAINERS);
             if (!init || is_sidecar(c))
-                names[n++] = kit_str(c, "name");
+                names[n++] = lib_str(c, "name");
         }
     }
     kubelet_add(&played.kubelet, name, names);
     json_object_set_new(played.had, uid, json_string(name));
     for (int init = 1; init >= 0; init--) {
-        json_array_foreach(kit_at(pod, lists[init]), i, c)
+        json_array_foreach(lib_at(pod, lists[init]), i, c)
         {
             if (a.status != GRPC_OK)
                 break;
@@ -268,14 +268,14 @@ static void look_at_pods(void)
     cleanup_json json_t *there = json_object();
     size_t i;
     json_t *pod, *name;
-    json_array_foreach(kit_at(list, "items"), i, pod)
-        json_object_set(there, kit_str(pod, "metadata.uid"), pod);
+    json_array_foreach(lib_at(list, "items"), i, pod)
+        json_object_set(there, lib_str(pod, "metadata.uid"), pod);
     const char *uid;
     void *next;
     json_object_foreach_safe(played.had, next, uid, name)
     {
         pod = json_object_get(there, uid);
-        if (pod && !*kit_str(pod, "metadata.deletionTimestamp"))
+        if (pod && !*lib_str(pod, "metadata.deletionTimestamp"))
             continue;
         if (kubelet_knows(&played.kubelet, json_string_value(name)))
             kubelet_remove(&played.kubelet, json_string_value(name));
@@ -284,9 +284,9 @@ static void look_at_pods(void)
     json_object_foreach(there, uid, pod)
     {
         cleanup_free char *path = xasprintf(CLUSTER_PODS "/%s?gracePeriodSeconds=0",
-                                            kit_str(pod, "metadata.name"));
+                                            lib_str(pod, "metadata.name"));
         cleanup_buf struct buf said = {0};
-        if (*kit_str(pod, "metadata.deletionTimestamp"))
+        if (*lib_str(pod, "metadata.deletionTimestamp"))
             peer_call(&cluster.api, "DELETE", path, NULL, &said);
         else if (!json_object_get(played.had, uid))
             admit(pod);
@@ -307,15 +307,15 @@ static void *play(void *arg)
         pthread_mutex_unlock(&played.lock);
         if (stopped)
             return arg;
-        kit_pause();
+        lib_pause();
     }
 }
 
 void played_start(void)
 {
     pthread_mutex_init(&played.lock, NULL);
-    played.plugins = temp_path(kit_dir, "plugins");
-    played.podresources = temp_path(kit_dir, "podresources.sock");
+    played.plugins = temp_path(lib_dir, "plugins");
+    played.podresources = temp_path(lib_dir, "podresources.sock");
     played.had = json_object();
     played.envs = json_object();
     kubelet_start(&played.kubelet);

@@ -12,7 +12,7 @@
  * ask for as many.
  */
 
-void played_start(void); /* makes the Node; the plugin's directory is in kit_dir */
+void played_start(void); /* makes the Node; the plugin's directory is in lib_dir */
 void played_stop(void);
 void played_restart(void); /* it remembers what it had on the disk: pods and ids */
 const char *played_plugin_dir(void);

@@ -38,7 +38,7 @@ char *real_last_words(const char *program)
 
 bool real_soon(bool (*is_true)(void), const char *program)
 {
-    for (int64_t end = kit_now_ms() + STEP_MS; kit_now_ms() < end; kit_pause()) {
+    for (int64_t end = lib_now_ms() + STEP_MS; lib_now_ms() < end; lib_pause()) {
         if (is_true())
             return true;
         if (!cluster_runs(program))
@@ -196,12 +196,12 @@ static bool node_is_ready(void)
     size_t i;
     json_t *c;
     bool ready = false;
-    json_array_foreach(kit_at(node, "status.conditions"), i, c)
+    json_array_foreach(lib_at(node, "status.conditions"), i, c)
     {
-        if (strcmp(kit_str(c, "type"), "Ready") == 0)
-            ready = strcmp(kit_str(c, "status"), "True") == 0;
+        if (strcmp(lib_str(c, "type"), "Ready") == 0)
+            ready = strcmp(lib_str(c, "status"), "True") == 0;
     }
-    return ready && json_array_size(kit_at(node, "spec.taints")) == 0;
+    return ready && json_array_size(lib_at(node, "spec.taints")) == 0;
 }
 
 static int start_kubelet(const char *labels, struct err *err)
@@ -236,9 +236,9 @@ static int start_kubelet(const char *labels, struct err *err)
 
 static const char *waiting_for(const json_t *pod)
 {
-    const json_t *status = json_array_get(kit_at(pod, "status.containerStatuses"), 0);
-    const char *text = kit_str(status, "state.waiting.message");
-    return *text ? text : kit_str(status, "state.waiting.reason");
+    const json_t *status = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+    const char *text = lib_str(status, "state.waiting.message");
+    return *text ? text : lib_str(status, "state.waiting.reason");
 }
 
 /* Why the container has not started: the newest Warning about the pod. */
@@ -249,22 +249,22 @@ static char *warning(const char *pod)
                                         pod);
     cleanup_json json_t *events = cluster_items(path);
     const json_t *last = json_array_get(events, json_array_size(events) - 1);
-    return xstrdup(kit_str(last, "message"));
+    return xstrdup(lib_str(last, "message"));
 }
 
 static int run_first(struct err *err)
 {
     node_create("none", "first");
-    for (int64_t end = kit_now_ms() + STEP_MS; kit_now_ms() < end; kit_pause()) {
+    for (int64_t end = lib_now_ms() + STEP_MS; lib_now_ms() < end; lib_pause()) {
         cleanup_json json_t *pod = cluster_pod("first");
-        cleanup_free char *log = real_log("first", kit_str(pod, "metadata.uid"), "c");
-        if (strcmp(kit_str(pod, "status.phase"), "Running") == 0 && log)
+        cleanup_free char *log = real_log("first", lib_str(pod, "metadata.uid"), "c");
+        if (strcmp(lib_str(pod, "status.phase"), "Running") == 0 && log)
             return 0;
     }
     cleanup_json json_t *pod = cluster_pod("first");
     cleanup_free char *why = warning("first");
     return err_set(err, ERR_UNAVAILABLE, "the first container is %s: %s %s",
-                   kit_str(pod, "status.phase"), waiting_for(pod), why);
+                   lib_str(pod, "status.phase"), waiting_for(pod), why);
 }
 
 int real_start(const char *labels, struct err *err)
@@ -295,7 +295,7 @@ static bool kubelet_answers(void)
 
 void real_wait_ready(void)
 {
-    kit_wait(kubelet_answers() && node_is_ready());
+    lib_wait(kubelet_answers() && node_is_ready());
 }
 
 /* -- logs -- */

@@ -27,14 +27,14 @@ static char *reason_in(const char *message)
 
 static void count(const json_t *pod)
 {
-    const char *message = kit_str(pod, "status.message");
+    const char *message = lib_str(pod, "status.message");
     cleanup_free char *words = reason_in(message);
     cleanup_free char *reason =
-        xasprintf("%s%s%s", kit_str(pod, "status.reason"), *words ? ", " : "", words);
+        xasprintf("%s%s%s", lib_str(pod, "status.reason"), *words ? ", " : "", words);
     json_int_t n = json_integer_value(json_object_get(counts.reasons, reason));
     json_object_set_new(counts.reasons, reason, json_integer(n + 1));
     if (n == 0)
-        fprintf(stderr, "refused: %s: %s: %s\n", kit_str(pod, "metadata.name"), reason,
+        fprintf(stderr, "refused: %s: %s: %s\n", lib_str(pod, "metadata.name"), reason,
                 message);
 }
 
@@ -49,18 +49,18 @@ size_t refusals_look(void (*again)(const char *name))
     }
     json_array_foreach(pods, i, pod)
     {
-        const char *uid = kit_str(pod, "metadata.uid");
-        if (strcmp(kit_str(pod, "status.phase"), "Failed") != 0 ||
+        const char *uid = lib_str(pod, "metadata.uid");
+        if (strcmp(lib_str(pod, "status.phase"), "Failed") != 0 ||
             json_object_get(counts.seen, uid))
             continue;
         json_object_set_new(counts.seen, uid, json_true());
         count(pod);
         fresh++;
-        if (again && !kit_at(pod, "metadata.ownerReferences")) {
+        if (again && !lib_at(pod, "metadata.ownerReferences")) {
             cleanup_free char *path =
-                xasprintf(CLUSTER_PODS "/%s", kit_str(pod, "metadata.name"));
+                xasprintf(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name"));
             cluster_delete(path);
-            again(kit_str(pod, "metadata.name"));
+            again(lib_str(pod, "metadata.name"));
         }
     }
     return fresh;

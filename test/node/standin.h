@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "kit/kit.h"
+#include "lib/lib.h"
 #include "wire/grpc.h"
 
 /*

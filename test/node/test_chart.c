@@ -33,8 +33,8 @@ static void apply_sample(const char *name)
         else
             buf_printf(&mine, "%.*s\n", SPAN_ARG(line));
     }
-    temp_write(kit_dir, "sample.yaml", mine.p);
-    cleanup_free char *file = temp_path(kit_dir, "sample.yaml");
+    temp_write(lib_dir, "sample.yaml", mine.p);
+    cleanup_free char *file = temp_path(lib_dir, "sample.yaml");
     free(cluster_kubectl(ARGV("apply", "-f", file)));
 }
 
@@ -66,13 +66,13 @@ static void check_programs(void)
     ck_assert_uint_eq(json_array_size(pods), 3);
     json_array_foreach(pods, i, pod)
     {
-        const json_t *c = json_array_get(kit_at(pod, "status.containerStatuses"), 0);
-        ck_assert_int_eq(strncmp(kit_str(c, "image"), "localhost/", 10), 0);
-        ck_assert_int_eq(json_integer_value(kit_at(c, "restartCount")), 0);
+        const json_t *c = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+        ck_assert_int_eq(strncmp(lib_str(c, "image"), "localhost/", 10), 0);
+        ck_assert_int_eq(json_integer_value(lib_at(c, "restartCount")), 0);
     }
     cleanup_free char *ids = NULL;
     struct program p;
-    program_start(&p, kit_dir,
+    program_start(&p, lib_dir,
                   ARGV("sh", "-euc",
                        "for d in /proc/[0-9]*; do\n"
                        "  [ \"$(readlink $d/exe)\" = /usr/local/bin/gpushare-extender ] "
@@ -94,13 +94,13 @@ static void check_with_the_plugin(void)
 {
     cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
     cleanup_free char *said = NULL;
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     do {
         struct program p;
         cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
-        ck_assert_msg(kit_now_ms() < end, "--check says: %s", said);
+        ck_assert_msg(lib_now_ms() < end, "--check says: %s", said);
         free(said);
-        program_start(&p, kit_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
+        program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
         program_wait(&p);
         said = xstrdup(program_said(&p));
         program_fini(&p);
@@ -111,17 +111,17 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
 {
     if (!chart_begin())
         return;
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     cleanup_free char *notes = chart_helm("install", CHART_RELEASE);
     ck_assert_says(notes, "http://127.0.0.1:32766/gpushare-scheduler");
     ck_assert_uint_eq(pods_of_ours(), 0); /* no node has a label that they want */
     chart_label_node();
     chart_wait_well();
     cluster_measured("helm install, and a node that has units to give",
-                     kit_now_ms() - begun);
+                     lib_now_ms() - begun);
     check_programs();
     node_create("whole", "whole"); /* while a card is free */
-    kit_wait(cluster_bound("whole"));
+    lib_wait(cluster_bound("whole"));
     apply_sample("gpu-mem-several-cards");
     apply_sample("gpu-mem");
     apply_sample("spread");
@@ -156,11 +156,11 @@ static int add_pods_during(struct program *p)
     int64_t next = 0;
     while (program_runs(p)) {
         oracle_check(&cluster.api);
-        if (n < BEFORE + MORE && kit_now_ms() >= next) {
+        if (n < BEFORE + MORE && lib_now_ms() >= next) {
             many_scale("Deployment", "web", ++n);
-            next = kit_now_ms() + STEP_MS;
+            next = lib_now_ms() + STEP_MS;
         }
-        kit_pause();
+        lib_pause();
     }
     return n;
 }
@@ -186,13 +186,13 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     cleanup_json json_t *before = chart_remember();
     cleanup_json json_t *old =
         cluster_items(KUBE_SYSTEM "pods?labelSelector=app%3Dgpushare");
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     chart_helm_start(&helm, ARGV("upgrade", CHART_RELEASE, "--set", "logLevel=debug",
                                  "--wait", "--timeout", "90s"));
     int n = add_pods_during(&helm);
     ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_said(&helm));
     program_fini(&helm);
-    cluster_measured("helm upgrade, all three programs replaced", kit_now_ms() - begun);
+    cluster_measured("helm upgrade, all three programs replaced", lib_now_ms() - begun);
     tell_unanswered();
     chart_wait_well();
     size_t i;
@@ -200,8 +200,8 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     json_array_foreach(old, i, pod) /* none of them was left as it was */
     {
         cleanup_free char *path =
-            xasprintf(KUBE_SYSTEM "pods/%s", kit_str(pod, "metadata.name"));
-        kit_wait(peer_status(&cluster.api, path) == 404);
+            xasprintf(KUBE_SYSTEM "pods/%s", lib_str(pod, "metadata.name"));
+        lib_wait(peer_status(&cluster.api, path) == 404);
     }
     ck_assert_int_gt(n, BEFORE);
     many_wait_running(n + PAIRS);
@@ -223,15 +223,15 @@ static bool is_there(const char *path)
 /* Of the pod's first container. */
 static const json_t *status_of(const json_t *pod)
 {
-    return json_array_get(kit_at(pod, "status.containerStatuses"), 0);
+    return json_array_get(lib_at(pod, "status.containerStatuses"), 0);
 }
 
 static bool has_restarted(const char *name)
 {
     cleanup_json json_t *pod = cluster_pod(name);
     const json_t *c = status_of(pod);
-    return json_integer_value(kit_at(c, "restartCount")) == 1 &&
-           kit_at(c, "state.running");
+    return json_integer_value(lib_at(c, "restartCount")) == 1 &&
+           lib_at(c, "state.running");
 }
 
 /* A process that ends is started again by the kubelet, which knows its card. */
@@ -239,8 +239,8 @@ static void restart(const char *name)
 {
     struct err err = {0};
     cleanup_json json_t *pod = cluster_pod(name);
-    ck_assert_done(real_kill(kit_str(status_of(pod), "containerID"), &err), err);
-    kit_wait(has_restarted(name));
+    ck_assert_done(real_kill(lib_str(status_of(pod), "containerID"), &err), err);
+    lib_wait(has_restarted(name));
 }
 
 START_TEST(what_runs_outlives_the_chart)
@@ -253,7 +253,7 @@ START_TEST(what_runs_outlives_the_chart)
     cluster_wait_running("again");
     cleanup_json json_t *promised = oracle_promised(&cluster.api);
     free(chart_helm("uninstall", "gpushare", "--wait"));
-    kit_wait(pods_of_ours() == 0 && node_allocatable() == 0);
+    lib_wait(pods_of_ours() == 0 && node_allocatable() == 0);
     ck_assert(is_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
                        "scvs.core.run-linux.com"));
     ck_assert(is_there("/apis/core.run-linux.com/v1/scvs/" NODE));
@@ -263,10 +263,10 @@ START_TEST(what_runs_outlives_the_chart)
     node_kill("kubelet"); /* it finds no plugin, and what runs goes on */
     real_wait_ready();
     chart_check_kept(before);
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     free(chart_helm("install", CHART_RELEASE));
     chart_wait_well();
-    cluster_measured("installed again, all known", kit_now_ms() - begun);
+    cluster_measured("installed again, all known", lib_now_ms() - begun);
     cluster_wait_running("late");
     ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS + 2);
     chart_check_kept(before);

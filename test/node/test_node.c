@@ -28,14 +28,14 @@ static bool is_published(const char *pod, int units, const char *card)
     size_t i, entries = 0;
     json_t *held;
     bool right = false;
-    json_array_foreach(kit_at(scv, "status.podList"), i, held)
+    json_array_foreach(lib_at(scv, "status.podList"), i, held)
     {
-        const json_t *cards = kit_at(held, "cards");
+        const json_t *cards = lib_at(held, "cards");
         const char *uuid = json_string_value(json_array_get(cards, 0));
-        if (strcmp(kit_str(held, "name"), pod) != 0)
+        if (strcmp(lib_str(held, "name"), pod) != 0)
             continue;
         entries++;
-        right = json_integer_value(kit_at(held, "units")) == units &&
+        right = json_integer_value(lib_at(held, "units")) == units &&
                 json_array_size(cards) == 1 && uuid && strcmp(uuid, card) == 0;
     }
     return right && entries == 1;
@@ -44,20 +44,20 @@ static bool is_published(const char *pod, int units, const char *card)
 START_TEST(a_container_sees_the_card_of_the_ledger)
 {
     node_up();
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     node_create("one", "one-p");
     cluster_wait_running("one-p");
-    cluster_measured("a pod is created and runs", kit_now_ms() - begun);
+    cluster_measured("a pod is created and runs", lib_now_ms() - begun);
     ck_assert_uint_eq(look_check(), 1);
     cleanup_json json_t *pod = cluster_pod("one-p"), *n = NULL;
-    cleanup_free char *log = node_log("one-p", kit_str(pod, "metadata.uid"), "c");
+    cleanup_free char *log = node_log("one-p", lib_str(pod, "metadata.uid"), "c");
     cleanup_free char *card = look_variable(log, "NVIDIA_VISIBLE_DEVICES");
     ck_assert_str_eq(card, node_cards[0].uuid); /* binpack takes the smallest */
     n = extender_inspect(&cluster.extender, NODE);
-    const json_t *dev = json_array_get(kit_at(n, "devs"), 0);
-    ck_assert_str_eq(kit_str(dev, "uuid"), card);
-    ck_assert_str_eq(kit_str(json_array_get(kit_at(dev, "pods"), 0), "name"), "one-p");
-    kit_wait(is_published("one-p", 4, card));
+    const json_t *dev = json_array_get(lib_at(n, "devs"), 0);
+    ck_assert_str_eq(lib_str(dev, "uuid"), card);
+    ck_assert_str_eq(lib_str(json_array_get(lib_at(dev, "pods"), 0), "name"), "one-p");
+    lib_wait(is_published("one-p", 4, card));
     finish();
 }
 END_TEST
@@ -120,7 +120,7 @@ static void replace_half(int round)
     buf_reserve(&texts, 4096);
     json_array_foreach(pods, i, pod)
     {
-        const char *name = kit_str(pod, "metadata.name");
+        const char *name = lib_str(pod, "metadata.name");
         if ((i + (size_t)round) % 2 || !fits_anywhere(name))
             continue;
         ck_assert_uint_lt(n, ARRAY_LEN(names));
@@ -133,9 +133,9 @@ static void replace_half(int round)
         json_decref(peer_json(&cluster.api, "DELETE", path, NULL));
     }
     struct wave wave = {kinds, n, round};
-    kit_threads(n, create_one, &wave);
+    lib_threads(n, create_one, &wave);
     for (i = 0; i < n; i++)
-        kit_wait(is_gone(names[i]));
+        lib_wait(is_gone(names[i]));
 }
 
 static void run_rounds(const char *what, struct wave *first, size_t pods,
@@ -143,9 +143,9 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
 {
     look_watch();
     for (int round = 0; round < rounds; round++) {
-        int64_t begun = kit_now_ms();
+        int64_t begun = lib_now_ms();
         if (round == 0)
-            kit_threads(pods, create_one, first);
+            lib_threads(pods, create_one, first);
         else
             replace_half(round);
         settle(containers);
@@ -153,7 +153,7 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
             xasprintf("%s: %s", what,
                       round ? "half of them deleted, and as many created and run"
                             : "created and run");
-        cluster_measured(done, kit_now_ms() - begun);
+        cluster_measured(done, lib_now_ms() - begun);
     }
     look_watch_end();
 }
@@ -175,8 +175,8 @@ START_TEST(pods_of_every_form_come_and_go)
     struct wave all = {kinds, ARRAY_LEN(kinds), 0};
     node_up();
     node_create("whole", "whole-0-0"); /* while a card is free */
-    kit_wait(cluster_bound("whole-0-0"));
-    kit_threads(2, create_one, &several); /* while two are not full */
+    lib_wait(cluster_bound("whole-0-0"));
+    lib_threads(2, create_one, &several); /* while two are not full */
     settle(3);
     run_rounds("15 pods of every form", &all, ARRAY_LEN(kinds), 3 + 4 + 8 + 4 + 4, 4);
     finish();
@@ -202,9 +202,9 @@ static void delete_some(int turn)
     json_array_foreach(pods, i, pod)
     {
         cleanup_free char *path =
-            xasprintf(CLUSTER_PODS "/%s", kit_str(pod, "metadata.name"));
+            xasprintf(CLUSTER_PODS "/%s", lib_str(pod, "metadata.name"));
         cleanup_buf struct buf reply = {0};
-        if (strcmp(kit_str(pod, "status.phase"), "Failed") != 0 &&
+        if (strcmp(lib_str(pod, "status.phase"), "Failed") != 0 &&
             ((int)i + turn) % 3 == 0)
             peer_call(&cluster.api, "DELETE", path, NULL, &reply);
     }
@@ -220,9 +220,9 @@ static bool some_come(void)
 
 static void await_some(void)
 {
-    int64_t end = kit_now_ms() + 2000; /* quick ones may have come by then */
-    while (!some_come() && kit_now_ms() < end)
-        kit_pause();
+    int64_t end = lib_now_ms() + 2000; /* quick ones may have come by then */
+    while (!some_come() && lib_now_ms() < end)
+        lib_pause();
 }
 
 START_TEST(who_is_killed_comes_back)
@@ -234,7 +234,7 @@ START_TEST(who_is_killed_comes_back)
     create_controllers();
     look_watch();
     for (size_t i = 0; i < ARRAY_LEN(victims); i++) {
-        int64_t begun = kit_now_ms();
+        int64_t begun = lib_now_ms();
         if (i)
             delete_some((int)i);
         await_some();
@@ -245,11 +245,11 @@ START_TEST(who_is_killed_comes_back)
         cleanup_free char *done =
             xasprintf("%s killed among %s; all as before (%zu refused)", victims[i],
                       i ? "10 pods that come" : "28 pods that come", refusals_look(NULL));
-        cluster_measured(done, kit_now_ms() - begun);
+        cluster_measured(done, lib_now_ms() - begun);
     }
     look_watch_end();
     cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);
-    ck_assert_int_eq(json_integer_value(kit_at(n, "usedGPU")),
+    ck_assert_int_eq(json_integer_value(lib_at(n, "usedGPU")),
                      WEB * WEB_UNITS + PAIRS * PAIR_UNITS);
     finish();
 }

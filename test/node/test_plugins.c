@@ -19,7 +19,7 @@
 static const char *note(const json_t *pod, const char *key)
 {
     const char *text =
-        json_string_value(json_object_get(kit_at(pod, "metadata.annotations"), key));
+        json_string_value(json_object_get(lib_at(pod, "metadata.annotations"), key));
     return text ? text : "";
 }
 
@@ -60,10 +60,10 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     }
     node_create("one", "one-p");
     ck_assert_uint_eq(look_check(), 1);
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     node_create_static("equal", "static");
-    kit_wait(is_marked("static-" NODE));
-    cluster_measured("a static pod has its card", kit_now_ms() - begun);
+    lib_wait(is_marked("static-" NODE));
+    cluster_measured("a static pod has its card", lib_now_ms() - begun);
     /* What it sees, what the kubelet shows, its annotations and the ledger agree. */
     ck_assert_uint_eq(look_check(), 2);
     cleanup_json json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
@@ -74,7 +74,7 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     node_create("one", "one-q");
     ck_assert_uint_eq(look_check(), 4);
     node_remove_static("static");
-    kit_wait(is_gone("static-" NODE));
+    lib_wait(is_gone("static-" NODE));
     look_finish();
 }
 END_TEST
@@ -98,20 +98,20 @@ static json_t *of_another_container(struct kubelet *k, json_t *right)
 static void is_refused(const char *pod, const char *words)
 {
     cleanup_json json_t *j = NULL;
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     node_create("one", pod);
     for (;;) {
         json_decref(j);
         j = cluster_pod(pod);
-        if (strcmp(kit_str(j, "status.phase"), "Failed") == 0)
+        if (strcmp(lib_str(j, "status.phase"), "Failed") == 0)
             break;
-        ck_assert_msg(kit_now_ms() < end, "pod %s is not refused but %s", pod,
-                      kit_str(j, "status.phase"));
-        kit_pause();
+        ck_assert_msg(lib_now_ms() < end, "pod %s is not refused but %s", pod,
+                      lib_str(j, "status.phase"));
+        lib_pause();
     }
-    ck_assert_str_eq(kit_str(j, "status.reason"), "UnexpectedAdmissionError");
-    ck_assert_says(kit_str(j, "status.message"), words);
-    cleanup_free char *log = node_log(pod, kit_str(j, "metadata.uid"), "c");
+    ck_assert_str_eq(lib_str(j, "status.reason"), "UnexpectedAdmissionError");
+    ck_assert_says(lib_str(j, "status.message"), words);
+    cleanup_free char *log = node_log(pod, lib_str(j, "metadata.uid"), "c");
     ck_assert_ptr_null(log); /* it never ran */
 }
 
@@ -132,7 +132,7 @@ START_TEST(ids_that_were_not_promised_are_refused)
     node_create("one", "one-d");
     ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */
     ck_assert(node_metric("refused_total{reason=\"wrong-card\"}") == 1);
-    kit_wait(events("GPURefused") >= 2);
+    lib_wait(events("GPURefused") >= 2);
     between_end();
     node_down();
 }
@@ -189,10 +189,10 @@ static void run_as_go(const char *kind, const char *pod, const json_t *ids)
 {
     struct standin_call c;
     bool given = false;
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     node_create(kind, pod);
     while (!given) {
-        ck_assert_msg(kit_now_ms() < end, "the kubelet asks nothing for pod %s", pod);
+        ck_assert_msg(lib_now_ms() < end, "the kubelet asks nothing for pod %s", pod);
         if (!standin_next(&c))
             continue;
         given = c.what == STANDIN_ALLOCATE;
@@ -214,9 +214,9 @@ static void check_not_restarted(void)
     json_t *pod;
     json_array_foreach(pods, i, pod)
     {
-        const json_t *status = json_array_get(kit_at(pod, "status.containerStatuses"), 0);
-        ck_assert_str_eq(kit_str(pod, "status.phase"), "Running");
-        ck_assert_int_eq(json_integer_value(kit_at(status, "restartCount")), 0);
+        const json_t *status = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+        ck_assert_str_eq(lib_str(pod, "status.phase"), "Running");
+        ck_assert_int_eq(json_integer_value(lib_at(status, "restartCount")), 0);
     }
 }
 
@@ -226,7 +226,7 @@ START_TEST(what_the_go_plugin_gave_stays)
     node_up();
     node_stop_plugin();
     standin_start(ids);
-    kit_wait(node_allocatable() == NODE_UNITS);
+    lib_wait(node_allocatable() == NODE_UNITS);
     for (int i = 0; i < BEFORE; i++) {
         cleanup_free char *pod = xasprintf("go-%d", i);
         run_as_go(i % 2 ? "one" : "equal", pod, ids);
@@ -247,7 +247,7 @@ START_TEST(what_the_go_plugin_gave_stays)
     }
     ck_assert_uint_eq(look_check(), BEFORE + AFTER);
     check_not_restarted();
-    kit_wait(node_metric("audited_total") >= BEFORE + AFTER);
+    lib_wait(node_metric("audited_total") >= BEFORE + AFTER);
     ck_assert(node_metric("mismatches_total") == 0);
     ck_assert_uint_eq(events("GPUMismatch"), 0);
     printf("measured: containers of a Go plugin: %d; beside them new ones: %d\n", BEFORE,

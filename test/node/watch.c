@@ -27,8 +27,8 @@ static void learn_uids(void)
     cleanup_json json_t *pods = json_loadb(reply.p, reply.n, 0, NULL);
     size_t i;
     json_t *pod;
-    json_array_foreach(kit_at(pods, "items"), i, pod) json_object_set(
-        watch.uids, kit_str(pod, "metadata.name"), kit_at(pod, "metadata.uid"));
+    json_array_foreach(lib_at(pods, "items"), i, pod) json_object_set(
+        watch.uids, lib_str(pod, "metadata.name"), lib_at(pod, "metadata.uid"));
 }
 
 static void compare(const json_t *held)

@@ -15,9 +15,9 @@
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
 #include "peers/peers.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "wire/grpcc.h"
 #include "wire/grpcd.h"
 
@@ -288,7 +288,7 @@ START_TEST(a_kubelet_of_grpc_js)
     node(&kubelet, dir, "kubelet.js");
     say_hello(dir);
     while (!atomic_load(&p.stop) && program_runs(&kubelet))
-        server_pause();
+        stub_pause();
     if (atomic_load(&p.stop))
         ck_assert(grpcd_stop(d, 20000));
     int status = program_wait(&kubelet);

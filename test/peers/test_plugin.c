@@ -9,8 +9,8 @@
 
 #include "base/mem.h"
 #include "peers/peers.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 static const char cards[] =
     "{\"driverVersion\":\"535.1\",\"cudaVersion\":\"12.2\",\"cards\":["

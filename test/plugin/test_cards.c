@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 enum { WELL_MS = 30 * 1000, HOLD_MS = 600 * 1000, SILENT_MS = 35 * 1000 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/enroll.h"
 
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct enroll e;
 

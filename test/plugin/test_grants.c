@@ -2,7 +2,7 @@
 #include "plugin/grants.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static struct grant *made(const char *uid, const char *container, enum ids_resource r)
 {

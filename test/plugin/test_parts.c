@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "plugin/gauges.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 enum { NOW = 1000 * 1000, LATE = 15 * 1000 };
 

@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "replay/cluster.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /*
  * The policies on a small cluster of our own making (nodes.csv, pods.csv and shared.csv

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "replay/csv.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 #define NODES "sn,cpu_milli,memory_mib,gpu,model\n"
 #define PODS  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"

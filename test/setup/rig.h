@@ -6,7 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "setup/facts.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* Texts for tests of what is made of a node's files. */
 

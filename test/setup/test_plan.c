@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "rig.h"
 #include "setup/plan.h"
-#include "support/mutate.h"
+#include "lib/mutate.h"
 
 /* What is to be changed on a node, of every form that its files can have. */
 

@@ -33,7 +33,7 @@ struct replica {
     int id;
     bool alive;
     uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
-    struct heard *heard;
+    struct delivered *delivered;
     int64_t paused_until, watches_stall_until, lease_trouble_until;
     int64_t cut_until; /* nothing gets from its machine to the API server, nor back */
     int64_t behind_ms; /* its clock for intervals stood still for so long */
@@ -60,7 +60,7 @@ struct replica *replica_new(struct world *w, int id)
     struct replica *r = xcalloc(1, sizeof *r);
     r->world = w;
     r->id = id;
-    r->heard = heard_new();
+    r->delivered = delivered_new();
     return r;
 }
 
@@ -85,7 +85,7 @@ void replica_free(struct replica *r)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         line_close(&r->lines[kind]);
     core_free(r->core);
-    heard_free(r->heard);
+    delivered_free(r->delivered);
     free(r);
 }
 
@@ -124,9 +124,9 @@ const struct core *replica_core(const struct replica *r)
     return r->core;
 }
 
-const struct heard *replica_heard(const struct replica *r)
+const struct delivered *replica_delivered(const struct replica *r)
 {
-    return r->heard;
+    return r->delivered;
 }
 
 void replica_crash(struct world *w, struct replica *r)
@@ -139,7 +139,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->alive = false;
     r->epoch++;
     oracle_untold(w, r->id);
-    heard_forget(r->heard);
+    delivered_forget(r->delivered);
     w->stats.crashes++;
 }
 
@@ -494,7 +494,7 @@ static void drop_wish(struct letter *l)
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
-    heard_asked(r->heard, o, replica_time(w, r).mono_ms);
+    delivered_asked(r->delivered, o, replica_time(w, r).mono_ms);
     l->wish = core_output_dup(o);
     l->drop = drop_wish;
     post(w, w->now_ms, l);
@@ -773,11 +773,11 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
     struct core_outputs out = {0};
-    bool taken = heard_take(r->heard, in, replica_time(w, r).mono_ms);
+    bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
         oracle_told(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
-    heard_judge(r->heard, in);
+    delivered_judge(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);

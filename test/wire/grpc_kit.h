@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 #include "wire/grpc_priv.h"
 
 /*

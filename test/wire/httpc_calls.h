@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/clock.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc.h"
 
 /* What the tests of failing calls share. */

@@ -5,8 +5,8 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
-#include "support/raw.h"
-#include "support/unit.h"
+#include "lib/raw.h"
+#include "lib/unit.h"
 #include "wire/httpd.h"
 
 /*

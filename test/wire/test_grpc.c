@@ -2,7 +2,7 @@
 #include "wire/grpc.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 #include "wire/grpc_priv.h"
 
 START_TEST(every_status_has_a_name_and_a_code)

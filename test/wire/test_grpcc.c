@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "support/temp.h"
+#include "lib/temp.h"
 #include "wire/grpc_kit.h"
 #include "wire/grpcc_priv.h"
 

@@ -12,9 +12,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "wire/grpcc.h"
 
 /*

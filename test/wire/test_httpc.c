@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 
 enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
 
@@ -64,13 +64,13 @@ static bool has_line(const char *request, const char *line)
 
 START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
 {
-    struct server *s = server_start(server_echo, (void *)"{\"a\":1}");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"{\"a\":1}");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
     req.authorization = "Bearer abc";
     call_well(c, &req, "{\"a\":1}");
-    cleanup_free char *got = server_request(s, 0);
-    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", server_port(s));
+    cleanup_free char *got = stub_request(s, 0);
+    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", stub_port(s));
     ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
     ck_assert(has_line(got, host));
     ck_assert(has_line(got, "User-Agent: test/1"));
@@ -81,7 +81,7 @@ START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
     ck_assert(strstr(got, "\r\n\r\n{\"x\":[]}") != NULL);
     ck_assert(strcasestr(got, "Expect") == NULL);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -100,12 +100,12 @@ START_TEST(every_method_is_written_as_it_should_be)
         {"PUT", NULL, "Content-Length: 0"},
         {"GET", NULL, NULL},
     };
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
         struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
         call_well(c, &req, "ok");
-        cleanup_free char *got = server_request(s, i);
+        cleanup_free char *got = stub_request(s, i);
         cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
         ck_assert_msg(strstr(got, line) == got, "%s", got);
         if (cases[i].length)
@@ -115,50 +115,50 @@ START_TEST(every_method_is_written_as_it_should_be)
         ck_assert(!strstr(got, "urlencoded"));
         ck_assert(!cases[i].body == !strstr(got, "Content-Type"));
     }
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-static void answer_head(struct server_conn *conn, void *ctx)
+static void answer_head(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    server_read(conn);
-    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
-    server_echo(conn, (void *)"ok");
+    stub_read(conn);
+    stub_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+    stub_echo(conn, (void *)"ok");
 }
 
 START_TEST(head_has_an_answer_without_a_body)
 {
-    struct server *s = server_start(answer_head, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(answer_head, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("HEAD", "/", NULL);
     call_well(c, &req, "");
     req = request("POST", "/", "x");
     call_well(c, &req, "ok");
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(a_large_body_arrives_whole_and_without_expect)
 {
     enum { SIZE = 3 << 20 };
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     cleanup_free char *body = xmalloc(SIZE + 1);
     for (size_t i = 0; i < SIZE; i++)
         body[i] = (char)('a' + i * 7919 % 26);
     body[SIZE] = '\0';
     struct httpc_request req = request("POST", "/", body);
     call_well(c, &req, "ok");
-    cleanup_free char *got = server_request(s, 0);
+    cleanup_free char *got = stub_request(s, 0);
     ck_assert(strcasestr(got, "\r\nExpect") == NULL);
     ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -184,8 +184,8 @@ static void *work(void *arg)
 
 START_TEST(threads_share_a_client_and_connections_are_kept)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     struct worker workers[6] = {0};
     for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
         workers[i].c = c;
@@ -195,14 +195,14 @@ START_TEST(threads_share_a_client_and_connections_are_kept)
         pthread_join(workers[i].thread, NULL);
         ck_assert_uint_eq(workers[i].good, 50);
     }
-    ck_assert_uint_eq(server_requests(s), 300);
-    ck_assert_uint_le(server_connections(s), ARRAY_LEN(workers));
+    ck_assert_uint_eq(stub_requests(s), 300);
+    ck_assert_uint_le(stub_connections(s), ARRAY_LEN(workers));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-static void answer_status(struct server_conn *conn, void *ctx)
+static void answer_status(struct stub_conn *conn, void *ctx)
 {
     static const char *const heads[] = {
         "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
@@ -214,8 +214,8 @@ static void answer_status(struct server_conn *conn, void *ctx)
         "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nhi",
     };
     (void)ctx;
-    for (size_t i = 0; i < ARRAY_LEN(heads) && server_read(conn); i++)
-        server_say(conn, "%s", heads[i]);
+    for (size_t i = 0; i < ARRAY_LEN(heads) && stub_read(conn); i++)
+        stub_say(conn, "%s", heads[i]);
 }
 
 START_TEST(any_status_is_an_answer)
@@ -226,8 +226,8 @@ START_TEST(any_status_is_an_answer)
         const char *body;
     } want[] = {
         {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
-    struct server *s = server_start(answer_status, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(answer_status, NULL);
+    struct httpc *c = client_of(stub_url(s));
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         struct httpc_request req = request("POST", "/", "{}");
         struct httpc_reply reply;
@@ -238,16 +238,16 @@ START_TEST(any_status_is_an_answer)
         ck_assert_span_eq(buf_span(&reply.body), want[i].body);
         httpc_reply_fini(&reply);
     }
-    ck_assert_uint_eq(server_requests(s), ARRAY_LEN(want));
+    ck_assert_uint_eq(stub_requests(s), ARRAY_LEN(want));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     static const char *const paths[] = {
         "",         "x",    "http://other/", "/a b",     "/a\n",
         "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
@@ -271,9 +271,9 @@ START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
     }
     struct httpc_request req = request("GET", "/", NULL);
     call_well(c, &req, "ok");
-    ck_assert_uint_eq(server_requests(s), 1);
+    ck_assert_uint_eq(stub_requests(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -308,36 +308,36 @@ START_TEST(a_proxy_is_used_only_when_it_is_named)
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("all_proxy", "http://127.0.0.1:1", 1);
     setenv("no_proxy", "*", 1);
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("GET", "/direct", NULL);
     call_well(c, &req, "ok");
     httpc_free(c);
 
-    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = server_url(s)};
+    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = stub_url(s)};
     struct err err = {0};
     c = httpc_new(&config, &err);
     ck_assert_msg(c != NULL, "%s", err.msg);
     req.path = "/through";
     call_well(c, &req, "ok");
-    cleanup_free char *got = server_request(s, 1);
+    cleanup_free char *got = stub_request(s, 1);
     ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(the_last_user_frees_the_client)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s)), *mine = httpc_ref(c);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s)), *mine = httpc_ref(c);
     ck_assert_ptr_eq(mine, c);
     httpc_free(c);
     struct httpc_request req = request("GET", "/", NULL);
     call_well(mine, &req, "ok");
     httpc_free(mine);
     httpc_free(NULL);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -349,16 +349,16 @@ struct crowd {
 
 enum { CROWD = 6 };
 
-static void serve_crowd(struct server_conn *conn, void *ctx)
+static void serve_crowd(struct stub_conn *conn, void *ctx)
 {
     struct crowd *crowd = ctx;
     atomic_fetch_add(&crowd->open, 1);
-    server_read(conn);
+    stub_read(conn);
     if (atomic_fetch_add(&crowd->here, 1) + 1 == CROWD)
         gate_open(crowd->all);
     gate_wait(crowd->all);
-    server_reply(conn, 200, "", "ok");
-    server_read(conn);
+    stub_reply(conn, 200, "", "ok");
+    stub_read(conn);
     atomic_fetch_sub(&crowd->open, 1);
 }
 
@@ -374,9 +374,9 @@ static void *call_once(void *ctx)
 START_TEST(few_connections_stay_open_and_not_for_long)
 {
     struct crowd crowd = {.all = gate_new()};
-    struct server *s = server_start(serve_crowd, &crowd);
+    struct stub *s = stub_start(serve_crowd, &crowd);
     struct httpc_config config = {
-        .url = server_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
+        .url = stub_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
     struct err err = {0};
     struct httpc *c = httpc_new(&config, &err);
     ck_assert_msg(c != NULL, "%s", err.msg);
@@ -385,11 +385,11 @@ START_TEST(few_connections_stay_open_and_not_for_long)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call_once, c), 0);
     for (size_t i = 0; i < CROWD; i++)
         pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(server_requests(s), CROWD);
+    ck_assert_uint_eq(stub_requests(s), CROWD);
     wait_for(atomic_load(&crowd.open) <= 2);
     wait_for((httpc_trim(c), atomic_load(&crowd.open) == 0));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     gate_free(crowd.all);
 }
 END_TEST

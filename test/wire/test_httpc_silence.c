@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc_calls.h"
 
 /* What calls do when the other side is silent or takes nothing. */
@@ -35,15 +35,15 @@ static void silence_fini(struct silence *silence)
 
 /* The first connection says nothing until the gate opens, and then reads what there is.
  */
-static void say_nothing(struct server_conn *conn, void *ctx)
+static void say_nothing(struct stub_conn *conn, void *ctx)
 {
     struct silence *silence = ctx;
     if (conn->index) {
-        server_echo(conn, (void *)"ok");
+        stub_echo(conn, (void *)"ok");
         return;
     }
     gate_wait(silence->gate);
-    silence->got = server_drain(conn, &silence->was_reset);
+    silence->got = stub_drain(conn, &silence->was_reset);
     gate_open(silence->drained);
 }
 
@@ -51,8 +51,8 @@ START_TEST(silence_is_a_timeout_and_ends_the_connection)
 {
     struct silence silence;
     silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(say_nothing, &silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     req.timeout_ms = 200;
     struct outcome o = call(c, &req);
@@ -62,11 +62,11 @@ START_TEST(silence_is_a_timeout_and_ends_the_connection)
     ck_assert_int_lt(o.took_ms, 10000);
     req.timeout_ms = TIMEOUT_MS;
     ck_assert_uint_eq(call(c, &req).status, 200);
-    ck_assert_uint_eq(server_connections(s), 2);
+    ck_assert_uint_eq(stub_connections(s), 2);
     silence_end(&silence);
     ck_assert(!silence.was_reset);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     silence_fini(&silence);
 }
 END_TEST
@@ -75,8 +75,8 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
 {
     struct silence silence;
     silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", server_port(s));
+    struct stub *s = stub_start(say_nothing, &silence);
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", stub_port(s));
     struct httpc *c = client_of(url, 200);
     struct httpc_request req = request("POST", "{}");
     struct outcome o = call(c, &req);
@@ -86,7 +86,7 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
     ck_assert_int_lt(o.took_ms, 10000);
     silence_end(&silence);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     silence_fini(&silence);
 }
 END_TEST
@@ -98,8 +98,8 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
                                 struct silence *silence)
 {
     silence_init(silence);
-    struct server *s = server_start_narrow(say_nothing, silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start_narrow(say_nothing, silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", NULL);
     req.body = (struct span){body, STUCK};
@@ -108,7 +108,7 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
     struct outcome o = call(c, &req);
     silence_end(silence);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     silence_fini(silence);
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
@@ -137,10 +137,10 @@ START_TEST(with_delivery_ms_a_timeout_takes_back_what_is_not_delivered)
 }
 END_TEST
 
-static void get_stuck_later(struct server_conn *conn, void *ctx)
+static void get_stuck_later(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_reply(conn, 200, "", "first");
+    stub_read(conn);
+    stub_reply(conn, 200, "", "first");
     say_nothing(conn, ctx);
 }
 
@@ -148,8 +148,8 @@ START_TEST(delivery_ms_holds_on_a_kept_connection)
 {
     struct silence silence;
     silence_init(&silence);
-    struct server *s = server_start_narrow(get_stuck_later, &silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start_narrow(get_stuck_later, &silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", "{}");
     req.delivery_ms = 300;
@@ -159,19 +159,19 @@ START_TEST(delivery_ms_holds_on_a_kept_connection)
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
     ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_connections(s), 1);
     silence_end(&silence);
     ck_assert(silence.was_reset);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     silence_fini(&silence);
 }
 END_TEST
 
 START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request plain = request("POST", "{}"), safe = plain, safer = plain;
     safe.delivery_ms = 5000;
     safer.delivery_ms = 3000;
@@ -180,9 +180,9 @@ START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
         ck_assert_uint_eq(call(c, &safe).status, 200);
         ck_assert_uint_eq(call(c, &safer).status, 200);
     }
-    ck_assert_uint_eq(server_connections(s), 3);
+    ck_assert_uint_eq(stub_connections(s), 3);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 

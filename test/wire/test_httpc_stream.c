@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc.h"
 
 /* What a stream has told its sink. */
@@ -77,11 +77,11 @@ static void run_until(struct httpc_loop *loop, const unsigned *count, unsigned w
 }
 
 /* A server, a client and a loop, with one stream run to its end. */
-static void tell(server_fn serve, void *ctx, struct httpc_request req,
+static void tell(stub_fn serve, void *ctx, struct httpc_request req,
                  struct story *story)
 {
-    struct server *s = server_start(serve, ctx);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(serve, ctx);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     story->stream = httpc_stream_start(loop, c, &req, &sink, story);
     ck_assert_ptr_nonnull(story->stream);
@@ -90,19 +90,19 @@ static void tell(server_fn serve, void *ctx, struct httpc_request req,
     httpc_loop_free(loop);
     ck_assert_uint_eq(story->ends, 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 
-static void say_it_all(struct server_conn *conn, void *ctx)
+static void say_it_all(struct stub_conn *conn, void *ctx)
 {
-    while (server_read(conn))
-        server_say(conn, "%s", (const char *)ctx);
+    while (stub_read(conn))
+        stub_say(conn, "%s", (const char *)ctx);
 }
 
-static void say_once(struct server_conn *conn, void *ctx)
+static void say_once(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_say(conn, "%s", (const char *)ctx);
+    stub_read(conn);
+    stub_say(conn, "%s", (const char *)ctx);
 }
 
 #define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -199,12 +199,12 @@ START_TEST(the_reader_can_stop_a_stream)
 END_TEST
 
 /* Says `ctx`, then nothing until the client goes. */
-static void say_and_wait(struct server_conn *conn, void *ctx)
+static void say_and_wait(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
-    server_read(conn);
-    server_say(conn, "%s", (const char *)ctx);
-    server_drain(conn, &was_reset);
+    stub_read(conn);
+    stub_say(conn, "%s", (const char *)ctx);
+    stub_drain(conn, &was_reset);
 }
 
 START_TEST(silence_ends_a_stream_after_stall_ms)
@@ -225,17 +225,17 @@ START_TEST(silence_ends_a_stream_after_stall_ms)
 }
 END_TEST
 
-static void drip(struct server_conn *conn, void *ctx)
+static void drip(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    server_read(conn);
-    server_say(conn, CHUNKED);
+    stub_read(conn);
+    stub_say(conn, CHUNKED);
     for (int i = 0; i < 12; i++) {
         for (int ms = 0; ms < 100; ms++)
-            server_pause();
-        server_say(conn, "1\r\nx\r\n");
+            stub_pause();
+        stub_say(conn, "1\r\nx\r\n");
     }
-    server_say(conn, "0\r\n\r\n");
+    stub_say(conn, "0\r\n\r\n");
 }
 
 START_TEST(a_slow_stream_is_not_a_stalled_one)
@@ -263,11 +263,11 @@ END_TEST
 
 enum { BIG = 24 << 20 };
 
-static void send_big(struct server_conn *conn, void *ctx)
+static void send_big(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
-    server_send(conn, ctx, BIG);
+    stub_read(conn);
+    stub_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
+    stub_send(conn, ctx, BIG);
 }
 
 START_TEST(a_big_list_arrives_byte_for_byte)
@@ -290,9 +290,9 @@ START_TEST(what_cannot_be_sent_is_told_to_end)
     ck_assert_int_eq(story.why.code, ERR_INVALID);
     ck_assert_uint_eq(story.begins, 0);
 
-    struct server *s = server_start(say_it_all, (void *)"");
-    struct httpc *c = client_of(server_url(s));
-    server_stop(s);
+    struct stub *s = stub_start(say_it_all, (void *)"");
+    struct httpc *c = client_of(stub_url(s));
+    stub_stop(s);
     struct httpc_loop *loop = httpc_loop_new();
     struct httpc_request req = watch_of("/");
     story = (struct story){0};
@@ -325,20 +325,20 @@ static void start_again(struct story *story)
 
 START_TEST(a_stream_can_be_started_from_the_end_of_another)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
     struct again again = {
-        .loop = httpc_loop_new(), .c = client_of(server_url(s)), .left = 4};
+        .loop = httpc_loop_new(), .c = client_of(stub_url(s)), .left = 4};
     struct story story = {.at_end = start_again, .ctx = &again};
     struct httpc_request req = watch_of("/");
     httpc_stream_start(again.loop, again.c, &req, &sink, &story);
     run_until(again.loop, &story.ends, 1);
     ck_assert_int_eq(story.why.code, ERR_NONE);
-    ck_assert_uint_eq(server_requests(s), 5);
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_requests(s), 5);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_loop_free(again.loop);
     httpc_free(again.c);
     buf_fini(&story.body);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -349,23 +349,23 @@ static void cancel_other(struct story *story)
     again->other = NULL;
 }
 
-static void stay_or_leave(struct server_conn *conn, void *ctx)
+static void stay_or_leave(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
     (void)ctx;
-    server_read(conn);
-    cleanup_free char *asked = server_request(conn->server, conn->index);
-    server_say(conn, CHUNKED "2\r\nhi\r\n");
+    stub_read(conn);
+    cleanup_free char *asked = stub_request(conn->server, conn->index);
+    stub_say(conn, CHUNKED "2\r\nhi\r\n");
     if (strstr(asked, "/leave"))
-        server_say(conn, "0\r\n\r\n");
+        stub_say(conn, "0\r\n\r\n");
     else
-        server_drain(conn, &was_reset);
+        stub_drain(conn, &was_reset);
 }
 
 START_TEST(a_cancelled_stream_is_silent)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stay_or_leave, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct again again = {.loop = httpc_loop_new()};
     struct story stay = {0}, leave = {.at_end = cancel_other, .ctx = &again};
     struct httpc_request req = watch_of("/stay");
@@ -383,19 +383,19 @@ START_TEST(a_cancelled_stream_is_silent)
     httpc_stream_cancel(NULL);
     httpc_loop_run(again.loop, 50);
     ck_assert_uint_eq(stay.ends, 0);
-    ck_assert_uint_eq(server_requests(s), 2);
+    ck_assert_uint_eq(stub_requests(s), 2);
     httpc_loop_free(again.loop);
     httpc_free(c);
     buf_fini(&stay.body);
     buf_fini(&leave.body);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(a_loop_can_be_freed_while_streams_run)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stay_or_leave, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[4] = {0};
     struct httpc_request req = watch_of("/stay");
@@ -411,7 +411,7 @@ START_TEST(a_loop_can_be_freed_while_streams_run)
         ck_assert_uint_eq(stories[i].ends, 0);
         buf_fini(&stories[i].body);
     }
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -442,8 +442,8 @@ END_TEST
 START_TEST(many_streams_run_side_by_side)
 {
     enum { N = 20 };
-    struct server *s = server_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[N] = {0};
     struct httpc_request req = watch_of("/");
@@ -457,12 +457,12 @@ START_TEST(many_streams_run_side_by_side)
         ck_assert_span_eq(buf_span(&stories[i].body), "abc");
         buf_fini(&stories[i].body);
     }
-    cleanup_free char *got = server_request(s, 0);
+    cleanup_free char *got = stub_request(s, 0);
     ck_assert(strstr(got, "\r\nAuthorization: Bearer abc\r\n") != NULL);
     ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
     httpc_loop_free(loop);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 

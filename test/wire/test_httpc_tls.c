@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 
 /* One directory of certificates for a test, and what the client is made of. */
 struct world {

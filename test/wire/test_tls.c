@@ -4,8 +4,8 @@
 #include <curl/curl.h>
 #include <unistd.h>
 
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 #include "wire/httpc.h"
 #include "wire/httpd_kit.h"
 

@@ -7,9 +7,9 @@
 #include "base/jread.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "support/mutate.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/mutate.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 static struct yaml *parse(const char *text)
 {

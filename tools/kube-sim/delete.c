@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
+#include "kube-sim/change_priv.h"
+#include "kube-sim/meta_priv.h"
+#include "kube-sim/pod_priv.h"
+#include "kube-sim/shape_priv.h"
+#include "kube-sim/write_priv.h"
+
+struct options {
+    int64_t grace_s; /* -1: not given */
+    json_t *body;    /* DeleteOptions, or NULL */
+};
+
+static int read_options(struct call *c, struct options *o)
+{
+    struct err err;
+    *o = (struct options){.grace_s = -1};
+    if (sim_query_int(&c->query, "gracePeriodSeconds", -1, &o->grace_s, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
+    if (!c->req->body.n)
+        return 0;
+    o->body = sim_jsonx_parse(c->req->body, &err);
+    if (!json_is_object(o->body))
+        return sim_refuse(c, 400, "couldn't get version/kind; json parse error: %s",
+                          o->body ? "no JSON object" : err.msg);
+    sim_jsonx_strip_nulls(o->body);
+    if (sim_shape_check(sim_shape_delete_options, o->body, &err))
+        return sim_refuse(c, 400, "%s", err.msg);
+    o->grace_s = sim_jsonx_int(o->body, "gracePeriodSeconds", o->grace_s);
+    return 0;
+}
+
+static int check_preconditions(struct call *c, const json_t *body, const struct object *o)
+{
+    struct span uid = sim_jsonx_span(body, "preconditions.uid");
+    struct span wanted = sim_jsonx_span(body, "preconditions.resourceVersion");
+    cleanup_buf struct buf rv = {0};
+    buf_add_i64(&rv, (int64_t)o->rv);
+    if (uid.n && !span_eq(uid, o->uid))
+        return sim_refuse_deletion(c, "UID", uid.p, o->uid);
+    if (wanted.n && !span_eq(wanted, buf_span(&rv)))
+        return sim_refuse_deletion(c, "ResourceVersion", wanted.p, buf_span(&rv));
+    return 0;
+}
+
+static int check_protected(struct call *c)
+{
+    static const char *const kept[] = {"default", "kube-system", "kube-public"};
+    if (strcmp(c->route.kind->kind, "Namespace") != 0)
+        return 0;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        if (span_eq(c->route.name, span_of(kept[i])))
+            return sim_refuse_about(
+                c, 403, "Forbidden", c->route.name,
+                "namespaces \"%s\" is forbidden: this namespace may not be "
+                "deleted",
+                kept[i]);
+    return 0;
+}
+
+/* Writes that the object is being deleted, and will be gone at `end_s`. */
+static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
+                                 int64_t grace_s)
+{
+    cleanup_buf struct buf text = {0};
+    json_t *meta = json_object_get(root, "metadata");
+    bool first = !json_object_get(meta, "deletionTimestamp");
+    clock_format_s(&text, end_s);
+    sim_jsonx_set_str(meta, "deletionTimestamp", text.p);
+    sim_jsonx_set_int(meta, "deletionGracePeriodSeconds", grace_s);
+    if (first && json_object_get(meta, "generation"))
+        sim_jsonx_set_int(meta, "generation", sim_jsonx_int(meta, "generation", 0) + 1);
+    return sim_change_put(c->api, c->route.kind, root);
+}
+
+/* Deletes at once, unless finalizers stand in the way: then it only says so. */
+static const struct object *delete_now(struct call *c, const struct object *o,
+                                       json_t *root)
+{
+    if (!sim_meta_has_finalizers(root))
+        return sim_change_remove(c->api, o);
+    return o->deleting ? o : mark(c, root, c->now_ms / 1000, 0);
+}
+
+/* A deletion with grace, of 0 too: first the object says so, then it goes. The grace of
+ * one that runs already can only become shorter. */
+static const struct object *delete_gracefully(struct call *c, const struct object *o,
+                                              json_t *root, int64_t grace_s, bool asked)
+{
+    enum { GRACE_MAX = 366 * 24 * 3600, KUBELET_MS = 1000 };
+    int64_t old_s = sim_jsonx_int(root, "metadata.deletionGracePeriodSeconds", 0);
+    int64_t start_s = c->now_ms / 1000, end_s;
+    if (o->deleting && (!asked || grace_s >= old_s))
+        return o;
+    if (grace_s > GRACE_MAX)
+        grace_s = GRACE_MAX;
+    if (clock_parse(sim_jsonx_span(root, "metadata.deletionTimestamp"), &end_s))
+        start_s = end_s - old_s;
+    const struct object *now = mark(c, root, start_s + grace_s, grace_s);
+    if (grace_s == 0)
+        return sim_meta_has_finalizers(root) ? now : sim_change_remove(c->api, now);
+    int64_t wait_ms = (start_s + grace_s) * 1000 - c->now_ms / 1000 * 1000;
+    if (c->api->config.run_pods && wait_ms > KUBELET_MS)
+        wait_ms = KUBELET_MS; /* containers that end when they are asked to */
+    sim_change_later(c->api, c->now_ms + wait_ms, ERRAND_REMOVE, now);
+    return now;
+}
+
+/* What is in a namespace goes with it. */
+static void empty_namespace(struct api *api, struct span ns)
+{
+    for (size_t k = 0; k < KINDS_N; k++) {
+        struct store *store = &api->stores[k];
+        cleanup_buf struct buf key = {0};
+        if (!store->kind->namespaced)
+            continue;
+        buf_add_span(&key, ns);
+        buf_addc(&key, '/');
+        size_t i = sim_store_lower(store, buf_span(&key));
+        while (i < store->n && span_eq(store->items[i]->ns, ns))
+            sim_change_remove(api, store->items[i]);
+    }
+}
+
+/* It is terminating first, and then it is gone with all that is in it. Returns what it
+ * was between. */
+static struct object *delete_namespace(struct call *c, json_t *root)
+{
+    cleanup_buf struct buf text = {0};
+    clock_format_s(&text, c->now_ms / 1000);
+    sim_jsonx_set_str(json_object_get(root, "metadata"), "deletionTimestamp", text.p);
+    sim_jsonx_set_str(sim_jsonx_make(root, "status"), "phase", "Terminating");
+    const struct object *now = sim_change_put(c->api, c->route.kind, root);
+    struct object *between = sim_object_ref((struct object *)now);
+    empty_namespace(c->api, c->route.name);
+    sim_change_remove(c->api, now);
+    return between;
+}
+
+/* Some kinds are shown as they were last, the others as a success unless they stay. */
+static void answer_deleted(struct call *c, const struct object *o, const char *uid)
+{
+    cleanup_buf struct buf key = {0};
+    bool stays = sim_store_find(
+        c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+    if (c->route.kind->graceful || (stays && !c->dry_run)) {
+        sim_answer_object(c, 200, o);
+        return;
+    }
+    struct status_about about = {.group = c->route.kind->group,
+                                 .kind = c->route.kind->plural,
+                                 .name = c->route.name,
+                                 .uid = uid};
+    c->reply->status = 200;
+    sim_status_write_success(&c->reply->body, 200, &about);
+}
+
+static void delete_object(struct call *c, const struct object *o,
+                          const struct options *options)
+{
+    cleanup_json json_t *root = sim_object_parse(o);
+    cleanup_buf struct buf uid = {0};
+    buf_add_span(&uid, o->uid);
+    if (strcmp(c->route.kind->kind, "Namespace") == 0) {
+        struct object *between =
+            c->dry_run ? sim_object_ref((struct object *)o) : delete_namespace(c, root);
+        sim_answer_object(c, 200, between);
+        sim_object_unref(between);
+        return;
+    }
+    if (!c->dry_run && c->route.kind->graceful)
+        o = delete_gracefully(c, o, root, sim_pod_grace_s(root, options->grace_s),
+                              options->grace_s >= 0);
+    else if (!c->dry_run)
+        o = delete_now(c, o, root);
+    answer_deleted(c, o, uid.p);
+}
+
+void sim_delete_handle(struct call *c)
+{
+    struct options options;
+    cleanup_buf struct buf key = {0};
+    if (read_options(c, &options) == 0 && check_protected(c) == 0) {
+        const struct object *o = sim_store_find(
+            c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+        if (!o)
+            sim_refuse_not_found(c, c->route.kind, c->route.name);
+        else if (check_preconditions(c, options.body, o) == 0)
+            delete_object(c, o, &options);
+    }
+    json_decref(options.body);
+}
