@@ -8,8 +8,9 @@ B        := build$(if $(SANITIZE),/$(SANITIZE))
 Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
-# The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli setup
+# The house: each folder of src/ and tools/ becomes an archive; it may use the folders named here.
+TOOLS          := kube-sim replay
+FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin cli setup $(TOOLS)
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -21,14 +22,14 @@ USES_feed      := core placement kube wire domain base
 USES_extender  := feed core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
 USES_plugin    := gpu kube wire domain base
-USES_sim       := wire base
+USES_kube-sim  := wire base
 USES_replay    := placement wire domain base
 USES_cli       := feed core placement kube wire domain base
 USES_setup     := kube wire domain base
 PKGS_wire      := libcurl libmicrohttpd gnutls libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
 PKGS_extender  := jansson
-PKGS_sim       := jansson zlib
+PKGS_kube-sim  := jansson zlib
 PKGS_cli       := jansson
 PKGS_setup     := jansson
 
@@ -38,7 +39,7 @@ PROGRAMS                := gpushare-extender gpushare-device-plugin scv-agent ku
 FOLDER_gpushare-extender := extender
 FOLDER_gpushare-device-plugin := plugin
 FOLDER_scv-agent         := agent
-FOLDER_kube-sim          := sim
+FOLDER_kube-sim          := kube-sim
 FOLDER_gpushare-replay   := replay
 FOLDER_kubectl-inspect-gpushare := cli
 FOLDER_gpushare-setup    := setup
@@ -59,7 +60,7 @@ SAN      := $(if $(SANITIZE),$(or $(SAN_$(SANITIZE)),$(error SANITIZE is address
 # Nothing of where it was built gets into a program.
 OPTIM    := -O2 -g -ffile-prefix-map=$(CURDIR)=. -fno-omit-frame-pointer $(if $(SANITIZE),-O1,$(HARDEN)) \
             $(if $(filter coverage,$(SANITIZE)),-O0)
-CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -I$(B)/gen -MMD -MP
+CPPFLAGS += -D_GNU_SOURCE -DGPUSHARE_VERSION='"$(VERSION)"' -Iinclude -Isrc -Itools -I$(B)/gen -MMD -MP
 CFLAGS   += -std=gnu11 $(OPTIM) -fPIE $(WARN) $(SAN)
 LDFLAGS  += -pie -Wl,-z,relro,-z,now $(SAN)
 
@@ -92,10 +93,10 @@ WRAPS    := $(COUNTED) free
 BENCH    := main figures load server bodies ask counts
 SOAK     := soak churn world vitals ask load server
 WATCHERS := watchers load server bodies ask
-SUPPORT  := $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c))
-# What suites of real programs link besides SUPPORT: what they share, and their folder's.
-kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c) \
-              $(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
+# What suites share. It uses wire, and is used by the tests of folders below that too: the linker
+# takes what they need.
+LIB      := $(B)/test/lib.a
+NODE_LIB := $(patsubst %.c,$(B)/%.o,$(filter-out test/node/test_%,$(wildcard test/node/*.c)))
 
 .PHONY: all deps test check programs-of-check e2e check-e2e e2e-node check-e2e-node peers web-test \
         test-gpu simulate fuzz fuzzers fuzz-jread coverage mutants bench bench-cluster \
@@ -104,13 +105,19 @@ kit_of    = $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c) \
 all: $(BINARIES) $(PAGES)
 	@:
 
+dir_of = $(if $(filter $(1),$(TOOLS)),tools,src)/$(1)
+main_of = $(if $(filter $(FOLDER_$(1)),$(TOOLS)),tools/$(FOLDER_$(1))/main,src/cmd/$(1))
+$(LIB): $(patsubst %.c,$(B)/%.o,$(wildcard test/lib/*.c))
+	$(call say,AR,$@)
+	$(Q)mkdir -p $(@D) && rm -f $@ && gcc-ar rcs $@ $^
+
 define folder_rules
-OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(wildcard src/$(1)/*.c)) \
+OBJS_$(1) := $$(patsubst %.c,$(B)/%.o,$$(filter-out %/main.c,$$(wildcard $$(call dir_of,$(1))/*.c))) \
              $$(patsubst src/%.proto,$(B)/gen/%.pb-c.o,$$(wildcard src/$(1)/*.proto))
 $(B)/lib/$(1).a: $$(OBJS_$(1))
 	$$(call say,AR,$$@)
 	$(Q)mkdir -p $$(@D) && rm -f $$@ && gcc-ar rcs $$@ $$^
-$(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(SUPPORT) $(call archives,$(1))
+$(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(LIB) $(call archives,$(1))
 	$$(call say,LD,$$@)
 	$(Q)$(CC) $$(LDFLAGS) -o $$@ $$^ $$(call libs,$(1)) $$$$(pkg-config --libs check)
 endef
@@ -118,7 +125,7 @@ $(foreach f,$(FOLDERS),$(eval $(call folder_rules,$(f))))
 $(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
 
 define program_rule
-$(B)/$(1): $(B)/src/cmd/$(1).o $(call archives,$(FOLDER_$(1)))
+$(B)/$(1): $(B)/$(call main_of,$(1)).o $(call archives,$(FOLDER_$(1)))
 	$$(call say,LD,$$@)
 	$(Q)$(CC) $(LDFLAGS) -o $$@ $$^ $$(call libs,$$(FOLDER_$(1)))
 endef
@@ -135,18 +142,18 @@ endef
 $(foreach p,$(PAGES),$(eval $(call page_rule,$(p),$(call program_of,$(p)))))
 
 # Suites start the built programs; the simulator and the fuzzers link what they test.
-$(B)/test/integration/%: $(B)/test/integration/%.o $(call kit_of,integration) $(SUPPORT) $(call archives,kube)
+$(B)/test/integration/%: $(B)/test/integration/%.o $(LIB) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
-$(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
+$(B)/test/e2e/%: $(B)/test/e2e/%.o $(LIB) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 # A node of its own; what is shared with test/e2e is there.
 # NODE="plugins" chooses among them.
 NODE_SUITES := $(patsubst %,$(B)/test/node/test_%,\
                  $(or $(NODE),$(patsubst test/node/test_%.c,%,$(wildcard test/node/test_*.c))))
-$(NODE_SUITES): $(B)/test/node/%: $(B)/test/node/%.o $(sort $(call kit_of,node) $(call kit_of,e2e)) \
-                                  $(SUPPORT) $(call archives,kube)
+$(NODE_SUITES): $(B)/test/node/%: $(B)/test/node/%.o $(NODE_LIB) \
+                                  $(LIB) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/test/node/guest: test/node/guest/guest.c
@@ -156,14 +163,14 @@ $(B)/test/node/guest: test/node/guest/guest.c
 $(B)/test/node/images.tar: test/node/images scripts/oci.sh $(B)/test/node/guest
 	$(call say,TAR,$@)
 	$(Q)test/node/images $(B)/test/node/guest $@
-$(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(SUPPORT) $(call archives,kube)
+$(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(LIB) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/simulate: $(patsubst %.c,$(B)/%.o,$(wildcard test/simulator/*.c)) $(call archives,extender) \
-               $(B)/lib/sim.a
+               $(B)/lib/kube-sim.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/sim.a $(call archives,extender) \
-		$(call libs,extender) $(call libs,sim)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) $(B)/lib/kube-sim.a $(call archives,extender) \
+		$(call libs,extender) $(call libs,kube-sim)
 $(B)/walk: $(patsubst %.c,$(B)/%.o,$(wildcard test/walk/*.c)) $(call archives,core)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(call libs,core)
@@ -182,7 +189,7 @@ $(B)/bench-floor: $(B)/test/bench/floor.o
 $(B)/bench-echo: $(B)/test/bench/echo.o
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $$(pkg-config --libs libmicrohttpd jansson libcurl)
-$(B)/bench-cluster: $(B)/test/bench/cluster.o $(call kit_of,e2e) $(SUPPORT) $(call archives,kube)
+$(B)/bench-cluster: $(B)/test/bench/cluster.o $(LIB) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 $(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
@@ -208,20 +215,20 @@ $(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,wire)
 # What runs conformance cases; the same in test/e2e.
 CASES := $(patsubst %.c,$(B)/%.o,$(wildcard test/kube-sim/cases*.c) test/kube-sim/same.c)
-$(B)/test/sim/test_conformance: $(CASES)
-$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call kit_of,e2e) \
-                                $(SUPPORT) $(B)/lib/sim.a $(call archives,kube)
+$(B)/test/kube-sim/test_conformance: $(CASES)
+$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) \
+                                $(LIB) $(B)/lib/kube-sim.a $(call archives,kube)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,sim) $(call libs,kube) \
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube-sim) $(call libs,kube) \
 		$$(pkg-config --libs check)
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
-                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/gpu.a \
+                  $(B)/lib/kube-sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/gpu.a \
                   $(B)/lib/replay.a $(B)/lib/setup.a $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \
-		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,sim)
+		$(filter %.o,$^) $(filter %.a,$^) $(call libs,extender) $(call libs,kube-sim)
 $(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
 $(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
 $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
@@ -249,7 +256,7 @@ $(B)/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(if $(filter test/%,$<),-Itest) $(CFLAGS) -c -o $@ $<
 .SECONDARY:
--include $(shell find $(B)/src $(B)/gen $(B)/test -name '*.d' 2>/dev/null)
+-include $(shell find $(B)/src $(B)/tools $(B)/gen $(B)/test -name '*.d' 2>/dev/null)
 
 deps:
 	$(Q)scripts/install-deps.sh

@@ -7,8 +7,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "lib/shwords.h"
 #include "lib/lib.h"
+#include "lib/shwords.h"
 
 enum { FILE_MAX = 16 << 20 };
 #define INSTALL "gpushare-install" /* is scripts/install */
@@ -29,9 +29,9 @@ static const char *const foreign_options[] = {"--dry-run", "--policy-config-file
                                               "--take-ownership"};
 
 /* Where the repository's files are. */
-static const char *const folders[] = {"docs/",    "manifests/", "policy/",
-                                      "scripts/", "test/",      "src/",
-                                      "include/", "man/",       ".ci/"};
+static const char *const folders[] = {"docs/", "manifests/", "policy/",  "scripts/",
+                                      "test/", "src/",       "include/", "tools/",
+                                      "man/",  ".ci/"};
 
 struct check {
     struct buf *faults;
