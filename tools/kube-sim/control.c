@@ -56,13 +56,6 @@ CONTROL(get_counters)
     return 0;
 }
 
-CONTROL(reset_counters)
-{
-    UNUSED;
-    faults_reset_counters(s->faults);
-    return 0;
-}
-
 /* Stalled watches of the resource get nothing, until they are released. */
 static void stall(struct sim_server *s, const char *resource, bool stalled)
 {
@@ -146,7 +139,6 @@ static const struct control {
     {"POST", "/kube-sim/faults", add_faults},
     {"DELETE", "/kube-sim/faults", clear_faults},
     {"GET", "/kube-sim/counters", get_counters},
-    {"DELETE", "/kube-sim/counters", reset_counters},
     {"POST", "/kube-sim/watches", order_watches},
     {"POST", "/kube-sim/compact", compact},
     {"POST", "/kube-sim/freeze", freeze},

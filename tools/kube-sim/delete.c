@@ -43,21 +43,6 @@ static int check_preconditions(struct call *c, const json_t *body, const struct 
     return 0;
 }
 
-static int check_protected(struct call *c)
-{
-    static const char *const kept[] = {"default", "kube-system", "kube-public"};
-    if (strcmp(c->route.kind->kind, "Namespace") != 0)
-        return 0;
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        if (span_eq(c->route.name, span_of(kept[i])))
-            return sim_refuse_about(
-                c, 403, "Forbidden", c->route.name,
-                "namespaces \"%s\" is forbidden: this namespace may not be "
-                "deleted",
-                kept[i]);
-    return 0;
-}
-
 /* Writes that the object is being deleted, and will be gone at `end_s`. */
 static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
                                  int64_t grace_s)
@@ -106,37 +91,6 @@ static const struct object *delete_gracefully(struct call *c, const struct objec
     return now;
 }
 
-/* What is in a namespace goes with it. */
-static void empty_namespace(struct api *api, struct span ns)
-{
-    for (size_t k = 0; k < KINDS_N; k++) {
-        struct store *store = &api->stores[k];
-        cleanup_buf struct buf key = {0};
-        if (!store->kind->namespaced)
-            continue;
-        buf_add_span(&key, ns);
-        buf_addc(&key, '/');
-        size_t i = sim_store_lower(store, buf_span(&key));
-        while (i < store->n && span_eq(store->items[i]->ns, ns))
-            sim_change_remove(api, store->items[i]);
-    }
-}
-
-/* It is terminating first, and then it is gone with all that is in it. Returns what it
- * was between. */
-static struct object *delete_namespace(struct call *c, json_t *root)
-{
-    cleanup_buf struct buf text = {0};
-    clock_format_s(&text, c->now_ms / 1000);
-    sim_jsonx_set_str(json_object_get(root, "metadata"), "deletionTimestamp", text.p);
-    sim_jsonx_set_str(sim_jsonx_make(root, "status"), "phase", "Terminating");
-    const struct object *now = sim_change_put(c->api, c->route.kind, root);
-    struct object *between = sim_object_ref((struct object *)now);
-    empty_namespace(c->api, c->route.name);
-    sim_change_remove(c->api, now);
-    return between;
-}
-
 /* Some kinds are shown as they were last, the others as a success unless they stay. */
 static void answer_deleted(struct call *c, const struct object *o, const char *uid)
 {
@@ -161,13 +115,6 @@ static void delete_object(struct call *c, const struct object *o,
     cleanup_json json_t *root = sim_object_parse(o);
     cleanup_buf struct buf uid = {0};
     buf_add_span(&uid, o->uid);
-    if (strcmp(c->route.kind->kind, "Namespace") == 0) {
-        struct object *between =
-            c->dry_run ? sim_object_ref((struct object *)o) : delete_namespace(c, root);
-        sim_answer_object(c, 200, between);
-        sim_object_unref(between);
-        return;
-    }
     if (!c->dry_run && c->route.kind->graceful)
         o = delete_gracefully(c, o, root, sim_pod_grace_s(root, options->grace_s),
                               options->grace_s >= 0);
@@ -180,7 +127,7 @@ void sim_delete_handle(struct call *c)
 {
     struct options options;
     cleanup_buf struct buf key = {0};
-    if (read_options(c, &options) == 0 && check_protected(c) == 0) {
+    if (read_options(c, &options) == 0) {
         const struct object *o = sim_store_find(
             c->store, sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
         if (!o)

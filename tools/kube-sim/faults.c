@@ -41,7 +41,7 @@ void faults_clear(struct faults *f)
         json_decref(f->rules[--f->n].json);
 }
 
-void faults_reset_counters(struct faults *f)
+static void free_counters(struct faults *f)
 {
     while (f->n_counters) {
         struct counter *c = &f->counters[--f->n_counters];
@@ -55,7 +55,7 @@ void faults_free(struct faults *f)
     if (!f)
         return;
     faults_clear(f);
-    faults_reset_counters(f);
+    free_counters(f);
     free(f->rules);
     free(f->counters);
     free(f);

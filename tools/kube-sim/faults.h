@@ -70,10 +70,9 @@ struct fault faults_check(struct faults *f, const char *method,
 void faults_write(const struct faults *f, struct buf *out);
 
 /* {"requests": [{"method", "verb", "resource", "group", "subresource", "count"}]} in the
- * order in which they were first seen. Without a reset since, it is all since the start.
+ * order in which they were first seen.
  */
 void faults_write_counters(const struct faults *f, struct buf *out);
-void faults_reset_counters(struct faults *f);
 
 /* The body of an answer with this status, as an API server writes it. */
 void faults_status(const struct fault *fault, struct buf *out);

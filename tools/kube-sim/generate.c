@@ -18,7 +18,6 @@ const struct generate generate_defaults = {
     .pod_bytes = 3400,
     .seed = 1,
     .scvs = true,
-    .model = "NVIDIA A100-SXM4-80GB",
 };
 
 /* -- parameters -- */
@@ -43,22 +42,10 @@ static const struct parameter {
     {"leases", AT(leases), 0, 1},
 };
 
-static int set_model(struct generate *g, struct span value, struct err *err)
-{
-    if (!value.n || value.n >= sizeof g->model)
-        return err_set(err, ERR_INVALID, "model: 1 to %zu characters",
-                       sizeof g->model - 1);
-    memcpy(g->model, value.p, value.n);
-    g->model[value.n] = '\0';
-    return 0;
-}
-
 static int set_parameter(struct generate *g, struct span key, struct span value,
                          struct err *err)
 {
     int64_t v;
-    if (span_eq(key, SPAN("model")))
-        return set_model(g, value, err);
     for (size_t i = 0; i < ARRAY_LEN(parameters); i++) {
         const struct parameter *p = &parameters[i];
         if (!span_eq(key, span_of(p->name)))

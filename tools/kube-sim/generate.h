@@ -24,10 +24,9 @@ struct generate {
     bool uuid;   /* Scv objects and pods name the cards' UUIDs */
     bool scvs;   /* there are Scv objects */
     bool leases; /* there are heartbeat Leases */
-    char model[64];
 };
 
-/* "nodes=100,cards=8,pods=4,mib=81920,model=Tesla T4,full=30,uuid=1,...": what is not
+/* "nodes=100,cards=8,pods=4,mib=81920,full=30,uuid=1,...": what is not
  * named keeps its default (generate_defaults). */
 int generate_parse(struct span text, struct generate *g, struct err *err);
 extern const struct generate generate_defaults;

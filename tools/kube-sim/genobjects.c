@@ -5,6 +5,9 @@
 #include "base/mem.h"
 #include "kube-sim/generate_priv.h"
 
+#define MODEL       "NVIDIA A100-SXM4-80GB"
+#define MODEL_LABEL "NVIDIA-A100-SXM4-80GB"
+
 /* -- padding -- */
 
 json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now)
@@ -54,33 +57,15 @@ static json_t *node_resources(const struct generate *g, const char *memory)
                      memory, "pods", "110");
 }
 
-/* What may stand in a label: letters, digits and '-'. */
-static void label_value(const char *text, char *out, size_t size)
-{
-    size_t n = 0;
-    for (; *text && n + 1 < size && n < 63; text++) {
-        bool plain = (*text >= '0' && *text <= '9') || (*text >= 'A' && *text <= 'Z') ||
-                     (*text >= 'a' && *text <= 'z');
-        if (plain)
-            out[n++] = *text;
-        else if (n && out[n - 1] != '-')
-            out[n++] = '-';
-    }
-    while (n && out[n - 1] == '-')
-        n--;
-    out[n] = '\0';
-}
-
 static json_t *node_labels(const struct gen_node *n)
 {
-    char product[64], zone[16];
-    label_value(n->g->model, product, sizeof product);
+    char zone[16];
     snprintf(zone, sizeof zone, "zone-%c", (char)('a' + n->index % 3));
     return json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "beta.kubernetes.io/arch",
                      "amd64", "beta.kubernetes.io/os", "linux", "gpushare", "true",
                      "kubernetes.io/arch", "amd64", "kubernetes.io/hostname", n->name,
                      "kubernetes.io/os", "linux", "node.kubernetes.io/instance-type",
-                     "gpu.8xlarge", "nvidia.com/gpu.product", product,
+                     "gpu.8xlarge", "nvidia.com/gpu.product", MODEL_LABEL,
                      "topology.kubernetes.io/zone", zone);
 }
 
@@ -149,7 +134,7 @@ json_t *sim_gen_scv_object(const struct gen_node *n)
     for (int64_t i = 0; i < g->cards; i++) {
         json_t *card =
             json_pack("{s:I,s:s,s:s,s:i,s:I,s:i,s:I,s:i,s:i}", "id", (json_int_t)i,
-                      "health", "Healthy", "model", g->model, "power", 400, "totalMemory",
+                      "health", "Healthy", "model", MODEL, "power", 400, "totalMemory",
                       (json_int_t)g->mib, "clock", 1593, "freeMemory", (json_int_t)g->mib,
                       "core", 1410, "bandwidth", 31504);
         if (g->uuid)

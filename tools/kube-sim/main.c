@@ -42,7 +42,7 @@ static const struct opt table[] = {
      AT(loads), 0, 0, NULL, 0},
     {"generate", NULL, "PARAMETERS", NULL,
      "Makes a cluster: nodes=N,cards=N,pods=N (of each node),mib=N,unit=N,full=PERCENT,\n"
-     "model=NAME,node-bytes=N,pod-bytes=N,seed=N,uuid=0|1,scvs=0|1,leases=0|1.",
+     "node-bytes=N,pod-bytes=N,seed=N,uuid=0|1,scvs=0|1,leases=0|1.",
      OPT_STRING, AT(generate), 0, 0, NULL, 0},
     {"run-pods", NULL, NULL, NULL,
      "Play the kubelet: bound pods run, deleted ones are gone after a second.", OPT_BOOL,

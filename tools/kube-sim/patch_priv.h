@@ -5,15 +5,14 @@
 #include "kube-sim/jsonx_priv.h"
 
 /*
- * The two patches that Kubernetes clients use.
- *
- * A merge patch (RFC 7386) replaces lists. A strategic merge patch knows that some lists
- * are maps in disguise (containers by name, conditions by type), and takes directives:
- * $patch, $retainKeys, $setElementOrder/x, $deleteFromPrimitiveList/x.
+ * Merge patches (RFC 7386), which replace lists, and strategic merge patches of objects
+ * and plain values, as `kubectl label` and `kubectl annotate` send them. Lists and
+ * directives ($patch, $setElementOrder/x, ...) in a strategic merge patch are refused.
  */
 
-/* `target` is changed; `patch` is only read. */
+/* Changes `target`; `patch` stays as it is. */
 void sim_patch_merge(json_t *target, const json_t *patch);
 
-/* -1 when the patch is malformed: `target` is half changed then. */
+/* Returns -1 with ERR_INVALID, and leaves `target` as it is, when the patch contains a list
+ * or a directive. */
 int sim_patch_strategic(json_t *target, const json_t *patch, struct err *err);

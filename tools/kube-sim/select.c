@@ -6,13 +6,13 @@
 #include "base/mem.h"
 #include "kube-sim/names_priv.h"
 
-enum op { OP_IN, OP_NOT_IN, OP_EXISTS, OP_ABSENT, OP_GREATER, OP_LESS };
+enum op { OP_EQUAL, OP_UNEQUAL, OP_EXISTS, OP_ABSENT };
 
 struct selector_term {
     int field; /* index of a field; -1: a label */
     struct span key;
     enum op op;
-    struct span values; /* joined by commas, without space; one for a field */
+    struct span value;
 };
 
 static void add(struct selector *s, struct selector_term term)
@@ -42,7 +42,7 @@ static int field_term(struct selector *s, const struct kind *kind, struct span t
     if (field < 0)
         return err_set(err, ERR_INVALID, "field label not supported: %.*s",
                        SPAN_ARG(key));
-    add(s, (struct selector_term){field, key, unequal ? OP_NOT_IN : OP_IN, value});
+    add(s, (struct selector_term){field, key, unequal ? OP_UNEQUAL : OP_EQUAL, value});
     return 0;
 }
 
@@ -57,7 +57,7 @@ static int parse_fields(struct selector *s, const struct kind *kind, struct span
     return 0;
 }
 
-/* -- labels: a, !a, a=b, a==b, a!=b, a in (b,c), a notin (b), a>1, a<1 -- */
+/* -- labels: a, !a, a=b, a==b, a!=b -- */
 
 static int bad(struct span text, struct err *err)
 {
@@ -99,47 +99,15 @@ static bool take(struct span *s, const char *symbol)
     return true;
 }
 
-/* "(a, b)": the values without space, written over the text itself. */
-static bool value_set(struct span *s, struct span *values)
-{
-    skip_space(s);
-    if (!take(s, "("))
-        return false;
-    char *out = (char *)s->p, *at = out; /* our own copy of the text */
-    do {
-        struct span v = word(s);
-        if (!sim_name_is_label_value(v))
-            return false;
-        if (at != out)
-            *at++ = ',';
-        memmove(at, v.p, v.n);
-        at += v.n;
-    } while (take(s, ","));
-    *values = (struct span){out, (size_t)(at - out)};
-    return take(s, ")");
-}
-
 static bool compare_term(struct span *s, struct selector_term *term)
 {
-    static const struct {
-        const char *symbol;
-        enum op op;
-    } ops[] = {{"==", OP_IN},
-               {"=", OP_IN},
-               {"!=", OP_NOT_IN},
-               {">", OP_GREATER},
-               {"<", OP_LESS}};
-    for (size_t i = 0; i < ARRAY_LEN(ops); i++) {
-        if (!take(s, ops[i].symbol))
-            continue;
-        term->op = ops[i].op;
-        term->values = word(s);
-        int64_t number;
-        if (term->op >= OP_GREATER)
-            return span_i64(term->values, &number);
-        return sim_name_is_label_value(term->values);
+    if (!take(s, "==") && !take(s, "=")) {
+        if (!take(s, "!="))
+            return false;
+        term->op = OP_UNEQUAL;
     }
-    return false;
+    term->value = word(s);
+    return sim_name_is_label_value(term->value);
 }
 
 static bool label_term(struct span *s, struct selector_term *term)
@@ -152,14 +120,8 @@ static bool label_term(struct span *s, struct selector_term *term)
     term->op = absent ? OP_ABSENT : OP_EXISTS;
     if (!s->n || s->p[0] == ',')
         return true;
-    if (absent)
-        return false;
-    if (is_symbol(s->p[0]))
-        return compare_term(s, term);
-    struct span op = word(s);
-    term->op = span_eq(op, SPAN("in")) ? OP_IN : OP_NOT_IN;
-    return (term->op == OP_IN || span_eq(op, SPAN("notin"))) &&
-           value_set(s, &term->values);
+    term->op = OP_EQUAL;
+    return !absent && compare_term(s, term);
 }
 
 static int parse_labels(struct selector *s, struct span text, struct err *err)
@@ -201,29 +163,12 @@ void sim_selector_fini(struct selector *s)
     *s = (struct selector){0};
 }
 
-static bool holds(struct span values, struct span v)
-{
-    do {
-        if (span_eq(span_cut(&values, ','), v))
-            return true;
-    } while (values.p);
-    return false;
-}
-
 static const struct object_label *find_label(const struct object *o, struct span key)
 {
     for (size_t i = 0; i < o->n_labels; i++)
         if (span_eq(o->labels[i].key, key))
             return &o->labels[i];
     return NULL;
-}
-
-static bool match_order(const struct selector_term *t, struct span value)
-{
-    int64_t have, want;
-    if (!span_i64(value, &have) || !span_i64(t->values, &want))
-        return false;
-    return t->op == OP_GREATER ? have > want : have < want;
 }
 
 static bool match_label(const struct selector_term *t, const struct object *o)
@@ -234,13 +179,12 @@ static bool match_label(const struct selector_term *t, const struct object *o)
         return label;
     case OP_ABSENT:
         return !label;
-    case OP_IN:
-        return label && holds(t->values, label->value);
-    case OP_NOT_IN:
-        return !label || !holds(t->values, label->value);
-    default:
-        return label && match_order(t, label->value);
+    case OP_EQUAL:
+        return label && span_eq(label->value, t->value);
+    case OP_UNEQUAL:
+        break;
     }
+    return !label || !span_eq(label->value, t->value);
 }
 
 bool sim_selector_match(const struct selector *s, const struct object *o)
@@ -251,7 +195,7 @@ bool sim_selector_match(const struct selector *s, const struct object *o)
         const struct selector_term *t = &s->terms[i];
         bool match = t->field < 0
                          ? match_label(t, o)
-                         : span_eq(t->values, o->fields[t->field]) == (t->op == OP_IN);
+                         : span_eq(t->value, o->fields[t->field]) == (t->op == OP_EQUAL);
         if (!match)
             return false;
     }

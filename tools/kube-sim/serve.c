@@ -116,7 +116,8 @@ static void single(struct call *c)
         get_handle(c);
     else if (!binding && (strcmp(method, "PUT") == 0 || strcmp(method, "PATCH") == 0))
         sim_update_handle(c);
-    else if (!c->route.sub.p && strcmp(method, "DELETE") == 0)
+    else if (!c->route.sub.p && strcmp(method, "DELETE") == 0 &&
+             strcmp(c->route.kind->plural, "namespaces") != 0)
         sim_delete_handle(c);
     else
         refuse_method(c);

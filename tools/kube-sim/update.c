@@ -193,7 +193,7 @@ static json_t *patched(struct call *c, const json_t *old)
     if (sim_body_is(c, merge_type)) {
         sim_patch_merge(object, patch);
     } else if (sim_patch_strategic(object, patch, &err)) {
-        sim_refuse_unknown(c, "%s", err.msg);
+        sim_refuse(c, 415, "%s", err.msg);
         return NULL;
     }
     if (!json_is_string(json_object_get(object, "kind")))
