@@ -34,7 +34,7 @@ static void forget_speed(char *said)
     }
 }
 
-START_TEST(the_small_trace_gives_the_same_figures_everywhere)
+START_TEST(the_small_trace_gives_the_same_results_everywhere)
 {
     cleanup_buf struct buf want = {0};
     struct err err = {0};
@@ -87,26 +87,26 @@ START_TEST(help_names_every_option)
 }
 END_TEST
 
-START_TEST(what_cannot_be_meant_is_said)
+START_TEST(invalid_options_and_files_are_refused)
 {
     temp_write(lib_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
     cleanup_free char *bad = xasprintf("--nodes=%s/nodes.csv", lib_dir);
     const struct {
         const char *options[6], *want;
     } cases[] = {
-        {{NULL}, "--nodes and --pods are needed (try --help)"},
-        {{"--nodes=test/replay/nodes.csv"}, "--nodes and --pods are needed"},
+        {{NULL}, "--nodes and --pods are required (try --help)"},
+        {{"--nodes=test/replay/nodes.csv"}, "--nodes and --pods are required"},
         {{SMALL, "--policy=best"},
          "--policy: \"best\" is neither binpack, spread, scv nor fgd"},
         {{SMALL, "--seeds=0"}, "--seeds: \"0\" is not within 1..10000"},
         {{SMALL, "--churn=101"}, "--churn: \"101\" is not within 0..100"},
-        {{SMALL, "-o", "xml"}, "--output: \"xml\" is neither table nor json"},
+        {{SMALL, "-o", "xml"}, "--output: \"xml\": expected table or json"},
         {{SMALL, "-o"}, "--output needs a value"},
         {{"--nodes=/nonexistent.csv", "--pods=x"}, "/nonexistent.csv"},
         {{bad, "--pods=test/replay/pods.csv"},
-         "nodes.csv:2: column gpu: \"x\" is no whole number within 0..64"},
+         "nodes.csv:2: column gpu: \"x\": expected a whole number from 0 to 64"},
         {{"--nodes=test/replay/nodes.csv", "--pods=test/replay/nodes.csv"},
-         "nodes.csv:1: there is no column name"},
+         "nodes.csv:1: column name is missing"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *said = replay(1, cases[i].options);
@@ -116,6 +116,6 @@ START_TEST(what_cannot_be_meant_is_said)
 }
 END_TEST
 
-LIB_MAIN("replay", 120, the_small_trace_gives_the_same_figures_everywhere,
+LIB_MAIN("replay", 120, the_small_trace_gives_the_same_results_everywhere,
          policies_are_chosen_by_name, help_names_every_option,
-         what_cannot_be_meant_is_said)
+         invalid_options_and_files_are_refused)

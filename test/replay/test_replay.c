@@ -5,8 +5,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "replay/cluster.h"
 #include "lib/unit.h"
+#include "replay/cluster.h"
 
 /*
  * The policies on a small cluster of our own making (nodes.csv, pods.csv and shared.csv

@@ -27,14 +27,14 @@ static void renew(struct api *api, const struct object *o, int64_t now_ms)
     cleanup_buf struct buf now = {0};
     const json_t *notes = sim_jsonx_at(lease, "metadata.annotations");
     if (json_object_get(notes, "kube-sim/frozen"))
-        return; /* this agent has died, or hangs */
+        return; /* the agent of this node is simulated as dead */
     clock_format_us(&now, now_ms * 1000);
     sim_jsonx_set_str(sim_jsonx_make(lease, "spec"), "renewTime", now.p);
     sim_change_put(api, o->kind, lease);
 }
 
-/* One after the other, evenly over the period, as agents that started at different times.
- */
+/* Spreads the renewals evenly over the period, like agents that started at different
+ * times. */
 void sim_agents_renew(struct api *api, int64_t now_ms)
 {
     int64_t period_ms = api->config.renew_leases_ms;
@@ -49,7 +49,8 @@ void sim_agents_renew(struct api *api, int64_t now_ms)
         return;
     int64_t due = n * (now_ms - api->renewed_ms) / period_ms;
     if (due > n)
-        api->renewed_ms = now_ms; /* it was away for long: all of them, once */
+        api->renewed_ms =
+            now_ms; /* more than one period has passed: renew each Lease once */
     else
         api->renewed_ms += due * period_ms / n;
     for (int64_t i = 0; i < due && i < n; i++)

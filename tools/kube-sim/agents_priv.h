@@ -3,10 +3,10 @@
 
 #include "kube-sim/api_priv.h"
 
-/* Who would be running on the nodes of a real cluster, played as far as it shows in the
- * API: the kubelet (bound pods run) and scv-agent (its Leases are renewed). */
+/* The programs of a real node, as far as the API shows them: the kubelet, which runs bound
+ * pods, and scv-agent, which renews its Leases. */
 
-/* Starts the pod, if it is bound and has not been started. */
+/* Sets a bound pod that has not started to Running. */
 void sim_agents_run(struct api *api, const struct object *o, int64_t now_ms);
-/* Renews as many of the heartbeat Leases as the time that has passed demands. */
+/* Renews the heartbeat Leases that are due since the last call. */
 void sim_agents_renew(struct api *api, int64_t now_ms);

@@ -28,9 +28,9 @@ void api_free(struct api *api)
         thaw(&api->frozen[i]);
         sim_store_fini(&api->stores[i]);
     }
-    for (size_t i = 0; i < api->n_errands; i++)
-        sim_object_unref(api->errands[i].object);
-    free(api->errands);
+    for (size_t i = 0; i < api->n_timers; i++)
+        sim_object_unref(api->timers[i].object);
+    free(api->timers);
     free(api);
 }
 

@@ -9,17 +9,16 @@
 
 /*
  * A Kubernetes API server in memory, pure: (request, now) -> reply, and events for
- * watches. No socket, thread, lock or clock; the same requests give the same answers, so
- * that the deterministic simulator can run it, and kube-sim puts HTTP in front of it.
+ * watches. It has no socket, thread, lock or clock, and the same requests give the same
+ * replies. So the deterministic simulator can run it, and kube-sim puts HTTP in front.
  *
- * It is the independent opinion that our programs are tested against: it shares no code
- * with domain, core or kube, and parses with jansson. Each object is kept as its
- * serialised bytes; lists are made by copying them.
+ * Our programs are tested against it, so it shares no code with domain, core or kube, and
+ * parses with jansson. It keeps each object as serialized bytes and copies them into lists.
  *
  * Served: namespaces, nodes, pods, events, configmaps (v1), leases (coordination.k8s.io),
- * events (events.k8s.io; kept apart from the core ones, where a real server shows the
- * same objects in both groups), scvs (core.run-linux.com), and discovery.
- * docs/kube-sim.md says where it differs from a real server.
+ * events (events.k8s.io; a separate resource here, while a real server shows the same
+ * objects in both groups), scvs (core.run-linux.com), and discovery. docs/kube-sim.md
+ * lists the differences from a real server.
  */
 
 struct api;
@@ -27,15 +26,15 @@ struct api_list;
 struct api_watch;
 
 struct api_config {
-    uint64_t seed;           /* for UIDs, generated names, times of watches */
+    uint64_t seed;           /* of UIDs, generated names, watch timeouts */
     size_t history;          /* events kept per resource for watches; 0: 100,000 */
-    size_t history_bytes;    /* of old states kept per resource; 0: 64 MiB */
-    uint64_t version;        /* versions go on from here, as of a database that others
-                                have used; what is older has been forgotten */
-    int64_t now_ms;          /* when the first namespaces are made */
-    bool run_pods;           /* play the kubelet: bound pods run, deleted ones go soon */
-    int64_t renew_leases_ms; /* play scv-agent: each Lease of its heartbeat namespace is
-                                renewed so often; 0: not */
+    size_t history_bytes;    /* of old object states kept per resource; 0: 64 MiB */
+    uint64_t version;        /* the first resourceVersion is the next one; versions
+                                up to this one count as compacted */
+    int64_t now_ms;          /* creation time of the initial namespaces */
+    bool run_pods;           /* play the kubelet: run bound pods, remove deleted ones */
+    int64_t renew_leases_ms; /* play scv-agent: renew each Lease of the heartbeat
+                                namespace at this interval; 0: off */
 };
 
 struct api_request {
@@ -44,8 +43,8 @@ struct api_request {
     const char *query;        /* raw, "" if none */
     const char *content_type; /* or NULL */
     struct span body;
-    const char *accept; /* or NULL; tables are made for who asks for them */
-    bool defer;         /* lists may be answered as reply.list */
+    const char *accept; /* or NULL; may ask for a Table */
+    bool defer;         /* the reply to a list may be reply.list */
 };
 
 struct api_reply {
@@ -53,11 +52,11 @@ struct api_reply {
     struct buf body;          /* JSON */
     const char *content_type; /* static; NULL: application/json */
     int64_t retry_after_s;    /* for a Retry-After header, if > 0 */
-    struct api_watch
-        *watch;            /* new, when the request opened a watch; body is empty then */
-    struct api_list *list; /* new, with `defer`: the body, in pieces; body is empty */
+    struct api_watch *watch;  /* new, if the request opened a watch; body is empty then */
+    struct api_list *list;    /* new, with `defer`: the body, in pieces; body is empty */
 };
-void api_reply_fini(struct api_reply *r); /* frees list and watch too, unless taken out */
+void api_reply_fini(
+    struct api_reply *r); /* frees list and watch too; steal them to keep them */
 
 struct api *api_new(const struct api_config *config);
 void api_free(struct api *api); /* all its watches must have been freed */
@@ -65,49 +64,49 @@ void api_free(struct api *api); /* all its watches must have been freed */
 /* now_ms: milliseconds since 1970. `reply` is zeroed by the caller. */
 void api_handle(struct api *api, int64_t now_ms, const struct api_request *req,
                 struct api_reply *reply);
-/* Lets time pass: deletions whose grace is over, pods that start, old events. */
+/* Does what is due by now_ms: removes pods after their grace period, starts pods, removes
+ * old events. */
 void api_tick(struct api *api, int64_t now_ms);
 
-/* Takes the next line of the watch (with its newline). 0: none now. 1: appended one.
- * -1: the watch is over (timeout, or 410 was delivered). */
+/* Appends the next line of the watch with its newline. Returns 1 if it appended a line, 0
+ * if there is none now, -1 when the watch has ended (timeout, or 410 was delivered). */
 int api_watch_next(struct api_watch *w, int64_t now_ms, struct buf *out);
 void api_watch_free(struct api_watch *w);                  /* NULL is accepted */
 const char *api_watch_resource(const struct api_watch *w); /* "pods"; static */
 
 typedef void (*api_wake_fn)(void *ctx);
-/* Called when a change comes that this watch will deliver, once between two answers 0 of
- * api_watch_next. Bookmarks and the end of its time do not call it. */
+/* Calls `wake` at a change that this watch will deliver, at most once between two calls of
+ * api_watch_next that return 0. Bookmarks and the timeout do not call it. */
 void api_watch_on_ready(struct api_watch *w, api_wake_fn wake, void *ctx);
-/* Called after every change of any object, also for events that no watch sees yet. */
+/* Calls `wake` after every change of any object. */
 void api_on_change(struct api *api, api_wake_fn wake, void *ctx);
 
-/* Appends the next piece of a list's body. False at its end. Needs no lock: a list does
- * not change, and holds what it needs. */
+/* Appends the next piece of a list's body. False at its end. Needs no lock: a list is
+ * immutable and holds references to its objects. */
 bool api_list_next(struct api_list *list, struct buf *out);
 void api_list_free(struct api_list *list); /* NULL is accepted; also without a lock */
 
-/* Forgets history, as etcd compaction does: older watches and continue tokens get 410. */
+/* Discards the history like an etcd compaction: older watches and continue tokens get
+ * 410. */
 void api_compact(struct api *api);
 
-/* From now on, or no longer, reads with resourceVersion=0 see this resource as it is now:
- * the stale cache of a real server. Reads without a version stay right. False: no such
- * resource. */
+/* Simulates a stale watch cache: while frozen, reads with resourceVersion=0 return the
+ * state of this moment. Other reads return the current state. False: no such resource. */
 bool api_freeze(struct api *api, const char *resource, bool frozen);
 
-/* Loads objects from a JSON array or a single object (already parsed from a manifest):
- * creates or replaces, the status too, with the UID and creation time that are given. A
- * namespace that is missing is made. */
+/* Creates or replaces the objects of a JSON array, or a single object, with their status,
+ * UID and creation time. Creates missing namespaces. */
 int api_load(struct api *api, int64_t now_ms, struct span json, struct err *err);
 
 uint64_t api_version(const struct api *api); /* the newest resourceVersion */
-size_t api_count(const struct api *api, const char *resource); /* objects there are */
+size_t api_count(const struct api *api, const char *resource); /* number of objects */
 
-/* What a request is about, for who looks at requests from outside (faults, counters). */
+/* The target of a request, for fault rules and counters. */
 struct api_target {
     const char *verb; /* get list watch create update patch delete deletecollection, "" */
     const char *resource;      /* "pods", static */
     const char *group;         /* "" for core, static */
     struct span ns, name, sub; /* {NULL, 0} when not in the path; borrowed from it */
 };
-/* False when the path is no resource that is served. */
+/* False: the path is not a served resource. */
 bool api_classify(const struct api_request *req, struct api_target *target);

@@ -5,15 +5,15 @@
 #include "kube-sim/api.h"
 #include "kube-sim/store_priv.h"
 
-/* What an API server consists of. */
+/* The state of an API server. */
 
-enum { SWEEPS = 60 }; /* one a minute: after an hour events are removed */
+enum { SWEEPS = 60 }; /* one per minute: events are removed after an hour */
 
-/* A thing to do later to an object, if it is still the same one by then. */
-struct errand {
+/* An action on an object at a later time, if the object still has the same UID then. */
+struct timer {
     int64_t at_ms;
-    enum errand_what { ERRAND_REMOVE, ERRAND_RUN } what;
-    struct object *object; /* shared; its kind, key and UID say which one is meant */
+    enum timer_action { TIMER_REMOVE, TIMER_RUN } what;
+    struct object *object; /* shared; kind, key and UID identify the object */
 };
 
 struct frozen {
@@ -25,17 +25,17 @@ struct frozen {
 
 struct api {
     struct api_config config;
-    uint64_t rv; /* the newest; every change takes the next one */
+    uint64_t rv; /* the newest version; each change increments it */
     struct rng rng;
     struct store stores[KINDS_N];
     struct frozen frozen[KINDS_N];
-    struct api_watch *watches[KINDS_N]; /* lists of those that are open */
-    struct errand *errands;
-    size_t n_errands, cap_errands;
-    uint64_t sweeps[SWEEPS]; /* versions at the sweeps of the last hour, a ring */
+    struct api_watch *watches[KINDS_N]; /* linked lists of open watches */
+    struct timer *timers;
+    size_t n_timers, cap_timers;
+    uint64_t sweeps[SWEEPS]; /* ring: the version at each sweep of the last hour */
     size_t n_sweeps;
     int64_t next_sweep_ms;
-    int64_t renewed_ms; /* up to here heartbeat Leases have been renewed */
+    int64_t renewed_ms; /* heartbeat Leases have been renewed up to this time */
     size_t next_lease;
     api_wake_fn wake;
     void *wake_ctx;

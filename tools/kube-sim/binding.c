@@ -5,9 +5,9 @@
 #include "kube-sim/write_priv.h"
 
 /*
- * Binding a pod to a node. Node, annotations, labels and the condition go in with one
- * write. As in a real server the annotations are not checked: a bad key, or too much of
- * them, is accepted here and makes every later update of the pod fail.
+ * Binds a pod to a node. Node, annotations, labels and the condition change in one write.
+ * Like a real server, this does not validate the annotations: an invalid key or too many
+ * bytes are accepted here and make every later update of the pod fail.
  */
 
 static json_t *read_binding(struct call *c)
@@ -53,7 +53,7 @@ static int check_binding(struct call *c, const json_t *b)
             "sent on the request");
     if (!span_eq(sim_jsonx_span(b, "metadata.name"), c->route.name))
         return sim_refuse(c, 400, "name in URL does not match name in Binding object");
-    /* A real server loses the code of these two on the way: plain 500. */
+    /* A real server answers these two errors with 500. */
     if (target.n && !span_eq(target, SPAN("Node")))
         return sim_refuse_unknown(c,
                                   "target.kind: Unsupported value: \"%.*s\": supported "

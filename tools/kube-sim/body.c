@@ -12,7 +12,7 @@ bool sim_body_is(const struct call *c, const char *type)
     return span_eq_nocase(given, span_of(type));
 }
 
-/* Custom resources: by their schema. */
+/* A custom resource: the error of the schema validation. */
 static int refuse_by_schema(struct call *c, const json_t *object)
 {
     cleanup_faultlist struct faultlist f = {0};
@@ -60,7 +60,7 @@ static int check_type(struct call *c, const json_t *object)
     sim_kind_add_group_version(kind, &version);
     struct span given = sim_jsonx_span(object, "apiVersion"),
                 type = sim_jsonx_span(object, "kind");
-    if (kind->custom && !type.n) /* what has no type in the code must say what it is */
+    if (kind->custom && !type.n) /* a custom resource must name its apiVersion and kind */
         return sim_refuse(c, 400,
                           "the object provided is unrecognized (must be of type %s): "
                           "Object 'Kind' is missing in '%.*s'",
@@ -78,7 +78,7 @@ static int check_type(struct call *c, const json_t *object)
     return 0;
 }
 
-/* The body as a tree, whatever it holds. New; NULL when refused. */
+/* The body as a tree of any JSON type. New; NULL: the request has been refused. */
 static json_t *read_body(struct call *c)
 {
     struct err err;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/call_priv.h"
 
-/* The answers of the API server to one request. */
-
 static void fail(struct call *c, unsigned code, const char *reason, const char *message,
                  const struct status_about *about)
 {
@@ -20,7 +18,7 @@ int sim_refuse(struct call *c, unsigned code, const char *fmt, ...)
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
     static const struct status_about nothing;
-    bool about = code >= 404 && code <= 406; /* these have details, which are empty */
+    bool about = code >= 404 && code <= 406; /* these have empty details */
     fail(c, code, sim_status_reason(code), text.p, about ? &nothing : NULL);
     return -1;
 }
@@ -95,8 +93,7 @@ int sim_refuse_precondition(struct call *c, const char *what, const char *wanted
     return refuse_conflict(c, why.p);
 }
 
-/* On the way to a deletion a real server names the kind where it says the resource
- * elsewhere. */
+/* In errors of a deletion a real server writes the kind, in others the resource. */
 int sim_refuse_deletion(struct call *c, const char *what, const char *wanted,
                         struct span found)
 {

@@ -20,7 +20,7 @@ const struct object *sim_change_put(struct api *api, const struct kind *kind,
     sim_store_put(store, o);
     announce(api, store);
     if (api->config.run_pods && kind->binding)
-        sim_change_later(api, 0, ERRAND_RUN, o); /* if it still has to by then */
+        sim_change_schedule(api, 0, TIMER_RUN, o); /* if it has not started by then */
     return o;
 }
 
@@ -30,15 +30,15 @@ const struct object *sim_change_remove(struct api *api, const struct object *o)
     struct object *last = sim_object_with_rv(o, ++api->rv);
     sim_store_remove(store, last);
     announce(api, store);
-    return last; /* the history holds it */
+    return last; /* the history holds a reference */
 }
 
-/* -- errands -- */
+/* -- timers -- */
 
-void sim_change_later(struct api *api, int64_t at_ms, enum errand_what what,
-                      const struct object *o)
+void sim_change_schedule(struct api *api, int64_t at_ms, enum timer_action what,
+                         const struct object *o)
 {
-    MEM_GROW(api->errands, api->cap_errands, api->n_errands + 1);
-    api->errands[api->n_errands++] =
-        (struct errand){at_ms, what, sim_object_ref((struct object *)o)};
+    MEM_GROW(api->timers, api->cap_timers, api->n_timers + 1);
+    api->timers[api->n_timers++] =
+        (struct timer){at_ms, what, sim_object_ref((struct object *)o)};
 }

@@ -3,13 +3,14 @@
 
 #include "kube-sim/api_priv.h"
 
-/* All changes of objects go through here: they get a version and reach the watches. */
+/* Every change of an object: assigns the version, records the event, notifies watches. */
 
-/* Stores a new state of an object (a tree). It is borrowed until the next change. */
+/* Stores a new state of an object (a tree). The result is borrowed until the next
+ * change. */
 const struct object *sim_change_put(struct api *api, const struct kind *kind,
                                     json_t *root);
-/* Takes the object out; returns its last state, borrowed until the next change. */
+/* Removes the object. Returns its last state, borrowed until the next change. */
 const struct object *sim_change_remove(struct api *api, const struct object *o);
-/* Has something done to the object by the first api_tick that is not before at_ms. */
-void sim_change_later(struct api *api, int64_t at_ms, enum errand_what what,
-                      const struct object *o);
+/* Schedules an action on the object for the first api_tick at or after at_ms. */
+void sim_change_schedule(struct api *api, int64_t at_ms, enum timer_action what,
+                         const struct object *o);

@@ -27,7 +27,7 @@ void sim_check_namespace(const json_t *object, const json_t *old, struct faultli
                           "may only be 'Active' if `deletionTimestamp` is empty");
 }
 
-/* What can be given away is all there is, unless somebody says otherwise. */
+/* allocatable defaults to capacity. */
 void sim_fill_node(json_t *object)
 {
     json_t *status = sim_jsonx_make(object, "status");
@@ -55,7 +55,7 @@ void sim_fill_lease(json_t *object)
     sim_jsonx_make(object, "spec");
 }
 
-/* Extended resources of a node are whole numbers; nothing is negative. */
+/* Extended resources of a node must be whole numbers, and all amounts at least 0. */
 static void check_node_amounts(const json_t *amounts, const char *field,
                                struct faultlist *f)
 {
@@ -67,7 +67,7 @@ static void check_node_amounts(const json_t *amounts, const char *field,
         char path[128];
         snprintf(path, sizeof path, "%s.%.60s", field, name);
         if (!sim_quantity_parse(sim_jsonx_text(v), &q))
-            continue; /* the shape has been checked */
+            continue; /* sim_shape_check reports it */
         if (q.nano < 0)
             sim_fault_invalid(f, path, sim_jsonx_text(v),
                               "must be greater than or equal to 0");
@@ -89,7 +89,8 @@ void sim_check_node(const json_t *object, const json_t *old, struct faultlist *f
                             "node updates may only change labels, taints, or capacity");
 }
 
-/* An event stands beside what it is about; those of the cluster in "default". */
+/* An event is in the namespace of its object, or in "default" for a cluster-scoped
+ * object. */
 static void check_event_namespace(const json_t *object, const char *path,
                                   struct faultlist *f)
 {
@@ -141,7 +142,7 @@ void sim_check_event_v1(const json_t *object, const json_t *old, struct faultlis
     cleanup_buf struct buf why = {0};
     bool timed = sim_jsonx_at(object, "eventTime");
     if (old)
-        return; /* most of it was checked at creation and may not change */
+        return; /* the other fields are validated at creation and immutable */
     check_event_namespace(object, "regarding.namespace", f);
     if (timed)
         check_event_source(object, f);
@@ -223,7 +224,7 @@ void sim_check_lease(const json_t *object, const json_t *old, struct faultlist *
                          "must be greater than or equal to 0");
 }
 
-/* A number of the schema that has bounds. */
+/* A number with bounds in the schema. */
 static void check_bounds(const json_t *at, const char *path, const char *member,
                          int64_t max, struct faultlist *f)
 {

@@ -4,7 +4,8 @@
 #include "kube-sim/jsonx_priv.h"
 #include "kube-sim/status_priv.h"
 
-/* What each kind but Pod demands beyond types and metadata; functions for struct kind. */
+/* The defaults and validation of each kind except Pod, beyond types and metadata: functions
+ * for struct kind. */
 
 void sim_fill_namespace(json_t *object);
 void sim_fill_node(json_t *object);

@@ -317,7 +317,7 @@ CELL(event_message)
 const struct column sim_columns_event[] = EVENT_COLUMNS;
 const struct column sim_columns_event_v1[] = EVENT_COLUMNS;
 
-/* -- the others -- */
+/* -- other kinds -- */
 
 CELL(configmap_data)
 {

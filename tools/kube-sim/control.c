@@ -5,7 +5,7 @@
 #include "kube-sim/jsonx_priv.h"
 #include "kube-sim/stream_priv.h"
 
-/* Each is called with the lock held and the body parsed (NULL when there is none). */
+/* Called with the lock held and the parsed body (NULL: empty). */
 typedef int (*control_fn)(struct sim_server *s, const json_t *body, struct span raw,
                           struct buf *out, struct err *err);
 
@@ -14,7 +14,7 @@ typedef int (*control_fn)(struct sim_server *s, const json_t *body, struct span 
                   struct buf *out, struct err *err)
 #define UNUSED (void)s, (void)body, (void)raw, (void)out, (void)err
 
-/* The resource that the body names; NULL: all. */
+/* Sets *resource to the resource that the body names, NULL for all. */
 static int read_resource(const json_t *body, const char **resource, struct err *err)
 {
     struct span name = sim_jsonx_span(body, "resource");
@@ -23,8 +23,7 @@ static int read_resource(const json_t *body, const char **resource, struct err *
         return 0;
     const struct kind *kind = sim_kind_by_resource(name);
     if (!kind)
-        return err_set(err, ERR_NOT_FOUND, "there is no resource \"%.*s\"",
-                       SPAN_ARG(name));
+        return err_set(err, ERR_NOT_FOUND, "unknown resource \"%.*s\"", SPAN_ARG(name));
     *resource = kind->plural;
     return 0;
 }
@@ -56,7 +55,7 @@ CONTROL(get_counters)
     return 0;
 }
 
-/* Stalled watches of the resource get nothing, until they are released. */
+/* A stalled watch delivers no events until it is released. */
 static void stall(struct sim_server *s, const char *resource, bool stalled)
 {
     for (size_t i = 0; i < KINDS_N; i++)
@@ -82,7 +81,7 @@ CONTROL(order_watches)
     else if (span_eq(action, SPAN("release")))
         stall(s, resource, false);
     else
-        return err_set(err, ERR_INVALID, "action is none of cut, end, stall, release");
+        return err_set(err, ERR_INVALID, "action: expected cut, end, stall or release");
     buf_printf(out, "{\"watches\":%zu}\n", n);
     return 0;
 }
@@ -180,5 +179,5 @@ void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
             return;
         }
     }
-    httpd_fail(reply, known ? 405 : 404, known ? "not with this method" : "no such path");
+    httpd_fail(reply, known ? 405 : 404, known ? "method not allowed" : "no such path");
 }

@@ -7,7 +7,7 @@
 
 enum { GENERATED = 5, GENERATED_PREFIX_MAX = 63 - GENERATED };
 
-/* A UUID of version 4 from the seed. */
+/* Appends a version 4 UUID. */
 static void add_uuid(struct rng *rng, struct buf *out)
 {
     uint64_t a = rng_next(rng), b = rng_next(rng);
@@ -86,7 +86,7 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
         return -1;
     generate_name(c, meta);
     if (!keep && c->route.kind->binding)
-        json_object_del(object, "status"); /* a pod's is not its creator's to say */
+        json_object_del(object, "status"); /* set through the status subresource only */
     if (c->route.kind->fill)
         c->route.kind->fill(object);
     if (!keep && c->route.kind->binding)
@@ -101,7 +101,7 @@ int sim_create_prepare(struct call *c, json_t *object, bool keep)
 
 void sim_create_store(struct call *c, json_t *object)
 {
-    if (c->dry_run) { /* there is no version of what is not stored */
+    if (c->dry_run) { /* a dry run has no resourceVersion */
         struct object *o = sim_object_new(c->route.kind, object, c->api->rv);
         cleanup_json json_t *root = sim_object_parse(o);
         json_object_del(json_object_get(root, "metadata"), "resourceVersion");

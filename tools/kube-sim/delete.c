@@ -7,7 +7,7 @@
 #include "kube-sim/write_priv.h"
 
 struct options {
-    int64_t grace_s; /* -1: not given */
+    int64_t grace_s; /* -1: absent */
     json_t *body;    /* DeleteOptions, or NULL */
 };
 
@@ -43,7 +43,7 @@ static int check_preconditions(struct call *c, const json_t *body, const struct 
     return 0;
 }
 
-/* Writes that the object is being deleted, and will be gone at `end_s`. */
+/* Sets deletionTimestamp to `end_s`. */
 static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
                                  int64_t grace_s)
 {
@@ -58,7 +58,7 @@ static const struct object *mark(struct call *c, json_t *root, int64_t end_s,
     return sim_change_put(c->api, c->route.kind, root);
 }
 
-/* Deletes at once, unless finalizers stand in the way: then it only says so. */
+/* Removes the object, or sets deletionTimestamp if it has finalizers. */
 static const struct object *delete_now(struct call *c, const struct object *o,
                                        json_t *root)
 {
@@ -67,8 +67,8 @@ static const struct object *delete_now(struct call *c, const struct object *o,
     return o->deleting ? o : mark(c, root, c->now_ms / 1000, 0);
 }
 
-/* A deletion with grace, of 0 too: first the object says so, then it goes. The grace of
- * one that runs already can only become shorter. */
+/* Sets deletionTimestamp first, also for grace period 0, and removes the object later. A
+ * second deletion can only shorten the grace period. */
 static const struct object *delete_gracefully(struct call *c, const struct object *o,
                                               json_t *root, int64_t grace_s, bool asked)
 {
@@ -86,12 +86,13 @@ static const struct object *delete_gracefully(struct call *c, const struct objec
         return sim_meta_has_finalizers(root) ? now : sim_change_remove(c->api, now);
     int64_t wait_ms = (start_s + grace_s) * 1000 - c->now_ms / 1000 * 1000;
     if (c->api->config.run_pods && wait_ms > KUBELET_MS)
-        wait_ms = KUBELET_MS; /* containers that end when they are asked to */
-    sim_change_later(c->api, c->now_ms + wait_ms, ERRAND_REMOVE, now);
+        wait_ms = KUBELET_MS; /* the containers end soon after SIGTERM */
+    sim_change_schedule(c->api, c->now_ms + wait_ms, TIMER_REMOVE, now);
     return now;
 }
 
-/* Some kinds are shown as they were last, the others as a success unless they stay. */
+/* Pods, and objects that stay because of finalizers, are answered with the object; others
+ * with a Status. */
 static void answer_deleted(struct call *c, const struct object *o, const char *uid)
 {
     cleanup_buf struct buf key = {0};

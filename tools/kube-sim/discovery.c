@@ -17,7 +17,7 @@ static void add_resource(const struct kind *k, const char *sub, const char *type
                k->namespaced ? "true" : "false", type, sub_verbs);
     if (!sub && k->short_names[0])
         buf_printf(out, ",\"shortNames\":[\"%s\"]", k->short_names);
-    if (!sub && k->binding) /* what `kubectl get all` shows */
+    if (!sub && k->binding) /* for `kubectl get all` */
         buf_adds(out, ",\"categories\":[\"all\"]");
     buf_addc(out, '}');
 }

@@ -3,6 +3,6 @@
 
 #include "kube-sim/call_priv.h"
 
-/* The paths that tell clients what there is: /api, /apis, /version, /healthz, /openapi.
- * False when the path is none of them. */
+/* Discovery and health: /api, /apis, /version, /healthz, /openapi. False: the path is none
+ * of these. */
 bool sim_discovery_handle(struct call *c);

@@ -10,9 +10,9 @@
 enum { RULES_MAX = 1000, COUNTERS_MAX = 1000 };
 
 struct rule {
-    json_t *json; /* as it was given; the strings below point into it */
+    json_t *json; /* the rule; the spans below point into it */
     struct span method, verb, resource, sub, ns, name;
-    int64_t nth, times; /* times 0: for ever */
+    int64_t nth, times; /* times 0: unlimited */
     struct fault fault;
     int64_t matched, fired;
 };
@@ -78,7 +78,7 @@ static int read_action(struct rule *r, struct err *err)
             return 0;
         }
     }
-    return err_set(err, ERR_INVALID, "action \"%.*s\" is unknown", SPAN_ARG(name));
+    return err_set(err, ERR_INVALID, "unknown action \"%.*s\"", SPAN_ARG(name));
 }
 
 struct member {
@@ -100,12 +100,14 @@ static int check_member(const char *key, const json_t *v, struct err *err)
         if (strcmp(members[i].name, key) == 0)
             m = &members[i];
     if (!m)
-        return err_set(err, ERR_INVALID, "member \"%.60s\" is unknown", key);
+        return err_set(err, ERR_INVALID, "unknown member \"%.60s\"", key);
     if (!m->max)
-        return json_is_string(v) ? 0 : err_set(err, ERR_INVALID, "%s is no string", key);
+        return json_is_string(v)
+                   ? 0
+                   : err_set(err, ERR_INVALID, "%s: expected a string", key);
     json_int_t n = json_integer_value(v);
     if (!json_is_integer(v) || n < m->min || n > m->max)
-        return err_set(err, ERR_INVALID, "%s is no number within %lld..%lld", key,
+        return err_set(err, ERR_INVALID, "%s: expected a number from %lld to %lld", key,
                        (long long)m->min, (long long)m->max);
     return 0;
 }
@@ -117,7 +119,7 @@ static int read_rule(struct rule *r, json_t *json, struct err *err)
     json_t *v;
     *r = (struct rule){.json = json};
     if (!json_is_object(json))
-        return err_set(err, ERR_INVALID, "a rule is a JSON object");
+        return err_set(err, ERR_INVALID, "a rule must be a JSON object");
     json_object_foreach(json, key, v) if (check_member(key, v, err)) return -1;
     r->method = sim_jsonx_span(json, "method");
     r->verb = sim_jsonx_span(json, "verb");
@@ -137,7 +139,7 @@ static int add_rule(struct faults *f, json_t *json, struct err *err)
 {
     struct rule r;
     if (f->n == RULES_MAX)
-        return err_set(err, ERR_TOO_LARGE, "there are %d rules already", RULES_MAX);
+        return err_set(err, ERR_TOO_LARGE, "limit of %d rules reached", RULES_MAX);
     if (read_rule(&r, json_incref(json), err)) {
         json_decref(r.json);
         return -1;
@@ -196,7 +198,7 @@ static void count(struct faults *f, const char *method, const struct api_target 
             break;
     }
     if (i == COUNTERS_MAX)
-        return; /* made-up methods and subresources */
+        return; /* bounds the memory for unknown methods and subresources */
     if (i == f->n_counters) {
         MEM_GROW(f->counters, f->cap_counters, i + 1);
         f->counters[f->n_counters++] =
@@ -225,7 +227,7 @@ struct fault faults_check(struct faults *f, const char *method,
     return decided;
 }
 
-/* -- what there is -- */
+/* -- output -- */
 
 void faults_write(const struct faults *f, struct buf *out)
 {

@@ -9,31 +9,32 @@
 #include "kube-sim/api.h"
 
 /*
- * What goes wrong on purpose, and how often the server was called.
+ * Fault injection rules and request counters. Pure: it returns the fault, and the caller
+ * applies it.
  *
- * Rules are looked at in order for each request; the first one that matches and is due
- * decides. It matters on which side of the change an answer is lost, so each way to lose
- * one exists before and after it. Pure: it decides, somebody else does it.
+ * Each request is checked against the rules in order; the first rule that matches and
+ * fires applies. A reply can be lost before or after the change is made, so each fault
+ * exists in both variants.
  *
  * A rule is a JSON object:
  *
- *   "method": "POST"          what it matches; what is left out matches everything
+ *   "method": "POST"          an absent member matches every request
  *   "verb": "create"          get list watch create update patch delete
  *   "resource": "pods"
- *   "subresource": "binding"  "" matches only requests without one
+ *   "subresource": "binding"  "" matches requests without a subresource
  *   "namespace": "default"
- *   "name": "p"               a prefix; requests without a name do not match
- *   "nth": 3                  due from the third matching request on (1)
- *   "times": 2                and no longer than for two (1 with "nth", else for ever)
- *   "action": "answer"        answer: `status`, and nothing is changed
- *                             apply-answer: it is carried out, then answered `status`
- *                             cut: the connection is broken off, nothing is changed
- *                             apply-cut: it is carried out, then the connection is cut
- *                             hang: waits `hangMs`, then goes on as if nothing had been
- *                             hang-cut: waits `hangMs`, then cuts, nothing is changed
- *   "status": 503             for answer, apply-answer (500)
- *   "retryAfter": 1           seconds; none if left out
- *   "hangMs": 2000            left out: until the request's time is over
+ *   "name": "p"               a prefix; never matches a request without a name
+ *   "nth": 3                  fires from the third matching request on (1)
+ *   "times": 2                for two requests (1 with "nth", else unlimited)
+ *   "action": "answer"        answer: reply with `status`, do not execute
+ *                             apply-answer: execute, then reply with `status`
+ *                             cut: reset the connection, do not execute
+ *                             apply-cut: execute, then reset the connection
+ *                             hang: wait `hangMs`, then execute and reply
+ *                             hang-cut: wait `hangMs`, then reset the connection
+ *   "status": 503             of answer and apply-answer (500)
+ *   "retryAfter": 1           seconds (no header)
+ *   "hangMs": 2000            (until the request times out)
  */
 
 enum fault_action {
@@ -50,7 +51,7 @@ struct fault {
     enum fault_action action;
     unsigned status;
     int64_t retry_after_s; /* 0: none */
-    int64_t hang_ms;       /* INT64_MAX: until the request's time is over */
+    int64_t hang_ms;       /* INT64_MAX: until the request times out */
 };
 
 struct faults;
@@ -58,11 +59,11 @@ struct faults;
 struct faults *faults_new(void);
 void faults_free(struct faults *f);
 
-/* Adds a rule, or an array of them (all or none). */
+/* Adds a rule or an array of rules: all, or none on error. */
 int faults_add(struct faults *f, struct span json, struct err *err);
 void faults_clear(struct faults *f); /* all rules */
 
-/* Counts the request and says what is to be done with it. */
+/* Counts the request and returns its fault. */
 struct fault faults_check(struct faults *f, const char *method,
                           const struct api_target *target);
 
@@ -70,9 +71,8 @@ struct fault faults_check(struct faults *f, const char *method,
 void faults_write(const struct faults *f, struct buf *out);
 
 /* {"requests": [{"method", "verb", "resource", "group", "subresource", "count"}]} in the
- * order in which they were first seen.
- */
+ * order of their first request. */
 void faults_write_counters(const struct faults *f, struct buf *out);
 
-/* The body of an answer with this status, as an API server writes it. */
+/* Appends the Status body of a reply with this status. */
 void faults_status(const struct fault *fault, struct buf *out);

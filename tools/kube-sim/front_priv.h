@@ -10,7 +10,7 @@
 #include "kube-sim/kinds_priv.h"
 #include "wire/httpd.h"
 
-/* What the parts of the HTTP front share. */
+/* Shared by the files of the HTTP server. */
 
 struct stream;
 
@@ -18,17 +18,17 @@ enum { RETRY_AFTER_MAX = 60 };
 
 struct sim_server {
     struct httpd *httpd;
-    char *authorization;                  /* what the header must be, or NULL */
-    char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60": headers live as long as this */
+    char *authorization;                  /* required Authorization header, or NULL */
+    char seconds[RETRY_AFTER_MAX + 1][4]; /* "0".."60", for Retry-After headers */
 
-    pthread_mutex_t lock; /* over all below, and the API */
+    pthread_mutex_t lock; /* protects the members below and the API */
     pthread_cond_t stop;  /* stopping was set */
     bool stopping;
     struct api *api;
     struct faults *faults;
-    struct stream *streams; /* watches that are open, a list */
-    uint64_t compressed;    /* answers so far */
-    bool stalled[KINDS_N];  /* by the first kind of that plural */
+    struct stream *streams; /* linked list of open watches */
+    uint64_t compressed;    /* compressed replies so far */
+    bool stalled[KINDS_N];  /* index: the first kind of that plural */
 };
 
 static inline int64_t front_now_ms(void)

@@ -26,7 +26,7 @@ const struct generate generate_defaults = {
 static const struct parameter {
     const char *name;
     size_t offset;
-    int64_t min, max; /* max 1: a bool */
+    int64_t min, max; /* max 1: bool */
 } parameters[] = {
     {"nodes", AT(nodes), 0, 100000},
     {"cards", AT(cards), 0, 64},
@@ -52,7 +52,7 @@ static int set_parameter(struct generate *g, struct span key, struct span value,
             continue;
         if (!span_i64(value, &v) || v < p->min || v > p->max)
             return err_set(err, ERR_INVALID,
-                           "%s: \"%.*s\" is no number within %lld..%lld", p->name,
+                           "%s: \"%.*s\" is not a number from %lld to %lld", p->name,
                            SPAN_ARG(value), (long long)p->min, (long long)p->max);
         void *field = (char *)g + p->offset;
         if (p->max == 1)
@@ -61,7 +61,7 @@ static int set_parameter(struct generate *g, struct span key, struct span value,
             *(int64_t *)field = v;
         return 0;
     }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is no parameter", SPAN_ARG(key));
+    return err_set(err, ERR_INVALID, "unknown parameter \"%.*s\"", SPAN_ARG(key));
 }
 
 int generate_parse(struct span text, struct generate *g, struct err *err)
@@ -82,7 +82,7 @@ struct run {
     struct api *api;
     int64_t now_ms;
     const char *now;
-    json_t *node_padding, *pod_padding; /* made for the first, shared by all */
+    json_t *node_padding, *pod_padding; /* of the first object, shared by all */
 };
 
 /* Takes object. */
@@ -118,7 +118,7 @@ static struct gen_node begin_node(struct run *r, int64_t index)
     return n;
 }
 
-/* Full nodes are spread evenly: exactly so many percent. */
+/* Spreads the full nodes evenly. */
 static bool is_full(const struct generate *g, int64_t index)
 {
     return (index + 1) * g->full / 100 != index * g->full / 100;
@@ -138,7 +138,7 @@ static struct gen_pod shared_pod(struct gen_node *n, int64_t index, bool full)
     return (struct gen_pod){index, card, 1, units};
 }
 
-/* There are more cards than pods: on a full node a pod has several cards. */
+/* More cards than pods: on a full node a pod has several cards. */
 static struct gen_pod wide_pod(struct gen_node *n, int64_t index, bool full)
 {
     const struct generate *g = n->g;

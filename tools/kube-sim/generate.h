@@ -9,25 +9,25 @@
 #include "kube-sim/api.h"
 
 /*
- * A cluster out of nothing: nodes with cards, their Scv objects and Leases, and pods that
- * hold memory on the cards, all of realistic size. The same parameters give the same
- * objects.
+ * Generates a cluster: nodes with cards, their Scv objects and Leases, and pods that hold
+ * memory on the cards, all of realistic size. The same parameters give the same objects.
  */
 
 struct generate {
-    int64_t nodes, cards, pods;    /* cards and pods: of each node */
-    int64_t mib;                   /* of each card */
-    int64_t unit;                  /* MiB of one aliyun.com/gpu-mem */
-    int64_t full;                  /* percent of the nodes whose cards are used up */
-    int64_t node_bytes, pod_bytes; /* about; made up with managedFields; 0: no padding */
+    int64_t nodes, cards, pods; /* cards and pods: per node */
+    int64_t mib;                /* per card */
+    int64_t unit;               /* MiB of one aliyun.com/gpu-mem */
+    int64_t full;               /* percent of the nodes that have no free GPU memory */
+    int64_t node_bytes,
+        pod_bytes; /* approximate size, padded with managedFields; 0: no padding */
     int64_t seed;
-    bool uuid;   /* Scv objects and pods name the cards' UUIDs */
-    bool scvs;   /* there are Scv objects */
-    bool leases; /* there are heartbeat Leases */
+    bool uuid;   /* write card UUIDs into Scv objects and pods */
+    bool scvs;   /* create Scv objects */
+    bool leases; /* create heartbeat Leases */
 };
 
-/* "nodes=100,cards=8,pods=4,mib=81920,full=30,uuid=1,...": what is not
- * named keeps its default (generate_defaults). */
+/* "nodes=100,cards=8,pods=4,mib=81920,full=30,uuid=1,...": absent
+ * parameters keep their default (generate_defaults). */
 int generate_parse(struct span text, struct generate *g, struct err *err);
 extern const struct generate generate_defaults;
 

@@ -7,7 +7,7 @@
 
 /* The objects of a generated cluster. */
 
-/* One node while it is made. */
+/* The node that is being generated. */
 struct gen_node {
     const struct generate *g;
     int64_t index;
@@ -18,7 +18,7 @@ struct gen_node {
     char (*uuids)[48]; /* of its cards */
 };
 
-/* What a pod has been given on its node. */
+/* A pod's cards on its node. */
 struct gen_pod {
     int64_t index;       /* on the node */
     int64_t card, cards; /* first card, and how many */
@@ -30,6 +30,6 @@ json_t *sim_gen_scv_object(const struct gen_node *n);
 json_t *sim_gen_lease_object(const struct gen_node *n);
 json_t *sim_gen_pod_object(const struct gen_node *n, const struct gen_pod *p);
 
-/* An array of managedFields of about so many bytes, for objects that have `size` without
- * it. NULL when they are large enough. */
+/* An array of managedFields that pads `object` to about `wanted` bytes. New; NULL: the
+ * object is large enough. */
 json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now);

@@ -14,7 +14,7 @@ json_t *sim_gen_padding(int64_t wanted, const json_t *object, const char *now)
 {
     cleanup_buf struct buf text = {0};
     sim_jsonx_dump(&text, object);
-    /* What the API server adds: names, UID, version, times. */
+    /* The API server adds about 220 bytes: names, UID, version, times. */
     int64_t missing = wanted - (int64_t)text.n - 220;
     json_t *fields = json_object();
     json_t *padding = json_pack("[{s:s,s:s,s:s,s:s,s:s,s:{s:o}}]", "manager", "kubelet",
@@ -164,7 +164,7 @@ json_t *sim_gen_lease_object(const struct gen_node *n)
 
 /* -- pods -- */
 
-/* "first,second" of what `add` writes for each card. */
+/* Appends what `add` writes for each card, joined by commas. */
 static void each_card(const struct gen_node *n, const struct gen_pod *p, struct buf *out,
                       void (*add)(const struct gen_node *, const struct gen_pod *,
                                   int64_t, struct buf *))

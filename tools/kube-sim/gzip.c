@@ -8,9 +8,9 @@
 
 enum {
     LEVEL = 1,
-    WINDOW = 15 + 16, /* the largest, and 16: with the frame of gzip */
+    WINDOW = 15 + 16, /* 15: the largest; 16: gzip format */
     MEMORY = 8,       /* zlib's default */
-    ROOM = 16 * 1024, /* made for the output at a time */
+    ROOM = 16 * 1024, /* output bytes reserved at a time */
     INPUT_MAX = 1 << 30,
 };
 
@@ -44,7 +44,7 @@ struct gzip *sim_gzip_new(void)
     struct gzip *z = xcalloc(1, sizeof *z);
     z->z.zalloc = take;
     z->z.zfree = give;
-    /* What remains to go wrong is a zlib of another version than its header. */
+    /* Fails only if zlib's version differs from its header's. */
     if (deflateInit2(&z->z, LEVEL, Z_DEFLATED, WINDOW, MEMORY, Z_DEFAULT_STRATEGY) !=
         Z_OK)
         abort();

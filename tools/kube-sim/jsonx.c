@@ -19,7 +19,7 @@ json_t *sim_jsonx_parse(struct span text, struct err *err)
     return j;
 }
 
-/* With a decimal point or exponent, so that it stays a real number. */
+/* Writes a decimal point or an exponent, so that the value stays a real number. */
 static void dump_real(struct buf *out, double v)
 {
     size_t start = out->n;
@@ -58,7 +58,7 @@ static void dump_elements(struct buf *out, const json_t *j)
     buf_addc(out, ']');
 }
 
-/* jansson's own writer looks at each character by itself, and takes twice as long. */
+/* Twice as fast as json_dumps, which handles each character separately. */
 void sim_jsonx_dump(struct buf *out, const json_t *j)
 {
     switch (json_typeof(j)) {

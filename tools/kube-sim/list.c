@@ -7,31 +7,31 @@
 #include "kube-sim/table_priv.h"
 #include "kube-sim/token_priv.h"
 
-enum { PIECE = 256 * 1024 }; /* bytes that api_list_next makes, about */
+enum { PIECE = 256 * 1024 }; /* approximate bytes per api_list_next */
 
-/* A list that is being sent: the objects, shared, and how far it is. */
+/* A list that is being sent: references to its objects, and the position. */
 struct api_list {
     const struct kind *kind;
     struct object **items;
     size_t n, cap, at;
     size_t limit; /* 0: none */
     size_t bytes; /* of the objects */
-    bool more;    /* the limit was reached and something follows */
+    bool more;    /* the limit was reached, and more objects follow */
     bool started;
     const struct table *table; /* NULL: JSON */
     struct table table_form;
     uint64_t rv;
     struct buf next;                 /* continue token */
-    const struct selector *selector; /* while it is filled */
+    const struct selector *selector; /* while objects are gathered */
 };
 
 struct wish {
     struct selector selector;
     uint64_t rv;      /* of the list */
     struct span from; /* first key */
-    struct buf start; /* holds it */
+    struct buf start; /* owns the bytes of `from` */
     int64_t limit;
-    bool stale; /* resourceVersion=0: any state will do */
+    bool stale; /* resourceVersion=0: a stale state is allowed */
 };
 
 static void wish_fini(struct wish *w)
@@ -84,7 +84,7 @@ static int check_match(struct call *c, struct span match, struct span rv)
     return f.n ? sim_refuse_options(c, &f) : 0;
 }
 
-/* A cache waits for a while and says when to come again; the database does not. */
+/* The watch cache of a real server waits and sends Retry-After; etcd does not. */
 static int refuse_future(struct call *c, int64_t rv, bool exact)
 {
     cleanup_json json_t *causes =
@@ -165,7 +165,7 @@ static int wish_version(struct call *c, struct wish *w, struct span rv, struct s
         return refuse_version(c, rv);
     if (n == 0) {
         w->stale = true;
-        w->limit = 0; /* a cache gives all it has */
+        w->limit = 0; /* the watch cache ignores limit */
         return 0;
     }
     bool exact = span_eq(match, SPAN("Exact")) || (!match.p && w->limit > 0);
@@ -199,7 +199,7 @@ static bool gather(void *ctx, struct object *o)
     struct api_list *l = ctx;
     struct span ns = l->selector->ns;
     if (ns.p && !span_eq(ns, o->ns))
-        return false; /* the walk started at the namespace's first key: it is behind it */
+        return false; /* past the last key of the namespace */
     if (!sim_selector_match(l->selector, o))
         return true;
     if (l->limit && l->n == l->limit) {
@@ -218,7 +218,7 @@ static void walk_frozen(const struct frozen *frozen, struct api_list *l)
         gather(l, frozen->items[i]);
 }
 
-/* Where the walk begins: at `from`, or with the first key of the namespace. */
+/* The first key of the walk: `from`, or the first key of the namespace. */
 static struct span first_key(const struct selector *s, struct span from, struct buf *key)
 {
     if (!s->ns.p)

@@ -7,9 +7,9 @@
 /* GET of a collection. */
 void sim_list_handle(struct call *c);
 
-/* The selector that the query asks for. -1: the request has been refused. */
+/* Parses the selectors of the query. -1: the request has been refused. */
 int sim_list_selector(struct call *c, struct selector *s);
 
-/* The objects that `s` wants at version rv, shared; for the start of a watch. */
+/* The objects that match `s` at version rv, shared: the initial events of a watch. */
 struct object **sim_list_collect(struct store *store, const struct selector *s,
                                  uint64_t rv, size_t *n);

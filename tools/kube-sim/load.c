@@ -5,8 +5,6 @@
 #include "kube-sim/change_priv.h"
 #include "kube-sim/write_priv.h"
 
-/* Making an API server, and putting objects into it from outside the protocol. */
-
 enum {
     HISTORY = 100000,
     HISTORY_BYTES = 64 << 20,
@@ -45,8 +43,8 @@ struct api *api_new(const struct api_config *config)
     return api;
 }
 
-/* An object that is loaded again stays the same one, unless the manifest says otherwise.
- */
+/* An object that is loaded again keeps its UID and creation time, unless the manifest has
+ * others. */
 static void keep_identity(struct call *c, json_t *object)
 {
     cleanup_buf struct buf key = {0};

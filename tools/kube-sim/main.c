@@ -15,7 +15,7 @@
 #include "kube-sim/server.h"
 #include "wire/yaml.h"
 
-/* An in-memory Kubernetes API server for the demo, the tests and the benchmarks. */
+/* kube-sim: a Kubernetes API server in memory (docs/kube-sim.md). */
 
 struct config {
     char *listen, *token, *cert, *key, *generate;
@@ -35,42 +35,44 @@ static int parse_level(struct span text, void *field, struct err *err)
 static const struct opt table[] = {
     {"listen", NULL, "ADDRESS", "127.0.0.1", "Address to listen on.", OPT_STRING,
      AT(listen), 0, 0, NULL, 0},
-    {"port", "PORT", "N", "8001", "Port; 0 takes a free one.", OPT_INT, AT(port), 0,
-     65535, NULL, 0},
-    {"load", NULL, "FILE", NULL,
-     "YAML file with objects to start with; may be given several times.", OPT_LIST,
-     AT(loads), 0, 0, NULL, 0},
+    {"port", "PORT", "N", "8001", "Port to listen on; 0 selects a free port.", OPT_INT,
+     AT(port), 0, 65535, NULL, 0},
+    {"load", NULL, "FILE", NULL, "YAML or JSON file with initial objects; repeatable.",
+     OPT_LIST, AT(loads), 0, 0, NULL, 0},
     {"generate", NULL, "PARAMETERS", NULL,
-     "Makes a cluster: nodes=N,cards=N,pods=N (of each node),mib=N,unit=N,full=PERCENT,\n"
+     "Generate a cluster: nodes=N,cards=N,pods=N (per node),mib=N,unit=N,full=PERCENT,\n"
      "node-bytes=N,pod-bytes=N,seed=N,uuid=0|1,scvs=0|1,leases=0|1.",
      OPT_STRING, AT(generate), 0, 0, NULL, 0},
     {"run-pods", NULL, NULL, NULL,
-     "Play the kubelet: bound pods run, deleted ones are gone after a second.", OPT_BOOL,
-     AT(run_pods), 0, 0, NULL, 0},
+     "Play the kubelet: run bound pods, and remove deleted pods within one second.",
+     OPT_BOOL, AT(run_pods), 0, 0, NULL, 0},
     {"renew-leases", NULL, "TIME", "0s",
-     "Play scv-agent: renew each of its heartbeat Leases so often; 0s: never.",
+     "Play scv-agent: interval at which each heartbeat Lease is renewed; 0s disables it.",
      OPT_DURATION, AT(renew_ms), 0, 0, NULL, 0},
-    {"token", NULL, "TOKEN", NULL, "Requests must carry this as a bearer token.",
+    {"token", NULL, "TOKEN", NULL, "Bearer token that every request must carry.",
      OPT_STRING, AT(token), 0, 0, NULL, 0},
-    {"cert", NULL, "FILE", NULL, "Serve TLS with this certificate (PEM).", OPT_STRING,
+    {"cert", NULL, "FILE", NULL,
+     "PEM file with the TLS certificate of the server; requires --key.", OPT_STRING,
      AT(cert), 0, 0, NULL, 0},
-    {"key", NULL, "FILE", NULL, "Private key of the certificate (PEM).", OPT_STRING,
-     AT(key), 0, 0, NULL, 0},
-    {"history", NULL, "N", "100000", "Events kept per resource for watches.", OPT_INT,
-     AT(history), 1, 10000000, NULL, 0},
-    {"history-bytes", NULL, "SIZE", "64Mi", "Bytes of old states kept per resource.",
-     OPT_SIZE, AT(history_bytes), 1, 0x1000000000, NULL, 0},
+    {"key", NULL, "FILE", NULL, "PEM file with the private key of the TLS certificate.",
+     OPT_STRING, AT(key), 0, 0, NULL, 0},
+    {"history", NULL, "N", "100000", "Number of events kept per resource for watches.",
+     OPT_INT, AT(history), 1, 10000000, NULL, 0},
+    {"history-bytes", NULL, "SIZE", "64Mi",
+     "Bytes of old object states kept per resource for watches.", OPT_SIZE,
+     AT(history_bytes), 1, 0x1000000000, NULL, 0},
     {"resource-version", NULL, "N", "0",
-     "Versions go on from here, as if there had been a kube-sim before.", OPT_INT,
+     "Resource version to continue from; watches of older versions get 410.", OPT_INT,
      AT(version), 0, INT64_MAX / 2, NULL, 0},
-    {"connections", NULL, "N", "1024", "Connections served at a time.", OPT_INT,
-     AT(connections), 1, 100000, NULL, 0},
-    {"seed", NULL, "N", "1", "UIDs and generated names follow from it.", OPT_INT,
-     AT(seed), 0, 0, NULL, 0},
-    {"tick", NULL, "TIME", "100ms", "How often time is looked at.", OPT_DURATION,
-     AT(tick_ms), 1, 60000, NULL, 0},
-    {"log-level", "LOG_LEVEL", "LEVEL", "info", "error, warn, info or debug.", OPT_CUSTOM,
-     AT(level), 0, 0, parse_level, 0},
+    {"connections", NULL, "N", "1024", "Maximum number of concurrent connections.",
+     OPT_INT, AT(connections), 1, 100000, NULL, 0},
+    {"seed", NULL, "N", "1", "Seed of UIDs and generated names.", OPT_INT, AT(seed), 0, 0,
+     NULL, 0},
+    {"tick", NULL, "TIME", "100ms",
+     "Interval at which due deletions, pod starts and renewals are executed.",
+     OPT_DURATION, AT(tick_ms), 1, 60000, NULL, 0},
+    {"log-level", "LOG_LEVEL", "LEVEL", "info", "Log level: error, warn, info or debug.",
+     OPT_CUSTOM, AT(level), 0, 0, parse_level, 0},
     {0},
 };
 static const struct opt_program program = {
@@ -100,7 +102,7 @@ static struct sim_server *start(const struct config *c, struct api *api, unsigne
     enum { PEM_MAX = 1 << 20 };
     cleanup_buf struct buf cert = {0}, key = {0};
     if (!c->cert != !c->key) {
-        err_set(err, ERR_INVALID, "--cert and --key go together");
+        err_set(err, ERR_INVALID, "--cert and --key must be given together");
         return NULL;
     }
     if (c->cert && (file_read(c->cert, PEM_MAX, &cert, err) ||
@@ -115,7 +117,7 @@ static struct sim_server *start(const struct config *c, struct api *api, unsigne
     return sim_server_start(api, &sc, port, err);
 }
 
-/* Until one of the signals in `set`, which are blocked. */
+/* Runs until one of the blocked signals in `set` arrives. */
 static void serve(struct sim_server *server, const sigset_t *set, int64_t tick_ms)
 {
     struct timespec tick = {tick_ms / 1000, tick_ms % 1000 * 1000000};

@@ -13,11 +13,11 @@ static int load_one(struct api *api, int64_t now_ms, json_t *object, struct err 
         return 0;
     if (why.code != ERR_NOT_FOUND)
         return err_set(err, why.code, "%s", why.msg);
-    log_warn("manifest", "skipped", LOG_S("reason", why.msg));
+    log_warn("manifest", "object skipped", LOG_S("reason", why.msg));
     return 0;
 }
 
-/* "kind: List", "kind: PodList", ...: the items. */
+/* "kind: List", "kind: PodList", ... */
 static bool is_list(const json_t *object)
 {
     struct span kind = sim_jsonx_span(object, "kind");

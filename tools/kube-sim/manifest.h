@@ -4,7 +4,7 @@
 #include "base/err.h"
 #include "kube-sim/api.h"
 
-/* Loads the objects of a YAML (or JSON) file: one or more documents, each an object or a
- * list of them. Objects of kinds that are not served are skipped with a warning; so is
- * nothing else. */
+/* Loads the objects of a YAML or JSON file: one or more documents, each an object or a
+ * List. Skips objects of kinds that are not served with a warning; everything else that
+ * cannot be loaded is an error. */
 int manifest_load(struct api *api, int64_t now_ms, const char *path, struct err *err);

@@ -44,7 +44,7 @@ static void check_annotations(json_t *annotations, struct faultlist *f)
     size_t total = 0;
     json_object_foreach(annotations, key, value)
     {
-        /* Annotation keys are checked as if they were in lower case. */
+        /* Annotation keys are validated in lower case. */
         cleanup_free char *lower = xstrdup(key);
         for (char *c = lower; *c; c++)
             if (*c >= 'A' && *c <= 'Z')

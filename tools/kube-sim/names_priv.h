@@ -5,7 +5,7 @@
 
 #include "base/str.h"
 
-/* The syntax of names in Kubernetes. */
+/* The syntax of Kubernetes names. */
 
 bool sim_name_is_dns_label(struct span s);     /* up to 63 of [a-z0-9-] */
 bool sim_name_is_dns_subdomain(struct span s); /* labels joined by dots, up to 253 */

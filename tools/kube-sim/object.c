@@ -15,7 +15,7 @@ static void move_member(json_t *to, json_t *from, const char *key)
     json_object_del(from, key);
 }
 
-/* The members that are looked for by their place in the bytes come first. */
+/* Puts the members first whose position in the bytes is searched for. */
 static json_t *order_metadata(json_t *old)
 {
     static const char *const first[] = {
@@ -41,7 +41,7 @@ static json_t *order_members(const struct kind *kind, json_t *root)
     return ordered;
 }
 
-/* A field's value as text; `scratch` holds what is no string. */
+/* A field's value as text; `scratch` owns the text of a value that is not a string. */
 static struct span field_value(const struct field *field, const json_t *root,
                                char scratch[static 24])
 {
@@ -69,7 +69,7 @@ static size_t count_fields(const struct kind *kind)
     return n;
 }
 
-/* Everything of an object is in one block of memory; this hands it out. */
+/* An object is one block of memory; the cutter allocates its parts. */
 struct cutter {
     char *at;
 };
@@ -116,7 +116,7 @@ static void find_rv(struct object *o)
 {
     static const char mark[] = "\"resourceVersion\":\"";
     const char *at = memmem(o->bytes.p, o->bytes.n, mark, sizeof mark - 1);
-    assert(at); /* it was set before, and only checked names stand in front of it */
+    assert(at); /* sim_object_new sets it, and only validated names precede it */
     at += sizeof mark - 1;
     o->rv_at = (size_t)(at - o->bytes.p);
     o->rv_n = strspn(at, "0123456789");
@@ -190,7 +190,7 @@ void sim_object_unref(struct object *o)
 json_t *sim_object_parse(const struct object *o)
 {
     json_t *root = sim_jsonx_parse(o->bytes, NULL);
-    assert(root); /* the bytes were written by sim_object_new */
+    assert(root); /* sim_object_new wrote the bytes */
     return root;
 }
 
@@ -200,7 +200,7 @@ static void move_span(struct span *s, const struct object *from, struct object *
         s->p = (char *)to + (s->p - (const char *)from);
 }
 
-/* Copies the block and turns what points into it. */
+/* Copies the block and relocates the spans into it. */
 struct object *sim_object_with_rv(const struct object *from, uint64_t rv)
 {
     cleanup_buf struct buf digits = {0};
@@ -208,7 +208,7 @@ struct object *sim_object_with_rv(const struct object *from, uint64_t rv)
     size_t before = (size_t)(from->bytes.p - (const char *)from);
     size_t size = before + from->bytes.n - from->rv_n + digits.n;
     struct object *o = xmalloc(size);
-    /* All but the count, which others may be changing. */
+    /* Without the count, which other threads may change. */
     size_t count = offsetof(struct object, kind);
     memcpy((char *)o + count, (const char *)from + count, before + from->rv_at - count);
     o->refs = 1;

@@ -9,11 +9,11 @@
 #include "kube-sim/kinds_priv.h"
 
 /*
- * One state of one object: its serialised bytes, and what selectors look at.
+ * One state of one object: its serialized bytes, and the values that selectors match.
  *
- * Immutable and shared by reference count, so that the store, the history, lists that are
- * being sent and frozen snapshots hold the same bytes. The count is atomic: a list may be
- * released by a thread that does not hold the API's lock.
+ * Immutable and reference-counted: the store, the history, lists that are being sent and
+ * frozen snapshots share the bytes. The count is atomic, because a thread without the
+ * API's lock may release a list.
  */
 
 struct object_label {
@@ -29,7 +29,7 @@ struct object {
     struct span name;
     struct span uid;
     struct span bytes;  /* the object as JSON, starting with kind and apiVersion */
-    size_t head;        /* bytes up to and with "apiVersion":"...", */
+    size_t head;        /* bytes up to the end of "apiVersion":"...", */
     size_t rv_at, rv_n; /* the digits of metadata.resourceVersion in bytes */
     bool deleting;      /* metadata.deletionTimestamp is set */
     size_t n_labels;
@@ -37,8 +37,8 @@ struct object {
     struct span *fields; /* one for each of kind->fields */
 };
 
-/* Sets metadata.resourceVersion in `root` and serialises it. root's members are put in
- * order: kind, apiVersion, metadata (names, uid and version first), the rest. New. */
+/* Sets metadata.resourceVersion in `root` and serializes it, with members in this order:
+ * kind, apiVersion, metadata (names, uid and version first), others. New. */
 struct object *sim_object_new(const struct kind *kind, json_t *root, uint64_t rv);
 struct object *sim_object_ref(struct object *o);
 void sim_object_unref(struct object *o); /* NULL is accepted */
@@ -47,8 +47,8 @@ void sim_object_unref(struct object *o); /* NULL is accepted */
 struct object *sim_object_with_rv(const struct object *o, uint64_t rv);
 /* The object as a tree. New. */
 json_t *sim_object_parse(const struct object *o);
-/* Appends the bytes with another resourceVersion in them. */
+/* Appends the bytes with this resourceVersion. */
 void sim_object_add_bytes(const struct object *o, uint64_t rv, struct buf *out);
-/* Appends the object as an item of a list: built-in kinds do not repeat their type.
- */
+/* Appends the object as an item of a list: without kind and apiVersion for built-in
+ * kinds. */
 void sim_object_add_item(const struct object *o, struct buf *out);

@@ -38,7 +38,7 @@ static void add_index(struct buf *out)
     buf_adds(out, "}}\n");
 }
 
-/* kubectl looks for the parameter at the PATCH of a kind. */
+/* kubectl looks for the parameter fieldValidation of a kind's PATCH. */
 static void add_path(const struct kind *k, struct buf *out)
 {
     buf_adds(out, "\"/");
@@ -74,7 +74,7 @@ static bool group_document(struct span path, struct buf *out)
     return true;
 }
 
-/* Clients ask for the old document as protobuf: an empty one is no bytes. */
+/* Clients request /openapi/v2 as Protobuf; an empty document has no bytes. */
 static void old_document(struct call *c)
 {
     static const char type[] =

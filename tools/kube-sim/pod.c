@@ -10,7 +10,7 @@
 
 static const char *const container_lists[] = {"initContainers", "containers"};
 
-/* Requests that are not given are the limits. */
+/* Requests default to the limits. */
 static void fill_requests(json_t *container)
 {
     json_t *limits = sim_jsonx_at(container, "resources.limits");
@@ -41,8 +41,8 @@ void sim_pod_fill(json_t *pod)
 
 /* -- checks -- */
 
-/* Resources of devices: a domain in front, and not one of Kubernetes' own. They cannot be
- * shared out in fractions, nor promised more than once. */
+/* Extended resources: with a domain that is not Kubernetes' own. They must be whole
+ * numbers and cannot be overcommitted. */
 static bool is_extended(const char *resource)
 {
     const char *slash = strchr(resource, '/');
@@ -70,7 +70,7 @@ static void check_amounts(const json_t *amounts, const char *path, struct faultl
     json_object_foreach((json_t *)amounts, name, v)
     {
         if (!sim_quantity_parse(sim_jsonx_text(v), &q))
-            continue; /* the shape has been checked */
+            continue; /* sim_shape_check reports it */
         cleanup_buf struct buf field = {0};
         buf_printf(&field, "%s[%s]", path, name);
         if (!is_standard(name) && !strchr(name, '/')) {
@@ -166,7 +166,7 @@ static void check_containers(const json_t *pod, struct faultlist *f)
         sim_fault_required(f, "spec.containers", "");
 }
 
-/* Are the members of `old` the first ones of `now`? */
+/* Is every element of `old` in `now`? */
 static bool only_appended(json_t *old, json_t *now)
 {
     size_t i;
@@ -182,7 +182,7 @@ static bool only_appended(json_t *old, json_t *now)
     return true;
 }
 
-/* Takes out of a copied spec what an update may change. */
+/* Removes the members that an update may change from a copy of a spec. */
 static void drop_mutable(json_t *spec)
 {
     json_object_del(spec, "activeDeadlineSeconds");
@@ -235,7 +235,7 @@ void sim_pod_check(const json_t *pod, const json_t *old, struct faultlist *f)
         check_update(pod, old, f);
 }
 
-/* -- life -- */
+/* -- life cycle -- */
 
 int64_t sim_pod_grace_s(const json_t *pod, int64_t asked)
 {

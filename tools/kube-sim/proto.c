@@ -21,14 +21,14 @@ const struct proto_field sim_proto_configmap[] = {{1, "metadata", PROTO_MESSAGE,
                                                   {4, "immutable", PROTO_BOOL, NULL},
                                                   {0}};
 
-/* What stands around every object: its type, then its bytes. */
+/* The envelope of every object: its type and its bytes. */
 static const struct proto_field type_meta[] = {
     {1, "apiVersion", PROTO_STRING, NULL}, {2, "kind", PROTO_STRING, NULL}, {0}};
 
-/* One field as it stands on the wire. */
+/* One field of a message. */
 struct wire {
     unsigned number;
-    bool is_bytes; /* else a number */
+    bool is_bytes; /* false: a number */
     uint64_t value;
     struct span bytes;
 };
@@ -77,7 +77,8 @@ static bool take_field(struct span *s, struct wire *w)
     }
 }
 
-/* NULL when it is not UTF-8, or holds a NUL, which no JSON body may hold either. */
+/* NULL if the bytes are not UTF-8 or contain NUL, which JSON bodies may not contain
+ * either. */
 static json_t *string_of(struct span s)
 {
     if (s.n && memchr(s.p, '\0', s.n))
@@ -113,7 +114,7 @@ static bool read_field(const struct proto_field *f, const struct wire *w, json_t
     switch (f->type) {
     case PROTO_BOOL:
         return json_object_set_new(out, f->name, json_boolean(w->value)) == 0;
-    case PROTO_STRING: /* empty and absent are the same */
+    case PROTO_STRING: /* empty means absent */
         return !w->bytes.n || json_object_set_new(out, f->name, string_of(w->bytes)) == 0;
     case PROTO_STRINGS:
         if (!json_object_get(out, f->name))

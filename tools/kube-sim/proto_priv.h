@@ -5,8 +5,8 @@
 #include "kube-sim/jsonx_priv.h"
 
 /*
- * Bodies in Kubernetes' protobuf form, for the kinds that `kubectl create` makes itself:
- * new kubectls send them so, and do not try JSON when that is refused.
+ * Bodies in Kubernetes' Protobuf encoding, for the kinds that `kubectl create` builds
+ * itself: recent kubectl versions send Protobuf and do not fall back to JSON.
  */
 
 enum proto_type {
@@ -26,6 +26,6 @@ struct proto_field {
 
 extern const struct proto_field sim_proto_namespace[], sim_proto_configmap[];
 
-/* The object in the envelope. New; NULL when the bytes are not that. */
+/* Decodes the object in its envelope. New; NULL on error. */
 json_t *sim_proto_parse(const struct proto_field *fields, struct span body,
                         struct err *err);

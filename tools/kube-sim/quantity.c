@@ -52,7 +52,7 @@ static bool parse_unit(struct span s, struct unit *unit)
     return true;
 }
 
-/* The largest amount that is kept: 2^63 - 1 whole units, as in Kubernetes. */
+/* The largest amount, as in Kubernetes: 2^63 - 1 whole units. */
 static wide limit(void)
 {
     return (wide)INT64_MAX * NANO;
@@ -74,7 +74,7 @@ static wide scale(wide v, int base, int power)
     return v + cut;
 }
 
-/* Reads "12.34" as nano; moves *s behind it. False when there is no digit. */
+/* Reads "12.34" as nano and advances *s. False: there is no digit. */
 static bool parse_number(struct span *s, wide *nano, int *more_digits)
 {
     wide v = 0;
@@ -90,7 +90,7 @@ static bool parse_number(struct span *s, wide *nano, int *more_digits)
         if (c < '0' || c > '9')
             break;
         digits++;
-        if (v <= limit()) { /* further digits cannot matter to a capped amount */
+        if (v <= limit()) { /* the amount is capped, so further digits do not matter */
             v = v * 10 + (c - '0');
             after += point;
         } else if (!point) {
@@ -135,7 +135,7 @@ int sim_quantity_cmp(struct quantity a, struct quantity b)
     return (a.nano > b.nano) - (a.nano < b.nano);
 }
 
-/* Decimal, in two parts of 18 digits when 64 bits do not hold it: limit() has 28. */
+/* Decimal; a value of more than 64 bits in two parts of 18 digits (limit() has 28). */
 static void add_wide(struct buf *out, wide v)
 {
     static const wide half = 1000000000000000000;

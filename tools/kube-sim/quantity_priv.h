@@ -8,15 +8,15 @@
 /*
  * Resource quantities ("8", "500m", "2Gi", "1e3").
  *
- * An API server does not give back what it was given: it writes every quantity in its
- * shortest exact form, so that "1000" comes back as "1k" and "1024Mi" as "1Gi".
+ * An API server normalizes every quantity to its shortest exact form: "1000" becomes "1k",
+ * and "1024Mi" becomes "1Gi".
  */
 
 enum quantity_form { QUANTITY_DECIMAL, QUANTITY_BINARY, QUANTITY_EXPONENT };
 
 struct quantity {
     __extension__ __int128 nano; /* in units of 1e-9; smaller parts are rounded up */
-    enum quantity_form form;     /* how it was written */
+    enum quantity_form form;     /* notation of the input */
 };
 
 bool sim_quantity_parse(struct span s, struct quantity *q);

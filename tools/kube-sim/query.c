@@ -13,7 +13,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Decodes in place; a '%' that no two digits follow stays. */
+/* Decodes in place; keeps a '%' that two hex digits do not follow. */
 static struct span decode(char *p, size_t n)
 {
     size_t out = 0;
@@ -120,7 +120,7 @@ static double take_unit(struct span *s)
     return 0;
 }
 
-/* A number with its unit, such as "1m" of "1m30s". */
+/* Reads a number with its unit, such as "1m" of "1m30s". */
 static bool take_duration(struct span *s, double *ns)
 {
     if (!is_digit(*s->p) && (*s->p != '.' || s->n < 2 || !is_digit(s->p[1])))

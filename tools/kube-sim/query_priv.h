@@ -16,7 +16,7 @@ struct query {
     char *text;
     struct {
         struct span key, value;
-    } pairs[QUERY_MAX]; /* further ones are left out */
+    } pairs[QUERY_MAX]; /* further pairs are ignored */
     size_t n;
 };
 
@@ -24,14 +24,14 @@ void sim_query_init(struct query *q, const char *raw); /* NULL is an empty query
 void sim_query_fini(struct query *q);
 #define cleanup_query __attribute__((cleanup(sim_query_fini)))
 
-/* The first value under the key; {NULL, 0} when there is none or it is empty. */
+/* The first value of the key; {NULL, 0} if it is absent or empty. */
 struct span sim_query_get(const struct query *q, const char *key);
 bool sim_query_has(const struct query *q, const char *key);
-/* As the API server reads it: absent, "false" and "0" are false, all else is true. */
+/* As in the API server: absent, "false" and "0" are false; any other value is true. */
 bool sim_query_bool(const struct query *q, const char *key);
-/* A whole number, `otherwise` when absent; ERR_INVALID when it is something else. */
+/* Reads a whole number; `otherwise` if absent. ERR_INVALID: not a whole number. */
 int sim_query_int(const struct query *q, const char *key, int64_t otherwise, int64_t *out,
                   struct err *err);
-/* ?timeout=, as Go writes times: "3s", "500ms", "1m30s"; 0 when absent, or not above
- * zero, which is no limit either. */
+/* Reads ?timeout= in Go's format: "3s", "500ms", "1m30s". Sets 0, which means no limit, if
+ * it is absent or not positive. */
 int sim_query_timeout_ns(const struct query *q, int64_t *ns, struct err *err);

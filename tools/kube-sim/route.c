@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/route_priv.h"
 
-/* The next part of the path: between slashes. */
+/* Takes the next segment of the path. */
 static struct span part(struct span *rest)
 {
     return rest->p ? span_cut(rest, '/') : *rest;
 }
 
-/* Behind "/namespaces/": an object of the kind namespace, or things inside it. */
+/* The path after "/namespaces/": a Namespace, or resources in it. */
 static void in_namespace(struct route *r, struct span group, struct span version,
                          struct span rest)
 {
@@ -51,6 +51,6 @@ struct route sim_route_parse(const char *path)
             r.kind = NULL;
     }
     if ((r.ns.p && !r.ns.n) || (r.name.p && !r.name.n) || (r.sub.p && !r.sub.n))
-        r.kind = NULL; /* an empty part */
+        r.kind = NULL; /* an empty segment */
     return r;
 }

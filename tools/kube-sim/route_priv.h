@@ -4,10 +4,10 @@
 #include "base/str.h"
 #include "kube-sim/kinds_priv.h"
 
-/* What a path stands for. */
+/* The resource, object or subresource of a path. */
 struct route {
-    const struct kind *kind; /* NULL: no resource that is served */
-    struct span ns;          /* {NULL, 0}: none in the path */
+    const struct kind *kind; /* NULL: not a served resource */
+    struct span ns;          /* {NULL, 0}: cluster scope or all namespaces */
     struct span name;        /* {NULL, 0}: the collection */
     struct span sub;         /* {NULL, 0}: the object itself */
 };

@@ -77,7 +77,7 @@ static void skip_space(struct span *s)
         *s = (struct span){s->p + 1, s->n - 1};
 }
 
-/* The word that comes next: up to white space or a symbol; may be empty. */
+/* Takes the next word: up to white space or a symbol; may be empty. */
 static struct span word(struct span *s)
 {
     skip_space(s);

@@ -8,7 +8,7 @@
 #include "kube-sim/object_priv.h"
 
 /*
- * Which objects a list or watch wants: namespace, label selector, field selector.
+ * The selection of a list or watch: namespace, label selector, field selector.
  */
 
 struct selector_term;
@@ -20,8 +20,8 @@ struct selector {
     struct span ns; /* {NULL, 0}: every namespace; borrowed from text */
 };
 
-/* Spans may be {NULL, 0}. -1 with ERR_INVALID when a selector is malformed or names a
- * field that the kind cannot select by. */
+/* Spans may be {NULL, 0}. Returns -1 with ERR_INVALID if a selector is malformed or names
+ * a field that is not selectable for the kind. */
 int sim_selector_init(struct selector *s, const struct kind *kind, struct span ns,
                       struct span labels, struct span fields, struct err *err);
 void sim_selector_fini(struct selector *s);

@@ -9,11 +9,9 @@
 #include "kube-sim/watch_priv.h"
 #include "kube-sim/write_priv.h"
 
-/* From a request to the module that handles it. */
-
 enum { MAX_BODY = 3 << 20, TOO_SHORT_NS = 100 * 1000 };
 
-/* A frozen resource answers resourceVersion=0 from the state at that time. */
+/* The object of a frozen resource, for reads with resourceVersion=0. */
 static const struct object *find_frozen(const struct frozen *f, struct span key)
 {
     for (size_t i = 0; i < f->n; i++)
@@ -44,7 +42,7 @@ static void get_handle(struct call *c)
     }
 }
 
-/* What is in no group that is served is not even answered with a Status. */
+/* A path outside of the served groups gets plain text, not a Status. */
 static void refuse_path(struct call *c)
 {
     if (sim_kind_knows_path(span_of(c->req->path))) {
@@ -57,7 +55,7 @@ static void refuse_path(struct call *c)
     buf_adds(&c->reply->body, "404 page not found\n");
 }
 
-/* Does the client take JSON? */
+/* Does the client accept JSON? */
 static bool accepts_json(const char *accept)
 {
     struct span rest = span_of(accept);
@@ -78,7 +76,7 @@ static int refuse_method(struct call *c)
                       "the server does not allow this method on the requested resource");
 }
 
-/* Is there something of that name below an object? */
+/* Does the kind have this subresource? */
 static bool knows_sub(const struct kind *kind, struct span sub)
 {
     return !sub.p || (kind->status && span_eq(sub, SPAN("status"))) ||
@@ -123,9 +121,9 @@ static void single(struct call *c)
         refuse_method(c);
 }
 
-/* Looks at ?timeout=, which does not concern watches. Nothing takes long here (it is
- * kube-sim that lets requests hang), but a moment too short for a real server is over
- * here, too. */
+/* Checks ?timeout= of a request that is not a watch. Requests take no time here (fault
+ * rules make them hang in server.c), but a timeout that is too short for any real server
+ * expires here too. */
 static bool is_in_time(struct call *c)
 {
     struct err err;
@@ -151,7 +149,7 @@ static void dispatch(struct call *c)
     if (c->req->body.n > MAX_BODY) {
         sim_refuse(c, 413, "Request entity too large: limit is %d", MAX_BODY);
     } else if (c->route.kind && !knows_sub(c->route.kind, c->route.sub)) {
-        if (c->route.kind->custom) /* looks for the object first */
+        if (c->route.kind->custom) /* a custom resource: the object is looked up first */
             sim_refuse_not_found(c, c->route.kind, c->route.name);
         else
             refuse_path(c);

@@ -14,12 +14,12 @@
 #include "kube-sim/stream_priv.h"
 
 enum {
-    REQUEST_MS = 60 * 1000, /* for requests that name no ?timeout */
+    REQUEST_MS = 60 * 1000, /* of requests without ?timeout */
     DRAIN_MS = 3000,
-    MAX_BODY = 16 << 20, /* the API has its own, lower limit; /kube-sim/load has not */
+    MAX_BODY = 16 << 20, /* for /kube-sim/load; the API has a lower limit */
 };
 
-/* -- answers -- */
+/* -- replies -- */
 
 static void set_retry_after(struct sim_server *s, int64_t seconds,
                             struct httpd_reply *reply)
@@ -43,8 +43,8 @@ static void answer_timeout(struct httpd_reply *reply)
     sim_status_write_timeout(&reply->body);
 }
 
-/* Takes what the API answered. The lock is held: a watch must be on the list of streams
- * before it can be looked for there. */
+/* Moves the reply of the API. The lock is held until the watch is in the list of streams,
+ * so that stream orders reach it. */
 static void take_reply(struct sim_server *s, struct api_reply *from,
                        struct httpd_reply *to)
 {
@@ -52,7 +52,7 @@ static void take_reply(struct sim_server *s, struct api_reply *from,
     if (from->content_type)
         to->content_type = from->content_type;
     set_retry_after(s, from->retry_after_s, to);
-    struct buf spare = to->body; /* empty, but it may own memory */
+    struct buf spare = to->body; /* empty, but may own memory */
     to->body = from->body;
     from->body = spare;
     if (from->watch)
@@ -67,7 +67,7 @@ static void apply(struct sim_server *s, const struct api_request *req,
     api_handle(s->api, front_now_ms(), req, &reply);
     if (to)
         take_reply(s, &reply, to);
-    api_watch_free(steal(&reply.watch)); /* of a reply that nobody gets */
+    api_watch_free(steal(&reply.watch)); /* the reply is dropped */
     pthread_mutex_unlock(&s->lock);
     if (to && reply.list)
         sim_stream_list(steal(&reply.list), to);
@@ -86,7 +86,7 @@ static int64_t time_limit_ms(const struct api_request *req)
     return ns / 1000000;
 }
 
-/* Waits; cut short when the server stops. */
+/* Waits; returns early when the server stops. */
 static void wait_ms(struct sim_server *s, int64_t ms)
 {
     struct timespec until;
@@ -103,8 +103,8 @@ static void wait_ms(struct sim_server *s, int64_t ms)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* A request whose time is over while it hangs is not carried out any more, as in a real
- * server, which hands the limit down to its database. */
+/* A request that times out while it hangs is not executed: a real server passes the
+ * deadline to etcd. */
 static void hang(struct sim_server *s, const struct fault *fault,
                  const struct api_request *req, struct httpd_reply *reply)
 {
@@ -199,7 +199,7 @@ static void handle(void *ctx, const struct httpd_request *req, struct httpd_repl
               LOG_I("status", reply->cut ? 0 : reply->status));
 }
 
-/* -- life -- */
+/* -- start and stop -- */
 
 static const struct httpd_route routes[] = {{NULL, "/*", handle}, {0}};
 

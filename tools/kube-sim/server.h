@@ -7,9 +7,8 @@
 #include "kube-sim/api.h"
 
 /*
- * HTTP in front of an API server: one lock over it, a thread per connection, watches that
- * sleep until they have something. Under /kube-sim/ it can be told to misbehave; see
- * docs/kube-sim.md.
+ * The HTTP server of the API: one lock, a thread per connection, watches that sleep until
+ * an event arrives. Requests under /kube-sim/ inject faults (docs/kube-sim.md).
  */
 
 struct sim_server;
@@ -17,17 +16,17 @@ struct sim_server;
 struct sim_server_config {
     const char *address;            /* "127.0.0.1" */
     unsigned port;                  /* 0: a free one */
-    const char *token;              /* NULL: nobody is asked who he is */
+    const char *token;              /* NULL: no authentication */
     const char *cert_pem, *key_pem; /* PEM text; both NULL: plain HTTP */
-    unsigned connections;           /* at most; 0: 1024 */
+    unsigned connections;           /* maximum; 0: 1024 */
 };
 
-/* Starts to serve `api`, which belongs to the server until sim_server_stop, and is
- * borrowed. *port gets the port. NULL on failure. */
+/* Serves `api`, which is borrowed; only the server uses it until sim_server_stop. Sets
+ * *port. NULL on error. */
 struct sim_server *sim_server_start(struct api *api,
                                     const struct sim_server_config *config,
                                     unsigned *port, struct err *err);
-/* Lets time pass (api_tick). */
+/* api_tick under the lock. */
 void sim_server_tick(struct sim_server *s, int64_t now_ms);
 /* Ends all requests and watches, and frees the server. NULL is accepted. */
 void sim_server_stop(struct sim_server *s);

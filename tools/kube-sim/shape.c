@@ -194,7 +194,7 @@ static int wrong(const struct shape *row, const json_t *v, const char *go,
                    sim_jsonx_type(v), meta ? "ObjectMeta." : "", row->path, go);
 }
 
-/* RFC 3339 with exactly six decimals, as Go's layout of a MicroTime demands. */
+/* RFC 3339 with exactly six decimals: Go's layout of MicroTime. */
 static bool is_micro_time(struct span s)
 {
     int64_t seconds;
@@ -228,7 +228,7 @@ static int check_texts(const struct shape *row, json_t *v, struct err *err)
     return 0;
 }
 
-/* Brings one quantity to its shortest form. */
+/* Normalizes one quantity. */
 static int check_amount(json_t *map, const char *key, json_t *v, struct err *err)
 {
     cleanup_buf struct buf text = {0};
@@ -316,8 +316,8 @@ static const char *schema_type(enum shape_type type)
     }
 }
 
-/* Follows the rest of a row's path from `at`, into each element of an array. On failure
- * fault->where is the way to what is wrong; else it is as before. */
+/* Follows the rest of a row's path from `at`, into each element of an array. On error
+ * fault->where is the path of the faulty member; otherwise it is unchanged. */
 static int follow(const struct shape *row, json_t *at, const char *path,
                   struct shape_fault *fault, struct err *err)
 {

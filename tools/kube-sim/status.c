@@ -110,7 +110,7 @@ void sim_faultlist_fini(struct faultlist *f)
     *f = (struct faultlist){0};
 }
 
-/* `message` is what the cause says; in the text of the Status the field is in front. */
+/* Adds a cause with this message, and "FIELD: message" to the text of the Status. */
 static void add(struct faultlist *f, const char *reason, const char *field,
                 const struct buf *message)
 {

@@ -5,13 +5,13 @@
 #include "kube-sim/jsonx_priv.h"
 
 /*
- * The Status object, in which the API answers when it does not answer with what was asked
- * for, and the list of what is wrong with an object (reason Invalid).
+ * The Status object of error replies and successes without a body, and the validation
+ * errors of an object (reason Invalid).
  */
 
 struct status_about {
     const char *group; /* "" for core; may be NULL */
-    const char *kind;  /* the resource ("pods"), or the kind where Kubernetes says so */
+    const char *kind;  /* the resource ("pods"), or the kind, as Kubernetes has it */
     struct span name;
     const char *uid; /* or NULL */
     json_t *causes;  /* array or NULL; borrowed */
@@ -21,17 +21,17 @@ struct status_about {
 /* Appends a Status object. `reason` may be NULL; `about` may be NULL. */
 void sim_status_write(struct buf *out, unsigned code, const char *reason,
                       const char *message, const struct status_about *about);
-/* When the time of a request is over: it is the outermost part of the server that says
- * so, as text and without a kind. */
+/* The 504 of a real server's timeout handler, which writes a Status without kind as
+ * text. */
 void sim_status_write_timeout(struct buf *out);
 #define SIM_STATUS_TIMEOUT_TYPE "text/plain; charset=utf-8"
 void sim_status_write_success(struct buf *out, unsigned code,
                               const struct status_about *about);
 
-/* The reason that goes with a code when nothing better is known: "Conflict" for 409. */
+/* The default reason of a code: "Conflict" for 409. */
 const char *sim_status_reason(unsigned code);
 
-/* What is wrong with an object, field by field. {0} is empty. */
+/* Validation errors by field. {0} is empty. */
 struct faultlist {
     json_t *causes; /* array of {reason, message, field} */
     struct buf text;
@@ -43,10 +43,10 @@ void sim_faultlist_fini(struct faultlist *f);
 
 void sim_fault_invalid(struct faultlist *f, const char *field, struct span value,
                        const char *detail);
-/* The same of a number. */
+/* An invalid number. */
 void sim_fault_number(struct faultlist *f, const char *field, int64_t value,
                       const char *detail);
-/* A value of the wrong JSON type, in the words of a schema. */
+/* A value of the wrong JSON type, with the message of a schema. */
 void sim_fault_type(struct faultlist *f, const char *field, const char *given,
                     const char *wanted);
 void sim_fault_required(struct faultlist *f, const char *field, const char *detail);

@@ -43,7 +43,7 @@ size_t sim_store_lower(const struct store *s, struct span key)
 {
     size_t lo = 0, hi = s->n;
     if (hi && span_cmp(s->items[hi - 1]->key, key) < 0)
-        return hi; /* keys often come in order */
+        return hi; /* keys are often added in order */
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
         if (span_cmp(s->items[mid]->key, key) < 0)
@@ -144,8 +144,8 @@ void sim_store_compact(struct store *s, uint64_t rv)
     s->floor_rv = rv;
 }
 
-/* What has changed since a version: for each key the first event after it, in the order
- * of the keys. That event's `prev` is the state at the version. */
+/* The changes since a version: for each key, in key order, the first event after the
+ * version. The event's `prev` is the state at the version. */
 struct undo {
     const struct event **events;
     size_t n;
@@ -195,7 +195,7 @@ void sim_store_walk(const struct store *s, uint64_t rv, struct span from,
                    (i == s->n || span_cmp(u.events[k]->now->key, s->items[i]->key) <= 0);
         struct object *o = old ? u.events[k++]->prev : s->items[i];
         if (!old && u.n && map_get(&u.by_key, o->key))
-            o = NULL; /* newer than the version; what it was comes from u.events */
+            o = NULL; /* newer than the version; u.events has the old state */
         i += !old;
         if (o)
             go_on = each(ctx, o);

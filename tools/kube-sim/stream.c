@@ -6,14 +6,14 @@
 #include "base/mem.h"
 #include "kube-sim/gzip_priv.h"
 
-enum { PIECE = 64 * 1024 }; /* bytes of events that are handed over at once, about */
+enum { PIECE = 64 * 1024 }; /* approximate bytes of events per call */
 
 struct stream {
     struct sim_server *server;
     struct api_watch *watch;
     struct stream *next, **link;
     struct httpd_waker *waker; /* NULL before open */
-    enum httpd_more fate;      /* HTTPD_AGAIN: it lives */
+    enum httpd_more fate;      /* HTTPD_AGAIN: the watch is open */
 };
 
 static size_t stall_index(const char *resource)
@@ -112,7 +112,7 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
 
 struct list {
     struct api_list *list;
-    struct gzip *gzip; /* NULL: as it is */
+    struct gzip *gzip; /* NULL: no compression */
     struct buf piece;  /* before it is compressed */
 };
 
@@ -122,7 +122,7 @@ static void open_list(void *ctx, struct httpd_waker *waker)
     (void)waker;
 }
 
-/* A piece can vanish in the compressor; then there is another one. */
+/* The compressor may keep a whole piece; then the next piece is added. */
 static enum httpd_more fill_list(void *ctx, struct buf *out)
 {
     struct list *l = ctx;
@@ -148,7 +148,7 @@ static void close_list(void *ctx)
 
 static const struct httpd_stream list_stream = {open_list, fill_list, close_list};
 
-/* A list that fits into one piece is an ordinary body. */
+/* A list that fits into one piece becomes an ordinary body. */
 void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
 {
     if (!api_list_next(list, &reply->body)) {
@@ -164,7 +164,7 @@ void sim_stream_list(struct api_list *list, struct httpd_reply *reply)
 void sim_stream_compress(struct sim_server *s, struct httpd_reply *reply)
 {
     if (reply->body.n <= SIM_GZIP_ABOVE)
-        return; /* the first piece of a list is larger; a watch has no body */
+        return; /* the first piece of a streamed list is larger; a watch has no body */
     cleanup_buf struct buf plain = reply->body;
     struct list *l = reply->stream_ctx;
     struct gzip *z = sim_gzip_new();

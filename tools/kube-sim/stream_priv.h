@@ -3,23 +3,23 @@
 
 #include "kube-sim/front_priv.h"
 
-/* Bodies that are sent bit by bit: watches, and long lists. */
+/* Streamed bodies: watches and long lists. */
 
-/* Lets the reply go on with the watch, or the list. Takes it. For a watch the lock is
- * held. */
+/* Makes the watch, or the list, the body of the reply. Takes it. The caller of
+ * sim_stream_watch holds the lock. */
 void sim_stream_watch(struct sim_server *s, struct api_watch *w,
                       struct httpd_reply *reply);
 void sim_stream_list(struct api_list *list, struct httpd_reply *reply);
-/* Compresses the answer if it is large enough, and no watch. */
+/* Compresses the body if it is large enough and not a watch. */
 void sim_stream_compress(struct sim_server *s, struct httpd_reply *reply);
 
-/* For the watches of a resource, or of all when it is NULL; the lock is held. Answers how
- * many there are. */
+/* Applies the order to the watches of a resource, NULL for all. Returns their number. The
+ * caller holds the lock. */
 enum stream_order {
-    STREAM_CUT,   /* break the connection off */
-    STREAM_END,   /* end the watch as a server does that restarts */
-    STREAM_COUNT, /* nothing */
-    STREAM_WAKE,  /* look again whether there is something to send */
+    STREAM_CUT,   /* reset the connections */
+    STREAM_END,   /* end the watches cleanly, like a server that shuts down */
+    STREAM_COUNT, /* count only */
+    STREAM_WAKE,  /* check for events to send */
 };
 size_t sim_stream_order(struct sim_server *s, const char *resource,
                         enum stream_order order);

@@ -6,7 +6,7 @@
 bool sim_table_wanted(const char *accept)
 {
     struct span rest = span_of(accept);
-    struct span first = span_cut(&rest, ','); /* what the client likes best */
+    struct span first = span_cut(&rest, ','); /* the client's first choice */
     struct span type = span_cut(&first, ';');
     bool table = false, v1 = false;
     while (first.n) {

@@ -44,7 +44,7 @@ void sim_token_write(struct buf *out, int64_t rv, struct span last)
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"v\":\"meta.k8s.io/v1\",\"rv\":%lld,\"start\":", (long long)rv);
     buf_add_json(&text, last); /* a key needs no escapes */
-    text.n--;                  /* the quote at the end */
+    text.n--;                  /* the closing quote */
     buf_adds(&text, "\\u0000\"}");
     encode(out, buf_span(&text));
 }

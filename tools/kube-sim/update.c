@@ -4,8 +4,7 @@
 #include "kube-sim/patch_priv.h"
 #include "kube-sim/write_priv.h"
 
-/* PUT and PATCH: both make a new tree from the old one, which is then checked and stored.
- */
+/* PUT and PATCH: both build a new tree from the old one, validate it and store it. */
 
 static struct object *find(struct call *c)
 {
@@ -19,7 +18,7 @@ static bool is_status(const struct call *c)
     return c->route.sub.p;
 }
 
-/* The body's names must be those of the URL. */
+/* The names in the body must match the URL. */
 static int check_names(struct call *c, const json_t *object)
 {
     struct span name = sim_jsonx_span(object, "metadata.name");
@@ -53,7 +52,8 @@ static void keep_member(json_t *object, const json_t *old, const char *key)
         json_object_del(object, key);
 }
 
-/* The status subresource changes status and metadata; the main path all but status. */
+/* An update of the status subresource changes status and metadata; any other update keeps
+ * the status. */
 static void keep_other_half(struct call *c, json_t *object, const json_t *old)
 {
     if (!c->route.kind->status)
@@ -87,7 +87,7 @@ static int check_version(struct call *c, const json_t *object, const struct obje
     return (uint64_t)rv == o->rv ? 0 : sim_refuse_modified(c);
 }
 
-/* Checks the new tree against the old one, and stores it unless nothing has changed. */
+/* Validates the new tree against the old one, and stores it if it has changed. */
 static void replace(struct call *c, json_t *object, const json_t *old, struct object *o)
 {
     const struct kind *kind = c->route.kind;
@@ -179,7 +179,7 @@ static int check_patch_type(struct call *c)
         merge_type, strategic ? ", " : "", strategic ? strategic_type : "");
 }
 
-/* The old tree with the patch applied. New; NULL when refused. */
+/* The old tree with the patch applied. New; NULL: the request has been refused. */
 static json_t *patched(struct call *c, const json_t *old)
 {
     struct err err;
@@ -197,7 +197,8 @@ static json_t *patched(struct call *c, const json_t *old)
         return NULL;
     }
     if (!json_is_string(json_object_get(object, "kind")))
-        json_object_del(object, "metadata"); /* nobody knows what it is any more */
+        json_object_del(object,
+                        "metadata"); /* without kind, a real server drops the metadata */
     sim_jsonx_strip_nulls(object);
     if (!json_is_object(json_object_get(object, "metadata")))
         json_object_set_new(object, "metadata", json_object());

@@ -12,7 +12,7 @@
 enum {
     BOOKMARK_MS = 60 * 1000,
     LAST_BOOKMARK_MS = 2000, /* before the end */
-    MIN_TIMEOUT_S = 300,     /* when the client names none: up to twice this */
+    MIN_TIMEOUT_S = 300,     /* if the client sets none: up to twice this value */
 };
 
 struct api_watch {
@@ -20,14 +20,14 @@ struct api_watch {
     size_t kind; /* index */
     struct api_watch *next, **link;
     struct selector selector;
-    struct object **initial; /* shared: the state at the start, sent first */
+    struct object **initial; /* shared: the initial state, sent first */
     size_t n_initial, at_initial;
-    uint64_t next_seq; /* of the store's history */
-    uint64_t after;    /* versions up to this one are not wanted */
+    uint64_t next_seq; /* position in the store's history */
+    uint64_t after;    /* skip events up to this version */
     int64_t end_ms, bookmark_ms;
     bool bookmarks;
     bool last_bookmark_sent;
-    bool expired; /* history is gone: says so, and is over */
+    bool expired; /* the history was discarded: deliver 410, then end */
     bool over;
     bool as_table, columns_sent;
     struct table table;
@@ -64,11 +64,12 @@ static int read_times(struct call *c, struct api_watch *w)
     w->end_ms = c->now_ms + seconds * 1000;
     w->bookmark_ms = c->now_ms + BOOKMARK_MS;
     w->bookmarks = sim_query_bool(&c->query, "allowWatchBookmarks");
-    w->last_bookmark_sent = seconds * 1000 <= LAST_BOOKMARK_MS; /* too short for one */
+    w->last_bookmark_sent =
+        seconds * 1000 <= LAST_BOOKMARK_MS; /* too short for a bookmark */
     return 0;
 }
 
-/* Where the watch begins. */
+/* Reads the resourceVersion from which the watch starts. */
 static int read_version(struct call *c, struct api_watch *w)
 {
     struct span text = sim_query_get(&c->query, "resourceVersion");
@@ -137,8 +138,8 @@ const char *api_watch_resource(const struct api_watch *w)
 
 /* -- waking -- */
 
-/* What a change is to this watch; false when it is nothing. An object that begins or
- * stops to match the selectors comes or goes. */
+/* The change as this watch sees it; false: the watch does not deliver it. An object that
+ * starts or stops matching the selectors is ADDED or DELETED. */
 static bool seen_as(const struct api_watch *w, const struct event *e, enum change *change)
 {
     bool before = e->prev && sim_selector_match(&w->selector, e->prev);
@@ -196,7 +197,7 @@ static void add_expired(struct api_watch *w, struct buf *out)
                (unsigned long long)w->api->stores[w->kind].floor_rv);
     buf_adds(out, "{\"type\":\"ERROR\",\"object\":");
     sim_status_write(out, 410, "Expired", text.p, NULL);
-    out->n--; /* its newline */
+    out->n--; /* without the newline */
     buf_adds(out, "}\n");
     w->over = true;
 }
@@ -232,7 +233,7 @@ static bool next_change(struct api_watch *w, struct buf *out)
         const struct event *e = sim_store_event(store, w->next_seq++);
         if (e->rv <= w->after || !seen_as(w, e, &change))
             continue;
-        /* What leaves the selection is shown as it was when it was still in it. */
+        /* An object that stops matching is sent in the last state that matched. */
         bool left = change == CHANGE_DELETED && e->change != CHANGE_DELETED;
         add_event(w, change, left ? e->prev : e->now, e->rv, out);
         return true;
@@ -259,7 +260,7 @@ int api_watch_next(struct api_watch *w, int64_t now_ms, struct buf *out)
         return -1;
     if (next_initial(w, out))
         return 1;
-    /* Who is too slow for the history has to start again. */
+    /* A reader that is slower than the history expires must start again. */
     w->expired |= w->next_seq < w->api->stores[w->kind].first_seq;
     if (w->expired) {
         add_expired(w, out);

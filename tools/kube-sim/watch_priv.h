@@ -6,5 +6,5 @@
 /* GET of a collection with ?watch. */
 void sim_watch_handle(struct call *c);
 
-/* Tells the watches of a kind that a change was recorded. */
+/* Wakes the watches of a kind that deliver this event. */
 void sim_watch_notify(struct api *api, size_t kind, const struct event *e);

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "placement/placement.h"
 
-enum { PODS_OF_A_NODE = 1001 }; /* at most; what openb's own simulator allows */
+enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
 
 struct room {
     const struct trace_node *is;
@@ -27,13 +27,13 @@ struct cluster {
     enum score_policy policy;
     bool sees_cpu;
     struct ledger *ledger;
-    struct mix mix; /* with CPU, of which the ledger's own does not know */
+    struct mix mix; /* with CPU, which the ledger's mix lacks */
     struct room *rooms;
     struct tenant *tenants;
     size_t n_tenants, tenants_cap;
-    int64_t allocated, cpu; /* of all that run */
+    int64_t allocated, cpu; /* of all running pods */
     uint64_t last_uid;
-    /* The nodes that can take the pod that is looked at, and their points. */
+    /* The nodes that fit the current pod, and their scores. */
     struct score_node *candidates;
     uint32_t *candidate_rooms;
     int *points;
@@ -53,7 +53,8 @@ static const struct ledger_node *add_node(struct ledger *l, const struct trace_n
     ledger_scv_seen(l, &scv, 0);
     return ledger_node_find(l, n->name);
 }
-_Static_assert((int)TRACE_MAX_CARDS <= (int)SCV_MAX_CARDS, "an Scv has room for a node");
+_Static_assert((int)TRACE_MAX_CARDS <= (int)SCV_MAX_CARDS,
+               "an Scv holds the cards of any node");
 
 struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
                             bool sees_cpu)
@@ -130,7 +131,7 @@ static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
     return n;
 }
 
-/* Of those with the most points a random one, as kube-scheduler does it. */
+/* A random node of those with the highest score, as in kube-scheduler. */
 static size_t pick(const int *points, size_t n, struct rng *rng)
 {
     size_t best = 0, equals = 0;

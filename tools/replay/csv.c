@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* A field as it can stand in a message: printable, and not too long. */
+/* Makes a field printable and short, for an error message. */
 static void show(struct span field, char out[48])
 {
     size_t n = 0;
@@ -51,7 +51,7 @@ static bool is_empty(struct span rest)
     return true;
 }
 
-/* Splits the next line into fields; returns how many, or -1. */
+/* Splits the next line into fields. Returns their number, or -1. */
 static int split(struct csv *c, struct span fields[CSV_COLUMNS])
 {
     struct span line = span_cut(&c->rest, '\n');
@@ -69,16 +69,16 @@ static int split(struct csv *c, struct span fields[CSV_COLUMNS])
             return fail_line(c, "field %d has more than %d bytes", n + 1, CSV_FIELD);
         for (size_t i = 0; i < field.n; i++)
             if (field.p[i] == '"' || (unsigned char)field.p[i] < ' ')
-                return fail_line(c, "field %d has %s, which no trace has", n + 1,
+                return fail_line(c, "field %d contains %s", n + 1,
                                  field.p[i] == '"' ? "a quote" : "a control character");
         fields[n++] = field;
-    } while (line.p); /* behind a last comma is an empty field */
+    } while (line.p); /* an empty field follows a trailing comma */
     return n;
 }
 
 int csv_open(struct csv *c, const char *name, struct span text)
 {
-    static const struct span mark = SPAN("\xef\xbb\xbf"); /* of some editors */
+    static const struct span mark = SPAN("\xef\xbb\xbf"); /* byte order mark */
     *c = (struct csv){.name = name, .rest = text};
     if (span_starts(text, mark))
         c->rest = (struct span){text.p + mark.n, text.n - mark.n};
@@ -91,7 +91,7 @@ int csv_open(struct csv *c, const char *name, struct span text)
     for (size_t i = 0; i < c->n; i++)
         for (size_t k = 0; k < i; k++)
             if (span_eq(c->columns[i], c->columns[k]))
-                return csv_fail(c, (int)i, "comes twice");
+                return csv_fail(c, (int)i, "duplicate");
     return 0;
 }
 
@@ -101,7 +101,7 @@ int csv_column(struct csv *c, const char *name, bool needed)
         if (span_eq(c->columns[i], span_of(name)))
             return (int)i;
     if (needed)
-        fail_line(c, "there is no column %s", name);
+        fail_line(c, "column %s is missing", name);
     return -1;
 }
 
@@ -115,7 +115,7 @@ int csv_row(struct csv *c)
     if (n < 0)
         return -1;
     if ((size_t)n != c->n)
-        return fail_line(c, "%d fields, but %zu columns", n, c->n);
+        return fail_line(c, "%d fields, expected %zu", n, c->n);
     return 1;
 }
 
@@ -134,7 +134,7 @@ int64_t csv_int(struct csv *c, int column, int64_t min, int64_t max)
     if (span_i64(text, &value) && value >= min && value <= max)
         return value;
     show(text, shown);
-    csv_fail(c, column, "\"%s\" is no whole number within %lld..%lld", shown,
+    csv_fail(c, column, "\"%s\": expected a whole number from %lld to %lld", shown,
              (long long)min, (long long)max);
     return 0;
 }

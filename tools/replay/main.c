@@ -9,8 +9,8 @@
 #include "replay/replay.h"
 #include "wire/yaml.h"
 
-/* Replays a trace of pods against the placement code and says how much of the cluster
- * each policy could give out. */
+/* gpushare-replay: replays a trace of pods through the placement code and prints the
+ * allocation that each policy reaches. */
 
 struct policies {
     bool wanted[SCORE_POLICIES];
@@ -29,8 +29,7 @@ static int parse_output(struct span text, void *field, struct err *err)
     *json = span_eq(text, SPAN("json"));
     if (*json || span_eq(text, SPAN("table")))
         return 0;
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither table nor json",
-                   SPAN_ARG(text));
+    return err_set(err, ERR_INVALID, "\"%.*s\": expected table or json", SPAN_ARG(text));
 }
 
 #define AT(f) offsetof(struct config, f)
@@ -39,18 +38,19 @@ static const struct opt table[] = {
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(nodes),
-     .help = "The cluster, as CSV: sn,cpu_milli,memory_mib,gpu,model."},
+     .help = "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model."},
     {.name = "pods",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(pods),
-     .help = "The pods, as CSV: name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."},
+     .help = "CSV file with the pods: "
+             "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."},
     {.name = "policy",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(policies),
-     .help = "binpack, spread, scv or fgd, as --node-score of gpushare-extender; may be\n"
-             "given several times. Without it: all of them."},
+     .help =
+         "Node policy to replay: binpack, spread, scv or fgd; repeatable. Default: all."},
     {.name = "seeds",
      .arg = "N",
      .init = "10",
@@ -58,44 +58,45 @@ static const struct opt table[] = {
      .min = 1,
      .max = 10000,
      .offset = AT(seeds),
-     .help = "Runs, each with another order of the pods; the figures are their means."},
+     .help = "Number of runs with different pod orders; the results are means over the "
+             "runs."},
     {.name = "first-seed",
      .arg = "N",
      .init = "42",
      .type = OPT_INT,
      .offset = AT(first_seed),
-     .help = "Seed of the first run; the others follow."},
+     .help = "Seed of the first run; each further run adds 1."},
     {.name = "cpu",
      .init = "on",
      .type = OPT_BOOL,
      .offset = AT(cpu),
-     .help = "Let the policies see the CPU of nodes and pods. The extender, which\n"
-             "kube-scheduler tells names only, does not: off shows what it does."},
+     .help =
+         "Show policies the CPU of nodes and pods; off replays what the extender sees."},
     {.name = "churn",
      .arg = "PERCENT",
      .init = "0",
      .type = OPT_INT,
      .max = 100,
      .offset = AT(churn),
-     .help = "Also run with pods that leave, so that about so much is allocated, and\n"
-             "say how much of the demand was rejected."},
+     .help = "Percent of allocation to hold in a second run in which pods leave; 0 skips "
+             "that run."},
     {.name = "output",
      .arg = "table|json",
      .init = "table",
      .type = OPT_CUSTOM,
      .parse = parse_output,
      .offset = AT(json),
-     .help = "Form of the output; also -o."},
+     .help = "Output format: table or json; also -o."},
     {0},
 };
 static const struct opt_program program = {
     .name = "gpushare-replay",
-    .summary = "replays a trace of pods through the placement code",
+    .summary = "replay a trace of pods through the placement code",
     .version = GPUSHARE_VERSION,
     .table = table,
 };
 
-/* Which policies, in the order of the table of policies. */
+/* The selected policies, in the order of the policy table. */
 static int read_policies(const struct opt_list *names, struct policies *p,
                          struct err *err)
 {
@@ -114,7 +115,7 @@ static int read_trace(const struct config *c, struct trace *trace, struct buf te
                       struct err *err)
 {
     if (!c->nodes || !c->pods)
-        return err_set(err, ERR_INVALID, "--nodes and --pods are needed (try --help)");
+        return err_set(err, ERR_INVALID, "--nodes and --pods are required (try --help)");
     if (file_read(c->nodes, TRACE_MAX_BYTES, &texts[0], err) ||
         file_read(c->pods, TRACE_MAX_BYTES, &texts[1], err))
         return -1;
@@ -150,7 +151,7 @@ static int run(const struct config *c, struct err *err)
         (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
         fwrite(out.p, 1, out.n, stdout);
         if (fflush(stdout))
-            rc = err_set(err, ERR_UNAVAILABLE, "standard output cannot be written");
+            rc = err_set(err, ERR_UNAVAILABLE, "cannot write to standard output");
     }
     trace_fini(&trace);
     buf_fini(&texts[0]);

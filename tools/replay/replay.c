@@ -10,10 +10,10 @@
 enum {
     WIDE = 8, /* cards */
     CHURN_FROM = 100,
-    CHURN_TO = 500, /* percent arrived */
+    CHURN_TO = 500, /* load in percent */
 };
 
-/* The pods of a trace in a random order, each once, and then any of them. */
+/* The pods of a trace in a random order: first each one once, then drawn at random. */
 struct stream {
     const struct trace *trace;
     struct rng *rng;
@@ -45,7 +45,7 @@ static int64_t demand(const struct trace_pod *pod)
     return pod->gpu_milli * pod->cards;
 }
 
-/* The mean of the samples at a load; if there is none, the first sample beyond. */
+/* The mean of the samples at a load; without one, the first sample beyond. */
 struct at_load {
     int64_t load;
     double sum;
@@ -72,7 +72,7 @@ static int64_t mono_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* What is added up over the seeds. */
+/* Sums over the seeds. */
 struct sums {
     double alloc90, alloc100, first_reject, wide, churn;
     uint64_t rejecting, decisions;

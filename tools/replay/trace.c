@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "replay/csv.h"
 
-static const int64_t amount_max = (int64_t)1 << 32; /* of CPU and memory: sums fit */
+static const int64_t amount_max = (int64_t)1
+                                  << 32; /* of CPU and memory; sums do not overflow */
 
 void trace_fini(struct trace *t)
 {
@@ -25,7 +26,7 @@ static struct span read_name(struct csv *c, int column)
     return name;
 }
 
-/* Whose name comes twice? The items begin with their names. */
+/* Finds duplicate names. The name is the first member of an item. */
 static void check_names(struct csv *c, int column, const void *items, size_t size,
                         size_t n)
 {
@@ -35,8 +36,9 @@ static void check_names(struct csv *c, int column, const void *items, size_t siz
         char *item = (char *)items + i * size;
         struct span name = *(struct span *)item;
         if (map_get(&map, name)) {
-            c->line = (unsigned)i + 2; /* behind the columns; no line is left out */
-            csv_fail(c, column, "%.*s comes twice", SPAN_ARG(name));
+            c->line = (unsigned)i +
+                      2; /* line 1 has the column names; every further line is an item */
+            csv_fail(c, column, "duplicate %.*s", SPAN_ARG(name));
         }
         map_set(&map, item);
     }
@@ -46,7 +48,7 @@ static void check_names(struct csv *c, int column, const void *items, size_t siz
 static int finish(struct csv *c, size_t n, const char *what, struct err *err)
 {
     if (c->err.code == ERR_NONE && n == 0)
-        return err_set(err, ERR_INVALID, "%s: there are no %s in it", c->name, what);
+        return err_set(err, ERR_INVALID, "%s: contains no %s", c->name, what);
     if (c->err.code == ERR_NONE)
         return 0;
     return err_set(err, c->err.code, "%s", c->err.msg);
@@ -54,7 +56,7 @@ static int finish(struct csv *c, size_t n, const char *what, struct err *err)
 
 _Static_assert(offsetof(struct trace_node, name) == 0 &&
                    offsetof(struct trace_pod, name) == 0,
-               "check_names finds them there");
+               "check_names reads the name there");
 
 int trace_nodes(struct trace *t, const char *name, struct span text, struct err *err)
 {
@@ -79,11 +81,11 @@ int trace_nodes(struct trace *t, const char *name, struct span text, struct err 
     }
     check_names(&c, sn, t->nodes, sizeof *t->nodes, t->n_nodes);
     if (c.err.code == ERR_NONE && t->n_nodes && !t->capacity)
-        return err_set(err, ERR_INVALID, "%s: no node has a card", name);
+        return err_set(err, ERR_INVALID, "%s: no node has cards", name);
     return finish(&c, t->n_nodes, "nodes", err);
 }
 
-/* What no column says for itself. */
+/* The constraints between columns. */
 static void check_pod(struct csv *c, const struct trace_pod *pod, int milli)
 {
     if (c->err.code != ERR_NONE)
@@ -93,7 +95,7 @@ static void check_pod(struct csv *c, const struct trace_pod *pod, int milli)
     else if (pod->cards > 0 && pod->gpu_milli == 0)
         csv_fail(c, milli, "0, but num_gpu is %u", pod->cards);
     else if (pod->cards > 1 && pod->gpu_milli != TRACE_CARD)
-        csv_fail(c, milli, "%lld, but more than one card is given out whole only: %d",
+        csv_fail(c, milli, "%lld, expected %d: a pod with several cards gets whole cards",
                  (long long)pod->gpu_milli, TRACE_CARD);
 }
 
