@@ -68,18 +68,18 @@ START_TEST(an_old_heartbeat_is_a_dead_agent)
     ck_assert(is_silent(w));
     ck_assert_uint_ne(world_generation(w), before);
     cleanup_free char *table = table_of(w);
-    ck_assert_says(table, "0/15                 0     0     0\n");
-    ck_assert_says(table, "! n1: scv-agent on this node has not been heard of for 172800 "
+    ck_assert_contains(table, "0/15                 0     0     0\n");
+    ck_assert_contains(table, "! n1: scv-agent on this node has not been heard of for 172800 "
                           "s\n");
-    ck_assert_says(table, "! n1: its Lease is of 2025-12-30T00:00:00.000000Z, 172800 s "
+    ck_assert_contains(table, "! n1: its Lease is of 2025-12-30T00:00:00.000000Z, 172800 s "
                           "ago by the API server's clock\n");
-    ck_assert_says(table, " 0 free");
+    ck_assert_contains(table, " 0 free");
     ck_assert_done(explain_pod(&why, w, SPAN("ns"), SPAN("w"), NULL, false, &err), err);
-    ck_assert_says(why.p, "not been heard of for 172800 s\n");
+    ck_assert_contains(why.p, "not been heard of for 172800 s\n");
     ck_assert_ptr_null(strstr(why.p, "It fits"));
-    ck_assert_says(why.p, "  - it would fit on node n1, but scv-agent on this node");
+    ck_assert_contains(why.p, "  - it would fit on node n1, but scv-agent on this node");
     ck_assert_uint_eq(check_world(&found, w, (struct span){0}), 1);
-    ck_assert_says(found.p, "node n1: scv-agent on this node has not been heard of for");
+    ck_assert_contains(found.p, "node n1: scv-agent on this node has not been heard of for");
     json_t *j = show_json(w, &(struct show){.now_s = NOW}),
            *node = json_array_get(json_object_get(j, "nodes"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(node, "heartbeat")),
@@ -133,7 +133,7 @@ START_TEST(a_lease_that_another_system_left_behind)
                                "\"holderIdentity\":\"n1\"" TWO_DAYS_AGO "}}");
     world_judge(w, NOW, 1);
     cleanup_free char *table = table_of(w);
-    ck_assert_says(table, " s; its Lease nvidia-gpu-scheduler-node-lease/n1 is not "
+    ck_assert_contains(table, " s; its Lease nvidia-gpu-scheduler-node-lease/n1 is not "
                           "scv-agent's (holder: n1; ");
     ck_assert_ptr_null(strstr(table, "API server's clock"));
     world_free(w);
@@ -148,7 +148,7 @@ START_TEST(who_listed_slowly_is_not_ahead)
     ck_assert_str_eq(note, "");
     world_judge(w, NOW, 3);
     cleanup_free char *ahead = note_of(w);
-    ck_assert_says(ahead, "50 s ahead");
+    ck_assert_contains(ahead, "50 s ahead");
     world_free(w);
 }
 END_TEST
@@ -159,7 +159,7 @@ START_TEST(without_a_clock_nothing_is_claimed)
     world_judge(w, 0, 1);
     ck_assert(!is_silent(w));
     cleanup_free char *note = note_of(w);
-    ck_assert_says(note, "does not say what time it is");
+    ck_assert_contains(note, "does not say what time it is");
     ck_assert(beats_doubtful(w));
     world_free(w);
 }

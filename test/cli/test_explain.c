@@ -34,14 +34,14 @@ START_TEST(what_is_missing_and_what_would_help)
         "w",
         "{\"status\":{\"conditions\":[{\"type\":\"PodScheduled\",\"status\":\"False\","
         "\"message\":\"0/2 nodes: no\\u001b\"}]}}");
-    ck_assert_says(text, "pod ns/w waits for 8 GiB (priority 0)\n");
-    ck_assert_says(text,
+    ck_assert_contains(text, "pod ns/w waits for 8 GiB (priority 0)\n");
+    ck_assert_contains(text,
                    "needs 8192 MiB on one card; most free: 3072 of 15360 MiB on GPU0");
-    ck_assert_says(text, "GPU1  2/15             6 GiB missing; promised: ns/b 10 GiB, "
+    ck_assert_contains(text, "GPU1  2/15             6 GiB missing; promised: ns/b 10 GiB, "
                          "ns/c 3 GiB\n");
-    ck_assert_says(text, "  - it fits on node n2 if pod ns/d (9 GiB on GPU0) leaves\n");
-    ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 6 on node n2\n");
-    ck_assert_says(text, "kube-scheduler says: 0/2 nodes: no?\n");
+    ck_assert_contains(text, "  - it fits on node n2 if pod ns/d (9 GiB on GPU0) leaves\n");
+    ck_assert_contains(text, "  - it asks for 8 GiB, and would fit with 6 on node n2\n");
+    ck_assert_contains(text, "kube-scheduler says: 0/2 nodes: no?\n");
 }
 END_TEST
 
@@ -54,7 +54,7 @@ START_TEST(a_model_that_nobody_has)
                             POD_OF("w", "", "8",
                                    "\"nvidia-gpu-scheduler/gpu.model\":\"Tesla V100\"")},
         "w", NULL);
-    ck_assert_says(text, "  - no node has the model Tesla V100; there are: Tesla T4; it "
+    ck_assert_contains(text, "  - no node has the model Tesla V100; there are: Tesla T4; it "
                          "would fit on node n1 if any model or clock would do\n");
 }
 END_TEST
@@ -68,10 +68,10 @@ START_TEST(a_card_that_is_out)
                                      "1", "Healthy", "T4", "15360", "12288")),
             .pods = POD_OF("w", "", "15", "")},
         "w", NULL);
-    ck_assert_says(text, "  - it would fit on node n1 if GPU0 were healthy\n");
-    ck_assert_says(text, "  - it would fit on node n1 if processes outside Kubernetes "
+    ck_assert_contains(text, "  - it would fit on node n1 if GPU0 were healthy\n");
+    ck_assert_contains(text, "  - it would fit on node n1 if processes outside Kubernetes "
                          "gave back 11 GiB of GPU1\n");
-    ck_assert_says(text, "  - it asks for 15 GiB, and would fit with 4 on node n1\n");
+    ck_assert_contains(text, "  - it asks for 15 GiB, and would fit with 4 on node n1\n");
 }
 END_TEST
 
@@ -83,9 +83,9 @@ START_TEST(too_large_for_every_card)
                                   .pods = POD_OF("d", "n2", "15",
                                                  IDX("0")) "," POD_OF("w", "", "80", "")},
                   "w", NULL);
-    ck_assert_says(text, "the largest card has 15360 MiB");
-    ck_assert_says(text, "too small, whoever leaves");
-    ck_assert_says(text, "No single change would let it fit");
+    ck_assert_contains(text, "the largest card has 15360 MiB");
+    ck_assert_contains(text, "too small, whoever leaves");
+    ck_assert_contains(text, "No single change would let it fit");
 }
 END_TEST
 
@@ -97,23 +97,23 @@ START_TEST(pods_that_need_no_help)
         .pods = POD_OF("w", "", "8", "") "," POD_OF(
             "a", "n1", "2", IDX("1") ",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"")};
     cleanup_free char *fits = explained(&items, "w", NULL);
-    ck_assert_says(fits, "It fits on 2 nodes");
-    ck_assert_says(fits, "fits: GPU1"); /* which is the fuller one */
+    ck_assert_contains(fits, "It fits on 2 nodes");
+    ck_assert_contains(fits, "fits: GPU1"); /* which is the fuller one */
     cleanup_free char *bound = explained(&items, "a", NULL);
-    ck_assert_says(bound, "pod ns/a is on node n1, not running yet; it asks for 2 GiB\n");
-    ck_assert_says(bound,
+    ck_assert_contains(bound, "pod ns/a is on node n1, not running yet; it asks for 2 GiB\n");
+    ck_assert_contains(bound,
                    "  GPU1  Tesla T4  GPU-1  2 GiB promised, of 15 GiB; measured in "
                    "use by all: 0 GiB; Healthy\n");
-    ck_assert_says(bound,
+    ck_assert_contains(bound,
                    "ALIYUN_COM_GPU_MEM_IDX is \"1\", as the Go extender writes it");
-    ck_assert_says(bound, "the device plugin has confirmed it");
+    ck_assert_contains(bound, "the device plugin has confirmed it");
     items.pods = "{\"metadata\":{\"name\":\"plain\",\"namespace\":\"ns\",\"uid\":\"u\"},"
                  "\"spec\":{\"containers\":[]}}";
     cleanup_free char *plain = explained(&items, "plain", NULL);
-    ck_assert_says(plain, "asks for no GPU memory");
+    ck_assert_contains(plain, "asks for no GPU memory");
     items.pods = POD_OF("bad", "", "1.5", "");
     cleanup_free char *bad = explained(&items, "bad", NULL);
-    ck_assert_says(bad, "waits, and no node can take it as it is: ");
+    ck_assert_contains(bad, "waits, and no node can take it as it is: ");
 }
 END_TEST
 
@@ -129,11 +129,11 @@ START_TEST(whole_cards)
                           .pods =
                               POD_OF("a", "n1", "1", IDX("1")) "," CARDS_OF("w", "2")};
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, "pod ns/w waits for 2 whole cards");
-    ck_assert_says(text,
+    ck_assert_contains(text, "pod ns/w waits for 2 whole cards");
+    ck_assert_contains(text,
                    "GPU1  14/15            not wholly free; promised: ns/a 1 GiB\n");
-    ck_assert_says(text, "  - it fits on node n1 if pod ns/a (1 GiB on GPU1) leaves\n");
-    ck_assert_says(text, "  - it asks for 2 cards, and would fit with 1 on node n1\n");
+    ck_assert_contains(text, "  - it fits on node n1 if pod ns/a (1 GiB on GPU1) leaves\n");
+    ck_assert_contains(text, "  - it asks for 2 cards, and would fit with 1 on node n1\n");
 }
 END_TEST
 
@@ -156,7 +156,7 @@ START_TEST(who_has_the_card_through_nvidias_plugin)
                           .scvs = scv,
                           .pods = NVIDIA_OF("a", "n1") "," NVIDIA_OF("w", "")};
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, "  - it fits on node n1 if pod ns/a (1 through nvidia.com/gpu) "
+    ck_assert_contains(text, "  - it fits on node n1 if pod ns/a (1 through nvidia.com/gpu) "
                          "leaves\n");
 }
 END_TEST
@@ -170,20 +170,20 @@ START_TEST(nodes_that_could_be_put_right)
         .pods = POD_OF("w", "", "8", ""),
     };
     cleanup_free char *mode = explained(&items, "w", NULL);
-    ck_assert_says(mode, "node label gpushare/mode=card: whole cards only");
-    ck_assert_says(mode, "  - it would fit on node n1 without the label gpushare/mode\n");
+    ck_assert_contains(mode, "node label gpushare/mode=card: whole cards only");
+    ck_assert_contains(mode, "  - it would fit on node n1 without the label gpushare/mode\n");
     items.nodes = NODE("n1", "15", "1");
     items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
                        "\"kube-system\"},\"data\":{\"gpus\":\"0\"}}";
     cleanup_free char *listed = explained(&items, "w", NULL);
-    ck_assert_says(listed, "taken out by ConfigMap");
-    ck_assert_says(listed,
+    ck_assert_contains(listed, "taken out by ConfigMap");
+    ck_assert_contains(listed,
                    "  - it would fit on node n1 if GPU0 were not taken out by the "
                    "ConfigMap\n");
     items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
                        "\"kube-system\"},\"data\":{\"gpus\":\"zero\"}}";
     cleanup_free char *damaged = explained(&items, "w", NULL);
-    ck_assert_says(damaged, "  - it would fit on node n1, but its ConfigMap "
+    ck_assert_contains(damaged, "  - it would fit on node n1, but its ConfigMap "
                             "unhealthy-gpu-n1 is not a comma list of card indexes\n");
 }
 END_TEST
@@ -202,10 +202,10 @@ START_TEST(room_that_is_kept_for_another)
                 "\"status\":{\"phase\":\"Pending\",\"nominatedNodeName\":\"n2\"}}",
     };
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, "free, but kept for pods nominated to this node");
-    ck_assert_says(text, "  - node n2 has the room, but keeps it for pod ns/v, nominated "
+    ck_assert_contains(text, "free, but kept for pods nominated to this node");
+    ck_assert_contains(text, "  - node n2 has the room, but keeps it for pod ns/v, nominated "
                          "to it\n");
-    ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 3 on node n2\n");
+    ck_assert_contains(text, "  - it asks for 8 GiB, and would fit with 3 on node n2\n");
 }
 END_TEST
 
@@ -219,24 +219,24 @@ START_TEST(room_on_cordoned_nodes_alone)
                           .scvs = TWO_SCVS,
                           .pods = FULL_PODS "," POD_OF("w", "", "6", "")};
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, OFFERED "\n");
-    ck_assert_says(text, "It would fit on 1 node, but only on cordoned ones.\n"
+    ck_assert_contains(text, OFFERED "\n");
+    ck_assert_contains(text, "It would fit on 1 node, but only on cordoned ones.\n"
                          "The smallest changes, each enough by itself:\n"
                          "  - kubectl uncordon n2: it fits there\n"
                          "  - it fits on node n1 if pod ns/");
-    ck_assert_says(text, "  - it asks for 6 GiB, and would fit with 3 on node n1\n");
+    ck_assert_contains(text, "  - it asks for 6 GiB, and would fit with 3 on node n1\n");
     ck_assert_ptr_null(strstr(text, "It fits on"));
     items.nodes = CORDONED("n1") "," CORDONED("n2");
     items.pods = POD_OF("w", "", "6", "");
     cleanup_free char *two = explained(&items, "w", NULL);
-    ck_assert_says(two, "It would fit on 2 nodes, but only on cordoned ones.\n");
-    ck_assert_says(two, "  - kubectl uncordon n1: it fits there, as it does on 1 more "
+    ck_assert_contains(two, "It would fit on 2 nodes, but only on cordoned ones.\n");
+    ck_assert_contains(two, "  - kubectl uncordon n1: it fits there, as it does on 1 more "
                         "cordoned node\n");
     ck_assert_ptr_null(strstr(two, "it asks for"));
     items.nodes = NODE("n1", "30", "2") "," CORDONED("n2");
     cleanup_free char *other = explained(&items, "w", NULL);
-    ck_assert_says(other, "It fits on 1 node, as far as GPUs are concerned");
-    ck_assert_says(other, OFFERED "\n");
+    ck_assert_contains(other, "It fits on 1 node, as far as GPUs are concerned");
+    ck_assert_contains(other, OFFERED "\n");
     ck_assert_ptr_null(strstr(other, "uncordon"));
 }
 END_TEST
@@ -248,16 +248,16 @@ START_TEST(no_room_on_a_cordoned_node)
                           .scvs = TWO_SCVS,
                           .pods = FULL_PODS "," POD_OF("w", "", "8", "")};
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, OFFERED "; needs 8192 MiB on one card; most free: 6144 of 15360 "
+    ck_assert_contains(text, OFFERED "; needs 8192 MiB on one card; most free: 6144 of 15360 "
                                  "MiB on GPU0\n");
-    ck_assert_says(text, "  - it fits on node n1 if pod ns/");
-    ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 3 on node n1\n");
+    ck_assert_contains(text, "  - it fits on node n1 if pod ns/");
+    ck_assert_contains(text, "  - it asks for 8 GiB, and would fit with 3 on node n1\n");
     ck_assert_ptr_null(strstr(text, "uncordon n"));
     ck_assert_ptr_null(strstr(text, "It would fit"));
     items.nodes = CORDONED("n2");
     items.scvs = SCV_OF("n2", T4("0"));
     cleanup_free char *none = explained(&items, "w", NULL);
-    ck_assert_says(none, "No single change would let it fit: it needs a node that is not "
+    ck_assert_contains(none, "No single change would let it fit: it needs a node that is not "
                          "cordoned, or one with more or larger cards.\n");
 }
 END_TEST
@@ -302,7 +302,7 @@ START_TEST(a_pod_that_is_not_there)
     struct err err = {0};
     ck_assert_int_eq(explain_pod(&out, w, SPAN("ns"), SPAN("x"), NULL, false, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
-    ck_assert_says(err.msg, "there is no pod ns/x");
+    ck_assert_contains(err.msg, "there is no pod ns/x");
     world_free(w);
 }
 END_TEST

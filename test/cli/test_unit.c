@@ -94,12 +94,12 @@ START_TEST(a_guess_is_called_one)
     struct show show = {.guessed = true};
     cleanup_buf struct buf out = {0}, sure = {0}, json = {0};
     ck_assert(show_write(&out, w, &show));
-    ck_assert_says(out.p, "! what one unit of aliyun.com/gpu-mem is does not follow from "
+    ck_assert_contains(out.p, "! what one unit of aliyun.com/gpu-mem is does not follow from "
                           "the nodes' capacity, and the extender cannot be asked: taken "
                           "for GiB (--memory-unit says it)\n");
     show.form = SHOW_JSON;
     ck_assert(show_write(&json, w, &show));
-    ck_assert_says(json.p, "\"unitGuessed\": true");
+    ck_assert_contains(json.p, "\"unitGuessed\": true");
     show = (struct show){0};
     ck_assert(show_write(&sure, w, &show));
     ck_assert_ptr_null(strchr(sure.p, '!'));

@@ -65,7 +65,7 @@ static void apply_manifest(void)
                   "\"selector\":null,\"clusterIP\":\"\",\"clusterIPs\":null}}");
     cleanup_free char *api =
         xasprintf("{\"spec\":{\"caBundle\":\"%s\",\"service\":{\"port\":%u}}}",
-                  program_said(&p), cluster.extender.observers.port);
+                  program_output(&p), cluster.extender.observers.port);
     program_fini(&p);
     free(cluster_kubectl(ARGV("apply", "-f", MANIFEST)));
     free(cluster_kubectl(ARGV("patch", "service", "-n", "kube-system", SERVICE, "--type",
@@ -93,7 +93,7 @@ static void assert_gets(const char *as, const char *status)
     struct program p;
     curl_start(&p, as, API "/gpunodes");
     ck_assert_int_eq(program_wait(&p), 0);
-    ck_assert_says(program_said(&p), status);
+    ck_assert_contains(program_output(&p), status);
     program_fini(&p);
 }
 
@@ -109,12 +109,12 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     apply_manifest();
 
     cleanup_free char *nodes = cluster_kubectl(ARGV("get", "--raw", API "/gpunodes"));
-    ck_assert_says(nodes, "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
-    ck_assert_says(nodes, "\"device_id\":\"GPU-n1-0\"");
+    ck_assert_contains(nodes, "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
+    ck_assert_contains(nodes, "\"device_id\":\"GPU-n1-0\"");
     cleanup_free char *resources = cluster_kubectl(
         ARGV("api-resources", "--api-group", "nvidia-gpu-scheduler", "-o", "name"));
-    ck_assert_says(resources, "gpunodes.nvidia-gpu-scheduler");
-    ck_assert_says(resources, "gpupods.nvidia-gpu-scheduler");
+    ck_assert_contains(resources, "gpunodes.nvidia-gpu-scheduler");
+    ck_assert_contains(resources, "gpupods.nvidia-gpu-scheduler");
 
     assert_gets("alice", "status 403");
     free(cluster_kubectl(ARGV("create", "clusterrolebinding", "alice", "--clusterrole",
@@ -123,23 +123,23 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
         struct program p;
         curl_start(&p, "alice", API "/gpunodes");
         ck_assert_int_eq(program_wait(&p), 0);
-        bool good = strstr(program_said(&p), "status 200") != NULL;
+        bool good = strstr(program_output(&p), "status 200") != NULL;
         program_fini(&p);
         good;
     }));
-    ck_assert_uint_gt(cluster_heard("user=alice proxy=front-proxy"), 0);
+    ck_assert_uint_gt(cluster_logged("user=alice proxy=front-proxy"), 0);
 
     /* A watch, as it comes. */
     struct program watch;
     curl_start(&watch, NULL, API "/gpunodes?watch=true");
-    ck_assert(program_says(&watch, "\"device_busy\":[],"));
+    ck_assert(program_wait_output(&watch, "\"device_busy\":[],"));
     int64_t begun = lib_now_ms();
     cluster_create_scv("n2", CARDS(16384));
-    ck_assert(program_says(&watch, "GPU-n2-0"));
+    ck_assert(program_wait_output(&watch, "GPU-n2-0"));
     cluster_measured("from an Scv to its line in a watch through the API server",
                      lib_now_ms() - begun);
     cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
-    ck_assert(program_says(&watch, "\"Type\":\"DELETED\"}"));
+    ck_assert(program_wait_output(&watch, "\"Type\":\"DELETED\"}"));
     program_kill(&watch);
 }
 END_TEST

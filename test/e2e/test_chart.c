@@ -238,14 +238,14 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
             tools_run("helm", 1,
                       ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version",
                            "1.35", "--set", cases[i].set));
-        ck_assert_says(said, cases[i].sentence);
+        ck_assert_contains(said, cases[i].sentence);
     }
     cleanup_free char *elsewhere = tools_run("helm", 1, ARGV("template", "x", CHART));
-    ck_assert_says(elsewhere, "use helm -n kube-system");
+    ck_assert_contains(elsewhere, "use helm -n kube-system");
     cleanup_free char *old = tools_run(
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
-    ck_assert_says(old, "they came with 1.30; set admissionPolicies to false");
+    ck_assert_contains(old, "they came with 1.30; set admissionPolicies to false");
 }
 END_TEST
 
@@ -312,7 +312,7 @@ START_TEST(helm_lints_and_packs_it)
     }
     cleanup_free char *packed =
         tools_run("helm", 0, ARGV("package", CHART, "-d", lib_dir));
-    ck_assert_says(packed, "gpushare-" GPUSHARE_VERSION ".tgz");
+    ck_assert_contains(packed, "gpushare-" GPUSHARE_VERSION ".tgz");
 }
 END_TEST
 
@@ -371,7 +371,7 @@ START_TEST(chart_files_and_samples_keep_to_the_schemas)
         xasprintf("%zu resources found in %zu files - Valid: %zu, "
                   "Invalid: 0, Errors: 0, Skipped: %d",
                   objects, files, objects - OF_OPERATOR, OF_OPERATOR);
-    ck_assert_says(said, sum);
+    ck_assert_contains(said, sum);
 }
 END_TEST
 
@@ -409,7 +409,7 @@ START_TEST(what_is_misspelt_is_found)
                       there + strlen(cases[i].right));
         temp_write(lib_dir, "bad/bad.yaml", bad);
         cleanup_free char *said = conform(1, "bad");
-        ck_assert_says(said, cases[i].sentence);
+        ck_assert_contains(said, cases[i].sentence);
     }
 }
 END_TEST

@@ -404,7 +404,7 @@ START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
                          "{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
     cluster_wait_running("p");
     expect_on("p", "n1", "0");
-    ck_assert_ptr_null(strstr(program_said(&second), "forbidden"));
+    ck_assert_ptr_null(strstr(program_output(&second), "forbidden"));
     program_stop(&second);
     free(cluster_kubectl(ARGV("delete", "-f", "policy/second-scheduler.yaml.example")));
 }

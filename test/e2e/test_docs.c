@@ -36,7 +36,7 @@ static void script(const char *const *args)
     }
     program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
-                  program_said(&p));
+                  program_output(&p));
     program_fini(&p);
 }
 

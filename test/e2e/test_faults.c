@@ -128,8 +128,8 @@ static char *etcdctl(const char *const *args)
         argv[n] = *args;
     setenv("ETCDCTL_API", "3", 1);
     program_start(&p, getenv("HOME"), argv);
-    ck_assert_msg(program_wait(&p) == 0, "etcdctl: %s", program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "etcdctl: %s", program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }
@@ -142,7 +142,7 @@ static void compact(void)
     json_t *header = lib_at(json_array_get(j, 0), "Status.header.revision");
     snprintf(revision, sizeof revision, "%lld", (long long)json_integer_value(header));
     cleanup_free char *done = etcdctl(ARGV("compact", revision, "--physical"));
-    ck_assert_says(done, "compacted revision");
+    ck_assert_contains(done, "compacted revision");
 }
 
 /* More than any buffer between the API server and a client holds. */
@@ -185,8 +185,8 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
     kill(cluster_pid(EXTENDER), SIGCONT);
     int64_t begun = lib_now_ms();
     /* The pods are listed anyway: the lease was lost meanwhile. */
-    lib_wait(cluster_heard("watch of nodes: HTTP 410: too old resource version"));
-    lib_wait(cluster_heard("watch of scvs: HTTP 410: too old resource version"));
+    lib_wait(cluster_logged("watch of nodes: HTTP 410: too old resource version"));
+    lib_wait(cluster_logged("watch of scvs: HTTP 410: too old resource version"));
     lib_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_who_waits());
     cluster_measured("until an extender that stood still has caught up",
                      lib_now_ms() - begun);
@@ -225,7 +225,7 @@ START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
     cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
     cleanup_json json_t *new = cluster_pod("pod");
     cleanup_free char *other = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
-    ck_assert_says(other, "the pod is gone; one of the same name has another UID");
+    ck_assert_contains(other, "the pod is gone; one of the same name has another UID");
     ck_assert(!cluster_bound("pod"));
     cluster_agrees();
     cleanup_free char *bound = bind_by_hand("pod", lib_str(new, "metadata.uid"), "n1");

@@ -47,10 +47,10 @@ START_TEST(a_token_that_is_revoked)
     cluster_listen();
     cluster_delete(SYSTEM "/serviceaccounts/" ACCOUNT);
     int64_t begun = lib_now_ms();
-    lib_wait(cluster_heard("of the lease failed: HTTP 401: Unauthorized"));
+    lib_wait(cluster_logged("of the lease failed: HTTP 401: Unauthorized"));
     cluster_measured("from the end of the account to a clear word about it",
                      lib_now_ms() - begun);
-    lib_wait(cluster_heard("no longer the one who binds"));
+    lib_wait(cluster_logged("no longer the one who binds"));
     /* What it knows is still true for a while; but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
     cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
@@ -98,7 +98,7 @@ START_TEST(a_token_that_is_rotated)
         if (i % 8 == 7)
             cluster_delete_pods();
     }
-    ck_assert(!cluster_heard("no longer") && !cluster_heard("Unauthorized"));
+    ck_assert(!cluster_logged("no longer") && !cluster_logged("Unauthorized"));
     cluster_settle();
 }
 

@@ -147,7 +147,7 @@ START_TEST(the_interval_is_honoured_at_once_and_left_alone)
                         json_integer(150));
     cleanup_free char *text = json_dumps(scv, 0);
     ck_assert_uint_eq(peer_call(&sim.api, "PUT", SCVS "/n1", text, &reply), 200);
-    ck_assert(program_says(&agent.program, "the cards are read every 150 ms"));
+    ck_assert(program_wait_output(&agent.program, "the cards are read every 150 ms"));
     set_used(1);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30719);
     ck_assert_int_eq(agent_number(&sim, "spec.updateInterval"), 150);
@@ -180,7 +180,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     json_decref(peer_json(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
     collect_garbage();
-    ck_assert(program_says(&agent.program, "there is no Node n1"));
+    ck_assert(program_wait_output(&agent.program, "there is no Node n1"));
     collect_garbage(); /* what was made anew before that was heard of has no owner either
                         */
     int looks = sim_count(&sim, "get", "nodes", "");
@@ -241,7 +241,7 @@ START_TEST(an_xid_makes_a_card_unhealthy_for_a_while)
                 ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
     lib_wait(agent_says(&sim, "Healthy Healthy", ""));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 31\n");
-    ck_assert(program_says(&agent.program, "XID 31 of GPU-1: a program's own mistake"));
+    ck_assert(program_wait_output(&agent.program, "XID 31 of GPU-1: a program's own mistake"));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
     lib_wait(agent_says(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
@@ -271,7 +271,7 @@ START_TEST(the_kind_is_missing)
     agent_cards(CARD(0));
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(QUICK));
-    ck_assert(program_says(&agent.program,
+    ck_assert(program_wait_output(&agent.program,
                            "the kind scvs.core.run-linux.com is not installed"));
     lib_wait(agent_part_is(&agent, "watch", "not installed"));
     lib_wait(agent_part_is(&agent, "scv", "waits to be written"));
@@ -295,7 +295,7 @@ START_TEST(the_namespace_of_the_lease_is_missing)
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(QUICK));
     lib_wait(agent_says(&sim, "Healthy", "")); /* all the same */
-    ck_assert(program_says(&agent.program,
+    ck_assert(program_wait_output(&agent.program,
                            "there is no namespace nvidia-gpu-scheduler-node-lease"));
     sim_no_faults(&sim);
     agent_world(&sim);
@@ -371,8 +371,8 @@ START_TEST(a_driver_that_hangs_is_shown_everywhere)
     ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* to open it takes as long as one likes */
     lib_wait(agent_says(&sim, "Unhealthy Unhealthy", "does not answer any more"));
     ck_assert(agent_part_is(&agent, "cards", "the driver has not answered for"));
-    ck_assert(program_says(&agent.program, "the driver has not answered for"));
-    ck_assert(program_says(&agent.program, "the Lease is not renewed"));
+    ck_assert(program_wait_output(&agent.program, "the driver has not answered for"));
+    ck_assert(program_wait_output(&agent.program, "the Lease is not renewed"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
@@ -391,7 +391,7 @@ START_TEST(once_prints_the_object)
     lib_program(&p, "scv-agent",
                 ARGV("--once", "--node-name", "n1", "--gpu-source", source), ARGV(NULL));
     ck_assert_int_eq(program_wait(&p), 0);
-    cleanup_json json_t *scv = json_loads(program_said(&p), 0, NULL);
+    cleanup_json json_t *scv = json_loads(program_output(&p), 0, NULL);
     ck_assert_str_eq(lib_str(scv, "kind"), "Scv");
     ck_assert_str_eq(lib_str(scv, "metadata.name"), "n1");
     ck_assert_int_eq(json_integer_value(lib_at(scv, "status.cardNumber")), 1);
@@ -399,7 +399,7 @@ START_TEST(once_prints_the_object)
     lib_program(&p, "scv-agent", ARGV("--once", "--gpu-source", "file:/nonexistent"),
                 ARGV(NULL));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "scv-agent: /nonexistent");
+    ck_assert_contains(program_output(&p), "scv-agent: /nonexistent");
     program_fini(&p);
 }
 
@@ -421,7 +421,7 @@ START_TEST(bad_options_end_it)
                     ARGV("--node-name", "n1", "--port", "0", cases[i][0], cases[i][1]),
                     ARGV(NULL));
         ck_assert_int_eq(program_wait(&p), 1);
-        ck_assert_says(program_said(&p), cases[i][2]);
+        ck_assert_contains(program_output(&p), cases[i][2]);
         program_fini(&p);
     }
 }

@@ -123,14 +123,14 @@ START_TEST(a_model_decides_for_every_form_of_request)
         passes_only(&w, MODEL("tesla t4"), limits[i], "t4");
         passes_only(&w, MODEL("A100, Tesla V100-SXM2-16GB"), limits[i], "v100");
         cleanup_json json_t *j = filter(&w, MODEL("A100"), limits[i]);
-        ck_assert_says(lib_str(j, "FailedAndUnresolvableNodes.t4"),
+        ck_assert_contains(lib_str(j, "FailedAndUnresolvableNodes.t4"),
                        "model A100; the node has 2 x Tesla T4");
         ck_assert_uint_eq(json_object_size(lib_at(j, "FailedNodes")), 0);
     }
     cleanup_buf struct buf why = {0};
     add_pod(&w.sim, "m", MODEL("Tesla T4"), limits[0]);
     ck_assert(!extender_bind(&w.extender, "m", "v100", &why));
-    ck_assert_says(why.p, "the node has 2 x Tesla V100-SXM2-16GB");
+    ck_assert_contains(why.p, "the node has 2 x Tesla V100-SXM2-16GB");
     ck_assert(extender_bind(&w.extender, "m", "t4", &why));
     cleanup_json json_t *notes = annotations_of(&w, "m");
     ck_assert_str_eq(note(notes, "gpushare/card-uuid"), "GPU-t4-0");
@@ -184,7 +184,7 @@ START_TEST(a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are)
     lib_wait(number_of(&w, "t4", "claimedCards") == 0);
     cleanup_json json_t *j =
         filter(&w, MODEL("Tesla T4"), "\"aliyun.com/gpu-mem\":\"1\"");
-    ck_assert_says(lib_str(j, "FailedNodes.t4"),
+    ck_assert_contains(lib_str(j, "FailedNodes.t4"),
                    "held through nvidia.com/gpu: GPU0,GPU1");
     passes_only(&w, "\"x\":\"\"", "\"aliyun.com/gpu-count\":\"2\"", "v100");
     end(&w);
@@ -201,19 +201,19 @@ START_TEST(labels_alone_are_bound_and_outlive_a_restart)
     add_pod(&w.sim, "y", labels, "");
     add_pod(&w.sim, "z", LABELS("\"scv/memory\":\"276\""), "");
     ck_assert(!extender_bind(&w.extender, "y", "v100", &why));
-    ck_assert_says(why.p, "2 x Tesla V100-SXM2-16GB (877 MHz)");
+    ck_assert_contains(why.p, "2 x Tesla V100-SXM2-16GB (877 MHz)");
     ck_assert_msg(extender_bind(&w.extender, "y", "t4", &why), "%s", why.p);
     cleanup_json json_t *notes = annotations_of(&w, "y");
     ck_assert_str_eq(note(notes, "ALIYUN_COM_GPU_MEM_IDX"), "0,1");
     ck_assert_str_eq(note(notes, "gpushare/card-uuid"), "GPU-t4-0,GPU-t4-1");
     ck_assert(!extender_bind(&w.extender, "z", "t4", &why));
-    ck_assert_says(why.p, "most free: 275 of 16276 MiB on GPU0");
+    ck_assert_contains(why.p, "most free: 275 of 16276 MiB on GPU0");
     extender_kill(&w.extender);
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     ck_assert_int_eq(promised(&w, "t4", 0), 16001);
     ck_assert_int_eq(promised(&w, "t4", 1), 16001);
     cleanup_json json_t *j = filter(&w, LABELS("\"scv/memory\":\"8Gi\""), "");
-    ck_assert_says(lib_str(j, "FailedAndUnresolvableNodes.t4"),
+    ck_assert_contains(lib_str(j, "FailedAndUnresolvableNodes.t4"),
                    "label scv/memory: \"8Gi\" is not a number of MiB");
     end(&w);
 }
@@ -246,7 +246,7 @@ START_TEST(a_pod_that_asks_for_nothing_is_bound_only_if_told_to)
         cleanup_json json_t *notes = annotations_of(&w, "plain");
         ck_assert_uint_eq(json_object_size(notes), 0);
         if (!any)
-            ck_assert_says(why.p, "--bind-any");
+            ck_assert_contains(why.p, "--bind-any");
         ck_assert_int_eq(sim_bound(&w.sim), any);
         end(&w);
     }

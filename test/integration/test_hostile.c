@@ -36,7 +36,7 @@ static void check_served(struct world *w)
                body.n, body.p);
     raw_call(&w->good, &r, request.p);
     ck_assert_uint_eq(r.status, 200);
-    ck_assert_says(r.body.p, "\"NodeNames\":[\"n1\"]");
+    ck_assert_contains(r.body.p, "\"NodeNames\":[\"n1\"]");
     raw_reply_fini(&r);
     ck_assert(extender_ready(&w->extender));
 }
@@ -197,7 +197,7 @@ START_TEST(chunks_and_expectations_are_understood)
               body.p, body.n - 5, body.p + 5);
     ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
     ck_assert_uint_eq(r.status, 200);
-    ck_assert_says(r.body.p, "\"NodeNames\":[\"n1\"]");
+    ck_assert_contains(r.body.p, "\"NodeNames\":[\"n1\"]");
     raw_sendf(&c,
               "POST /filter HTTP/1.1\r\n" HOST
               "Expect: 100-continue\r\nContent-Length: %zu\r\n\r\n",
@@ -418,7 +418,7 @@ START_TEST(odd_json_is_understood)
         unsigned status =
             peer_call(&w.extender.verbs, "POST", "/filter", odd[i].body, &reply);
         ck_assert_msg(status == 200, "%s: %u %s", odd[i].body, status, reply.p);
-        ck_assert_says(reply.p, odd[i].text);
+        ck_assert_contains(reply.p, odd[i].text);
         cleanup_json json_t *j = json_loadb(reply.p, reply.n, JSON_ALLOW_NUL, NULL);
         ck_assert_msg(j != NULL, "no JSON: %s", reply.p);
     }

@@ -48,8 +48,8 @@ static void make_twice(void)
     made = temp_dir();
     start_make(&first, "a");
     start_make(&second, "b");
-    ck_assert_msg(program_wait(&first) == 0, "make: %s", program_said(&first));
-    ck_assert_msg(program_wait(&second) == 0, "make: %s", program_said(&second));
+    ck_assert_msg(program_wait(&first) == 0, "make: %s", program_output(&first));
+    ck_assert_msg(program_wait(&second) == 0, "make: %s", program_output(&second));
     program_fini(&first);
     program_fini(&second);
 }
@@ -65,7 +65,7 @@ static char *said_by(const char *const *argv)
     struct program p;
     program_start(&p, lib_dir, argv);
     int status = program_wait(&p);
-    char *text = xstrdup(program_said(&p));
+    char *text = xstrdup(program_output(&p));
     ck_assert_msg(status == 0, "%s: exit status %d: %s", argv[0], status, text);
     program_fini(&p);
     return text;
@@ -214,9 +214,9 @@ static void check_names(const struct image *image, const json_t *index,
     ck_assert_uint_eq(json_array_size(docker), 1);
     ck_assert_str_eq(json_string_value(json_array_get(lib_at(only, "RepoTags"), 0)),
                      name);
-    ck_assert_says(lib_str(only, "Config"), lib_str(manifest, "config.digest") + 7);
+    ck_assert_contains(lib_str(only, "Config"), lib_str(manifest, "config.digest") + 7);
     for (size_t i = 0; i < LAYERS; i++)
-        ck_assert_says(json_string_value(json_array_get(lib_at(only, "Layers"), i)),
+        ck_assert_contains(json_string_value(json_array_get(lib_at(only, "Layers"), i)),
                        lib_str(json_array_get(lib_at(manifest, "layers"), i), "digest") +
                            7);
 }
@@ -361,7 +361,7 @@ static bool can_be_alone(void)
         ARGV("unshare", geteuid() ? "--map-root-user" : "--mount", "--mount", "true"));
     bool can = program_wait(&p) == 0;
     if (!can) {
-        printf("measured: no image was started here: %s", program_said(&p));
+        printf("measured: no image was started here: %s", program_output(&p));
         fflush(stdout);
     }
     program_fini(&p);
@@ -373,7 +373,7 @@ static void says(const struct image *image, const char *option, const char *begi
     struct program p;
     run_alone(&p, image->user, image->name, ARGV(option));
     int status = program_wait(&p);
-    const char *said = program_said(&p);
+    const char *said = program_output(&p);
     ck_assert_msg(status == 0, "%s %s: exit status %d: %s", image->name, option, status,
                   said);
     ck_assert_msg(strncmp(said, begins, strlen(begins)) == 0, "%s: %s", image->name,
@@ -413,8 +413,8 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
         "card uuid=GPU-1;name=Tesla T4;bus=3b;minor=0;total=17179869184;"
         "free=17179869184;used=0;reserved=0;util=0;temp=30;events=15;processes=\n");
     run_alone(&p, images[2].user, images[2].name, ARGV("--once", "--node-name", "n"));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
-    ck_assert_says(program_said(&p), "GPU-1");
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    ck_assert_contains(program_output(&p), "GPU-1");
     program_fini(&p);
 }
 END_TEST
@@ -434,7 +434,7 @@ START_TEST(the_containerfile_says_the_same)
     cleanup_buf struct buf file = {0};
     struct err err = {0};
     ck_assert_done(file_read("Containerfile", 1 << 20, &file, &err), err);
-    ck_assert_says(file.p, "\nARG VERSION=0.1.0\n");
+    ck_assert_contains(file.p, "\nARG VERSION=0.1.0\n");
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *name = images[i].name;
         cleanup_free char *stage =
@@ -442,7 +442,7 @@ START_TEST(the_containerfile_says_the_same)
                       "COPY --from=build /gpushare/build/images/root/%s/ /\n"
                       "USER %s\nENTRYPOINT [\"/usr/local/bin/%s\"]\n",
                       name, name, images[i].user, name);
-        ck_assert_says(file.p, stage);
+        ck_assert_contains(file.p, stage);
     }
 }
 END_TEST
@@ -452,8 +452,8 @@ START_TEST(what_is_missing_is_said)
     struct program p;
     program_start(&p, lib_dir, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "images: there is no ");
-    ck_assert_says(program_said(&p), "/usr/local/bin/gpushare-extender");
+    ck_assert_contains(program_output(&p), "images: there is no ");
+    ck_assert_contains(program_output(&p), "/usr/local/bin/gpushare-extender");
     program_fini(&p);
 }
 END_TEST

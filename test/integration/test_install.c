@@ -159,7 +159,7 @@ static char *install(int status, const char *const *options)
     }
     program_start(&p, lib_dir, argv);
     int got = program_wait(&p);
-    char *said = xstrdup(program_said(&p));
+    char *said = xstrdup(program_output(&p));
     ck_assert_msg(status < 0 || got == status, "exit status %d: %s", got, said);
     program_fini(&p);
     return said;
@@ -187,12 +187,12 @@ START_TEST(the_extender_answers_and_then_does_not)
     cleanup_free char *url = url_of(e.verbs.port);
     install_by_hand(url);
     cleanup_free char *good = check(0);
-    ck_assert_says(good, "ok      the extender answers at http://127.0.0.1:");
+    ck_assert_contains(good, "ok      the extender answers at http://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "FOUND"));
     extender_stop(&e);
     cleanup_free char *refused = check(1);
-    ck_assert_says(refused, "FOUND   refused: http://127.0.0.1:");
-    ck_assert_says(refused, "loopback-route-localnet: route_localnet is 0");
+    ck_assert_contains(refused, "FOUND   refused: http://127.0.0.1:");
+    ck_assert_contains(refused, "loopback-route-localnet: route_localnet is 0");
     sim_stop(&s);
 }
 END_TEST
@@ -209,9 +209,9 @@ START_TEST(the_extender_is_not_ready)
     cleanup_free char *url = url_of(e.verbs.port);
     install_by_hand(url);
     cleanup_free char *said = check(1);
-    ck_assert_says(said, "FOUND   not-ready: ");
-    ck_assert_says(said, "HTTP status 503: ");
-    ck_assert_says(said, "nodes");
+    ck_assert_contains(said, "FOUND   not-ready: ");
+    ck_assert_contains(said, "HTTP status 503: ");
+    ck_assert_contains(said, "nodes");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -225,19 +225,19 @@ START_TEST(another_program_answers)
     cleanup_free char *url = url_of(s.api.port);
     install_by_hand(url);
     cleanup_free char *sim = check(1);
-    ck_assert_says(sim, "FOUND   wrong-program: ");
+    ck_assert_contains(sim, "FOUND   wrong-program: ");
     extender_start(&e, &s, ARGV(NULL));
     cleanup_free char *other = xasprintf("http://127.0.0.1:%u/scheduler", e.verbs.port);
     install_by_hand(other);
     cleanup_free char *path = check(1);
-    ck_assert_says(path, "FOUND   wrong-path: ");
-    ck_assert_says(path, "HTTP status 404");
+    ck_assert_contains(path, "FOUND   wrong-path: ");
+    ck_assert_contains(path, "HTTP status 404");
     cleanup_free char *tls =
         xasprintf("https://127.0.0.1:%u/gpushare-scheduler", e.verbs.port);
     install_by_hand(tls);
     cleanup_free char *broken = check(1);
-    ck_assert_says(broken, "FOUND   https: ");
-    ck_assert_says(broken, "FOUND   no-http: ");
+    ck_assert_contains(broken, "FOUND   https: ");
+    ck_assert_contains(broken, "FOUND   no-http: ");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -267,7 +267,7 @@ START_TEST(the_extender_answers_by_tls)
                 "serverName: extender.test}");
     temp_write(lib_dir, CONFIG, text);
     cleanup_free char *unmounted = check(1);
-    ck_assert_says(unmounted, "FOUND   tls-file: ");
+    ck_assert_contains(unmounted, "FOUND   tls-file: ");
     cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     manifest = swap(manifest, "mountPath: /etc/kubernetes/kube-scheduler-config.yaml",
                     "mountPath: /etc/kubernetes");
@@ -275,10 +275,10 @@ START_TEST(the_extender_answers_by_tls)
                     "path: /etc/kubernetes");
     temp_write(lib_dir, MANIFEST, manifest);
     cleanup_free char *absent = check(1);
-    ck_assert_says(absent, "FOUND   tls-file: ");
+    ck_assert_contains(absent, "FOUND   tls-file: ");
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", other);
     cleanup_free char *stranger = check(1);
-    ck_assert_says(stranger, "FOUND   no-http: ");
+    ck_assert_contains(stranger, "FOUND   no-http: ");
     temp_write(lib_dir, "root/etc/kubernetes/ca.crt", ca);
     add_process(60, OPTION, 0);
     char *good = NULL; /* it may not have listed everything yet */
@@ -286,13 +286,13 @@ START_TEST(the_extender_answers_by_tls)
         free(good);
         good = install(-1, ARGV("--check", "--no-cluster"));
     } while (strstr(good, "not-ready"));
-    ck_assert_says(good, "ok      the extender answers at https://127.0.0.1:");
+    ck_assert_contains(good, "ok      the extender answers at https://127.0.0.1:");
     ck_assert_ptr_null(strstr(good, "FOUND"));
     free(good);
     /* Nor is it asked in another way before the address is changed. */
     cleanup_free char *address = xasprintf("localhost:%u", e.verbs.port);
     cleanup_free char *asked = install(1, ARGV("--address", address));
-    ck_assert_says(asked, "nothing was changed");
+    ck_assert_contains(asked, "nothing was changed");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -327,13 +327,13 @@ START_TEST(the_go_extender_answers_or_nobody)
     cleanup_free char *url = url_of(stub_port(go));
     install_by_hand(url);
     cleanup_free char *said = check(1);
-    ck_assert_says(said, "FOUND   go-extender: ");
+    ck_assert_contains(said, "FOUND   go-extender: ");
     stub_stop(go);
     struct stub *mute = stub_start(be_silent, NULL);
     cleanup_free char *other = url_of(stub_port(mute));
     install_by_hand(other);
     cleanup_free char *silent = check(1);
-    ck_assert_says(silent, "FOUND   silent: ");
+    ck_assert_contains(silent, "FOUND   silent: ");
     stub_stop(mute);
 }
 END_TEST
@@ -349,16 +349,16 @@ START_TEST(the_api_server_is_asked)
     cleanup_free char *config = lib_kubeconfig("config", "http", s.api.port, "", "");
     install_by_hand(url);
     cleanup_free char *none = install(1, ARGV("--check", "--kubeconfig", config));
-    ck_assert_says(none, "FOUND   no-gpu-node: ");
+    ck_assert_contains(none, "FOUND   no-gpu-node: ");
     sim_add_node(&s, "n1", 2, 15);
     sim_add_pod(&s, "w", 20);
     cleanup_free char *some = install(2, ARGV("--check", "--kubeconfig", config));
     ck_assert_ptr_null(strstr(some, "FOUND"));
-    ck_assert_says(some, "unknown rights: ");
-    ck_assert_says(some, "note    1 pod waits for GPU memory");
+    ck_assert_contains(some, "unknown rights: ");
+    ck_assert_contains(some, "note    1 pod waits for GPU memory");
     cleanup_free char *gone =
         install(2, ARGV("--check", "--kubeconfig", "/nowhere/admin.conf"));
-    ck_assert_says(gone, "unknown no-api: ");
+    ck_assert_contains(gone, "unknown no-api: ");
     extender_stop(&e);
     sim_stop(&s);
 }
@@ -368,29 +368,29 @@ START_TEST(files_that_are_not_as_they_should_be)
 {
     static const char plain[] = "http://127.0.0.1:1/gpushare-scheduler";
     cleanup_free char *nothing = check(1);
-    ck_assert_says(nothing, "FOUND   no-static-pods: ");
+    ck_assert_contains(nothing, "FOUND   no-static-pods: ");
     make_node(0);
     cleanup_free char *before = check(1);
-    ck_assert_says(before, "FOUND   no-option: ");
-    ck_assert_says(before, "FOUND   not-running: ");
+    ck_assert_contains(before, "FOUND   no-option: ");
+    ck_assert_contains(before, "FOUND   not-running: ");
     add_process(1, NULL, 0);
     cleanup_free char *runs = check(1);
     ck_assert_ptr_null(strstr(runs, "not-running"));
     install_by_hand(plain);
     add_process(-3600, OPTION, 0);
     cleanup_free char *old = check(1);
-    ck_assert_says(old, "FOUND   older-than-file: kube-scheduler (process " PID ")");
-    ck_assert_says(old, "  do    kill " PID);
+    ck_assert_contains(old, "FOUND   older-than-file: kube-scheduler (process " PID ")");
+    ck_assert_contains(old, "  do    kill " PID);
     add_process(1, NULL, 0);
     cleanup_free char *other = check(1);
-    ck_assert_says(other, "FOUND   other-arguments: ");
+    ck_assert_contains(other, "FOUND   other-arguments: ");
     temp_remove(lib_dir, CONFIG);
     cleanup_free char *absent = check(1);
-    ck_assert_says(absent, "FOUND   file-absent: ");
+    ck_assert_contains(absent, "FOUND   file-absent: ");
     temp_mkdir(lib_dir, CONFIG);
     cleanup_free char *folder = check(1);
-    ck_assert_says(folder, "FOUND   file-no-file: ");
-    ck_assert_says(folder, "a folder, not a file");
+    ck_assert_contains(folder, "FOUND   file-no-file: ");
+    ck_assert_contains(folder, "a folder, not a file");
 }
 END_TEST
 
@@ -408,7 +408,7 @@ START_TEST(hostile_files)
     ck_assert_int_eq(symlink(loop, loop), 0);
     ck_assert_int_eq(symlink("kube-scheduler.yaml", hidden), 0);
     cleanup_free char *odd = check(1);
-    ck_assert_says(odd, "FOUND   no-option: ");
+    ck_assert_contains(odd, "FOUND   no-option: ");
     ck_assert_ptr_null(strstr(odd, "-scheduler:"));
     ck_assert_ptr_null(strstr(odd, "two-manifests"));
     cleanup_buf struct buf huge = {0};
@@ -416,11 +416,11 @@ START_TEST(hostile_files)
         buf_adds(&huge, "- [[[[[");
     temp_write_bytes(lib_dir, MANIFESTS "/d-scheduler", buf_span(&huge));
     cleanup_free char *big = check(1);
-    ck_assert_says(big, "FOUND   manifest-malformed: ");
-    ck_assert_says(big, "larger than");
+    ck_assert_contains(big, "FOUND   manifest-malformed: ");
+    ck_assert_contains(big, "larger than");
     temp_write(lib_dir, MANIFESTS "/d-scheduler", "a: &a\n- *a\n\x1b[2J");
     cleanup_free char *bad = check(1);
-    ck_assert_says(bad, "FOUND   manifest-malformed: ");
+    ck_assert_contains(bad, "FOUND   manifest-malformed: ");
     ck_assert_ptr_null(strchr(bad, '\x1b'));
 }
 END_TEST
@@ -485,15 +485,15 @@ START_TEST(nothing_is_changed_without_a_yes)
     struct rig r;
     rig_start(&r);
     cleanup_free char *said = install(1, ARGV("--address", r.address));
-    ck_assert_says(said, "+    - " OPTION "\n");
-    ck_assert_says(said, "nothing was changed");
+    ck_assert_contains(said, "+    - " OPTION "\n");
+    ck_assert_contains(said, "nothing was changed");
     expect_untouched(r.before);
     /* Nor if nobody answers there. */
     cleanup_free char *none = install(3, ARGV("--yes", "--address", "127.0.0.1:1"));
-    ck_assert_says(none, "the extender has to run first");
+    ck_assert_contains(none, "the extender has to run first");
     expect_untouched(r.before);
     cleanup_free char *bad = install(3, ARGV("--yes", "--address", "nonsense"));
-    ck_assert_says(bad, "HOST:PORT");
+    ck_assert_contains(bad, "HOST:PORT");
     expect_untouched(r.before);
     rig_stop(&r);
 }
@@ -506,10 +506,10 @@ START_TEST(a_copy_of_the_manifest_is_in_the_way)
     cleanup_free char *manifest = temp_read(lib_dir, MANIFEST);
     temp_write(lib_dir, MANIFEST ".bak", manifest);
     cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
-    ck_assert_says(said, "are the same static pod");
+    ck_assert_contains(said, "are the same static pod");
     expect_untouched(r.before);
     cleanup_free char *checked = check(1);
-    ck_assert_says(checked, "FOUND   two-manifests: ");
+    ck_assert_contains(checked, "FOUND   two-manifests: ");
     rig_stop(&r);
 }
 END_TEST
@@ -520,23 +520,23 @@ START_TEST(install_again_and_undo)
     rig_start(&r);
     cleanup_free char *said =
         install(0, ARGV("--yes", "--no-cluster", "--address", r.address));
-    ck_assert_says(said, "kube-scheduler runs with it");
-    ck_assert_says(said, "ok      the extender answers at ");
+    ck_assert_contains(said, "kube-scheduler runs with it");
+    ck_assert_contains(said, "ok      the extender answers at ");
     cleanup_free char *after = state_of(MANIFEST), *config = state_of(CONFIG);
-    ck_assert_says(after, "    - " OPTION "\n");
+    ck_assert_contains(after, "    - " OPTION "\n");
     ck_assert_int_eq(strncmp(after, "600\n", 4), 0);
-    ck_assert_says(config, r.address);
+    ck_assert_contains(config, r.address);
     cleanup_free char *again = install(0, ARGV("--yes", "--no-cluster"));
-    ck_assert_says(again, "there is nothing to change");
+    ck_assert_contains(again, "there is nothing to change");
     cleanup_free char *still = state_of(MANIFEST);
     ck_assert_str_eq(still, after);
 
     add_process(SOON_S, NULL, tls_server_port(r.scheduler));
     cleanup_free char *undone = install(0, ARGV("--undo"));
-    ck_assert_says(undone, "put back: ");
+    ck_assert_contains(undone, "put back: ");
     expect_untouched(r.before);
     cleanup_free char *nothing = install(0, ARGV("--undo"));
-    ck_assert_says(nothing, "nothing is to be undone");
+    ck_assert_contains(nothing, "nothing is to be undone");
     rig_stop(&r);
 }
 END_TEST
@@ -549,9 +549,9 @@ START_TEST(it_is_put_back_when_kube_scheduler_does_not_come_up)
                 tls_server_port(r.scheduler)); /* it never gets the option */
     cleanup_free char *said =
         install(3, ARGV("--yes", "--no-cluster", "--wait", "1", "--address", r.address));
-    ck_assert_says(said,
+    ck_assert_contains(said,
                    "kube-scheduler does not come up within 1 s: no kube-scheduler runs");
-    ck_assert_says(said, "putting back what there was");
+    ck_assert_contains(said, "putting back what there was");
     expect_untouched(r.before);
     rig_stop(&r);
 }
@@ -569,10 +569,10 @@ START_TEST(it_is_put_back_when_somebody_ends_it)
     program_start(&p, lib_dir,
                   ARGV("env", build, "scripts/install", "--yes", "--no-cluster", "--root",
                        root, "--proc", proc, "--address", r.address));
-    ck_assert(program_says(&p, "changed: "));
+    ck_assert(program_wait_output(&p, "changed: "));
     program_signal(&p, SIGTERM);
     ck_assert_int_eq(program_wait(&p), 3);
-    ck_assert_says(program_said(&p), "interrupted; putting back what there was");
+    ck_assert_contains(program_output(&p), "interrupted; putting back what there was");
     program_fini(&p);
     expect_untouched(r.before);
     rig_stop(&r);
@@ -598,8 +598,8 @@ START_TEST(where_it_was_installed)
     add_process(1, NULL, 0);
     program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "FOUND   no-option: ");
-    ck_assert_says(program_said(&p), "  do    gpushare-install --yes\n");
+    ck_assert_contains(program_output(&p), "FOUND   no-option: ");
+    ck_assert_contains(program_output(&p), "  do    gpushare-install --yes\n");
     program_fini(&p);
 
     /* What it names is where it was installed. */
@@ -614,8 +614,8 @@ START_TEST(where_it_was_installed)
     ck_assert_int_eq(unlink(absent), 0);
     program_start(&p, lib_dir, ARGV("env", "-u", "BUILD", "sh", "-c", line));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "FOUND   file-absent: ");
-    ck_assert_says(program_said(&p), copy);
+    ck_assert_contains(program_output(&p), "FOUND   file-absent: ");
+    ck_assert_contains(program_output(&p), copy);
     program_fini(&p);
 }
 END_TEST
@@ -629,7 +629,7 @@ START_TEST(what_somebody_changed_since_stays)
     config = swap(config, "weight: 3", "weight: 9");
     temp_write(lib_dir, CONFIG, config);
     cleanup_free char *said = install(3, ARGV("--undo"));
-    ck_assert_says(said,
+    ck_assert_contains(said,
                    "kube-scheduler-config.yaml was changed since; it stays as it is");
     cleanup_free char *still = temp_read(lib_dir, CONFIG);
     ck_assert_str_eq(still, config);
@@ -648,7 +648,7 @@ START_TEST(a_manifest_that_stays_keeps_its_file)
     temp_write(lib_dir, MANIFEST, manifest);
     cleanup_free char *config = state_of(CONFIG);
     cleanup_free char *said = install(3, ARGV("--undo"));
-    ck_assert_says(said, "kube-scheduler.yaml was changed since; it stays as it is");
+    ck_assert_contains(said, "kube-scheduler.yaml was changed since; it stays as it is");
     cleanup_free char *still = temp_read(lib_dir, MANIFEST), *file = state_of(CONFIG);
     ck_assert_str_eq(still, manifest);
     ck_assert_str_eq(file, config);
@@ -678,9 +678,9 @@ START_TEST(what_is_edited_meanwhile_is_not_lost)
     cleanup_free char *address = xasprintf("127.0.0.1:%u", stub_port(s));
     cleanup_free char *said =
         install(3, ARGV("--yes", "--without-extender", "--address", address));
-    ck_assert_says(said, "the files were changed meanwhile");
+    ck_assert_contains(said, "the files were changed meanwhile");
     cleanup_free char *manifest = state_of(MANIFEST), *config = state_of(CONFIG);
-    ck_assert_says(manifest, edited);
+    ck_assert_contains(manifest, edited);
     ck_assert_ptr_null(strstr(manifest, OPTION));
     ck_assert_str_eq(config, "absent");
     stub_stop(s);
@@ -703,7 +703,7 @@ START_TEST(it_goes_on_when_nobody_reads_what_it_says)
                   getenv("GPUSHARE_BUILD"), root, proc, r.address);
     program_start(&p, lib_dir, ARGV("env", "--default-signal=PIPE", "bash", "-c", line));
     ck_assert_int_eq(program_wait(&p), 3);
-    ck_assert_says(program_said(&p), "putting back what there was");
+    ck_assert_contains(program_output(&p), "putting back what there was");
     program_fini(&p);
     expect_untouched(r.before);
     rig_stop(&r);
@@ -719,7 +719,7 @@ START_TEST(a_link_is_not_replaced)
     ck_assert_int_eq(rename(from, to), 0);
     ck_assert_int_eq(symlink(to, from), 0);
     cleanup_free char *said = install(3, ARGV("--yes", "--address", r.address));
-    ck_assert_says(said, "is a link");
+    ck_assert_contains(said, "is a link");
     expect_untouched(r.before);
     rig_stop(&r);
 }

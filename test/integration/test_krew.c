@@ -16,8 +16,8 @@ static char *said_by(const char *line)
 {
     struct program p;
     program_start(&p, lib_dir, ARGV("sh", "-euc", line));
-    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }
@@ -135,7 +135,7 @@ START_TEST(the_caveats_name_what_it_is_linked_with)
         cleanup_free char *text = xmemdup0(name.p, name.n);
         if (everywhere || !name.n)
             continue;
-        ck_assert_says(caveats, text);
+        ck_assert_contains(caveats, text);
         n++;
     }
     ck_assert_uint_gt(n, 0);
@@ -146,8 +146,8 @@ START_TEST(make_hands_on_where_it_will_be)
 {
     cleanup_free char *said = said_by("env -u MAKEFLAGS -u MAKELEVEL make -n krew "
                                       "KREW_URL=https://there/it-is.tar.gz | tail -n 1");
-    ck_assert_says(said, "scripts/krew build");
-    ck_assert_says(said, " https://there/it-is.tar.gz\n");
+    ck_assert_contains(said, "scripts/krew build");
+    ck_assert_contains(said, " https://there/it-is.tar.gz\n");
 }
 END_TEST
 

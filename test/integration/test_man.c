@@ -26,8 +26,8 @@ static char *said_by(const char *line)
 {
     struct program p;
     program_start(&p, lib_dir, ARGV("sh", "-c", line));
-    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }

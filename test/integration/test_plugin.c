@@ -148,8 +148,8 @@ START_TEST(ids_of_another_card_are_refused)
     cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(b.words, "wrong-card");
-    ck_assert_says(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
+    ck_assert_contains(b.words, "wrong-card");
+    ck_assert_contains(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
     lib_wait(event_says("GPURefused", "was promised 3 of 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
     ck_assert(plugin_metric(&plugin, "held") == 0);
@@ -169,7 +169,7 @@ START_TEST(ids_of_another_container_are_refused)
     kubelet_prefer(&kubelet, MEM, 3, &b);
     kubelet_allocate(&kubelet, MEM, a.ids, &c);
     ck_assert_int_eq(c.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(c.words, "is held by container c of pod default/p");
+    ck_assert_contains(c.words, "is held by container c of pod default/p");
     tear_down();
 }
 END_TEST
@@ -185,7 +185,7 @@ START_TEST(a_pod_without_a_promise_is_refused_in_time)
     kubelet_admit(&kubelet, "n", "c", MEM, 2, &a);
     ck_assert_int_ge(clock_mono_ms() - began, 500);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "no-promise");
+    ck_assert_contains(a.words, "no-promise");
     tear_down();
 }
 END_TEST
@@ -258,7 +258,7 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not know it");
+    ck_assert_contains(a.words, "card GPU-1, which is out: the driver does not know it");
     tear_down();
 }
 END_TEST
@@ -289,19 +289,19 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     make_driver_hang();
     lib_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     lib_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
-    ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
-    lib_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
+    ck_assert(program_wait_output(&plugin.program, "out: the driver does not answer"));
+    lib_wait(plugin_check_fails(&plugin, "cards", "the driver does not answer"));
     /* What neither a restart nor an update would change. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not answer");
+    ck_assert_contains(a.words, "card GPU-1, which is out: the driver does not answer");
     let_driver_go_on();
     lib_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     lib_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     kubelet_remove(&kubelet, "p");
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
@@ -316,8 +316,8 @@ START_TEST(a_driver_that_is_gone_is_told)
     temp_write(lib_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
-    lib_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
-    lib_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
+    lib_wait(plugin_check_fails(&plugin, "cards", "none has been seen yet: "));
+    lib_wait(plugin_check_fails(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_str_eq(line, "not registered: no card has been seen yet");
     /* An update waits a while: it may be the new version that sees no card. */
@@ -325,12 +325,12 @@ START_TEST(a_driver_that_is_gone_is_told)
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     agent_cards(CARDS);
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     agent_cards("%s", "");
-    lib_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
+    lib_wait(plugin_check_fails(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     agent_cards(CARDS);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -339,17 +339,17 @@ START_TEST(an_api_server_that_is_gone_is_told)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    lib_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    lib_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
     sim_no_faults(&sim);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
     sim_stop(&sim);
-    lib_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
-    lib_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    lib_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
+    lib_wait(plugin_check_fails(&plugin, "node", "it could not be read"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
@@ -363,10 +363,10 @@ START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    lib_wait(plugin_check_fails(&plugin, "node", "it could not be read"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -381,11 +381,11 @@ START_TEST(a_podresources_service_that_is_gone_is_told)
                    "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
                    "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     ck_assert_int_eq(rename(socket, aside), 0);
-    lib_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
+    lib_wait(plugin_check_fails(&plugin, "podresources", "the kubelet shows nothing for "));
     ck_assert_int_eq(rename(aside, socket), 0);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -409,7 +409,7 @@ START_TEST(cards_of_nvml_and_their_xids)
         "free=17179869184;used=0;reserved=0;events=15\nevent 1 GPU-1 8 79\n");
     lib_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
     lib_wait(kubelet_devices(&kubelet, MEM, false) == 16);
-    ck_assert(program_says(&plugin.program, "out: XID 79"));
+    ck_assert(program_wait_output(&plugin.program, "out: XID 79"));
     tear_down();
 }
 END_TEST
@@ -459,7 +459,7 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
     kubelet.refuse = 0;
     pthread_mutex_unlock(&kubelet.lock);
     kubelet_wait_registered(&kubelet, -1);
-    lib_wait(plugin_is_well(&plugin));
+    lib_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -533,7 +533,7 @@ START_TEST(a_damaged_state_file_is_survived)
     plugin_stop(&plugin);
     temp_write(lib_dir, "state.json", "{\"version\": 1, \"grants\": [{");
     plugin_start(&plugin, &sim, ARGV(NULL));
-    ck_assert(program_says(&plugin.program, "the state file cannot be used"));
+    ck_assert(program_wait_output(&plugin.program, "the state file cannot be used"));
     lib_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
     kubelet_wait_registered(&kubelet, -1);
     add_pod("q", 3, 1);
@@ -543,7 +543,7 @@ START_TEST(a_damaged_state_file_is_survived)
     lib_wait(plugin_metric(&plugin, "held") == 2);
     ck_assert(plugin_metric(&plugin, "adopted_total") >= 1);
     cleanup_free char *aside = temp_read(lib_dir, "state.json.damaged");
-    ck_assert_says(aside, "grants");
+    ck_assert_contains(aside, "grants");
     tear_down();
 }
 END_TEST
@@ -560,7 +560,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     plugin_start(&newer, &sim, ARGV(NULL));
     lib_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
     kubelet_wait_registered(&kubelet, -1);
-    ck_assert(program_says(&plugin.program, "it listens to a newer plugin"));
+    ck_assert(program_wait_output(&plugin.program, "it listens to a newer plugin"));
     /* The older one keeps still, and the newer one knows what the older one did. */
     lib_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
@@ -592,14 +592,14 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--memory-unit", "MiB"));
     kubelet_wait_registered(&kubelet, COUNT);
-    ck_assert(program_says(&plugin.program, "aliyun.com/gpu-mem is not registered"));
-    ck_assert_says(program_said(&plugin.program), "--memory-unit=8MiB");
+    ck_assert(program_wait_output(&plugin.program, "aliyun.com/gpu-mem is not registered"));
+    ck_assert_contains(program_output(&plugin.program), "--memory-unit=8MiB");
     ck_assert_ptr_null(kubelet.plugins[MEM].socket);
     lib_wait(peer_status(&plugin.health, "/readyz") == 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
-    ck_assert_says(line, "not registered: in units of MiB the list");
-    ck_assert_says(line, "--memory-unit=8MiB");
+    ck_assert_contains(line, "not registered: in units of MiB the list");
+    ck_assert_contains(line, "--memory-unit=8MiB");
     ck_assert(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 0);
     lib_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-count\"}") ==
              1);
@@ -641,7 +641,7 @@ START_TEST(bad_options_are_said)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         lib_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));
         ck_assert_int_eq(program_wait(&p), 1);
-        ck_assert_says(program_said(&p), cases[i].says);
+        ck_assert_contains(program_output(&p), cases[i].says);
         program_fini(&p);
     }
     lib_program(&p, "gpushare-device-plugin",
@@ -649,7 +649,7 @@ START_TEST(bad_options_are_said)
                      "--kubeconfig", "/nowhere/at/all"),
                 ARGV(NULL));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "/nowhere/at/all");
+    ck_assert_contains(program_output(&p), "/nowhere/at/all");
     program_fini(&p);
 }
 END_TEST

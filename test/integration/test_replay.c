@@ -65,13 +65,13 @@ START_TEST(policies_are_chosen_by_name)
 {
     cleanup_free char *said =
         replay(0, ARGV(SMALL, "--policy=fgd", "--policy=spread", "--seeds=1"));
-    ck_assert_says(said, "\nspread ");
-    ck_assert_says(said, "\nfgd ");
+    ck_assert_contains(said, "\nspread ");
+    ck_assert_contains(said, "\nfgd ");
     ck_assert(!strstr(said, "binpack") && !strstr(said, "scv"));
     ck_assert(!strstr(said, "churn"));
     cleanup_free char *churn =
         replay(0, ARGV(SMALL, "--policy=fgd", "--seeds=1", "--churn=80", "--cpu=off"));
-    ck_assert_says(churn, "churn rejects");
+    ck_assert_contains(churn, "churn rejects");
 }
 END_TEST
 
@@ -82,8 +82,8 @@ START_TEST(help_names_every_option)
                                           "--churn", "--output"};
     cleanup_free char *said = replay(0, ARGV("--help"));
     for (size_t i = 0; i < ARRAY_LEN(options); i++)
-        ck_assert_says(said, options[i]);
-    ck_assert_says(said, "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]");
+        ck_assert_contains(said, options[i]);
+    ck_assert_contains(said, "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]");
 }
 END_TEST
 
@@ -110,8 +110,8 @@ START_TEST(invalid_options_and_files_are_refused)
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *said = replay(1, cases[i].options);
-        ck_assert_says(said, "gpushare-replay: ");
-        ck_assert_says(said, cases[i].want);
+        ck_assert_contains(said, "gpushare-replay: ");
+        ck_assert_contains(said, cases[i].want);
     }
 }
 END_TEST

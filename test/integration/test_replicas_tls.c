@@ -78,7 +78,7 @@ START_TEST(a_bind_is_handed_on_over_tls)
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "replica.test");
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
-    ck_assert_says(program_said(&e[0].program), "pod=p");
+    ck_assert_contains(program_output(&e[0].program), "pod=p");
     oracle_agrees(&s.api, &e[1]);
     world_end(&s, e);
 }
@@ -91,7 +91,7 @@ START_TEST(a_holder_of_another_name_gets_no_binds)
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "holder.test");
     lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    ck_assert_contains(why.p, "the holder of the lease, 127.0.0.1:");
     ck_assert_int_eq(sim_bound(&s), 0);
     ck_assert(extender_bind(&e[0], "q", "n1", NULL));
     world_end(&s, e);
@@ -122,7 +122,7 @@ START_TEST(bad_authorities_are_not_taken)
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     temp_write(lib_dir, "ca.crt", "no certificate\n");
     ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
-    ck_assert_says(program_said(&e[1].program), "new authorities of replicas are not");
+    ck_assert_contains(program_output(&e[1].program), "new authorities of replicas are not");
     temp_remove(lib_dir, "ca.crt");
     sim_add_pod(&s, "r", 1);
     ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);
@@ -131,7 +131,7 @@ START_TEST(bad_authorities_are_not_taken)
     temp_write(lib_dir, "ca.crt", other);
     sim_add_pod(&s, "t", 1);
     ck_assert(!extender_bind(&e[1], "t", "n1", &why));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    ck_assert_contains(why.p, "the holder of the lease, 127.0.0.1:");
     temp_write(lib_dir, "ca.crt", good);
     world_end(&s, e);
 }
@@ -167,10 +167,10 @@ START_TEST(replicas_without_client_ca_have_authorities_of_their_own)
     start_open(&e[0], &s, "--log-level", "info");
     lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
               json_is_true(json_object_get(j, "leader"))));
-    ck_assert_says(program_said(&e[0].program), "neither --replica-ca nor --client-ca");
+    ck_assert_contains(program_output(&e[0].program), "neither --replica-ca nor --client-ca");
     start_open(&e[1], &s, "--replica-ca", trust);
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
-    ck_assert_ptr_null(strstr(program_said(&e[1].program), "neither --replica-ca"));
+    ck_assert_ptr_null(strstr(program_output(&e[1].program), "neither --replica-ca"));
     world_end(&s, e);
 }
 END_TEST

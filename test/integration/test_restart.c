@@ -112,7 +112,7 @@ static void wait_for_bindings(struct world *w, int n)
     while (sim_count(&w->sim, "create", "pods", "binding") < n) {
         bool good = program_runs(&w->extender.program) && lib_now_ms() < end;
         if (!good)
-            puts(program_said(&w->extender.program)); /* Check's messages are short */
+            puts(program_output(&w->extender.program)); /* Check's messages are short */
         ck_assert_msg(good, "%d Bindings of %d",
                       sim_count(&w->sim, "create", "pods", "binding"), n);
         lib_pause();
@@ -214,7 +214,7 @@ START_TEST(a_stop_finishes_what_is_in_flight)
         lib_pause();
     }
     if (unready)
-        ck_assert_says(r.body.p, "stopping");
+        ck_assert_contains(r.body.p, "stopping");
     for (size_t i = 1; i < PODS; i++) {
         ck_assert_int_eq(raw_read(&c[i], &r), RAW_OK);
         ck_assert_uint_eq(r.status, 200);
@@ -224,7 +224,7 @@ START_TEST(a_stop_finishes_what_is_in_flight)
     raw_reply_fini(&r);
     raw_close(&probe);
     ck_assert_int_eq(program_wait(&w.extender.program), 0);
-    ck_assert_ptr_null(strstr(program_said(&w.extender.program), "are cut"));
+    ck_assert_ptr_null(strstr(program_output(&w.extender.program), "are cut"));
     ck_assert_msg(unready, "readyz never said that it stops");
     extender_kill(&w.extender);
     ck_assert_int_eq(sim_bound(&w.sim), PODS);
@@ -270,7 +270,7 @@ START_TEST(a_stop_waits_until_an_outcome_is_known)
     program_signal(&w.extender.program, SIGTERM);
     ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
     ck_assert_uint_eq(r.status, 200);
-    ck_assert_says(r.body.p, "the Binding has not taken effect");
+    ck_assert_contains(r.body.p, "the Binding has not taken effect");
     raw_reply_fini(&r);
     raw_close(&c);
     ck_assert_int_eq(program_wait(&w.extender.program), 0);
@@ -334,8 +334,8 @@ START_TEST(only_the_holder_of_the_lease_binds)
     oracle_agrees(&w.sim.api, &second); /* it hears what the first does */
     /* Asked to bind, it has the first do it. */
     ck_assert_msg(extender_bind(&second, "p01", "n2", &why), "%s", why.p);
-    ck_assert_says(program_said(&w.extender.program), "pod=p01");
-    ck_assert_ptr_null(strstr(program_said(&second.program), "pod=p01"));
+    ck_assert_contains(program_output(&w.extender.program), "pod=p01");
+    ck_assert_ptr_null(strstr(program_output(&second.program), "pod=p01"));
     ck_assert_int_eq(sim_count(&w.sim, "create", "pods", "binding"), 2);
     ck_assert(leads(&w.extender) && !leads(&second));
 

@@ -110,7 +110,7 @@ START_TEST(the_verbs_are_for_the_named_clients_and_a_look_is_for_all)
     cleanup_buf struct buf said = {0};
     world_begin(&w);
     ck_assert_uint_eq(filter_as(&w, w.trust, "kube-scheduler", &said), 200);
-    ck_assert_says(said.p, "\"NodeNames\":[\"n1\"]");
+    ck_assert_contains(said.p, "\"NodeNames\":[\"n1\"]");
     ck_assert(extender_bind(&w.e, "p1", "n1", &said));
     ck_assert_uint_eq(filter_as(&w, w.trust, "somebody", &said), 403);
     ck_assert_uint_eq(filter_as(&w, w.trust, "foreign", &said), 0);
@@ -120,7 +120,7 @@ START_TEST(the_verbs_are_for_the_named_clients_and_a_look_is_for_all)
     ck_assert_uint_eq(peer_call(&w.e.observers, "GET", "/healthz", NULL, &said), 200);
     ck_assert_str_eq(said.p, "ok\n");
     json_decref(peer_json(&w.e.observers, "GET", "/inspect", NULL));
-    ck_assert_says(program_said(&w.e.program), "client refused");
+    ck_assert_contains(program_output(&w.e.program), "client refused");
     world_end(&w);
 }
 END_TEST
@@ -149,7 +149,7 @@ START_TEST(what_is_replaced_is_used_and_what_is_bad_is_told)
     temp_write(lib_dir, "..data/tls.crt", "rubbish\n");
     lib_wait(healthz_says(&w, "tls of verbs: certificate "));
     lib_wait(healthz_says(&w, "tls of observers: certificate "));
-    ck_assert_says(program_said(&w.e.program), "the old ones stay in use");
+    ck_assert_contains(program_output(&w.e.program), "the old ones stay in use");
     ck_assert_uint_eq(filter_as(&w, other, "kube-scheduler", &said), 200);
     ck_assert_uint_eq(peer_status(&w.e.observers, "/readyz"), 200);
 
@@ -171,7 +171,7 @@ static void check_refused(const char *const *more, const char *text)
                      "--kubeconfig", path),
                 more);
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(p.said.p, text);
+    ck_assert_contains(p.said.p, text);
     program_fini(&p);
 }
 

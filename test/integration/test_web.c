@@ -179,7 +179,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
 
     sim_add_pod(&s, "p1", 20);
     cleanup_free char *why = watch_until(&w, "p1");
-    ck_assert_says(
+    ck_assert_contains(
         why,
         "\"asks\":\"20 GiB\",\"fitsOn\":0,\"fitsNever\":true,\"nearest\":\"n1\","
         "\"reason\":\"needs 20480 MiB on one card; the largest card has 16384 MiB\"");
@@ -187,7 +187,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
     lib_wait(extender_bind(&e, "p2", "n2", NULL));
     cleanup_free char *bound =
         watch_until(&w, "\"name\":\"p2\",\"namespace\":\"default\",\"usedGPU\":4");
-    ck_assert_says(bound, "{\"Node\":{\"name\":\"n2\"");
+    ck_assert_contains(bound, "{\"Node\":{\"name\":\"n2\"");
     json_decref(peer_json(&s.api, "DELETE", "/api/v1/nodes/n1", NULL));
     json_decref(peer_json(&s.api, "DELETE", "/apis/core.run-linux.com/v1/scvs/n1", NULL));
     cleanup_free char *gone = watch_until(&w, "DELETED");
@@ -218,13 +218,13 @@ START_TEST(there_is_room_for_so_many)
     for (int i = 0; i < MAIN; i++)
         watch_open(&w[i], e.verbs.port, WATCH);
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "16 others watch already; --observe-port serves more");
+    ck_assert_contains(said.p, "16 others watch already; --observe-port serves more");
     for (int i = MAIN; i < ALL; i++) {
         watch_open(&w[i], e.observers.port, WATCH);
         ck_assert_uint_eq(w[i].r.status, 200);
     }
     ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "64 others watch already");
+    ck_assert_contains(said.p, "64 others watch already");
     ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"), 200); /* no watch */
     watch_close(&w[3]);
     lib_wait(({
@@ -257,7 +257,7 @@ START_TEST(before_everything_is_listed_there_is_no_stream)
     extender_start_at(&e, path, ARGV(NULL));
     lib_wait(sim_fired(&s) > 0);
     ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "{\"error\":\"");
+    ck_assert_contains(said.p, "{\"error\":\"");
     ck_assert_uint_eq(peer_status(&e.observers, "/"), 200);
     sim_no_faults(&s);
     lib_wait(extender_ready(&e));

@@ -41,7 +41,7 @@ static void script(const char *const *args)
     program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
     suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
-                  program_said(&p));
+                  program_output(&p));
     suite.running = 0;
     program_fini(&p);
 }
@@ -105,7 +105,7 @@ void cluster_listen(void)
     heard = strlen(log);
 }
 
-size_t cluster_heard(const char *text)
+size_t cluster_logged(const char *text)
 {
     cleanup_free char *log = extender_log();
     size_t n = 0;
@@ -336,8 +336,8 @@ char *cluster_kubectl(const char *const *args)
         argv[n] = *args;
     }
     program_start(&p, lib_dir, argv);
-    ck_assert_msg(program_wait(&p) == 0, "kubectl %s: %s", argv[3], program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "kubectl %s: %s", argv[3], program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }

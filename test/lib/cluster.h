@@ -59,7 +59,7 @@ bool cluster_runs(const char *program);
 pid_t cluster_pid(const char *program);
 /* What the extender says from cluster_listen on: how often this text? */
 void cluster_listen(void);
-size_t cluster_heard(const char *text);
+size_t cluster_logged(const char *text);
 
 /* The path of one of Kubernetes' programs, new. */
 char *cluster_program(const char *name);

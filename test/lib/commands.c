@@ -147,8 +147,8 @@ char *commands_help(const char *name)
     cleanup_free char *path =
         strcmp(name, INSTALL) == 0 ? xstrdup("scripts/install") : program_path(name);
     program_start(&p, lib_dir, ARGV(path, "--help"));
-    ck_assert_msg(program_wait(&p) == 0, "%s --help: %s", name, program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "%s --help: %s", name, program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }

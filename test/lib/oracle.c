@@ -162,7 +162,7 @@ void oracle_agrees_within(const struct peer *api, const struct extender *e, int6
     int64_t end = lib_now_ms() + ms;
     while (!agree(api, e, &seen)) {
         ck_assert_msg(lib_now_ms() < end, "%s; the extender: %s", seen,
-                      program_said((struct program *)&e->program));
+                      program_output((struct program *)&e->program));
         lib_pause();
     }
     oracle_check(api);

@@ -56,7 +56,7 @@ void program_start(struct program *p, const char *home, const char *const *argv)
     free(env);
 }
 
-const char *program_said(struct program *p)
+const char *program_output(struct program *p)
 {
     enum { PIECE = 4096 };
     ssize_t n;
@@ -101,11 +101,11 @@ static bool said_or_ended(void *ctx)
 {
     struct saying *s = ctx;
     bool runs = program_runs(s->p);
-    s->said = strstr(program_said(s->p), s->text);
+    s->said = strstr(program_output(s->p), s->text);
     return s->said || !runs;
 }
 
-bool program_says(struct program *p, const char *text)
+bool program_wait_output(struct program *p, const char *text)
 {
     struct saying s = {p, text, false};
     ck_assert_msg(program_until(said_or_ended, &s), "never said \"%s\": %s", text,
@@ -128,9 +128,9 @@ int program_wait(struct program *p)
 {
     if (!program_until(has_ended, p)) {
         program_signal(p, SIGKILL);
-        ck_abort_msg("no end after %d s: %s", PROGRAM_WAIT_MS / 1000, program_said(p));
+        ck_abort_msg("no end after %d s: %s", PROGRAM_WAIT_MS / 1000, program_output(p));
     }
-    program_said(p);
+    program_output(p);
     return p->status;
 }
 
@@ -175,7 +175,7 @@ static bool has_port(void *ctx)
 {
     struct line *l = ctx;
     bool runs = program_runs(l->p);
-    const char *at = strstr(program_said(l->p), l->mark);
+    const char *at = strstr(program_output(l->p), l->mark);
     size_t n = at ? strcspn(at, "\n") : 0;
     if (!at || at[n] != '\n')
         return !runs;

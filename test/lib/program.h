@@ -24,9 +24,9 @@ struct program {
  * environment that our programs read as options is left. */
 void program_start(struct program *p, const char *home, const char *const *argv);
 /* Waits until the text has been said. False: it ended without. */
-bool program_says(struct program *p, const char *text);
+bool program_wait_output(struct program *p, const char *text);
 /* What it has said until now. */
-const char *program_said(struct program *p);
+const char *program_output(struct program *p);
 void program_signal(const struct program *p, int number);
 bool program_runs(struct program *p);
 /* Waits for its end. Returns p->status. */
@@ -49,7 +49,7 @@ bool program_until(bool (*is_true)(void *ctx), void *ctx);
 
 #define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-#define ck_assert_says(text, part)                                                       \
+#define ck_assert_contains(text, part)                                                       \
     do {                                                                                 \
         const char *ck_text_ = (text);                                                   \
         const char *ck_part_ = (part);                                                   \

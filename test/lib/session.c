@@ -133,7 +133,7 @@ static void end_cluster(const char *home)
     if (access(dir, F_OK) != 0)
         return;
     program_start(&p, home, ARGV("scripts/cluster", "down", "--dir", dir));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
     program_fini(&p);
 }
 
@@ -158,7 +158,7 @@ void session_run(const struct session *s, const struct doc *d, struct buf *fault
     else if (p.status)
         how = xasprintf("exit status %d\n", p.status);
     if (how)
-        tell(faults, d, how, program_said(&p));
+        tell(faults, d, how, program_output(&p));
     program_kill(&p);
     end_cluster(home);
     temp_dir_remove(dir);

@@ -219,7 +219,7 @@ void stub_send(struct stub_conn *conn, const char *p, size_t n)
     }
 }
 
-void stub_say(struct stub_conn *conn, const char *fmt, ...)
+void stub_printf(struct stub_conn *conn, const char *fmt, ...)
 {
     cleanup_buf struct buf out = {0};
     va_list ap;
@@ -232,7 +232,7 @@ void stub_say(struct stub_conn *conn, const char *fmt, ...)
 void stub_reply(struct stub_conn *conn, unsigned status, const char *headers,
                   const char *body)
 {
-    stub_say(conn, "HTTP/1.1 %u Some\r\nContent-Length: %zu\r\n%s\r\n%s", status,
+    stub_printf(conn, "HTTP/1.1 %u Some\r\nContent-Length: %zu\r\n%s\r\n%s", status,
                strlen(body), headers, body);
 }
 

@@ -38,7 +38,7 @@ char *stub_request(struct stub *s, unsigned i); /* head and body; new */
 bool stub_read(struct stub_conn *conn);
 void stub_send(struct stub_conn *conn, const char *p, size_t n);
 /* Writes the text as it is. */
-void stub_say(struct stub_conn *conn, const char *fmt, ...)
+void stub_printf(struct stub_conn *conn, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 /* The connection will be ended by a reset. */
 void stub_reset_at_close(struct stub_conn *conn);

@@ -22,7 +22,7 @@ char *tools_run(const char *program, int status, const char *const *args)
     }
     program_start(&p, lib_dir, argv);
     int got = program_wait(&p);
-    char *said = xstrdup(program_said(&p));
+    char *said = xstrdup(program_output(&p));
     ck_assert_msg(got == status, "%s %s: exit status %d: %s", program, argv[3], got,
                   said);
     program_fini(&p);

@@ -105,7 +105,7 @@ static int ctr(const char *const *args, struct err *err)
     program_start(&p, cell_dir(), argv);
     int status = program_wait(&p);
     if (status)
-        err_set(err, ERR_UNAVAILABLE, "ctr %s: %s", argv[5], program_said(&p));
+        err_set(err, ERR_UNAVAILABLE, "ctr %s: %s", argv[5], program_output(&p));
     program_fini(&p);
     return status ? -1 : 0;
 }

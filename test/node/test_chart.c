@@ -45,7 +45,7 @@ static void tells(const char *component, unsigned port, const char *figure)
     cleanup_free char *line = xasprintf("\n%s", figure);
     ck_assert_msg(cluster_pod_says(component, port, "/metrics", &reply),
                   "%s does not answer: %s", component, reply.p);
-    ck_assert_says(reply.p, line);
+    ck_assert_contains(reply.p, line);
 }
 
 static size_t pods_of_ours(void)
@@ -80,12 +80,12 @@ static void check_programs(void)
                        "  grep -E '^(Uid|Gid|CapEff|NoNewPrivs)' $d/status\n"
                        "done"));
     program_wait(&p);
-    ids = xstrdup(program_said(&p));
+    ids = xstrdup(program_output(&p));
     program_fini(&p);
-    ck_assert_says(ids, "Uid:\t65532\t65532\t65532\t65532\n");
-    ck_assert_says(ids, "Gid:\t65532\t65532\t65532\t65532\n");
-    ck_assert_says(ids, "CapEff:\t0000000000000000\n");
-    ck_assert_says(ids, "NoNewPrivs:\t1\n");
+    ck_assert_contains(ids, "Uid:\t65532\t65532\t65532\t65532\n");
+    ck_assert_contains(ids, "Gid:\t65532\t65532\t65532\t65532\n");
+    ck_assert_contains(ids, "CapEff:\t0000000000000000\n");
+    ck_assert_contains(ids, "NoNewPrivs:\t1\n");
 }
 
 /* Through the API server's proxy to the chart's Service: ledger, annotations, Scv and the
@@ -102,7 +102,7 @@ static void check_with_the_plugin(void)
         free(said);
         program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
         program_wait(&p);
-        said = xstrdup(program_said(&p));
+        said = xstrdup(program_output(&p));
         program_fini(&p);
     } while (!strstr(said, "no difference; compared with the extender, too\n"));
 }
@@ -113,7 +113,7 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
         return;
     int64_t begun = lib_now_ms();
     cleanup_free char *notes = chart_helm("install", CHART_RELEASE);
-    ck_assert_says(notes, "http://127.0.0.1:32766/gpushare-scheduler");
+    ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
     ck_assert_uint_eq(pods_of_ours(), 0); /* no node has a label that they want */
     chart_label_node();
     chart_wait_well();
@@ -190,7 +190,7 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     chart_helm_start(&helm, ARGV("upgrade", CHART_RELEASE, "--set", "logLevel=debug",
                                  "--wait", "--timeout", "90s"));
     int n = add_pods_during(&helm);
-    ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_said(&helm));
+    ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_output(&helm));
     program_fini(&helm);
     cluster_measured("helm upgrade, all three programs replaced", lib_now_ms() - begun);
     tell_unanswered();

@@ -125,7 +125,7 @@ static void answer_head(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
     stub_read(conn);
-    stub_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
     stub_echo(conn, (void *)"ok");
 }
 
@@ -215,7 +215,7 @@ static void answer_status(struct stub_conn *conn, void *ctx)
     };
     (void)ctx;
     for (size_t i = 0; i < ARRAY_LEN(heads) && stub_read(conn); i++)
-        stub_say(conn, "%s", heads[i]);
+        stub_printf(conn, "%s", heads[i]);
 }
 
 START_TEST(any_status_is_an_answer)

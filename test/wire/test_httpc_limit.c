@@ -13,7 +13,7 @@
 static void say_it_all(struct stub_conn *conn, void *ctx)
 {
     stub_read(conn);
-    stub_say(conn, "%s", (const char *)ctx);
+    stub_printf(conn, "%s", (const char *)ctx);
 }
 
 START_TEST(an_answer_that_is_cut_off_is_none)
@@ -46,11 +46,11 @@ static void talk_forever(struct stub_conn *conn, void *ctx)
 {
     cleanup_free char *piece = xcalloc(1, 65536);
     stub_read(conn);
-    stub_say(conn, "HTTP/1.1 200 OK\r\n%s\r\n", (const char *)ctx);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\n%s\r\n", (const char *)ctx);
     for (int i = 0; i < 1000; i++) {
-        stub_say(conn, "10000\r\n");
+        stub_printf(conn, "10000\r\n");
         stub_send(conn, piece, 65536);
-        stub_say(conn, "\r\n");
+        stub_printf(conn, "\r\n");
     }
 }
 
@@ -89,7 +89,7 @@ static void send_zipped(struct stub_conn *conn, void *ctx)
 {
     struct buf *zipped = ctx;
     while (stub_read(conn)) {
-        stub_say(
+        stub_printf(
             conn,
             "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %zu\r\n\r\n",
             zipped->n);

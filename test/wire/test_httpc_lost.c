@@ -186,7 +186,7 @@ static void answer_and_leave(struct stub_conn *conn, void *ctx)
     stub_read(conn);
     stub_reply(conn, 200, "", "ok");
     if (conn->index == 0)
-        stub_say(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
+        stub_printf(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
     if (conn->index == 1)
         shutdown(conn->fd, SHUT_RDWR);
     if (conn->index < 2) {

@@ -96,13 +96,13 @@ static void tell(stub_fn serve, void *ctx, struct httpc_request req,
 static void say_it_all(struct stub_conn *conn, void *ctx)
 {
     while (stub_read(conn))
-        stub_say(conn, "%s", (const char *)ctx);
+        stub_printf(conn, "%s", (const char *)ctx);
 }
 
 static void say_once(struct stub_conn *conn, void *ctx)
 {
     stub_read(conn);
-    stub_say(conn, "%s", (const char *)ctx);
+    stub_printf(conn, "%s", (const char *)ctx);
 }
 
 #define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -203,7 +203,7 @@ static void say_and_wait(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
     stub_read(conn);
-    stub_say(conn, "%s", (const char *)ctx);
+    stub_printf(conn, "%s", (const char *)ctx);
     stub_drain(conn, &was_reset);
 }
 
@@ -229,13 +229,13 @@ static void drip(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
     stub_read(conn);
-    stub_say(conn, CHUNKED);
+    stub_printf(conn, CHUNKED);
     for (int i = 0; i < 12; i++) {
         for (int ms = 0; ms < 100; ms++)
             stub_pause();
-        stub_say(conn, "1\r\nx\r\n");
+        stub_printf(conn, "1\r\nx\r\n");
     }
-    stub_say(conn, "0\r\n\r\n");
+    stub_printf(conn, "0\r\n\r\n");
 }
 
 START_TEST(a_slow_stream_is_not_a_stalled_one)
@@ -266,7 +266,7 @@ enum { BIG = 24 << 20 };
 static void send_big(struct stub_conn *conn, void *ctx)
 {
     stub_read(conn);
-    stub_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
     stub_send(conn, ctx, BIG);
 }
 
@@ -355,9 +355,9 @@ static void stay_or_leave(struct stub_conn *conn, void *ctx)
     (void)ctx;
     stub_read(conn);
     cleanup_free char *asked = stub_request(conn->server, conn->index);
-    stub_say(conn, CHUNKED "2\r\nhi\r\n");
+    stub_printf(conn, CHUNKED "2\r\nhi\r\n");
     if (strstr(asked, "/leave"))
-        stub_say(conn, "0\r\n\r\n");
+        stub_printf(conn, "0\r\n\r\n");
     else
         stub_drain(conn, &was_reset);
 }
