@@ -136,7 +136,7 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     int64_t begun = lib_now_ms();
     cluster_create_scv("n2", CARDS(16384));
     ck_assert(program_wait_output(&watch, "GPU-n2-0"));
-    cluster_measured("from an Scv to its line in a watch through the API server",
+    cluster_report("from an Scv to its line in a watch through the API server",
                      lib_now_ms() - begun);
     cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
     ck_assert(program_wait_output(&watch, "\"Type\":\"DELETED\"}"));

@@ -18,12 +18,12 @@ START_TEST(all_that_fits_is_bound_and_nothing_else)
 {
     int64_t begun = lib_now_ms();
     burst_add_nodes();
-    cluster_measured("50 nodes are ready", lib_now_ms() - begun);
+    cluster_report("50 nodes are ready", lib_now_ms() - begun);
     begun = lib_now_ms();
     burst_add_pods();
-    cluster_measured("300 pods are created", lib_now_ms() - begun);
+    cluster_report("300 pods are created", lib_now_ms() - begun);
     burst_wait_bound(BURST_FIT);
-    cluster_measured("the 280 of them that fit are bound", lib_now_ms() - begun);
+    cluster_report("the 280 of them that fit are bound", lib_now_ms() - begun);
     burst_check();
     audit_check();
 }
@@ -38,7 +38,7 @@ START_TEST(what_is_deleted_makes_room)
         ck_assert_uint_eq(burst_delete_pods(3), (BURST_FIT + 2) / 3);
         burst_add_pods();
         burst_wait_bound(BURST_FIT);
-        cluster_measured("94 are deleted, as many created, and 280 bound again",
+        cluster_report("94 are deleted, as many created, and 280 bound again",
                          lib_now_ms() - begun);
         burst_check();
     }
@@ -64,7 +64,7 @@ START_TEST(nodes_leave_and_come_back)
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         burst_return_node(names[i], i == 0);
     burst_wait_bound(BURST_FIT);
-    cluster_measured("4 nodes come back, and 16 pods are bound", lib_now_ms() - begun);
+    cluster_report("4 nodes come back, and 16 pods are bound", lib_now_ms() - begun);
     burst_check();
 }
 
@@ -75,7 +75,7 @@ static void check_soon(const char *name, int64_t begun, const char *what)
 {
     cluster_wait_running(name);
     int64_t ms = lib_now_ms() - begun;
-    cluster_measured(what, ms);
+    cluster_report(what, ms);
     ck_assert_msg(ms <= SOON_MS * LIB_SLOWER, "%s has waited for %lld ms", name,
                   (long long)ms);
 }
@@ -136,7 +136,7 @@ START_TEST(a_card_that_no_configmap_takes_out_any_more_is_used_within_seconds)
     cleanup_free char *path = xasprintf("%s/unhealthy-gpu-n1", maps);
     json_decref(peer_json(&cluster.api, "PATCH", path, "{\"data\":{\"gpus\":\"0\"}}"));
     lib_wait(cluster_bound("first") || cluster_bound("second"));
-    cluster_measured("from a ConfigMap's change to a pod that is bound",
+    cluster_report("from a ConfigMap's change to a pod that is bound",
                      lib_now_ms() - begun);
     ck_assert(!cluster_bound("first") || !cluster_bound("second"));
     cluster_agrees();

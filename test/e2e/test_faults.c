@@ -54,7 +54,7 @@ static void burst_with(void (*trouble)(void), const char *what)
     b.begun = lib_now_ms();
     lib_threads(2, add_pods_or_trouble, &b);
     burst_wait_bound(BURST_FIT);
-    cluster_measured(what, lib_now_ms() - b.begun);
+    cluster_report(what, lib_now_ms() - b.begun);
     burst_check();
     cluster_settle();
 }
@@ -187,8 +187,8 @@ START_TEST(a_watch_that_stood_still_while_its_history_was_compacted)
     /* The pods are listed anyway: the lease was lost meanwhile. */
     lib_wait(cluster_logged("watch of nodes: HTTP 410: too old resource version"));
     lib_wait(cluster_logged("watch of scvs: HTTP 410: too old resource version"));
-    lib_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_who_waits());
-    cluster_measured("until an extender that stood still has caught up",
+    lib_wait(total("n2") == 8 && used("n2") == 3 && cluster_knows_pending());
+    cluster_report("until an extender that stood still has caught up",
                      lib_now_ms() - begun);
     cluster_settle();
 }
@@ -215,7 +215,7 @@ START_TEST(a_pod_that_is_deleted_between_filter_and_bind)
     cluster_add_node("n1", NULL, NULL, CARDS(16384));
     cluster_create_pod("pod", 4, "", SCHEDULER("nobody"));
     cleanup_json json_t *old = cluster_pod("pod");
-    lib_wait(cluster_knows_who_waits());
+    lib_wait(cluster_knows_pending());
     cluster_delete(PODS "/pod");
     cleanup_free char *gone = bind_by_hand("pod", lib_str(old, "metadata.uid"), "n1");
     ck_assert_msg(strstr(gone, "not found") || strstr(gone, "no such pod") ||
@@ -272,7 +272,7 @@ START_TEST(deletions_that_race_with_binds)
         json_array_append_new(pods, cluster_pod(name));
         r.uid[i] = lib_str(json_array_get(pods, (size_t)i), "metadata.uid");
     }
-    lib_wait(cluster_knows_who_waits());
+    lib_wait(cluster_knows_pending());
     lib_threads(RUNNERS, run_race, &r);
     ck_assert_int_eq(r.bound + r.gone, RACES);
     cluster_settle();
@@ -293,13 +293,13 @@ static void check_foreign(void)
     cluster_wait_running("on-one");
     cluster_wait_running("on-two");
     lib_wait(used("one") == 6 && is_unplaced("two", "on-two"));
-    cluster_check_room("one", 10); /* it counts where there is one card to be on */
-    cluster_check_room("two", 16);
+    cluster_check_free("one", 10); /* it counts where there is one card to be on */
+    cluster_check_free("two", 16);
     cluster_agrees();
     cluster_delete(PODS "/on-one");
     cluster_delete(PODS "/on-two");
     lib_wait(used("one") == 0 && !is_unplaced("two", "on-two"));
-    cluster_check_room("one", 16);
+    cluster_check_free("one", 16);
     cluster_settle();
 }
 

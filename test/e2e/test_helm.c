@@ -224,7 +224,7 @@ static void upgrade(void)
               ARGV(CHART, "--set",
                    "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false",
                    "--wait")));
-    cluster_measured("helm upgrade --wait", lib_now_ms() - begun);
+    cluster_report("helm upgrade --wait", lib_now_ms() - begun);
     /* As docs/operations.md has it for a new version: what was set stays. */
     free(helm(0, "upgrade", ARGV(CHART, "--reset-then-reuse-values", "--wait")));
     ck_assert(scvs_have_temperatures());
@@ -254,7 +254,7 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
     cleanup_free char *before = everything();
     int64_t begun = lib_now_ms();
     cleanup_free char *notes = helm(0, "install", ARGV(chart, "--wait"));
-    cluster_measured("helm install --wait", lib_now_ms() - begun);
+    cluster_report("helm install --wait", lib_now_ms() - begun);
     ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
     ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
     cleanup_free char *pods =

@@ -228,7 +228,7 @@ static void without_each(const char *role)
             }
         }
     }
-    cluster_measured("longest time from a right's return until all is as before",
+    cluster_report("longest time from a right's return until all is as before",
                      longest);
 }
 

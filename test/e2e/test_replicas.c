@@ -86,7 +86,7 @@ static void burst_with(void (*make)(size_t leader), const char *what)
     int64_t begun = lib_now_ms();
     lib_threads(2, add_pods_or_trouble, &t);
     burst_wait_bound(BURST_FIT);
-    cluster_measured(what, lib_now_ms() - begun);
+    cluster_report(what, lib_now_ms() - begun);
     check();
 }
 
@@ -95,7 +95,7 @@ START_TEST(all_three_answer_and_one_binds)
     size_t leader;
     begin();
     burst_add_pods();
-    cluster_measured("280 pods, three extenders", burst_wait_bound(BURST_FIT));
+    cluster_report("280 pods, three extenders", burst_wait_bound(BURST_FIT));
     lib_wait(find_leader(&leader));
     for (size_t i = 0; i < REPLICAS; i++)
         ck_assert(i == leader || !leads(i));

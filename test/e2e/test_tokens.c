@@ -48,13 +48,13 @@ START_TEST(a_token_that_is_revoked)
     cluster_delete(SYSTEM "/serviceaccounts/" ACCOUNT);
     int64_t begun = lib_now_ms();
     lib_wait(cluster_logged("of the lease failed: HTTP 401: Unauthorized"));
-    cluster_measured("from the end of the account to a clear word about it",
+    cluster_report("from the end of the account to a clear word about it",
                      lib_now_ms() - begun);
     lib_wait(cluster_logged("no longer the one who binds"));
     /* What it knows is still true for a while; but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
     cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
-    cluster_check_room("n1", 14);
+    cluster_check_free("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
     /* An account of that name is another account: the token stays refused. */
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
@@ -65,7 +65,7 @@ START_TEST(a_token_that_is_revoked)
     begun = lib_now_ms();
     temp_write(cluster.dir, TOKEN_FILE, token);
     cluster_wait_running("waits");
-    cluster_measured("from a new token to a pod that runs", lib_now_ms() - begun);
+    cluster_report("from a new token to a pod that runs", lib_now_ms() - begun);
     cluster_settle();
 }
 

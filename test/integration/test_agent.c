@@ -32,11 +32,11 @@ static void set_used(int mib)
 static void set_up(const char *const *more)
 {
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, more);
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
 }
 
 static void tear_down(void)
@@ -207,26 +207,26 @@ START_TEST(nvml_is_lost_and_comes_back)
 {
     cleanup_free char *source = agent_nvml();
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
     agent_start(&agent, &sim, source,
                 ARGV(QUICK, "--unhealthy-after", "200ms", "--healthy-after", "300ms",
                      "--xid-hold", "1s"));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     /* The driver is unloaded. */
     agent_script("driver 535.1\ncuda 12020\ndown 9\n" FAKE(0) FAKE(1));
-    lib_wait(agent_says(&sim, "Unhealthy Unhealthy", "not loaded"));
+    lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "not loaded"));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     /* A card falls off the bus. */
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) "card uuid=GPU-1;open=15\n");
-    lib_wait(agent_says(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy"));
+    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy"));
     ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), 2);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     /* It is gone for good. */
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0));
-    lib_wait(agent_says(&sim, "Healthy Unhealthy", "NVML does not list it any more"));
+    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "NVML does not list it any more"));
     ck_assert_int_eq(agent_number(&sim, "status.totalMemorySum"), 30720);
     tear_down();
 }
@@ -235,26 +235,26 @@ START_TEST(an_xid_makes_a_card_unhealthy_for_a_while)
 {
     cleanup_free char *source = agent_nvml();
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1));
     agent_start(&agent, &sim, source,
                 ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 31\n");
     ck_assert(program_wait_output(&agent.program, "XID 31 of GPU-1: a program's own mistake"));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
-    lib_wait(agent_says(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
     tear_down();
 }
 
 START_TEST(a_node_without_nvml_says_so)
 {
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_start(&agent, &sim, "nvml:/nonexistent/libnvidia-ml.so.1", ARGV(QUICK));
-    lib_wait(agent_says(&sim, "", "/nonexistent/libnvidia-ml.so.1"));
+    lib_wait(agent_scv_is(&sim, "", "/nonexistent/libnvidia-ml.so.1"));
     ck_assert_int_eq(agent_number(&sim, "status.cardNumber"), -1);
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     ck_assert(program_runs(&agent.program));
@@ -266,7 +266,7 @@ START_TEST(a_node_without_nvml_says_so)
 START_TEST(the_kind_is_missing)
 {
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     sim_fault(&sim, "{\"resource\":\"scvs\",\"action\":\"answer\",\"status\":404}");
     agent_cards(CARD(0));
     cleanup_free char *source = agent_file();
@@ -279,7 +279,7 @@ START_TEST(the_kind_is_missing)
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
     sim_no_faults(&sim);
-    lib_wait(agent_says(&sim, "Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy", ""));
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     tear_down();
 }
@@ -294,11 +294,11 @@ START_TEST(the_namespace_of_the_lease_is_missing)
     agent_cards(CARD(0));
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(QUICK));
-    lib_wait(agent_says(&sim, "Healthy", "")); /* all the same */
+    lib_wait(agent_scv_is(&sim, "Healthy", "")); /* all the same */
     ck_assert(program_wait_output(&agent.program,
                            "there is no namespace nvidia-gpu-scheduler-node-lease"));
     sim_no_faults(&sim);
-    agent_world(&sim);
+    agent_setup(&sim);
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     tear_down();
 }
@@ -344,7 +344,7 @@ START_TEST(the_api_server_goes_away_and_comes_back)
     lib_wait(!agent_part_is(&agent, "watch", "ok"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     sim_start(&sim, ARGV("--port", number));
-    agent_world(&sim);
+    agent_setup(&sim);
     lib_wait(agent_number(&sim, "status.freeMemorySum") == 30715);
     lib_wait(peer_status(&agent.health, "/healthz") == 200);
     tear_down();
@@ -369,7 +369,7 @@ START_TEST(a_driver_that_hangs_is_shown_everywhere)
     lib_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     temp_remove(lib_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* to open it takes as long as one likes */
-    lib_wait(agent_says(&sim, "Unhealthy Unhealthy", "does not answer any more"));
+    lib_wait(agent_scv_is(&sim, "Unhealthy Unhealthy", "does not answer any more"));
     ck_assert(agent_part_is(&agent, "cards", "the driver has not answered for"));
     ck_assert(program_wait_output(&agent.program, "the driver has not answered for"));
     ck_assert(program_wait_output(&agent.program, "the Lease is not renewed"));

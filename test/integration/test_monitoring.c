@@ -310,7 +310,7 @@ static char *all_metrics(void)
     struct plugin plugin;
     static struct kubelet kubelet;
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards("{'uuid':'GPU-0','model':'T4','memoryTotal':2097152,'memoryFree':"
                 "2097152,'temperature':30}");
     cleanup_free char *source = agent_file();

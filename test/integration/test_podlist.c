@@ -22,7 +22,7 @@ static void set_up(void)
     cleanup_free char *source = agent_file();
     cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV(NULL));
@@ -30,7 +30,7 @@ static void set_up(void)
     agent_start(&agent, &sim, source,
                 ARGV("--update-interval", "100ms", "--podresources-socket", podresources,
                      "--pods-interval", "1s"));
-    lib_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
 }
 
 static void tear_down(void)

@@ -27,7 +27,7 @@ static void begin(struct rights *rights, const char *const *files)
 {
     rights_read(rights, files, "DaemonSet");
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     rights_count(sim.api.port, rights);
 }

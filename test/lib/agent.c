@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-void agent_world(const struct sim *s)
+void agent_setup(const struct sim *s)
 {
     sim_load(s, "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"n1\","
                 "\"uid\":\"uid-of-n1\"}},{\"apiVersion\":\"v1\",\"kind\":\"Namespace\","
@@ -104,7 +104,7 @@ char *agent_health(const struct sim *s)
     return buf_take(&out);
 }
 
-bool agent_says(const struct sim *s, const char *health, const char *message)
+bool agent_scv_is(const struct sim *s, const char *health, const char *message)
 {
     cleanup_free char *h = agent_health(s);
     cleanup_free char *m = agent_message(s);

@@ -14,7 +14,7 @@ struct agent {
 };
 
 /* A Node, and the namespace of the Leases. */
-void agent_world(const struct sim *s);
+void agent_setup(const struct sim *s);
 /* Starts it with further options (end with NULL) and waits until it listens. */
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more);
@@ -36,7 +36,7 @@ char *agent_message(const struct sim *s);
 /* "Healthy Unhealthy" of the cards, new. */
 char *agent_health(const struct sim *s);
 /* Does the Scv say that? */
-bool agent_says(const struct sim *s, const char *health, const char *message);
+bool agent_scv_is(const struct sim *s, const char *health, const char *message);
 /* The line of this part in what a program answers there, new. */
 char *agent_line(const struct peer *health, const char *path, const char *part);
 /* ... in /healthz, new. */

@@ -86,7 +86,7 @@ void cluster_keep_nodes(void)
     suite.keeps_nodes = true;
 }
 
-void cluster_bring_no_extender(void)
+void cluster_no_extender(void)
 {
     suite.no_extender = true;
 }

@@ -35,7 +35,7 @@ int cluster_run(const char *name, const TTest *const *tests, size_t n, double se
 /* Before cluster_run: Nodes and Scvs stay from test to test. */
 void cluster_keep_nodes(void);
 /* Before cluster_run with `up` of --empty or --bare: no extender is waited for. */
-void cluster_bring_no_extender(void);
+void cluster_no_extender(void);
 /* Then, in a test: cluster.extender is what answers on this port, observers as well. */
 void cluster_extender_at(unsigned port);
 
@@ -74,7 +74,7 @@ char *cluster_token_of(const char *component, const char *node);
 
 /* Does the pod of this component (its label, in kube-system) that is not about to end
  * answer 200? Asked through the API server; the body replaces what is in *reply. */
-bool cluster_pod_says(const char *component, unsigned port, const char *path,
+bool cluster_pod_answers(const char *component, unsigned port, const char *path,
                       struct buf *reply);
 
 /* The items of a list, new. */
@@ -117,14 +117,14 @@ void cluster_wait_refused(const char *name, const char *text);
 /* Deletes all of them and waits until they are gone. */
 void cluster_delete_pods(void);
 /* Tells how long something took; scripts/run-tests shows it. */
-void cluster_measured(const char *what, int64_t ms);
+void cluster_report(const char *what, int64_t ms);
 /* Annotations and inspect say the same within a second. */
 void cluster_agrees(void);
 /* Does the extender know all pods that wait, and no others? */
-bool cluster_knows_who_waits(void);
+bool cluster_knows_pending(void);
 /* Does the extender give out so many units on one card of the node, and no more? (It is
  * asked itself, because kube-scheduler counts what nodes have, too.) */
-void cluster_check_room(const char *node, int units);
+void cluster_check_free(const char *node, int units);
 /* All is at rest; one more pod gets what it has to get; and when all pods are gone,
  * nothing is promised any more. */
 void cluster_settle(void);

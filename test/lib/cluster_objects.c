@@ -61,7 +61,7 @@ static char *pod_of(const char *component)
     return name ? xstrdup(name) : NULL;
 }
 
-bool cluster_pod_says(const char *component, unsigned port, const char *path,
+bool cluster_pod_answers(const char *component, unsigned port, const char *path,
                       struct buf *reply)
 {
     cleanup_free char *pod = pod_of(component);
@@ -256,7 +256,7 @@ void cluster_wait_refused(const char *name, const char *text)
     }
 }
 
-void cluster_measured(const char *what, int64_t ms)
+void cluster_report(const char *what, int64_t ms)
 {
     printf("measured: %s: %.1f s\n", what, (double)ms / 1000);
     fflush(stdout);
@@ -267,7 +267,7 @@ void cluster_agrees(void)
     oracle_agrees_within(&cluster.api, &cluster.extender, AGREE_MS * LIB_SLOWER);
 }
 
-bool cluster_knows_who_waits(void)
+bool cluster_knows_pending(void)
 {
     cleanup_json json_t *j =
         peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
@@ -284,7 +284,7 @@ bool cluster_knows_who_waits(void)
     return found == json_array_size(pods) && found == json_array_size(waiting);
 }
 
-void cluster_check_room(const char *node, int units)
+void cluster_check_free(const char *node, int units)
 {
     cleanup_buf struct buf why = {0};
     ck_assert_msg(extender_filter(&cluster.extender, units, node, &why) == FITS, "%s",
@@ -298,7 +298,7 @@ void cluster_settle(void)
 {
     int64_t begun = expect_now_ns();
     cluster_agrees();
-    lib_wait(cluster_knows_who_waits());
+    lib_wait(cluster_knows_pending());
     cluster_create_pod("afterwards", 1, "", "");
     expect_placed("afterwards", begun);
     cluster_agrees();

@@ -163,7 +163,7 @@ static bool plugin_says(const char *path, struct buf *reply)
 {
     struct peer health;
     if (node.pods)
-        return cluster_pod_says(PLUGIN, PLUGIN_PORT, path, reply);
+        return cluster_pod_answers(PLUGIN, PLUGIN_PORT, path, reply);
     unsigned port = plugin_port();
     if (!port)
         return false;
@@ -229,7 +229,7 @@ bool node_decide(const char *labels, const char *instead)
     if (why)
         node_say(instead, why);
     else
-        cluster_measured("from nothing to a container on a real kubelet",
+        cluster_report("from nothing to a container on a real kubelet",
                          lib_now_ms() - begun);
     temp_write(cluster.dir, why ? "no-containers" : "containers", why ? why : "");
     node.real = !why;

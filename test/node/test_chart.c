@@ -43,7 +43,7 @@ static void tells(const char *component, unsigned port, const char *figure)
 {
     cleanup_buf struct buf reply = {0};
     cleanup_free char *line = xasprintf("\n%s", figure);
-    ck_assert_msg(cluster_pod_says(component, port, "/metrics", &reply),
+    ck_assert_msg(cluster_pod_answers(component, port, "/metrics", &reply),
                   "%s does not answer: %s", component, reply.p);
     ck_assert_contains(reply.p, line);
 }
@@ -117,7 +117,7 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
     ck_assert_uint_eq(pods_of_ours(), 0); /* no node has a label that they want */
     chart_label_node();
     chart_wait_well();
-    cluster_measured("helm install, and a node that has units to give",
+    cluster_report("helm install, and a node that has units to give",
                      lib_now_ms() - begun);
     check_programs();
     node_create("whole", "whole"); /* while a card is free */
@@ -192,7 +192,7 @@ START_TEST(an_upgrade_leaves_alone_what_runs)
     int n = add_pods_during(&helm);
     ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_output(&helm));
     program_fini(&helm);
-    cluster_measured("helm upgrade, all three programs replaced", lib_now_ms() - begun);
+    cluster_report("helm upgrade, all three programs replaced", lib_now_ms() - begun);
     tell_unanswered();
     chart_wait_well();
     size_t i;
@@ -266,7 +266,7 @@ START_TEST(what_runs_outlives_the_chart)
     int64_t begun = lib_now_ms();
     free(chart_helm("install", CHART_RELEASE));
     chart_wait_well();
-    cluster_measured("installed again, all known", lib_now_ms() - begun);
+    cluster_report("installed again, all known", lib_now_ms() - begun);
     cluster_wait_running("late");
     ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS + 2);
     chart_check_kept(before);
@@ -287,7 +287,7 @@ static int suite(void)
                                   an_upgrade_leaves_alone_what_runs,
                                   what_runs_outlives_the_chart};
     cluster_keep_nodes();
-    cluster_bring_no_extender();
+    cluster_no_extender();
     /* Outside of a cell nothing listens beside the loopback. */
     return cluster_run("chart-on-node", tests, ARRAY_LEN(tests), 400,
                        cell_why_not() ? ARGV("--empty")

@@ -47,7 +47,7 @@ START_TEST(a_container_sees_the_card_of_the_ledger)
     int64_t begun = lib_now_ms();
     node_create("one", "one-p");
     cluster_wait_running("one-p");
-    cluster_measured("a pod is created and runs", lib_now_ms() - begun);
+    cluster_report("a pod is created and runs", lib_now_ms() - begun);
     ck_assert_uint_eq(look_check(), 1);
     cleanup_json json_t *pod = cluster_pod("one-p"), *n = NULL;
     cleanup_free char *log = node_log("one-p", lib_str(pod, "metadata.uid"), "c");
@@ -153,7 +153,7 @@ static void run_rounds(const char *what, struct wave *first, size_t pods,
             xasprintf("%s: %s", what,
                       round ? "half of them deleted, and as many created and run"
                             : "created and run");
-        cluster_measured(done, lib_now_ms() - begun);
+        cluster_report(done, lib_now_ms() - begun);
     }
     look_watch_end();
 }
@@ -245,7 +245,7 @@ START_TEST(who_is_killed_comes_back)
         cleanup_free char *done =
             xasprintf("%s killed among %s; all as before (%zu refused)", victims[i],
                       i ? "10 pods that come" : "28 pods that come", refusals_look(NULL));
-        cluster_measured(done, lib_now_ms() - begun);
+        cluster_report(done, lib_now_ms() - begun);
     }
     look_watch_end();
     cleanup_json json_t *n = extender_inspect(&cluster.extender, NODE);

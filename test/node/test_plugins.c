@@ -63,7 +63,7 @@ START_TEST(a_static_pod_gets_a_card_of_its_own)
     int64_t begun = lib_now_ms();
     node_create_static("equal", "static");
     lib_wait(is_marked("static-" NODE));
-    cluster_measured("a static pod has its card", lib_now_ms() - begun);
+    cluster_report("a static pod has its card", lib_now_ms() - begun);
     /* What it sees, what the kubelet shows, its annotations and the ledger agree. */
     ck_assert_uint_eq(look_check(), 2);
     cleanup_json json_t *bound = cluster_pod("one-p"), *pod = cluster_pod("static-" NODE);
