@@ -13,9 +13,9 @@
 #include "base/rng.h"
 
 enum {
-    ALIVE = 300,   /* pods of ours at a time */
-    STRANGERS = 8, /* connections of clients that behave badly, at a time */
-    GONE = 20,     /* Nodes and Scvs that are not there, at a time, at most */
+    ALIVE = 300,   /* maximum pods at a time */
+    STRANGERS = 8, /* maximum connections of misbehaving clients */
+    GONE = 20,     /* maximum missing Nodes and Scvs */
 };
 
 struct churn {
@@ -79,7 +79,7 @@ static void pod_comes(struct churn *c)
                                         "\"default\",\"PodUID\":\"00000000-0000-4000-"
                                         "8000-%012zx\",\"Node\":\"node-%05d\"}",
                                         i, i, any(c, c->nodes));
-    /* Loaded, so that the UID is ours. */
+    /* Uses /kube-sim/load, which keeps the UID. */
     to_sim(c, "POST", "/kube-sim/load", pod);
     json_t *answer;
     ask_call(c->ask, "POST", c->world->extender.port, "/bind", bind, &answer);
@@ -137,7 +137,7 @@ static void all_cards_are_well(struct churn *c, json_t *cards)
     json_array_foreach(cards, i, card) card_is(card, "Healthy", c->mib);
 }
 
-/* An agent says something new of its cards. */
+/* Updates an Scv like an agent. */
 static void cards_change(struct churn *c, int node,
                          void change(struct churn *c, json_t *cards))
 {
@@ -150,7 +150,7 @@ static void cards_change(struct churn *c, int node,
         ask_send(c->ask, "PATCH", c->world->sim.port, path,
                  json_pack("{s:{s:O}}", "status", "cardList", cards));
     }
-    json_decref(scv); /* NULL: the Scv is not there now */
+    json_decref(scv); /* NULL: the Scv is missing now */
 }
 
 /* -- Nodes and Scvs -- */
@@ -173,7 +173,7 @@ static void goes(struct churn *c, json_t **place)
 static void comes_back(struct churn *c, json_t **place)
 {
     json_t *object = steal(place), *meta = json_object_get(object, "metadata");
-    json_object_del(meta, "uid"); /* another one of that name */
+    json_object_del(meta, "uid"); /* a new object of that name */
     json_object_del(meta, "creationTimestamp");
     json_object_del(meta, "resourceVersion");
     c->counts.back +=
@@ -189,9 +189,9 @@ static void goes_or_comes(struct churn *c)
         goes(c, place);
 }
 
-/* -- clients that behave badly -- */
+/* -- misbehaving clients -- */
 
-/* One of them gives its place to the next. */
+/* Replaces one misbehaving client. */
 static void stranger(struct churn *c)
 {
     static const char *const words[] = {
@@ -211,10 +211,10 @@ static void stranger(struct churn *c)
     const char *word = words[any(c, ARRAY_LEN(words))];
     if (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0 &&
         send(*fd, word, strlen(word), MSG_NOSIGNAL) < 0)
-        return; /* it has been refused already */
+        return; /* the extender has refused it */
 }
 
-/* -- all of it -- */
+/* -- churn -- */
 
 void churn_step(struct churn *c)
 {
@@ -231,7 +231,7 @@ void churn_step(struct churn *c)
 static void watches_are_cut(struct churn *c, bool forget)
 {
     c->counts.cuts++;
-    if (forget) /* then the kinds are listed anew */
+    if (forget) /* the extender must list the kinds again */
         to_sim(c, "POST", "/kube-sim/compact", "{}");
     to_sim(c, "POST", "/kube-sim/watches", "{\"action\":\"cut\"}");
 }
@@ -243,7 +243,7 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* Pods go on to be asked for in the meantime. */
+/* Filter calls continue meanwhile. */
 static void outage(struct churn *c)
 {
     int64_t end = now_ms() + 1000 + any(c, 2000);

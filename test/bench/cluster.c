@@ -8,18 +8,18 @@
 #include "lib/cluster.h"
 
 /*
- * make bench-cluster: pods per second through the real kube-scheduler, in turns
+ * make bench-cluster: pods per second through the real kube-scheduler, in alternating
+ * turns:
  *
- *   none     without an extender: kube-scheduler alone, by the sums of each node
- *   echo     with the least that an extender can be (echo.c): filter and bind
- *   echo+    the same, asked to prioritize too, as an extender that chooses nodes has to
- * be ours     with gpushare-extender
+ *   none     without an extender: kube-scheduler counts node resources
+ *   echo     with a minimal extender (echo.c): filter and bind
+ *   echo+    with a minimal extender: filter, prioritize and bind
+ *   ours     with gpushare-extender
  *
- * For each turn the pods are created while kube-scheduler stands still. Then it is
- * started, and what counts is the time between the Binding of the first tenth of the pods
- * and that of the last tenth, by the API server's audit log. Controllers and kwok stand
- * still meanwhile, and the extender runs in its own turns only. kube-scheduler's limit of
- * 50 calls a second is lifted.
+ * In each turn the pods are created while kube-scheduler is stopped. Then it is started.
+ * The rate is measured between the Bindings of the first and the last tenth of the pods in
+ * the API server's audit log. Controllers and kwok are stopped meanwhile, and the extender
+ * runs only in its own turns. kube-scheduler's limit of 50 calls per second is lifted.
  *
  * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
  */
@@ -29,7 +29,7 @@ enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S
 static const char *const kinds[] = {"none", "echo", "echo+", "ours"};
 enum { NONE, ECHO, ECHO_PLUS, OURS, KINDS };
 
-/* Whose processor time is looked at. */
+/* The programs whose CPU time is measured. */
 static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
                                        "gpushare-extender"};
 enum { SCHEDULER, APISERVER, ETCD, EXTENDER, PROGRAMS };
@@ -43,7 +43,7 @@ static struct bench {
     int nodes, pods, rounds;
     struct turn turns[KINDS][TURNS_MAX];
     struct program echo;
-    char *echo_url, *scheduler; /* its configuration as it is shipped */
+    char *echo_url, *scheduler; /* its shipped configuration */
 } b;
 
 static int number(const char *name, int otherwise)
@@ -148,7 +148,7 @@ static bool is_echo(int kind)
 
 /* -- kube-scheduler's configuration -- */
 
-/* The shipped one, for the server that the turn is about. */
+/* The shipped configuration with the extender of this turn. */
 static void configure(int kind)
 {
     cleanup_buf struct buf out = {0};
@@ -208,7 +208,7 @@ static int order(const void *a, const void *c)
     return x < y ? -1 : x > y;
 }
 
-/* "2026-11-21T23:24:25.123456Z" as seconds of its day. */
+/* Seconds of the day of "2026-11-21T23:24:25.123456Z". */
 static double time_of(const char *text)
 {
     int h, m;
@@ -217,7 +217,7 @@ static double time_of(const char *text)
     return h * 3600 + m * 60 + s;
 }
 
-/* When each Binding was done that the log tells of from there on; *n of them, new. */
+/* The times of the Bindings in the log from this offset on; *n of them. New. */
 static double *binding_times(long from, size_t *n)
 {
     cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");
@@ -266,7 +266,7 @@ static void start_echo(void)
     b.echo_url = xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
 }
 
-/* `kubectl inspect`, so to speak: nobody has more than there is. */
+/* Checks that no card is overcommitted. */
 static void check(int kind)
 {
     if (kind == OURS)
@@ -354,7 +354,7 @@ START_TEST(pods_per_second)
             fflush(stdout);
         }
     print_all();
-    cluster_start("kwok"); /* nodes are deleted by those who care for them */
+    cluster_start("kwok"); /* deleting nodes needs kwok */
     free(b.scheduler);
     free(b.echo_url);
 }

@@ -6,7 +6,7 @@
 #include "base/str.h"
 
 /*
- * What a bench has measured: the same figure in several rounds.
+ * The results of a benchmark: the same value in several rounds.
  */
 
 enum { FIGURE_ROUNDS = 51 };
@@ -22,9 +22,9 @@ struct spread {
     double median, min, max;
 };
 
-/* Of a figure that was noted at least once. */
+/* Of a result with at least one value. */
 struct spread figure_spread(const struct figure *f);
-/* Of a to b, round by round. */
+/* The ratio of a to b in each round. */
 struct spread figure_ratio(const struct figure *a, const struct figure *b);
 
 /* "name":{"median":...,"min":...,"max":...}, with the comma. */

@@ -13,13 +13,13 @@
 #include "bench/server.h"
 
 /*
- * make bench: how fast the extender answers, for clusters of several sizes, beside the
- * floor measured in the same run. This process is the load; the extender, the API server
- * and the floor are processes of their own. What is compared is measured in turns, round
- * by round, and each figure is the median of the rounds.
+ * make bench: latency and throughput of the extender for several cluster sizes, compared
+ * with the baseline (floor.c) of the same run. This process generates the load; the
+ * extender, the API server and the baseline are processes of their own. Both sides are
+ * measured in alternating turns, and each result is the median of the rounds.
  */
 
-enum { BINDS = 150 }; /* of a round: half of them at 16 connections */
+enum { BINDS = 150 }; /* per round: half of them with 16 connections */
 
 struct config {
     char *nodes, *only, *build, *out;
@@ -99,19 +99,19 @@ static const struct opt_program program = {
     .table = options,
 };
 
-/* What is measured of one server under one kind of call. */
+/* The measurements of one server for one kind of call. */
 struct side {
     struct figure p50, p99, rate, rate16, cpu;
 };
 
-/* A kind of call: to the extender, and to what it is compared with. */
+/* A kind of call: to the extender and to the baseline. */
 struct bench {
     const char *name, *floor_name;
     const struct server *ours, *floor;
     const struct span *requests, *floor_requests;
     size_t n_requests;
-    size_t calls, calls16; /* of a round */
-    bool once;             /* each request can be used but once */
+    size_t calls, calls16; /* per round */
+    bool once;             /* each request can be used only once */
     size_t used, floor_used;
     struct side side[2];
     size_t failed;
@@ -284,7 +284,7 @@ static void start_floor(struct rig *rig)
     server_start(&rig->floor, log, (const char *const[]){exe, NULL});
 }
 
-/* One start: how long until it is ready, and how large it is then. */
+/* One start: the time until ready, and the memory then. */
 static void measure_start(struct rig *rig, const char *compression, struct figure *ready,
                           struct figure *mib)
 {
@@ -313,7 +313,7 @@ static void measure_starts(struct rig *rig, struct buf *json)
     figure_json(json, "resident_at_start_mib", m);
 }
 
-/* Not while anything is timed: an extender of its own, which counts what it allocates. */
+/* Counts allocations of a separate extender, while nothing is timed. */
 static void count_all(struct rig *rig, const struct bench *benches, size_t n,
                       struct buf *json)
 {

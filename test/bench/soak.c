@@ -12,10 +12,10 @@
 #include "bench/vitals.h"
 
 /*
- * make soak: the extender under everything at once, for a while, and filter is asked all
- * the time. Memory, descriptors and threads must be flat: what the second half ends with
- * is compared with what the first half came to. Filter must stay about as fast as it was
- * in the quiet beginning, and when all is over, the ledger must be what the objects say.
+ * make soak: runs the extender under churn and faults with constant filter calls. Memory,
+ * descriptors and threads must not grow: their values at the end are compared with the
+ * maximum of the first half. Filter must stay about as fast as in the quiet phase at the
+ * start, and at the end the ledger must match the objects.
  */
 
 enum {
@@ -26,8 +26,8 @@ enum {
     SAMPLE_MS = 5000,
     AGREE_MS = 60000,
     SAMPLES_MAX = 20000,
-    FILTERS = 400, /* calls of a round */
-    SLOWER = 10,   /* so many times as slow as in the quiet is still good */
+    FILTERS = 400, /* calls per round */
+    SLOWER = 10,   /* allowed slowdown relative to the quiet phase */
 };
 
 struct config {
@@ -41,7 +41,7 @@ static const struct opt options[] = {
      .arg = "TIME",
      .init = "10m",
      .type = OPT_DURATION,
-     .min = 40000, /* so that each trouble comes */
+     .min = 40000, /* long enough for each fault */
      .max = 24 * 3600 * 1000,
      .offset = AT(ms),
      .help = "How long."},
@@ -60,7 +60,7 @@ static const struct opt_program program = {
     .table = options,
 };
 
-/* A series of figures. */
+/* A series of values. */
 struct series {
     double *of;
     size_t n, cap;
@@ -78,7 +78,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value below which a share of them lies; sorts. 0 when there is none. */
+/* The quantile of a share; sorts the values. 0 if there are none. */
 static double quantile(struct series *s, double share)
 {
     if (!s->n)
@@ -95,8 +95,8 @@ struct soak {
     atomic_bool quiet, end;
     struct vitals samples[SAMPLES_MAX];
     size_t n_samples;
-    /* Of the thread that asks, until it has ended. */
-    struct series p99[2]; /* of rounds of filter calls, ms; [1]: in the quiet beginning */
+    /* Used by the filter thread until it has ended. */
+    struct series p99[2]; /* of rounds of filter calls, ms; [1]: in the quiet phase */
     size_t filters, filters_failed;
 };
 
@@ -112,7 +112,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* -- filter, all the time -- */
+/* -- filter calls -- */
 
 static struct span filter_request(void)
 {

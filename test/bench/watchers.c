@@ -19,11 +19,11 @@
 #include "bench/server.h"
 
 /*
- * make bench-watchers: what thousands of watches of gpunodes and gpupods do to filter.
- * The cluster changes all the time at a steady rate; filter is measured in turns without
- * a watch and with all of them, and what counts is the ratio within each round. Those who
- * watch are a process of their own that gives way to everybody, because in a cluster
- * they would be on other machines.
+ * make bench-watchers: the effect of thousands of watches of gpunodes and gpupods on
+ * filter. The cluster changes at a steady rate; filter is measured in alternating turns
+ * without watches and with all of them, and the result is the ratio within each round. The
+ * watches are in a low-priority process of their own, because in a cluster they are on
+ * other machines.
  */
 
 enum { ROUNDS_MAX = 99, PODS = 4, READ = 64 * 1024, IDLE_MS = 2000 };
@@ -66,8 +66,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* -- those who watch: a process that is told 'o' (open all), 'c' (close all) and answers
- * with a line count when that is done, and 'q' -- */
+/* -- the watch process: reads 'o' (open all), 'c' (close all) or 'q' (quit), and replies
+ * with a line count -- */
 
 struct crowd {
     pid_t pid;
@@ -76,8 +76,8 @@ struct crowd {
 
 struct watch {
     int fd;
-    bool begun; /* has seen all there was: a blank line */
-    char last;  /* the last byte */
+    bool begun; /* has received the initial state, which a blank line ends */
+    char last;  /* last byte received */
     uint64_t lines;
 };
 
@@ -96,8 +96,7 @@ static void watch_open(struct watch *w, unsigned port, bool pods)
         die("watch");
 }
 
-/* A chunk that is a blank line is "1\r\n\n\r\n"; at the end of other lines there is one
- * '\n' as well. */
+/* The chunk of a blank line is "1\r\n\n\r\n"; other lines end with one '\n' too. */
 static void watch_read(struct watch *w)
 {
     static char bytes[READ];
@@ -205,7 +204,7 @@ static uint64_t crowd_do(struct crowd *c, char what)
     return answer;
 }
 
-/* -- what changes -- */
+/* -- changes -- */
 
 struct change {
     const struct config *config;
@@ -220,7 +219,7 @@ static size_t drop_bytes(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* Four cards of a node, the first of them ill or not. */
+/* The Scv of a node with four cards; the first may be unhealthy. */
 static void cards_write(struct buf *out, uint64_t node, bool ill)
 {
     buf_adds(out, "{\"status\":{\"cardList\":[");
@@ -268,7 +267,7 @@ static void *change_all(void *arg)
 
 struct figures {
     double p50[2], p99[2];
-    double idle_cpu, cpu; /* of the extender, percent: without filter calls, and with */
+    double idle_cpu, cpu; /* of the extender in percent: without and with filter calls */
 };
 
 static void measure(const struct config *config, const struct server *server,
@@ -323,7 +322,7 @@ static void run_rounds(const struct config *config, const struct server *extende
 {
     struct figures f[ROUNDS_MAX][2];
     uint64_t least = UINT64_MAX;
-    measure(config, extender, b, &f[0][0]); /* warm */
+    measure(config, extender, b, &f[0][0]); /* warm-up */
     for (int64_t r = 0; r < config->rounds; r++)
         for (int turn = 0; turn < 2; turn++) {
             int with = turn ^ (r & 1);

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 
 enum {
-    CHUNK = 500, /* objects of a file, which has a limit */
+    CHUNK = 500, /* objects per file, because kube-sim limits its size */
     FILES = 64,
 };
 
@@ -69,7 +69,7 @@ void world_stop(struct world *w)
     DIR *dir = opendir(w->dir);
     for (struct dirent *e; dir && (e = readdir(dir));) {
         cleanup_free char *path = xasprintf("%s/%s", w->dir, e->d_name);
-        unlink(path); /* refuses "." and ".." */
+        unlink(path); /* fails for "." and "..", which is fine */
     }
     if (dir)
         closedir(dir);
@@ -85,7 +85,7 @@ struct dump {
     size_t n;
 };
 
-/* Items from `from` on, each with the type that a list leaves out. */
+/* Items from `from` on, each with kind and apiVersion, which list items lack. */
 static void dump_chunk(struct dump *d, const struct world *w, const char *version,
                        const char *kind, json_t *items, size_t from)
 {
@@ -124,7 +124,7 @@ static void dump_all(struct dump *d, const struct world *w, struct ask *ask)
     }
 }
 
-/* From now on nothing changes. */
+/* No change happens from here on. */
 static void refuse_writes(const struct world *w, struct ask *ask)
 {
     long status =
@@ -157,7 +157,7 @@ void world_restart_sim(struct world *w, struct ask *ask)
     cleanup_free char *log = xasprintf("%s/kube-sim.log", w->dir);
     cleanup_free char *version = version_of(w, ask);
     cleanup_free char *port = xasprintf("%u", w->sim.port);
-    /* Or it would give the same UIDs once more. */
+    /* The same seed would generate the same UIDs. */
     cleanup_free char *seed = xasprintf("%u", ++w->restarts + 1);
     const char *argv[2 * FILES + 16] = {sim,         "--port", port, "--resource-version",
                                         version,     "--seed", seed, "--run-pods",

@@ -7,27 +7,26 @@
 #include "bench/server.h"
 
 /*
- * What make soak runs: kube-sim with a cluster, and an extender. Each function ends the
- * program with a message when a program does not start.
+ * The programs of make soak: kube-sim with a generated cluster, and an extender. Each
+ * function ends the program with a message if a program does not start.
  */
 
 struct world {
-    const char *build; /* where the programs are; borrowed */
-    char *dir;         /* of its own: logs, kubeconfig, what kube-sim had */
+    const char *build; /* folder of the programs; borrowed */
+    char *dir;         /* own folder: logs, kubeconfig, saved objects */
     char *kubeconfig;
     struct server sim, extender;
     unsigned restarts;
 };
 
-/* Until the extender is ready. `generate`: kube-sim's option. */
+/* Starts both and waits until the extender is ready. `generate`: option of kube-sim. */
 void world_start(struct world *w, const char *build, const char *generate);
 void world_stop(struct world *w);
 
-/* Kills kube-sim and starts it again on the same port, as an API server whose database
- * was left alone: the same objects, at higher versions. */
+/* Kills kube-sim and restarts it on the same port with the same objects at higher versions,
+ * like an API server whose etcd kept running. */
 void world_restart_sim(struct world *w, struct ask *ask);
 
-/* kubectl-inspect-gpushare --check finds that ledger, annotations, Scvs and the
- * extender's view agree; it is asked again for `limit_ms` at most. What it says at last
- * is on standard output. */
+/* Repeats kubectl-inspect-gpushare --check until ledger, annotations, Scvs and the extender's
+ * view agree, for at most `limit_ms`. Prints its last output. */
 bool world_agrees(const struct world *w, long limit_ms);

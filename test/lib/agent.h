@@ -4,7 +4,7 @@
 #include "lib/sim.h"
 
 /*
- * scv-agent in front of kube-sim, on the node n1. Its cards come from the file
+ * scv-agent of the node n1, with kube-sim as API server. Its cards come from the file
  * lib_dir/cards.json, or from the fake NVML with the script lib_dir/script.
  */
 
@@ -13,32 +13,32 @@ struct agent {
     struct peer health;
 };
 
-/* A Node, and the namespace of the Leases. */
+/* Creates the Node and the namespace of the heartbeat Leases. */
 void agent_setup(const struct sim *s);
-/* Starts it with further options (end with NULL) and waits until it listens. */
+/* Starts it with the options `more` (ends with NULL) and waits until it listens. */
 void agent_start(struct agent *a, const struct sim *s, const char *source,
                  const char *const *more);
-char *agent_file(void); /* the source that is a file; new */
-char *agent_nvml(void); /* the source that is the fake library; new */
+char *agent_file(void); /* --source for the file; new */
+char *agent_nvml(void); /* --source for the fake NVML; new */
 void agent_stop(struct agent *a);
 
-/* The cards, in the form of the file source with ' for ". */
+/* Writes lib_dir/cards.json; ' stands for ". */
 void agent_cards(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The script of the fake NVML. */
+/* Writes the script of the fake NVML. */
 void agent_script(const char *text);
 
 /* The Scv, new; NULL: there is none. */
 json_t *agent_scv(const struct sim *s);
-/* The number behind the path; -1: there is none. */
+/* The number at a path of the Scv; -1: absent. */
 json_int_t agent_number(const struct sim *s, const char *path);
-/* What "gpushare/message" says; "" if it is not there. New. */
+/* The annotation gpushare/message of the Scv; "" if absent. New. */
 char *agent_message(const struct sim *s);
-/* "Healthy Unhealthy" of the cards, new. */
+/* The health of the cards, such as "Healthy Unhealthy". New. */
 char *agent_health(const struct sim *s);
-/* Does the Scv say that? */
+/* Does the Scv have this health and this message? */
 bool agent_scv_is(const struct sim *s, const char *health, const char *message);
-/* The line of this part in what a program answers there, new. */
+/* The line of a check in the reply of a health endpoint. New. */
 char *agent_line(const struct peer *health, const char *path, const char *part);
-/* ... in /healthz, new. */
+/* agent_line in /healthz. New. */
 char *agent_part(const struct agent *a, const char *part);
 bool agent_part_is(const struct agent *a, const char *part, const char *text);

@@ -4,13 +4,12 @@
 #include <stddef.h>
 
 /*
- * The audit log of the cluster's kube-apiserver: what our extender has asked for until
- * now, as its ServiceAccount. Fails the test unless there is something, all of it was
- * allowed by a role of manifests/rbac.yaml (and not by one that everybody has), and
- * nothing was answered with 401 or 403. (An API server that starts again answers 403
- * until it has read the roles, so this is not for tests that restart it.)
+ * Checks the requests of our extender's ServiceAccount in the audit log of kube-apiserver.
+ * Fails the test unless there are requests, a role of manifests/rbac.yaml (not one of all
+ * users) allowed each of them, and none was answered with 401 or 403. Not for tests that
+ * restart the API server, which answers 403 until it has read the roles.
  */
 void audit_check(void);
 
-/* How many requests of this verb ("create") and resource ("pods/binding") there were. */
+/* How many requests of this verb ("create") and resource ("pods/binding") so far. */
 size_t audit_count(const char *verb, const char *resource);

@@ -15,16 +15,16 @@ enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_MS = 50 };
 #define SCVS  "/apis/core.run-linux.com/v1/scvs"
 
 /*
- * a, b, c: the pods of a class are all alike, and on a node of its cards exactly so many
- * have room, whatever came before: two of 3 GiB on a card of 8; on four cards of 16 GiB
- * four that take 6 GiB of two cards each (the fullest cards that fit are taken, so that
- * cards 0 and 1 fill up together, and 2 and 3); two that take two cards of four.
+ * Classes a, b, c: the pods of a class are identical, and a node fits a fixed number of
+ * them in any order: two of 3 GiB on a card of 8 GiB; on four cards of 16 GiB four pods
+ * with 6 GiB on each of two cards (the fullest cards that fit are chosen, so cards 0 and 1
+ * fill up together, then 2 and 3); two pods with two cards on four cards.
  *
- * d: a pod of n GiB finds no card only if each has less than n free, so if all the others
- * have at least 480 - 30 (n - 1) of the 480 GiB of 30 cards. For n = 5 that is 360, and
- * all pods together ask for 360. What kube-scheduler counts per node says no earlier.
+ * Class d: a pod of n GiB fits nowhere only if every card has less than n GiB free, so if
+ * the others hold at least 480 - 30 (n - 1) of the 480 GiB of 30 cards. For n = 5 that is
+ * 360 GiB, the sum of all requests. kube-scheduler's count per node rejects no pod before.
  *
- * e: 40 pods, 40 cards. Each of the 39 others keeps at most one card from a pod.
+ * Class e: 40 pods, 40 cards. Each of the 39 other pods blocks at most one card.
  */
 static const struct class
 {
@@ -42,15 +42,15 @@ static const struct class
 static const struct kind {
     const char *name, *class;
     size_t pods, fit;
-    int units; /* of memory; 0: 1, 2, ... 5 in turn */
+    int units; /* of memory; 0: 1, 2, ... 5 in rotation */
     int cards;
     bool whole;
-    const char *why; /* of those that do not fit */
+    const char *why; /* reason of the pods that do not fit */
 } kinds[] = {
     {"a-small", "a", 68, 60, 3, 1, false,
      "needs 3072 MiB on one card; most free: 2048 of 8192 MiB"},
     {"b-two", "b", 44, 40, 12, 2, false, "needs 6144 MiB on each of 2 cards"},
-    /* kube-scheduler counts these itself */
+    /* kube-scheduler counts this resource itself */
     {"c-whole", "c", 24, 20, 0, 2, true, "Insufficient aliyun.com/gpu-count"},
     {"d-mixed", "d", 120, 120, 0, 1, false, ""},
     {"e-small", "e", 24, 24, 2, 1, false, ""},
@@ -113,7 +113,7 @@ static void delete_one(const char *collection, const char *name)
     cluster_delete(path);
 }
 
-/* The items that the selector names: new. */
+/* The items that match the selector. New. */
 static json_t *pods_where(const char *field_selector)
 {
     cleanup_free char *path = xasprintf(PODS "?fieldSelector=%s", field_selector);
@@ -155,7 +155,7 @@ struct creation {
     atomic_size_t next;
 };
 
-/* The API server may be away for a while. */
+/* Retries while the API server is down. */
 static void create_pod(const struct wish *w)
 {
     const struct kind *k = w->kind;
@@ -189,7 +189,7 @@ static void create_some(void *ctx, size_t thread)
         create_pod(&c->wishes[i]);
 }
 
-/* How many there are of a kind, with so many units; of those with a node, if wanted. */
+/* Number of pods of a kind with these units; `bound`: of the bound ones only. */
 static size_t count(const json_t *pods, const struct kind *k, int units, bool bound)
 {
     size_t i, n = 0;
@@ -214,7 +214,7 @@ static void wish(struct creation *c, const struct kind *k, int units, size_t n)
     }
 }
 
-/* The kinds take turns, so that they come together. */
+/* The kinds alternate, so that they are scheduled together. */
 static void shuffle(struct creation *c)
 {
     for (size_t i = c->n; i > 1; i--) {
@@ -272,7 +272,7 @@ size_t burst_delete_pods(size_t every)
     return n;
 }
 
-/* -- what came of it -- */
+/* -- results -- */
 
 static const char *condition(const json_t *pod)
 {
@@ -286,7 +286,7 @@ static const char *condition(const json_t *pod)
     return "";
 }
 
-/* It has as many cards as it asked for, and the memory. */
+/* The pod has as many cards, and as much memory, as it requested. */
 static void check_bound(const json_t *pod, const struct kind *k)
 {
     const char *name = lib_str(pod, "metadata.name");

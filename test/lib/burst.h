@@ -4,9 +4,9 @@
 #include "lib/cluster.h"
 
 /*
- * Many pods at once on many nodes. The nodes are of five classes, and each pod names the
- * class that it is for, so that what fits can be said beforehand, in whatever order and
- * wherever kube-scheduler puts the pods (burst.c says why):
+ * Many pods at once on many nodes. There are five node classes, and each pod selects a
+ * class, so that the number of pods that fit does not depend on the order and the nodes
+ * that kube-scheduler chooses (burst.c has the proof):
  *
  *     class  nodes  cards of each         pods  ask for                     fit
  *     a      15     2 of 8 GiB            68    3 GiB                       60
@@ -20,22 +20,22 @@
 
 enum { BURST_NODES = 50, BURST_PODS = 300, BURST_FIT = 280 };
 
-/* Adds the nodes and waits until they can be used. */
+/* Adds the nodes and waits until they are usable. */
 void burst_add_nodes(void);
-/* Creates all the pods at once, or as many as are missing of them, under new names. */
+/* Creates all pods at once, or those that are missing, under new names. */
 void burst_add_pods(void);
-/* Waits until so many have a node. Returns how long that took, in ms. */
+/* Waits until n pods are bound. Returns the time in ms. */
 int64_t burst_wait_bound(size_t n);
-/* How many have a node now. This, the wait and the creation go on when the API server is
- * away for a while. */
+/* Number of bound pods. This function, the wait and the creation retry while the API server
+ * is down. */
 size_t burst_bound(void);
-/* All that fit are bound, the others wait and kube-scheduler says why, no card is
- * promised more than it has, and inspect says the same. */
+/* Checks that all pods that fit are bound, kube-scheduler gives a reason for the others, no
+ * card is overcommitted, and inspect matches. */
 void burst_check(void);
 
-/* Deletes every n-th of the pods that have a node. Returns how many. */
+/* Deletes every n-th bound pod. Returns their number. */
 size_t burst_delete_pods(size_t every);
-/* A node goes, with its pods, and comes back. It may leave its Scv behind. Returns how
- * many pods. */
+/* Removes a node with its pods, and adds it again. `with_scv`: the Scv, too. Returns the
+ * number of pods. */
 size_t burst_remove_node(const char *name, bool with_scv);
 void burst_return_node(const char *name, bool with_scv);

@@ -15,7 +15,7 @@ enum { ARGS = 64, TESTS = 64 };
 
 struct cluster cluster;
 
-/* Of the process of main; the tests are its children. */
+/* State of the main process; the tests are its children. */
 static struct {
     const char *name;
     const char *const *up;
@@ -23,7 +23,7 @@ static struct {
         unsigned begun, ended;
     } * tally;
     char *kubectl;
-    char *down;    /* a line of shell that ends the cluster and removes its folder */
+    char *down;    /* shell command that ends the cluster and removes its folder */
     pid_t running; /* scripts/cluster, or 0 */
     bool keeps_nodes, no_extender;
 } suite;
@@ -38,7 +38,7 @@ static void script(const char *const *args)
         ck_assert_uint_lt(n, ARGS - 1);
         argv[n] = *args;
     }
-    program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
+    program_start(&p, home ? home : "/", argv); /* contains the cache of the programs */
     suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
                   program_output(&p));
@@ -97,19 +97,19 @@ static char *extender_log(void)
     return temp_read(cluster.dir, "log/gpushare-extender.log");
 }
 
-static size_t heard; /* of the log; each test is a process of its own */
+static size_t log_start; /* offset in the log; each test is a process of its own */
 
 void cluster_listen(void)
 {
     cleanup_free char *log = extender_log();
-    heard = strlen(log);
+    log_start = strlen(log);
 }
 
 size_t cluster_logged(const char *text)
 {
     cleanup_free char *log = extender_log();
     size_t n = 0;
-    for (const char *p = log + heard; (p = strstr(p, text)) != NULL; p++)
+    for (const char *p = log + log_start; (p = strstr(p, text)) != NULL; p++)
         n++;
     return n;
 }
@@ -129,14 +129,14 @@ bool cluster_runs(const char *program)
     return access(file, F_OK) == 0 && kill(cluster_pid(program), 0) == 0;
 }
 
-/* Where the logs stay when a test fails: new. */
+/* The folder that keeps the logs of a failed test. New. */
 static char *logs(void)
 {
     cleanup_free char *dir = program_path("e2e-logs");
     return xasprintf("%s/%s", dir, suite.name);
 }
 
-/* The process of main is being ended from outside. `up` cleans up by itself. */
+/* The main process gets SIGTERM or SIGINT. scripts/cluster up cleans up itself. */
 static void interrupted(int number)
 {
     if (suite.running > 0) {
@@ -191,7 +191,7 @@ static void begin_all(void)
     suite.kubectl = cluster_program("kubectl");
 }
 
-/* A test that failed did not come to its end. */
+/* A failed test did not run its teardown. */
 static void end_all(void)
 {
     if (suite.tally->begun == suite.tally->ended) {
@@ -250,7 +250,7 @@ void cluster_extender_at(unsigned port)
     peer_init(&cluster.extender.observers, port);
 }
 
-/* `which`: a selector, or "". */
+/* `which`: a label selector, or "". */
 static void delete_all(const char *path, const char *which)
 {
     cleanup_free char *now = xasprintf("%s?gracePeriodSeconds=0%s", path, which);
@@ -287,7 +287,7 @@ void cluster_delete_pods(void)
 static void begin(void)
 {
     on_interrupt(SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* with the process of main */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends with the main process */
     suite.tally->begun++;
     script(ARGV("start", "--dir", cluster.dir));
     connect_all();

@@ -18,7 +18,7 @@ json_t *cluster_items(const char *path)
     return json_incref(lib_at(j, "items"));
 }
 
-/* The pod of the DaemonSet on that node, new; NULL: there is none yet. */
+/* The DaemonSet's pod on the node; NULL: none yet. New. */
 static char *daemon_on(const char *component, const char *node)
 {
     cleanup_free char *path =
@@ -41,7 +41,7 @@ char *cluster_token_of(const char *component, const char *node)
     return token;
 }
 
-/* The newest of the component that stays, new; NULL: there is none. */
+/* The newest pod of the component that is not being deleted; NULL: none. New. */
 static char *pod_of(const char *component)
 {
     cleanup_free char *path = xasprintf(
@@ -62,7 +62,7 @@ static char *pod_of(const char *component)
 }
 
 bool cluster_pod_answers(const char *component, unsigned port, const char *path,
-                      struct buf *reply)
+                         struct buf *reply)
 {
     cleanup_free char *pod = pod_of(component);
     if (!pod)
@@ -88,7 +88,7 @@ void cluster_delete(const char *path)
     json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
 }
 
-/* Is the node Ready, so that pods may go there? */
+/* Is the node Ready and schedulable? */
 static bool node_is_ready(const char *name)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s", name);
@@ -104,7 +104,7 @@ static bool node_is_ready(const char *name)
     return ready && json_array_size(lib_at(node, "spec.taints")) == 0;
 }
 
-/* Does the extender know it, and its Scv? */
+/* Does the extender know the node and its Scv? */
 static bool node_is_known(const char *name)
 {
     cleanup_json json_t *all =
@@ -198,7 +198,7 @@ bool cluster_bound(const char *name)
     return *lib_str(pod, "spec.nodeName");
 }
 
-/* What kube-scheduler said of the pod. */
+/* The message of kube-scheduler for the pod. */
 static const char *condition(const json_t *pod)
 {
     size_t i;

@@ -11,9 +11,9 @@
 #include "lib/shwords.h"
 
 enum { FILE_MAX = 16 << 20 };
-#define INSTALL "gpushare-install" /* is scripts/install */
+#define INSTALL "gpushare-install" /* the installed scripts/install */
 
-/* Not ours, and known to be what is meant. */
+/* Programs of others that documents may name. */
 static const char *const foreign[] = {
     "awk",    "cat",        "cd",         "chmod",   "cp",     "crictl", "ctr",
     "curl",   "echo",       "export",     "grep",    "head",   "helm",   "hostname",
@@ -24,11 +24,11 @@ static const char *const foreign[] = {
     "docker", "podman",     "buildah",    "git",     "scp",    "skopeo", "[",
     ".",      "kubeadm",    "crane",      "trap",    "eval",   "diff",   "wc"};
 
-/* Of others' programs, which documents speak of. */
+/* Options of other programs that documents name. */
 static const char *const foreign_options[] = {"--dry-run", "--policy-config-file",
                                               "--take-ownership"};
 
-/* Where the repository's files are. */
+/* The folders of the repository. */
 static const char *const folders[] = {"docs/", "manifests/", "policy/",  "scripts/",
                                       "test/", "src/",       "include/", "tools/",
                                       "man/",  ".ci/"};
@@ -62,7 +62,7 @@ static bool is_name(char c)
            (c >= 'A' && c <= 'Z');
 }
 
-/* Does the text have this word, and not only as a part of a longer one? */
+/* Does the text contain this word, not only as a part of a longer word? */
 static bool has_word(const char *text, const char *word)
 {
     size_t n = strlen(word);
@@ -84,7 +84,7 @@ static bool exists(const char *path)
 }
 
 /* The part of a word that is a path of the repository: "--config=policy/x", "@docs/y",
- * "file:test/z". NULL: none is. */
+ * "file:test/z". NULL: no part. */
 static const char *path_in(const char *word)
 {
     for (const char *p = word; p && *p;
@@ -101,14 +101,14 @@ static void check_path(const struct check *c, const char *word)
     if (!path || strpbrk(path, "$<{"))
         return;
     cleanup_free char *one = xmemdup0(path, strcspn(path, ",:#"));
-    cleanup_free char *source = xasprintf("%s.c", one); /* a suite is called without */
+    cleanup_free char *source = xasprintf("%s.c", one); /* a suite is named without .c */
     if (!exists(one) && !exists(source))
         FAULT(c, "there is no %s", one);
 }
 
 /* -- programs -- */
 
-/* One of ours is named in one of the files that run this. */
+/* Is `name` named in one of the `seen_in` files? */
 static void check_seen(const struct check *c, const char *name)
 {
     cleanup_free char *list = c->seen_in ? xstrdup(c->seen_in) : NULL;
@@ -122,7 +122,7 @@ static void check_seen(const struct check *c, const char *name)
         FAULT(c, "%s is not in %s", name, c->seen_in);
 }
 
-/* Of our program (its text of --help) or script (its own text). */
+/* Does the program's --help, or the script's text, have this option? */
 static void check_options(const struct check *c, const char *name, const char *known,
                           char *const *args, size_t n)
 {
@@ -153,7 +153,7 @@ char *commands_help(const char *name)
     return said;
 }
 
-/* "build/NAME": something that the Makefile builds. */
+/* "build/NAME": a target of the Makefile. */
 static void check_built(const struct check *c, const char *path)
 {
     cleanup_free char *makefile = text_of("Makefile");
@@ -240,7 +240,7 @@ void commands_check(struct buf *faults, const struct doc *d, unsigned line,
     shwords_fini(&s);
 }
 
-/* Is it a command of ours? */
+/* Is it a command of this project? */
 static bool is_ours(const char *text)
 {
     static const char *const begin[] = {"make ",           "scripts/",   "build/",

@@ -11,7 +11,7 @@
 
 enum { DOC_MAX = 4 << 20 };
 
-/* -- what a document is made of -- */
+/* -- helpers -- */
 
 void doc_fault(struct buf *faults, const struct doc *d, unsigned line, const char *fmt,
                ...)
@@ -76,7 +76,7 @@ static struct span skip(struct span s, size_t n)
 
 /* -- blocks -- */
 
-/* False: there is no such use. */
+/* False: unknown info string. */
 static bool read_use(struct span info, struct doc_block *b)
 {
     struct span language = span_cut(&info, ' ');
@@ -122,7 +122,7 @@ struct fence {
     struct span info;
 };
 
-/* Is this line the beginning of a block? In a list it is indented, by whatever. */
+/* Does this line start a block? In a list it is indented. */
 static struct fence open_fence(struct span line)
 {
     struct fence f = {.indent = count(line, ' ')};
@@ -147,7 +147,7 @@ static bool starts_line(const char *text, const char *word)
     return strncmp(text, word, strlen(word)) == 0 || strstr(text, line);
 }
 
-/* Takes the lines of the block and its end. Returns how many. */
+/* Takes the lines of the block and its end. Returns their number. */
 static unsigned take_block(struct doc *d, const struct fence *f, unsigned line,
                            struct span *rest, struct buf *faults)
 {
@@ -184,7 +184,8 @@ static bool is_item(struct span line)
     return (number || bullet) && n < s.n && s.p[n] == ' ';
 }
 
-/* Splits the text: blocks into *d, the rest into `prose`, with as many lines. */
+/* Splits the text: blocks into *d, everything else into `prose`, with the same line
+ * numbers. */
 static void split(struct doc *d, struct span rest, struct buf *prose, struct buf *faults)
 {
     bool blank = true, list = false;
@@ -210,7 +211,7 @@ static void split(struct doc *d, struct span rest, struct buf *prose, struct buf
 
 /* -- prose -- */
 
-/* Where a piece of text ends: at the next run of `n` backticks, in the same paragraph. */
+/* The end of inline code: the next run of `n` backticks in the same paragraph. */
 static const char *code_end(struct span s, size_t n)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -262,7 +263,7 @@ static void read_prose(struct doc *d, struct span s)
     }
 }
 
-/* Is it the anchor `base`, or that with a number? */
+/* Is it the anchor `base`, or `base` with a number? */
 static bool is_same(const char *anchor, struct span base)
 {
     const char *rest = anchor + base.n;
@@ -271,7 +272,7 @@ static bool is_same(const char *anchor, struct span base)
     return !*rest || (*rest == '-' && !rest[1 + strspn(rest + 1, "0123456789")]);
 }
 
-/* A heading's text as GitHub makes an anchor of it. */
+/* GitHub's anchor of a heading. */
 static void add_anchor(struct doc *d, unsigned line, struct span text)
 {
     cleanup_buf struct buf b = {0};
@@ -279,7 +280,7 @@ static void add_anchor(struct doc *d, unsigned line, struct span text)
     buf_adds(&b, "");
     for (size_t i = 0; i < text.n; i++) {
         unsigned char c = (unsigned char)text.p[i];
-        if (span_starts(skip(text, i), SPAN("]("))) /* of a link the text counts */
+        if (span_starts(skip(text, i), SPAN("]("))) /* of a link, keep the text */
             while (i + 1 < text.n && text.p[i] != ')')
                 i++;
         else if (isalnum(c) || c >= 0x80 || c == '_' || c == '-')
@@ -306,7 +307,7 @@ static void read_headings(struct doc *d, struct span prose)
 
 /* -- manual pages -- */
 
-/* What groff shows of a line of an example. */
+/* Converts a line of an example as groff prints it. */
 static void add_shown(struct buf *out, struct span line)
 {
     for (size_t i = 0; i < line.n; i++) {

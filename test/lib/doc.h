@@ -6,19 +6,20 @@
 #include "base/str.h"
 
 /*
- * A document as tests read it: its blocks of commands and samples, its links, and what
- * can be linked to. Markdown, or the source of a manual page (its name ends with ".in"),
- * whose blocks stand between .EX and .EE, below a comment with the info string.
+ * Reads a document: its blocks of commands and samples, its links and its anchors. The
+ * document is Markdown, or the source of a manual page (its name ends with ".in"), whose
+ * blocks are between .EX and .EE, below a comment with the info string.
  *
- * The info string of a block says what becomes of it:
+ * The info string of a block selects its test:
  *
- *     sh                  commands that test/e2e/test_docs runs, on a real control plane
- *     sh sim              ... that test/integration/test_docs runs, beside kube-sim
- *     sh seen-in=PATH     ... that cannot run there; the file (or several: A,B) runs them
- *     yaml                objects, which the API server has to take; without apiVersion,
- * the configuration of a program (Prometheus) yaml seen-in=PATH   a part of that file,
- * line for line json                JSON text                anything that is no command:
- * output, a drawing
+ *     sh                  commands that test/e2e/test_docs runs on a real control plane
+ *     sh sim              commands that test/integration/test_docs runs with kube-sim
+ *     sh seen-in=PATH     commands that neither can run; the file PATH (or A,B) runs them
+ *     yaml                objects that the API server must accept; without apiVersion, the
+ *                         configuration of another program (Prometheus)
+ *     yaml seen-in=PATH   an excerpt of that file, line by line
+ *     json                JSON
+ *     text                anything else: output, a drawing
  */
 
 enum doc_use {
@@ -57,17 +58,17 @@ struct doc {
     struct doc_words links, code, anchors;
 };
 
-/* Reads a document. What is wrong with it is added to `faults`, as lines "PATH:LINE:
- * what": a block that says nothing of its use, one without an end, an indented one. */
+/* Parses a document. Adds errors to `faults` as lines "PATH:LINE: error": a block without
+ * info string, without an end, or an indented one. */
 void doc_parse(struct doc *d, const char *path, struct span text, struct buf *faults);
-void doc_load(struct doc *d, const char *path, struct buf *faults); /* of a file */
+void doc_load(struct doc *d, const char *path, struct buf *faults); /* reads a file */
 void doc_fini(struct doc *d);
 void doc_fault(struct buf *faults, const struct doc *d, unsigned line, const char *fmt,
                ...) __attribute__((format(printf, 4, 5)));
 #define cleanup_doc __attribute__((cleanup(doc_fini)))
 
-/* All documents for people: README.md, CONTRIBUTING.md, those of docs/, manifests/ and
- * policy/, and the manual pages. Calls `each` once per document; paths are those from the
- * root of the repository, which must be the working directory. */
+/* Calls `each` for every document: README.md, CONTRIBUTING.md, docs/, manifests/, policy/
+ * and the manual pages. Paths are relative to the root of the repository, which must be
+ * the working directory. */
 void doc_each(void (*each)(const struct doc *d, void *ctx), void *ctx,
               struct buf *faults);

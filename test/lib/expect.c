@@ -12,7 +12,7 @@ enum { MIB = 1024, CARDS_MAX = 16, NODES_MAX = 64 };
 struct card {
     long mib, promised;
     const char *uuid;
-    bool out, whole; /* unhealthy; taken whole by somebody */
+    bool out, whole; /* unhealthy; promised as a whole card */
 };
 
 struct node {
@@ -22,7 +22,7 @@ struct node {
 };
 
 struct world {
-    json_t *nodes, *scvs, *pods; /* the strings are here */
+    json_t *nodes, *scvs, *pods; /* own the strings */
     struct node node[NODES_MAX];
     size_t n;
 };
@@ -38,10 +38,10 @@ static const char *annotation(const json_t *pod, const char *key)
     return member(pod, "metadata.annotations", key);
 }
 
-/* -- what the pod asks for -- */
+/* -- the pod's request -- */
 
 struct ask {
-    long units; /* of all cards together */
+    long units; /* sum over the cards */
     int cards;
     bool whole, spread;
 };
@@ -56,8 +56,8 @@ static bool is_sidecar(const json_t *container)
     return strcmp(lib_str(container, "restartPolicy"), "Always") == 0;
 }
 
-/* Containers that run side by side add up; an init container runs beside the sidecars
- * before it. */
+/* The requests of containers that run at the same time add up; an init container runs
+ * together with the sidecars before it. */
 static long sum(const json_t *pod, const char *resource)
 {
     long sidecars = 0, most = 0, apps = 0;
@@ -89,7 +89,7 @@ static struct ask ask_of(const json_t *pod)
     return a;
 }
 
-/* -- what there is -- */
+/* -- the cluster -- */
 
 static struct node *find(struct world *w, const char *name)
 {
@@ -135,7 +135,7 @@ static void add_pod(struct world *w, const json_t *pod)
     }
 }
 
-/* All that is there, but for one pod. */
+/* The state of the cluster without one pod. */
 static void world_read(struct world *w, const char *but)
 {
     size_t i;
@@ -160,7 +160,7 @@ static void world_fini(struct world *w)
     json_decref(w->pods);
 }
 
-/* -- what has to come of it -- */
+/* -- the expected placement -- */
 
 static bool suits(const struct card *c, const struct ask *a)
 {
@@ -170,7 +170,7 @@ static bool suits(const struct card *c, const struct ask *a)
                     : c->mib - c->promised >= a->units * MIB / a->cards;
 }
 
-/* Marks the cards that the pod has to have. False: it cannot be here. */
+/* Marks the cards that the pod must get. False: the node does not fit. */
 static bool choose(const struct node *n, const struct ask *a, bool *taken)
 {
     const char *mode = a->whole ? "card" : "memory";
@@ -194,9 +194,8 @@ static bool choose(const struct node *n, const struct ask *a, bool *taken)
     return true;
 }
 
-/* The allocation: for each container that runs beside others what it has on each card.
- * For each container the sum is what it asks for, for each card what the pod has there.
- */
+/* Checks the allocation annotation: the amounts of each container on each card. The sum of a
+ * container is its request; the sum of a card is the pod's promise on it. */
 static void check_allocation(const json_t *pod, const struct node *n, const struct ask *a,
                              const bool *taken)
 {

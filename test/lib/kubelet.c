@@ -30,7 +30,7 @@ static size_t count_ids(const struct kubelet_container *c)
     return n;
 }
 
-/* As a kubelet does it: an entry for each id, in no order. `turned`: in the other one. */
+/* Like a kubelet: an entry for each id, in no fixed order. `turned`: the reverse order. */
 static void show_container(const struct kubelet_container *c, bool turned,
                            struct arena *a, struct podres_container *out)
 {
@@ -89,7 +89,7 @@ static struct kubelet_pod *find(struct kubelet *k, struct span name)
     return NULL;
 }
 
-/* The errors are those of a kubelet. */
+/* The error texts are those of a kubelet. */
 static void on_get(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct kubelet *k = ctx;
@@ -175,7 +175,7 @@ static int unary(const char *socket, const char *method, struct span message,
     return rc;
 }
 
-/* As the kubelet does: it asks for the options, answers, and only then listens. */
+/* Like the kubelet: calls GetDevicePluginOptions, answers Register, then ListAndWatch. */
 static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
                            const char *endpoint, const char *resource)
 {
@@ -224,7 +224,7 @@ static bool read_list(struct kubelet_endpoint *e)
         json_object_setn_new(fresh, list.items[i].id.p, list.items[i].id.n,
                              json_boolean(list.items[i].is_healthy));
     }
-    /* Never taken off the list while the process lives. */
+    /* Stays in the list until the process ends. */
     const char *id;
     json_t *v;
     json_object_foreach(e->devices, id, v)

@@ -8,14 +8,13 @@
 #include "wire/grpcd.h"
 
 /*
- * A kubelet, as far as device plugins and podresources go: its sockets are in lib_dir,
- * "plugins/kubelet.sock" and "podresources.sock". It is driven by the test, one step
- * after the other; a thread answers podresources at any time.
+ * A fake kubelet: the device plugin and podresources APIs, with its sockets in lib_dir,
+ * "plugins/kubelet.sock" and "podresources.sock". The test drives it step by step; a
+ * thread answers podresources at any time.
  */
 
 enum { KUBELET_PODS = 256, KUBELET_CONTAINERS = 4, KUBELET_RESOURCES = 3 };
-/* NVIDIA: nvidia.com/gpu, of a plugin that is not played; its ids are the test's to set.
- */
+/* NVIDIA: nvidia.com/gpu; no plugin serves it, and the test sets its ids. */
 enum { MEM, COUNT, NVIDIA };
 
 struct kubelet_container {
@@ -28,51 +27,51 @@ struct kubelet_pod {
     int n;
 };
 
-/* A resource whose plugin is registered. */
+/* A resource with a registered plugin. */
 struct kubelet_endpoint {
     char *socket; /* path, or NULL */
     struct grpcc_stream *stream;
-    json_t *devices; /* the last list: {id: is it healthy?} */
+    json_t *devices; /* the last list: {id: healthy} */
 };
 
 struct kubelet {
     struct grpcd *registration, *podresources;
-    bool no_get;          /* as before 1.34 */
-    int refuse;           /* so many registrations more are refused */
-    pthread_mutex_t lock; /* protects what follows */
+    bool no_get;          /* no Get, as before Kubernetes 1.34 */
+    int refuse;           /* number of further registrations to refuse */
+    pthread_mutex_t lock; /* protects the members below */
     struct kubelet_pod pods[KUBELET_PODS];
     int n_pods;
-    struct grpcd_call *asked[8]; /* registrations that wait for kubelet_serve */
+    struct grpcd_call *asked[8]; /* registrations pending until kubelet_serve */
     char endpoints[8][80], resources[8][40];
     int n_asked;
-    /* of the test's thread */
+    /* used by the test's thread only */
     struct kubelet_endpoint plugins[KUBELET_RESOURCES];
     int registrations, lists, gets;
 };
 
-/* Starts, after removing every socket in the directory, as a kubelet does. */
+/* Starts after removing every socket in the directory, like a kubelet. */
 void kubelet_start(struct kubelet *k);
-/* Without a trace but what it has on disk: the pods and their ids. */
+/* Stops it. The pods and their ids persist, as in a kubelet's checkpoint. */
 void kubelet_stop(struct kubelet *k);
-void kubelet_fini(struct kubelet *k); /* the pods, too */
-/* Takes registrations and lists, until both are up to date (or only `resource`). */
+void kubelet_fini(struct kubelet *k); /* discards the pods, too */
+/* Serves until both resources (or only `resource`) have registered and sent a list. */
 void kubelet_wait_registered(struct kubelet *k, int resource);
-bool kubelet_serve(struct kubelet *k); /* what has come; true: something had */
-/* Was the stream of that resource ended by the plugin? */
+bool kubelet_serve(struct kubelet *k); /* handles pending input; true: there was some */
+/* Has the plugin ended the stream of that resource? */
 bool kubelet_lost(struct kubelet *k, int resource);
 size_t kubelet_devices(struct kubelet *k, int resource, bool healthy);
-int kubelet_listed(struct kubelet *k); /* how often List was asked for */
+int kubelet_listed(struct kubelet *k); /* number of List calls */
 
-/* The set of pods that podresources shows. Names end with NULL. */
+/* Adds a pod to those that podresources returns. `containers` ends with NULL. */
 struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
                                 const char *const *containers);
 void kubelet_remove(struct kubelet *k, const char *name);
 bool kubelet_knows(struct kubelet *k, const char *name);
-/* The container has these ids now. */
+/* Sets the ids of a container. */
 void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
                   json_t *ids);
 
-/* What the plugin answered. */
+/* The reply of the plugin. */
 struct kubelet_answer {
     enum grpc_status status;
     char words[512];
@@ -81,13 +80,13 @@ struct kubelet_answer {
 };
 void kubelet_answer_fini(struct kubelet_answer *a);
 #define cleanup_answer __attribute__((cleanup(kubelet_answer_fini)))
-/* GetPreferredAllocation with all free ids; then Allocate with those of the answer, which
- * are the container's when that succeeds. */
+/* Calls GetPreferredAllocation with all free ids, then Allocate with the preferred ids. On
+ * success the container gets these ids. */
 void kubelet_admit(struct kubelet *k, const char *pod, const char *container,
                    int resource, int amount, struct kubelet_answer *a);
 void kubelet_prefer(struct kubelet *k, int resource, int amount,
                     struct kubelet_answer *a);
 void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
                       struct kubelet_answer *a);
-/* So many free ids, of cards that `like` has an id of, or of others. New. */
+/* Picks n free ids: of the cards of `like` (`same`), or of other cards. New. */
 json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same);

@@ -12,7 +12,8 @@ enum { ARGS = 24 };
 
 const char *lib_dir;
 
-static char *base; /* of all tests of the program: it goes also when a test fails */
+static char
+    *base; /* parent of the tests' directories, removed also after a failed test */
 static const struct unit_fixtures *inner;
 
 static void call(void (*fn)(void))
@@ -23,7 +24,7 @@ static void call(void (*fn)(void))
 
 static void begin_all(void)
 {
-    json_object_seed(1); /* before there are threads */
+    json_object_seed(1); /* not thread-safe, so before the first thread */
     base = temp_dir();
     setenv("TMPDIR", base, 1);
     call(inner->begin_all);

@@ -8,8 +8,8 @@
 #include "lib/unit.h"
 
 /*
- * What suites of real programs share: how they run, waiting, JSON. The rest of the kit is
- * in the other files of this folder. Whatever goes wrong in it fails the test.
+ * The base of the suites that start the real programs: fixtures, waiting, JSON. An error in
+ * any function of test/lib fails the test.
  */
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -18,11 +18,11 @@ enum { LIB_SLOWER = 4 };
 enum { LIB_SLOWER = 1 };
 #endif
 
-extern const char *lib_dir; /* a directory of this test's own */
+extern const char *lib_dir; /* a temporary directory of the running test */
 
-/* Runs the tests; each has so many seconds, more under sanitizers. */
+/* Runs the tests. `seconds` is the time limit of each test, times LIB_SLOWER. */
 int lib_run(const char *name, const TTest *const *tests, size_t n, double seconds);
-/* The same with fixtures: they are called inside the kit's own. */
+/* lib_run with fixtures, which run inside those of lib_run. */
 int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
                  const struct unit_fixtures *inner);
 #define LIB_MAIN(name, seconds, ...)                                                     \
@@ -35,7 +35,7 @@ int lib_run_with(const char *name, const TTest *const *tests, size_t n, double s
 /* Runs fn(ctx, 0) ... fn(ctx, n - 1) in n threads and waits for them. */
 void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
 
-/* Evaluates the condition until it holds, for PROGRAM_WAIT_MS at most. */
+/* Waits until the condition holds; fails the test after PROGRAM_WAIT_MS. */
 #define lib_wait(condition)                                                              \
     do {                                                                                 \
         int64_t lib_end_ = lib_now_ms() + PROGRAM_WAIT_MS;                               \
@@ -45,11 +45,11 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
         }                                                                                \
     } while (0)
 int64_t lib_now_ms(void);
-double lib_now_exact_ms(void); /* with fractions, for what is short */
+double lib_now_exact_ms(void); /* with fractions, for short durations */
 void lib_sort(double *values, size_t n);
 void lib_pause(void); /* a few milliseconds */
 
-/* Starts a program of this project in lib_dir with the options `first` and `more`; both
+/* Starts a program of this project in lib_dir with the options `first` and `more`, which
  * end with NULL. */
 void lib_program(struct program *p, const char *name, const char *const *first,
                  const char *const *more);

@@ -13,8 +13,8 @@
 #include "lib/yamlfile.h"
 
 /*
- * The files of manifests/ and policy/ as JSON, and requests to programs that a test has
- * started. Whatever goes wrong fails the test.
+ * Reads the files of manifests/ and policy/ as JSON, starts programs and sends requests. An
+ * error fails the test.
  */
 
 static inline void manifest_free(json_t **j)
@@ -23,7 +23,7 @@ static inline void manifest_free(json_t **j)
 }
 #define cleanup_json __attribute__((cleanup(manifest_free)))
 
-/* Ends with NULL; globfree. */
+/* The caller calls globfree. */
 static inline void manifest_files(glob_t *files)
 {
     static const char *const patterns[] = {"manifests/*.yaml", "manifests/samples/*.yaml",
@@ -61,7 +61,7 @@ static inline json_t *manifest_all(void)
     return all;
 }
 
-/* The value behind a path such as "spec/ports/0/port"; NULL if there is none. */
+/* The value at a path such as "spec/ports/0/port"; NULL if absent. */
 static inline json_t *at(const json_t *j, const char *path)
 {
     while (j && *path) {
@@ -75,13 +75,13 @@ static inline json_t *at(const json_t *j, const char *path)
     return (json_t *)j;
 }
 
-/* "" if it is no string. */
+/* "" if it is not a string. */
 static inline const char *text_of(const json_t *j)
 {
     return json_is_string(j) ? json_string_value(j) : "";
 }
 
-/* "" if there is none, or it is no string. */
+/* "" if it is absent or not a string. */
 static inline const char *str_at(const json_t *j, const char *path)
 {
     return text_of(at(j, path));
@@ -93,12 +93,12 @@ static inline json_t *of_kind(const json_t *all, const char *kind)
     size_t i;
     json_t *j;
     json_array_foreach(all, i, j) if (strcmp(str_at(j, "kind"), kind) == 0) return j;
-    ck_abort_msg("there is no %s", kind);
+    ck_abort_msg("no document of kind %s", kind);
     return NULL;
 }
 
-/* Sends a request to 127.0.0.1 and returns the status. The answer's body as JSON goes to
- * *answer (NULL: not wanted), NULL when it is none; new. */
+/* Sends a request to 127.0.0.1 and returns the status. *answer (`answer` may be NULL) gets
+ * the reply's body as JSON, or NULL if it is not JSON; new. */
 static inline unsigned ask(unsigned port, const char *method, const char *path,
                            const char *body, json_t **answer)
 {
@@ -118,7 +118,8 @@ static inline unsigned ask(unsigned port, const char *method, const char *path,
     return status;
 }
 
-/* A kube-sim on a free port; `more` ends with NULL. Returns the port. */
+/* Starts kube-sim on a free port with the options `more` (ends with NULL). Returns the
+ * port. */
 static inline unsigned start_sim(struct program *p, const char *dir,
                                  const char *const *more)
 {
@@ -138,7 +139,7 @@ static inline unsigned start_sim(struct program *p, const char *dir,
     return program_port(p, "listening on");
 }
 
-/* An extender in front of the API server at that port. Returns its own. */
+/* Starts an extender for the API server at port `api`. Returns the extender's port. */
 static inline unsigned start_extender(struct program *p, const char *dir, unsigned api)
 {
     cleanup_free char *path = program_path("gpushare-extender");

@@ -5,7 +5,7 @@
 #include "base/str.h"
 
 /*
- * Input spoilt at random, but the same for the same seed: bytes changed, removed,
- * repeated and moved, and pieces of `words` (ends with NULL) put in.
+ * Mutates input at random, reproducibly from the seed: changes, removes, repeats and moves
+ * bytes, and inserts pieces of `words` (ends with NULL).
  */
 void mutate(struct rng *rng, const char *const *words, struct buf *bytes);

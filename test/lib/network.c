@@ -13,15 +13,15 @@
 
 #include "base/mem.h"
 
-/* A file of /proc/self, which takes its text in one write. */
+/* Writes a file of /proc/self, which must be one write. */
 static void say(const char *path, const char *text)
 {
     cleanup_close int fd = open(path, O_WRONLY | O_CLOEXEC);
     ssize_t n = write(fd, text, strlen(text));
-    (void)n; /* without it we have no name, and do not need one */
+    (void)n; /* without it the user has no name, which does not matter */
 }
 
-/* Who is not root may have a network where he is root, as himself. */
+/* Without root: a user namespace in which this user is root. */
 static int unshare_as_user(void)
 {
     unsigned uid = getuid(), gid = getgid();

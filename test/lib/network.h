@@ -4,10 +4,10 @@
 #include "base/err.h"
 
 /*
- * A network of the test's own, with nothing in it but a loopback: every port is free, and
- * nobody outside reaches it. For what has to listen on the ports that people know.
+ * A network namespace with only a loopback device, for programs that listen on documented
+ * ports: every port is free, and nothing outside reaches it.
  */
 
-/* Puts this thread, and all that it starts from now on, into one. Fails where the system
- * does not let us, and changes nothing then. */
+/* Moves this thread, and the processes it starts from now on, into a new network namespace.
+ * Fails without any change if the system forbids it. */
 int network_own(struct err *err);

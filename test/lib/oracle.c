@@ -6,10 +6,9 @@
 #include "lib/oracle.h"
 
 /*
- * What has been promised, from the API objects alone. It is written for this purpose and
- * shares nothing with the ledger: jansson reads, and a promise is what the first five
- * annotations say, as the Go extender would read them. A pod without them counts on the
- * card of a node that has only one.
+ * The promises, computed from the API objects alone. This code shares nothing with the
+ * ledger: it parses with jansson, and reads a promise from the five annotations of the Go
+ * extender. A pod without them counts on the only card of a node with one card.
  */
 
 enum { MIB_PER_UNIT = 1024 };
@@ -42,7 +41,7 @@ static const char *annotation(const json_t *pod, const char *key)
     return s ? s : "";
 }
 
-/* Units that each card has, by its Scv. */
+/* Units of each card in its Scv. */
 static json_t *sizes(const struct peer *api)
 {
     cleanup_json json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
@@ -122,7 +121,7 @@ void oracle_check(const struct peer *api)
     }
 }
 
-/* What inspect says, in the same form. */
+/* The inspect reply in the same form. */
 static json_t *inspected(const struct extender *e, bool *quiet)
 {
     cleanup_json json_t *j = peer_json(&e->observers, "GET", "/inspect", NULL);

@@ -14,21 +14,20 @@ struct peer {
 };
 
 void peer_init(struct peer *p, unsigned port);
-/* With TLS; the server must show a certificate of this authority (a file). */
+/* With TLS. `ca`: file of the authority that must have signed the server's certificate. */
 void peer_init_tls(struct peer *p, unsigned port, const char *ca);
-/* And shows one itself (files). */
+/* With a client certificate, too (files). */
 void peer_init_cert(struct peer *p, unsigned port, const char *ca, const char *cert,
                     const char *key);
-/* The same of a server whose certificate is for the name SERVER.test; `cert` and `key`
- * may be NULL. */
+/* For a server whose certificate has the name SERVER.test; `cert` and `key` may be NULL. */
 void peer_init_server(struct peer *p, unsigned port, const char *ca, const char *server,
                       const char *cert, const char *key);
 void peer_fini(struct peer *p);
-/* Sends and returns the status; 0 when no answer came. The body of the answer replaces
- * what is in *reply. `body` NULL: none. From any thread. */
+/* Sends a request and returns the status, 0 if there was no reply. The reply's body replaces
+ * *reply. `body` may be NULL. Thread-safe. */
 unsigned peer_call(const struct peer *p, const char *method, const char *path,
                    const char *body, struct buf *reply);
-/* The same with an answer of 2xx that is JSON. New. */
+/* Sends a request that must be answered with 2xx and JSON. New. */
 json_t *peer_json(const struct peer *p, const char *method, const char *path,
                   const char *body);
 unsigned peer_status(const struct peer *p, const char *path); /* of a GET */

@@ -14,7 +14,7 @@
 #include "lib/raw.h"
 #include "lib/unit.h"
 
-/* The environment of the program: ours without what our programs read as options. */
+/* The environment without the variables that our programs read as options. */
 static char **make_env(const char *home)
 {
     static const char *const drop[] = {"HOME=",      "KUBECONFIG=",
@@ -43,7 +43,7 @@ void program_start(struct program *p, const char *home, const char *const *argv)
     ck_assert_int_ge(p->out, 0);
     p->pid = fork();
     if (p->pid == 0) {
-        /* The test may have threads: nothing here may need a lock, as Check's do. */
+        /* After fork in a process with threads: nothing here may take a lock. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         dup2(p->out, STDOUT_FILENO);
         dup2(p->out, STDERR_FILENO);
@@ -170,7 +170,7 @@ struct line {
     unsigned port;
 };
 
-/* Is the whole line there? */
+/* Is the line complete? */
 static bool has_port(void *ctx)
 {
     struct line *l = ctx;

@@ -3,10 +3,9 @@
 
 #include "base/str.h"
 
-/* Prometheus' own judgement: fails the test, with what promtool says, unless it finds
- * nothing to complain of. */
+/* Checks with Prometheus' promtool; an error fails the test with promtool's output. */
 
-/* promtool check metrics. */
+/* Runs promtool check metrics. */
 void promtool_check_metrics(struct span text);
-/* "check rules" or "test rules" of a file of the repository. */
+/* Runs promtool "check rules" or "test rules" on a file of the repository. */
 void promtool_rules(const char *what, const char *file);

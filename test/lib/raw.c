@@ -116,7 +116,7 @@ enum raw_result raw_take(struct raw *c, struct buf *out, size_t n)
     return rc;
 }
 
-/* Moves all up to and with `mark` to `out`. */
+/* Moves the bytes up to and including `mark` to `out`. */
 static enum raw_result take_to(struct raw *c, struct buf *out, const char *mark)
 {
     char *at;

@@ -25,7 +25,7 @@ static void add_rule(struct rights *rights, const json_t *rule, const char *ns)
     }
 }
 
-/* The rules of the role that the binding names. */
+/* The rules of the binding's role. */
 static const json_t *role_of(const json_t *all, const json_t *binding)
 {
     size_t i;
@@ -43,7 +43,7 @@ static const json_t *role_of(const json_t *all, const json_t *binding)
     return NULL;
 }
 
-/* The account under which the workload runs is the one that the binding is for. */
+/* The binding's subject must be the workload's service account. */
 static void check_subject(const json_t *workload, const json_t *binding)
 {
     ck_assert_uint_eq(json_array_size(at(binding, "subjects")), 1);
@@ -83,7 +83,7 @@ void rights_fini(struct rights *rights)
     json_decref(rights->all);
 }
 
-/* Rules that are never due. */
+/* Fault rules that never fire; kube-sim counts their matches. */
 void rights_count(unsigned port, const struct rights *rights)
 {
     cleanup_json json_t *rules = json_array();

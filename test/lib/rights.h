@@ -4,8 +4,8 @@
 #include <jansson.h>
 
 /*
- * What the manifests grant a program, against what kube-sim was asked for: nothing may be
- * asked that is not granted, and nothing granted that is never asked.
+ * Compares the RBAC rules of the manifests with the requests that kube-sim received: every
+ * request must be granted, and every rule must be used.
  */
 
 struct right {
@@ -16,19 +16,19 @@ struct right {
 enum { RIGHTS = 64 };
 struct rights {
     struct right r[RIGHTS];
-    json_int_t covered[RIGHTS]; /* how many requests, so far */
+    json_int_t covered[RIGHTS]; /* number of requests so far */
     size_t n, roles;
-    json_t *all; /* the strings are here */
+    json_t *all; /* owns the strings */
 };
 
-/* Reads the roles of these manifests (which end with NULL), each bound to the account of
- * the only workload of that kind. */
+/* Reads the roles of the manifests `files` (ends with NULL). Each must be bound to the
+ * service account of the only workload of that kind. */
 void rights_read(struct rights *rights, const char *const *files, const char *workload);
 void rights_fini(struct rights *rights);
 
-/* Before anything is asked: kube-sim at that port is to count what each right covers. */
+/* Makes the kube-sim at that port count the requests of each rule. Call first. */
 void rights_count(unsigned port, const struct rights *rights);
-/* When all has been asked: each request is covered. Adds up what each right covered. */
+/* Fails unless every request is covered. Adds the counts of each rule. Call last. */
 void rights_check(unsigned port, struct rights *rights);
-/* Each right has covered something. */
+/* Fails unless every rule has covered a request. */
 void rights_used(const struct rights *rights);

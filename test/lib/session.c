@@ -11,8 +11,8 @@
 
 enum { ARGS = 32, SAID = 4000 };
 
-/* Each block is a file that is called like its line; MARK tells which one runs. Who has
- * put a program into the background need not end it. */
+/* Each block is a file named after its line; MARK records which one runs. The driver ends
+ * programs that a block leaves in the background. */
 #define MARK "@@ block "
 #define DRIVER                                                                           \
     "set -E\n"                                                                           \
@@ -20,7 +20,7 @@ enum { ARGS = 32, SAID = 4000 };
     "trap 'rc=$?; trap - ERR; set +e; kill $(jobs -p) 2>/dev/null; wait; exit $rc' "     \
     "EXIT\n"
 
-/* A directory in which all of the checkout is, by links. */
+/* A directory with links to everything in the checkout. */
 static void fill_folder(const char *folder)
 {
     cleanup_free char *root = realpath(".", NULL);
@@ -53,7 +53,7 @@ size_t session_blocks(const struct session *s, const struct doc *d)
     return n;
 }
 
-/* What bash reads: the blocks as files in `folder`, and the order of them. New. */
+/* Writes the blocks as files into `folder`. Returns the driver script, new. */
 static char *write_blocks(const struct session *s, const struct doc *d,
                           const char *folder)
 {
@@ -72,7 +72,7 @@ static char *write_blocks(const struct session *s, const struct doc *d,
     return buf_take(&driver);
 }
 
-/* What the block that failed has said. */
+/* The output of the failed block. */
 static void tell(struct buf *faults, const struct doc *d, const char *how,
                  const char *said)
 {

@@ -41,7 +41,7 @@ static int take(struct shwords *s)
     return c;
 }
 
-/* After a line: the here-document that it began is passed over. */
+/* Skips the here-document that the finished line started. */
 static void skip_here(struct shwords *s)
 {
     while (s->until && s->rest.n) {
@@ -82,7 +82,7 @@ static void take_quoted(struct shwords *s, struct buf *word)
     }
 }
 
-/* Of "${name}" all, up to its end. */
+/* Skips "${name}". */
 static void take_variable(struct shwords *s, struct buf *word)
 {
     int c;
@@ -93,7 +93,7 @@ static void take_variable(struct shwords *s, struct buf *word)
     }
 }
 
-/* A word; empty where none begins. `quoted`: it has quotes. */
+/* Reads a word; empty: no word starts here. `quoted`: it has quotes. */
 static char *take_word(struct shwords *s, bool *quoted)
 {
     struct buf word = {0};
@@ -104,7 +104,7 @@ static char *take_word(struct shwords *s, bool *quoted)
             *quoted = true;
             take_quoted(s, &word);
         } else if (c == '$' && peek(s, 1) == '(') {
-            break; /* what follows is a command of its own */
+            break; /* a new command starts here */
         } else if (c == '$' && peek(s, 1) == '{') {
             take_variable(s, &word);
         } else {
@@ -120,7 +120,7 @@ static char *take_word(struct shwords *s, bool *quoted)
     return buf_take(&word);
 }
 
-/* At '<' or '>': passes over it and the word behind it. */
+/* Skips a redirection and its word. */
 static void skip_redirection(struct shwords *s)
 {
     bool quoted, here = peek(s, 0) == '<' && peek(s, 1) == '<' && peek(s, 2) != '<';
@@ -136,7 +136,7 @@ static void skip_redirection(struct shwords *s)
     }
 }
 
-/* Stands in front of a program, and is none. */
+/* Is it a word that precedes a program? */
 static bool is_before(const char *word)
 {
     static const char *const words[] = {"if",   "then",  "elif",  "else", "fi",     "do",
@@ -184,7 +184,7 @@ bool shwords_next(struct shwords *s, struct shcommand *c)
         } else if (!ch || strchr("\n;&|()", ch) || (ch == '$' && peek(s, 1) == '(')) {
             s->list = false;
             if (c->n || !ch)
-                return c->n > 0; /* what ended it is passed over by the next call */
+                return c->n > 0; /* the next call skips the separator */
             take(s);
             if (ch == '\n')
                 skip_here(s);

@@ -4,17 +4,15 @@
 #include "lib/lib.h"
 
 /*
- * Plays the kubelet for one static pod: in a thread, it runs the command of a manifest,
- * ends it when the manifest has changed and starts it again when it has ended. The
- * container is a folder that the program is rooted in (chroot): it sees its own binary,
- * and copies of what the manifest mounts from the node, no other file. Whatever goes
- * wrong here fails the test.
+ * Plays the kubelet for one static pod: a thread runs the command of a manifest, restarts
+ * it when it ends or the manifest changes. The container is a chroot that contains only
+ * the binary and copies of the manifest's mounts. An error fails the test.
  */
 
 struct static_pod;
 
-/* `root` is the node's root folder, in which /etc/kubernetes/manifests/NAME.yaml is;
- * `program` the binary that the command names by its last part. */
+/* `root`: root folder of the node, with /etc/kubernetes/manifests/NAME.yaml. `program`: the
+ * binary whose base name the command has. */
 struct static_pod *static_pod_start(const char *root, const char *name,
                                     const char *program);
 void static_pod_stop(struct static_pod *s);

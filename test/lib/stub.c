@@ -26,7 +26,7 @@ struct stub {
     unsigned port;
     char *url;
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* protects the members below */
     struct slot *slots[CONNS_MAX];
     unsigned n;
     bool stopping;
@@ -39,7 +39,7 @@ static void *run_conn(void *arg)
     struct slot *slot = arg;
     struct stub *s = slot->conn.server;
     s->serve(&slot->conn, s->ctx);
-    pthread_mutex_lock(&s->lock); /* stub_stop must not shut down a reused number */
+    pthread_mutex_lock(&s->lock); /* stub_stop must not shut down a reused descriptor */
     close(slot->conn.fd);
     slot->conn.fd = -1;
     pthread_mutex_unlock(&s->lock);
@@ -230,10 +230,10 @@ void stub_printf(struct stub_conn *conn, const char *fmt, ...)
 }
 
 void stub_reply(struct stub_conn *conn, unsigned status, const char *headers,
-                  const char *body)
+                const char *body)
 {
     stub_printf(conn, "HTTP/1.1 %u Some\r\nContent-Length: %zu\r\n%s\r\n%s", status,
-               strlen(body), headers, body);
+                strlen(body), headers, body);
 }
 
 void stub_reset_at_close(struct stub_conn *conn)

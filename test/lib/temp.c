@@ -49,7 +49,7 @@ char *temp_read(const char *dir, const char *name)
 void temp_write_bytes(const char *dir, const char *name, struct span bytes)
 {
     cleanup_free char *path = temp_path(dir, name);
-    unlink(path); /* some file systems wait for the disk when a file is overwritten */
+    unlink(path); /* some file systems flush when a file is truncated */
     FILE *f = fopen(path, "w");
     ck_assert_msg(f != NULL, "cannot write %s", path);
     ck_assert_uint_eq(fwrite(bytes.p, 1, bytes.n, f), bytes.n);

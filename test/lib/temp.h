@@ -4,21 +4,21 @@
 #include "base/str.h"
 
 /*
- * Directories of a test's own, and the files in them.
+ * Temporary directories and files.
  */
 
-/* A new directory under TMPDIR or /tmp, and its end with all that is in it. */
+/* Creates a directory under TMPDIR or /tmp; temp_dir_remove removes it recursively. */
 char *temp_dir(void);
 void temp_dir_remove(const char *dir);
 /* dir/name, new. */
 char *temp_path(const char *dir, const char *name);
 /* The bytes of dir/name, new string. */
 char *temp_read(const char *dir, const char *name);
-/* Readers see the old file or the new one. */
+/* Replaces the file atomically. */
 void temp_write(const char *dir, const char *name, const char *text);
-/* Quicker, and of any bytes. */
+/* Writes any bytes; faster, but not atomic. */
 void temp_write_bytes(const char *dir, const char *name, struct span bytes);
 void temp_remove(const char *dir, const char *name);
 void temp_mkdir(const char *dir, const char *name);
-/* A program: the text is a shell script behind its first line. */
+/* Writes an executable shell script; the text follows the #! line. */
 void temp_script(const char *dir, const char *name, const char *text);

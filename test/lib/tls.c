@@ -54,7 +54,7 @@ void tls_make_ca(const char *dir, const char *name)
     run(dir, argv);
 }
 
-/* `usage` NULL: for everything. */
+/* `usage` NULL: any usage. */
 static void make_cert(const char *dir, const char *ca, const char *name,
                       const char *names, const char *usage)
 {
@@ -87,7 +87,7 @@ void tls_make_server_cert(const char *dir, const char *ca, const char *name,
     make_cert(dir, ca, name, names, "extendedKeyUsage=serverAuth");
 }
 
-/* `openssl req` makes none that is over already; `openssl x509` does. */
+/* `openssl req` refuses an end date in the past; `openssl x509` accepts it. */
 void tls_make_expired_cert(const char *dir, const char *ca, const char *name,
                            const char *names)
 {
@@ -112,8 +112,8 @@ struct tls_server {
     int out;
 };
 
-/* Reads what s_server prints until it accepts. It names its port only if it was free to
- * choose. */
+/* Reads the output of s_server until it accepts connections. It prints its port only if the
+ * port was 0. */
 static unsigned read_port(int fd, unsigned port)
 {
     cleanup_buf struct buf said = {0};

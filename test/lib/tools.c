@@ -49,7 +49,7 @@ json_t *tools_objects(const char *path)
     return all;
 }
 
-/* -- what differs -- */
+/* -- differences -- */
 
 static void tell(struct buf *out, const char *where, const json_t *wanted,
                  const json_t *got)

@@ -5,24 +5,23 @@
 #include <stdbool.h>
 
 /*
- * helm and kubeconform, as scripts/e2e-programs builds them, and what they are given.
- * Whatever goes wrong fails the test.
+ * Runs helm and kubeconform, which scripts/e2e-programs builds, and compares objects. An
+ * error fails the test.
  */
 
 #define CHART "manifests/chart"
 
 /* Runs one of them (cluster_program) as admin of the suite's cluster; the arguments end
- * with NULL. Fails unless that is its exit status. Returns what it said, new. */
+ * with NULL. Fails unless it exits with `status`. Returns its output, new. */
 char *tools_run(const char *program, int status, const char *const *args);
 
-/* `helm template` of the chart with the values of test/e2e/chart/SET.yaml, or with none
- * for NULL: a file, new name. */
+/* Renders the chart with `helm template` and the values of test/e2e/chart/SET.yaml, or the
+ * defaults for NULL. Returns the path of the file, new. */
 char *tools_render(const char *set);
 
-/* The objects of a YAML file, as an array: new. */
+/* The objects of a YAML file as an array. New. */
 json_t *tools_objects(const char *path);
 
-/* Both are arrays of objects, each to be found by kind, namespace and name. Are they the
- * same, in whatever order? Fails the test with all that differs. With `others`, `all` may
- * have more. */
+/* Fails the test with all differences unless both arrays contain the same objects in any
+ * order (by kind, namespace and name). With `others`, `all` may contain more. */
 void tools_assert_same(const json_t *wanted, const json_t *all, bool others);

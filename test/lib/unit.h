@@ -6,17 +6,17 @@
 #include <stdlib.h>
 
 /*
- * The main function of a unit test program: a list of tests made with START_TEST.
- * Each runs in a process of its own, with a time limit, unless CK_FORK=no.
+ * The main function of a test program: a list of START_TEST tests. Each test runs in a
+ * process of its own with a time limit, unless CK_FORK=no.
  */
 int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
 
-/* What is called around the tests; NULL: nothing. */
+/* Functions around the tests; each may be NULL. */
 struct unit_fixtures {
     void (*begin_all)(void), (*end_all)(void); /* once, in the process of main */
     void (*begin)(void), (*end)(void);         /* in the process of each test */
 };
-/* The same with fixtures. end_all runs whatever becomes of the tests. */
+/* unit_run with fixtures. end_all runs also after failed tests. */
 int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
                   const struct unit_fixtures *around);
 
@@ -37,7 +37,7 @@ int unit_run_with(const char *name, const TTest *const *tests, size_t n, double 
                       #s, SPAN_ARG(ck_s_), ck_want_);                                    \
     } while (0)
 
-/* Did the fallible call succeed? `err` is the struct err it was given. */
+/* Fails with err.msg unless the call returns 0. `err`: the struct err passed to it. */
 #define ck_assert_done(call, err)                                                        \
     do {                                                                                 \
         int ck_rc_ = (call);                                                             \

@@ -3,16 +3,16 @@
 
 #include "lib/raw.h"
 
-/* A watch as a client sees it: line by line. */
+/* A watch connection, read line by line. */
 struct watch {
     struct raw c;
-    struct raw_reply r; /* body: what has not been read */
+    struct raw_reply r; /* body: unread bytes */
 };
 
-/* GETs the target and reads the head of the answer. */
+/* Sends GET and reads the head of the reply. */
 void watch_open(struct watch *w, unsigned port, const char *target);
 void watch_close(struct watch *w);
 /* The next line without its end, new. NULL: the watch has ended. */
 char *watch_line(struct watch *w);
-/* Reads until a line has the text ("": until an empty one); others pass. New. */
+/* Skips lines until one contains the text ("": until an empty line). New. */
 char *watch_until(struct watch *w, const char *text);

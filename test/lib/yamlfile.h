@@ -6,8 +6,7 @@
 #include "lib/unit.h"
 #include "wire/yaml.h"
 
-/* Appends the documents of a YAML file to the array. What is no object fails the test.
- * (In a header, because most units have no `wire` to link.) */
+/* Appends the documents of a YAML file to the array; each must be an object. */
 static inline void yamlfile_read(json_t *out, const char *path)
 {
     struct err err = {0};
