@@ -123,7 +123,7 @@ TESTS      := $(UNITS) $(SUITES) $(filter %/fuzz_http,$(FUZZERS)) \
 
 bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
 BENCH_LIBS    = $$(pkg-config --libs libcurl jansson) -pthread
-$(B)/bench: $(call bench_objects,main figures load server bodies ask counts) $(B)/lib/base.a
+$(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)/lib/base.a
 	$(link)
 $(B)/soak: $(call bench_objects,soak churn world vitals ask load server) $(B)/lib/base.a
 	$(link)

@@ -13,9 +13,9 @@
 #include "base/rng.h"
 
 enum {
-    ALIVE = 300,   /* maximum pods at a time */
-    STRANGERS = 8, /* maximum connections of misbehaving clients */
-    GONE = 20,     /* maximum missing Nodes and Scvs */
+    ALIVE = 300, /* maximum pods at a time */
+    CLIENTS = 8, /* maximum connections of misbehaving clients */
+    GONE = 20,   /* maximum missing Nodes and Scvs */
 };
 
 struct churn {
@@ -25,7 +25,7 @@ struct churn {
     struct churn_counts counts;
     int nodes, mib;
     json_t *gone[GONE];
-    int strangers[STRANGERS];
+    int clients[CLIENTS];
     size_t troubles, deleted;
 };
 
@@ -117,7 +117,7 @@ static void any_card_changes(struct churn *c, json_t *cards)
     json_t *card = json_array_get(cards, (size_t)any(c, (int)json_array_size(cards)));
     switch (any(c, 4)) {
     case 0:
-        c->counts.ill++;
+        c->counts.unhealthy++;
         card_is(card, "Unhealthy", c->mib);
         break;
     case 1:
@@ -125,7 +125,7 @@ static void any_card_changes(struct churn *c, json_t *cards)
         card_is(card, "Healthy", c->mib / 4);
         break;
     default:
-        c->counts.well++;
+        c->counts.recovered++;
         card_is(card, "Healthy", c->mib);
     }
 }
@@ -192,7 +192,7 @@ static void goes_or_comes(struct churn *c)
 /* -- misbehaving clients -- */
 
 /* Replaces one misbehaving client. */
-static void stranger(struct churn *c)
+static void misbehave(struct churn *c)
 {
     static const char *const words[] = {
         "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{\"Pod\":",
@@ -201,7 +201,7 @@ static void stranger(struct churn *c)
         "POST /bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
         "",
     };
-    int *fd = &c->strangers[any(c, STRANGERS)];
+    int *fd = &c->clients[any(c, CLIENTS)];
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)c->world->extender.port),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -225,7 +225,7 @@ void churn_step(struct churn *c)
     if (any(c, 20) == 0)
         goes_or_comes(c);
     if (any(c, 4) == 0)
-        stranger(c);
+        misbehave(c);
 }
 
 static void watches_are_cut(struct churn *c, bool forget)
@@ -283,7 +283,7 @@ void churn_settle(struct churn *c)
             comes_back(c, &c->gone[i]);
     for (int node = 0; node < c->nodes; node++)
         cards_change(c, node, all_cards_are_well);
-    for (int i = 0; i < STRANGERS; i++)
-        if (c->strangers[i] > 0)
-            close(c->strangers[i]);
+    for (int i = 0; i < CLIENTS; i++)
+        if (c->clients[i] > 0)
+            close(c->clients[i]);
 }

@@ -12,8 +12,8 @@
  */
 
 struct churn_counts {
-    size_t created, bound, refused; /* pods; refused: not bound */
-    size_t ill, shrunk, well;       /* number of changes of cards */
+    size_t created, bound, refused;      /* pods; refused: not bound */
+    size_t unhealthy, shrunk, recovered; /* number of changes of cards */
     size_t nodes_gone, scvs_gone, back;
     size_t cuts, outages, restarts;
 };

@@ -50,7 +50,8 @@ static int number(const char *name, int otherwise)
 {
     const char *text = getenv(name);
     int n = text && *text ? atoi(text) : otherwise;
-    ck_assert_msg(n > 0 && n < 100000, "%s=%s is no number of use", name, text);
+    ck_assert_msg(n > 0 && n < 100000, "%s=%s: expected a number from 1 to 99999", name,
+                  text);
     return n;
 }
 
@@ -290,7 +291,7 @@ static void run(int kind, struct turn *turn)
         if (p != EXTENDER || kind != NONE)
             before[p] = cpu_ms(pid_of(p, kind));
     cluster_start("kube-scheduler");
-    wait_until(all_bound, "there are pods that are not bound");
+    wait_until(all_bound, "some pods are not bound");
     for (int p = 0; p < PROGRAMS; p++)
         if (p != EXTENDER || kind != NONE)
             turn->cpu_ms[p] = (cpu_ms(pid_of(p, kind)) - before[p]) / b.pods;
@@ -341,7 +342,7 @@ START_TEST(pods_per_second)
     ck_assert_int_le(b.rounds, TURNS_MAX);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
     lib_threads(CREATORS, create_node, NULL);
-    wait_until(all_ready, "there are nodes that are not Ready");
+    wait_until(all_ready, "some nodes are not Ready");
     cluster_stop("kube-scheduler", "KILL");
     cluster_stop("gpushare-extender", "TERM");
     cluster_stop("kwok", "KILL");

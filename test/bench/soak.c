@@ -55,7 +55,7 @@ static const struct opt options[] = {
 };
 static const struct opt_program program = {
     .name = "soak",
-    .summary = "the extender under everything at once",
+    .summary = "run the extender under churn and faults",
     .version = GPUSHARE_VERSION,
     .table = options,
 };
@@ -187,18 +187,18 @@ static void run(struct soak *s)
 static void show_counts(const struct soak *s)
 {
     const struct churn_counts *n = churn_counts(s->churn);
-    printf(
-        "pods %zu, bound %zu, not bound %zu; cards ill %zu, shrunk %zu, well %zu; Nodes "
-        "gone %zu, Scvs gone %zu, back %zu\nwatches cut %zu, kube-sim killed %zu, "
-        "outages %zu; filter calls %zu, %zu of them refused\n",
-        n->created, n->bound, n->refused, n->ill, n->shrunk, n->well, n->nodes_gone,
-        n->scvs_gone, n->back, n->cuts, n->restarts, n->outages, s->filters,
-        s->filters_failed);
+    printf("pods %zu, bound %zu, not bound %zu; cards unhealthy %zu, shrunk %zu, "
+           "recovered %zu; Nodes "
+           "gone %zu, Scvs gone %zu, back %zu\nwatches cut %zu, kube-sim killed %zu, "
+           "outages %zu; filter calls %zu, %zu of them refused\n",
+           n->created, n->bound, n->refused, n->unhealthy, n->shrunk, n->recovered,
+           n->nodes_gone, n->scvs_gone, n->back, n->cuts, n->restarts, n->outages,
+           s->filters, s->filters_failed);
 }
 
 static bool all_came(const struct churn_counts *n)
 {
-    return n->ill && n->shrunk && n->well && n->nodes_gone && n->scvs_gone &&
+    return n->unhealthy && n->shrunk && n->recovered && n->nodes_gone && n->scvs_gone &&
            n->back == n->nodes_gone + n->scvs_gone && n->cuts && n->restarts &&
            n->outages;
 }

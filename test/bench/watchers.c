@@ -40,11 +40,12 @@ struct config {
         .offset = AT(field), .help = text                                                \
     }
 static const struct opt options[] = {
-    COUNT("nodes", "1000", 20000, nodes, "Nodes, of four cards each."),
-    COUNT("watchers", "2000", 4000, watchers, "Watches, half of nodes, half of pods."),
-    COUNT("changes", "20", 1000, changes, "Cards that fall ill or well, per second."),
+    COUNT("nodes", "1000", 20000, nodes, "Number of nodes with four cards each."),
+    COUNT("watchers", "2000", 4000, watchers,
+          "Number of watches, half of gpunodes and half of gpupods."),
+    COUNT("changes", "20", 1000, changes, "Health changes of cards per second."),
     COUNT("rounds", "11", ROUNDS_MAX, rounds, "Rounds."),
-    COUNT("calls", "3000", 1000000, calls, "Calls of filter of each half of a round."),
+    COUNT("calls", "3000", 1000000, calls, "Filter calls in each half of a round."),
     {.name = "build",
      .arg = "DIR",
      .init = "build",
@@ -55,7 +56,7 @@ static const struct opt options[] = {
 };
 static const struct opt_program program = {
     .name = "bench-watchers",
-    .summary = "what watches do to filter",
+    .summary = "measure the effect of watches on filter",
     .version = GPUSHARE_VERSION,
     .table = options,
 };
@@ -200,7 +201,7 @@ static uint64_t crowd_do(struct crowd *c, char what)
     uint64_t answer;
     if (write(c->to, &what, 1) != 1 ||
         read(c->from, &answer, sizeof answer) != sizeof answer)
-        die("those who watch have gone");
+        die("the watch process has ended");
     return answer;
 }
 
@@ -220,7 +221,7 @@ static size_t drop_bytes(char *p, size_t size, size_t n, void *ctx)
 }
 
 /* The Scv of a node with four cards; the first may be unhealthy. */
-static void cards_write(struct buf *out, uint64_t node, bool ill)
+static void cards_write(struct buf *out, uint64_t node, bool unhealthy)
 {
     buf_adds(out, "{\"status\":{\"cardList\":[");
     for (int i = 0; i < 4; i++)
@@ -228,7 +229,7 @@ static void cards_write(struct buf *out, uint64_t node, bool ill)
                    "%s{\"id\":%d,\"health\":\"%s\",\"totalMemory\":81920,"
                    "\"freeMemory\":81920,\"model\":\"NVIDIA A100-SXM4-80GB\","
                    "\"uuid\":\"GPU-%08llx-0000-4000-8000-%012d\"}",
-                   i ? "," : "", i, i == 0 && ill ? "Unhealthy" : "Healthy",
+                   i ? "," : "", i, i == 0 && unhealthy ? "Unhealthy" : "Healthy",
                    (unsigned long long)node, i);
     buf_adds(out, "]}}");
 }
@@ -265,13 +266,13 @@ static void *change_all(void *arg)
 
 /* -- the rounds -- */
 
-struct figures {
+struct results {
     double p50[2], p99[2];
     double idle_cpu, cpu; /* of the extender in percent: without and with filter calls */
 };
 
 static void measure(const struct config *config, const struct server *server,
-                    const struct bodies *b, struct figures *f)
+                    const struct bodies *b, struct results *f)
 {
     static const unsigned connections[2] = {1, 16};
     double seconds = 0, cpu = server_cpu_ms(server);
@@ -302,7 +303,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void show(const char *what, const struct figures (*f)[2], int64_t n, size_t at)
+static void show(const char *what, const struct results (*f)[2], int64_t n, size_t at)
 {
     double ratio[ROUNDS_MAX], without[ROUNDS_MAX], with[ROUNDS_MAX];
     for (int64_t i = 0; i < n; i++) {
@@ -320,7 +321,7 @@ static void show(const char *what, const struct figures (*f)[2], int64_t n, size
 static void run_rounds(const struct config *config, const struct server *extender,
                        struct crowd *crowd, const struct bodies *b, struct change *change)
 {
-    struct figures f[ROUNDS_MAX][2];
+    struct results f[ROUNDS_MAX][2];
     uint64_t least = UINT64_MAX;
     measure(config, extender, b, &f[0][0]); /* warm-up */
     for (int64_t r = 0; r < config->rounds; r++)
@@ -334,13 +335,13 @@ static void run_rounds(const struct config *config, const struct server *extende
                 least = lines;
         }
     printf("  %-28s %8s %8s\n", "filter, milliseconds", "alone", "watched");
-    show("p50, 1 connection", f, config->rounds, offsetof(struct figures, p50[0]));
-    show("p99, 1 connection", f, config->rounds, offsetof(struct figures, p99[0]));
-    show("p50, 16 connections", f, config->rounds, offsetof(struct figures, p50[1]));
-    show("p99, 16 connections", f, config->rounds, offsetof(struct figures, p99[1]));
-    show("extender, % of a processor", f, config->rounds, offsetof(struct figures, cpu));
+    show("p50, 1 connection", f, config->rounds, offsetof(struct results, p50[0]));
+    show("p99, 1 connection", f, config->rounds, offsetof(struct results, p99[0]));
+    show("p50, 16 connections", f, config->rounds, offsetof(struct results, p50[1]));
+    show("p99, 16 connections", f, config->rounds, offsetof(struct results, p99[1]));
+    show("extender, % of a CPU", f, config->rounds, offsetof(struct results, cpu));
     show("... without filter calls", f, config->rounds,
-         offsetof(struct figures, idle_cpu));
+         offsetof(struct results, idle_cpu));
     printf("  each watch of nodes got at least %llu lines in its half of a round; the "
            "extender has %.1f MiB\n",
            (unsigned long long)least, server_mib(extender));
@@ -398,7 +399,7 @@ static unsigned observe_port(const struct server *extender)
     const char *at = strstr(text, "observing on ");
     const char *colon = at ? strchr(at, ':') : NULL;
     if (!colon)
-        die("the extender does not say where it observes");
+        die("the extender does not print its observe port");
     return (unsigned)strtoul(colon + 1, NULL, 10);
 }
 
@@ -443,7 +444,7 @@ int main(int argc, char **argv)
     atomic_store(&change.stop, true);
     pthread_join(changer, NULL);
     if (write(crowd.to, "q", 1) != 1)
-        die("those who watch have gone");
+        die("the watch process has ended");
     waitpid(crowd.pid, NULL, 0);
     bodies_fini(&bodies);
     server_stop(&extender);

@@ -97,10 +97,10 @@ static void dump_chunk(struct dump *d, const struct world *w, const char *versio
         json_object_set_new(item, "kind", json_string(kind));
         json_array_append(to, item);
     }
-    need(d->n < FILES, "there are too many objects");
+    need(d->n < FILES, "too many objects");
     d->files[d->n] = xasprintf("%s/objects-%zu", w->dir, d->n);
     need(json_dump_file(list, d->files[d->n++], JSON_COMPACT) == 0,
-         "cannot write down what kube-sim has");
+         "cannot save the objects of kube-sim");
     json_decref(list);
 }
 
@@ -116,7 +116,7 @@ static void dump_all(struct dump *d, const struct world *w, struct ask *ask)
     for (size_t k = 0; k < ARRAY_LEN(kinds); k++) {
         json_t *list;
         ask_call(ask, "GET", w->sim.port, kinds[k][0], NULL, &list);
-        need(list != NULL, "kube-sim does not say what it has");
+        need(list != NULL, "cannot list the objects of kube-sim");
         json_t *items = json_object_get(list, "items");
         for (size_t i = 0; i < json_array_size(items); i += CHUNK)
             dump_chunk(d, w, kinds[k][1], kinds[k][2], items, i);
@@ -142,7 +142,7 @@ static char *version_of(const struct world *w, struct ask *ask)
     json_t *state;
     ask_call(ask, "GET", w->sim.port, "/kube-sim/state", NULL, &state);
     const char *version = json_string_value(json_object_get(state, "resourceVersion"));
-    need(version != NULL, "kube-sim does not say its version");
+    need(version != NULL, "cannot read the version of kube-sim");
     char *copy = xstrdup(version);
     json_decref(state);
     return copy;

@@ -14,14 +14,14 @@ struct run {
     const json_t *what; /* the step */
     json_t *saved;      /* name -> string */
     json_t *watches;    /* name -> index in open */
-    json_t *answers;    /* one for each step; null: it was none */
+    json_t *answers;    /* one per step; null: no reply */
     void *open[WATCHES];
     size_t n_open;
-    size_t faults; /* what was not as expected */
-    bool lost;     /* going on makes no sense */
+    size_t faults; /* number of unexpected results */
+    bool lost;     /* the case cannot continue */
 };
 
-/* What nobody wants to read of an object. */
+/* Members left out of the printed objects. */
 static void shorten(json_t *object)
 {
     json_object_del(json_object_get(object, "metadata"), "managedFields");
@@ -40,7 +40,7 @@ static void fault(struct run *r, const char *why, struct span got)
            text    ? text
            : got.p ? got.p
                    : "");
-    fflush(stdout); /* a test that fails later takes what is not written with it */
+    fflush(stdout); /* a later failure discards unflushed output */
     json_decref(have);
     r->faults++;
 }
@@ -51,9 +51,9 @@ static void give_up(struct run *r, const char *why)
     r->lost = true;
 }
 
-/* -- what was saved -- */
+/* -- saved values -- */
 
-/* The text with each ${name} replaced by what was saved. */
+/* The text with each ${name} replaced by the saved value. */
 static void expand(struct run *r, const char *text, struct buf *out)
 {
     const char *mark;
@@ -64,7 +64,7 @@ static void expand(struct run *r, const char *text, struct buf *out)
         ck_assert_msg(end != NULL, "%s: no } in %s", r->file, text);
         snprintf(name, sizeof name, "%.*s", (int)(end - mark - 2), mark + 2);
         const char *value = json_string_value(json_object_get(r->saved, name));
-        if (!value) /* or a tree */
+        if (!value) /* absent, or a tree */
             give_up(r, "nothing was saved under that name");
         buf_add(out, text, (size_t)(mark - text));
         buf_adds(out, value ? value : "");
@@ -73,7 +73,7 @@ static void expand(struct run *r, const char *text, struct buf *out)
     buf_adds(out, text);
 }
 
-/* The object itself, or what is made of a saved one: see "$from". */
+/* The body of a step, with "$from" resolved. */
 static json_t *from_saved(struct run *r, json_t *object)
 {
     const char *name = json_string_value(json_object_get(object, "$from"));
@@ -134,7 +134,7 @@ static void save(struct run *r, const json_t *have, struct span got)
     }
 }
 
-/* -- answers -- */
+/* -- replies -- */
 
 static bool as_expected(struct run *r, const char *key, const json_t *have,
                         struct buf *why)
@@ -149,7 +149,7 @@ static bool as_expected(struct run *r, const char *key, const json_t *have,
     return is;
 }
 
-/* Keeps the answer, and what of it is to be saved. */
+/* Stores the reply, and the values of "save". */
 static void answered(struct run *r, unsigned status, json_t *have, struct span got)
 {
     json_t *answer = json_object();
@@ -165,7 +165,7 @@ static json_t *parse(struct span text)
     return json_loadb(text.p ? text.p : "", text.n, JSON_DECODE_ANY, NULL);
 }
 
-/* False: not as expected. */
+/* False: unexpected. */
 static bool check(struct run *r, const struct cases_reply *reply, struct buf *why)
 {
     const json_t *status = json_object_get(r->what, "status");
@@ -313,7 +313,7 @@ static void do_step(struct run *r)
 
 /* -- a case -- */
 
-/* NULL: it can be run; else why it cannot. */
+/* The reason why the case cannot run; NULL: it can. */
 static const char *cannot_run(const json_t *steps, const struct cases_server *server)
 {
     size_t i;

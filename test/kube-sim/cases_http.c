@@ -13,14 +13,14 @@ enum { CALL_MS = 60 * 1000, NEXT_MS = 20 * 1000, QUIET_MS = 50 };
 
 struct cases_http {
     struct cases_http_config config;
-    CURL *curl; /* for calls, one after the other */
+    CURL *curl; /* of sequential calls */
 };
 
 struct watch {
     CURLM *multi;
     CURL *curl;
     struct curl_slist *headers;
-    struct cases_reply reply; /* body: what has not been taken yet */
+    struct cases_reply reply; /* body: unread bytes */
     bool ended;
 };
 
@@ -67,7 +67,7 @@ static struct curl_slist *headers_of(CURL *c, const struct cases_request *req)
         add_header(&list, "Content-Type", req->type ? req->type : "application/json");
     json_object_foreach((json_t *)req->headers, name, value)
     {
-        if (strcmp(name, "accept-encoding") == 0) /* then it decodes, too */
+        if (strcmp(name, "accept-encoding") == 0) /* makes libcurl decode the body */
             curl_easy_setopt(c, CURLOPT_ACCEPT_ENCODING, "gzip");
         add_header(&list, name, json_string_value(value));
     }
@@ -148,7 +148,7 @@ unsigned cases_http_ask(struct cases_http *h, const char *method, const char *pa
 
 /* -- watches -- */
 
-/* Moves it on for so long at most, until something may have changed. */
+/* Runs the transfer until something may have changed, for at most this time. */
 static void move(struct watch *w, int64_t ms)
 {
     int running = 0;
@@ -180,7 +180,7 @@ static void watch_close(void *ctx, void *watch)
     free(w);
 }
 
-/* Until the status is there; when it is none of a watch, until the body is complete. */
+/* Waits for the status; if it is not that of a watch, for the complete body. */
 static void watch_open(void *ctx, const struct cases_request *req, void **watch,
                        struct cases_reply *reply)
 {
@@ -250,7 +250,7 @@ void cases_http_wait(void *ctx, int64_t ms)
     nanosleep(&t, NULL);
 }
 
-/* -- all of it -- */
+/* -- the server -- */
 
 struct cases_http *cases_http_new(const struct cases_http_config *config)
 {

@@ -4,7 +4,7 @@
 #include "kube-sim/cases_priv.h"
 #include "lib/unit.h"
 
-/* Is the expected contained in what came? */
+/* Is the expected value contained in the reply? */
 
 static bool object_holds(const json_t *have, const json_t *want, struct buf *where)
 {
@@ -83,7 +83,7 @@ bool cases_contains(const json_t *have, const json_t *want, struct buf *where)
     return json_equal(have, want);
 }
 
-/* -- a body made of a saved one -- */
+/* -- "$from" -- */
 
 static void merge_elements(json_t *list, const json_t *patch);
 
@@ -105,7 +105,7 @@ void cases_merge(json_t *target, const json_t *patch)
     }
 }
 
-/* The elements of a list that are named by their indices. */
+/* Merges into the elements of a list, which are named by index. */
 static void merge_elements(json_t *list, const json_t *patch)
 {
     const char *key;

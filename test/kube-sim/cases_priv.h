@@ -3,7 +3,7 @@
 
 #include "kube-sim/cases.h"
 
-/* Is `want` contained in `have`, as cases.h says? If not, *where names the place. */
+/* Is `want` contained in `have` (cases.h)? If not, *where is the path of the difference. */
 bool cases_contains(const json_t *have, const json_t *want, struct buf *where);
-/* Merges what stands beside a "$from" into the object that it names. */
+/* Merges the other members of a "$from" object into the saved object. */
 void cases_merge(json_t *target, const json_t *patch);

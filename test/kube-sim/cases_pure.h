@@ -4,7 +4,7 @@
 #include "kube-sim/api.h"
 #include "kube-sim/cases.h"
 
-/* What conformance cases need of the pure API, with a clock that they move. */
+/* Runs conformance cases against the pure API, with a clock that the cases advance. */
 
 struct cases_pure {
     struct api *api;
@@ -13,5 +13,5 @@ struct cases_pure {
 
 void cases_pure_init(struct cases_pure *p);
 void cases_pure_fini(struct cases_pure *p);
-/* Fills in all of it. */
+/* Sets all members of `server`. */
 void cases_pure_server(struct cases_pure *p, struct cases_server *server);

@@ -8,13 +8,14 @@
 #include "kube-sim/api.h"
 #include "lib/unit.h"
 
-/* Asking the pure API in one line. */
+/* Requests to the pure API in one line. */
 
 enum { PURE_PATH = 512 };
 
-/* "METHOD path?query"; returns the status, and the body as a tree (new) when `answer`. */
+/* `line`: "METHOD path?query". Returns the status; *answer (may be NULL) gets the body as a
+ * tree (new). */
 static inline unsigned pure_call(struct api *api, int64_t now_ms, const char *line,
-                                const char *type, const char *body, json_t **answer)
+                                 const char *type, const char *body, json_t **answer)
 {
     char method[16], path[PURE_PATH];
     struct api_reply reply = {0};
@@ -36,7 +37,7 @@ static inline unsigned pure_call(struct api *api, int64_t now_ms, const char *li
 }
 
 static inline struct api_watch *pure_watch(struct api *api, int64_t now_ms,
-                                          const char *path)
+                                           const char *path)
 {
     char text[PURE_PATH];
     struct api_reply reply = {0};

@@ -12,14 +12,14 @@ struct same {
     const char *file;
     size_t step;
     const json_t *rules, *step_rules; /* at -> why */
-    const char *kind;                 /* of the object at hand, or "" */
+    const char *kind;                 /* of the current object, or "" */
     struct buf path;                  /* from its root */
     size_t faults;
 };
 
 /* -- rules -- */
 
-/* `below`: so do all paths below the pattern. */
+/* Does the path match the pattern? `below`: also paths below the pattern. */
 static bool path_fits(struct span pattern, struct span path, bool below)
 {
     while (pattern.n && path.n) {
@@ -38,7 +38,7 @@ static bool place_fits(const struct same *s, const char *place, bool below)
     return path_fits(at, buf_span(&s->path), below);
 }
 
-/* Is there a rule for this place? `in`: "kubernetes", "kube-sim" or "both". */
+/* Is there a rule for this path? `in`: "kubernetes", "kube-sim" or "both". */
 static bool allowed(const struct same *s, const char *in)
 {
     size_t i;
@@ -71,10 +71,10 @@ static void differ(struct same *s, const char *what, const json_t *theirs,
     free(b);
 }
 
-/* -- texts of which only the form counts -- */
+/* -- texts that are compared by form -- */
 
-/* How many characters of p look like the form, in which '0' is a digit and 'x' one of a
- * hexadecimal number; 0: they do not. */
+/* The number of characters of p that match the form ('0': a digit, 'x': a hex digit); 0: no
+ * match. */
 static size_t looks_like(const char *p, const char *form)
 {
     size_t n = 0;
@@ -92,7 +92,7 @@ static const char *const forms[] = {
     "0000-00-00T00:00:00Z",
 };
 
-/* The text with each UID, time and number (if so asked) replaced by its form. */
+/* The text with each UID, time and (`numbers`) number replaced by its form. */
 static void normal(const char *text, bool numbers, struct buf *out)
 {
     while (*text) {
@@ -158,7 +158,7 @@ static void one(struct same *s, const char *key, const json_t *theirs, const jso
         s->path.p[n] = '\0';
 }
 
-/* From here on it is an object of its own. */
+/* Starts a new root object here. */
 static void root(struct same *s, const json_t *theirs, const json_t *ours)
 {
     struct buf outer = s->path;

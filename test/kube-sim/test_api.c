@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kube-sim/pure.h"
 
-/* What the cases in conformance/ cannot say: loading, time, freezing, lists in pieces. */
+/* Beyond the conformance cases: loading, time, freezing, streamed lists. */
 
 static const char pod_body[] =
     "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\",\"image\":"
@@ -23,7 +23,7 @@ static bool is_there(struct api *api, const char *path)
     return pure_call(api, 0, line, NULL, NULL, NULL) == 200;
 }
 
-START_TEST(loaded_objects_keep_what_the_manifest_says)
+START_TEST(loaded_objects_keep_status_uid_and_creation_time)
 {
     struct api *api = make(false);
     struct err err = {0};
@@ -42,7 +42,8 @@ START_TEST(loaded_objects_keep_what_the_manifest_says)
         err);
     ck_assert_uint_eq(pure_call(api, 0, "GET /api/v1/nodes/n", NULL, NULL, &j), 200);
     ck_assert_str_eq(pure_str(j, "metadata", "uid"), "u-1");
-    ck_assert_str_eq(pure_str(j, "metadata", "creationTimestamp"), "2020-01-01T00:00:00Z");
+    ck_assert_str_eq(pure_str(j, "metadata", "creationTimestamp"),
+                     "2020-01-01T00:00:00Z");
     json_decref(j);
     ck_assert(is_there(api, "/api/v1/namespaces/new"));
     ck_assert_uint_eq(
@@ -53,7 +54,7 @@ START_TEST(loaded_objects_keep_what_the_manifest_says)
     api_free(api);
 }
 
-START_TEST(loading_again_replaces_and_keeps_the_identity)
+START_TEST(loading_again_replaces_the_object_and_keeps_its_uid)
 {
     struct api *api = make(false);
     json_t *a, *b;
@@ -76,7 +77,7 @@ START_TEST(loading_again_replaces_and_keeps_the_identity)
     api_free(api);
 }
 
-START_TEST(loading_refuses_what_is_wrong)
+START_TEST(loading_refuses_invalid_objects)
 {
     struct api *api = make(false);
     struct err err = {0};
@@ -102,7 +103,7 @@ START_TEST(loading_refuses_what_is_wrong)
     api_free(api);
 }
 
-START_TEST(a_played_kubelet_runs_bound_pods_and_ends_deleted_ones)
+START_TEST(run_pods_runs_bound_pods_and_removes_deleted_pods)
 {
     struct api *api = make(true);
     json_t *j;
@@ -129,7 +130,7 @@ START_TEST(a_played_kubelet_runs_bound_pods_and_ends_deleted_ones)
     api_free(api);
 }
 
-START_TEST(an_errand_does_not_hit_a_pod_of_the_same_name)
+START_TEST(a_timer_ignores_a_new_pod_of_the_same_name)
 {
     struct api *api = make(false);
     pure_call(api, 0, "POST " PODS, NULL, pod_body, NULL);
@@ -139,14 +140,14 @@ START_TEST(an_errand_does_not_hit_a_pod_of_the_same_name)
     pure_call(api, 0, "POST " PODS, NULL, pod_body, NULL);
     pure_call(api, 0, "POST " PODS "/p/binding", NULL, binding_body, NULL);
     pure_call(api, 20000, "DELETE " PODS "/p", NULL, NULL, NULL);
-    api_tick(api, 30000); /* when the first one's grace would have been over */
+    api_tick(api, 30000); /* the end of the first pod's grace period */
     ck_assert(is_there(api, PODS "/p"));
     api_tick(api, 50000);
     ck_assert(!is_there(api, PODS "/p"));
     api_free(api);
 }
 
-START_TEST(played_agents_renew_each_lease_once_in_a_period)
+START_TEST(renew_leases_renews_each_lease_once_per_period)
 {
     struct api_config config = {.seed = 1, .renew_leases_ms = 10000};
     struct api *api = api_new(&config);
@@ -167,21 +168,21 @@ START_TEST(played_agents_renew_each_lease_once_in_a_period)
     ck_assert_uint_eq(api_version(api) - before, 15);
     json_t *j;
     pure_call(api, 0,
-             "GET /apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace"
-             "%3Dnvidia-gpu-scheduler-node-lease",
-             NULL, NULL, &j);
+              "GET /apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.namespace"
+              "%3Dnvidia-gpu-scheduler-node-lease",
+              NULL, NULL, &j);
     json_t *list = json_object_get(j, "items"), *o;
     size_t i;
     ck_assert_uint_eq(json_array_size(list), 15);
     json_array_foreach(list, i, o) ck_assert_ptr_nonnull(
         strstr(pure_str(o, "spec", "renewTime"), "1970-01-01T00:16:"));
     json_decref(j);
-    api_tick(api, 5000000); /* after a pause: all of them, but only once */
+    api_tick(api, 5000000); /* after a pause: each Lease once */
     ck_assert_uint_eq(api_version(api) - before, 30);
     api_free(api);
 }
 
-START_TEST(events_are_gone_after_an_hour)
+START_TEST(events_are_removed_after_an_hour)
 {
     struct api *api = make(false);
     const char *body = "{\"metadata\":{\"name\":\"e\"},\"involvedObject\":{\"namespace\":"
@@ -200,7 +201,7 @@ START_TEST(events_are_gone_after_an_hour)
     api_free(api);
 }
 
-START_TEST(a_frozen_resource_is_stale_only_for_who_accepts_it)
+START_TEST(a_frozen_resource_is_stale_only_for_resource_version_0)
 {
     struct api *api = make(false);
     json_t *j;
@@ -215,11 +216,12 @@ START_TEST(a_frozen_resource_is_stale_only_for_who_accepts_it)
     ck_assert_str_eq(pure_str(j, "spec", "nodeName"), "n1");
     json_decref(j);
     pure_call(api, 0,
-             "GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3Dn1", NULL,
-             NULL, &j);
+              "GET /api/v1/pods?resourceVersion=0&fieldSelector=spec.nodeName%3Dn1", NULL,
+              NULL, &j);
     ck_assert_uint_eq(json_array_size(json_object_get(j, "items")), 0);
     json_decref(j);
-    pure_call(api, 0, "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1", NULL, NULL, &j);
+    pure_call(api, 0, "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1", NULL, NULL,
+              &j);
     ck_assert_uint_eq(json_array_size(json_object_get(j, "items")), 1);
     json_decref(j);
     ck_assert(api_freeze(api, "pods", false));
@@ -229,7 +231,7 @@ START_TEST(a_frozen_resource_is_stale_only_for_who_accepts_it)
     api_free(api);
 }
 
-START_TEST(a_deferred_list_does_not_change_any_more)
+START_TEST(a_deferred_list_is_immutable)
 {
     struct api *api = make(false);
     struct api_reply whole = {0}, parts = {0};
@@ -264,7 +266,7 @@ START_TEST(a_deferred_list_does_not_change_any_more)
     api_free(api);
 }
 
-START_TEST(the_same_requests_give_the_same_answers)
+START_TEST(the_same_requests_give_the_same_replies)
 {
     cleanup_buf struct buf first = {0};
     for (int round = 0; round < 2; round++) {
@@ -272,9 +274,9 @@ START_TEST(the_same_requests_give_the_same_answers)
         struct api_reply reply = {0};
         for (int i = 0; i < 20; i++)
             pure_call(api, i, "POST " PODS, NULL,
-                     "{\"metadata\":{\"generateName\":\"x-\"},\"spec\":{\"containers\":"
-                     "[{\"name\":\"c\",\"image\":\"i\"}]}}",
-                     NULL);
+                      "{\"metadata\":{\"generateName\":\"x-\"},\"spec\":{\"containers\":"
+                      "[{\"name\":\"c\",\"image\":\"i\"}]}}",
+                      NULL);
         struct api_request req = {.method = "GET", .path = "/api/v1/pods", .query = ""};
         api_handle(api, 0, &req, &reply);
         if (round == 0)
@@ -318,21 +320,24 @@ START_TEST(annotations_have_a_limit_but_not_in_a_binding)
              "{\"metadata\":{\"name\":\"p\",\"annotations\":{\"a\":\"%s\"}},\"target\":{"
              "\"name\":\"n1\"}}",
              value);
-    ck_assert_uint_eq(pure_call(api, 0, "POST " PODS "/p/binding", NULL, body, NULL), 201);
-    ck_assert_uint_eq(pure_call(api, 0, "PATCH " PODS "/p", "application/merge-patch+json",
-                               "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}", NULL),
+    ck_assert_uint_eq(pure_call(api, 0, "POST " PODS "/p/binding", NULL, body, NULL),
+                      201);
+    ck_assert_uint_eq(pure_call(api, 0, "PATCH " PODS "/p",
+                                "application/merge-patch+json",
+                                "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}", NULL),
                       422);
     free(body);
     free(value);
     api_free(api);
 }
 
-UNIT_MAIN("api", loaded_objects_keep_what_the_manifest_says,
-          loading_again_replaces_and_keeps_the_identity, loading_refuses_what_is_wrong,
-          a_played_kubelet_runs_bound_pods_and_ends_deleted_ones,
-          an_errand_does_not_hit_a_pod_of_the_same_name, events_are_gone_after_an_hour,
-          played_agents_renew_each_lease_once_in_a_period,
-          a_frozen_resource_is_stale_only_for_who_accepts_it,
-          a_deferred_list_does_not_change_any_more,
-          the_same_requests_give_the_same_answers, a_body_over_three_mebibytes_is_refused,
+UNIT_MAIN("api", loaded_objects_keep_status_uid_and_creation_time,
+          loading_again_replaces_the_object_and_keeps_its_uid,
+          loading_refuses_invalid_objects,
+          run_pods_runs_bound_pods_and_removes_deleted_pods,
+          a_timer_ignores_a_new_pod_of_the_same_name, events_are_removed_after_an_hour,
+          renew_leases_renews_each_lease_once_per_period,
+          a_frozen_resource_is_stale_only_for_resource_version_0,
+          a_deferred_list_is_immutable, the_same_requests_give_the_same_replies,
+          a_body_over_three_mebibytes_is_refused,
           annotations_have_a_limit_but_not_in_a_binding)

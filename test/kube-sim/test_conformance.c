@@ -82,7 +82,7 @@ START_TEST(the_server_answers_as_the_case_says)
     ck_assert_uint_eq(faults, 0);
 }
 
-START_TEST(there_are_cases)
+START_TEST(the_folder_contains_cases)
 {
     ck_assert_uint_gt(n_files, 10);
 }
@@ -93,7 +93,7 @@ int main(void)
     Suite *suite = suite_create("conformance");
     TCase *tcase = tcase_create("conformance");
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, there_are_cases);
+    tcase_add_test(tcase, the_folder_contains_cases);
     tcase_add_loop_test(tcase, the_pure_api_answers_as_the_case_says, 0, (int)n_files);
     tcase_add_loop_test(tcase, the_server_answers_as_the_case_says, 0, (int)n_files);
     suite_add_tcase(suite, tcase);

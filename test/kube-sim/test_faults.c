@@ -25,7 +25,7 @@ static void add(struct faults *f, const char *rule)
     ck_assert_done(faults_add(f, span_of(rule), &err), err);
 }
 
-START_TEST(without_rules_nothing_goes_wrong)
+START_TEST(without_rules_there_are_no_faults)
 {
     struct faults *f = faults_new();
     for (int i = 0; i < 3; i++)
@@ -33,7 +33,7 @@ START_TEST(without_rules_nothing_goes_wrong)
     faults_free(f);
 }
 
-START_TEST(the_nth_matching_request_is_hit_once)
+START_TEST(nth_fires_once)
 {
     struct faults *f = faults_new();
     add(f, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":\"binding\","
@@ -48,7 +48,7 @@ START_TEST(the_nth_matching_request_is_hit_once)
     faults_free(f);
 }
 
-START_TEST(a_rule_can_last_for_some_requests_or_for_ever)
+START_TEST(a_rule_fires_for_a_number_of_requests_or_always)
 {
     struct faults *f = faults_new();
     add(f, "{\"nth\":2,\"times\":2,\"action\":\"cut\"}");
@@ -64,7 +64,7 @@ START_TEST(a_rule_can_last_for_some_requests_or_for_ever)
     faults_free(f);
 }
 
-START_TEST(each_member_of_a_rule_narrows_it)
+START_TEST(each_member_of_a_rule_restricts_its_matches)
 {
     static const struct {
         const char *rule;
@@ -92,7 +92,7 @@ START_TEST(each_member_of_a_rule_narrows_it)
     }
 }
 
-START_TEST(the_first_rule_that_is_due_decides)
+START_TEST(the_first_rule_that_fires_applies)
 {
     struct faults *f = faults_new();
     add(f, "[{\"nth\":2,\"action\":\"answer\",\"status\":503,\"retryAfter\":1},"
@@ -108,7 +108,7 @@ START_TEST(the_first_rule_that_is_due_decides)
     faults_free(f);
 }
 
-START_TEST(malformed_rules_are_refused_and_none_of_an_array_is_kept)
+START_TEST(an_array_with_a_malformed_rule_is_refused_as_a_whole)
 {
     static const char *const bad[] = {
         "",
@@ -133,7 +133,7 @@ START_TEST(malformed_rules_are_refused_and_none_of_an_array_is_kept)
     faults_free(f);
 }
 
-START_TEST(what_happened_can_be_read)
+START_TEST(rules_and_counters_can_be_read)
 {
     struct faults *f = faults_new();
     cleanup_buf struct buf out = {0};
@@ -169,9 +169,8 @@ START_TEST(a_fault_is_answered_as_a_status)
     json_decref(j);
 }
 
-UNIT_MAIN("faults", without_rules_nothing_goes_wrong,
-          the_nth_matching_request_is_hit_once,
-          a_rule_can_last_for_some_requests_or_for_ever, each_member_of_a_rule_narrows_it,
-          the_first_rule_that_is_due_decides,
-          malformed_rules_are_refused_and_none_of_an_array_is_kept,
-          what_happened_can_be_read, a_fault_is_answered_as_a_status)
+UNIT_MAIN("faults", without_rules_there_are_no_faults, nth_fires_once,
+          a_rule_fires_for_a_number_of_requests_or_always,
+          each_member_of_a_rule_restricts_its_matches, the_first_rule_that_fires_applies,
+          an_array_with_a_malformed_rule_is_refused_as_a_whole,
+          rules_and_counters_can_be_read, a_fault_is_answered_as_a_status)

@@ -35,7 +35,7 @@ static size_t size_of(const json_t *j)
     return n;
 }
 
-START_TEST(objects_have_the_size_that_was_asked_for)
+START_TEST(objects_have_the_requested_size)
 {
     struct api *api = generate("nodes=20,cards=8,pods=8,node-bytes=10240,pod-bytes=3400");
     json_t *nodes = items(api, "/api/v1/nodes"), *pods = items(api, "/api/v1/pods"), *o;
@@ -62,8 +62,7 @@ static int number(const char *text)
     return (int)strtol(text, NULL, 10);
 }
 
-/* Adds up what the pods of each node hold on each card, from the allocation annotation.
- */
+/* Adds the promises on each card, from the allocation annotations. */
 static int64_t used[64][16];
 
 static void add_pods(const json_t *pods, int64_t of_card)
@@ -124,7 +123,7 @@ static void check_cluster(const char *parameters, int nodes, int cards, int64_t 
     api_free(api);
 }
 
-START_TEST(no_card_is_promised_more_than_it_has_and_full_nodes_are_full)
+START_TEST(no_card_is_overcommitted_and_full_nodes_are_full)
 {
     check_cluster("nodes=50,cards=8,pods=8,mib=81920,full=30", 50, 8, 80, 15);
     check_cluster("nodes=50,cards=8,pods=20,mib=81920,full=10", 50, 8, 80, 5);
@@ -159,7 +158,7 @@ START_TEST(uuids_are_the_same_in_scv_and_pod)
     api_free(api);
 }
 
-START_TEST(scvs_are_written_as_scv_writes_them)
+START_TEST(scvs_have_the_members_of_yodas_scv)
 {
     struct api *api = generate("nodes=1,cards=1,pods=0,mib=12194,leases=1");
     json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
@@ -179,7 +178,7 @@ START_TEST(scvs_are_written_as_scv_writes_them)
         api,
         "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases");
     ck_assert_uint_eq(json_array_size(leases), 1);
-    /* As scv-agent makes it, it is owned by the Node that is there. */
+    /* Like a Lease of scv-agent, it is owned by its Node. */
     json_t *meta = json_object_get(json_array_get(leases, 0), "metadata");
     json_t *owner = json_array_get(json_object_get(meta, "ownerReferences"), 0);
     json_t *nodes = items(api, "/api/v1/nodes");
@@ -224,7 +223,7 @@ START_TEST(bad_parameters_are_refused)
     }
 }
 
-UNIT_MAIN("generate", objects_have_the_size_that_was_asked_for,
-          no_card_is_promised_more_than_it_has_and_full_nodes_are_full,
-          uuids_are_the_same_in_scv_and_pod, scvs_are_written_as_scv_writes_them,
+UNIT_MAIN("generate", objects_have_the_requested_size,
+          no_card_is_overcommitted_and_full_nodes_are_full,
+          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv,
           the_same_parameters_give_the_same_objects, bad_parameters_are_refused)

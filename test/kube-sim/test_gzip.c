@@ -8,7 +8,7 @@
 #include "lib/raw.h"
 #include "lib/unit.h"
 
-/* Which answers are compressed, and that they mean the same. The rules are those of
+/* Which replies are compressed, and that their content is the same. The rules are those of
  * k8s.io/apiserver (endpoints/handlers/responsewriters). */
 
 #define MAPS "/api/v1/namespaces/default/configmaps"
@@ -55,7 +55,7 @@ static unsigned ask(struct front *f, const char *method, const char *path,
     return reply->status;
 }
 
-/* A ConfigMap with n bytes of text that can be compressed, but not to nothing. */
+/* A ConfigMap with n bytes of moderately compressible text. */
 static void add_map(struct front *f, const char *name, size_t n, const char *encoding,
                     struct raw_reply *reply)
 {
@@ -70,7 +70,7 @@ static void add_map(struct front *f, const char *name, size_t n, const char *enc
 static bool is_gzip(const struct raw_reply *reply)
 {
     bool gzip = span_eq(raw_header(reply, "Content-Encoding"), SPAN("gzip"));
-    /* The two go together, so that nobody keeps the one for the other. */
+    /* A reply that can be compressed has Vary, so that caches keep both forms apart. */
     ck_assert(gzip == span_eq(raw_header(reply, "Vary"), SPAN("Accept-Encoding")));
     return gzip;
 }
@@ -93,7 +93,7 @@ static void unpack(const struct raw_reply *reply, struct buf *out)
     inflateEnd(&z);
 }
 
-/* Whether it comes compressed; it says the same as when it does not. */
+/* Is the reply compressed? Checks that its content equals the plain reply. */
 static bool comes_packed(struct front *f, const char *path, const char *accept_encoding)
 {
     struct raw_reply plain = {0}, reply = {0};
@@ -114,7 +114,7 @@ static bool comes_packed(struct front *f, const char *path, const char *accept_e
     return packed;
 }
 
-START_TEST(who_names_gzip_gets_it)
+START_TEST(a_client_that_accepts_gzip_gets_gzip)
 {
     static const struct {
         const char *header;
@@ -166,7 +166,7 @@ START_TEST(lists_of_any_length_are_compressed)
     stop(&f);
 }
 
-START_TEST(answers_to_writes_are_compressed_too)
+START_TEST(replies_to_writes_are_compressed_too)
 {
     struct front f;
     struct raw_reply reply = {0};
@@ -199,6 +199,6 @@ START_TEST(watches_are_not_compressed)
     stop(&f);
 }
 
-UNIT_MAIN("gzip", who_names_gzip_gets_it, nothing_up_to_128_kib_is_compressed,
-          lists_of_any_length_are_compressed, answers_to_writes_are_compressed_too,
-          watches_are_not_compressed)
+UNIT_MAIN("gzip", a_client_that_accepts_gzip_gets_gzip,
+          nothing_up_to_128_kib_is_compressed, lists_of_any_length_are_compressed,
+          replies_to_writes_are_compressed_too, watches_are_not_compressed)

@@ -4,8 +4,8 @@
 #include "kube-sim/pure.h"
 
 /*
- * Requests that nobody should send, made by changing good ones from a seed. The server
- * must answer each with a status and JSON, and keep its promises afterwards.
+ * Hostile requests: mutations of valid requests, from a seed. The server must answer each
+ * with a status and JSON, and keep its invariants.
  */
 
 enum { ROUNDS = 20, REQUESTS = 1500 };
@@ -76,18 +76,18 @@ static void mutate(struct rng *rng, struct buf *b)
         struct buf out = {0};
         buf_add(&out, b->p, at);
         switch (rng_below(rng, 4)) {
-        case 0: /* a byte becomes another one */
+        case 0: /* change a byte */
             buf_addc(&out, (char)(1 + rng_below(rng, 255)));
             at += at < b->n;
             break;
-        case 1: /* a piece is lost */
+        case 1: /* remove a piece */
             gone = rng_below(rng, 8);
             at += gone < b->n - at ? gone : b->n - at;
             break;
-        case 2: /* something is put in */
+        case 2: /* insert a piece */
             buf_adds(&out, bits[rng_below(rng, ARRAY_LEN(bits))]);
             break;
-        default: /* a piece comes twice */
+        default: /* repeat a piece */
             gone = rng_below(rng, 40);
             buf_add(&out, b->p + at, gone < b->n - at ? gone : b->n - at);
         }
@@ -151,7 +151,7 @@ static void send(struct api *api, struct rng *rng, int64_t now_ms)
     api_reply_fini(&reply);
 }
 
-START_TEST(every_request_gets_an_answer_that_can_be_read)
+START_TEST(every_request_gets_a_valid_reply)
 {
     struct api_config config = {.seed = 1, .history = 50, .run_pods = _i % 2};
     struct api *api = api_new(&config);
@@ -162,7 +162,7 @@ START_TEST(every_request_gets_an_answer_that_can_be_read)
         if (i % 10 == 0)
             api_tick(api, 1000 * i);
     }
-    /* It still works. */
+    /* The server still works. */
     ck_assert_uint_eq(pure_call(api, 0, "GET /api/v1/pods", NULL, NULL, NULL), 200);
     ck_assert_uint_eq(pure_call(api, 0, "POST /api/v1/nodes", NULL,
                                 "{\"metadata\":{\"name\":\"last\"}}", NULL),
@@ -170,7 +170,7 @@ START_TEST(every_request_gets_an_answer_that_can_be_read)
     api_free(api);
 }
 
-START_TEST(deep_and_wide_bodies_are_refused_or_taken_but_never_harmful)
+START_TEST(deep_and_wide_bodies_are_refused_or_accepted_without_harm)
 {
     struct api_config config = {.seed = 1};
     struct api *api = api_new(&config);
@@ -201,7 +201,7 @@ START_TEST(deep_and_wide_bodies_are_refused_or_taken_but_never_harmful)
     api_free(api);
 }
 
-START_TEST(rules_of_faults_survive_nonsense)
+START_TEST(fault_rules_survive_invalid_input)
 {
     static const char rule[] = "[{\"method\":\"POST\",\"resource\":\"pods\",\"nth\":2,"
                                "\"action\":\"answer\",\"status\":409}]";
@@ -229,9 +229,9 @@ int main(void)
     Suite *suite = suite_create("hostile");
     TCase *tcase = tcase_create("hostile");
     tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, every_request_gets_an_answer_that_can_be_read, 0, ROUNDS);
-    tcase_add_test(tcase, deep_and_wide_bodies_are_refused_or_taken_but_never_harmful);
-    tcase_add_test(tcase, rules_of_faults_survive_nonsense);
+    tcase_add_loop_test(tcase, every_request_gets_a_valid_reply, 0, ROUNDS);
+    tcase_add_test(tcase, deep_and_wide_bodies_are_refused_or_accepted_without_harm);
+    tcase_add_test(tcase, fault_rules_survive_invalid_input);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

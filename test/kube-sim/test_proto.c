@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
-/* Fields of at most 127 bytes, written down one in the other. */
+/* Appends a field of at most 127 bytes. */
 static void add_field(struct buf *out, unsigned number, struct span bytes)
 {
     ck_assert_uint_lt(number, 16);
@@ -53,7 +53,7 @@ START_TEST(an_object_is_read_from_its_envelope)
                              "\"ConfigMap\"}");
 }
 
-START_TEST(what_is_cut_off_or_of_another_form_is_refused)
+START_TEST(truncated_and_foreign_messages_are_refused)
 {
     cleanup_buf struct buf body = {0};
     struct err err = {0};
@@ -64,7 +64,7 @@ START_TEST(what_is_cut_off_or_of_another_form_is_refused)
             sim_proto_parse(sim_proto_configmap, (struct span){body.p, n}, &err);
         refused += !j;
     }
-    ck_assert_uint_ge(refused, body.n - 4); /* but between the envelope's fields */
+    ck_assert_uint_ge(refused, body.n - 4); /* except between the envelope's fields */
     static const struct span bad[] = {
         {"{}", 2},
         {"k8s", 3},
@@ -80,7 +80,7 @@ START_TEST(what_is_cut_off_or_of_another_form_is_refused)
         ck_assert_msg(!sim_proto_parse(sim_proto_configmap, bad[i], &err), "%zu", i);
 }
 
-START_TEST(changed_bytes_never_do_harm)
+START_TEST(mutated_bytes_do_no_harm)
 {
     struct rng rng;
     rng_init(&rng, 3);
@@ -100,4 +100,4 @@ START_TEST(changed_bytes_never_do_harm)
 }
 
 UNIT_MAIN("proto", an_object_is_read_from_its_envelope,
-          what_is_cut_off_or_of_another_form_is_refused, changed_bytes_never_do_harm)
+          truncated_and_foreign_messages_are_refused, mutated_bytes_do_no_harm)

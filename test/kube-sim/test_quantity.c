@@ -5,7 +5,7 @@
 #include "lib/unit.h"
 
 static const struct {
-    const char *given, *shortest; /* NULL: no quantity */
+    const char *given, *shortest; /* NULL: not a quantity */
 } cases[] = {
     {"0", "0"},
     {"-0", "0"},
@@ -61,7 +61,7 @@ static const struct {
     {"1mi", NULL},
 };
 
-START_TEST(quantities_come_out_in_their_shortest_exact_form)
+START_TEST(quantities_are_normalized)
 {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf out = {0};
@@ -76,7 +76,7 @@ START_TEST(quantities_come_out_in_their_shortest_exact_form)
     }
 }
 
-START_TEST(the_shortest_form_is_read_back_as_the_same_amount)
+START_TEST(a_normalized_quantity_parses_to_the_same_amount)
 {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf out = {0};
@@ -89,7 +89,7 @@ START_TEST(the_shortest_form_is_read_back_as_the_same_amount)
     }
 }
 
-START_TEST(amounts_compare_by_value_and_know_whether_they_are_whole)
+START_TEST(quantities_compare_by_value)
 {
     struct quantity a, b;
     ck_assert(sim_quantity_parse(SPAN("1Gi"), &a) && sim_quantity_parse(SPAN("1G"), &b));
@@ -103,6 +103,5 @@ START_TEST(amounts_compare_by_value_and_know_whether_they_are_whole)
     ck_assert(sim_quantity_parse(SPAN("1500m"), &a) && !sim_quantity_is_whole(a));
 }
 
-UNIT_MAIN("quantity", quantities_come_out_in_their_shortest_exact_form,
-          the_shortest_form_is_read_back_as_the_same_amount,
-          amounts_compare_by_value_and_know_whether_they_are_whole)
+UNIT_MAIN("quantity", quantities_are_normalized,
+          a_normalized_quantity_parses_to_the_same_amount, quantities_compare_by_value)

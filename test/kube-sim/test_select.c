@@ -53,7 +53,7 @@ START_TEST(label_selectors_match_as_in_kubernetes)
     }
 }
 
-START_TEST(field_selectors_know_the_fields_of_the_kind)
+START_TEST(field_selectors_accept_the_fields_of_the_kind)
 {
     ck_assert_int_eq(match("", "spec.nodeName=n1", "{}"), 1);
     ck_assert_int_eq(match("", "spec.nodeName==n1", "{}"), 1);
@@ -68,7 +68,7 @@ START_TEST(field_selectors_know_the_fields_of_the_kind)
     ck_assert_int_eq(match("", "=", "{}"), -1);
 }
 
-START_TEST(a_namespace_is_matched_as_a_whole)
+START_TEST(a_namespace_must_match_completely)
 {
     struct selector s;
     struct object *o = pod("{}", "");
@@ -125,10 +125,10 @@ START_TEST(queries_are_decoded)
     }
 }
 
-START_TEST(paths_are_what_they_name)
+START_TEST(paths_are_routed)
 {
     static const struct {
-        const char *path, *plural, *ns, *name, *sub; /* plural NULL: nothing */
+        const char *path, *plural, *ns, *name, *sub; /* plural NULL: no resource */
     } cases[] = {
         {"/api/v1/nodes", "nodes", NULL, NULL, NULL},
         {"/api/v1/nodes/n", "nodes", NULL, "n", NULL},
@@ -167,7 +167,7 @@ START_TEST(paths_are_what_they_name)
     }
 }
 
-START_TEST(continue_tokens_come_back_as_they_went)
+START_TEST(continue_tokens_are_read_back)
 {
     cleanup_buf struct buf text = {0};
     struct token t;
@@ -186,6 +186,6 @@ START_TEST(continue_tokens_come_back_as_they_went)
 }
 
 UNIT_MAIN("select", label_selectors_match_as_in_kubernetes,
-          field_selectors_know_the_fields_of_the_kind, a_namespace_is_matched_as_a_whole,
-          queries_are_decoded, paths_are_what_they_name,
-          continue_tokens_come_back_as_they_went)
+          field_selectors_accept_the_fields_of_the_kind,
+          a_namespace_must_match_completely, queries_are_decoded, paths_are_routed,
+          continue_tokens_are_read_back)

@@ -10,7 +10,7 @@
 #include "lib/tls.h"
 #include "wire/httpc.h"
 
-/* The HTTP front: all that only a network can show. */
+/* The HTTP server: behavior that needs a network. */
 
 #define PODS "/api/v1/namespaces/default/pods"
 static const char pod_body[] =
@@ -60,7 +60,7 @@ static void send_request(struct raw *c, const char *method, const char *path,
     ck_assert(raw_send(c, text.p, text.n));
 }
 
-/* One request on a connection of its own. 0: it was cut off. */
+/* Sends one request on its own connection. 0: the connection was reset. */
 static unsigned ask(const struct front *f, const char *method, const char *path,
                     const char *body, struct raw_reply *reply)
 {
@@ -88,7 +88,7 @@ static void order(const struct front *f, const char *path, const char *body)
 
 struct watch {
     struct raw c;
-    struct raw_reply reply; /* body: what has not been taken yet */
+    struct raw_reply reply; /* body: unread bytes */
     bool ended, cut;
 };
 
@@ -121,7 +121,7 @@ static bool take_line(struct watch *w, struct buf *line)
     return true;
 }
 
-/* 1: a line; 0: none within the time; -1: the watch is over. */
+/* 1: a line; 0: a timeout; -1: the watch has ended. */
 static int watch_next(struct watch *w, int wait_ms, struct buf *line)
 {
     while (!take_line(w, line)) {
@@ -146,7 +146,7 @@ static void expect_event(struct watch *w, const char *type)
 
 /* -- watches over a network -- */
 
-START_TEST(a_sleeping_watch_gets_its_event_at_once)
+START_TEST(a_sleeping_watch_gets_its_event_immediately)
 {
     struct front f;
     struct watch w, other;
@@ -168,7 +168,7 @@ START_TEST(a_sleeping_watch_gets_its_event_at_once)
         expect_event(&w, "DELETED");
         ck_assert_int_eq(watch_next(&other, 1, &line), 0);
     }
-    ck_assert_int_lt(worst, 500); /* and not when the sleep of a second is over */
+    ck_assert_int_lt(worst, 500); /* not after the sleep of one second */
     watch_close(&w);
     watch_close(&other);
     stop(&f);
@@ -209,7 +209,7 @@ static void add_fault(const struct front *f, const char *rule)
     order(f, "/kube-sim/faults", rule);
 }
 
-START_TEST(an_answer_can_be_lost_before_and_after_the_change)
+START_TEST(a_reply_can_be_lost_before_and_after_the_change)
 {
     static const struct {
         const char *action;
@@ -252,7 +252,7 @@ START_TEST(a_fault_carries_retry_after)
     stop(&f);
 }
 
-START_TEST(a_request_whose_time_is_over_is_not_carried_out)
+START_TEST(a_request_that_times_out_is_not_executed)
 {
     struct front f;
     struct raw_reply reply = {0};
@@ -266,8 +266,9 @@ START_TEST(a_request_whose_time_is_over_is_not_carried_out)
     ck_assert_span_eq(raw_header(&reply, "Content-Type"), "text/plain; charset=utf-8");
     raw_reply_fini(&reply);
     ck_assert(!is_there(&f, PODS "/p"));
-    add_fault(&f,
-              "{\"verb\":\"create\",\"action\":\"hang\"}"); /* until its time is over */
+    add_fault(
+        &f,
+        "{\"verb\":\"create\",\"action\":\"hang\"}"); /* until the request times out */
     ck_assert_uint_eq(ask(&f, "POST", PODS "?timeout=100ms", pod_body, NULL), 504);
     ck_assert(!is_there(&f, PODS "/p"));
     stop(&f);
@@ -290,7 +291,7 @@ START_TEST(requests_are_counted)
     stop(&f);
 }
 
-START_TEST(the_control_paths_refuse_nonsense)
+START_TEST(the_control_paths_refuse_invalid_requests)
 {
     struct front f;
     start(&f);
@@ -306,7 +307,7 @@ START_TEST(the_control_paths_refuse_nonsense)
     stop(&f);
 }
 
-START_TEST(a_frozen_cache_and_loaded_objects_are_seen_over_http)
+START_TEST(freeze_and_load_work_over_http)
 {
     struct front f;
     struct raw_reply reply = {0};
@@ -329,7 +330,7 @@ START_TEST(a_frozen_cache_and_loaded_objects_are_seen_over_http)
 
 /* -- size, time, credentials -- */
 
-START_TEST(a_long_list_comes_in_pieces_and_whole)
+START_TEST(a_long_list_is_streamed_completely)
 {
     struct front f;
     struct raw_reply reply = {0};
@@ -371,7 +372,7 @@ START_TEST(a_body_that_is_too_large_is_answered_with_a_status)
     stop(&f);
 }
 
-START_TEST(without_the_token_nothing_is_told)
+START_TEST(requests_without_the_token_get_401)
 {
     struct front f;
     struct raw c;
@@ -395,7 +396,7 @@ START_TEST(without_the_token_nothing_is_told)
     stop(&f);
 }
 
-START_TEST(it_speaks_tls)
+START_TEST(tls_works)
 {
     struct front f;
     struct err err = {0};
@@ -435,7 +436,7 @@ START_TEST(stopping_ends_watches_and_hanging_requests)
     watch_open(&f, &w, "/api/v1/pods?watch=1", NULL);
     raw_open(&hanging, f.port);
     send_request(&hanging, "GET", "/api/v1/nodes/n", NULL, NULL, (struct span){NULL, 0});
-    /* It hangs once it has been counted. */
+    /* The request hangs after it has been counted. */
     for (bool counted = false; !counted;) {
         struct raw_reply reply = {0};
         ask(&f, "GET", "/kube-sim/counters", NULL, &reply);
@@ -450,7 +451,7 @@ START_TEST(stopping_ends_watches_and_hanging_requests)
     raw_close(&hanging);
 }
 
-/* -- many at once -- */
+/* -- concurrency -- */
 
 enum { WRITERS = 4, READERS = 8, WRITES = 60 };
 
@@ -458,7 +459,7 @@ struct worker {
     const struct front *f;
     int index;
     pthread_t thread;
-    int events; /* a reader's */
+    int events; /* of a reader */
 };
 
 static void *write_some(void *ctx)
@@ -489,7 +490,7 @@ static void *read_all(void *ctx)
     return NULL;
 }
 
-START_TEST(many_writers_and_watchers_see_everything)
+START_TEST(concurrent_writers_and_watchers_lose_no_event)
 {
     struct front f;
     struct worker workers[WRITERS + READERS];
@@ -506,15 +507,13 @@ START_TEST(many_writers_and_watchers_see_everything)
     stop(&f);
 }
 
-UNIT_MAIN_SECONDS("server", 120, a_sleeping_watch_gets_its_event_at_once,
+UNIT_MAIN_SECONDS("server", 120, a_sleeping_watch_gets_its_event_immediately,
                   watches_can_be_cut_ended_and_stalled,
-                  an_answer_can_be_lost_before_and_after_the_change,
-                  a_fault_carries_retry_after,
-                  a_request_whose_time_is_over_is_not_carried_out, requests_are_counted,
-                  the_control_paths_refuse_nonsense,
-                  a_frozen_cache_and_loaded_objects_are_seen_over_http,
-                  a_long_list_comes_in_pieces_and_whole,
+                  a_reply_can_be_lost_before_and_after_the_change,
+                  a_fault_carries_retry_after, a_request_that_times_out_is_not_executed,
+                  requests_are_counted, the_control_paths_refuse_invalid_requests,
+                  freeze_and_load_work_over_http, a_long_list_is_streamed_completely,
                   a_body_that_is_too_large_is_answered_with_a_status,
-                  without_the_token_nothing_is_told, it_speaks_tls,
+                  requests_without_the_token_get_401, tls_works,
                   stopping_ends_watches_and_hanging_requests,
-                  many_writers_and_watchers_see_everything)
+                  concurrent_writers_and_watchers_lose_no_event)

@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "lib/unit.h"
 
-/* A store against a plain model: after each change the whole state is written down, and
- * the store must be able to go back to each of them. */
+/* Compares a store with a plain model that records the whole state after each change; the
+ * store must be able to list each of these states. */
 
 enum { KEYS = 40, STEPS = 400 };
 
@@ -38,7 +38,7 @@ static void step(struct store *s, struct rng *rng, struct model *m, uint64_t rv)
 
 struct check {
     const struct model *m;
-    int key; /* next one that may come */
+    int key; /* smallest key that may follow */
 };
 
 static bool check_one(void *ctx, struct object *o)
@@ -91,7 +91,7 @@ static bool check_from(void *ctx, struct object *o)
     return ++f->n < 3;
 }
 
-START_TEST(a_walk_starts_at_a_key_and_stops_when_told)
+START_TEST(a_walk_starts_at_a_key_and_stops_at_false)
 {
     struct store s;
     struct model m = {0};
@@ -158,7 +158,7 @@ int main(void)
     TCase *tcase = tcase_create("store");
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, every_past_state_can_be_walked, 0, 5);
-    tcase_add_test(tcase, a_walk_starts_at_a_key_and_stops_when_told);
+    tcase_add_test(tcase, a_walk_starts_at_a_key_and_stops_at_false);
     tcase_add_test(tcase, history_is_bounded_by_events_and_by_bytes);
     tcase_add_test(tcase, an_object_keeps_its_bytes_under_another_version);
     suite_add_tcase(suite, tcase);

@@ -3,8 +3,8 @@
 #include "kube-sim/pure.h"
 
 /*
- * Who lists and then watches must know at each moment what a list would say: for every
- * selector, from every version, whatever happens in between.
+ * A client that lists and then watches must always have the state that a new list would
+ * return: for every selector, from every version, with any changes in between.
  */
 
 enum { PODS = 12, STEPS = 300, WATCHERS = 8 };
@@ -24,7 +24,7 @@ struct watcher {
     const char *selector;
     struct api_watch *w;
     json_t *seen; /* name -> object */
-    char rv[24];  /* the newest that was seen */
+    char rv[24];  /* newest version received */
     bool woken;
 };
 
@@ -155,7 +155,7 @@ static void change(struct api *api, struct rng *rng)
     }
 }
 
-START_TEST(list_and_watch_know_what_a_list_says)
+START_TEST(list_and_watch_give_the_same_state_as_a_list)
 {
     struct api_config config = {.seed = 1};
     struct api *api = api_new(&config);
@@ -170,13 +170,13 @@ START_TEST(list_and_watch_know_what_a_list_says)
         catch_up(w);
         compare(api, w);
         if (rng_below(&rng, 10) ==
-            0) { /* the connection broke: from the last version on */
+            0) { /* after a reset: continue from the last version */
             api_watch_free(w->w);
             watch_from_here(api, w);
         }
     }
     for (int i = 0; i < WATCHERS; i++) {
-        /* What came before on_ready is there without a wake. */
+        /* Events before on_ready are available without a wake. */
         watchers[i].woken = false;
         cleanup_buf struct buf line = {0};
         while (api_watch_next(watchers[i].w, 0, &line) == 1) {
@@ -190,7 +190,7 @@ START_TEST(list_and_watch_know_what_a_list_says)
     api_free(api);
 }
 
-START_TEST(a_slow_watch_is_told_that_it_has_lost_history)
+START_TEST(a_slow_watch_gets_410)
 {
     struct api_config config = {.seed = 1, .history = 5};
     struct api *api = api_new(&config);
@@ -215,14 +215,14 @@ static void count_wake(void *ctx)
     ++*(int *)ctx;
 }
 
-START_TEST(versions_go_on_from_where_they_are_told_to)
+START_TEST(versions_continue_from_the_configured_version)
 {
     struct api_config config = {.seed = 1, .version = 70000};
     struct api *api = api_new(&config);
     cleanup_buf struct buf line = {0};
     pure_call(api, 0, "POST /api/v1/namespaces/default/configmaps", NULL,
               "{\"metadata\":{\"name\":\"c\"}}", NULL);
-    ck_assert_uint_eq(api_version(api), 70005); /* four namespaces were first */
+    ck_assert_uint_eq(api_version(api), 70005); /* plus four namespaces */
     struct api_watch *old =
         pure_watch(api, 0, "/api/v1/configmaps?watch=1&resourceVersion=69999");
     struct api_watch *good =
@@ -237,7 +237,7 @@ START_TEST(versions_go_on_from_where_they_are_told_to)
     api_free(api);
 }
 
-START_TEST(a_watch_is_woken_only_for_what_it_will_deliver)
+START_TEST(a_watch_wakes_only_for_events_that_it_delivers)
 {
     struct api_config config = {.seed = 1};
     struct api *api = api_new(&config);
@@ -256,7 +256,7 @@ START_TEST(a_watch_is_woken_only_for_what_it_will_deliver)
         pure_call(api, 0, "POST /api/v1/namespaces/default/configmaps", NULL, body, NULL);
     }
     ck_assert_int_eq(any, 3);
-    ck_assert_int_eq(all, 1); /* once, until it has been asked */
+    ck_assert_int_eq(all, 1); /* once, until the watch is read */
     ck_assert_int_eq(other, 0);
     for (int i = 0; i < 3; i++)
         ck_assert_int_eq(api_watch_next(a, 0, &line), 1);
@@ -278,10 +278,10 @@ int main(void)
     Suite *suite = suite_create("watch");
     TCase *tcase = tcase_create("watch");
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, list_and_watch_know_what_a_list_says, 0, 10);
-    tcase_add_test(tcase, a_slow_watch_is_told_that_it_has_lost_history);
-    tcase_add_test(tcase, versions_go_on_from_where_they_are_told_to);
-    tcase_add_test(tcase, a_watch_is_woken_only_for_what_it_will_deliver);
+    tcase_add_loop_test(tcase, list_and_watch_give_the_same_state_as_a_list, 0, 10);
+    tcase_add_test(tcase, a_slow_watch_gets_410);
+    tcase_add_test(tcase, versions_continue_from_the_configured_version);
+    tcase_add_test(tcase, a_watch_wakes_only_for_events_that_it_delivers);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -8,7 +8,7 @@
 #define NODES "sn,cpu_milli,memory_mib,gpu,model\n"
 #define PODS  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 
-START_TEST(both_forms_of_a_pod_list)
+START_TEST(pod_lists_with_and_without_gpu_spec)
 {
     struct trace t = {0};
     struct err err = {0};
@@ -33,7 +33,7 @@ START_TEST(both_forms_of_a_pod_list)
     ck_assert(trace_model_is_allowed(&t.pods[0], SPAN("any")));
     trace_fini(&t);
 
-    /* In another order, with a mark in front, and with columns that nobody reads. */
+    /* Columns in another order, a byte order mark, and unknown columns. */
     ck_assert_done(trace_pods(&t, "p",
                               SPAN("\xef\xbb\xbfqos,gpu_spec,gpu_milli,num_gpu,"
                                    "memory_mib,cpu_milli,name\n"
@@ -109,7 +109,7 @@ START_TEST(errors_name_file_line_and_column)
 }
 END_TEST
 
-START_TEST(lines_and_fields_have_bounds)
+START_TEST(lines_and_fields_are_limited)
 {
     struct err err = {0};
     struct trace t = {0};
@@ -128,5 +128,5 @@ START_TEST(lines_and_fields_have_bounds)
 }
 END_TEST
 
-UNIT_MAIN("trace", both_forms_of_a_pod_list, errors_name_file_line_and_column,
-          lines_and_fields_have_bounds)
+UNIT_MAIN("trace", pod_lists_with_and_without_gpu_spec, errors_name_file_line_and_column,
+          lines_and_fields_are_limited)

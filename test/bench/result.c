@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/figures.h"
+#include "bench/result.h"
 
 #include <stdlib.h>
 
-void figure_note(struct figure *f, double value)
+void result_note(struct result *f, double value)
 {
     f->of[f->n++] = value;
 }
@@ -14,22 +14,22 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-struct spread figure_spread(const struct figure *f)
+struct spread result_spread(const struct result *f)
 {
-    struct figure sorted = *f;
+    struct result sorted = *f;
     qsort(sorted.of, f->n, sizeof *f->of, compare);
     return (struct spread){sorted.of[f->n / 2], sorted.of[0], sorted.of[f->n - 1]};
 }
 
-struct spread figure_ratio(const struct figure *a, const struct figure *b)
+struct spread result_ratio(const struct result *a, const struct result *b)
 {
-    struct figure ratio = {.n = a->n};
+    struct result ratio = {.n = a->n};
     for (size_t i = 0; i < a->n; i++)
         ratio.of[i] = a->of[i] / b->of[i];
-    return figure_spread(&ratio);
+    return result_spread(&ratio);
 }
 
-void figure_json(struct buf *out, const char *name, struct spread s)
+void result_json(struct buf *out, const char *name, struct spread s)
 {
     buf_printf(out, "\"%s\":{\"median\":%.4f,\"min\":%.4f,\"max\":%.4f},", name, s.median,
                s.min, s.max);

@@ -11,21 +11,21 @@
 
 enum { FIGURE_ROUNDS = 51 };
 
-struct figure {
+struct result {
     double of[FIGURE_ROUNDS];
     size_t n;
 };
 
-void figure_note(struct figure *f, double value);
+void result_note(struct result *f, double value);
 
 struct spread {
     double median, min, max;
 };
 
 /* Of a result with at least one value. */
-struct spread figure_spread(const struct figure *f);
+struct spread result_spread(const struct result *f);
 /* The ratio of a to b in each round. */
-struct spread figure_ratio(const struct figure *a, const struct figure *b);
+struct spread result_ratio(const struct result *a, const struct result *b);
 
 /* "name":{"median":...,"min":...,"max":...}, with the comma. */
-void figure_json(struct buf *out, const char *name, struct spread s);
+void result_json(struct buf *out, const char *name, struct spread s);
