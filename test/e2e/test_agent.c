@@ -13,26 +13,12 @@
 #define SCVS "/apis/core.run-linux.com/v1/scvs"
 #define LEASES                                                                           \
     "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases"
-#define UNITS                                                                            \
-    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
-    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
-
 struct agent {
     struct program program;
     struct peer health;
     struct peer api; /* the API server, as the agent */
     char *authorization;
 };
-
-static void add_node(const char *name)
-{
-    cluster_create("/api/v1/nodes",
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
-                   "\"true\"},\"annotations\":{\"kwok.x-k8s.io/node\":\"fake\"}},"
-                   "\"status\":{\"capacity\":" UNITS ",\"allocatable\":" UNITS "}}",
-                   name, name);
-}
 
 /* Two cards of 15 GiB; so many bytes of the first are in use. */
 static void set_cards(const char *used)
@@ -116,7 +102,7 @@ START_TEST(a_pod_runs_on_the_cards_that_it_publishes)
 {
     struct agent agent;
     set_cards("0");
-    add_node("n1");
+    cluster_create_gpu_node("n1", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     lib_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
@@ -156,7 +142,7 @@ START_TEST(a_deleted_scv_is_back_at_once)
     struct agent agent;
     double took[DELETIONS];
     set_cards("0");
-    add_node("n1");
+    cluster_create_gpu_node("n1", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     for (int i = 0; i < DELETIONS; i++) {
@@ -182,7 +168,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
 {
     struct agent agent;
     set_cards("0");
-    add_node("n1");
+    cluster_create_gpu_node("n1", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     lib_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
@@ -192,7 +178,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     ck_assert(program_wait_output(&agent.program, "there is no Node n1"));
     ck_assert_uint_eq(peer_status(&cluster.api, SCVS "/n1"), 404);
     agent_stop(&agent); /* its pod is gone, too, and the token with it */
-    add_node("n1");
+    cluster_create_gpu_node("n1", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     lib_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
@@ -209,7 +195,7 @@ START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
     cluster_start_with("gpushare-extender", ARGV("--node-grace", "5s"));
     extender_wait_answers(&cluster.extender);
     set_cards("0");
-    add_node("n1");
+    cluster_create_gpu_node("n1", NULL);
     agent_start(&agent, "n1");
     cluster_await_node("n1");
     lib_wait(peer_status(&cluster.api, LEASES "/n1") == 200);
@@ -253,8 +239,8 @@ START_TEST(it_may_write_for_its_own_node_only)
 {
     struct agent agent;
     set_cards("0");
-    add_node("n1");
-    add_node("n2");
+    cluster_create_gpu_node("n1", NULL);
+    cluster_create_gpu_node("n2", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     cluster_create(SCVS, "%s", NEW("Scv", "core.run-linux.com/v1", "n2"));
@@ -286,8 +272,8 @@ START_TEST(an_agent_with_a_wrong_name_is_refused)
 {
     struct agent agent;
     set_cards("0");
-    add_node("n1");
-    add_node("n2");
+    cluster_create_gpu_node("n1", NULL);
+    cluster_create_gpu_node("n2", NULL);
     agent_start(&agent, "n1");
     lib_wait(scv_has("n1", 30720));
     cluster_create(SCVS, "%s", NEW("Scv", "core.run-linux.com/v1", "n2"));

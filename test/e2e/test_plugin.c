@@ -13,9 +13,6 @@
  */
 
 #define PODS "/api/v1/namespaces/default/pods"
-#define UNITS                                                                            \
-    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
-    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
 
 static struct kubelet kubelet;
 
@@ -24,17 +21,6 @@ struct plugin {
     struct peer api; /* the API server, as the plugin */
     char *authorization;
 };
-
-static void add_node(const char *name)
-{
-    cluster_create("/api/v1/nodes",
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
-                   "\"true\",\"cgpu.disable.isolation\":\"true\"},\"annotations\":{"
-                   "\"kwok.x-k8s.io/node\":\"fake\"}},\"status\":{\"capacity\":" UNITS
-                   ",\"allocatable\":" UNITS "}}",
-                   name, name);
-}
 
 static void plugin_start(struct plugin *p, const char *node)
 {
@@ -109,7 +95,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
-    add_node("n1");
+    cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     kubelet_wait_registered(&kubelet, -1);
@@ -165,8 +151,8 @@ static void refused(const struct peer *as, const char *method, const char *path,
 START_TEST(it_may_annotate_the_pods_of_its_node_only)
 {
     struct plugin plugin;
-    add_node("n1");
-    add_node("n2");
+    cluster_create_gpu_node("n1", "cgpu.disable.isolation");
+    cluster_create_gpu_node("n2", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     add_pod("own", "n1");

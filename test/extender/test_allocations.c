@@ -267,16 +267,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("allocations");
-    TCase *tcase = tcase_create("allocations");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, a_call_on_a_warm_connection_allocates_nothing, 0,
-                        (int)ARRAY_LEN(cases));
-    tcase_add_test(tcase, verbs_that_take_turns_allocate_nothing);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct unit_loop tests[] = {
+        {a_call_on_a_warm_connection_allocates_nothing, (int)ARRAY_LEN(cases)},
+        {verbs_that_take_turns_allocate_nothing, 1}};
+    return unit_run_loops("allocations", tests, ARRAY_LEN(tests), 60);
 }

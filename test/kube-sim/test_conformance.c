@@ -90,17 +90,11 @@ START_TEST(the_folder_contains_cases)
 int main(void)
 {
     files = cases_files(&n_files);
-    Suite *suite = suite_create("conformance");
-    TCase *tcase = tcase_create("conformance");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, the_folder_contains_cases);
-    tcase_add_loop_test(tcase, the_pure_api_answers_as_the_case_says, 0, (int)n_files);
-    tcase_add_loop_test(tcase, the_server_answers_as_the_case_says, 0, (int)n_files);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    const struct unit_loop tests[] = {
+        {the_folder_contains_cases, 1},
+        {the_pure_api_answers_as_the_case_says, (int)n_files},
+        {the_server_answers_as_the_case_says, (int)n_files}};
+    int rc = unit_run_loops("conformance", tests, ARRAY_LEN(tests), 120);
     cases_free(files, n_files);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return rc;
 }

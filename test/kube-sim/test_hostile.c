@@ -226,16 +226,9 @@ START_TEST(fault_rules_survive_invalid_input)
 
 int main(void)
 {
-    Suite *suite = suite_create("hostile");
-    TCase *tcase = tcase_create("hostile");
-    tcase_set_timeout(tcase, 120);
-    tcase_add_loop_test(tcase, every_request_gets_a_valid_reply, 0, ROUNDS);
-    tcase_add_test(tcase, deep_and_wide_bodies_are_refused_or_accepted_without_harm);
-    tcase_add_test(tcase, fault_rules_survive_invalid_input);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct unit_loop tests[] = {
+        {every_request_gets_a_valid_reply, ROUNDS},
+        {deep_and_wide_bodies_are_refused_or_accepted_without_harm, 1},
+        {fault_rules_survive_invalid_input, 1}};
+    return unit_run_loops("hostile", tests, ARRAY_LEN(tests), 120);
 }

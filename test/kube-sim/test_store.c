@@ -154,17 +154,10 @@ START_TEST(an_object_keeps_its_bytes_under_another_version)
 
 int main(void)
 {
-    Suite *suite = suite_create("store");
-    TCase *tcase = tcase_create("store");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, every_past_state_can_be_walked, 0, 5);
-    tcase_add_test(tcase, a_walk_starts_at_a_key_and_stops_at_false);
-    tcase_add_test(tcase, history_is_bounded_by_events_and_by_bytes);
-    tcase_add_test(tcase, an_object_keeps_its_bytes_under_another_version);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct unit_loop tests[] = {
+        {every_past_state_can_be_walked, 5},
+        {a_walk_starts_at_a_key_and_stops_at_false, 1},
+        {history_is_bounded_by_events_and_by_bytes, 1},
+        {an_object_keeps_its_bytes_under_another_version, 1}};
+    return unit_run_loops("store", tests, ARRAY_LEN(tests), 60);
 }

@@ -275,17 +275,10 @@ START_TEST(a_watch_wakes_only_for_events_that_it_delivers)
 
 int main(void)
 {
-    Suite *suite = suite_create("watch");
-    TCase *tcase = tcase_create("watch");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, list_and_watch_give_the_same_state_as_a_list, 0, 10);
-    tcase_add_test(tcase, a_slow_watch_gets_410);
-    tcase_add_test(tcase, versions_continue_from_the_configured_version);
-    tcase_add_test(tcase, a_watch_wakes_only_for_events_that_it_delivers);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct unit_loop tests[] = {
+        {list_and_watch_give_the_same_state_as_a_list, 10},
+        {a_slow_watch_gets_410, 1},
+        {versions_continue_from_the_configured_version, 1},
+        {a_watch_wakes_only_for_events_that_it_delivers, 1}};
+    return unit_run_loops("watch", tests, ARRAY_LEN(tests), 60);
 }

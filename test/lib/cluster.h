@@ -95,6 +95,10 @@ void cluster_create_node(const char *name, const char *label, const char *value,
                          const int *mib);
 void cluster_await_node(const char *name);
 
+/* Creates a Node, which kwok runs, with 30 aliyun.com/gpu-mem on two cards and the label
+ * gpushare=true, for a test that runs scv-agent or the device plugin for it. `label`: one
+ * more label, with the value "true", or NULL. */
+void cluster_create_gpu_node(const char *name, const char *label);
 /* Creates an object from JSON. */
 void cluster_create(const char *path, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -164,6 +164,21 @@ void cluster_create_node(const char *name, const char *label, const char *value,
     cluster_create_bare_node(name, label, value, mib);
 }
 
+#define GPU_UNITS                                                                        \
+    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
+    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
+void cluster_create_gpu_node(const char *name, const char *label)
+{
+    cleanup_free char *more = label ? xasprintf(",\"%s\":\"true\"", label) : xstrdup("");
+    cluster_create("/api/v1/nodes",
+                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
+                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
+                   "\"true\"%s},\"annotations\":{\"kwok.x-k8s.io/node\":\"fake\"}},"
+                   "\"status\":{\"capacity\":" GPU_UNITS ",\"allocatable\":" GPU_UNITS
+                   "}}",
+                   name, name, more);
+}
+
 void cluster_await_node(const char *name)
 {
     lib_wait(node_is_ready(name) && node_is_known(name));

@@ -20,6 +20,15 @@ struct unit_fixtures {
 int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
                   const struct unit_fixtures *around);
 
+/* A test that runs `loops` times, with _i = 0 ... loops - 1. */
+struct unit_loop {
+    const TTest *test;
+    int loops;
+};
+/* unit_run of loop tests. */
+int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
+                   double seconds);
+
 #define UNIT_MAIN_SECONDS(name, seconds, ...)                                            \
     int main(void)                                                                       \
     {                                                                                    \
