@@ -46,12 +46,15 @@ $(B)/test-gpu: private LIBS = $(call libs,gpu)
 
 # -- Suites that start the built programs: they link test/lib and, of the product, kube --
 
+# The suites with a real kubelet.
+NODE_DIR := test/node
+
 define suite_rules
 $(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(call shared,$(1)) $(LIB) $(call archives,kube)
 	$$(link)
 $(B)/test/$(1)/%: private LIBS = $$(call libs,kube) $$(CHECK_LIBS)
 endef
-$(foreach f,integration e2e node peers,$(eval $(call suite_rules,$(f))))
+$(foreach f,integration e2e $(notdir $(NODE_DIR)) peers,$(eval $(call suite_rules,$(f))))
 
 SUITES := $(call programs,integration)
 PEERS  := $(call programs,peers)
@@ -79,17 +82,17 @@ $(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
 	$(link)
 $(B)/e2e-service: private LIBS = $(call libs,wire)
 
-# NODE="plugins" selects among the suites with a real kubelet.
-NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/test/node/test_%),$(call programs,node))
-NODE_IMAGES := $(B)/test/node/images.tar
+# NODE="plugins" selects among them.
+NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
+NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
 $(NODE_SUITES): | $(FAKE_NVML)
-$(B)/test/node/guest: test/node/guest/guest.c
+$(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(NODE_IMAGES): test/node/images scripts/oci.sh $(B)/test/node/guest
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest
 	$(call say,TAR,$@)
-	$(Q)test/node/images $(B)/test/node/guest $@
+	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $@
 
 # -- Simulator, walk, fuzz targets: they link what they test --
 

@@ -14,8 +14,8 @@ static struct {
     pthread_t thread;
     atomic_bool stopped;
     _Atomic(between_fn) fn;
-    json_t *ids;    /* that the plugin has listed */
-    json_t *forced; /* what it is asked to allocate; NULL: what the kubelet wants */
+    json_t *ids;    /* ids that the plugin has listed */
+    json_t *forced; /* ids to allocate instead; NULL: those of the kubelet */
 } between;
 
 /* -- with a real kubelet -- */

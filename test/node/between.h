@@ -4,15 +4,15 @@
 #include "lib/kubelet.h"
 
 /*
- * Between the kubelet of the node and the plugin: the kubelet prefers, and has the plugin
- * allocate, what the test makes of the ids that the plugin prefers. To the plugin it is
- * the kubelet of the test kit that asks; to a real kubelet, a stand-in (node/standin.h)
- * that answers.
+ * A proxy between the kubelet of the node and the plugin that lets the test replace the ids
+ * that the plugin prefers; the kubelet then allocates the replaced ids. Towards the plugin
+ * it is the fake kubelet (lib/kubelet.h), towards a real kubelet a stand-in plugin
+ * (node/standin.h).
  */
 
-/* What it is to be instead of the right ids, new. In a thread of its own. */
+/* Returns the ids to use instead of the right ones, new. Called in another thread. */
 typedef json_t *(*between_fn)(struct kubelet *k, json_t *right);
 
 void between_start(void);           /* after node_up */
-void between_meddle(between_fn fn); /* NULL: the right ids go through */
+void between_meddle(between_fn fn); /* NULL: pass the right ids on */
 void between_end(void);

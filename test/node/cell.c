@@ -26,12 +26,12 @@
 #define CGROUP "gpushare-e2e-"
 #define MARK   ".made-by-gpushare-e2e"
 
-/* Places that are built into the kubelet, containerd, the CNI plugins and manifests. */
+/* Paths that are built into the kubelet, containerd, the CNI plugins and manifests. */
 static const char *const places[] = {"/var/lib/kubelet", "/var/lib/cni",
                                      "/var/log/containers", "/run/containerd",
                                      "/var/lib/gpushare"};
 
-/* What a kubelet wants of the kernel, and would write for the whole machine. */
+/* Kernel settings that a kubelet requires, and would write for the whole machine. */
 static const struct {
     const char *name, *value;
 } switches[] = {{"vm/overcommit_memory", "1"},
@@ -46,7 +46,7 @@ static struct {
     char dir[256], cgroup[64];
     bool made[ARRAY_LEN(places)];
     volatile pid_t init;
-    volatile sig_atomic_t signal; /* that ended it */
+    volatile sig_atomic_t signal; /* the signal that ended it */
 } cell;
 
 const char *cell_why_not(void)
@@ -112,13 +112,13 @@ static int make_network(struct err *err)
     return 0;
 }
 
-/* Process 1 of the cell: what nobody waits for becomes its child. It tells by the pipe
- * why there can be no cell, or by closing it that there is one. */
+/* Process 1 of the cell, which adopts orphans. It writes the error to the pipe if the cell
+ * cannot be set up, and closes the pipe if the cell is ready. */
 static void be_init(int (*run)(void), int tell)
 {
     struct err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setsid(); /* an interrupt of the terminal is the outer process's */
+    setsid(); /* an interrupt of the terminal goes to the outer process */
     if (make_mounts(&err) || make_network(&err)) {
         ssize_t n = write(tell, err.msg, strlen(err.msg));
         _exit(n > 0 ? 1 : 2);
@@ -148,7 +148,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     (void)st;
     (void)ftw;
     if (type == FTW_DP)
-        rmdir(path); /* its files are the kernel's */
+        rmdir(path); /* the kernel owns the files in it */
     return 0;
 }
 
@@ -164,7 +164,7 @@ static int remove_all(const char *path, const struct stat *st, int type, struct 
 /* Control groups outlive their processes. Only empty ones can be removed. */
 static bool remove_cgroups(const char *name)
 {
-    /* Of version 2, and of each controller of version 1. */
+    /* cgroup v2, and each controller of v1. */
     static const char *const places_of[] = {"", "*/"};
     bool left = false;
     for (size_t i = 0; i < ARRAY_LEN(places_of); i++) {
@@ -205,7 +205,7 @@ static void on_interrupt(void (*handler)(int))
         signal(numbers[i], handler);
 }
 
-/* A new one of the controller cpuset holds nothing and takes nobody. */
+/* A new group of the v1 controller cpuset accepts no process before this. */
 static void copy_value(const char *from, const char *to, const char *name)
 {
     cleanup_free char *in = xasprintf("%s/%s", from, name);
@@ -218,8 +218,8 @@ static void copy_value(const char *from, const char *to, const char *name)
     fclose(f);
 }
 
-/* The kubelet wants the group above those that it makes. Version 2 has one hierarchy,
- * version 1 one for each controller. */
+/* The kubelet requires the parent of the groups that it creates. cgroup v2 has one
+ * hierarchy, v1 one for each controller. */
 static int make_cgroups(struct err *err)
 {
     glob_t all;
@@ -241,8 +241,8 @@ static int make_cgroups(struct err *err)
                 : err_set(err, ERR_UNAVAILABLE, "control groups: %s", strerror(errno));
 }
 
-/* A directory that is not there is made, with a mark in it: should this process be
- * killed, the next one knows that it may be removed. */
+/* Creates a missing directory with a mark in it, from which a later process knows that it
+ * may remove the directory if this process is killed. */
 static int make_place(size_t i)
 {
     cleanup_free char *mark = xasprintf("%s/" MARK, places[i]);
@@ -260,7 +260,7 @@ static int prepare(struct err *err)
 {
     const char *base = getenv("TMPDIR");
     snprintf(cell.cgroup, sizeof cell.cgroup, CGROUP "%d", (int)getpid());
-    /* Short: paths of sockets in it are limited. */
+    /* Short, because the length of socket paths is limited. */
     snprintf(cell.dir, sizeof cell.dir, "%s/cell-XXXXXX", base && *base ? base : "/tmp");
     if (!mkdtemp(cell.dir))
         return err_set(err, ERR_UNAVAILABLE, "%s: %s", cell.dir, strerror(errno));
@@ -271,7 +271,7 @@ static int prepare(struct err *err)
     return make_cgroups(err);
 }
 
-/* The first process of a cell; -1: there can be none. */
+/* Starts the first process of a cell. -1: no cell is possible. */
 static pid_t begin(int (*run)(void), struct err *err)
 {
     int ends[2];

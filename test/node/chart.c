@@ -12,7 +12,7 @@ enum { ARGS = 32, NODE_PORT = 32766 };
 
 #define INSTEAD "the chart is not installed"
 
-/* Where Debian's loader looks first. */
+/* The first library folder of Debian's loader. */
 #ifdef __aarch64__
 #define LIBRARIES "/usr/lib/aarch64-linux-gnu"
 #else
@@ -123,7 +123,7 @@ bool chart_up(void)
     return true;
 }
 
-/* -- what must not change -- */
+/* -- state that must not change -- */
 
 static json_t *containers_of(const json_t *pod)
 {

@@ -14,11 +14,11 @@
 
 enum { CALL_MS = 5000 };
 
-/* Of all threads of this process. */
+/* Shared by all threads. */
 static struct {
     pthread_mutex_t lock;
     json_t *cards; /* {tag: uuid} */
-    json_t *seen;  /* {uid/container: true}: compared */
+    json_t *seen;  /* {uid/container: true}: already compared */
     atomic_size_t wrong;
 } known = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -72,7 +72,7 @@ static void add_pod(json_t *all, json_t *holders, const struct podres_pod *p)
     }
 }
 
-/* False: no answer. Too often asked: asks again. */
+/* False: no reply. Retries if the kubelet limits the rate. */
 static bool call(const char *method, struct span message, struct buf *reply,
                  struct err *err)
 {
@@ -170,7 +170,7 @@ static const char *first(const json_t *object)
     return json_object_iter_key(json_object_iter((json_t *)object));
 }
 
-/* Of one tag and one card: that is what the tag means. */
+/* Records the card of a tag; a contradiction fails the test. */
 static void learn(const char *name, const char *tag, const char *uuid)
 {
     const char *other;
@@ -241,7 +241,7 @@ const char *look_card(const char *tag)
     const char *uuid = json_string_value(json_object_get(known.cards, tag));
     for (int i = 0; uuid && i < NODE_CARDS; i++)
         if (strcmp(node_cards[i].uuid, uuid) == 0)
-            uuid = node_cards[i].uuid; /* which nobody changes */
+            uuid = node_cards[i].uuid; /* constant */
     pthread_mutex_unlock(&known.lock);
     return uuid;
 }

@@ -6,7 +6,7 @@
 #include "node/look_priv.h"
 #include "node/refusals.h"
 
-/* All sides together, when nothing moves. */
+/* Compares all sides while nothing changes. */
 
 enum { REST_MS = 30 * 1000 };
 
@@ -76,7 +76,7 @@ static void variable_is(const char *who, const char *log, const char *name,
                   name, is, value);
 }
 
-/* Every id is of a card that was promised, and there are as many of each as promised. */
+/* Fails unless the ids match the promised cards and amounts. */
 static void check_ids(const char *who, const json_t *ids, json_t *cards, bool whole)
 {
     cleanup_json json_t *tags = look_tags(ids);
@@ -86,7 +86,7 @@ static void check_ids(const char *who, const json_t *ids, json_t *cards, bool wh
     {
         const char *uuid = look_card(tag);
         if (!uuid)
-            continue; /* no container has held ids of this card alone */
+            continue; /* no container has held ids of only this card yet */
         json_t *units = json_object_get(cards, uuid);
         if (!units || !(whole || json_equal(units, n)))
             look_note_wrong("container %s holds %d of %s, promised are %d", who,
@@ -108,7 +108,7 @@ static void check_seen(const char *who, const char *visible, const json_t *cards
     }
 }
 
-/* By which the kubelet knows the pod: for the mirror of a static one, not the API's. */
+/* The kubelet's UID of the pod; for a mirror pod it differs from the API's. */
 static const char *uid_of(const json_t *pod)
 {
     const char *uid = ANNOTATION(pod, "kubernetes.io/config.hash");
@@ -145,7 +145,7 @@ static void check_container(const json_t *pod, size_t i, const json_t *container
     look_note(uid, lib_str(container, "name"));
 }
 
-/* An init container is in no list and no allocation of its own. */
+/* An init container has no entry in podresources and in the allocation. */
 static void check_init(const json_t *pod, const json_t *container)
 {
     const char *resource, *name = lib_str(pod, "metadata.name");
@@ -209,7 +209,7 @@ static bool is_over(const json_t *pod)
     return strcmp(lib_str(pod, "status.phase"), "Failed") == 0;
 }
 
-/* Does every pod run, and has every container told all? */
+/* Does every pod run, and has every container printed its environment? */
 static bool at_rest(const json_t *pods, const json_t **who)
 {
     size_t i, k;
@@ -252,7 +252,7 @@ static json_t *await_rest(void)
     }
 }
 
-/* A kubelet that has just been started knows no pods at first. */
+/* A restarted kubelet shows no pods at first. */
 static bool shows_all(const json_t *held, const json_t *pods)
 {
     size_t i, k;
@@ -286,7 +286,7 @@ size_t look_check(void)
     json_t *pod;
     size_t i, n = 0;
     json_array_foreach(pods, i, pod) n += is_over(pod) ? 0 : check_pod(pod, held, books);
-    ck_assert(node_metric("mismatches_total") == 0); /* so says the plugin's audit */
+    ck_assert(node_metric("mismatches_total") == 0); /* the plugin's audit */
     ck_assert_msg(look_wrong() == 0, "%zu containers are on another card", look_wrong());
     return n;
 }

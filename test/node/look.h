@@ -4,39 +4,38 @@
 #include "node/node.h"
 
 /*
- * What each side says of the containers on the node, and whether they agree: what the
- * container printed, what the kubelet's podresources shows, the pod's annotations, and
- * the extender's ledger. The tags of device ids are taken for what they are seen to be:
- * one that meant a card once means it always, and no two mean the same one.
+ * Compares what the sides report of the containers on the node: the environment that the
+ * container printed, the kubelet's podresources, the pod's annotations, and the extender's
+ * ledger. The card of a device id's tag is learned: a tag always means the same card, and
+ * no two tags mean one card.
  */
 
-/* What the kubelet shows of namespace default: {"pod/container": [ids]}. Fails when two
- * containers hold one id. New; NULL: it does not answer (it was killed). */
+/* podresources of namespace default: {"pod/container": [ids]}. Fails if two containers hold
+ * the same id. New; NULL: no reply (the kubelet was killed). */
 json_t *look_held(void);
-/* The same of one pod, by Get: an empty object when it is not there. */
+/* podresources Get of one pod; an empty object if it does not exist. New. */
 json_t *look_held_by(const char *pod);
-/* The value of a variable in what a container printed; "" if it is not there. New. */
+/* The value of a variable in a container's output; "" if absent. New. */
 char *look_variable(const char *log, const char *name);
-/* The container holds these ids and printed this: are the cards the same? If not, it is
- * counted by look_wrong. From any thread. */
+/* Compares the cards of a container's ids and of its output; a difference counts in
+ * look_wrong. Thread-safe. */
 void look_at_container(const char *name, const json_t *ids, const char *log);
 
-/* Every pod of the namespace that has not failed runs, and every side says the same of
- * each container. Returns the number of containers with cards. */
+/* Waits until every pod that has not failed runs, and fails unless all sides agree on each
+ * container. Returns the number of containers with cards. */
 size_t look_check(void);
-/* How many containers have been compared by this process, of any of the two ways. */
+/* Number of containers compared by either function in this process. */
 size_t look_count(void);
-/* How many of them were on another card than they should be. look_check fails if there
- * are any. */
+/* Number of compared containers on a wrong card. look_check fails unless it is 0. */
 size_t look_wrong(void);
-/* Prints both as figures, and fails if any was wrong. */
+/* Prints both numbers, and fails unless look_wrong is 0. */
 void look_tell(void);
 
-/* Ends a test that has passed: tells that, and who was refused; then the pods are deleted
- * and nothing is promised any more. */
+/* Ends a passed test: prints the numbers and the refusals, deletes the pods, and waits until
+ * no promise remains. */
 void look_finish(void);
 
-/* A thread that asks podresources all the time, for List and for Get, and compares what
- * it shows with what the containers have printed. */
+/* Starts a thread that calls podresources List and Get continuously, and compares the result
+ * with the output of the containers. */
 void look_watch(void);
-void look_watch_end(void); /* and tells how often it has asked */
+void look_watch_end(void); /* prints the number of calls */

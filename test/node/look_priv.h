@@ -3,14 +3,15 @@
 
 #include "node/look.h"
 
-/* held.c: what podresources shows, and what it means; look.c: all sides at rest. */
+/* held.c: podresources and the meaning of tags; look.c: the comparison at rest. */
 
-/* A container that is on another card than it should be. It is counted, so that a test
- * can say how many there were; it must end with none. */
+/* Counts and prints a container on a wrong card. A test fails at its end if there was one. */
 void look_note_wrong(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-void look_note(const char *uid, const char *container); /* it has been compared */
+void look_note(const char *uid,
+               const char *container); /* marks a container as compared */
 
 json_t *look_set(const char *list);     /* {item: true} of a list with commas; new */
-json_t *look_tags(const json_t *ids);   /* {tag: how many ids of it}; new */
-const char *look_card(const char *tag); /* its UUID; NULL: not seen yet */
-bool look_is_of_go(const json_t *ids);  /* ids of the Go plugin say nothing of the card */
+json_t *look_tags(const json_t *ids);   /* {tag: number of ids}; new */
+const char *look_card(const char *tag); /* UUID of the tag's card; NULL: unknown */
+bool look_is_of_go(
+    const json_t *ids); /* ids of the Go plugin, which do not name the card */

@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Controllers of many pods, which replace those that the kubelet refuses.
+ * Controllers with many pods, which replace pods that the kubelet refuses.
  */
 
 /* `controller` is Deployment or ReplicaSet, `kind` is that of the pods (node_create). */
 void many_create(const char *controller, const char *name, const char *kind, int n);
-/* So many from now on. */
+/* Sets the number of replicas. */
 void many_scale(const char *controller, const char *name, int n);
-/* Waits until so many pods run in namespace default and none is leaving. Those that the
- * kubelet has refused are not counted. */
+/* Waits until n pods run in namespace default and none is being deleted. Ignores pods that
+ * the kubelet has refused. */
 void many_wait_running(int n);

@@ -24,10 +24,10 @@ const struct node_card node_cards[NODE_CARDS] = {
     {"GPU-44444444-0a0a-4b4b-8c8c-000000000004", 48},
 };
 
-/* Of this test's process. */
+/* State of this test process. */
 static struct {
     bool real, pods;
-    size_t heard; /* of the plugin's log when it was started last */
+    size_t log_start; /* offset in the plugin's log at its last start */
 } node;
 
 bool node_is_real(void)
@@ -65,14 +65,14 @@ static char *log_of(const char *program)
 static void hear(void)
 {
     cleanup_free char *log = log_of(PLUGIN);
-    node.heard = strlen(log);
+    node.log_start = strlen(log);
 }
 
-/* The plugin's port since it was started last; 0: it does not listen yet. */
+/* The plugin's port since its last start; 0: not listening yet. */
 static unsigned plugin_port(void)
 {
     cleanup_free char *log = log_of(PLUGIN);
-    const char *at = strstr(log + (node.heard < strlen(log) ? node.heard : 0),
+    const char *at = strstr(log + (node.log_start < strlen(log) ? node.log_start : 0),
                             "listening on 127.0.0.1:");
     if (!at || !strchr(at, '\n'))
         return 0;
@@ -102,7 +102,7 @@ char *node_write_cards(void)
     return temp_path(cluster.dir, "nvml");
 }
 
-/* A kubeconfig with the token of the daemon's pod on the node, and its path. */
+/* Writes a kubeconfig with the token of the daemon's pod on the node. Returns its path, new. */
 static char *kubeconfig_of(const char *component)
 {
     cleanup_free char *token = cluster_token_of(component, NODE);
@@ -198,7 +198,7 @@ void node_tell_latency(void)
     fflush(stdout);
 }
 
-/* -- the whole -- */
+/* -- the node -- */
 
 void node_say(const char *instead, const char *why)
 {
@@ -209,7 +209,7 @@ void node_say(const char *instead, const char *why)
     fflush(stdout);
 }
 
-/* Which kubelet it is stands in a file for the tests that follow. */
+/* A file records the kind of kubelet for the following tests. */
 bool node_decide(const char *labels, const char *instead)
 {
     cleanup_free char *path = temp_path(cluster.dir, "no-containers");
@@ -230,7 +230,7 @@ bool node_decide(const char *labels, const char *instead)
         node_say(instead, why);
     else
         cluster_report("from nothing to a container on a real kubelet",
-                         lib_now_ms() - begun);
+                       lib_now_ms() - begun);
     temp_write(cluster.dir, why ? "no-containers" : "containers", why ? why : "");
     node.real = !why;
     return node.real;
@@ -287,7 +287,7 @@ static bool nothing_is_held(void)
 
 void node_up(void)
 {
-    node_decide("gpushare=true", "the test kit plays the kubelet");
+    node_decide("gpushare=true", "the fake kubelet of test/lib is used");
     free(node_write_cards());
     if (!node.real)
         played_start();

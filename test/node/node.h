@@ -5,10 +5,10 @@
 #include "node/cell.h"
 
 /*
- * The node of the suite: one machine with cards (of the fake NVML), scv-agent and
- * gpushare-device-plugin with the rights of their manifests, and a kubelet. That is a
- * real one with containerd, or, where this machine cannot run containers, the one that
- * node/played.h plays: then a container's environment is what the plugin answered.
+ * The node of the suite: cards of the fake NVML, scv-agent and gpushare-device-plugin with
+ * the RBAC rights of their manifests, and a kubelet. The kubelet is a real one with
+ * containerd. If this machine cannot run containers, it is the simulated one of
+ * node/played.h, where a container's environment is the plugin's reply.
  */
 
 #define NODE       "gpu-node"
@@ -21,66 +21,63 @@ extern const struct node_card {
 } node_cards[NODE_CARDS]; /* by index; of different sizes */
 enum { NODE_UNITS = 8 + 24 + 16 + 48 };
 
-/* Where it comes to nothing for a reason that lies in this machine: prints what comes
- * instead, and why. With E2E_NODE=real that is a failure. */
+/* Prints that this machine cannot run something, why, and what runs instead. With
+ * E2E_NODE=real it fails the test. */
 void node_say(const char *instead, const char *why);
-/* At the first call: is there a real kubelet? It is started; its Node has these labels.
- */
+/* Starts the real kubelet at the first call, with these labels of its Node. False: this
+ * machine cannot run it. */
 bool node_decide(const char *labels, const char *instead);
-/* scv-agent and the plugin are pods: node_up is not called. */
+/* For tests in which scv-agent and the plugin are pods: use instead of node_up. */
 void node_daemons_are_pods(void);
-/* What the fake NVML of the node says that there is, for FAKE_NVML; its path, new. */
+/* Writes the script of the fake NVML with the node's cards. Returns its path, new. */
 char *node_write_cards(void);
-char *node_nvml(void); /* the path of that library, new */
+char *node_nvml(void); /* path of the fake NVML library, new */
 
-/* Begins a test: all runs, the Scv is there, the kubelet has the resources, and no
- * container holds a card. The first call decides which kubelet it is, and prints why it
- * is not the real one. */
+/* Begins a test: waits until all programs run, the Scv exists, the kubelet has the
+ * resources, and no container holds a card. The first call selects the kubelet, and prints
+ * why it is not the real one. */
 void node_up(void);
-/* Ends a test that has passed. */
+/* Ends a passed test. */
 void node_down(void);
 bool node_is_real(void);
 
-/* Kills one of "kubelet", "gpushare-device-plugin", "scv-agent", "gpushare-extender" by
- * SIGKILL and starts it again. */
+/* Kills "kubelet", "gpushare-device-plugin", "scv-agent" or "gpushare-extender" with SIGKILL
+ * and starts it again. */
 void node_kill(const char *program);
-/* Waits until all of them are at work again. */
+/* Waits until all of them work again. */
 void node_wait_well(void);
-/* Starts the plugin (again) with further options. */
+/* Restarts the plugin with further options. */
 void node_start_plugin(const char *const *more);
 
-void node_stop_plugin(void); /* waits until the kubelet has seen it */
-/* How many units the Node has for pods, by the kubelet. */
+void node_stop_plugin(void); /* waits until the kubelet has noticed */
+/* The allocatable units of the Node. */
 int node_allocatable(void);
 
-const char *node_plugin_dir(void);   /* where the kubelet's socket is */
+const char *node_plugin_dir(void);   /* folder of the kubelet's socket */
 const char *node_podresources(void); /* the socket's path */
-/* What the container printed, its environment line by line, new; NULL: not all of it
- * yet. `pod` may be of a pod that is gone. */
+/* The output of the container: its environment, line by line, new; NULL: incomplete. The pod
+ * may have been deleted. */
 char *node_log(const char *pod, const char *uid, const char *container);
-/* A number of the plugin's /metrics since it was started, by its name without
- * "gpushare_plugin_"; -1: there is none. */
+/* A value of the plugin's /metrics, by name without "gpushare_plugin_"; -1: absent. */
 double node_metric(const char *name);
 
-/* Tells how long the kubelet's calls took, by the plugin's metrics since it was started.
- */
+/* Prints the latency of the kubelet's calls from the plugin's metrics. */
 void node_tell_latency(void);
 
-/* Kinds of pods, by what they ask for:
+/* Kinds of pods, by request:
  *     none   nothing            equal  2 units              one    4 units
  *     two    2 and 4 units, in two containers
- *     init   3 units, and before them 3 of an init container
- *     side   2 units, and 1 of a restartable init container
+ *     init   3 units, and an init container with 3 units
+ *     side   2 units, and a restartable init container with 1 unit
  *     split  4 units on 2 cards                             whole  a card */
 void node_create(const char *kind, const char *name);
-/* The same as a static pod of a real kubelet: the API shows it as NAME-<node>. And
- * its end. */
+/* Creates and removes a static pod of a real kubelet; its mirror pod is NAME-<node>. */
 void node_create_static(const char *kind, const char *name);
 void node_remove_static(const char *name);
-/* The members of such a pod's spec, new. ("split" needs a label, too.) */
+/* The members of the spec of such a pod, new. ("split" also needs a label.) */
 char *node_spec_of(const char *kind);
 
-/* The main function of such a suite; `name` is that of its logs. */
+/* The main function of a node suite; `name`: of its log folder. */
 #define NODE_MAIN(name, ...)                                                             \
     static int node_suite(void)                                                          \
     {                                                                                    \

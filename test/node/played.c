@@ -19,13 +19,14 @@ static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-co
 static struct {
     struct kubelet kubelet;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects all of it, but not what the kubelet locks itself */
+    pthread_mutex_t
+        lock; /* protects all members except the kubelet, which has its own lock */
     bool stopped;
     between_fn fn;
-    json_t *had;  /* {uid: name}: pods that were admitted or refused */
+    json_t *had;  /* {uid: name}: admitted or refused pods */
     json_t *envs; /* {uid/container: text} */
     int64_t leased_ms;
-    size_t told[KUBELET_RESOURCES]; /* what the Node says it has */
+    size_t published[KUBELET_RESOURCES]; /* the Node's capacity */
     char *plugins, *podresources;
 } played;
 
@@ -83,15 +84,15 @@ static void renew(void)
     played.leased_ms = lib_now_ms();
 }
 
-/* What is listed and healthy; of a plugin that is away, nothing. */
-static void tell_resources(void)
+/* Publishes the healthy devices as the Node's capacity; 0 for a plugin that is away. */
+static void publish_resources(void)
 {
     size_t has[KUBELET_RESOURCES];
     bool same = true;
     for (int r = 0; r < KUBELET_RESOURCES; r++) {
         bool lost = !played.kubelet.plugins[r].stream;
         has[r] = lost ? 0 : kubelet_devices(&played.kubelet, r, true);
-        same &= has[r] == played.told[r];
+        same &= has[r] == played.published[r];
     }
     if (same)
         return;
@@ -101,7 +102,7 @@ static void tell_resources(void)
         resources[MEM], NODE_UNITS, resources[COUNT], NODE_CARDS, resources[MEM],
         has[MEM], resources[COUNT], has[COUNT]);
     if (patch("/api/v1/nodes/" NODE "/status", body) == 200)
-        memcpy(played.told, has, sizeof has);
+        memcpy(played.published, has, sizeof has);
 }
 
 static void make_node(void)
@@ -150,7 +151,7 @@ static void note_env(const char *uid, const char *container, json_t *env)
     json_object_set_new(played.envs, key, json_string(text.p));
 }
 
-/* `reuse`: ids of an init container, which go to who comes next; or NULL. */
+/* `reuse`: ids of an init container, which the next container gets; or NULL. */
 static void admit_container(const char *pod, const char *uid, const json_t *container,
                             bool init, json_t **reuse, struct kubelet_answer *a)
 {
@@ -300,7 +301,7 @@ static void *play(void *arg)
         bool stopped = played.stopped;
         if (!stopped) {
             kubelet_serve(&played.kubelet);
-            tell_resources();
+            publish_resources();
             renew();
             look_at_pods();
         }

@@ -75,8 +75,7 @@ void node_create(const char *kind, const char *name)
                    name, find(kind)->labels, spec);
 }
 
-/* The kubelet looks at whatever is there, half a file too, except where the name begins
- * with a dot. */
+/* The kubelet reads every file, also a partial one, unless its name begins with a dot. */
 void node_create_static(const char *kind, const char *name)
 {
     cleanup_free char *spec = node_spec_of(kind);

@@ -17,8 +17,8 @@ enum { STEP_MS = 60 * 1000 };
 #define SERVICE_IP "10.96.0.1"
 enum { SERVICE_PORT = 443 };
 
-/* Whatever holds for the whole machine, such as the size of the table of connections, is
- * left alone. */
+/* Settings of the whole machine, such as the size of the conntrack table, stay
+ * unchanged. */
 static void write_config(void)
 {
     cleanup_free char *kubeconfig = temp_path(cluster.dir, "kube-proxy.kubeconfig");

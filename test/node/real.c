@@ -16,7 +16,7 @@ enum { STEP_MS = 60 * 1000, LOG_MAX = 64 << 20 };
 
 #define CONTAINERD "/run/containerd/containerd.sock"
 
-/* Where scripts/install-deps.sh has put containerd and its kin. */
+/* The folder in which scripts/install-deps.sh has unpacked containerd and its tools. */
 static char *tools(void)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -81,7 +81,7 @@ static void write_containerd(const char *usr)
         "  restrict_oom_score_adj = true\n"
         "  netns_mounts_under_state_dir = true\n"
         "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
-        "  snapshotter = \"native\"\n" /* any file system will do, and images are small */
+        "  snapshotter = \"native\"\n" /* works on any file system; the images are small */
         "  default_runtime_name = \"runc\"\n"
         "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n"
         "  runtime_type = \"io.containerd.runc.v2\"\n"
@@ -300,7 +300,7 @@ void real_wait_ready(void)
 
 /* -- logs -- */
 
-/* Of "TIME stdout F text" the text. */
+/* The text of the lines "TIME stdout F text". */
 static char *texts(struct span log)
 {
     struct buf out = {0};

@@ -11,15 +11,15 @@
 /* Starts them and runs one container; the Node has these labels ("a=b,c=d", or "").
  * The error names the step that failed. */
 int real_start(const char *labels, struct err *err);
-/* Has containerd take the images of an archive in OCI layout. */
+/* Imports the images of an OCI layout archive into containerd. */
 int real_import(const char *archive, struct err *err);
 /* Kills the process of a container, by its id in a pod's status. */
 int real_kill(const char *container, struct err *err);
-/* kube-proxy: Services are reached by pods and by programs of the node, node ports on
- * 127.0.0.1 as well. */
+/* Starts kube-proxy: pods and programs of the node reach Services, and node ports on
+ * 127.0.0.1. */
 int real_start_proxy(struct err *err);
 void real_stop(void);
 /* Waits until the kubelet answers and its Node is Ready. */
 void real_wait_ready(void);
-/* As node_log. */
+/* node_log with a real kubelet. */
 char *real_log(const char *pod, const char *uid, const char *container);

@@ -7,7 +7,7 @@
 
 /* real.c: containerd and the kubelet; proxy.c: kube-proxy. */
 
-/* Waits until it is true; false when the program ends, or after a minute. */
+/* Waits until is_true. False: the program has ended, or a minute has passed. */
 bool real_soon(bool (*is_true)(void), const char *program);
 /* The end of a program's log, for an error. New. */
 char *real_last_words(const char *program);

@@ -8,12 +8,11 @@
 
 static struct {
     json_t *seen;    /* {uid: true} */
-    json_t *reasons; /* {reason: how often} */
+    json_t *reasons; /* {reason: count} */
 } counts;
 
-/* Of "Allocate failed due to rpc error: code = X desc = REASON: ...", which is what the
- * plugin says, and of "Allocate failed due to REASON; ...", which is the kubelet's own.
- */
+/* The REASON of "Allocate failed due to rpc error: code = X desc = REASON: ..." (from the
+ * plugin) and of "Allocate failed due to REASON; ..." (from the kubelet). */
 static char *reason_in(const char *message)
 {
     static const char *const marks[] = {" desc = ", " due to "};

@@ -4,13 +4,12 @@
 #include <stddef.h>
 
 /*
- * Pods that the kubelet did not admit: counted by its reason and by that of the plugin,
- * for as long as the API still has them.
+ * Counts pods that the kubelet refused, by the kubelet's and the plugin's reason, while the
+ * API server still has them.
  */
 
-/* Looks at the pods of namespace default; each is counted once. Those without an owner
- * are deleted and their names handed to `again` (may be NULL). Returns how many were
- * new. */
+/* Counts the refused pods of namespace default, each once. Deletes those without an owner and
+ * calls `again` (may be NULL) with their names. Returns the number of new ones. */
 size_t refusals_look(void (*again)(const char *name));
-/* Prints the counts as a figure, and returns their sum. */
+/* Prints the counts and returns their sum. */
 size_t refusals_tell(void);

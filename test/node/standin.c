@@ -19,12 +19,12 @@ enum { WAITING = 8, REGISTER_MS = 20 * 1000 };
 static struct {
     struct grpcd *server;
     json_t *ids;
-    pthread_mutex_t lock; /* protects what follows */
+    pthread_mutex_t lock; /* protects the members below */
     struct standin_call waiting[WAITING];
     size_t n;
 } standin = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* -- what the kubelet calls, in the server's thread -- */
+/* -- calls of the kubelet, in the server's thread -- */
 
 static void on_options(void *ctx, struct grpcd_call *call, struct span request)
 {
@@ -53,7 +53,7 @@ static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
     grpcd_send(call, &out);
 }
 
-/* The stream lasts until the kubelet has gone or we stop. */
+/* The stream ends with the kubelet or with us. */
 static void on_watch_over(void *ctx, struct grpcd_call *call)
 {
     (void)ctx;

@@ -5,24 +5,24 @@
 #include "wire/grpc.h"
 
 /*
- * A device plugin that the test plays, for gpu-mem, towards the kubelet of the node: one
- * that was there before ours, or one that stands between the kubelet and ours.
+ * A stand-in device plugin for gpu-mem that the test drives, registered with the kubelet of
+ * the node: an earlier plugin, or a proxy between the kubelet and our plugin.
  */
 
-/* A call of the kubelet, which waits for its answer. */
+/* A pending call of the kubelet. */
 struct standin_call {
     enum { STANDIN_PREFER, STANDIN_ALLOCATE } what;
-    json_t *ids; /* PREFER: those that are free; ALLOCATE: those that it is about */
-    int size;    /* PREFER: how many it wants */
+    json_t *ids; /* PREFER: available ids; ALLOCATE: ids to allocate */
+    int size;    /* PREFER: requested number */
     struct grpcd_call *call;
 };
 
 /* Serves and registers; all devices are healthy. `ids` is borrowed. */
 void standin_start(json_t *ids);
 void standin_stop(void);
-/* Registers again: the kubelet was started anew. */
+/* Registers again after a restart of the kubelet. */
 void standin_register(void);
-/* The next call; each must get one of the answers. False: none came in 20 ms. */
+/* Takes the next call, which must be answered. False: no call within 20 ms. */
 bool standin_next(struct standin_call *c);
 void standin_prefer(struct standin_call *c, json_t *ids);
 void standin_allocate(struct standin_call *c, json_t *env);

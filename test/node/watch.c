@@ -7,9 +7,9 @@
 #include "base/mem.h"
 #include "node/look.h"
 
-/* The thread that asks podresources all the time. */
+/* The thread that calls podresources continuously. */
 
-enum { EVERY_MS = 20 }; /* the kubelet takes 100 calls a second, of everybody together */
+enum { EVERY_MS = 20 }; /* the kubelet accepts 100 calls per second in total */
 
 static struct {
     pthread_t thread;
@@ -18,7 +18,7 @@ static struct {
     json_t *uids; /* {pod: uid} */
 } watch;
 
-/* Podresources knows no UIDs; names are not used twice here. */
+/* podresources has no UIDs; the tests do not reuse names. */
 static void learn_uids(void)
 {
     cleanup_buf struct buf reply = {0};
