@@ -50,7 +50,7 @@ START_TEST(fences_are_read_as_they_are_shown)
 }
 END_TEST
 
-START_TEST(blocks_without_a_use_or_an_end_are_told)
+START_TEST(blocks_without_info_string_or_end_are_reported)
 {
     static const char *const bad[][2] = {
         {"```\na\n```\n", "x.md:1: \"\" is no use of a block"},
@@ -58,8 +58,8 @@ START_TEST(blocks_without_a_use_or_an_end_are_told)
         {"```sh simulated\n```\n", "x.md:1: \"sh simulated\" is no use"},
         {"```sh seen-in=\n```\n", "\"sh seen-in=\" is no use"},
         {"```json sim\n```\n", "\"json sim\" is no use"},
-        {"text\n\n    make all\n", "x.md:3: an indented block"},
-        {"a\n\n```sh\nx\n````x\n", "x.md:3: this block has no end"},
+        {"text\n\n    make all\n", "x.md:3: indented block"},
+        {"a\n\n```sh\nx\n````x\n", "x.md:3: block without an end"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         cleanup_doc struct doc d;
@@ -114,17 +114,17 @@ START_TEST(commands_that_went_stale_are_told)
     static const char *const bad[][2] = {
         {"make tset", "no target tset"},
         {"make test SANITISE=address", "no variable SANITISE"},
-        {"kubctl get pods", "which program is \"kubctl\"?"},
+        {"kubctl get pods", "unknown program \"kubctl\""},
         {"a=1 sudo gpushare-extender --prot 1", "gpushare-extender has no option --prot"},
         {"build/kube-sim --port=1 --loda x &", "build/kube-sim has no option --loda"},
-        {"build/kube-sym", "nothing makes build/kube-sym"},
+        {"build/kube-sym", "unknown build target build/kube-sym"},
         {"for i in 1 2; do\n  kubectl inspect gpushare -x; done", "no option -x"},
-        {"kubectl inspect gpu", "there is no kubectl inspect gpu"},
+        {"kubectl inspect gpu", "unknown: kubectl inspect gpu"},
         {"scripts/cluster up --extender 2", "scripts/cluster has no option --extender"},
         {"kubectl apply -f manifests/nothing.yaml", "no manifests/nothing.yaml"},
         {"echo $(cat docs/nothing.md)", "no docs/nothing.md"},
         {"cat <<END >x\nkubctl\nEND\nmake tset", "x.md:14: the Makefile has no target"},
-        {"scv-agent --once # --nothing\n\\\nkubctl", "which program is \"kubctl\"?"},
+        {"scv-agent --once # --nothing\n\\\nkubctl", "unknown program \"kubctl\""},
     };
     cleanup_doc struct doc d;
     parse(&d, "", "");
@@ -143,7 +143,7 @@ START_TEST(inline_code_that_went_stale_is_told)
     static const char *const bad[][2] = {
         {"`make tset SEED=1`", "no target tset"},
         {"`test/base/test_nothing`", "there is no test/base/test_nothing"},
-        {"`--memory-units=MiB`", "nothing has an option --memory-units"},
+        {"`--memory-units=MiB`", "unknown option --memory-units"},
     };
     cleanup_free char *options = commands_options();
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -229,7 +229,7 @@ START_TEST(a_block_that_fails_is_told)
 END_TEST
 
 LIB_MAIN("doc_reader", 60, fences_are_read_as_they_are_shown,
-         blocks_without_a_use_or_an_end_are_told,
+         blocks_without_info_string_or_end_are_reported,
          links_and_code_are_found_outside_of_blocks, a_manual_has_blocks_too,
          commands_that_went_stale_are_told, inline_code_that_went_stale_is_told,
          commands_that_are_right_are_passed, a_block_that_fails_is_told)

@@ -143,7 +143,7 @@ static bool as_expected(struct run *r, const char *key, const json_t *have,
     json_t *want = member(r, key);
     bool is = !want || cases_contains(have, want, &where);
     if (!is)
-        buf_printf(why, "%s: not as expected at \"%.*s\"", key, (int)where.n,
+        buf_printf(why, "%s: unexpected value at \"%.*s\"", key, (int)where.n,
                    where.p ? where.p : "");
     json_decref(want);
     return is;

@@ -193,7 +193,7 @@ static void watch_open(void *ctx, const struct cases_request *req, void **watch,
     while (!w->ended && now_ms() < end && status_of(w->curl) != 200)
         move(w, 100);
     *reply = (struct cases_reply){.status = status_of(w->curl)};
-    ck_assert_msg(reply->status, "%s: no answer", req->path);
+    ck_assert_msg(reply->status, "%s: no reply", req->path);
     reply->headers = json_incref(w->reply.headers);
     *watch = NULL;
     if (reply->status == 200) {

@@ -103,7 +103,7 @@ static const struct class *class_of(const char *node)
     for (size_t k = 0; k < ARRAY_LEN(classes); k++)
         if (node[0] == classes[k].name[0])
             return &classes[k];
-    ck_abort_msg("node %s is of no class", node);
+    ck_abort_msg("node %s has no class", node);
     return NULL;
 }
 
@@ -308,7 +308,7 @@ static const struct kind *kind_of(const json_t *pod)
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(label(pod, "kind"), kinds[i].name) == 0)
             return &kinds[i];
-    ck_abort_msg("pod %s is of no kind", lib_str(pod, "metadata.name"));
+    ck_abort_msg("pod %s has no kind", lib_str(pod, "metadata.name"));
     return NULL;
 }
 
@@ -345,7 +345,7 @@ void burst_check(void)
     }
     cluster_agrees();
     for (int64_t end = lib_now_ms() + PROGRAM_WAIT_MS; !all_say_why(&other); look_again())
-        ck_assert_msg(lib_now_ms() < end, "%s waits: %s", lib_str(other, "metadata.name"),
-                      condition(other));
+        ck_assert_msg(lib_now_ms() < end, "%s is pending: %s",
+                      lib_str(other, "metadata.name"), condition(other));
     json_decref((json_t *)other);
 }

@@ -163,7 +163,7 @@ static void check_built(const struct check *c, const char *path)
     if (starts(name, "fuzzer/") || strpbrk(name, "$<*"))
         return;
     if (!exists(source) && !strstr(makefile, target) && !has_word(makefile, name))
-        FAULT(c, "nothing makes %s", path);
+        FAULT(c, "unknown build target %s", path);
 }
 
 static void check_make(const struct check *c, char *const *args, size_t n)
@@ -193,7 +193,7 @@ static void check_command(const struct check *c, char **words, size_t n)
         memcpy(rest, words + 2, (n - 2) * sizeof *words);
         rest[0] = plugin;
         if (strcmp(words[2], "gpushare") != 0)
-            FAULT(c, "there is no kubectl inspect %s", words[2]);
+            FAULT(c, "unknown: kubectl inspect %s", words[2]);
         check_command(c, rest, n - 2);
         return;
     }
@@ -219,7 +219,7 @@ static void check_command(const struct check *c, char **words, size_t n)
         while (i < ARRAY_LEN(foreign) && strcmp(name, foreign[i]) != 0)
             i++;
         if (i == ARRAY_LEN(foreign))
-            FAULT(c, "which program is \"%s\"?", name);
+            FAULT(c, "unknown program \"%s\"", name);
     }
     for (size_t i = 0; i < n; i++)
         check_path(c, words[i]);
@@ -278,7 +278,7 @@ static void check_option(const struct check *c, const char *text, const char *op
     for (size_t i = 0; i < ARRAY_LEN(foreign_options); i++)
         known |= strcmp(name, foreign_options[i]) == 0;
     if (!known)
-        FAULT(c, "nothing has an option %s", name);
+        FAULT(c, "unknown option %s", name);
 }
 
 void commands_check_code(struct buf *faults, const struct doc *d,

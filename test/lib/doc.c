@@ -164,7 +164,7 @@ static unsigned take_block(struct doc *d, const struct fence *f, unsigned line,
             buf_add_span(&text, skip(l, indent < f->indent ? indent : f->indent));
     }
     if (!closed)
-        doc_fault(faults, d, line, "this block has no end");
+        doc_fault(faults, d, line, "block without an end");
     b->text = buf_take(&text);
     if (b->use == DOC_YAML && !starts_line(b->text, "apiVersion:"))
         b->use = DOC_CONFIG;
@@ -203,7 +203,7 @@ static void split(struct doc *d, struct span rest, struct buf *prose, struct buf
         bool empty = span_trim(line).n == 0;
         list = is_item(line) || (list && (empty || f.indent || !blank));
         if (blank && !empty && f.indent >= 4 && !list)
-            doc_fault(faults, d, number, "an indented block does not say what it is");
+            doc_fault(faults, d, number, "indented block without an info string");
         buf_add_span(prose, line);
         blank = empty;
     }

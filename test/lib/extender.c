@@ -62,7 +62,7 @@ void extender_wait_ready(const struct extender *e)
 {
     struct extender *mine = (struct extender *)e;
     program_until(is_ready, mine);
-    ck_assert_msg(extender_ready(e), "never ready: %s", program_output(&mine->program));
+    ck_assert_msg(extender_ready(e), "not ready: %s", program_output(&mine->program));
 }
 
 void extender_wait_answers(const struct extender *e)

@@ -228,7 +228,7 @@ static bool read_list(struct kubelet_endpoint *e)
     const char *id;
     json_t *v;
     json_object_foreach(e->devices, id, v)
-        ck_assert_msg(json_object_get(fresh, id) != NULL, "id %s is gone", id);
+        ck_assert_msg(json_object_get(fresh, id) != NULL, "id %s is not listed", id);
     json_decref(e->devices);
     e->devices = fresh;
     return true;

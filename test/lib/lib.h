@@ -40,7 +40,7 @@ void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx);
     do {                                                                                 \
         int64_t lib_end_ = lib_now_ms() + PROGRAM_WAIT_MS;                               \
         while (!(condition)) {                                                           \
-            ck_assert_msg(lib_now_ms() < lib_end_, "never true: %s", #condition);        \
+            ck_assert_msg(lib_now_ms() < lib_end_, "timeout: %s is false", #condition);  \
             lib_pause();                                                                 \
         }                                                                                \
     } while (0)

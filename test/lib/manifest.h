@@ -109,7 +109,7 @@ static inline unsigned ask(unsigned port, const char *method, const char *path,
                         "%s %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
                         "Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
                         method, path, strlen(body), body));
-    ck_assert_msg(raw_read(&c, &r) == RAW_OK, "%s %s: no answer", method, path);
+    ck_assert_msg(raw_read(&c, &r) == RAW_OK, "%s %s: no reply", method, path);
     unsigned status = r.status;
     if (answer)
         *answer = r.body.n ? json_loadb(r.body.p, r.body.n, JSON_DECODE_ANY, NULL) : NULL;

@@ -39,10 +39,11 @@ int network_own(struct err *err)
 {
     struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
     if (unshare(CLONE_NEWNET) && unshare_as_user())
-        return err_set(err, ERR_FORBIDDEN, "no network of its own: %s", strerror(errno));
+        return err_set(err, ERR_FORBIDDEN, "cannot create a network namespace: %s",
+                       strerror(errno));
     cleanup_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo))
-        return err_set(err, ERR_UNAVAILABLE, "a network without a loopback: %s",
+        return err_set(err, ERR_UNAVAILABLE, "cannot start the loopback: %s",
                        strerror(errno));
     return 0;
 }

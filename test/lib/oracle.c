@@ -116,8 +116,9 @@ void oracle_check(const struct peer *api)
     json_object_foreach(promised, card, units)
     {
         json_int_t has = json_integer_value(json_object_get(size, card));
-        ck_assert_msg(json_integer_value(units) <= has, "%s has %d, promised are %d",
-                      card, (int)has, (int)json_integer_value(units));
+        ck_assert_msg(json_integer_value(units) <= has,
+                      "%s has %d units, but %d are promised", card, (int)has,
+                      (int)json_integer_value(units));
     }
 }
 

@@ -108,7 +108,7 @@ static bool said_or_ended(void *ctx)
 bool program_wait_output(struct program *p, const char *text)
 {
     struct saying s = {p, text, false};
-    ck_assert_msg(program_until(said_or_ended, &s), "never said \"%s\": %s", text,
+    ck_assert_msg(program_until(said_or_ended, &s), "output lacks \"%s\": %s", text,
                   p->said.p);
     return s.said;
 }
@@ -128,7 +128,8 @@ int program_wait(struct program *p)
 {
     if (!program_until(has_ended, p)) {
         program_signal(p, SIGKILL);
-        ck_abort_msg("no end after %d s: %s", PROGRAM_WAIT_MS / 1000, program_output(p));
+        ck_abort_msg("still running after %d s: %s", PROGRAM_WAIT_MS / 1000,
+                     program_output(p));
     }
     program_output(p);
     return p->status;
@@ -189,6 +190,6 @@ unsigned program_port(struct program *p, const char *mark)
 {
     struct line l = {p, mark, 0};
     program_until(has_port, &l);
-    ck_assert_msg(l.port > 0, "no port behind \"%s\": %s", mark, p->said.p);
+    ck_assert_msg(l.port > 0, "no port after \"%s\": %s", mark, p->said.p);
     return l.port;
 }

@@ -175,7 +175,7 @@ void raw_call(struct raw *c, struct raw_reply *r, const char *request)
 {
     ck_assert_msg(raw_send(c, request, strlen(request)), "cannot send %s", request);
     enum raw_result rc = raw_read(c, r);
-    ck_assert_msg(rc == RAW_OK, "no whole reply (%d) to %s", (int)rc, request);
+    ck_assert_msg(rc == RAW_OK, "incomplete reply (%d) to %s", (int)rc, request);
 }
 
 struct span raw_header(const struct raw_reply *r, const char *name)

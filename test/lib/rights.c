@@ -147,7 +147,7 @@ void rights_check(unsigned port, struct rights *rights)
 void rights_used(const struct rights *rights)
 {
     for (size_t i = 0; i < rights->n; i++)
-        ck_assert_msg(rights->covered[i] > 0, "granted but never asked: %s %s in %s",
+        ck_assert_msg(rights->covered[i] > 0, "granted but unused: %s %s in %s",
                       rights->r[i].verb, rights->r[i].resource,
                       rights->r[i].ns ? rights->r[i].ns : "all namespaces");
 }

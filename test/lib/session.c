@@ -154,7 +154,7 @@ void session_run(const struct session *s, const struct doc *d, struct buf *fault
     start(&p, home, folder, driver, s->env);
     wait_for_end(&p, s->limit_ms);
     if (program_runs(&p))
-        how = xasprintf("no end after %d s\n", (int)(s->limit_ms / 1000));
+        how = xasprintf("still running after %d s\n", (int)(s->limit_ms / 1000));
     else if (p.status)
         how = xasprintf("exit status %d\n", p.status);
     if (how)

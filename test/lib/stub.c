@@ -163,7 +163,7 @@ char *stub_request(struct stub *s, unsigned i)
     pthread_mutex_lock(&s->lock);
     char *copy = i < s->n_requests ? xstrdup(s->requests[i]) : NULL;
     pthread_mutex_unlock(&s->lock);
-    ck_assert_msg(copy != NULL, "there is no request %u", i);
+    ck_assert_msg(copy != NULL, "request %u does not exist", i);
     return copy;
 }
 
@@ -297,7 +297,7 @@ void gate_wait(struct gate *g)
         rc = pthread_cond_timedwait(&g->cond, &g->lock, &until);
     pthread_mutex_unlock(&g->lock);
     if (rc) {
-        fprintf(stderr, "a gate was not opened in time\n");
+        fprintf(stderr, "timeout: the gate is closed\n");
         abort();
     }
 }

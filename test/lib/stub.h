@@ -55,7 +55,7 @@ size_t stub_drain(struct stub_conn *conn, bool *was_reset);
 #define wait_for(condition)                                                              \
     do {                                                                                 \
         for (int wait_i_ = 0; !(condition); wait_i_++) {                                 \
-            ck_assert_msg(wait_i_ < 20000, "never true: %s", #condition);                \
+            ck_assert_msg(wait_i_ < 20000, "timeout: %s is false", #condition);          \
             stub_pause();                                                                \
         }                                                                                \
     } while (0)

@@ -15,7 +15,7 @@ char *temp_dir(void)
 {
     const char *base = getenv("TMPDIR");
     char *path = xasprintf("%s/gpushare-test-XXXXXX", base && *base ? base : "/tmp");
-    ck_assert_msg(mkdtemp(path) != NULL, "cannot make %s", path);
+    ck_assert_msg(mkdtemp(path) != NULL, "cannot create %s", path);
     return path;
 }
 

@@ -57,7 +57,7 @@ static void tell(struct buf *out, const char *where, const json_t *wanted,
     cleanup_free char *a =
         wanted ? json_dumps(wanted, JSON_ENCODE_ANY) : xstrdup("nothing");
     cleanup_free char *b = got ? json_dumps(got, JSON_ENCODE_ANY) : xstrdup("nothing");
-    buf_printf(out, "\n%s: %s wanted, not %s", where, a, b);
+    buf_printf(out, "\n%s: expected %s, got %s", where, a, b);
 }
 
 static void differ(struct buf *out, const char *where, const json_t *wanted,
@@ -117,7 +117,7 @@ static json_t *find(const json_t *all, const char *name)
         cleanup_free char *its = title(j);
         if (strcmp(its, name) != 0)
             continue;
-        ck_assert_msg(!found, "%s comes twice", name);
+        ck_assert_msg(!found, "duplicate %s", name);
         found = j;
     }
     return found;
@@ -141,7 +141,7 @@ void tools_assert_same(const json_t *wanted, const json_t *all, bool others)
     {
         cleanup_free char *name = title(j);
         if (!find(wanted, name))
-            buf_printf(&out, "\n%s is too many", name);
+            buf_printf(&out, "\n%s is unexpected", name);
     }
     ck_assert_msg(out.n == 0, "%s", out.p);
 }

@@ -16,7 +16,7 @@ static inline void yamlfile_read(json_t *out, const char *path)
         cleanup_buf struct buf text = {0};
         yaml_json(yaml_document(y, i), &text);
         json_t *j = json_loadb(text.p, text.n, JSON_REJECT_DUPLICATES, NULL);
-        ck_assert_msg(json_is_object(j), "%s, document %zu is no object", path, i + 1);
+        ck_assert_msg(json_is_object(j), "%s, document %zu: not an object", path, i + 1);
         json_array_append_new(out, j);
     }
 }
