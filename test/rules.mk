@@ -128,7 +128,7 @@ bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
 BENCH_LIBS    = $$(pkg-config --libs libcurl jansson) -pthread
 $(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)/lib/base.a
 	$(link)
-$(B)/soak: $(call bench_objects,soak churn world vitals ask load server) $(B)/lib/base.a
+$(B)/soak: $(call bench_objects,soak churn testbed vitals ask load server) $(B)/lib/base.a
 	$(link)
 $(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a
 	$(link)

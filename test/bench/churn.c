@@ -19,7 +19,7 @@ enum {
 };
 
 struct churn {
-    struct world *world;
+    struct testbed *testbed;
     struct ask *ask;
     struct rng rng;
     struct churn_counts counts;
@@ -29,10 +29,10 @@ struct churn {
     size_t troubles, deleted;
 };
 
-struct churn *churn_new(struct world *w, int nodes, int mib)
+struct churn *churn_new(struct testbed *w, int nodes, int mib)
 {
     struct churn *c = xcalloc(1, sizeof *c);
-    c->world = w;
+    c->testbed = w;
     c->ask = ask_new();
     c->nodes = nodes;
     c->mib = mib;
@@ -59,7 +59,7 @@ static int any(struct churn *c, int n)
 static long to_sim(struct churn *c, const char *method, const char *path,
                    const char *body)
 {
-    return ask_call(c->ask, method, c->world->sim.port, path, body, NULL);
+    return ask_call(c->ask, method, c->testbed->sim.port, path, body, NULL);
 }
 
 /* -- pods -- */
@@ -82,7 +82,7 @@ static void pod_comes(struct churn *c)
     /* Uses /kube-sim/load, which keeps the UID. */
     to_sim(c, "POST", "/kube-sim/load", pod);
     json_t *answer;
-    ask_call(c->ask, "POST", c->world->extender.port, "/bind", bind, &answer);
+    ask_call(c->ask, "POST", c->testbed->extender.port, "/bind", bind, &answer);
     const char *error = json_string_value(json_object_get(answer, "Error"));
     bool good = error && !*error;
     json_decref(answer);
@@ -143,11 +143,11 @@ static void cards_change(struct churn *c, int node,
 {
     cleanup_free char *path = scv_path(node);
     json_t *scv;
-    ask_call(c->ask, "GET", c->world->sim.port, path, NULL, &scv);
+    ask_call(c->ask, "GET", c->testbed->sim.port, path, NULL, &scv);
     json_t *cards = json_object_get(json_object_get(scv, "status"), "cardList");
     if (cards) {
         change(c, cards);
-        ask_send(c->ask, "PATCH", c->world->sim.port, path,
+        ask_send(c->ask, "PATCH", c->testbed->sim.port, path,
                  json_pack("{s:{s:O}}", "status", "cardList", cards));
     }
     json_decref(scv); /* NULL: the Scv is missing now */
@@ -161,7 +161,7 @@ static void goes(struct churn *c, json_t **place)
     bool scv = any(c, 2);
     cleanup_free char *path =
         scv ? scv_path(node) : xasprintf("/api/v1/nodes/node-%05d", node);
-    if (ask_call(c->ask, "GET", c->world->sim.port, path, NULL, place) != 200)
+    if (ask_call(c->ask, "GET", c->testbed->sim.port, path, NULL, place) != 200)
         return;
     if (to_sim(c, "DELETE", path, "{}") / 100 != 2) {
         json_decref(steal(place));
@@ -177,7 +177,8 @@ static void comes_back(struct churn *c, json_t **place)
     json_object_del(meta, "creationTimestamp");
     json_object_del(meta, "resourceVersion");
     c->counts.back +=
-        ask_send(c->ask, "POST", c->world->sim.port, "/kube-sim/load", object) / 100 == 2;
+        ask_send(c->ask, "POST", c->testbed->sim.port, "/kube-sim/load", object) / 100 ==
+        2;
 }
 
 static void goes_or_comes(struct churn *c)
@@ -203,7 +204,7 @@ static void misbehave(struct churn *c)
     };
     int *fd = &c->clients[any(c, CLIENTS)];
     struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)c->world->extender.port),
+                             .sin_port = htons((uint16_t)c->testbed->extender.port),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
     if (*fd > 0)
         close(*fd);
@@ -265,7 +266,7 @@ void churn_trouble(struct churn *c)
         break;
     case 1:
         c->counts.restarts++;
-        world_restart_sim(c->world, c->ask);
+        testbed_restart_sim(c->testbed, c->ask);
         break;
     case 2:
         watches_are_cut(c, true);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "bench/world.h"
+#include "bench/testbed.h"
 
 /*
  * The churn of make soak. Pods are created, bound and deleted; cards become unhealthy,
@@ -21,7 +21,7 @@ struct churn_counts {
 struct churn;
 
 /* `nodes`: number of nodes that kube-sim has generated, with cards of `mib` MiB. */
-struct churn *churn_new(struct world *w, int nodes, int mib);
+struct churn *churn_new(struct testbed *w, int nodes, int mib);
 void churn_free(struct churn *c);
 
 /* One small step of churn, of about a millisecond. */

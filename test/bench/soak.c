@@ -90,7 +90,7 @@ static double quantile(struct series *s, double share)
 
 struct soak {
     const struct config *config;
-    struct world world;
+    struct testbed testbed;
     struct churn *churn;
     atomic_bool quiet, end;
     struct vitals samples[SAMPLES_MAX];
@@ -131,7 +131,7 @@ static void *ask_filter(void *arg)
 {
     struct soak *s = arg;
     struct span request = filter_request();
-    struct load load = {.port = s->world.extender.port,
+    struct load load = {.port = s->testbed.extender.port,
                         .connections = 4,
                         .requests = &request,
                         .n_requests = 1,
@@ -163,7 +163,7 @@ static void churn(struct soak *s)
         }
         if (now_ms() - sampled > SAMPLE_MS && s->n_samples < SAMPLES_MAX) {
             sampled = now_ms();
-            s->samples[s->n_samples++] = vitals_now(&s->world.extender);
+            s->samples[s->n_samples++] = vitals_now(&s->testbed.extender);
         }
     }
 }
@@ -231,7 +231,7 @@ static int judge(struct soak *s)
         {"filter was answered", s->filters > s->filters_failed * 10},
         {"filter is as fast as in the quiet", busy <= SLOWER * quiet + 1},
         {"one round in a hundred, too", busy_high <= SLOWER * (quiet_high + 10)},
-        {"ledger and objects agree", world_agrees(&s->world, AGREE_MS)},
+        {"ledger and objects agree", testbed_agrees(&s->testbed, AGREE_MS)},
     };
     int failed = 0;
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
@@ -257,12 +257,12 @@ int main(int argc, char **argv)
     cleanup_free char *what =
         xasprintf("nodes=%d,cards=8,pods=4,full=10,uuid=1,mib=%d", NODES, CARD_MIB);
     s.config = &config;
-    world_start(&s.world, config.build, what);
-    s.churn = churn_new(&s.world, NODES, CARD_MIB);
+    testbed_start(&s.testbed, config.build, what);
+    s.churn = churn_new(&s.testbed, NODES, CARD_MIB);
     run(&s);
     int failed = judge(&s);
     churn_free(s.churn);
-    world_stop(&s.world);
+    testbed_stop(&s.testbed);
     free(s.p99[0].of);
     free(s.p99[1].of);
     opt_free(&program, &config);

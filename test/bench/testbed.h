@@ -11,7 +11,7 @@
  * function ends the program with a message if a program does not start.
  */
 
-struct world {
+struct testbed {
     const char *build; /* folder of the programs; borrowed */
     char *dir;         /* own folder: logs, kubeconfig, saved objects */
     char *kubeconfig;
@@ -20,13 +20,13 @@ struct world {
 };
 
 /* Starts both and waits until the extender is ready. `generate`: option of kube-sim. */
-void world_start(struct world *w, const char *build, const char *generate);
-void world_stop(struct world *w);
+void testbed_start(struct testbed *w, const char *build, const char *generate);
+void testbed_stop(struct testbed *w);
 
 /* Kills kube-sim and restarts it on the same port with the same objects at higher versions,
  * like an API server whose etcd kept running. */
-void world_restart_sim(struct world *w, struct ask *ask);
+void testbed_restart_sim(struct testbed *w, struct ask *ask);
 
 /* Repeats kubectl-inspect-gpushare --check until ledger, annotations, Scvs and the extender's
  * view agree, for at most `limit_ms`. Prints its last output. */
-bool world_agrees(const struct world *w, long limit_ms);
+bool testbed_agrees(const struct testbed *w, long limit_ms);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/world.h"
+#include "bench/testbed.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ static void need(bool ok, const char *what)
 
 /* -- starting -- */
 
-static void write_kubeconfig(const struct world *w)
+static void write_kubeconfig(const struct testbed *w)
 {
     FILE *f = fopen(w->kubeconfig, "w");
     need(f &&
@@ -40,11 +40,11 @@ static void write_kubeconfig(const struct world *w)
          "cannot write the kubeconfig");
 }
 
-void world_start(struct world *w, const char *build, const char *generate)
+void testbed_start(struct testbed *w, const char *build, const char *generate)
 {
     const char *tmp = getenv("TMPDIR");
-    *w = (struct world){.build = build,
-                        .dir = xasprintf("%s/gpushare-soak-XXXXXX", tmp ? tmp : "/tmp")};
+    *w = (struct testbed){
+        .build = build, .dir = xasprintf("%s/gpushare-soak-XXXXXX", tmp ? tmp : "/tmp")};
     need(mkdtemp(w->dir) != NULL, "cannot make a directory");
     w->kubeconfig = xasprintf("%s/kubeconfig", w->dir);
     cleanup_free char *sim = xasprintf("%s/kube-sim", build);
@@ -62,7 +62,7 @@ void world_start(struct world *w, const char *build, const char *generate)
     server_wait(&w->extender, "/readyz");
 }
 
-void world_stop(struct world *w)
+void testbed_stop(struct testbed *w)
 {
     server_stop(&w->extender);
     server_stop(&w->sim);
@@ -86,7 +86,7 @@ struct dump {
 };
 
 /* Items from `from` on, each with kind and apiVersion, which list items lack. */
-static void dump_chunk(struct dump *d, const struct world *w, const char *version,
+static void dump_chunk(struct dump *d, const struct testbed *w, const char *version,
                        const char *kind, json_t *items, size_t from)
 {
     json_t *list = json_pack("{s:s,s:[]}", "kind", "List", "items");
@@ -104,7 +104,7 @@ static void dump_chunk(struct dump *d, const struct world *w, const char *versio
     json_decref(list);
 }
 
-static void dump_all(struct dump *d, const struct world *w, struct ask *ask)
+static void dump_all(struct dump *d, const struct testbed *w, struct ask *ask)
 {
     static const char *const kinds[][3] = {
         {"/api/v1/nodes", "v1", "Node"},
@@ -125,7 +125,7 @@ static void dump_all(struct dump *d, const struct world *w, struct ask *ask)
 }
 
 /* No change happens from here on. */
-static void refuse_writes(const struct world *w, struct ask *ask)
+static void refuse_writes(const struct testbed *w, struct ask *ask)
 {
     long status =
         ask_call(ask, "POST", w->sim.port, "/kube-sim/faults",
@@ -137,7 +137,7 @@ static void refuse_writes(const struct world *w, struct ask *ask)
     need(status / 100 == 2, "kube-sim takes no faults");
 }
 
-static char *version_of(const struct world *w, struct ask *ask)
+static char *version_of(const struct testbed *w, struct ask *ask)
 {
     json_t *state;
     ask_call(ask, "GET", w->sim.port, "/kube-sim/state", NULL, &state);
@@ -148,7 +148,7 @@ static char *version_of(const struct world *w, struct ask *ask)
     return copy;
 }
 
-void world_restart_sim(struct world *w, struct ask *ask)
+void testbed_restart_sim(struct testbed *w, struct ask *ask)
 {
     struct dump d = {0};
     refuse_writes(w, ask);
@@ -175,7 +175,7 @@ void world_restart_sim(struct world *w, struct ask *ask)
 
 /* -- the end -- */
 
-static bool check(const struct world *w)
+static bool check(const struct testbed *w)
 {
     cleanup_free char *inspect = xasprintf("%s/kubectl-inspect-gpushare", w->build);
     cleanup_free char *out = xasprintf("%s/check", w->dir);
@@ -193,7 +193,7 @@ static bool check(const struct world *w)
     return status == 0;
 }
 
-static void show(const struct world *w)
+static void show(const struct testbed *w)
 {
     cleanup_free char *path = xasprintf("%s/check", w->dir);
     FILE *f = fopen(path, "r");
@@ -204,7 +204,7 @@ static void show(const struct world *w)
         fclose(f);
 }
 
-bool world_agrees(const struct world *w, long limit_ms)
+bool testbed_agrees(const struct testbed *w, long limit_ms)
 {
     bool good = false;
     for (long waited = 0; !(good = check(w)) && waited < limit_ms; waited += 500)
