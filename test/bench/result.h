@@ -9,10 +9,10 @@
  * The results of a benchmark: the same value in several rounds.
  */
 
-enum { FIGURE_ROUNDS = 51 };
+enum { RESULT_ROUNDS = 51 };
 
 struct result {
-    double of[FIGURE_ROUNDS];
+    double of[RESULT_ROUNDS];
     size_t n;
 };
 

@@ -44,13 +44,13 @@ static const struct opt options[] = {
      .min = 40000, /* long enough for each fault */
      .max = 24 * 3600 * 1000,
      .offset = AT(ms),
-     .help = "How long."},
+     .help = "Duration of the run."},
     {.name = "build",
      .arg = "DIR",
      .init = "build",
      .type = OPT_STRING,
      .offset = AT(build),
-     .help = "Where the programs are."},
+     .help = "Folder of the built programs."},
     {0},
 };
 static const struct opt_program program = {

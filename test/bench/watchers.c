@@ -44,14 +44,14 @@ static const struct opt options[] = {
     COUNT("watchers", "2000", 4000, watchers,
           "Number of watches, half of gpunodes and half of gpupods."),
     COUNT("changes", "20", 1000, changes, "Health changes of cards per second."),
-    COUNT("rounds", "11", ROUNDS_MAX, rounds, "Rounds."),
+    COUNT("rounds", "11", ROUNDS_MAX, rounds, "Number of rounds."),
     COUNT("calls", "3000", 1000000, calls, "Filter calls in each half of a round."),
     {.name = "build",
      .arg = "DIR",
      .init = "build",
      .type = OPT_STRING,
      .offset = AT(build),
-     .help = "Where the programs are."},
+     .help = "Folder of the built programs."},
     {0},
 };
 static const struct opt_program program = {

@@ -9,7 +9,7 @@
 #include "lib/tls.h"
 #include "lib/unit.h"
 
-/* The program kube-sim as people start it, and kubectl in front of it. */
+/* kube-sim as a program, and kubectl as its client. */
 
 enum { ARGS = 16 };
 
@@ -22,7 +22,7 @@ struct sim {
     unsigned port;
 };
 
-/* The further arguments end with a NULL. */
+/* `more` ends with NULL. */
 static void sim_begin(struct program *p, const char *const *more)
 {
     const char *argv[ARGS];
@@ -48,7 +48,7 @@ static void sim_stop(struct sim *s)
     program_stop(&s->program);
 }
 
-/* Starts it for failing; returns the exit status. */
+/* Starts kube-sim, which must fail. Returns the exit status. */
 static int sim_fails(struct program *p, const char *const *more)
 {
     sim_begin(p, more);
@@ -74,12 +74,12 @@ static bool have_kubectl(void)
     program_start(&p, dir, ARGV("kubectl", "version", "--client"));
     int rc = program_wait(&p);
     if (rc)
-        printf("skipped, there is no kubectl that runs here: %s\n", p.said.p);
+        printf("skipped: cannot run kubectl: %s\n", p.said.p);
     program_fini(&p);
     return rc == 0;
 }
 
-/* Runs kubectl against the server; what it says stays in *said. Returns its status. */
+/* Runs kubectl against the server. *said gets its output. Returns its exit status. */
 static int kubectl(const struct sim *s, struct buf *said, const char *const *more)
 {
     char server[64];
@@ -168,7 +168,7 @@ static const char manifest[] = "apiVersion: v1\n"
                                "    containers:\n"
                                "    - {name: c, image: i}\n";
 
-START_TEST(manifests_are_loaded_and_what_is_not_served_is_named)
+START_TEST(manifests_are_loaded_and_unserved_kinds_are_logged)
 {
     struct sim s;
     struct raw_reply reply = {0};
@@ -191,7 +191,7 @@ START_TEST(manifests_are_loaded_and_what_is_not_served_is_named)
     program_fini(&c);
 }
 
-START_TEST(kubectl_shows_what_there_is)
+START_TEST(kubectl_shows_the_objects)
 {
     struct sim s;
     struct buf said = {0};
@@ -233,7 +233,7 @@ START_TEST(kubectl_shows_what_there_is)
     sim_stop(&s);
 }
 
-START_TEST(kubectl_makes_changes_and_deletes)
+START_TEST(kubectl_creates_changes_and_deletes)
 {
     struct sim s;
     struct buf said = {0};
@@ -271,7 +271,7 @@ START_TEST(kubectl_makes_changes_and_deletes)
     sim_stop(&s);
 }
 
-START_TEST(kubectl_sees_changes_as_they_come)
+START_TEST(kubectl_watches)
 {
     struct sim s;
     struct program watch;
@@ -321,7 +321,7 @@ START_TEST(with_run_pods_a_bound_pod_runs)
     sim_stop(&s);
 }
 
-START_TEST(it_asks_for_the_token_and_speaks_tls)
+START_TEST(it_requires_the_token_and_serves_tls)
 {
     struct sim s;
     struct buf said = {0};
@@ -349,12 +349,12 @@ int main(void)
 {
     const TTest *const tests[] = {it_listens_on_a_free_port_and_ends_cleanly,
                                   help_and_bad_options_do_not_start_it,
-                                  manifests_are_loaded_and_what_is_not_served_is_named,
-                                  kubectl_shows_what_there_is,
-                                  kubectl_makes_changes_and_deletes,
-                                  kubectl_sees_changes_as_they_come,
+                                  manifests_are_loaded_and_unserved_kinds_are_logged,
+                                  kubectl_shows_the_objects,
+                                  kubectl_creates_changes_and_deletes,
+                                  kubectl_watches,
                                   with_run_pods_a_bound_pod_runs,
-                                  it_asks_for_the_token_and_speaks_tls};
+                                  it_requires_the_token_and_serves_tls};
     return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

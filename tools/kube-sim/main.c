@@ -40,8 +40,8 @@ static const struct opt table[] = {
     {"load", NULL, "FILE", NULL, "YAML or JSON file with initial objects; repeatable.",
      OPT_LIST, AT(loads), 0, 0, NULL, 0},
     {"generate", NULL, "PARAMETERS", NULL,
-     "Generate a cluster: nodes=N,cards=N,pods=N (per node),mib=N,unit=N,full=PERCENT,\n"
-     "node-bytes=N,pod-bytes=N,seed=N,uuid=0|1,scvs=0|1,leases=0|1.",
+     "Generate a cluster from NAME=VALUE,... such as nodes=10,cards=8,pods=4 "
+     "(kube-sim(1)).",
      OPT_STRING, AT(generate), 0, 0, NULL, 0},
     {"run-pods", NULL, NULL, NULL,
      "Play the kubelet: run bound pods, and remove deleted pods within one second.",
