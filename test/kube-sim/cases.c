@@ -275,7 +275,7 @@ static void do_next(struct run *r, const char *key, int want)
     if (rc != want)
         fault(r,
               rc == 1 ? "an event"
-              : rc    ? "the watch is over"
+              : rc    ? "the watch has ended"
                       : "no event",
               buf_span(&got));
     else if (want == 1)

@@ -22,7 +22,7 @@ char *agent_file(void); /* --source for the file; new */
 char *agent_nvml(void); /* --source for the fake NVML; new */
 void agent_stop(struct agent *a);
 
-/* Writes lib_dir/cards.json; ' stands for ". */
+/* Writes lib_dir/cards.json; ' replaces ". */
 void agent_cards(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* Writes the script of the fake NVML. */
 void agent_script(const char *text);

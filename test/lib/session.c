@@ -73,8 +73,8 @@ static char *write_blocks(const struct session *s, const struct doc *d,
 }
 
 /* The output of the failed block. */
-static void tell(struct buf *faults, const struct doc *d, const char *how,
-                 const char *said)
+static void report_block(struct buf *faults, const struct doc *d, const char *how,
+                         const char *said)
 {
     unsigned line = 0;
     for (const char *p = said; (p = strstr(p, MARK)); said = p) {
@@ -158,7 +158,7 @@ void session_run(const struct session *s, const struct doc *d, struct buf *fault
     else if (p.status)
         how = xasprintf("exit status %d\n", p.status);
     if (how)
-        tell(faults, d, how, program_output(&p));
+        report_block(faults, d, how, program_output(&p));
     program_kill(&p);
     end_cluster(home);
     temp_dir_remove(dir);

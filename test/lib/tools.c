@@ -51,8 +51,8 @@ json_t *tools_objects(const char *path)
 
 /* -- differences -- */
 
-static void tell(struct buf *out, const char *where, const json_t *wanted,
-                 const json_t *got)
+static void report(struct buf *out, const char *where, const json_t *wanted,
+                   const json_t *got)
 {
     cleanup_free char *a =
         wanted ? json_dumps(wanted, JSON_ENCODE_ANY) : xstrdup("nothing");
@@ -77,7 +77,7 @@ static void differ_members(struct buf *out, const char *where, const json_t *wan
     {
         cleanup_free char *inner = xasprintf("%s.%s", where, key);
         if (!json_object_get(wanted, key))
-            tell(out, inner, NULL, v);
+            report(out, inner, NULL, v);
     }
 }
 
@@ -91,7 +91,7 @@ static void differ(struct buf *out, const char *where, const json_t *wanted,
     size_t n = json_array_size(wanted), i;
     if (!n || n != json_array_size(got)) {
         if (!json_equal(wanted, got))
-            tell(out, where, wanted, got);
+            report(out, where, wanted, got);
         return;
     }
     for (i = 0; i < n; i++) {
