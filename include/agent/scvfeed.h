@@ -2,7 +2,7 @@
 #pragma once
 
 #include "agent/machine.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 /*
  * From the bytes of the watch of our Scv to inputs of the machine. Pure.
@@ -12,7 +12,7 @@
  */
 
 struct scvfeed {
-    struct watchfeed in;
+    struct listwatch in;
     uint64_t run;
     void (*input)(void *ctx, const struct machine_input *in);
     void *ctx;

@@ -31,11 +31,11 @@ struct clock_deadline {
         offset_ms; /* what the wall clock less the other one was; see clock_offset_ms */
 };
 enum {
-    CLOCK_APART_MS = 50
+    CLOCK_SKEW_MAX_MS = 50
 }; /* so far apart they may move: time is slewed, and rounded */
 
 int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns);
-bool clock_late(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns);
+bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns);
 
 /* RFC 3339, UTC: "2026-11-21T09:00:00Z", with milliseconds, with microseconds (the form
  * of a Kubernetes MicroTime). Appended to out. */

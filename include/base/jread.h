@@ -39,11 +39,11 @@
  * object does not stop the others. `null` is accepted for every type, as by Go's decoder,
  * and leaves the target untouched. A key that comes twice is delivered twice.
  *
- * Input that comes in pieces: jread_init_part says that more bytes may follow. A value
- * that is cut off at the end of the bytes then sets JREAD_CUT instead of JREAD_BAD.
+ * Input that comes in pieces: jread_init_partial says that more bytes may follow. A value
+ * that is cut off at the end of the bytes then sets JREAD_TRUNCATED instead of JREAD_BAD.
  * `struct jread` is plain data: keep a copy of it from before the value, append bytes to
- * the buffer (which may move), call jread_more on the copy, and read the value again. One
- * item of a list at a time need be in memory that way; see base/jsonlist.h.
+ * the buffer (which may move), call jread_continue on the copy, and read the value again. One
+ * item of a list at a time need be in memory that way; see base/jstream.h.
  */
 
 enum {
@@ -62,7 +62,7 @@ enum jread_type {
 
 enum jread_state {
     JREAD_OK,
-    JREAD_CUT, /* more bytes are needed (jread_init_part only) */
+    JREAD_TRUNCATED, /* more bytes are needed (jread_init_partial only) */
     JREAD_BAD,
 };
 
@@ -90,9 +90,9 @@ struct jread_str {
 };
 
 void jread_init(struct jread *j, const char *data, size_t n);
-void jread_init_part(struct jread *j, const char *data, size_t n);
+void jread_init_partial(struct jread *j, const char *data, size_t n);
 /* The same bytes, perhaps elsewhere, with more behind them. `last`: none will follow. */
-void jread_more(struct jread *j, const char *data, size_t n, bool last);
+void jread_continue(struct jread *j, const char *data, size_t n, bool last);
 
 enum jread_type
 jread_peek(struct jread *j); /* type of the next value; reads only space */

@@ -23,7 +23,7 @@ char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull, warn_unused
 char *xmemdup0(const void *p, size_t n)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
 /* Zeroed, and at the start of a cache line (of 64 bytes). */
-void *xzalloc_line(size_t size)
+void *xzalloc_cacheline(size_t size)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
 char *xasprintf(const char *fmt, ...)
     __attribute__((format(printf, 1, 2), malloc, returns_nonnull, warn_unused_result));

@@ -20,6 +20,6 @@ struct ticker *ticker_new(void);
 void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx);
 /* It is due earlier than it was. From any thread, also before the start and after the
  * stop; never blocks for long. */
-void ticker_hurry(struct ticker *t);
+void ticker_wake(struct ticker *t);
 void ticker_stop(struct ticker *t); /* joins the thread, if it was started */
 void ticker_free(struct ticker *t); /* NULL is accepted */

@@ -3,7 +3,7 @@
 
 #include "core/core.h"
 #include "kube/client.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 /*
  * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests
@@ -30,7 +30,7 @@ struct feed {
     uint64_t run;
     const struct feed_sink *sink; /* borrowed */
     void *ctx;
-    struct watchfeed in; /* its version: where a watch starts */
+    struct listwatch in; /* its version: where a watch starts */
     size_t objects;      /* of the run */
 };
 

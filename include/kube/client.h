@@ -31,7 +31,7 @@ struct kube_request {
     const char *content_type; /* NULL: application/json */
     struct span body;
     bool gzip;
-    int64_t timeout_ms, delivery_ms, stall_ms; /* as in wire/httpc.h */
+    int64_t timeout_ms, tcp_user_timeout_ms, stall_ms; /* as in wire/httpc.h */
     struct clock_deadline send_by;
 };
 

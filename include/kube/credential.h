@@ -23,18 +23,18 @@
  */
 
 /* What a plugin answers. */
-struct kube_exec_answer {
+struct kube_exec_credential {
     char *token;                   /* or NULL */
     struct span cert_pem, key_pem; /* owned; or empty */
     bool expires;
     int64_t expires_s; /* since 1970 */
 };
-void kube_exec_answer_fini(struct kube_exec_answer *a);
+void kube_exec_credential_fini(struct kube_exec_credential *a);
 
 /* Runs the plugin, which has `limit_ms`; then its process group is killed. Its standard
  * input is empty; what it says on standard error comes into the message. */
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
-                  struct kube_exec_answer *answer, struct err *err);
+                  struct kube_exec_credential *answer, struct err *err);
 
 /* What is shown at one moment: immutable, shared. */
 struct kube_identity {
@@ -58,10 +58,10 @@ struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now
 /* The server refused `id` (401): the next get brings something new, if there is anything
  * that can change. Without effect when `id` is not the latest any more; NULL: the latest.
  */
-void kube_credential_refused(struct kube_credential *c, const struct kube_identity *id);
+void kube_credential_rejected(struct kube_credential *c, const struct kube_identity *id);
 /* No TLS connection came about: the next get looks at the files, but not more often than
  * once a second. */
-void kube_credential_doubted(struct kube_credential *c);
+void kube_credential_connect_failed(struct kube_credential *c);
 /* Is there anything that a refusal could make new: a token file, a plugin, a certificate
  * file? */
 bool kube_credential_can_change(const struct kube_credential *c);

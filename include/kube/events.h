@@ -18,7 +18,7 @@
  * bounded: with very many objects, the one that was told of longest ago is forgotten.
  *
  * Who knows by himself what was told (of a node's cards, say) takes places by
- * events_take_news, and tries again later when there is none.
+ * events_admit_unique, and tries again later when there is none.
  */
 
 enum {
@@ -64,14 +64,14 @@ void events_free(struct events *e);
 
 /* Is it time to write an event of that object and reason? False: it was told lately, and
  * this one is counted. */
-bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char *reason);
+bool events_should_write(struct events *e, int64_t now_ms, struct span uid, const char *reason);
 /* Takes a place in the queue for the event. Returns how often it has happened since the
  * one that was written before; 0: it is not to be written. */
-uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
+uint32_t events_admit(struct events *e, int64_t now_ms, struct span uid,
                      const char *reason);
 /* Takes a place for what is news for certain; false: there is none now. A quarter of
  * EVENTS_BURST stays for the others. */
-bool events_take_news(struct events *e, int64_t now_ms);
+bool events_admit_unique(struct events *e, int64_t now_ms);
 /* It was written, or could not be. */
-void events_done(struct events *e);
+void events_written(struct events *e);
 struct events_stats events_stats(const struct events *e);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kube/client.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 #include "plugin/plan.h"
 
 /*
@@ -27,7 +27,7 @@ struct podfeed {
     void *ctx;
     int64_t unit_mib;
     bool watching, paging;
-    struct watchfeed in; /* its version: how far the watch has come */
+    struct listwatch in; /* its version: how far the watch has come */
     int64_t failures;
     uint64_t runs; /* spreads the ends of watches */
 };

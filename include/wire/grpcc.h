@@ -39,7 +39,7 @@ int grpcc_call(const struct grpcc_request *req, struct buf *reply,
 struct grpcc_stream;
 enum grpcc_next {
     GRPCC_MESSAGE, /* one was appended */
-    GRPCC_NOTHING, /* none came within wait_ms */
+    GRPCC_TIMEOUT, /* none came within wait_ms */
     GRPCC_END,     /* the stream has ended with OK */
     GRPCC_FAILED,  /* with something else, see status and err */
 };

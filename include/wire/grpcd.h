@@ -41,7 +41,7 @@ struct grpcd_method {
      * has returned, by the server's thread, only for calls that have not been ended; the
      * call still has to be ended (here or elsewhere). A call that another thread is just
      * ending may still come by here: `call` is valid until `over` returns. */
-    void (*over)(void *ctx, struct grpcd_call *call);
+    void (*on_cancel)(void *ctx, struct grpcd_call *call);
 };
 
 /* 0 takes the value in brackets. */
@@ -104,6 +104,6 @@ void grpcd_end(struct grpcd_call *call, enum grpc_status status, const char *fmt
 /* The same with an error: grpc_status_of its code, and its words. */
 void grpcd_fail(struct grpcd_call *call, const struct err *why);
 /* Nobody waits for the answer any more. */
-bool grpcd_is_over(struct grpcd_call *call);
+bool grpcd_is_cancelled(struct grpcd_call *call);
 /* When the client gives up, on clock_mono_ms; INT64_MAX: it did not say. */
 int64_t grpcd_deadline_ms(const struct grpcd_call *call);

@@ -54,7 +54,7 @@ struct httpc *httpc_ref(struct httpc *c);
 void httpc_free(struct httpc *c); /* the last user's call closes the connections */
 /* Closes the connections that have been idle for too long. Without it, only calls do, so
  * that the last ones stay open until the next call. */
-void httpc_trim(struct httpc *c);
+void httpc_close_idle(struct httpc *c);
 
 struct httpc_request {
     const char *method;
@@ -62,11 +62,11 @@ struct httpc_request {
     const char *authorization; /* header value, or NULL; never logged */
     const char *accept;        /* NULL: application/json */
     const char *content_type;  /* of the body */
-    const char *mark;          /* a header of this name, with the value 1; or NULL */
+    const char *flag_header;         /* a header of this name, with the value 1; or NULL */
     struct span body;
     bool gzip;           /* accept a compressed answer */
     int64_t timeout_ms;  /* of the whole call, or stream; 0: none */
-    int64_t delivery_ms; /* > 0: the kernel gives the connection up when bytes stay
+    int64_t tcp_user_timeout_ms; /* > 0: the kernel gives the connection up when bytes stay
                             unacknowledged for so long (TCP_USER_TIMEOUT), and a
                             connection that is given up is reset, not closed: what
                             it has not delivered by then it never will. Such calls

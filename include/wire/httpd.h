@@ -39,7 +39,7 @@ struct httpd_request {
     const char *path;        /* from '/', without the query; percent-escapes decoded */
     const char *query;       /* the raw query string behind '?', "" if none */
     struct span body;        /* valid until the handler returns */
-    struct httpd_peer *peer; /* for httpd_param and httpd_header */
+    struct httpd_conn *peer; /* for httpd_param and httpd_header */
 };
 
 /* The value of a query parameter (decoded) or header; borrowed until the handler returns;
@@ -48,16 +48,16 @@ const char *httpd_param(const struct httpd_request *req, const char *name);
 const char *httpd_header(const struct httpd_request *req, const char *name);
 /* Whose certificate the client has: the name in it, if it is of the listener's
  * authorities and one of its names. Else NULL. Borrowed until the handler returns. */
-const char *httpd_client(const struct httpd_request *req);
+const char *httpd_client_name(const struct httpd_request *req);
 /* The same of a certificate of its guests' authorities. */
-const char *httpd_guest(const struct httpd_request *req);
+const char *httpd_secondary_client_name(const struct httpd_request *req);
 
 /* A body that is produced bit by bit, such as a watch. */
-enum httpd_more {
-    HTTPD_AGAIN, /* something was appended; ask again when it has been sent */
-    HTTPD_SLEEP, /* nothing there; ask again after httpd_wake, at latest after a second */
-    HTTPD_END,   /* the body ends here, after what was appended */
-    HTTPD_CUT,   /* the same, but break the connection off, as a failing server would
+enum httpd_stream_result {
+    HTTPD_STREAM_MORE, /* something was appended; ask again when it has been sent */
+    HTTPD_STREAM_WAIT, /* nothing there; ask again after httpd_wake, at latest after a second */
+    HTTPD_STREAM_END,   /* the body ends here, after what was appended */
+    HTTPD_STREAM_ABORT,   /* the same, but break the connection off, as a failing server would
                     (which an HTTP/1.0 client cannot tell from the end) */
 };
 
@@ -68,7 +68,7 @@ struct httpd_stream {
     /* Called once before the first fill. `waker` is borrowed. Never called when there is
      * nobody to read the body: a HEAD request, a client that has gone. */
     void (*open)(void *ctx, struct httpd_waker *waker);
-    enum httpd_more (*fill)(void *ctx, struct buf *out);
+    enum httpd_stream_result (*fill)(void *ctx, struct buf *out);
     /* Called exactly once, when the stream is over for any reason, opened or not: it has
      * ended, the client has gone (also: will send no more) or takes nothing, the server
      * drains or stops. Frees ctx. */
@@ -87,7 +87,7 @@ struct httpd_reply {
     void *stream_ctx;
     const char *header[6][2]; /* further ones, static; fewer end with a NULL name */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
-    bool cut;                 /* break the connection off instead of answering */
+    bool abort;                /* break the connection off instead of answering */
 };
 
 /* Replies with a JSON object {"error": message}. */
@@ -115,13 +115,13 @@ struct httpd_limits {
                                  is cut off (at most twice that) [120 s] */
 };
 
-struct httpd_listener {
+struct httpd_listener_config {
     const char *name;    /* for logs: "verbs" */
     const char *address; /* IP address, v4 or v6 */
     unsigned port;       /* 0: a free one */
     enum httpd_mode mode;
     unsigned threads;     /* HTTPD_EVENTS: size of the pool; 0: 1 */
-    bool patient;         /* its threads take the processor from no other when they wake
+    bool sched_batch;         /* its threads take the processor from no other when they wake
                              (SCHED_BATCH); for HTTPD_EVENTS */
     unsigned connections; /* at most; more wait in the backlog; 0: 1024 */
     size_t max_body;      /* larger: 413; 0: no bodies */
@@ -132,7 +132,7 @@ struct httpd_listener {
                         Borrowed */
     /* Asked before each handler; false: what it has replied is the answer. NULL: all are
      * let in. */
-    bool (*admits)(void *ctx, const struct httpd_request *req, struct httpd_reply *reply);
+    bool (*authorize)(void *ctx, const struct httpd_request *req, struct httpd_reply *reply);
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* borrowed; for the handlers */
 };
@@ -140,7 +140,7 @@ struct httpd_listener {
 /* New. `limits` is copied; NULL: all the defaults. */
 struct httpd *httpd_new(const struct httpd_limits *limits);
 /* Starts to listen; *port (may be NULL) gets the port. Not during or after a drain. */
-int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
+int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener, unsigned *port,
                  struct err *err);
 /* Graceful end, first half: no new connections; every reply closes its connection; idle
  * connections are closed; streams are ended, cleanly. Waits until no request is in flight
@@ -155,6 +155,6 @@ struct httpd_stats {
     unsigned connections; /* now */
     unsigned in_flight;  /* now: requests from their first line to the end of the reply */
     uint64_t body_bytes; /* held now, all bodies; until their handlers return */
-    uint64_t cut_off;    /* connections whose deadline passed, since the start */
+    uint64_t timed_out;    /* connections whose deadline passed, since the start */
 };
 void httpd_stats(struct httpd *d, struct httpd_stats *stats);

@@ -39,7 +39,7 @@ struct tls_config {
     bool common_name_only; /* compare nothing but the common name */
     /* Further authorities; needs `optional`. Their clients, whatever their names, are
      * guests, and told apart from those above. NULL: none. */
-    const char *guest_ca_file;
+    const char *secondary_ca_file;
 };
 
 /* New; reads the files. The error names the file. */
@@ -59,5 +59,5 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err);
 
 /* A copy of what is in use, for example to prove the same process as a client. Wipe the
  * key with tls_wipe. */
-void tls_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);
+void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem);
 void tls_wipe(struct buf *secret); /* and frees it */

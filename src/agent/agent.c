@@ -89,7 +89,7 @@ static void take_input(void *ctx, const struct machine_input *in)
     carry_out(agent, &outputs);
     machine_outputs_fini(&outputs);
     if (sooner)
-        ticker_hurry(agent->ticker);
+        ticker_wake(agent->ticker);
 }
 
 static void tick(void *ctx)

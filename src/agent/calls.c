@@ -2,7 +2,7 @@
 #include "agent/calls.h"
 
 #include "base/mem.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 enum {
     /* How long a watch is asked for: bookmarks are no sign of life, its end is one. */
@@ -34,9 +34,9 @@ static const char *watch_path(const char *node, const struct machine_output *o,
 {
     cleanup_buf struct buf b = {0};
     buf_adds(&b, SCVS "?fieldSelector=metadata.name%3D");
-    watchfeed_add_escaped(&b, span_of(node));
+    listwatch_escape(&b, span_of(node));
     buf_addc(&b, '&');
-    watchfeed_add_watch(&b, span_of(o->version),
+    listwatch_watch_query(&b, span_of(o->version),
                         WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
     return arena_copy(a, buf_span(&b)).p;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "base/pause.h"
+#include "base/stop_flag.h"
 #include "kube/podresources.h"
 #include "wire/grpcc.h"
 
@@ -14,7 +14,7 @@ enum { CALL_MS = 5000 };
 struct lister {
     struct lister_settings settings;
     pthread_t thread;
-    struct pause stop;
+    struct stop_flag stop;
 };
 
 static size_t count(const struct podres_list *list)
@@ -75,7 +75,7 @@ static void *run(void *arg)
     struct lister *l = arg;
     do
         ask(l);
-    while (!pause_for(&l->stop, l->settings.interval_ms));
+    while (!stop_flag_wait(&l->stop, l->settings.interval_ms));
     return NULL;
 }
 
@@ -83,7 +83,7 @@ struct lister *lister_start(const struct lister_settings *settings)
 {
     struct lister *l = xcalloc(1, sizeof *l);
     l->settings = *settings;
-    pause_init(&l->stop);
+    stop_flag_init(&l->stop);
     if (pthread_create(&l->thread, NULL, run, l))
         abort();
     pthread_setname_np(l->thread, "pods");
@@ -94,7 +94,7 @@ void lister_stop(struct lister *l)
 {
     if (!l)
         return;
-    pause_end(&l->stop);
+    stop_flag_set(&l->stop);
     pthread_join(l->thread, NULL);
 }
 
@@ -102,6 +102,6 @@ void lister_free(struct lister *l)
 {
     if (!l)
         return;
-    pause_fini(&l->stop);
+    stop_flag_fini(&l->stop);
     free(l);
 }

@@ -95,7 +95,7 @@ struct probes *probes_start(const char *address, unsigned port,
     struct probes *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
                                   .idle_ms = IDLE_MS};
-    struct httpd_listener listener = {
+    struct httpd_listener_config listener = {
         .name = "health",
         .address = address,
         .port = port,

@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/pause.h"
+#include "base/stop_flag.h"
 
 enum {
     SLICE_MS = 500,        /* so soon a new interval, or a stop, is noticed */
@@ -20,7 +20,7 @@ struct sampler {
     struct gpu_sample sample;
     int64_t reopened_ms;
     pthread_t thread;
-    struct pause stop, end; /* it shall end, it has */
+    struct stop_flag stop, ended; /* it shall end, it has */
 };
 
 static void sample(struct sampler *s, bool lost)
@@ -50,10 +50,10 @@ static bool wait_a_little(struct sampler *s, int64_t ms)
         s->fns.input(s->fns.ctx, &(struct machine_input){.type = MACHINE_EVENT,
                                                          .event = &event,
                                                          .retry_after_ms = -1});
-        return pause_for(&s->stop, 0);
+        return stop_flag_wait(&s->stop, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
-    return pause_for(&s->stop, rest > 0 ? rest : 0);
+    return stop_flag_wait(&s->stop, rest > 0 ? rest : 0);
 }
 
 static bool wait_for_next(struct sampler *s, int64_t from_ms, bool *lost)
@@ -61,7 +61,7 @@ static bool wait_for_next(struct sampler *s, int64_t from_ms, bool *lost)
     for (;;) {
         int64_t rest = from_ms + s->fns.interval(s->fns.ctx, lost) - clock_mono_ms();
         if (rest <= 0)
-            return pause_for(&s->stop, 0);
+            return stop_flag_wait(&s->stop, 0);
         if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
             return true;
     }
@@ -76,7 +76,7 @@ static void *run(void *arg)
         from = clock_mono_ms();
         sample(s, lost);
     } while (!wait_for_next(s, from, &lost));
-    pause_end(&s->end);
+    stop_flag_set(&s->ended);
     return NULL;
 }
 
@@ -86,8 +86,8 @@ struct sampler *sampler_start(struct gpu *gpu, const struct sampler_fns *fns)
     s->gpu = gpu;
     s->fns = *fns;
     s->reopened_ms = clock_mono_ms();
-    pause_init(&s->stop);
-    pause_init(&s->end);
+    stop_flag_init(&s->stop);
+    stop_flag_init(&s->ended);
     if (pthread_create(&s->thread, NULL, run, s))
         abort();
     pthread_setname_np(s->thread, "sampler");
@@ -98,8 +98,8 @@ bool sampler_stop(struct sampler *s)
 {
     if (!s)
         return true;
-    pause_end(&s->stop);
-    bool ended = pause_for(&s->end, STOP_MS);
+    stop_flag_set(&s->stop);
+    bool ended = stop_flag_wait(&s->ended, STOP_MS);
     if (ended)
         pthread_join(s->thread, NULL);
     return ended;
@@ -110,7 +110,7 @@ void sampler_free(struct sampler *s)
     if (!s)
         return;
     gpu_sample_fini(&s->sample);
-    pause_fini(&s->stop);
-    pause_fini(&s->end);
+    stop_flag_fini(&s->stop);
+    stop_flag_fini(&s->ended);
     free(s);
 }

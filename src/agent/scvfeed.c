@@ -17,7 +17,7 @@ static void on_object(void *ctx, struct jread *j, bool gone)
     if (!jread_raw(j, &raw))
         return; /* cut off: it comes again */
     if (agent_object_read(raw, &f->in.arena, &object, &err))
-        watchfeed_fail(&f->in, &err);
+        listwatch_fail(&f->in, &err);
     else
         hand_on(f, (struct machine_input){
                        .type = MACHINE_OBJECT, .gone = gone, .object = &object});
@@ -31,32 +31,32 @@ static void on_bookmark(void *ctx, struct span version)
 static void on_fault(void *ctx, const struct err *err)
 {
     struct scvfeed *f = ctx;
-    watchfeed_fail(&f->in, err);
+    listwatch_fail(&f->in, err);
 }
 
-static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
+static const struct listwatch_handler reader = {on_object, on_bookmark, on_fault};
 
 void scvfeed_init(struct scvfeed *f,
                   void (*input)(void *ctx, const struct machine_input *in), void *ctx)
 {
     *f = (struct scvfeed){.input = input, .ctx = ctx};
-    watchfeed_init(&f->in, &reader, f);
+    listwatch_init(&f->in, &reader, f);
 }
 
 void scvfeed_fini(struct scvfeed *f)
 {
-    watchfeed_fini(&f->in);
+    listwatch_fini(&f->in);
 }
 
 void scvfeed_start(struct scvfeed *f, uint64_t run)
 {
     f->run = run;
-    watchfeed_start(&f->in, true);
+    listwatch_start(&f->in, true);
 }
 
 bool scvfeed_begin(struct scvfeed *f, unsigned status, int64_t retry_after_s)
 {
-    watchfeed_begin(&f->in, status, retry_after_s);
+    listwatch_begin(&f->in, status, retry_after_s);
     if (status == 200)
         hand_on(f, (struct machine_input){.type = MACHINE_WATCH_ALIVE});
     return true;
@@ -64,11 +64,11 @@ bool scvfeed_begin(struct scvfeed *f, unsigned status, int64_t retry_after_s)
 
 bool scvfeed_data(struct scvfeed *f, const char *p, size_t n)
 {
-    return watchfeed_data(&f->in, p, n);
+    return listwatch_data(&f->in, p, n);
 }
 
 void scvfeed_end(struct scvfeed *f, const struct err *why)
 {
-    watchfeed_end(&f->in, why);
-    hand_on(f, (struct machine_input){.type = MACHINE_WATCH_ENDED, .err = &f->in.failed});
+    listwatch_end(&f->in, why);
+    hand_on(f, (struct machine_input){.type = MACHINE_WATCH_ENDED, .err = &f->in.err});
 }

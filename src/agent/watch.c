@@ -47,7 +47,7 @@ static void on_end(void *ctx, const struct err *why)
     struct watch *w = ctx;
     w->stream = NULL;
     scvfeed_end(&w->feed, why);
-    log_debug("watch", "ended", LOG_ERR(&w->feed.in.failed));
+    log_debug("watch", "ended", LOG_ERR(&w->feed.in.err));
 }
 
 static const struct httpc_sink sink = {on_begin, on_data, on_end};

@@ -11,12 +11,12 @@ void jread_init(struct jread *j, const char *data, size_t n)
     *j = (struct jread){.data = data, .n = n};
 }
 
-void jread_init_part(struct jread *j, const char *data, size_t n)
+void jread_init_partial(struct jread *j, const char *data, size_t n)
 {
     *j = (struct jread){.data = data, .n = n, .part = true};
 }
 
-void jread_more(struct jread *j, const char *data, size_t n, bool last)
+void jread_continue(struct jread *j, const char *data, size_t n, bool last)
 {
     j->data = data;
     j->n = n;
@@ -52,14 +52,14 @@ static int next(struct jread *j)
     skip_space(j);
     if (j->pos < j->n)
         return (unsigned char)j->data[j->pos];
-    jread_cut(j);
+    jread_set_truncated(j);
     return -1;
 }
 
 static bool push(struct jread *j, bool object)
 {
     if (j->depth == JREAD_MAX_DEPTH) {
-        jread_bad(j, "nested too deeply");
+        jread_set_bad(j, "nested too deeply");
         return false;
     }
     uint64_t bit = (uint64_t)1 << (j->depth % 64), *word = &j->objects[j->depth / 64];
@@ -103,7 +103,7 @@ enum jread_type jread_peek(struct jread *j)
     case '0' ... '9':
         return JREAD_NUMBER;
     default:
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return JREAD_NONE;
     }
 }
@@ -174,7 +174,7 @@ static bool advance(struct jread *j, bool object)
         return true;
     }
     if (c != ',') {
-        jread_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        jread_set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
         return false;
     }
     j->pos++;
@@ -188,7 +188,7 @@ static bool pass_key(struct jread *j, struct jread_str *key)
     if (c < 0)
         return false;
     if (c != '"') {
-        jread_bad(j, "expected a key in quotes");
+        jread_set_bad(j, "expected a key in quotes");
         return false;
     }
     if (!jread_pass_string(j, key))
@@ -197,7 +197,7 @@ static bool pass_key(struct jread *j, struct jread_str *key)
     if (c < 0)
         return false;
     if (c != ':') {
-        jread_bad(j, "expected ':'");
+        jread_set_bad(j, "expected ':'");
         return false;
     }
     j->pos++;
@@ -288,7 +288,7 @@ static bool pass_scalar(struct jread *j, int c)
     case '0' ... '9':
         return jread_pass_number(j, &digits);
     default:
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return false;
     }
 }
@@ -336,7 +336,7 @@ int jread_check(const struct jread *j, struct err *err)
     if (j->state == JREAD_OK)
         return 0;
     return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos,
-                   j->state == JREAD_CUT ? "the input ends too early" : j->why);
+                   j->state == JREAD_TRUNCATED ? "the input ends too early" : j->why);
 }
 
 int jread_fault(struct jread *j, struct err *err)
@@ -351,11 +351,11 @@ int jread_fault(struct jread *j, struct err *err)
 int jread_finish(struct jread *j, struct err *err)
 {
     if (j->state == JREAD_OK && j->depth) {
-        jread_bad(j, "an array or object is not closed");
+        jread_set_bad(j, "an array or object is not closed");
     } else if (j->state == JREAD_OK) {
         skip_space(j);
         if (j->pos < j->n)
-            jread_bad(j, "something follows the value");
+            jread_set_bad(j, "something follows the value");
     }
     return jread_check(j, err) || jread_fault(j, err) ? -1 : 0;
 }

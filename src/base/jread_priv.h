@@ -5,9 +5,9 @@
 
 /* Strings, numbers and words for the reader, which knows of arrays and objects. */
 
-/* The first of these sets the state. jread_cut: the input ended inside a value. */
-void jread_bad(struct jread *j, const char *why);
-void jread_cut(struct jread *j);
+/* The first of these sets the state. jread_set_truncated: the input ended inside a value. */
+void jread_set_bad(struct jread *j, const char *why);
+void jread_set_truncated(struct jread *j);
 
 /* Is this the next byte? */
 static inline bool jread_at(const struct jread *j, char c)

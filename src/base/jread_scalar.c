@@ -8,7 +8,7 @@
 
 /* Strings, which are most of what Kubernetes sends, are passed eight bytes at a time. */
 
-void jread_bad(struct jread *j, const char *why)
+void jread_set_bad(struct jread *j, const char *why)
 {
     if (j->state == JREAD_OK) {
         j->state = JREAD_BAD;
@@ -17,15 +17,15 @@ void jread_bad(struct jread *j, const char *why)
 }
 
 /* The input ended inside a value. */
-void jread_cut(struct jread *j)
+void jread_set_truncated(struct jread *j)
 {
     if (j->state != JREAD_OK)
         return;
     j->pos = j->n;
     if (j->part)
-        j->state = JREAD_CUT;
+        j->state = JREAD_TRUNCATED;
     else
-        jread_bad(j, "the input ends too early");
+        jread_set_bad(j, "the input ends too early");
 }
 
 /* Which of the eight bytes at p is the first that is '"', '\\', below 0x20, or 0x80 and
@@ -100,12 +100,12 @@ static bool pass_escape(struct jread *j)
     const char *p = j->data + j->pos;
     size_t left = j->n - j->pos;
     if (left < 2) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     if (p[1] != 'u') {
         if (!is_escape(p[1])) {
-            jread_bad(j, "unknown escape in a string");
+            jread_set_bad(j, "unknown escape in a string");
             return false;
         }
         j->pos += 2;
@@ -113,12 +113,12 @@ static bool pass_escape(struct jread *j)
     }
     for (size_t i = 2; i < 6 && i < left; i++) {
         if (hex_digit(p[i]) < 0) {
-            jread_bad(j, "\\u without four hex digits");
+            jread_set_bad(j, "\\u without four hex digits");
             return false;
         }
     }
     if (left < 6) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     int u = hex4(p + 2);
@@ -127,11 +127,11 @@ static bool pass_escape(struct jread *j)
         return true;
     }
     if (left < 12 && is_high(u) && j->part) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8))) {
-        jread_bad(j, "half of a surrogate pair");
+        jread_set_bad(j, "half of a surrogate pair");
         return false;
     }
     j->pos += 12;
@@ -148,9 +148,9 @@ static bool pass_utf8(struct jread *j)
         return true;
     }
     if (left < 4 && j->part)
-        jread_cut(j);
+        jread_set_truncated(j);
     else
-        jread_bad(j, "a string is not UTF-8");
+        jread_set_bad(j, "a string is not UTF-8");
     return false;
 }
 
@@ -167,7 +167,7 @@ bool jread_pass_string(struct jread *j, struct jread_str *out)
                 break;
         }
         if (j->pos == j->n) {
-            jread_cut(j);
+            jread_set_truncated(j);
             return false;
         }
         unsigned char c = (unsigned char)j->data[j->pos];
@@ -184,7 +184,7 @@ bool jread_pass_string(struct jread *j, struct jread_str *out)
             if (!pass_utf8(j))
                 return false;
         } else if (c < 0x20) {
-            jread_bad(j, "a control character in a string");
+            jread_set_bad(j, "a control character in a string");
             return false;
         } else {
             j->pos++; /* one of the last seven bytes */
@@ -200,9 +200,9 @@ static bool pass_digits(struct jread *j)
     if (j->pos > start)
         return true;
     if (j->pos == j->n)
-        jread_cut(j);
+        jread_set_truncated(j);
     else
-        jread_bad(j, "not a number");
+        jread_set_bad(j, "not a number");
     return false;
 }
 
@@ -215,7 +215,7 @@ bool jread_pass_number(struct jread *j, struct span *out)
     if (jread_at(j, '0')) {
         j->pos++;
         if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9') {
-            jread_bad(j, "a number with a zero in front");
+            jread_set_bad(j, "a number with a zero in front");
             return false;
         }
     } else if (!pass_digits(j)) {
@@ -234,7 +234,7 @@ bool jread_pass_number(struct jread *j, struct span *out)
             return false;
     }
     if (j->pos == j->n && j->part) { /* its next digit may follow */
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     *out = (struct span){j->data + start, j->pos - start};
@@ -246,11 +246,11 @@ bool jread_pass_word(struct jread *j, struct span word)
     size_t left = j->n - j->pos;
     size_t n = left < word.n ? left : word.n;
     if (memcmp(j->data + j->pos, word.p, n)) {
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return false;
     }
     if (n < word.n) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     j->pos += n;

@@ -34,7 +34,7 @@ void *xreallocarray(void *p, size_t count, size_t size)
     return need(reallocarray(p, count ? count : 1, size ? size : 1));
 }
 
-void *xzalloc_line(size_t size)
+void *xzalloc_cacheline(size_t size)
 {
     enum { LINE = 64 };
     size_t whole = (size + LINE - 1) / LINE * LINE;

@@ -78,7 +78,7 @@ void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx)
     pthread_setname_np(t->thread, "ticker");
 }
 
-void ticker_hurry(struct ticker *t)
+void ticker_wake(struct ticker *t)
 {
     pthread_mutex_lock(&t->lock);
     t->hurry = true;

@@ -12,7 +12,7 @@
 #include "cli/classic.h"
 #include "cli/explain.h"
 #include "cli/scene.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 #include "wire/yaml.h"
 
 enum {
@@ -218,9 +218,9 @@ static json_t *get_pod(struct run *r, struct span ns, struct span name)
     struct httpc_reply reply = {0};
     json_t *pod = NULL;
     buf_adds(&path, "/api/v1/namespaces/");
-    watchfeed_add_escaped(&path, ns);
+    listwatch_escape(&path, ns);
     buf_adds(&path, "/pods/");
-    watchfeed_add_escaped(&path, name);
+    listwatch_escape(&path, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
     if (kube_call(r->scene.client, &request, &reply, NULL) == 0 && reply.status == 200)

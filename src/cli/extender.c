@@ -2,7 +2,7 @@
 #include "cli/extender.h"
 
 #include "base/mem.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 #define INSPECT "/gpushare-scheduler/inspect"
 
@@ -59,9 +59,9 @@ static int call_service(struct kube_client *client, const char *where, int64_t t
     if (!read_service(where, &ns, &service))
         return extender_where_check(where, err);
     buf_adds(&path, "/api/v1/namespaces/");
-    watchfeed_add_escaped(&path, ns);
+    listwatch_escape(&path, ns);
     buf_adds(&path, "/services/");
-    watchfeed_add_escaped(&path, service);
+    listwatch_escape(&path, service);
     buf_adds(&path, "/proxy" INSPECT);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};

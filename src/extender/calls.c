@@ -67,7 +67,7 @@ static void bind_request(const struct core_output *call, struct arena *a,
                    call->name, CORE_SERVER_MS / 1000);
     r->body = arena_copy(a, buf_span(&body));
     r->timeout_ms = BIND_MS;
-    r->delivery_ms = CORE_DELIVERY_MS;
+    r->tcp_user_timeout_ms = CORE_DELIVERY_MS;
     r->send_by = call->send_by;
 }
 

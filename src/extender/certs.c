@@ -93,7 +93,7 @@ static int start(struct certs *c, const struct certs_config *config, struct err 
         .optional = true,
         .n_client_names = split(config->front_names, &a, &names),
         .common_name_only = true, /* as the API server's own library does */
-        .guest_ca_file = config->observe_ca_file,
+        .secondary_ca_file = config->observe_ca_file,
     };
     observers.client_names = names;
     c->verbs = tls_new(&verbs, err);

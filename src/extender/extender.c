@@ -130,7 +130,7 @@ static const struct ticker_fns ticker_fns = {tick, due};
 static void hurry(void *ctx)
 {
     struct extender *e = ctx;
-    ticker_hurry(e->ticker);
+    ticker_wake(e->ticker);
 }
 
 /* Like no other process: two pods of one name, one after the other, differ too. */

@@ -121,7 +121,7 @@ static struct httpc *client_for(struct forward *f, const char *address, struct e
     struct buf key = {0};
     struct err why = {0};
     if (f->tls)
-        tls_pair(f->tls, &cert, &key);
+        tls_copy_pair(f->tls, &cert, &key);
     pthread_mutex_lock(&f->lock);
     int ca = f->ca_file ? renew_ca(f, &why) : 0;
     if (ca < 0)
@@ -149,7 +149,7 @@ void forward_trim(struct forward *f)
     struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
     pthread_mutex_unlock(&f->lock);
     if (http)
-        httpc_trim(http);
+        httpc_close_idle(http);
     httpc_free(http);
 }
 
@@ -161,7 +161,7 @@ unsigned forward_bind(struct forward *f, const char *address, struct span body,
         .method = "POST",
         .path = "/gpushare-scheduler/bind",
         .content_type = "application/json",
-        .mark = FORWARD_HEADER,
+        .flag_header = FORWARD_HEADER,
         .body = body,
         .timeout_ms = timeout_ms,
     };

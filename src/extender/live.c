@@ -164,12 +164,12 @@ static void reader_open(void *ctx, struct httpd_waker *waker)
     (void)ctx, (void)waker; /* it is asked once a second, and that will do */
 }
 
-static enum httpd_more reader_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result reader_fill(void *ctx, struct buf *out)
 {
     struct reader *r = ctx;
     int64_t now_ms = clock_mono_ms();
     if (now_ms < r->next_ms)
-        return HTTPD_SLEEP;
+        return HTTPD_STREAM_WAIT;
     bool all = false;
     while (!all && out->n < PIECE)
         all = look(r, out);
@@ -183,9 +183,9 @@ static enum httpd_more reader_fill(void *ctx, struct buf *out)
         r->synced = true;
     }
     if (!out->n)
-        return HTTPD_SLEEP;
+        return HTTPD_STREAM_WAIT;
     r->said_ms = now_ms;
-    return HTTPD_AGAIN;
+    return HTTPD_STREAM_MORE;
 }
 
 static void reader_close(void *ctx)

@@ -75,18 +75,18 @@ static bool begin_list(struct watcher *w)
     return w->list;
 }
 
-static enum httpd_more list_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result list_fill(void *ctx, struct buf *out)
 {
     struct watcher *w = ctx;
     if (!w->list) {
         if (!begin_list(w))
-            return HTTPD_SLEEP;
+            return HTTPD_STREAM_WAIT;
         buf_adds(out, "{\"metadata\":{},\"items\":[");
     }
     if (!watch_list_read(w->list, PIECE, out))
-        return HTTPD_AGAIN;
+        return HTTPD_STREAM_MORE;
     buf_adds(out, "]}");
-    return HTTPD_END;
+    return HTTPD_STREAM_END;
 }
 
 static void list_close(void *ctx)
@@ -119,7 +119,7 @@ void observe_list(struct observe *o, enum observe_kind kind, struct httpd_reply 
 
 /* Watches */
 
-static enum httpd_more watch_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
 {
     struct watcher *w = ctx;
     struct observe *o = w->o;
@@ -138,7 +138,7 @@ static enum httpd_more watch_fill(void *ctx, struct buf *out)
     else
         enlist(w); /* what is published after this wakes it */
     pthread_mutex_unlock(&o->lock);
-    return out->n ? HTTPD_AGAIN : HTTPD_SLEEP;
+    return out->n ? HTTPD_STREAM_MORE : HTTPD_STREAM_WAIT;
 }
 
 static void watch_close(void *ctx)
@@ -181,7 +181,7 @@ static bool is_believed(struct observe *o, const struct httpd_request *req,
         return true;
     for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
         user = httpd_header(req, headers[i]);
-    if (user && !httpd_client(req)) {
+    if (user && !httpd_client_name(req)) {
         httpd_fail(reply, 401,
                    "X-Remote-User is believed only from a client with a certificate of "
                    "--requestheader-client-ca");
@@ -189,7 +189,7 @@ static bool is_believed(struct observe *o, const struct httpd_request *req,
     }
     if (user)
         log_debug("observe", "read for a user", LOG_S("path", req->path),
-                  LOG_S("user", user), LOG_S("proxy", httpd_client(req)));
+                  LOG_S("user", user), LOG_S("proxy", httpd_client_name(req)));
     return true;
 }
 

@@ -64,7 +64,7 @@ static void post(void *ctx, void *work)
     int rc = r->settings.post(r->settings.ctx, &request, &err);
     tally_call(r->settings.tally, TALLY_EVENT, rc ? err.code : ERR_NONE);
     pthread_mutex_lock(&r->lock);
-    events_done(r->events);
+    events_written(r->events);
     r->written += rc == 0;
     r->failed += rc != 0;
     pthread_mutex_unlock(&r->lock);
@@ -105,7 +105,7 @@ bool recorder_wants(struct recorder *r, struct span uid, const char *reason)
     if (!r)
         return false;
     pthread_mutex_lock(&r->lock);
-    bool wanted = events_wanted(r->events, clock_mono_ms(), uid, reason);
+    bool wanted = events_should_write(r->events, clock_mono_ms(), uid, reason);
     pthread_mutex_unlock(&r->lock);
     return wanted;
 }
@@ -116,8 +116,8 @@ static uint32_t take(struct recorder *r, const struct event *event, int64_t *wal
     pthread_mutex_lock(&r->lock);
     int64_t now_ms = clock_mono_ms();
     uint32_t count = event->kind == EVENT_NODE
-                         ? events_take_news(r->events, now_ms)
-                         : events_take(r->events, now_ms, event->uid, event->reason);
+                         ? events_admit_unique(r->events, now_ms)
+                         : events_admit(r->events, now_ms, event->uid, event->reason);
     *wall_ns = clock_wall_ns();
     if (*wall_ns <= r->last_wall_ns)
         *wall_ns = r->last_wall_ns + 1;
@@ -139,7 +139,7 @@ bool recorder_add(struct recorder *r, const struct event *event)
         return true;
     }
     pthread_mutex_lock(&r->lock);
-    events_done(r->events);
+    events_written(r->events);
     r->failed++;
     pthread_mutex_unlock(&r->lock);
     return true; /* trying again would not help */

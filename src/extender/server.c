@@ -219,7 +219,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
              "Requests that are being read or answered.", stats.in_flight);
     prom_one(&reply->body, "gpushare_http_cut_off_total", PROM_COUNTER,
              "Connections that were closed because a client was too slow.",
-             (int64_t)stats.cut_off);
+             (int64_t)stats.timed_out);
     prom_process(&reply->body);
 }
 
@@ -285,7 +285,7 @@ static bool admits_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     const struct server *s = ctx;
-    if (!certs_has_guests(s->certs) || httpd_guest(req) || httpd_client(req) ||
+    if (!certs_has_guests(s->certs) || httpd_secondary_client_name(req) || httpd_client_name(req) ||
         is_open(req->path))
         return true;
     httpd_fail(reply, 401,
@@ -297,7 +297,7 @@ static bool admits_observer(void *ctx, const struct httpd_request *req,
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
 {
-    struct httpd_listener verbs = {
+    struct httpd_listener_config verbs = {
         .name = "verbs",
         .address = config->address,
         .port = config->port,
@@ -308,17 +308,17 @@ static int listen_both(struct server *s, const struct server_config *config,
         .routes = verb_routes,
         .ctx = s,
     };
-    struct httpd_listener observers = {
+    struct httpd_listener_config observers = {
         .name = "observers",
         .address = config->address,
         .port = config->observe_port,
         .mode = HTTPD_EVENTS,
         .threads = OBSERVER_THREADS,
-        .patient = true, /* filter does not wait for those who look */
+        .sched_batch = true, /* filter does not wait for those who look */
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
-        .admits = admits_observer,
+        .authorize = admits_observer,
         .routes = observer_routes,
         .ctx = s,
     };

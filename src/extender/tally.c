@@ -29,7 +29,7 @@ struct tally {
 
 struct tally *tally_new(void)
 {
-    return xzalloc_line(sizeof(struct tally));
+    return xzalloc_cacheline(sizeof(struct tally));
 }
 
 void tally_free(struct tally *t)

@@ -33,10 +33,10 @@ void feed_request(const struct feed *f, bool gzip, struct arena *a,
     buf_adds(&path, paths[f->kind]);
     if (f->watch) {
         uint64_t spread = hash_bytes(0, &f->run, sizeof f->run) % WATCH_MORE_S;
-        watchfeed_add_watch(&path, buf_span(&f->in.version),
+        listwatch_watch_query(&path, buf_span(&f->in.version),
                             WATCH_MIN_S + (int64_t)spread);
     } else {
-        watchfeed_add_list(&path, &f->in);
+        listwatch_list_query(&path, &f->in);
     }
     *request = (struct kube_request){
         .method = "GET",
@@ -50,21 +50,21 @@ static void read_object(void *ctx, struct jread *j, bool gone);
 static void on_bookmark(void *ctx, struct span version);
 static void on_fault(void *ctx, const struct err *err);
 
-static const struct watchfeed_reader reader = {read_object, on_bookmark, on_fault};
+static const struct listwatch_handler reader = {read_object, on_bookmark, on_fault};
 
 void feed_start(struct feed *f, enum core_kind kind, bool watch, uint64_t run,
                 struct span version, const struct feed_sink *sink, void *ctx)
 {
     *f =
         (struct feed){.kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
-    watchfeed_init(&f->in, &reader, f);
-    watchfeed_set_version(&f->in, version);
-    watchfeed_start(&f->in, watch);
+    listwatch_init(&f->in, &reader, f);
+    listwatch_set_version(&f->in, version);
+    listwatch_start(&f->in, watch);
 }
 
 void feed_fini(struct feed *f)
 {
-    watchfeed_fini(&f->in);
+    listwatch_fini(&f->in);
 }
 
 static void emit(struct feed *f, struct core_input in)
@@ -77,7 +77,7 @@ static void emit(struct feed *f, struct core_input in)
 
 bool feed_begin(struct feed *f, unsigned status, int64_t retry_after_s)
 {
-    watchfeed_begin(&f->in, status, retry_after_s);
+    listwatch_begin(&f->in, status, retry_after_s);
     if (status == 200 && f->watch)
         emit(f, (struct core_input){.type = CORE_WATCH_ALIVE});
     return true;
@@ -85,12 +85,12 @@ bool feed_begin(struct feed *f, unsigned status, int64_t retry_after_s)
 
 bool feed_data(struct feed *f, const char *p, size_t n)
 {
-    return watchfeed_data(&f->in, p, n);
+    return listwatch_data(&f->in, p, n);
 }
 
 bool feed_end(struct feed *f, const struct err *why)
 {
-    const struct err *failed = watchfeed_end(&f->in, why) ? &f->in.failed : NULL;
+    const struct err *failed = listwatch_end(&f->in, why) ? &f->in.err : NULL;
     if (f->watch)
         emit(f, (struct core_input){.type = CORE_WATCH_ENDED, .err = failed});
     else if (failed)

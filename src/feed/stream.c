@@ -25,13 +25,13 @@ static bool on_data(void *ctx, const char *p, size_t n)
 static void finish(struct feed_stream *s)
 {
     const struct feed *f = &s->feed;
-    if (f->in.failed.code == ERR_NONE && !f->watch)
+    if (f->in.err.code == ERR_NONE && !f->watch)
         log_info("sync", "listed", LOG_S("kind", core_kind_name(f->kind)),
                  LOG_I("objects", f->objects),
                  LOG_I("ms", clock_mono_ms() - s->since_ms));
     else
         log_debug("sync", "ended", LOG_S("kind", core_kind_name(f->kind)),
-                  LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->in.failed));
+                  LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->in.err));
     feed_fini(&s->feed);
     s->fed = false;
 }

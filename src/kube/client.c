@@ -117,7 +117,7 @@ static struct httpc_request http_request(const struct kube_client *c,
         .body = req->body,
         .gzip = req->gzip,
         .timeout_ms = req->timeout_ms,
-        .delivery_ms = req->delivery_ms,
+        .tcp_user_timeout_ms = req->tcp_user_timeout_ms,
         .send_by = req->send_by,
         .stall_ms = req->stall_ms,
     };
@@ -134,9 +134,9 @@ static int call_once(struct kube_client *c, const struct kube_request *req,
     struct httpc_request http = http_request(c, req, &p, &path);
     int rc = httpc_call(p.http, &http, KUBE_MAX_BODY, reply, err);
     if (rc && !reply->sent)
-        kube_credential_doubted(c->credential); /* perhaps for want of a new authority */
+        kube_credential_connect_failed(c->credential); /* perhaps for want of a new authority */
     if (!rc && reply->status == 401)
-        kube_credential_refused(c->credential, p.id);
+        kube_credential_rejected(c->credential, p.id);
     pass_fini(&p);
     return rc;
 }
@@ -175,5 +175,5 @@ struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop 
 
 void kube_client_unauthorized(struct kube_client *c)
 {
-    kube_credential_refused(c->credential, NULL);
+    kube_credential_rejected(c->credential, NULL);
 }

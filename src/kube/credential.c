@@ -220,7 +220,7 @@ static int look_at_files(struct kube_credential *c, int64_t now_ms, struct err *
     return 0;
 }
 
-static void take_answer(struct kube_credential *c, const struct kube_exec_answer *a,
+static void take_answer(struct kube_credential *c, const struct kube_exec_credential *a,
                         int64_t now_ms)
 {
     struct kube_identity want = c->latest->id;
@@ -242,7 +242,7 @@ static void take_answer(struct kube_credential *c, const struct kube_exec_answer
 /* Runs the plugin without the lock, which is held before and after. */
 static void run_plugin(struct kube_credential *c, int64_t *now_ms)
 {
-    struct kube_exec_answer answer;
+    struct kube_exec_credential answer;
     struct err err = {0};
     int64_t start = clock_mono_ms();
     c->is_running = true;
@@ -256,7 +256,7 @@ static void run_plugin(struct kube_credential *c, int64_t *now_ms)
     c->run_err = err;
     if (!rc)
         take_answer(c, &answer, *now_ms);
-    kube_exec_answer_fini(&answer);
+    kube_exec_credential_fini(&answer);
     pthread_cond_broadcast(&c->run_ended);
 }
 
@@ -317,7 +317,7 @@ struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now
     return got ? &got->id : NULL;
 }
 
-void kube_credential_refused(struct kube_credential *c, const struct kube_identity *id)
+void kube_credential_rejected(struct kube_credential *c, const struct kube_identity *id)
 {
     pthread_mutex_lock(&c->lock);
     if (!id || id->version == c->latest->id.version)
@@ -325,7 +325,7 @@ void kube_credential_refused(struct kube_credential *c, const struct kube_identi
     pthread_mutex_unlock(&c->lock);
 }
 
-void kube_credential_doubted(struct kube_credential *c)
+void kube_credential_connect_failed(struct kube_credential *c)
 {
     pthread_mutex_lock(&c->lock);
     c->is_doubted = true;

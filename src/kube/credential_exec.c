@@ -14,12 +14,12 @@ enum {
     SAID_MAX = 200, /* of standard error, in a message */
 };
 
-void kube_exec_answer_fini(struct kube_exec_answer *a)
+void kube_exec_credential_fini(struct kube_exec_credential *a)
 {
     free(a->token);
     kube_span_free(&a->cert_pem);
     kube_span_free(&a->key_pem);
-    *a = (struct kube_exec_answer){0};
+    *a = (struct kube_exec_credential){0};
 }
 
 char *kube_printable(struct span s, size_t max)
@@ -76,7 +76,7 @@ static const char *text_in(const json_t *object, const char *key)
     return json_string_value(json_object_get(object, key));
 }
 
-static int take_certificate(const json_t *status, struct kube_exec_answer *answer,
+static int take_certificate(const json_t *status, struct kube_exec_credential *answer,
                             struct err *err)
 {
     struct span cert = span_of(text_in(status, "clientCertificateData"));
@@ -91,7 +91,7 @@ static int take_certificate(const json_t *status, struct kube_exec_answer *answe
     return 0;
 }
 
-static int take_token(const json_t *status, struct kube_exec_answer *answer,
+static int take_token(const json_t *status, struct kube_exec_credential *answer,
                       struct err *err)
 {
     struct span token = span_trim(span_of(text_in(status, "token")));
@@ -103,7 +103,7 @@ static int take_token(const json_t *status, struct kube_exec_answer *answer,
     return 0;
 }
 
-static int take_status(const json_t *status, struct kube_exec_answer *answer,
+static int take_status(const json_t *status, struct kube_exec_credential *answer,
                        struct err *err)
 {
     const json_t *expiry = json_object_get(status, "expirationTimestamp");
@@ -120,7 +120,7 @@ static int take_status(const json_t *status, struct kube_exec_answer *answer,
 }
 
 int kube_exec_parse(const struct kube_exec *e, struct span text,
-                    struct kube_exec_answer *answer, struct err *err)
+                    struct kube_exec_credential *answer, struct err *err)
 {
     json_error_t why;
     json_t *root = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, &why);
@@ -136,7 +136,7 @@ int kube_exec_parse(const struct kube_exec *e, struct span text,
         rc = take_status(json_object_get(root, "status"), answer, err);
     json_decref(root);
     if (rc)
-        kube_exec_answer_fini(answer);
+        kube_exec_credential_fini(answer);
     return rc;
 }
 
@@ -162,9 +162,9 @@ static void add_said(const struct kube_run *r, struct err *err)
 }
 
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
-                  struct kube_exec_answer *answer, struct err *err)
+                  struct kube_exec_credential *answer, struct err *err)
 {
-    *answer = (struct kube_exec_answer){0};
+    *answer = (struct kube_exec_credential){0};
     cleanup_free char *info = xasprintf("KUBERNETES_EXEC_INFO=%s", e->info);
     cleanup_free char **env = environment(e, info);
     struct kube_run r;

@@ -19,7 +19,7 @@ int kube_run_program(char *const *argv, char *const *env, size_t max_out,
 
 /* Reads what a plugin has printed. */
 int kube_exec_parse(const struct kube_exec *e, struct span text,
-                    struct kube_exec_answer *answer, struct err *err);
+                    struct kube_exec_credential *answer, struct err *err);
 
 /* The text in one line without control characters, at most `max` bytes; new. */
 char *kube_printable(struct span s, size_t max);

@@ -159,7 +159,7 @@ static struct known *place_for(struct events *e, uint64_t key)
     return place;
 }
 
-bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char *reason)
+bool events_should_write(struct events *e, int64_t now_ms, struct span uid, const char *reason)
 {
     struct known *known = find(e, key_of(e, uid, reason));
     if (!known || now_ms - known->told_ms >= EVENTS_AGAIN_MS)
@@ -196,17 +196,17 @@ static bool take_place(struct events *e, int64_t now_ms)
 }
 
 /* Thousands of them may wait their turn: some room stays for the others. */
-bool events_take_news(struct events *e, int64_t now_ms)
+bool events_admit_unique(struct events *e, int64_t now_ms)
 {
     refill(e, now_ms);
     return e->tokens_ms >= FULL_MS / 4 && take_place(e, now_ms);
 }
 
-uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
+uint32_t events_admit(struct events *e, int64_t now_ms, struct span uid,
                      const char *reason)
 {
     uint64_t key = key_of(e, uid, reason);
-    if (!events_wanted(e, now_ms, uid, reason))
+    if (!events_should_write(e, now_ms, uid, reason))
         return 0;
     if (!take_place(e, now_ms)) {
         e->stats.dropped++;
@@ -221,7 +221,7 @@ uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
     return count;
 }
 
-void events_done(struct events *e)
+void events_written(struct events *e)
 {
     e->stats.queued -= e->stats.queued > 0;
 }

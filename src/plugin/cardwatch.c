@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/pause.h"
+#include "base/stop_flag.h"
 
 enum {
     SLICE_MS = 500, /* so soon a stop is noticed */
@@ -24,7 +24,7 @@ struct cardwatch {
     bool lost, mig_said;
     char last_error[256];
     pthread_t thread;
-    struct pause stop, end; /* it shall end, it has */
+    struct stop_flag stop, ended; /* it shall end, it has */
 };
 
 bool cardwatch_card(const struct gpu_card *card, struct card_seen *seen)
@@ -111,10 +111,10 @@ static bool wait_a_little(struct cardwatch *s, int64_t ms)
     int64_t before = clock_mono_ms();
     if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
         tell_event(s, &event);
-        return pause_for(&s->stop, 0);
+        return stop_flag_wait(&s->stop, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
-    return pause_for(&s->stop, rest > 0 ? rest : 0);
+    return stop_flag_wait(&s->stop, rest > 0 ? rest : 0);
 }
 
 static void sample_on_and_on(struct cardwatch *s)
@@ -125,14 +125,14 @@ static void sample_on_and_on(struct cardwatch *s)
         while ((rest = next - clock_mono_ms()) > 0)
             if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
                 return;
-    } while (!pause_for(&s->stop, 0));
+    } while (!stop_flag_wait(&s->stop, 0));
 }
 
 static void *run(void *arg)
 {
     struct cardwatch *s = arg;
     sample_on_and_on(s);
-    pause_end(&s->end);
+    stop_flag_set(&s->ended);
     return NULL;
 }
 
@@ -144,8 +144,8 @@ struct cardwatch *cardwatch_start(struct gpu *gpu, int64_t interval_ms,
     s->interval_ms = interval_ms;
     s->brain = brain;
     s->reopened_ms = clock_mono_ms();
-    pause_init(&s->stop);
-    pause_init(&s->end);
+    stop_flag_init(&s->stop);
+    stop_flag_init(&s->ended);
     if (pthread_create(&s->thread, NULL, run, s))
         abort();
     pthread_setname_np(s->thread, "cards");
@@ -156,8 +156,8 @@ bool cardwatch_stop(struct cardwatch *s)
 {
     if (!s)
         return true;
-    pause_end(&s->stop);
-    if (!pause_for(&s->end, STOP_MS))
+    stop_flag_set(&s->stop);
+    if (!stop_flag_wait(&s->ended, STOP_MS))
         return false;
     pthread_join(s->thread, NULL);
     return true;
@@ -168,7 +168,7 @@ void cardwatch_free(struct cardwatch *s)
     if (!s)
         return;
     gpu_sample_fini(&s->sample);
-    pause_fini(&s->stop);
-    pause_fini(&s->end);
+    stop_flag_fini(&s->stop);
+    stop_flag_fini(&s->ended);
     free(s);
 }

@@ -141,7 +141,7 @@ struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
     struct gauges *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
                                   .idle_ms = IDLE_MS};
-    struct httpd_listener listener = {.name = "health",
+    struct httpd_listener_config listener = {.name = "health",
                                       .address = address,
                                       .port = port,
                                       .mode = HTTPD_EVENTS,

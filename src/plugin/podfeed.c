@@ -18,18 +18,18 @@ static void on_object(void *ctx, struct jread *j, bool gone);
 static void on_bookmark(void *ctx, struct span version);
 static void on_fault(void *ctx, const struct err *err);
 
-static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
+static const struct listwatch_handler reader = {on_object, on_bookmark, on_fault};
 
 void podfeed_init(struct podfeed *f, const char *node, int64_t unit_mib,
                   const struct podfeed_sink *sink, void *ctx)
 {
     *f = (struct podfeed){.node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
-    watchfeed_init(&f->in, &reader, f);
+    listwatch_init(&f->in, &reader, f);
 }
 
 void podfeed_fini(struct podfeed *f)
 {
-    watchfeed_fini(&f->in);
+    listwatch_fini(&f->in);
 }
 
 void podfeed_anew(struct podfeed *f)
@@ -41,24 +41,24 @@ static void add_watch(struct podfeed *f, struct buf *path)
 {
     f->runs++;
     uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
-    watchfeed_start(&f->in, true);
-    watchfeed_add_watch(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
+    listwatch_start(&f->in, true);
+    listwatch_watch_query(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
 }
 
 static void add_list(struct podfeed *f, struct buf *path)
 {
     if (!f->paging) {
-        watchfeed_start(&f->in, false);
+        listwatch_start(&f->in, false);
         f->sink->list(f->ctx, false);
     }
-    watchfeed_add_list(path, &f->in);
+    listwatch_list_query(path, &f->in);
 }
 
 void podfeed_request(struct podfeed *f, struct arena *a, struct kube_request *request)
 {
     cleanup_buf struct buf path = {0};
     buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
-    watchfeed_add_escaped(&path, span_of(f->node));
+    listwatch_escape(&path, span_of(f->node));
     buf_addc(&path, '&');
     if (f->watching)
         add_watch(f, &path);
@@ -84,7 +84,7 @@ static void on_object(void *ctx, struct jread *j, bool gone)
         pod = (struct pod){.meta = pod.meta};
     }
     if (f->watching && pod.meta.version.n)
-        watchfeed_set_version(&f->in, pod.meta.version);
+        listwatch_set_version(&f->in, pod.meta.version);
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (gone)
@@ -97,7 +97,7 @@ static void on_bookmark(void *ctx, struct span version)
 {
     struct podfeed *f = ctx;
     if (version.n)
-        watchfeed_set_version(&f->in, version);
+        listwatch_set_version(&f->in, version);
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -108,13 +108,13 @@ static void on_fault(void *ctx, const struct err *err)
 
 bool podfeed_begin(struct podfeed *f, unsigned status, int64_t retry_after_s)
 {
-    watchfeed_begin(&f->in, status, retry_after_s);
+    listwatch_begin(&f->in, status, retry_after_s);
     return true;
 }
 
 bool podfeed_data(struct podfeed *f, const char *p, size_t n)
 {
-    return watchfeed_data(&f->in, p, n);
+    return listwatch_data(&f->in, p, n);
 }
 
 static int64_t retry(struct podfeed *f)
@@ -128,8 +128,8 @@ static int64_t retry(struct podfeed *f)
 
 int64_t podfeed_end(struct podfeed *f, const struct err *why, struct err *err)
 {
-    int rc = watchfeed_end(&f->in, why);
-    *err = f->in.failed;
+    int rc = listwatch_end(&f->in, why);
+    *err = f->in.err;
     if (rc) {
         /* What the watch missed, only a list can tell, where its version is not kept any
          * more; a connection that broke is taken up where it was. */

@@ -114,7 +114,7 @@ static void hang(struct sim_server *s, const struct fault *fault,
     if (late)
         answer_timeout(reply);
     else if (fault->action == FAULT_HANG_CUT)
-        reply->cut = true;
+        reply->abort = true;
     else
         apply(s, req, reply);
 }
@@ -143,10 +143,10 @@ static void carry_out(struct sim_server *s, const struct fault *fault,
         break;
     case FAULT_APPLY_CUT:
         apply(s, req, NULL);
-        reply->cut = true;
+        reply->abort = true;
         break;
     case FAULT_CUT:
-        reply->cut = true;
+        reply->abort = true;
         break;
     case FAULT_HANG:
     case FAULT_HANG_CUT:
@@ -196,7 +196,7 @@ static void handle(void *ctx, const struct httpd_request *req, struct httpd_repl
         handle_api(s, req, reply);
     log_debug("server", "request", LOG_S("method", req->method), LOG_S("path", req->path),
               LOG_S("query", req->query),
-              LOG_I("status", reply->cut ? 0 : reply->status));
+              LOG_I("status", reply->abort ? 0 : reply->status));
 }
 
 /* -- life -- */
@@ -237,7 +237,7 @@ struct sim_server *sim_server_start(struct api *api,
                                     unsigned *port, struct err *err)
 {
     struct sim_server *s = new_server(api, config);
-    struct httpd_listener listener = {.name = "api",
+    struct httpd_listener_config listener = {.name = "api",
                                       .address = config->address,
                                       .port = config->port,
                                       .mode = HTTPD_THREADS,

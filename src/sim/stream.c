@@ -13,7 +13,7 @@ struct stream {
     struct api_watch *watch;
     struct stream *next, **link;
     struct httpd_waker *waker; /* NULL before open */
-    enum httpd_more fate;      /* HTTPD_AGAIN: it lives */
+    enum httpd_stream_result fate;      /* HTTPD_STREAM_MORE: it lives */
 };
 
 static size_t stall_index(const char *resource)
@@ -38,24 +38,24 @@ static void open_watch(void *ctx, struct httpd_waker *waker)
     pthread_mutex_unlock(&st->server->lock);
 }
 
-static enum httpd_more take_events(struct stream *st, struct buf *out)
+static enum httpd_stream_result take_events(struct stream *st, struct buf *out)
 {
-    if (st->fate != HTTPD_AGAIN)
+    if (st->fate != HTTPD_STREAM_MORE)
         return st->fate;
     if (st->server->stalled[stall_index(api_watch_resource(st->watch))])
-        return HTTPD_SLEEP;
+        return HTTPD_STREAM_WAIT;
     int64_t now_ms = front_now_ms();
     int rc = 1;
     while (rc > 0 && out->n < PIECE)
         rc = api_watch_next(st->watch, now_ms, out);
-    return rc < 0 ? HTTPD_END : rc == 0 ? HTTPD_SLEEP : HTTPD_AGAIN;
+    return rc < 0 ? HTTPD_STREAM_END : rc == 0 ? HTTPD_STREAM_WAIT : HTTPD_STREAM_MORE;
 }
 
-static enum httpd_more fill_watch(void *ctx, struct buf *out)
+static enum httpd_stream_result fill_watch(void *ctx, struct buf *out)
 {
     struct stream *st = ctx;
     pthread_mutex_lock(&st->server->lock);
-    enum httpd_more more = take_events(st, out);
+    enum httpd_stream_result more = take_events(st, out);
     pthread_mutex_unlock(&st->server->lock);
     return more;
 }
@@ -82,7 +82,7 @@ void sim_stream_watch(struct sim_server *s, struct api_watch *w,
                           .watch = w,
                           .next = s->streams,
                           .link = &s->streams,
-                          .fate = HTTPD_AGAIN};
+                          .fate = HTTPD_STREAM_MORE};
     if (st->next)
         st->next->link = &st->next;
     s->streams = st;
@@ -101,7 +101,7 @@ size_t sim_stream_order(struct sim_server *s, const char *resource,
         if (order == STREAM_COUNT)
             continue;
         if (order != STREAM_WAKE)
-            st->fate = order == STREAM_CUT ? HTTPD_CUT : HTTPD_END;
+            st->fate = order == STREAM_CUT ? HTTPD_STREAM_ABORT : HTTPD_STREAM_END;
         if (st->waker)
             httpd_wake(st->waker);
     }
@@ -123,18 +123,18 @@ static void open_list(void *ctx, struct httpd_waker *waker)
 }
 
 /* A piece can vanish in the compressor; then there is another one. */
-static enum httpd_more fill_list(void *ctx, struct buf *out)
+static enum httpd_stream_result fill_list(void *ctx, struct buf *out)
 {
     struct list *l = ctx;
     bool more = true;
     if (!l->gzip)
-        return api_list_next(l->list, out) ? HTTPD_AGAIN : HTTPD_END;
+        return api_list_next(l->list, out) ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
     while (more && !out->n) {
         buf_clear(&l->piece);
         more = api_list_next(l->list, &l->piece);
         sim_gzip_add(l->gzip, buf_span(&l->piece), !more, out);
     }
-    return more ? HTTPD_AGAIN : HTTPD_END;
+    return more ? HTTPD_STREAM_MORE : HTTPD_STREAM_END;
 }
 
 static void close_list(void *ctx)

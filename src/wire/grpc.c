@@ -72,7 +72,7 @@ size_t grpc_reader_length(const struct grpc_reader *r)
            r->head[4];
 }
 
-bool grpc_reader_between(const struct grpc_reader *r)
+bool grpc_reader_is_empty(const struct grpc_reader *r)
 {
     return r->head_n == 0;
 }

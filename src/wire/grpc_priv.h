@@ -19,11 +19,11 @@
  *   grpcd_loop.c     its thread: accepts, reads, writes, watches deadlines
  *   grpcd_socket.c   its socket file
  *   grpcd_conn.c     a connection without its socket: bytes and time in, bytes out
- *   grpcd_head.c     the headers of a request
+ *   grpcd_headers.c     the headers of a request
  *   grpcd_stream.c   a request and its answer inside a connection
  *   grpcd_call.c     the handle that a handler answers with, from any thread
  *   grpcc.c          the client
- *   grpcc_answer.c   what its peer sends
+ *   grpcc_response.c   what its peer sends
  */
 
 /* Takes messages out of the bytes of a stream: each has a flag (1: compressed) and its
@@ -44,7 +44,7 @@ enum grpc_read {
 };
 enum grpc_read grpc_reader_take(struct grpc_reader *r, struct span *in);
 size_t grpc_reader_length(const struct grpc_reader *r); /* that the head announces */
-bool grpc_reader_between(const struct grpc_reader *r); /* messages, or before the first */
+bool grpc_reader_is_empty(const struct grpc_reader *r); /* messages, or before the first */
 void grpc_reader_next(struct grpc_reader *r);
 void grpc_reader_fini(struct grpc_reader *r);
 

@@ -14,7 +14,7 @@ enum {
 };
 
 struct grpcc_stream {
-    struct grpcc_answer answer;
+    struct grpcc_response answer;
     int fd; /* -1: closed */
     struct grpc_out out;
     int64_t deadline_ms;
@@ -97,7 +97,7 @@ struct grpcc_stream *grpcc_open(const struct grpcc_request *req, enum grpc_statu
     s->out = (struct grpc_out){0};
     s->deadline_ms = deadline_ms;
     s->what = steal(&what);
-    grpcc_answer_init(&s->answer, req);
+    grpcc_response_init(&s->answer, req);
     return s;
 }
 
@@ -110,10 +110,10 @@ static short move(struct grpcc_stream *s)
     /* Also when the peer takes nothing: it may have answered before it closed. */
     enum grpc_io got = grpc_io_read(s->fd, s->bytes, sizeof s->bytes, &n);
     if (got == GRPC_IO_DONE)
-        grpcc_answer_feed(&s->answer, s->bytes, n);
+        grpcc_response_feed(&s->answer, s->bytes, n);
     else if (got == GRPC_IO_BROKEN || wrote == GRPC_IO_BROKEN)
-        grpcc_answer_fail(&s->answer, GRPC_UNAVAILABLE, "the connection is closed");
-    grpcc_answer_check(&s->answer);
+        grpcc_response_fail(&s->answer, GRPC_UNAVAILABLE, "the connection is closed");
+    grpcc_response_check(&s->answer);
     if (got == GRPC_IO_DONE)
         return 0;
     return wrote == GRPC_IO_BLOCKED ? POLLIN | POLLOUT : POLLIN;
@@ -122,13 +122,13 @@ static short move(struct grpcc_stream *s)
 /* Until a message is there, or the end, or `until_ms` has passed. */
 static void wait_for_answer(struct grpcc_stream *s, int64_t until_ms)
 {
-    struct grpcc_answer *a = &s->answer;
+    struct grpcc_response *a = &s->answer;
     while (a->n_taken == a->n && !a->is_over) {
         short events = move(s);
         int64_t now = clock_mono_ms();
         struct pollfd p = {.fd = s->fd, .events = events};
         if (now >= s->deadline_ms)
-            grpcc_answer_fail(a, GRPC_DEADLINE_EXCEEDED, "no answer in time");
+            grpcc_response_fail(a, GRPC_DEADLINE_EXCEEDED, "no answer in time");
         else if (events && now >= until_ms)
             return;
         else if (events && !a->is_over)
@@ -140,7 +140,7 @@ static void wait_for_answer(struct grpcc_stream *s, int64_t until_ms)
 static enum grpcc_next finish(struct grpcc_stream *s, enum grpc_status *status,
                               struct err *err)
 {
-    const struct grpcc_answer *a = &s->answer;
+    const struct grpcc_response *a = &s->answer;
     if (tell(a->status, status) == GRPC_OK)
         return GRPCC_END;
     err_set(err, a->code == ERR_NONE ? grpc_status_err(a->status) : a->code,
@@ -153,9 +153,9 @@ enum grpcc_next grpcc_next(struct grpcc_stream *s, int64_t wait_ms, struct buf *
                            enum grpc_status *status, struct err *err)
 {
     wait_for_answer(s, later(clock_mono_ms(), wait_ms));
-    if (grpcc_answer_take(&s->answer, message))
+    if (grpcc_response_take(&s->answer, message))
         return GRPCC_MESSAGE;
-    return s->answer.is_over ? finish(s, status, err) : GRPCC_NOTHING;
+    return s->answer.is_over ? finish(s, status, err) : GRPCC_TIMEOUT;
 }
 
 /* The peer hears of the cancellation if it takes a few bytes now; else by the close. */
@@ -174,7 +174,7 @@ void grpcc_close(struct grpcc_stream *s)
     if (!s->answer.is_over)
         cancel(s);
     close(s->fd);
-    grpcc_answer_fini(&s->answer);
+    grpcc_response_fini(&s->answer);
     buf_fini(&s->out.bytes);
     free(s->what);
     free(s);

@@ -6,7 +6,7 @@
 
 /* What the peer of one call says. No socket in here: bytes in, bytes out by the session.
  */
-struct grpcc_answer {
+struct grpcc_response {
     nghttp2_session *session;
     int32_t id;
     struct buf request; /* head and message */
@@ -23,14 +23,14 @@ struct grpcc_answer {
     size_t n, n_taken, cap;
 };
 
-void grpcc_answer_init(struct grpcc_answer *a, const struct grpcc_request *req);
-void grpcc_answer_fini(struct grpcc_answer *a);
+void grpcc_response_init(struct grpcc_response *a, const struct grpcc_request *req);
+void grpcc_response_fini(struct grpcc_response *a);
 /* Bytes of the peer. */
-void grpcc_answer_feed(struct grpcc_answer *a, const uint8_t *p, size_t n);
+void grpcc_response_feed(struct grpcc_response *a, const uint8_t *p, size_t n);
 /* It is over when nothing is left to be read or written. */
-void grpcc_answer_check(struct grpcc_answer *a);
+void grpcc_response_check(struct grpcc_response *a);
 /* It is over with this, unless it was over before. */
-void grpcc_answer_fail(struct grpcc_answer *a, enum grpc_status status, const char *fmt,
+void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status, const char *fmt,
                        ...) __attribute__((format(printf, 3, 4)));
 /* The oldest message that was not taken. False: there is none. */
-bool grpcc_answer_take(struct grpcc_answer *a, struct buf *message);
+bool grpcc_response_take(struct grpcc_response *a, struct buf *message);

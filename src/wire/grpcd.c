@@ -72,7 +72,7 @@ void grpcd_wake_locked(struct grpcd *d)
     (void)n; /* fails only when that many wakes are there already */
 }
 
-void grpcd_count_refused(struct grpcd *d)
+void grpcd_count_rejected(struct grpcd *d)
 {
     pthread_mutex_lock(&d->lock);
     d->stats.refused++;
@@ -84,7 +84,7 @@ static int start_thread(struct grpcd *d, struct err *err)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&d->thread, NULL, grpcd_serve, d);
+    int rc = pthread_create(&d->thread, NULL, grpcd_loop, d);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
         return err_set(err, ERR_UNAVAILABLE, "thread: %s", strerrordesc_np(rc));
@@ -139,7 +139,7 @@ static void close_all(struct grpcd *d)
         d->conns = c->next;
         grpcd_conn_free(c);
     }
-    grpcd_calls_move(d, 0);
+    grpcd_call_flush(d, 0);
     grpcd_socket_close(&d->socket);
 }
 

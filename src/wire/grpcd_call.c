@@ -99,7 +99,7 @@ void grpcd_fail(struct grpcd_call *call, const struct err *why)
     grpcd_end(call, grpc_status_of(why->code), "%s", why->msg);
 }
 
-bool grpcd_is_over(struct grpcd_call *call)
+bool grpcd_is_cancelled(struct grpcd_call *call)
 {
     pthread_mutex_lock(&call->d->lock);
     bool is_over = call->is_over;
@@ -112,16 +112,16 @@ int64_t grpcd_deadline_ms(const struct grpcd_call *call)
     return call->deadline_ms;
 }
 
-void grpcd_call_leave(struct grpcd_call *call, bool tell)
+void grpcd_call_detach(struct grpcd_call *call, bool tell)
 {
     struct grpcd *d = call->d;
     call->stream = NULL;
     pthread_mutex_lock(&d->lock);
     call->is_over = true;
-    tell = tell && !call->is_ended && call->method->over;
+    tell = tell && !call->is_ended && call->method->on_cancel;
     pthread_mutex_unlock(&d->lock);
     if (tell)
-        call->method->over(d->ctx, call);
+        call->method->on_cancel(d->ctx, call);
     pthread_mutex_lock(&d->lock);
     unref_locked(call);
 }
@@ -144,7 +144,7 @@ static void move_one(struct grpcd_call *call, int64_t now_ms)
         grpcd_stream_message(s, &message);
     if (s && is_ended) {
         s->call = NULL;
-        grpcd_call_leave(call, false);
+        grpcd_call_detach(call, false);
         grpcd_stream_end(s, status, &why);
     }
     buf_fini(&message);
@@ -152,7 +152,7 @@ static void move_one(struct grpcd_call *call, int64_t now_ms)
     pthread_mutex_lock(&call->d->lock);
 }
 
-void grpcd_calls_move(struct grpcd *d, int64_t now_ms)
+void grpcd_call_flush(struct grpcd *d, int64_t now_ms)
 {
     pthread_mutex_lock(&d->lock);
     struct grpcd_call *next = d->dirty;

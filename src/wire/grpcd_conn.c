@@ -32,7 +32,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
     struct grpcd_stream *s = stream_of(session, frame->hd.stream_id);
     (void)flags, (void)ctx;
     if (s && !s->has_head)
-        grpcd_head_add(&s->head, (struct span){(const char *)name, name_n},
+        grpcd_headers_add(&s->head, (struct span){(const char *)name, name_n},
                        (struct span){(const char *)value, value_n});
     return 0;
 }
@@ -67,7 +67,7 @@ static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame
                             int error, void *ctx)
 {
     (void)session, (void)frame, (void)error;
-    grpcd_conn_fault(ctx);
+    grpcd_conn_count_malformed(ctx);
     return 0;
 }
 
@@ -141,7 +141,7 @@ void grpcd_conn_free(struct grpcd_conn *c)
     free(c);
 }
 
-void grpcd_conn_fault(struct grpcd_conn *c)
+void grpcd_conn_count_malformed(struct grpcd_conn *c)
 {
     if (++c->faults == GRPCD_FAULTS_MAX) {
         log_warn("grpcd", "a peer sends too much that is malformed");
@@ -197,7 +197,7 @@ void grpcd_conn_drain(struct grpcd_conn *c, int64_t now_ms)
     c->is_going = true;
     for (struct grpcd_stream *s = c->streams; s; s = s->next)
         if (!s->call ? !s->is_deaf : s->call->method->stream)
-            grpcd_stream_refuse(s, GRPC_UNAVAILABLE, "the server stops");
+            grpcd_stream_reject(s, GRPC_UNAVAILABLE, "the server stops");
 }
 
 bool grpcd_conn_is_done(const struct grpcd_conn *c)

@@ -109,7 +109,7 @@ static void come_in(struct loop *l, int fd, int64_t now)
 {
     struct grpcd *d = l->d;
     if (!may_come_in(l, fd, now)) {
-        grpcd_count_refused(d);
+        grpcd_count_rejected(d);
         close(fd);
         return;
     }
@@ -206,7 +206,7 @@ static void take_news(struct loop *l, int64_t now)
     }
     if (l->fds[DOOR].revents)
         accept_some(l, now);
-    grpcd_calls_move(l->d, now);
+    grpcd_call_flush(l->d, now);
 }
 
 static void drain(struct grpcd *d, int64_t now)
@@ -247,7 +247,7 @@ static void say_drained(struct grpcd *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-void *grpcd_serve(void *arg)
+void *grpcd_loop(void *arg)
 {
     struct loop *l = xcalloc(1, sizeof *l);
     struct grpcd *d = l->d = arg;

@@ -12,7 +12,7 @@
  *
  * Connections and streams belong to the server's thread (or to a test that has none). A
  * call is shared: what threads hand over is under grpcd.lock, and it is moved on into the
- * stream by grpcd_calls_move. Nothing is called back while the lock is held.
+ * stream by grpcd_call_flush. Nothing is called back while the lock is held.
  */
 
 enum {
@@ -68,8 +68,8 @@ struct grpcd {
 struct grpcd *grpcd_new(const struct grpcd_config *config);
 void grpcd_unref_locked(struct grpcd *d); /* unlocks */
 void grpcd_wake_locked(struct grpcd *d);
-void grpcd_count_refused(struct grpcd *d);
-void *grpcd_serve(void *d); /* the thread */
+void grpcd_count_rejected(struct grpcd *d);
+void *grpcd_loop(void *d); /* the thread */
 
 struct grpcd_call {
     struct grpcd *d; /* a share of it */
@@ -89,12 +89,12 @@ struct grpcd_call {
 /* The handler's share and the stream's. */
 struct grpcd_call *grpcd_call_new(struct grpcd_stream *s);
 /* Gives up the stream's share. `tell`: to the handler, unless it has ended the call. */
-void grpcd_call_leave(struct grpcd_call *call, bool tell);
+void grpcd_call_detach(struct grpcd_call *call, bool tell);
 /* What the handlers have said since the last time goes into the streams. */
-void grpcd_calls_move(struct grpcd *d, int64_t now_ms);
+void grpcd_call_flush(struct grpcd *d, int64_t now_ms);
 
 /* The headers of a request. */
-struct grpcd_head {
+struct grpcd_headers {
     unsigned seen; /* bits of those that may come once */
     bool is_malformed, is_too_large, is_post, is_grpc, has_bad_timeout, in_fields;
     int64_t timeout_ms; /* -1: none */
@@ -102,16 +102,16 @@ struct grpcd_head {
     size_t path_n;
     char path[GRPCD_PATH_KEPT];
 };
-void grpcd_head_add(struct grpcd_head *head, struct span name, struct span value);
+void grpcd_headers_add(struct grpcd_headers *head, struct span name, struct span value);
 /* 0: a call; else the HTTP status of the refusal, or 1: the stream is to be reset. */
-enum { GRPCD_HEAD_RESET = 1 };
-unsigned grpcd_head_check(const struct grpcd_head *head);
+enum { GRPCD_HEADERS_RESET = 1 };
+unsigned grpcd_headers_check(const struct grpcd_headers *head);
 
 struct grpcd_stream {
     struct grpcd_conn *conn;
     struct grpcd_stream *next, **link; /* of conn->streams */
     int32_t id;
-    struct grpcd_head head;
+    struct grpcd_headers head;
     bool has_head, has_request;
     bool is_deaf; /* what the client still sends is ignored */
     const struct grpcd_method *method;
@@ -142,7 +142,7 @@ void grpcd_stream_sent_last(struct grpcd_stream *s);
 void grpcd_stream_message(struct grpcd_stream *s, struct buf *message);
 void grpcd_stream_end(struct grpcd_stream *s, enum grpc_status status, struct buf *why);
 /* Ends it without the handler, which is told; nothing that waits is sent. */
-void grpcd_stream_refuse(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
+void grpcd_stream_reject(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
                          ...) __attribute__((format(printf, 3, 4)));
 /* Deadlines; returns when to look again. */
 int64_t grpcd_stream_tick(struct grpcd_stream *s);
@@ -177,5 +177,5 @@ void grpcd_conn_drain(struct grpcd_conn *c, int64_t now_ms);
 /* Nothing is left to send or to wait for: it can be closed. */
 bool grpcd_conn_is_done(const struct grpcd_conn *c);
 /* The peer does what no peer does by mistake that often. */
-void grpcd_conn_fault(struct grpcd_conn *c);
+void grpcd_conn_count_malformed(struct grpcd_conn *c);
 void grpcd_conn_go_away(struct grpcd_conn *c, uint32_t code);

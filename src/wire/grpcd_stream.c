@@ -34,7 +34,7 @@ static void drop_call(struct grpcd_stream *s)
     struct grpcd_call *call = s->call;
     s->call = NULL;
     if (call)
-        grpcd_call_leave(call, true);
+        grpcd_call_detach(call, true);
 }
 
 static void drop_request(struct grpcd_stream *s)
@@ -218,7 +218,7 @@ void grpcd_stream_end(struct grpcd_stream *s, enum grpc_status status, struct bu
     go_on(s);
 }
 
-void grpcd_stream_refuse(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
+void grpcd_stream_reject(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
                          ...)
 {
     cleanup_buf struct buf why = {0};
@@ -261,7 +261,7 @@ static const struct grpcd_method *find_method(const struct grpcd_stream *s)
 static void refuse_unknown(struct grpcd_stream *s)
 {
     bool is_cut = s->head.path_n > sizeof s->head.path;
-    grpcd_stream_refuse(s, GRPC_UNIMPLEMENTED, "unknown method %.*s%s",
+    grpcd_stream_reject(s, GRPC_UNIMPLEMENTED, "unknown method %.*s%s",
                         (int)(is_cut ? sizeof s->head.path : s->head.path_n),
                         s->head.path, is_cut ? "..." : "");
 }
@@ -269,17 +269,17 @@ static void refuse_unknown(struct grpcd_stream *s)
 /* What is no call of gRPC: nobody does so by mistake that often. */
 static void refuse_head(struct grpcd_stream *s, unsigned refusal)
 {
-    if (refusal == GRPCD_HEAD_RESET)
+    if (refusal == GRPCD_HEADERS_RESET)
         reset(s, NGHTTP2_PROTOCOL_ERROR);
     else
         refuse_http(s, refusal);
-    grpcd_count_refused(s->conn->d);
-    grpcd_conn_fault(s->conn);
+    grpcd_count_rejected(s->conn->d);
+    grpcd_conn_count_malformed(s->conn);
 }
 
 static void check_head(struct grpcd_stream *s)
 {
-    unsigned refusal = grpcd_head_check(&s->head);
+    unsigned refusal = grpcd_headers_check(&s->head);
     int64_t timeout = s->head.timeout_ms;
     if (refusal) {
         refuse_head(s, refusal);
@@ -291,11 +291,11 @@ static void check_head(struct grpcd_stream *s)
         s->deadline_ms = s->call_until_ms;
     if (s->method && !s->head.has_bad_timeout)
         return;
-    grpcd_count_refused(s->conn->d);
+    grpcd_count_rejected(s->conn->d);
     if (!s->method)
         refuse_unknown(s);
     else
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "grpc-timeout is malformed");
+        grpcd_stream_reject(s, GRPC_INTERNAL, "grpc-timeout is malformed");
 }
 
 void grpcd_stream_headers(struct grpcd_stream *s, bool end)
@@ -306,7 +306,7 @@ void grpcd_stream_headers(struct grpcd_stream *s, bool end)
             check_head(s);
     } else if (!end) {
         reset(s, NGHTTP2_PROTOCOL_ERROR);
-        grpcd_conn_fault(s->conn);
+        grpcd_conn_count_malformed(s->conn);
     }
     if (end)
         grpcd_stream_request_end(s);
@@ -315,13 +315,13 @@ void grpcd_stream_headers(struct grpcd_stream *s, bool end)
 static void refuse_message(struct grpcd_stream *s, enum grpc_read why)
 {
     size_t max = s->in.max;
-    grpcd_count_refused(s->conn->d);
+    grpcd_count_rejected(s->conn->d);
     if (why == GRPC_READ_COMPRESSED)
-        grpcd_stream_refuse(s, GRPC_UNIMPLEMENTED, "compressed messages are not taken");
+        grpcd_stream_reject(s, GRPC_UNIMPLEMENTED, "compressed messages are not taken");
     else if (why == GRPC_READ_BAD_FLAG)
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+        grpcd_stream_reject(s, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
     else
-        grpcd_stream_refuse(s, GRPC_RESOURCE_EXHAUSTED,
+        grpcd_stream_reject(s, GRPC_RESOURCE_EXHAUSTED,
                             "a message of %zu bytes, and no more than %zu are taken",
                             grpc_reader_length(&s->in), max);
 }
@@ -332,8 +332,8 @@ void grpcd_stream_data(struct grpcd_stream *s, struct span bytes)
     if (!s->has_head || s->is_deaf || !bytes.n)
         return;
     if (s->has_request) {
-        grpcd_count_refused(d);
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "bytes behind the request message");
+        grpcd_count_rejected(d);
+        grpcd_stream_reject(s, GRPC_INTERNAL, "bytes behind the request message");
         return;
     }
     size_t held = s->in.body.n;
@@ -342,8 +342,8 @@ void grpcd_stream_data(struct grpcd_stream *s, struct span bytes)
     if (got > GRPC_READ_MESSAGE) {
         refuse_message(s, got);
     } else if (d->request_bytes > d->limits.max_requests) {
-        grpcd_count_refused(d);
-        grpcd_stream_refuse(s, GRPC_RESOURCE_EXHAUSTED,
+        grpcd_count_rejected(d);
+        grpcd_stream_reject(s, GRPC_RESOURCE_EXHAUSTED,
                             "too many bytes of requests are held");
     } else if (got == GRPC_READ_MESSAGE) {
         s->has_request = true;
@@ -368,9 +368,9 @@ void grpcd_stream_request_end(struct grpcd_stream *s)
         start(s);
         return;
     }
-    bool is_empty = grpc_reader_between(&s->in);
-    grpcd_count_refused(s->conn->d);
-    grpcd_stream_refuse(s, GRPC_INTERNAL,
+    bool is_empty = grpc_reader_is_empty(&s->in);
+    grpcd_count_rejected(s->conn->d);
+    grpcd_stream_reject(s, GRPC_INTERNAL,
                         is_empty ? "a request without a message"
                                  : "the request message is cut off");
 }
@@ -394,11 +394,11 @@ int64_t grpcd_stream_tick(struct grpcd_stream *s)
     } else if (c->now_ms < s->deadline_ms) {
         return s->deadline_ms;
     } else if (s->call) {
-        grpcd_stream_refuse(s, GRPC_DEADLINE_EXCEEDED,
+        grpcd_stream_reject(s, GRPC_DEADLINE_EXCEEDED,
                             "the client's deadline has passed");
     } else {
-        grpcd_count_refused(c->d);
-        grpcd_stream_refuse(s, GRPC_DEADLINE_EXCEEDED,
+        grpcd_count_rejected(c->d);
+        grpcd_stream_reject(s, GRPC_DEADLINE_EXCEEDED,
                             "the request did not come in time");
     }
     return c->now_ms + c->d->limits.stall_ms;

@@ -19,7 +19,7 @@
  */
 
 struct call {
-    struct exchange x; /* first */
+    struct httpc_exchange x; /* first */
     struct buf *body;  /* of the reply; borrowed during a call */
     size_t max_body;
     bool is_too_large;
@@ -38,7 +38,7 @@ static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 {
     struct call *call = ctx;
     size_t room = call->max_body - call->body->n, got = size * n;
-    call->x.heard_ms = clock_mono_ms();
+    call->x.last_byte_ms = clock_mono_ms();
     if (got > room) {
         call->is_too_large = true;
         buf_add(call->body, p, room);
@@ -68,12 +68,12 @@ static struct call *idle_remove(struct httpc *c, size_t i)
 }
 
 /* The handle that was used last, of those whose sockets fit. NULL: none. */
-static struct call *idle_take(struct httpc *c, int64_t delivery_ms)
+static struct call *idle_take(struct httpc *c, int64_t tcp_user_timeout_ms)
 {
     struct call *call = NULL;
     pthread_mutex_lock(&c->lock);
     for (size_t i = c->n_idle; i-- > 0 && !call;)
-        if (c->idle[i]->x.delivery_ms == delivery_ms)
+        if (c->idle[i]->x.tcp_user_timeout_ms == tcp_user_timeout_ms)
             call = idle_remove(c, i);
     pthread_mutex_unlock(&c->lock);
     return call;
@@ -88,12 +88,12 @@ static bool is_quiet(const struct call *call)
     return fd == CURL_SOCKET_BAD || poll(&p, 1, 0) == 0;
 }
 
-static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
+static struct call *pool_take(struct httpc *c, int64_t tcp_user_timeout_ms)
 {
-    struct call *call = idle_take(c, delivery_ms);
+    struct call *call = idle_take(c, tcp_user_timeout_ms);
     while (call && !is_quiet(call)) {
         call_free(call);
-        call = idle_take(c, delivery_ms);
+        call = idle_take(c, tcp_user_timeout_ms);
     }
     return call ? call : call_new(c);
 }
@@ -111,7 +111,7 @@ static struct call *idle_expire(struct httpc *c, int64_t now_ms)
     return old;
 }
 
-void httpc_trim(struct httpc *c)
+void httpc_close_idle(struct httpc *c)
 {
     int64_t now_ms = clock_mono_ms();
     struct call *old;
@@ -127,7 +127,7 @@ static void pool_put(struct httpc *c, struct call *call)
     MEM_GROW(c->idle, c->idle_cap, c->n_idle + 1);
     c->idle[c->n_idle++] = call;
     pthread_mutex_unlock(&c->lock);
-    httpc_trim(c);
+    httpc_close_idle(c);
 }
 
 void httpc_pool_drain(struct httpc *c)
@@ -142,7 +142,7 @@ void httpc_pool_drain(struct httpc *c)
 static int finish(struct call *call, CURLcode rc, struct httpc_reply *reply,
                   struct err *err)
 {
-    struct exchange *x = &call->x;
+    struct httpc_exchange *x = &call->x;
     reply->sent = x->attempts > 0;
     reply->retry_after_s = x->retry_after_s;
     if (call->is_too_large) {
@@ -162,7 +162,7 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
                struct httpc_reply *reply, struct err *err)
 {
     *reply = (struct httpc_reply){.retry_after_s = -1};
-    struct call *call = pool_take(c, req->delivery_ms > 0 ? req->delivery_ms : 0);
+    struct call *call = pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
     call->body = &reply->body;
     call->max_body = max_body;
     call->is_too_large = false;

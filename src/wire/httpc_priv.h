@@ -9,20 +9,20 @@
 
 /* One request on one easy handle. A call's and a stream's state begin with it; libcurl's
  * callbacks get its address. */
-struct exchange {
+struct httpc_exchange {
     struct httpc *c; /* borrowed */
     CURL *easy;      /* owned */
     struct curl_slist *headers;
     struct clock_deadline send_by;
-    int64_t delivery_ms;
-    int64_t heard_ms;  /* when the request began to be written, or a byte came last */
+    int64_t tcp_user_timeout_ms;
+    int64_t last_byte_ms;  /* when the request began to be written, or a byte came last */
     unsigned attempts; /* times that the request began to be written */
     unsigned max_attempts;
-    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_READER } stopped; /* by us, why */
+    enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK } stopped; /* by us, why */
     unsigned status; /* of the final answer, once its headers are complete */
     int64_t retry_after_s;
     int64_t date_s;
-    bool (*begin)(struct exchange *x); /* the headers are complete; may be NULL */
+    bool (*begin)(struct httpc_exchange *x); /* the headers are complete; may be NULL */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -47,15 +47,15 @@ void httpc_global_init(void);
 
 /* Makes the easy handle of x and sets what is the same for all requests. x must stay
  * where it is. */
-void httpc_exchange_init(struct exchange *x, struct httpc *c);
-void httpc_exchange_fini(struct exchange *x);
+void httpc_exchange_init(struct httpc_exchange *x, struct httpc *c);
+void httpc_exchange_fini(struct httpc_exchange *x);
 /* Sets what req asks for. The body is borrowed until the transfer is over. */
-int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
                            struct err *err);
 /* Judges the end of a transfer: 0 when there is a complete answer. */
-int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err);
+int httpc_exchange_result(const struct httpc_exchange *x, CURLcode rc, struct err *err);
 /* "GET https://host/path" without the query, in front of a message. Returns -1. */
-int httpc_exchange_wrap(const struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_wrap(const struct httpc_exchange *x, const struct httpc_request *req,
                         struct err *err);
 
 void httpc_pool_drain(struct httpc *c);

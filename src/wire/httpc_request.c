@@ -19,13 +19,13 @@
  * connect.
  *
  * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is made, which is why handles for
- * different delivery_ms are kept apart: inside the callbacks libcurl does not tell which
+ * different tcp_user_timeout_ms are kept apart: inside the callbacks libcurl does not tell which
  * socket a reused connection has, and it closes some sockets without saying so, so that
  * a record of our own could name a descriptor that is somebody else's by now. The linger
  * also holds if the process dies: the kernel resets the connection then, too.
  */
 
-static bool may_attempt(struct exchange *x)
+static bool may_attempt(struct httpc_exchange *x)
 {
     if (x->attempts < x->max_attempts)
         return true;
@@ -40,22 +40,22 @@ static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
     (void)local;
     (void)remote_port;
     (void)local_port;
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     int64_t now = clock_mono_ms();
     if (!may_attempt(x))
         return CURL_PREREQFUNC_ABORT;
-    if (clock_late(&x->send_by, now, clock_wall_ns())) {
+    if (clock_deadline_passed(&x->send_by, now, clock_wall_ns())) {
         x->stopped = STOP_LATE;
         return CURL_PREREQFUNC_ABORT;
     }
     x->attempts++;
-    x->heard_ms = now;
+    x->last_byte_ms = now;
     return CURL_PREREQFUNC_OK;
 }
 
-static int set_delivery(int fd, int64_t delivery_ms)
+static int set_delivery(int fd, int64_t tcp_user_timeout_ms)
 {
-    unsigned ms = delivery_ms < INT32_MAX ? (unsigned)delivery_ms : INT32_MAX;
+    unsigned ms = tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
     if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
         return -1;
@@ -65,24 +65,24 @@ static int set_delivery(int fd, int64_t delivery_ms)
 static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
 {
     (void)purpose;
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     if (!may_attempt(x))
         return CURL_SOCKET_BAD;
     cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
-    if (fd < 0 || (x->delivery_ms > 0 && set_delivery(fd, x->delivery_ms)))
+    if (fd < 0 || (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
         return CURL_SOCKET_BAD;
     int given = fd;
     fd = -1;
     return given;
 }
 
-static void forget_fields(struct exchange *x)
+static void forget_fields(struct httpc_exchange *x)
 {
     x->retry_after_s = -1;
     x->date_s = 0;
 }
 
-static void read_field(struct exchange *x, struct span line)
+static void read_field(struct httpc_exchange *x, struct span line)
 {
     struct span name = span_cut(&line, ':');
     int64_t seconds;
@@ -99,9 +99,9 @@ static void read_field(struct exchange *x, struct span line)
 /* Is one line of the head, of 1xx answers too, and of trailers behind a chunked body. */
 static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 {
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     struct span line = span_trim((struct span){p, size * n});
-    x->heard_ms = clock_mono_ms();
+    x->last_byte_ms = clock_mono_ms();
     if (x->status)
         return size * n;
     if (span_starts(line, SPAN("HTTP/")))
@@ -116,7 +116,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
         return size * n;
     x->status = (unsigned)status;
     if (x->begin && !x->begin(x)) {
-        x->stopped = STOP_READER;
+        x->stopped = STOP_SINK;
         return 0;
     }
     return size * n;
@@ -164,7 +164,7 @@ static void set_connection(CURL *easy, struct httpc *c)
         HTTPC_SET(easy, CURLOPT_CONNECT_TO, c->connect_to);
 }
 
-void httpc_exchange_init(struct exchange *x, struct httpc *c)
+void httpc_exchange_init(struct httpc_exchange *x, struct httpc *c)
 {
     CURL *easy = curl_easy_init();
     if (!easy)
@@ -182,7 +182,7 @@ void httpc_exchange_init(struct exchange *x, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_HEADERDATA, x);
 }
 
-void httpc_exchange_fini(struct exchange *x)
+void httpc_exchange_fini(struct httpc_exchange *x)
 {
     curl_easy_cleanup(x->easy);
     curl_slist_free_all(x->headers);
@@ -227,12 +227,12 @@ static int check(const struct httpc_request *req, struct err *err)
     if ((req->accept && !value_is_clean(req->accept)) ||
         (req->content_type && !value_is_clean(req->content_type)))
         return err_set(err, ERR_INVALID, "a media type that is not one line of text");
-    if (req->mark && (!*req->mark || req->mark[strspn(req->mark, HEADER_NAME)]))
+    if (req->flag_header && (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
         return err_set(err, ERR_INVALID, "not the name of a header");
     return 0;
 }
 
-static void add_line(struct exchange *x, const char *line)
+static void add_line(struct httpc_exchange *x, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(x->headers, line);
     if (!longer)
@@ -240,13 +240,13 @@ static void add_line(struct exchange *x, const char *line)
     x->headers = longer;
 }
 
-static void add_header(struct exchange *x, const char *name, const char *value)
+static void add_header(struct httpc_exchange *x, const char *name, const char *value)
 {
     cleanup_free char *line = xasprintf("%s: %s", name, value);
     add_line(x, line);
 }
 
-static void set_headers(struct exchange *x, const struct httpc_request *req)
+static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
 {
     curl_slist_free_all(x->headers);
     x->headers = NULL;
@@ -257,15 +257,15 @@ static void set_headers(struct exchange *x, const struct httpc_request *req)
         add_header(x, "Content-Type", req->content_type);
     else
         add_line(x, "Content-Type:"); /* none, instead of libcurl's idea */
-    if (req->mark)
-        add_header(x, req->mark, "1");
+    if (req->flag_header)
+        add_header(x, req->flag_header, "1");
     add_line(x, "Expect:"); /* send the body without asking first */
     if (x->c->host)
         add_line(x, x->c->host);
     HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
 }
 
-static void set_method(struct exchange *x, const struct httpc_request *req)
+static void set_method(struct httpc_exchange *x, const struct httpc_request *req)
 {
     bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
     bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
@@ -282,7 +282,7 @@ static void set_method(struct exchange *x, const struct httpc_request *req)
     x->max_attempts = bodyless && (get || head) ? 2 : 1;
 }
 
-int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
                            struct err *err)
 {
     x->status = 0;
@@ -291,7 +291,7 @@ int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
     x->stopped = STOP_NOT;
     x->why[0] = '\0';
     x->send_by = req->send_by;
-    x->delivery_ms = req->delivery_ms > 0 ? req->delivery_ms : 0;
+    x->tcp_user_timeout_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
     if (check(req, err))
         return -1;
     cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
@@ -301,11 +301,11 @@ int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
               (long)(req->timeout_ms > 0 ? req->timeout_ms : 0));
     set_headers(x, req);
     set_method(x, req);
-    x->heard_ms = clock_mono_ms();
+    x->last_byte_ms = clock_mono_ms();
     return 0;
 }
 
-int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err)
+int httpc_exchange_result(const struct httpc_exchange *x, CURLcode rc, struct err *err)
 {
     if (rc == CURLE_OK && x->status)
         return 0;
@@ -315,7 +315,7 @@ int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err
                        "the connection was closed before an answer; not sent again");
     case STOP_LATE:
         return err_set(err, ERR_UNAVAILABLE, "not sent: it is too late for it");
-    case STOP_READER:
+    case STOP_SINK:
         return err_set(err, ERR_INVALID, "stopped by the reader");
     case STOP_NOT:
         break;
@@ -328,7 +328,7 @@ int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err
     return err_set(err, code, "%s", x->why[0] ? x->why : curl_easy_strerror(rc));
 }
 
-int httpc_exchange_wrap(const struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_wrap(const struct httpc_exchange *x, const struct httpc_request *req,
                         struct err *err)
 {
     struct span rest = span_of(req->path), path = span_cut(&rest, '?');

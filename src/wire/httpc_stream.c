@@ -17,7 +17,7 @@
  */
 
 struct httpc_stream {
-    struct exchange x; /* first */
+    struct httpc_exchange x; /* first */
     struct httpc_loop *loop;
     const struct httpc_sink *sink; /* borrowed */
     void *ctx;                     /* borrowed */
@@ -86,7 +86,7 @@ static void stream_free(struct httpc_stream *s)
     free(s);
 }
 
-static bool on_begin(struct exchange *x)
+static bool on_begin(struct httpc_exchange *x)
 {
     struct httpc_stream *s = (struct httpc_stream *)x;
     s->loop->told++;
@@ -96,11 +96,11 @@ static bool on_begin(struct exchange *x)
 static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 {
     struct httpc_stream *s = ctx;
-    s->x.heard_ms = clock_mono_ms();
+    s->x.last_byte_ms = clock_mono_ms();
     s->loop->told++;
     if (s->sink->data(s->ctx, p, size * n))
         return size * n;
-    s->x.stopped = STOP_READER;
+    s->x.stopped = STOP_SINK;
     return 0;
 }
 
@@ -119,7 +119,7 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
     HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
     HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
-    if (req->delivery_ms > 0) { /* its socket is not like the others of this multi */
+    if (req->tcp_user_timeout_ms > 0) { /* its socket is not like the others of this multi */
         HTTPC_SET(s->x.easy, CURLOPT_FRESH_CONNECT, 1L);
         HTTPC_SET(s->x.easy, CURLOPT_FORBID_REUSE, 1L);
     }
@@ -160,7 +160,7 @@ static void start_new(struct httpc_loop *loop)
             continue;
         }
         if (!s->is_added) {
-            s->x.heard_ms = clock_mono_ms();
+            s->x.last_byte_ms = clock_mono_ms();
             must_multi(curl_multi_add_handle(loop->multi, s->x.easy));
             s->is_added = true;
         }
@@ -187,7 +187,7 @@ static int64_t stall_left(const struct httpc_stream *s, int64_t now)
 {
     if (s->req.stall_ms <= 0 || !s->x.attempts)
         return INT64_MAX;
-    return s->x.heard_ms + s->req.stall_ms - now;
+    return s->x.last_byte_ms + s->req.stall_ms - now;
 }
 
 static void end_stalled(struct httpc_loop *loop)

@@ -52,7 +52,7 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
 /* libmicrohttpd's own words: why it does not start, and else for debugging only. */
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
-    struct httpd_door *door = cls;
+    struct httpd_listener *door = cls;
     bool starting = pthread_equal(pthread_self(), door->starter) && door->starting;
     if (!starting && !log_enabled(LOG_DEBUG))
         return;
@@ -68,7 +68,7 @@ static void on_log(void *cls, const char *fmt, va_list ap)
               LOG_SPAN("text", s));
 }
 
-static void door_free(struct httpd_door *door)
+static void door_free(struct httpd_listener *door)
 {
     if (!door)
         return;
@@ -80,9 +80,9 @@ static void door_free(struct httpd_door *door)
     free(door);
 }
 
-static struct httpd_door *door_new(struct httpd *d, const struct httpd_listener *listener)
+static struct httpd_listener *door_new(struct httpd *d, const struct httpd_listener_config *listener)
 {
-    struct httpd_door *door = xcalloc(1, sizeof *door);
+    struct httpd_listener *door = xcalloc(1, sizeof *door);
     door->d = d;
     door->fd = -1;
     door->conf = *listener;
@@ -104,7 +104,7 @@ static int fail_errno(struct err *err, int error)
     return err_set(err, code, "%s", strerrordesc_np(error));
 }
 
-static int open_door(struct httpd_door *door, const struct addrinfo *at, struct err *err)
+static int open_door(struct httpd_listener *door, const struct addrinfo *at, struct err *err)
 {
     const int on = 1, off = 0;
     door->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -119,7 +119,7 @@ static int open_door(struct httpd_door *door, const struct addrinfo *at, struct 
     return 0;
 }
 
-static int resolve_and_open(struct httpd_door *door, struct err *err)
+static int resolve_and_open(struct httpd_listener *door, struct err *err)
 {
     if (door->conf.port > UINT16_MAX)
         return err_set(err, ERR_INVALID, "a port is at most %d", UINT16_MAX);
@@ -135,7 +135,7 @@ static int resolve_and_open(struct httpd_door *door, struct err *err)
     return rc;
 }
 
-static int start_mhd(struct httpd_door *door, const struct httpd_listener *listener,
+static int start_mhd(struct httpd_listener *door, const struct httpd_listener_config *listener,
                      const char *cert_pem, const char *key_pem, struct err *err)
 {
     bool threads = listener->mode == HTTPD_THREADS, tls = cert_pem;
@@ -189,15 +189,15 @@ static unsigned real_port(int fd)
 
 /* The threads that start in here have all signals blocked, but for those that a thread
  * brings upon itself. */
-static int start(struct httpd *d, struct httpd_door *door,
-                 const struct httpd_listener *listener, struct err *err)
+static int start(struct httpd *d, struct httpd_listener *door,
+                 const struct httpd_listener_config *listener, struct err *err)
 {
     sigset_t all, before;
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
     if (listener
             ->tls) /* libmicrohttpd wants a pair too, though every session gets ours */
-        tls_pair(listener->tls, &cert, &key);
+        tls_copy_pair(listener->tls, &cert, &key);
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
@@ -206,24 +206,24 @@ static int start(struct httpd *d, struct httpd_door *door,
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const struct sched_param none = {0}; /* threads inherit how they are scheduled */
-    if (listener->patient)
+    if (listener->sched_batch)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
     int rc = start_mhd(door, listener, listener->tls ? cert.p : listener->cert_pem,
                        listener->tls ? key.p : listener->key_pem, err);
     tls_wipe(&key);
-    if (listener->patient)
+    if (listener->sched_batch)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
-        rc = httpd_keeper_start(d, err);
+        rc = httpd_acceptor_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 
-int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
+int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener, unsigned *port,
                  struct err *err)
 {
     bool v6 = strchr(listener->address, ':');
-    struct httpd_door *door = door_new(d, listener);
+    struct httpd_listener *door = door_new(d, listener);
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
         err_set(err, ERR_UNAVAILABLE, "the server is stopping");
@@ -247,7 +247,7 @@ int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigne
     MEM_GROW(d->doors, d->cap_doors, d->n_doors + 1);
     d->doors[d->n_doors++] = door;
     pthread_mutex_unlock(&d->lock);
-    httpd_keeper_wake(d);
+    httpd_acceptor_wake(d);
     return 0;
 }
 
@@ -263,7 +263,7 @@ bool httpd_drain(struct httpd *d, int64_t timeout_ms)
     }
     atomic_store(&d->state, HTTPD_DRAINING);
     if (d->has_keeper) {
-        httpd_keeper_wake(d);
+        httpd_acceptor_wake(d);
         pthread_mutex_lock(&d->lock);
         while (!d->closed || d->connections)
             if (pthread_cond_timedwait(&d->gone, &d->lock, &until) != 0)
@@ -279,7 +279,7 @@ void httpd_free(struct httpd *d)
         return;
     atomic_store(&d->state, HTTPD_STOPPING);
     if (d->has_keeper) {
-        httpd_keeper_wake(d);
+        httpd_acceptor_wake(d);
         pthread_join(d->keeper, NULL);
     }
     pthread_mutex_lock(&d->lock);
@@ -308,5 +308,5 @@ void httpd_stats(struct httpd *d, struct httpd_stats *stats)
     pthread_mutex_unlock(&d->lock);
     stats->in_flight = atomic_load(&d->in_flight);
     stats->body_bytes = atomic_load(&d->body_bytes);
-    stats->cut_off = atomic_load(&d->cut_off);
+    stats->timed_out = atomic_load(&d->timed_out);
 }

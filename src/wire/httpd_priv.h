@@ -30,11 +30,11 @@
  */
 
 enum {
-    HTTPD_KEEP_MAX = 1 << 20,    /* a buffer that is larger is given back after use */
-    HTTPD_KEEP_ALL = 64 << 20,   /* as are all when so much is kept together */
-    HTTPD_SWALLOW_MAX = 1 << 20, /* read, and thrown away, of a body that is refused */
+    HTTPD_RETAIN_MAX = 1 << 20,    /* a buffer that is larger is given back after use */
+    HTTPD_RETAIN_TOTAL = 64 << 20,   /* as are all when so much is kept together */
+    HTTPD_DISCARD_MAX = 1 << 20, /* read, and thrown away, of a body that is refused */
     HTTPD_LINGERS = 64,
-    HTTPD_SLEEP_MS = 1000, /* a stream sleeps no longer */
+    HTTPD_STREAM_WAIT_MS = 1000, /* a stream sleeps no longer */
 };
 
 enum httpd_state { HTTPD_RUNNING, HTTPD_DRAINING, HTTPD_STOPPING };
@@ -52,28 +52,28 @@ struct httpd {
     atomic_int state;
     atomic_uint in_flight;
     _Atomic uint64_t body_bytes; /* charged, all requests */
-    _Atomic uint64_t cut_off;
+    _Atomic uint64_t timed_out;
     _Atomic uint64_t kept_bytes; /* buffers between their uses, all connections */
     int wake_fd;
     int hup_fd; /* epoll: connections whose client sends no more */
     pthread_t keeper;
     bool has_keeper;
 
-    pthread_mutex_t lock; /* protects what follows, and httpd_peer.stream */
+    pthread_mutex_t lock; /* protects what follows, and httpd_conn.stream */
     pthread_cond_t gone;  /* a connection ended, or the doors were closed */
     bool closed;          /* no door is open any more */
     unsigned connections;
-    struct httpd_peer *peers;
-    struct httpd_door **doors; /* only added to; an element stays where it is */
+    struct httpd_conn *peers;
+    struct httpd_listener **doors; /* only added to; an element stays where it is */
     size_t n_doors, cap_doors;
     struct httpd_linger linger[HTTPD_LINGERS];
     size_t n_lingers;
 };
 
 /* A listener. */
-struct httpd_door {
+struct httpd_listener {
     struct httpd *d;
-    struct httpd_listener conf; /* without the certificate */
+    struct httpd_listener_config conf; /* without the certificate */
     int fd;                     /* -1 once closed */
     struct MHD_Daemon *mhd;
     unsigned open;     /* connections, also those on their way to mhd; httpd.lock */
@@ -91,18 +91,18 @@ enum httpd_phase {
     HTTPD_WORK,    /* a handler is running, a stream has nothing to say: no limit */
     HTTPD_SEND,    /* the client has to take something */
     HTTPD_IDLE,    /* between two requests */
-    HTTPD_POKED,   /* NEW or IDLE, and told to end; a request that is there is answered */
-    HTTPD_CUT_OFF, /* given up by the keeper */
+    HTTPD_CLOSING,   /* NEW or IDLE, and told to end; a request that is there is answered */
+    HTTPD_TIMED_OUT, /* given up by the keeper */
 };
 
 /* A connection and the request that it carries. Belongs to the thread that runs it, but
  * for the fields that say otherwise. */
-struct httpd_peer {
-    struct httpd_door *door;
+struct httpd_conn {
+    struct httpd_listener *door;
     struct MHD_Connection *mhd;
     int fd;
-    _Atomic uint64_t due;           /* phase and deadline; see httpd_peer_enter */
-    struct httpd_peer *prev, *next; /* httpd.lock */
+    _Atomic uint64_t due;           /* phase and deadline; see httpd_conn_enter */
+    struct httpd_conn *prev, *next; /* httpd.lock */
     struct httpd_waker *stream;     /* httpd.lock */
     uint64_t acked;                 /* keeper: what the client had taken when last seen */
     int64_t first_due_ms;           /* of the first request; 0 after it */
@@ -137,17 +137,17 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
                          enum MHD_ConnectionNotificationCode code);
 /* Goes on to a phase. `due_ms` is INT64_MAX for no limit. False when the keeper has cut
  * the connection off: then there is nothing left to do but return MHD_NO. */
-bool httpd_peer_enter(struct httpd_peer *p, enum httpd_phase phase, int64_t due_ms);
-void httpd_peer_begin(struct httpd_peer *p);
-void httpd_peer_end(struct httpd_peer *p);
+bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms);
+void httpd_conn_begin(struct httpd_conn *p);
+void httpd_conn_end(struct httpd_conn *p);
 /* Charges n more bytes of body. False, and nothing is charged, when all are used up. */
-bool httpd_peer_charge(struct httpd_peer *p, uint64_t n);
-void httpd_peer_uncharge(struct httpd_peer *p);
+bool httpd_conn_charge(struct httpd_conn *p, uint64_t n);
+void httpd_conn_uncharge(struct httpd_conn *p);
 /* Counts the buffers that p keeps, or gives them back when they are too many. */
-void httpd_peer_settle(struct httpd_peer *p);
-uint64_t httpd_due_pack(enum httpd_phase phase, int64_t due_ms);
-enum httpd_phase httpd_due_phase(uint64_t due);
-int64_t httpd_due_ms(uint64_t due);
+void httpd_conn_settle(struct httpd_conn *p);
+uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms);
+enum httpd_phase httpd_conn_deadline_phase(uint64_t due);
+int64_t httpd_conn_deadline_ms(uint64_t due);
 
 /* httpd_request.c */
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd);
@@ -160,26 +160,26 @@ void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
 
 /* httpd_uri.c */
 /* Decodes the path in p->target and checks the query. False when either is malformed. */
-bool httpd_uri_parse(struct httpd_peer *p);
+bool httpd_uri_parse(struct httpd_conn *p);
 /* Does every server read this header in the same way? */
 bool httpd_header_sane(struct span name, struct span value);
 
 /* httpd_reply.c */
 /* Finds the route; without one, sets p->refusal to 404 or 405. */
-void httpd_route(struct httpd_peer *p);
+void httpd_route(struct httpd_conn *p);
 /* Each queues a reply, or returns MHD_NO to break the connection off. */
-enum MHD_Result httpd_answer(struct httpd_peer *p);
-enum MHD_Result httpd_refuse(struct httpd_peer *p);
+enum MHD_Result httpd_handle(struct httpd_conn *p);
+enum MHD_Result httpd_reject(struct httpd_conn *p);
 
 /* httpd_stream.c */
 /* Takes the body and the stream of the reply. NULL when libmicrohttpd has no memory; the
  * stream is closed then. */
-struct MHD_Response *httpd_stream_new(struct httpd_peer *p, struct httpd_reply *reply);
+struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *reply);
 /* Both with httpd.lock held. The second wakes a stream that has slept for a second, and
  * returns when it will have, or INT64_MAX. */
 void httpd_stream_wake_all(struct httpd *d);
-int64_t httpd_stream_nudge(struct httpd_waker *s, int64_t now_ms);
+int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms);
 
 /* httpd_keeper.c */
-int httpd_keeper_start(struct httpd *d, struct err *err);
-void httpd_keeper_wake(struct httpd *d);
+int httpd_acceptor_start(struct httpd *d, struct err *err);
+void httpd_acceptor_wake(struct httpd *d);

@@ -18,7 +18,7 @@ static bool method_matches(const struct httpd_route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-void httpd_route(struct httpd_peer *p)
+void httpd_route(struct httpd_conn *p)
 {
     bool known = false;
     for (const struct httpd_route *r = p->door->conf.routes; r->handler; r++) {
@@ -35,7 +35,7 @@ void httpd_route(struct httpd_peer *p)
 }
 
 /* The methods of all routes for the path, each once. */
-static void allowed(const struct httpd_peer *p, struct buf *out)
+static void allowed(const struct httpd_conn *p, struct buf *out)
 {
     const struct httpd_route *routes = p->door->conf.routes;
     for (const struct httpd_route *r = routes; r->handler; r++) {
@@ -70,14 +70,14 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
 /* libmicrohttpd has sent the reply: its memory is for the next one. */
 static void on_sent(void *cls)
 {
-    struct httpd_peer *p = cls;
+    struct httpd_conn *p = cls;
     p->spare = p->sent;
     p->sent = (struct buf){0};
     buf_clear(&p->spare);
-    httpd_peer_settle(p);
+    httpd_conn_settle(p);
 }
 
-static struct MHD_Response *whole(struct httpd_peer *p, struct httpd_reply *reply)
+static struct MHD_Response *whole(struct httpd_conn *p, struct httpd_reply *reply)
 {
     p->sent = reply->body;
     reply->body = (struct buf){0};
@@ -88,7 +88,7 @@ static struct MHD_Response *whole(struct httpd_peer *p, struct httpd_reply *repl
     return r;
 }
 
-static void add_headers(const struct httpd_peer *p, struct MHD_Response *r,
+static void add_headers(const struct httpd_conn *p, struct MHD_Response *r,
                         const struct httpd_reply *reply)
 {
     if (reply->content_type)
@@ -104,20 +104,20 @@ static void add_headers(const struct httpd_peer *p, struct MHD_Response *r,
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-static void discard(struct httpd_peer *p, struct httpd_reply *reply)
+static void discard(struct httpd_conn *p, struct httpd_reply *reply)
 {
     buf_fini(&p->spare);
     p->spare = reply->body;
     buf_clear(&p->spare);
-    httpd_peer_settle(p);
+    httpd_conn_settle(p);
     if (reply->stream)
         reply->stream->close(reply->stream_ctx);
 }
 
-static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *reply)
+static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *reply)
 {
     int64_t due = clock_mono_ms() + p->door->d->limits.idle_ms;
-    if (reply->cut || !httpd_peer_enter(p, HTTPD_SEND, due)) {
+    if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
         discard(p, reply);
         return MHD_NO;
     }
@@ -134,7 +134,7 @@ static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *repl
     return queued;
 }
 
-static struct httpd_reply reply_new(struct httpd_peer *p)
+static struct httpd_reply reply_new(struct httpd_conn *p)
 {
     struct httpd_reply reply = {.status = MHD_HTTP_OK,
                                 .content_type = "application/json"};
@@ -143,7 +143,7 @@ static struct httpd_reply reply_new(struct httpd_peer *p)
     return reply;
 }
 
-enum MHD_Result httpd_refuse(struct httpd_peer *p)
+enum MHD_Result httpd_reject(struct httpd_conn *p)
 {
     cleanup_buf struct buf allow = {0};
     struct httpd_reply reply = reply_new(p);
@@ -159,9 +159,9 @@ enum MHD_Result httpd_refuse(struct httpd_peer *p)
     return send_reply(p, &reply);
 }
 
-enum MHD_Result httpd_answer(struct httpd_peer *p)
+enum MHD_Result httpd_handle(struct httpd_conn *p)
 {
-    if (!httpd_peer_enter(p, HTTPD_WORK, INT64_MAX))
+    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
         return MHD_NO;
     struct httpd_request req = {.method = p->method,
                                 .path = p->target.p,
@@ -169,11 +169,11 @@ enum MHD_Result httpd_answer(struct httpd_peer *p)
                                 .body = p->body.n ? buf_span(&p->body) : SPAN(""),
                                 .peer = p};
     struct httpd_reply reply = reply_new(p);
-    const struct httpd_listener *conf = &p->door->conf;
-    if (!conf->admits || conf->admits(conf->ctx, &req, &reply))
+    const struct httpd_listener_config *conf = &p->door->conf;
+    if (!conf->authorize || conf->authorize(conf->ctx, &req, &reply))
         p->route->handler(conf->ctx, &req, &reply);
-    httpd_peer_uncharge(p);
-    if (p->body.cap > HTTPD_KEEP_MAX)
+    httpd_conn_uncharge(p);
+    if (p->body.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->body);
     return send_reply(p, &reply);
 }

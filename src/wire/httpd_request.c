@@ -20,9 +20,9 @@ enum { PRESIZE_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20 };
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
     (void)cls;
-    struct httpd_peer *p =
+    struct httpd_conn *p =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    httpd_peer_begin(p);
+    httpd_conn_begin(p);
     p->line = uri;
     p->line_n = strlen(uri);
     buf_clear(&p->target);
@@ -89,13 +89,13 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
 }
 
 /* A NUL ends the target for libmicrohttpd, but it has found the version behind it. */
-static bool has_nul(const struct httpd_peer *p, const char *version)
+static bool has_nul(const struct httpd_conn *p, const char *version)
 {
     uintptr_t gap = (uintptr_t)version - (uintptr_t)p->line;
     return gap < LINE_MAX_BYTES && gap != p->line_n + 1;
 }
 
-static const char *read_head(struct httpd_peer *p, const char *version, struct head *head)
+static const char *read_head(struct httpd_conn *p, const char *version, struct head *head)
 {
     MHD_get_connection_values_n(p->mhd, MHD_HEADER_KIND, on_header, head);
     if (head->wrong)
@@ -111,15 +111,15 @@ static const char *read_head(struct httpd_peer *p, const char *version, struct h
     return NULL;
 }
 
-static enum MHD_Result refuse_now(struct httpd_peer *p, unsigned status, const char *why)
+static enum MHD_Result refuse_now(struct httpd_conn *p, unsigned status, const char *why)
 {
     p->refusal = status;
     p->why = why;
     p->linger = true;
-    return httpd_refuse(p);
+    return httpd_reject(p);
 }
 
-static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
+static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 {
     struct head head = {0};
     p->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
@@ -138,7 +138,7 @@ static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
         return refuse_now(p, p->refusal, p->why);
     if (p->length > p->door->conf.max_body)
         return refuse_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
-    if (!httpd_peer_charge(p, p->length))
+    if (!httpd_conn_charge(p, p->length))
         return refuse_now(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too much to read at once");
     buf_reserve(&p->body, p->length < PRESIZE_MAX ? p->length : PRESIZE_MAX);
     return MHD_YES;
@@ -146,15 +146,15 @@ static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
 
 /* Gives up the body, but not yet the connection: no reply can be queued before the end.
  */
-static enum MHD_Result swallow(struct httpd_peer *p, size_t n)
+static enum MHD_Result swallow(struct httpd_conn *p, size_t n)
 {
     buf_fini(&p->body);
-    httpd_peer_uncharge(p);
+    httpd_conn_uncharge(p);
     p->swallowed += n;
-    return p->swallowed > HTTPD_SWALLOW_MAX ? MHD_NO : MHD_YES;
+    return p->swallowed > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result on_body(struct httpd_peer *p, const char *data, size_t n)
+static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
 {
     if (p->refusal)
         return swallow(p, n);
@@ -163,7 +163,7 @@ static enum MHD_Result on_body(struct httpd_peer *p, const char *data, size_t n)
         p->why = "request body is too large";
         return swallow(p, n);
     }
-    if (p->chunked && !httpd_peer_charge(p, n)) {
+    if (p->chunked && !httpd_conn_charge(p, n)) {
         p->refusal = MHD_HTTP_SERVICE_UNAVAILABLE;
         p->why = "too much to read at once";
         return swallow(p, n);
@@ -182,7 +182,7 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
                                  const char *data, size_t *data_n, void **ctx)
 {
     (void)cls, (void)mhd, (void)url;
-    struct httpd_peer *p = *ctx;
+    struct httpd_conn *p = *ctx;
     if (!p->seen_head) {
         p->seen_head = true;
         p->method = method;
@@ -193,15 +193,15 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
         *data_n = 0;
         return on_body(p, data, n);
     }
-    return p->refusal ? httpd_refuse(p) : httpd_answer(p);
+    return p->refusal ? httpd_reject(p) : httpd_handle(p);
 }
 
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why)
 {
     (void)cls, (void)mhd, (void)why;
-    struct httpd_peer *p = *ctx;
+    struct httpd_conn *p = *ctx;
     if (p)
-        httpd_peer_end(p);
+        httpd_conn_end(p);
     *ctx = NULL;
 }

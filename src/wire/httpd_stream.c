@@ -21,12 +21,12 @@
 enum { KEEP_OUT = 16 * 1024, BLOCK = 1024 };
 
 struct httpd_waker {
-    struct httpd_peer *peer;
+    struct httpd_conn *peer;
     const struct httpd_stream *fn;
     void *ctx;
     struct buf out; /* what fill has appended */
     size_t at;      /* what libmicrohttpd has taken of it */
-    enum httpd_more next;
+    enum httpd_stream_result next;
     bool opened;
     bool rested; /* has slept since the last fill */
     bool plain;  /* HTTP/1.0: no chunks */
@@ -57,15 +57,15 @@ void httpd_wake(struct httpd_waker *s)
 
 void httpd_stream_wake_all(struct httpd *d)
 {
-    for (struct httpd_peer *p = d->peers; p; p = p->next)
+    for (struct httpd_conn *p = d->peers; p; p = p->next)
         if (p->stream)
             httpd_wake(p->stream);
 }
 
-int64_t httpd_stream_nudge(struct httpd_waker *s, int64_t now_ms)
+int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms)
 {
     pthread_mutex_lock(&s->lock);
-    int64_t due = s->asleep ? s->asleep_ms + HTTPD_SLEEP_MS : INT64_MAX;
+    int64_t due = s->asleep ? s->asleep_ms + HTTPD_STREAM_WAIT_MS : INT64_MAX;
     if (due <= now_ms)
         wake(s);
     pthread_mutex_unlock(&s->lock);
@@ -87,7 +87,7 @@ static void wait_here(struct httpd_waker *s)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += HTTPD_SLEEP_MS / 1000;
+    until.tv_sec += HTTPD_STREAM_WAIT_MS / 1000;
     pthread_mutex_lock(&s->lock);
     while (!s->woken && running(s))
         if (pthread_cond_timedwait(&s->cond, &s->lock, &until) != 0)
@@ -119,8 +119,8 @@ static void ask(struct httpd_waker *s)
     s->woken = false;
     pthread_mutex_unlock(&s->lock);
     s->next = s->fn->fill(s->ctx, &s->out);
-    if (s->next == HTTPD_AGAIN && !s->out.n)
-        s->next = HTTPD_SLEEP;
+    if (s->next == HTTPD_STREAM_MORE && !s->out.n)
+        s->next = HTTPD_STREAM_WAIT;
 }
 
 static ssize_t break_off(struct httpd_waker *s, char *to)
@@ -156,11 +156,11 @@ static ssize_t next(struct httpd_waker *s, char *to, size_t max)
             return break_off(s, to);
         if (s->at < s->out.n)
             return give(s, to, max);
-        if (s->next == HTTPD_CUT)
+        if (s->next == HTTPD_STREAM_ABORT)
             return break_off(s, to);
-        if (s->next == HTTPD_END || state == HTTPD_DRAINING)
+        if (s->next == HTTPD_STREAM_END || state == HTTPD_DRAINING)
             return s->plain ? break_off(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
-        if (s->next == HTTPD_SLEEP && !s->rested) {
+        if (s->next == HTTPD_STREAM_WAIT && !s->rested) {
             if (atomic_load(&s->peer->hung)) /* it may have before there was a stream */
                 return break_off(s, to);
             s->rested = true;
@@ -182,11 +182,11 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
     (void)pos;
     struct httpd_waker *s = cls;
     const struct httpd_limits *limits = &s->peer->door->d->limits;
-    if (!httpd_peer_enter(s->peer, HTTPD_WORK, INT64_MAX))
+    if (!httpd_conn_enter(s->peer, HTTPD_WORK, INT64_MAX))
         return break_off(s, to);
     ssize_t n = next(s, to, max);
     if (n != 0)
-        httpd_peer_enter(s->peer, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
+        httpd_conn_enter(s->peer, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
     return n;
 }
 
@@ -204,13 +204,13 @@ static void on_free(void *cls)
     free(s);
 }
 
-struct MHD_Response *httpd_stream_new(struct httpd_peer *p, struct httpd_reply *reply)
+struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *reply)
 {
     struct httpd_waker *s = xcalloc(1, sizeof *s);
     s->peer = p;
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
-    s->next = HTTPD_AGAIN;
+    s->next = HTTPD_STREAM_MORE;
     s->plain = p->http_1_0;
     if (reply->body.n)
         s->out = reply->body;

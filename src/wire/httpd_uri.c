@@ -41,7 +41,7 @@ static void decode(struct span s, bool plus_is_space, char *to)
     *to = '\0';
 }
 
-bool httpd_uri_parse(struct httpd_peer *p)
+bool httpd_uri_parse(struct httpd_conn *p)
 {
     char *s = p->target.p;
     size_t n = p->target.n;
@@ -116,13 +116,13 @@ const char *httpd_header(const struct httpd_request *req, const char *name)
     return value ? value : "";
 }
 
-const char *httpd_client(const struct httpd_request *req)
+const char *httpd_client_name(const struct httpd_request *req)
 {
     const struct tls_client *client = &req->peer->client;
-    return client->trust == TLS_KNOWN ? client->name : NULL;
+    return client->trust == TLS_ALLOWED ? client->name : NULL;
 }
 
-const char *httpd_guest(const struct httpd_request *req)
+const char *httpd_secondary_client_name(const struct httpd_request *req)
 {
     const struct tls_client *client = &req->peer->client;
     return client->guest ? client->name : NULL;

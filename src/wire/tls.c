@@ -90,7 +90,7 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err)
 static int set_cas(const struct tls *t, gnutls_certificate_credentials_t cred,
                    const struct buf ca[2], struct err *err)
 {
-    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
     for (int i = 0; i < 2; i++)
         if (files[i] && set_ca(files[i], cred, &ca[i], err))
             return -1;
@@ -141,7 +141,7 @@ static int read_part(const struct tls *t, bool pair, struct buf now[2], struct e
 {
     const struct tls_config *c = &t->conf;
     const char *files[2] = {pair ? c->cert_file : c->client_ca_file,
-                            pair ? c->key_file : c->guest_ca_file};
+                            pair ? c->key_file : c->secondary_ca_file};
     for (int i = 0; i < 2; i++)
         if (files[i] && file_read(files[i], FILE_MAX, &now[i], err))
             return -1;
@@ -177,10 +177,10 @@ static void drop(struct tls_material *m)
 /* To tell guests from clients: the credentials know only that they are good. */
 static void make_lists(const struct tls *t, struct tls_material *m)
 {
-    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
     for (int i = 0; i < 2; i++) {
         gnutls_datum_t ca = datum(&t->ca.used[i]);
-        if (!files[i] || !t->conf.guest_ca_file)
+        if (!files[i] || !t->conf.secondary_ca_file)
             continue;
         if (gnutls_x509_trust_list_init(&m->lists[i], 0))
             abort();
@@ -301,7 +301,7 @@ void tls_report(struct tls *t, struct buf *out)
     pthread_mutex_unlock(&t->lock);
 }
 
-void tls_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
+void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
 {
     pthread_mutex_lock(&t->lock);
     buf_add_span(cert_pem, buf_span(&t->pair.used[0]));
@@ -317,7 +317,7 @@ static void conf_copy(struct tls_config *to, const struct tls_config *from)
     to->cert_file = xstrdup(from->cert_file);
     to->key_file = xstrdup(from->key_file);
     to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
-    to->guest_ca_file = from->guest_ca_file ? xstrdup(from->guest_ca_file) : NULL;
+    to->secondary_ca_file = from->secondary_ca_file ? xstrdup(from->secondary_ca_file) : NULL;
     char **names = xcalloc(from->n_client_names + 1, sizeof *names);
     for (size_t i = 0; i < from->n_client_names; i++)
         names[i] = xstrdup(from->client_names[i]);
@@ -333,7 +333,7 @@ static void conf_fini(struct tls_config *c)
     free((char *)c->cert_file);
     free((char *)c->key_file);
     free((char *)c->client_ca_file);
-    free((char *)c->guest_ca_file);
+    free((char *)c->secondary_ca_file);
 }
 
 struct tls *tls_new(const struct tls_config *config, struct err *err)

@@ -105,10 +105,10 @@ static bool is_of(gnutls_x509_trust_list_t list, gnutls_x509_crt_t *chain, unsig
 static void judge(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
 {
     const struct tls_material *m = c->material;
-    bool guests = c->tls->conf.guest_ca_file, listed = identify(c, chain[0]);
+    bool guests = c->tls->conf.secondary_ca_file, listed = identify(c, chain[0]);
     c->guest = guests && is_of(m->lists[1], chain, n);
     if (!guests || is_of(m->lists[0], chain, n))
-        c->trust = listed ? TLS_KNOWN : TLS_NOT_NAMED;
+        c->trust = listed ? TLS_ALLOWED : TLS_NOT_ALLOWED;
 }
 
 /* NULL: it is a good certificate, and of whom is known now. Else what is wrong. */
@@ -152,7 +152,7 @@ static int on_verify(gnutls_session_t session)
 {
     struct tls_client *c = gnutls_session_get_ptr(session);
     cleanup_free char *wrong = examine(c, session);
-    if (!wrong && c->trust == TLS_NOT_NAMED && !c->guest)
+    if (!wrong && c->trust == TLS_NOT_ALLOWED && !c->guest)
         log_refused(c->tls, "not one of the names that are let in", c->name);
     if (!wrong || c->tls->conf.optional)
         return 0;
@@ -186,5 +186,5 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
 bool tls_client_admitted(const struct tls_client *c)
 {
     return !c->tls || !c->tls->conf.client_ca_file || c->tls->conf.optional ||
-           c->trust == TLS_KNOWN;
+           c->trust == TLS_ALLOWED;
 }

@@ -45,9 +45,9 @@ struct tls {
 
 /* What is known of a client. */
 enum tls_trust {
-    TLS_STRANGER,  /* no certificate, or none that counts */
-    TLS_NOT_NAMED, /* a good certificate of somebody who is not on the list */
-    TLS_KNOWN,
+    TLS_UNAUTHENTICATED,  /* no certificate, or none that counts */
+    TLS_NOT_ALLOWED, /* a good certificate of somebody who is not on the list */
+    TLS_ALLOWED,
 };
 
 /* One connection. */
@@ -62,7 +62,7 @@ struct tls_client {
 /* Is a certificate asked for? */
 static inline bool tls_asks(const struct tls_config *conf)
 {
-    return conf->client_ca_file || conf->guest_ca_file;
+    return conf->client_ca_file || conf->secondary_ca_file;
 }
 
 /* Before the handshake. `client` must stay where it is until tls_client_fini. */

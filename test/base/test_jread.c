@@ -118,13 +118,13 @@ START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
             cleanup_free char *head = xmalloc(cut);
             memcpy(head, good[i], cut);
             struct jread j;
-            jread_init_part(&j, head, cut);
+            jread_init_partial(&j, head, cut);
             struct jread before = j;
             jread_skip(&j);
             ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
-            if (j.state == JREAD_CUT)
+            if (j.state == JREAD_TRUNCATED)
                 j = before;
-            jread_more(&j, good[i], n, true);
+            jread_continue(&j, good[i], n, true);
             if (j.pos == 0)
                 jread_skip(&j);
             ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);

@@ -155,7 +155,7 @@ static void begin(struct world *w)
     w->recorder = recorder_start(&recording);
     verbs_tell(w->verbs, w->tally, w->recorder);
     w->httpd = httpd_new(NULL);
-    struct httpd_listener listener = {.name = "verbs",
+    struct httpd_listener_config listener = {.name = "verbs",
                                       .address = "127.0.0.1",
                                       .mode = HTTPD_THREADS,
                                       .max_body = 8 << 20,

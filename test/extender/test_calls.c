@@ -25,7 +25,7 @@ START_TEST(a_binding_carries_uid_and_annotations_and_a_limit)
                 "\"p1\",\"namespace\":\"default\",\"uid\":\"u-1\",\"annotations\":"
                 "{\"k\":\"v\"}},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\","
                 "\"name\":\"n1\"}}");
-    ck_assert_int_eq(r.delivery_ms, CORE_DELIVERY_MS);
+    ck_assert_int_eq(r.tcp_user_timeout_ms, CORE_DELIVERY_MS);
     ck_assert_int_eq(r.send_by.mono_ms, 99);
     ck_assert_int_eq(r.send_by.offset_ms, 7);
     /* The client must not give up before the server can have answered. */

@@ -432,7 +432,7 @@ START_TEST(a_watch_without_news_says_that_it_is_there)
                    "\"GPU-1\"}]}}]");
     struct watched w = {observe_start(rig.store, &config), live_new(rig.store, BEAT_MS)};
     struct httpd *d = httpd_new(NULL);
-    struct httpd_listener listener = {.name = "observers",
+    struct httpd_listener_config listener = {.name = "observers",
                                       .address = "127.0.0.1",
                                       .mode = HTTPD_EVENTS,
                                       .routes = routes,

@@ -163,7 +163,7 @@ START_TEST(the_message_of_a_refused_list_names_the_permission)
     start(&f, CORE_NODES, false);
     answer(&f, 403,
            "{\"kind\":\"Status\",\"message\":\"nodes is forbidden: cannot list\"}", NULL);
-    ck_assert_ptr_nonnull(strstr(f.in.failed.msg, "nodes is forbidden: cannot list"));
+    ck_assert_ptr_nonnull(strstr(f.in.err.msg, "nodes is forbidden: cannot list"));
     feed_fini(&f);
 }
 END_TEST
@@ -231,7 +231,7 @@ START_TEST(an_error_event_ends_the_watch)
            "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"n1\"}}}\n",
            NULL);
     ck_assert_str_eq(seen.p, "alive\nwatch ended gone\n");
-    ck_assert_ptr_nonnull(strstr(f.in.failed.msg, "too old resource version"));
+    ck_assert_ptr_nonnull(strstr(f.in.err.msg, "too old resource version"));
     feed_fini(&f);
 }
 END_TEST

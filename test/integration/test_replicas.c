@@ -384,7 +384,7 @@ START_TEST(what_was_handed_on_is_not_handed_on_again)
     struct httpc_request req = {.method = "POST",
                                 .path = "/bind",
                                 .content_type = "application/json",
-                                .mark = "X-Gpushare-Forwarded",
+                                .flag_header = "X-Gpushare-Forwarded",
                                 .body = buf_span(&body),
                                 .timeout_ms = PROGRAM_WAIT_MS};
     struct httpc_reply reply;

@@ -208,7 +208,7 @@ static bool read_list(struct kubelet_endpoint *e)
     if (!e->stream)
         return false;
     enum grpcc_next next = grpcc_next(e->stream, 0, &message, &status, &err);
-    if (next == GRPCC_NOTHING)
+    if (next == GRPCC_TIMEOUT)
         return false;
     if (next != GRPCC_MESSAGE) {
         grpcc_close(e->stream);

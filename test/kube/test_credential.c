@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube/credential_world.h"
+#include "kube/credential_fixture.h"
 
 /* When tokens and certificates are read again. */
 
@@ -15,7 +15,7 @@ START_TEST(a_fixed_token_stays)
     start(w);
     check_get(w, T, "Bearer abc");
     ck_assert(!kube_credential_can_change(w->c));
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T, "Bearer abc");
     world_free(w);
 }
@@ -61,12 +61,12 @@ START_TEST(a_refused_token_is_read_again_at_once)
     struct world *w = with_token_file("one");
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
     temp_write(w->dir, "token", "two");
-    kube_credential_refused(w->c, old);
+    kube_credential_rejected(w->c, old);
     check_get(w, T, "Bearer two");
     temp_write(w->dir, "token", "three");
-    kube_credential_refused(w->c, old); /* that it was refused is old news */
+    kube_credential_rejected(w->c, old); /* that it was refused is old news */
     check_get(w, T + 2000, "Bearer two");
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T + 2000, "Bearer three");
     ck_assert_str_eq(old->authorization, "Bearer one"); /* still ours */
     kube_identity_free(old);
@@ -79,7 +79,7 @@ START_TEST(a_failed_connection_makes_files_be_read_at_most_once_a_second)
     struct world *w = with_token_file("one");
     check_get(w, T, "Bearer one");
     temp_write(w->dir, "token", "two");
-    kube_credential_doubted(w->c);
+    kube_credential_connect_failed(w->c);
     check_get(w, T + 999, "Bearer one");
     check_get(w, T + 1000, "Bearer two");
     temp_write(w->dir, "token", "three");

@@ -269,7 +269,7 @@ static struct kube_exec exec_of(char **argv)
 START_TEST(an_answer_is_a_token_or_a_certificate)
 {
     struct kube_exec e = exec_of(NULL);
-    struct kube_exec_answer a = {0};
+    struct kube_exec_credential a = {0};
     struct err err = {0};
     ck_assert_done(
         kube_exec_parse(&e,
@@ -280,7 +280,7 @@ START_TEST(an_answer_is_a_token_or_a_certificate)
     ck_assert_str_eq(a.token, "abc");
     ck_assert(a.expires);
     ck_assert_int_eq(a.expires_s, 1795251600);
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
     ck_assert_done(kube_exec_parse(&e,
                                    SPAN(ANSWER("{\"clientCertificateData\":\"" PEM
                                                "\",\"clientKeyData\":\"" PEM "\","
@@ -291,7 +291,7 @@ START_TEST(an_answer_is_a_token_or_a_certificate)
     ck_assert(!a.expires);
     ck_assert_span_eq(a.cert_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
     ck_assert_span_eq(a.key_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
 }
 END_TEST
 
@@ -323,7 +323,7 @@ START_TEST(any_other_answer_is_refused_without_being_shown)
     };
     struct kube_exec e = exec_of(NULL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct kube_exec_answer a = {0};
+        struct kube_exec_credential a = {0};
         struct err err = {0};
         ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &err), -1);
         ck_assert_str_eq(err.msg, cases[i].want);
@@ -346,7 +346,7 @@ START_TEST(spoilt_answers_do_no_harm)
     unsigned good = 0;
     rng_init(&rng, 3);
     for (int round = 0; round < 5000; round++) {
-        struct kube_exec_answer a = {0};
+        struct kube_exec_credential a = {0};
         struct err err = {0};
         cleanup_buf struct buf b = {0};
         buf_adds(&b, seed_text);
@@ -357,7 +357,7 @@ START_TEST(spoilt_answers_do_no_harm)
         good += rc == 0;
         ck_assert(rc == 0 || *err.msg);
         ck_assert(rc != 0 || a.token || a.cert_pem.n);
-        kube_exec_answer_fini(&a);
+        kube_exec_credential_fini(&a);
     }
     ck_assert_uint_gt(good, 100);
     ck_assert_uint_lt(good, 4900);
@@ -370,7 +370,7 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
     char *argv[] = {path, NULL};
     struct kube_exec e = exec_of(argv);
     char hint[] = "get it\nfrom there";
-    struct kube_exec_answer a;
+    struct kube_exec_credential a;
     struct err err = {0};
     setenv("FOO", "mine", 1);
     setenv("KUBERNETES_EXEC_INFO", "mine", 1);
@@ -380,7 +380,7 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
                 "cat <<END\n" ANSWER("{\"token\":\"abc\"}") "\nEND\n");
     ck_assert_done(kube_exec_run(&e, 20000, &a, &err), err);
     ck_assert_str_eq(a.token, "abc");
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
 
     temp_script(dir, "plugin",
                 "echo SECRET\nprintf 'log in\\n\\033first\\n' >&2\nexit 4\n");

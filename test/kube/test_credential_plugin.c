@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube/credential_world.h"
+#include "kube/credential_fixture.h"
 #include "support/server.h"
 
 /* When a plugin is run again. */
@@ -69,17 +69,17 @@ START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
     ck_assert_uint_eq(runs(w), 1);
     temp_write(w->dir, "answer", ANSWER("{\"token\":\"two\"}"));
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
-    kube_credential_refused(w->c, old);
+    kube_credential_rejected(w->c, old);
     check_get(w, T + 500000, "Bearer two");
-    kube_credential_refused(w->c, old); /* old news */
+    kube_credential_rejected(w->c, old); /* old news */
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 2);
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T + 500900, "Bearer two"); /* too soon after the run */
     ck_assert_uint_eq(runs(w), 2);
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
-    kube_credential_doubted(w->c); /* does not concern plugins */
+    kube_credential_connect_failed(w->c); /* does not concern plugins */
     check_get(w, T + 700000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
     kube_identity_free(old);

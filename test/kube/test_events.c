@@ -126,9 +126,9 @@ static struct events *events;
 
 static uint32_t take(int64_t now_ms, const char *uid, const char *reason)
 {
-    uint32_t count = events_take(events, now_ms, span_of(uid), reason);
+    uint32_t count = events_admit(events, now_ms, span_of(uid), reason);
     if (count)
-        events_done(events);
+        events_written(events);
     return count;
 }
 
@@ -138,10 +138,10 @@ START_TEST(the_same_again_is_counted_and_told_later)
     ck_assert_uint_eq(take(0, "u1", "A"), 1);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(take(i, "u1", "A"), 0);
-    ck_assert(!events_wanted(events, EVENTS_AGAIN_MS - 1, SPAN("u1"), "A"));
+    ck_assert(!events_should_write(events, EVENTS_AGAIN_MS - 1, SPAN("u1"), "A"));
     ck_assert_uint_eq(take(5, "u1", "B"), 1); /* another reason */
     ck_assert_uint_eq(take(6, "u2", "A"), 1); /* another pod */
-    ck_assert(events_wanted(events, EVENTS_AGAIN_MS, SPAN("u1"), "A"));
+    ck_assert(events_should_write(events, EVENTS_AGAIN_MS, SPAN("u1"), "A"));
     ck_assert_uint_eq(take(EVENTS_AGAIN_MS, "u1", "A"), 7);
     ck_assert_uint_eq(take(EVENTS_AGAIN_MS + 1, "u1", "A"), 0);
     ck_assert_uint_eq(events_stats(events).repeated, 7);
@@ -181,13 +181,13 @@ START_TEST(the_queue_is_bounded)
     events = events_new(1);
     for (int i = 0; i < EVENTS_QUEUE; i++, now_ms += 1000) {
         cleanup_free char *uid = xasprintf("uid-%d", i);
-        ck_assert_uint_eq(events_take(events, now_ms, span_of(uid), "A"), 1);
+        ck_assert_uint_eq(events_admit(events, now_ms, span_of(uid), "A"), 1);
     }
-    ck_assert_uint_eq(events_take(events, now_ms, SPAN("one more"), "A"), 0);
+    ck_assert_uint_eq(events_admit(events, now_ms, SPAN("one more"), "A"), 0);
     ck_assert_uint_eq(events_stats(events).queued, EVENTS_QUEUE);
     ck_assert_uint_eq(events_stats(events).dropped, 1);
-    events_done(events);
-    ck_assert_uint_eq(events_take(events, now_ms, SPAN("one more"), "A"), 1);
+    events_written(events);
+    ck_assert_uint_eq(events_admit(events, now_ms, SPAN("one more"), "A"), 1);
     events_free(events);
 }
 END_TEST
@@ -197,13 +197,13 @@ START_TEST(news_is_not_compared_but_bounded)
 {
     events = events_new(1);
     int n = 0;
-    for (; events_take_news(events, 0); n++)
-        events_done(events);
+    for (; events_admit_unique(events, 0); n++)
+        events_written(events);
     ck_assert_int_eq(n, EVENTS_BURST * 3 / 4 + 1);
     /* There is room for others, who come first from then on. */
-    ck_assert_uint_eq(events_take(events, 0, SPAN("a pod"), "A"), 1);
-    ck_assert(!events_take_news(events, 50));
-    ck_assert(events_take_news(events, 1000));
+    ck_assert_uint_eq(events_admit(events, 0, SPAN("a pod"), "A"), 1);
+    ck_assert(!events_admit_unique(events, 50));
+    ck_assert(events_admit_unique(events, 1000));
     ck_assert_uint_eq(events_stats(events).queued, 2);
     ck_assert_uint_eq(events_stats(events).dropped, 0);
     ck_assert_uint_eq(events_stats(events).repeated, 0);

@@ -717,7 +717,7 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
     struct wire *wire = l->wire;
     const struct core_output *call = wire->call;
     struct core_time now = replica_time(w, r);
-    bool late = clock_late(&call->send_by, now.mono_ms, now.wall_ns);
+    bool late = clock_deadline_passed(&call->send_by, now.mono_ms, now.wall_ns);
     bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* it cannot even connect */
     if (late || alone || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};

@@ -41,7 +41,7 @@ START_TEST(messages_are_found_in_any_pieces)
             }
         }
         ck_assert_uint_eq(found, ARRAY_LEN(want));
-        ck_assert(grpc_reader_between(&r));
+        ck_assert(grpc_reader_is_empty(&r));
         grpc_reader_fini(&r);
     }
 }
@@ -65,7 +65,7 @@ START_TEST(a_bad_head_of_a_message_is_refused_at_once)
     struct span in = SPAN("\0\0\0\0");
     struct grpc_reader r = {.max = 3};
     ck_assert_int_eq(grpc_reader_take(&r, &in), GRPC_READ_MORE);
-    ck_assert(!grpc_reader_between(&r));
+    ck_assert(!grpc_reader_is_empty(&r));
     grpc_reader_fini(&r);
 }
 END_TEST

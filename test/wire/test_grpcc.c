@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "support/temp.h"
-#include "wire/grpc_kit.h"
+#include "wire/grpc_fixture.h"
 #include "wire/grpcc_priv.h"
 
 /*
@@ -21,30 +21,30 @@ enum { END = NGHTTP2_FLAG_END_STREAM };
 
 #define GRPC_200 ":status: 200\ncontent-type: application/grpc\n"
 
-static void begin(struct grpcc_answer *a, size_t max_message)
+static void begin(struct grpcc_response *a, size_t max_message)
 {
     const struct grpcc_request req = {
         .method = "/t.T/M", .message = SPAN("hi"), .max_message = max_message};
     const uint8_t *p;
-    grpcc_answer_init(a, &req);
+    grpcc_response_init(a, &req);
     while (nghttp2_session_mem_send(a->session, &p) > 0)
         ;
     struct buf settings = {0};
     frame(&settings, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
-    grpcc_answer_feed(a, (const uint8_t *)settings.p, settings.n);
+    grpcc_response_feed(a, (const uint8_t *)settings.p, settings.n);
     buf_fini(&settings);
 }
 
 static void expect(struct buf *frames, enum grpc_status status, const char *words)
 {
-    struct grpcc_answer a;
+    struct grpcc_response a;
     begin(&a, 100);
-    grpcc_answer_feed(&a, (const uint8_t *)frames->p, frames->n);
+    grpcc_response_feed(&a, (const uint8_t *)frames->p, frames->n);
     ck_assert_msg(a.is_over, "\"%s\" is not the end", words);
     ck_assert_msg(a.status == status, "%s: %s", grpc_status_name(a.status),
                   a.words.p ? a.words.p : "");
     ck_assert_span_eq(a.words.n ? buf_span(&a.words) : SPAN(""), words);
-    grpcc_answer_fini(&a);
+    grpcc_response_fini(&a);
     buf_fini(frames);
 }
 
@@ -155,17 +155,17 @@ END_TEST
 START_TEST(what_is_no_http2_is_refused)
 {
     struct buf b = {0};
-    struct grpcc_answer a;
+    struct grpcc_response a;
     begin(&a, 100);
     headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
-    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
+    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
     ck_assert(!a.is_over); /* nghttp2 resets it, which has to be sent first */
     const uint8_t *p;
     while (nghttp2_session_mem_send(a.session, &p) > 0)
         ;
     ck_assert(a.is_over);
     ck_assert_int_eq(a.status, GRPC_INTERNAL);
-    grpcc_answer_fini(&a);
+    grpcc_response_fini(&a);
     buf_fini(&b);
 }
 END_TEST
@@ -173,20 +173,20 @@ END_TEST
 START_TEST(messages_come_in_their_order)
 {
     struct buf b = {0};
-    struct grpcc_answer a;
+    struct grpcc_response a;
     cleanup_buf struct buf got = {0};
     begin(&a, 100);
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\1a\0\0\0\0\0\0\0\0\0\1b"));
     headers(&b, END, 1, "grpc-status: 0\n");
-    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
+    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
     for (int i = 0; i < 3; i++)
-        ck_assert(grpcc_answer_take(&a, &got));
-    ck_assert(!grpcc_answer_take(&a, &got));
+        ck_assert(grpcc_response_take(&a, &got));
+    ck_assert(!grpcc_response_take(&a, &got));
     ck_assert_span_eq(buf_span(&got), "ab");
     ck_assert(a.is_over);
     ck_assert_int_eq(a.status, GRPC_OK);
-    grpcc_answer_fini(&a);
+    grpcc_response_fini(&a);
     buf_fini(&b);
 }
 END_TEST

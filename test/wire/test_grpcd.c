@@ -53,10 +53,10 @@ static void park(void *ctx, struct grpcd_call *call, struct span request)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void over(void *ctx, struct grpcd_call *call)
+static void on_cancel(void *ctx, struct grpcd_call *call)
 {
     struct world *w = ctx;
-    ck_assert(grpcd_is_over(call));
+    ck_assert(grpcd_is_cancelled(call));
     pthread_mutex_lock(&w->lock);
     w->n_over++;
     pthread_mutex_unlock(&w->lock);
@@ -65,8 +65,8 @@ static void over(void *ctx, struct grpcd_call *call)
 static const struct grpcd_method methods[] = {
     {.path = "/t.T/Echo", .start = echo},
     {.path = "/t.T/Refuse", .start = refuse},
-    {.path = "/t.T/Park", .start = park, .over = over},
-    {.path = "/t.T/Watch", .stream = true, .start = park, .over = over},
+    {.path = "/t.T/Park", .start = park, .on_cancel = on_cancel},
+    {.path = "/t.T/Watch", .stream = true, .start = park, .on_cancel = on_cancel},
     {0},
 };
 
@@ -268,7 +268,7 @@ START_TEST(a_deadline_ends_a_call_and_the_handler_hears_of_it)
     ck_assert_int_eq(err.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - before, 30);
     wait_for(told_over(w) == 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
     ck_assert_int_ge(grpcd_deadline_ms(w->waiting[0]), before);
     buf_adds(&late, "too late");
     grpcd_reply(w->waiting[0], &late);
@@ -283,7 +283,7 @@ static struct grpcc_stream *watch(struct world *w)
     struct grpcc_stream *s = grpcc_open(&req, NULL, &err);
     cleanup_buf struct buf none = {0};
     ck_assert_msg(s != NULL, "%s", err.msg);
-    ck_assert_int_eq(grpcc_next(s, 0, &none, NULL, &err), GRPCC_NOTHING);
+    ck_assert_int_eq(grpcc_next(s, 0, &none, NULL, &err), GRPCC_TIMEOUT);
     return s;
 }
 
@@ -304,7 +304,7 @@ START_TEST(a_stream_has_any_number_of_messages)
     for (int i = 0; i < 5; i++) {
         cleanup_buf struct buf got = {0};
         cleanup_free char *text = xasprintf("list %d", i);
-        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_NOTHING);
+        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_TIMEOUT);
         say(w->waiting[0], text);
         ck_assert_int_eq(grpcc_next(s, 20000, &got, &status, &err), GRPCC_MESSAGE);
         ck_assert_span_eq(buf_span(&got), text);
@@ -369,8 +369,8 @@ START_TEST(who_goes_or_cancels_is_noticed)
     wait_for(waiting(w) == 2);
     grpcc_close(a);
     wait_for(told_over(w) == 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
-    ck_assert(!grpcd_is_over(w->waiting[1]));
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
+    ck_assert(!grpcd_is_cancelled(w->waiting[1]));
     say(w->waiting[0], "nobody reads this");
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
     grpcc_close(b);
@@ -430,7 +430,7 @@ START_TEST(a_handle_outlives_its_server)
     pthread_join(thread, NULL);
     ck_assert_int_eq(asker.rc, -1);
     ck_assert_uint_eq(told_over(w), 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
     buf_adds(&reply, "nobody reads this");
     grpcd_reply(w->waiting[0], &reply);
     world_free(w);

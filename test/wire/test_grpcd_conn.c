@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 
-#include "wire/grpc_kit.h"
+#include "wire/grpc_fixture.h"
 #include "wire/grpcd_priv.h"
 
 /*
@@ -42,7 +42,7 @@ static void park(void *ctx, struct grpcd_call *call, struct span request)
     p->parked = call;
 }
 
-static void over(void *ctx, struct grpcd_call *call)
+static void on_cancel(void *ctx, struct grpcd_call *call)
 {
     struct peer *p = ctx;
     p->n_over++;
@@ -52,8 +52,8 @@ static void over(void *ctx, struct grpcd_call *call)
 
 static const struct grpcd_method methods[] = {
     {.path = "/t.T/Echo", .start = echo},
-    {.path = "/t.T/Park", .start = park, .over = over},
-    {.path = "/t.T/Watch", .stream = true, .start = park, .over = over},
+    {.path = "/t.T/Park", .start = park, .on_cancel = on_cancel},
+    {.path = "/t.T/Watch", .stream = true, .start = park, .on_cancel = on_cancel},
     {0},
 };
 
@@ -73,7 +73,7 @@ static void peer_end(struct peer *p)
     grpcd_conn_free(p->c);
     ck_assert_uint_eq(p->d->request_bytes, 0);
     ck_assert_uint_eq(p->d->stats.calls, 0);
-    grpcd_calls_move(p->d, p->now_ms);
+    grpcd_call_flush(p->d, p->now_ms);
     ck_assert_uint_eq(p->d->refs, 1);
     grpcd_free(p->d);
     words_fini(&p->words);
@@ -85,7 +85,7 @@ static const char *hear(struct peer *p)
 {
     const uint8_t *bytes;
     ssize_t n;
-    grpcd_calls_move(p->d, p->now_ms);
+    grpcd_call_flush(p->d, p->now_ms);
     grpcd_conn_tick(p->c, p->now_ms);
     buf_clear(&p->words.text);
     while ((n = nghttp2_session_mem_send(p->c->session, &bytes)) > 0)

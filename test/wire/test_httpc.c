@@ -387,7 +387,7 @@ START_TEST(few_connections_stay_open_and_not_for_long)
         pthread_join(threads[i], NULL);
     ck_assert_uint_eq(server_requests(s), CROWD);
     wait_for(atomic_load(&crowd.open) <= 2);
-    wait_for((httpc_trim(c), atomic_load(&crowd.open) == 0));
+    wait_for((httpc_close_idle(c), atomic_load(&crowd.open) == 0));
     httpc_free(c);
     server_stop(s);
     gate_free(crowd.all);

@@ -94,7 +94,7 @@ END_TEST
 enum { STUCK = 16 << 20 };
 
 /* Sends far more than the peer takes. Answers how the call and the connection ended. */
-static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
+static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
                                 struct silence *silence)
 {
     silence_init(silence);
@@ -104,7 +104,7 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
     struct httpc_request req = request("POST", NULL);
     req.body = (struct span){body, STUCK};
     req.timeout_ms = timeout_ms;
-    req.delivery_ms = delivery_ms;
+    req.tcp_user_timeout_ms = tcp_user_timeout_ms;
     struct outcome o = call(c, &req);
     silence_end(silence);
     httpc_free(c);
@@ -152,7 +152,7 @@ START_TEST(delivery_ms_holds_on_a_kept_connection)
     struct httpc *c = client_of(server_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", "{}");
-    req.delivery_ms = 300;
+    req.tcp_user_timeout_ms = 300;
     ck_assert_uint_eq(call(c, &req).status, 200);
     req.body = (struct span){body, STUCK};
     struct outcome o = call(c, &req);
@@ -173,8 +173,8 @@ START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request plain = request("POST", "{}"), safe = plain, safer = plain;
-    safe.delivery_ms = 5000;
-    safer.delivery_ms = 3000;
+    safe.tcp_user_timeout_ms = 5000;
+    safer.tcp_user_timeout_ms = 3000;
     for (int i = 0; i < 5; i++) {
         ck_assert_uint_eq(call(c, &plain).status, 200);
         ck_assert_uint_eq(call(c, &safe).status, 200);

@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
 {
@@ -274,7 +274,7 @@ START_TEST(two_listeners_have_their_own_routes_and_context)
     static const struct httpd_route only_hello[] = {{"GET", "/hello", kit_on_hello}, {0}};
     struct kit kit;
     kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    struct httpd_listener_config second = kit_listener(&kit, HTTPD_EVENTS);
     second.routes = only_hello;
     second.threads = 1;
     unsigned port;
@@ -302,7 +302,7 @@ START_TEST(it_listens_on_ipv6)
 {
     struct kit kit;
     kit_init(&kit, NULL);
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
     listener.address = "::1";
     struct err err = {0};
     if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
@@ -329,7 +329,7 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
 {
     struct kit kit;
     kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     listener.port = kit.port;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
@@ -358,7 +358,7 @@ START_TEST(nothing_is_inherited_and_no_signal_is_taken)
     unsigned before = raw_count_fds();
     struct kit kit;
     kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    struct httpd_listener_config second = kit_listener(&kit, HTTPD_EVENTS);
     unsigned port;
     struct err err = {0};
     ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);

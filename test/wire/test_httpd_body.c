@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk)
 {
@@ -54,7 +54,7 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
     {
         struct kit kit;
         kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.max_body = 1000;
         kit_listen(&kit, &listener);
         struct raw c;
@@ -103,7 +103,7 @@ START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
     {
         struct kit kit;
         kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.max_body = 1000;
         kit_listen(&kit, &listener);
         struct raw c;
@@ -150,7 +150,7 @@ START_TEST(too_many_bodies_together_are_503_until_there_is_room)
     {
         struct kit kit;
         kit_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
-        struct httpd_listener other = kit_listener(&kit, HTTPD_EVENTS);
+        struct httpd_listener_config other = kit_listener(&kit, HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);

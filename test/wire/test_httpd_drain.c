@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 struct drain {
     struct kit *kit;
@@ -256,7 +256,7 @@ START_TEST(nothing_can_be_started_after_a_drain)
     kit_start(&kit, HTTPD_THREADS, NULL);
     ck_assert(httpd_drain(kit.d, 1000));
     ck_assert(httpd_drain(kit.d, 1000));
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: the server is stopping");

@@ -3,7 +3,7 @@
 #include <sys/socket.h>
 
 #include "base/rng.h"
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 /* Sends `text` byte for byte, then 'a' for ever, one each 20 ms, until the server ends
  * the connection. Returns how long it bore that. */
@@ -45,7 +45,7 @@ START_TEST(a_client_that_drips_its_first_request_is_cut_off)
         ck_assert(raw_until(kit_is_empty, &kit));
         struct httpd_stats stats;
         httpd_stats(kit.d, &stats);
-        ck_assert_uint_eq(stats.cut_off, ARRAY_LEN(slow_starts));
+        ck_assert_uint_eq(stats.timed_out, ARRAY_LEN(slow_starts));
         kit_fini(&kit);
     }
 }
@@ -202,7 +202,7 @@ START_TEST(connections_over_the_limit_wait_and_are_served_later)
     {
         struct kit kit;
         kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.connections = 3;
         kit_listen(&kit, &listener);
         struct raw c[6];

@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 #define STREAM "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -58,12 +58,12 @@ START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
         expect_counts(&kit, 1, 0);
         int64_t begin = raw_now_ms();
         for (int i = 0; i < 20; i++) {
-            kit_say(&kit, "event\n", HTTPD_SLEEP, true);
+            kit_say(&kit, "event\n", HTTPD_STREAM_WAIT, true);
             expect_body(&c, &r, "event\n");
         }
         /* Were it not woken, each would take up to a second. */
         ck_assert_int_lt(raw_now_ms() - begin, 5000);
-        kit_say(&kit, "last\n", HTTPD_END, true);
+        kit_say(&kit, "last\n", HTTPD_STREAM_END, true);
         bool last = false;
         while (!last)
             ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
@@ -89,7 +89,7 @@ START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
         struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
         expect_counts(&kit, 1, 0);
-        kit_say(&kit, "unheard\n", HTTPD_SLEEP, false);
+        kit_say(&kit, "unheard\n", HTTPD_STREAM_WAIT, false);
         expect_body(&c, &r, "unheard\n");
         /* It sleeps: a second is not spent asking. */
         ck_assert_int_lt(atomic_load(&kit.fills), 20);
@@ -120,7 +120,7 @@ START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
         raw_sendf(&c, "GET /stream?first=first%%0A HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         expect_body(&c, &r, "first\n");
-        kit_say(&kit, "second\n", HTTPD_SLEEP, true);
+        kit_say(&kit, "second\n", HTTPD_STREAM_WAIT, true);
         expect_body(&c, &r, "second\n");
         raw_reply_fini(&r);
         raw_close(&c);
@@ -142,7 +142,7 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
     {
         struct kit kit;
         kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.threads = 1;
         kit_listen(&kit, &listener);
         struct raw older, c;
@@ -150,7 +150,7 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         open_stream(&kit, &c, &r);
-        kit_say(&kit, "half a li", HTTPD_CUT, true);
+        kit_say(&kit, "half a li", HTTPD_STREAM_ABORT, true);
         bool last = false;
         enum raw_result rc;
         do
@@ -176,7 +176,7 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
     {
         struct kit kit;
         kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.threads = 1;
         kit_listen(&kit, &listener);
         struct raw older, c;
@@ -189,12 +189,12 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
         ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
         expect_counts(&kit, 1, 0);
         int asked = atomic_load(&kit.fills);
-        kit_say(&kit, "b", HTTPD_SLEEP, true);
+        kit_say(&kit, "b", HTTPD_STREAM_WAIT, true);
         cleanup_buf struct buf all = {0};
         ck_assert_int_eq(raw_take(&c, &all, 2), RAW_OK);
         while (atomic_load(&kit.fills) < asked + 2) /* until it goes to sleep again */
             sched_yield();
-        kit_say(&kit, "", HTTPD_END, true);
+        kit_say(&kit, "", HTTPD_STREAM_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
         ck_assert(raw_until(has_one_connection, &kit));
@@ -254,13 +254,13 @@ START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
 }
 END_TEST
 
-static enum httpd_more endless(void *ctx, struct buf *out)
+static enum httpd_stream_result endless(void *ctx, struct buf *out)
 {
     (void)ctx;
     buf_reserve(out, 100000);
     memset(out->p + out->n, 'x', 100000);
     out->n += 100000;
-    return HTTPD_AGAIN;
+    return HTTPD_STREAM_MORE;
 }
 
 static void count_open(void *ctx, struct httpd_waker *waker)
@@ -292,7 +292,7 @@ START_TEST(a_client_that_takes_nothing_is_cut_off)
     {
         struct kit kit;
         kit_init(&kit, &(struct httpd_limits){.idle_ms = 200});
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.routes = endless_routes;
         kit_listen(&kit, &listener);
         struct raw c;
@@ -312,7 +312,7 @@ START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
     {
         struct kit kit;
         kit_init(&kit, &(struct httpd_limits){.idle_ms = 300});
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct httpd_listener_config listener = kit_listener(&kit, mode);
         listener.routes = endless_routes;
         kit_listen(&kit, &listener);
         struct raw c;
@@ -357,7 +357,7 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
     raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_body(r, "hello\n");
     for (int round = 0; round < 3; round++) {
-        kit_say(&kit, "all\n", HTTPD_SLEEP, true);
+        kit_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
         for (int i = 0; i < N; i++)
             expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
     }
@@ -368,7 +368,7 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
             raw_reset(&c[i]);
     }
     expect_counts(&kit, N, N - N / 4);
-    kit_say(&kit, "rest\n", HTTPD_SLEEP, true);
+    kit_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
     for (int i = 0; i < N; i += 4) {
         raw_reply_fini(&r);
         expect_body(&c[i], &r, "rest\n");
@@ -417,7 +417,7 @@ static void *wake_all_the_time(void *arg)
 {
     struct storm *storm = arg;
     while (!atomic_load(&storm->stop))
-        kit_say(storm->kit, "x", HTTPD_SLEEP, true);
+        kit_say(storm->kit, "x", HTTPD_STREAM_WAIT, true);
     return NULL;
 }
 

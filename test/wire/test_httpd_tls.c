@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 extern char **environ;
 
@@ -79,7 +79,7 @@ static void tls_start(struct kit *kit, struct pair *pair, enum httpd_mode mode,
                       const struct httpd_limits *limits)
 {
     kit_init(kit, limits);
-    struct httpd_listener listener = kit_listener(kit, mode);
+    struct httpd_listener_config listener = kit_listener(kit, mode);
     listener.cert_pem = pair->cert.p;
     listener.key_pem = pair->key.p;
     kit_listen(kit, &listener);
@@ -198,7 +198,7 @@ START_TEST(streams_and_drain_work_over_tls)
             pthread_t thread;
             pthread_create(&thread, NULL, get_stream, curl);
             ck_assert(raw_until(stream_is_open, &kit));
-            kit_say(&kit, "b", drained ? HTTPD_SLEEP : HTTPD_CUT, true);
+            kit_say(&kit, "b", drained ? HTTPD_STREAM_WAIT : HTTPD_STREAM_ABORT, true);
             if (drained)
                 ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
             void *rc;
@@ -253,7 +253,7 @@ START_TEST(a_bad_certificate_is_an_error)
     pair_init(&other);
     kit_init(&kit, NULL);
     unsigned before = raw_count_fds();
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
     listener.cert_pem = pair.cert.p;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: a certificate needs its key, and a "

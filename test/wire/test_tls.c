@@ -7,7 +7,7 @@
 #include "support/temp.h"
 #include "support/tls.h"
 #include "wire/httpc.h"
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 /*
  * A server whose files change, and clients of every kind. "live" is a directory as the
@@ -24,7 +24,7 @@ struct world {
 static void on_who(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     (void)ctx;
-    const char *who = httpd_client(req), *guest = httpd_guest(req);
+    const char *who = httpd_client_name(req), *guest = httpd_secondary_client_name(req);
     reply->content_type = "text/plain";
     buf_adds(&reply->body, who ? who : "(stranger)");
     if (guest)
@@ -77,7 +77,7 @@ static void world_serve_on(struct world *w, const struct tls_config *config,
     w->tls = tls_new(config, &err);
     ck_assert_msg(w->tls, "%s", err.msg);
     kit_init(&w->kit, &(struct httpd_limits){.first_request_ms = 3000});
-    struct httpd_listener listener = kit_listener(&w->kit, mode);
+    struct httpd_listener_config listener = kit_listener(&w->kit, mode);
     listener.routes = routes;
     listener.tls = w->tls;
     kit_listen(&w->kit, &listener);
@@ -333,7 +333,7 @@ START_TEST(guests_are_told_from_clients)
     config.client_ca_file = ca;
     config.client_names = names;
     config.n_client_names = 1;
-    config.guest_ca_file = w.ca;
+    config.secondary_ca_file = w.ca;
     world_serve_on(&w, &config, HTTPD_EVENTS);
     ck_who(&w, NULL, "(stranger)");
     ck_who(&w, "friend", "friend");
@@ -390,7 +390,7 @@ START_TEST(new_files_are_for_the_connections_that_follow)
     tls_refresh(w.tls);
     ck_assert_uint_eq(ask_as(&w, "friend", "other", &said), 200);
     ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 0); /* another server now */
-    tls_pair(w.tls, &cert, &key);
+    tls_copy_pair(w.tls, &cert, &key);
     cleanup_free char *want = temp_read(w.dir, "server2.crt");
     ck_assert_str_eq(cert.p, want);
     tls_wipe(&key);
@@ -455,7 +455,7 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
     tls_refresh(w.tls);
     tls_refresh(w.tls);
     assert_reports(&w, "authorities ");
-    tls_pair(w.tls, &cert, &key);
+    tls_copy_pair(w.tls, &cert, &key);
     cleanup_free char *want = temp_read(w.dir, "server2.crt");
     ck_assert_str_eq(cert.p, want);
     tls_wipe(&key);

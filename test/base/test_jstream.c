@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/jsonlist.h"
+#include "base/jstream.h"
 
 #include "base/mem.h"
 #include "support/unit.h"
@@ -40,9 +40,9 @@ static void on_member(void *ctx, struct jread_str key, struct jread *j)
         snprintf(seen->version, sizeof seen->version, "%.*s", (int)version.n, version.p);
 }
 
-static const struct jsonlist_handler handler = {on_item, on_member};
+static const struct jstream_handler handler = {on_item, on_member};
 
-static int feed_in_pieces(struct jsonlist *l, const char *text, size_t piece,
+static int feed_in_pieces(struct jstream *l, const char *text, size_t piece,
                           struct err *err)
 {
     size_t n = strlen(text);
@@ -50,10 +50,10 @@ static int feed_in_pieces(struct jsonlist *l, const char *text, size_t piece,
         size_t len = n - at < piece ? n - at : piece;
         cleanup_free char *copy = xmalloc(len);
         memcpy(copy, text + at, len);
-        if (jsonlist_feed(l, copy, len, err))
+        if (jstream_feed(l, copy, len, err))
             return -1;
     }
-    return jsonlist_end(l, err);
+    return jstream_end(l, err);
 }
 
 static const char list_text[] =
@@ -64,13 +64,13 @@ START_TEST(a_list_comes_out_the_same_however_it_is_cut)
 {
     for (size_t piece = 1; piece <= sizeof list_text; piece++) {
         struct seen seen = {0};
-        struct jsonlist l;
+        struct jstream l;
         struct err err = {0};
-        jsonlist_init(&l, JSONLIST_LIST, 1 << 20, &handler, &seen);
+        jstream_init(&l, JSTREAM_LIST, 1 << 20, &handler, &seen);
         ck_assert_done(feed_in_pieces(&l, list_text, piece, &err), err);
         ck_assert_str_eq(seen.items.p, "{\"a\":1}\n\"two\\u00e9\"\n3\n{\"n\":[[],{}]}\n");
         ck_assert_str_eq(seen.version, "42");
-        jsonlist_fini(&l);
+        jstream_fini(&l);
         buf_fini(&seen.items);
     }
 }
@@ -81,13 +81,13 @@ START_TEST(a_watch_comes_out_the_same_however_it_is_cut)
     const char *text = "{\"type\":\"ADDED\"}\n{\"type\":\"DELETED\"}{\"x\":[1]} \n\n";
     for (size_t piece = 1; piece <= strlen(text); piece++) {
         struct seen seen = {0};
-        struct jsonlist l;
+        struct jstream l;
         struct err err = {0};
-        jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
+        jstream_init(&l, JSTREAM_WATCH, 1 << 20, &handler, &seen);
         ck_assert_done(feed_in_pieces(&l, text, piece, &err), err);
         ck_assert_str_eq(seen.items.p,
                          "{\"type\":\"ADDED\"}\n{\"type\":\"DELETED\"}\n{\"x\":[1]}\n");
-        jsonlist_fini(&l);
+        jstream_fini(&l);
         buf_fini(&seen.items);
     }
 }
@@ -96,16 +96,16 @@ END_TEST
 START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
 {
     struct seen seen = {0};
-    struct jsonlist l;
+    struct jstream l;
     struct err err = {0};
-    jsonlist_init(&l, JSONLIST_WATCH, 1 << 20, &handler, &seen);
+    jstream_init(&l, JSTREAM_WATCH, 1 << 20, &handler, &seen);
     const char *text =
         "{\"type\":\"BOOKMARK\",\"long\":\"012345678901234567890123456789\"}";
-    ck_assert_done(jsonlist_feed(&l, text, strlen(text) - 1, &err), err);
+    ck_assert_done(jstream_feed(&l, text, strlen(text) - 1, &err), err);
     ck_assert_uint_eq(seen.items.n, 0);
-    ck_assert_done(jsonlist_feed(&l, "}\n", 2, &err), err);
+    ck_assert_done(jstream_feed(&l, "}\n", 2, &err), err);
     ck_assert_uint_gt(seen.items.n, 0);
-    jsonlist_fini(&l);
+    jstream_fini(&l);
     buf_fini(&seen.items);
 }
 END_TEST
@@ -113,18 +113,18 @@ END_TEST
 START_TEST(tiny_pieces_of_a_large_item_are_not_quadratic)
 {
     struct seen seen = {0};
-    struct jsonlist l;
+    struct jstream l;
     struct err err = {0};
     cleanup_buf struct buf text = {0};
     buf_adds(&text, "{\"items\":[\"");
     for (int i = 0; i < 100000; i++)
         buf_addc(&text, 'x');
     buf_adds(&text, "\"]}");
-    jsonlist_init(&l, JSONLIST_LIST, 1 << 20, &handler, &seen);
+    jstream_init(&l, JSTREAM_LIST, 1 << 20, &handler, &seen);
     ck_assert_done(feed_in_pieces(&l, text.p, 1, &err), err);
     ck_assert_uint_eq(seen.items.n, 100003);
     ck_assert_uint_lt(seen.tries, 150);
-    jsonlist_fini(&l);
+    jstream_fini(&l);
     buf_fini(&seen.items);
 }
 END_TEST
@@ -132,28 +132,28 @@ END_TEST
 START_TEST(broken_streams_are_refused)
 {
     static const struct {
-        enum jsonlist_shape shape;
+        enum jstream_shape shape;
         const char *text;
     } cases[] = {
-        {JSONLIST_LIST, "[]"},
-        {JSONLIST_LIST, "null"},
-        {JSONLIST_LIST, "{\"items\":[1,2"},
-        {JSONLIST_LIST, "{\"items\":[1,2]"},
-        {JSONLIST_LIST, "{\"items\":[1 2]}"},
-        {JSONLIST_LIST, "{\"items\":{}}"},
-        {JSONLIST_LIST, "{\"items\":[]}x"},
-        {JSONLIST_LIST, ""},
-        {JSONLIST_WATCH, "{\"type\":"},
-        {JSONLIST_WATCH, "{} ]"},
+        {JSTREAM_LIST, "[]"},
+        {JSTREAM_LIST, "null"},
+        {JSTREAM_LIST, "{\"items\":[1,2"},
+        {JSTREAM_LIST, "{\"items\":[1,2]"},
+        {JSTREAM_LIST, "{\"items\":[1 2]}"},
+        {JSTREAM_LIST, "{\"items\":{}}"},
+        {JSTREAM_LIST, "{\"items\":[]}x"},
+        {JSTREAM_LIST, ""},
+        {JSTREAM_WATCH, "{\"type\":"},
+        {JSTREAM_WATCH, "{} ]"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         for (size_t piece = 1; piece <= 16; piece++) {
             struct seen seen = {0};
-            struct jsonlist l;
-            jsonlist_init(&l, cases[i].shape, 1 << 20, &handler, &seen);
+            struct jstream l;
+            jstream_init(&l, cases[i].shape, 1 << 20, &handler, &seen);
             ck_assert_msg(feed_in_pieces(&l, cases[i].text, piece, NULL) == -1,
                           "accepted: %s", cases[i].text);
-            jsonlist_fini(&l);
+            jstream_fini(&l);
             buf_fini(&seen.items);
         }
     }
@@ -163,22 +163,22 @@ END_TEST
 START_TEST(an_item_over_the_limit_is_an_error)
 {
     struct seen seen = {0};
-    struct jsonlist l;
+    struct jstream l;
     struct err err = {0};
-    jsonlist_init(&l, JSONLIST_WATCH, 100, &handler, &seen);
+    jstream_init(&l, JSTREAM_WATCH, 100, &handler, &seen);
     char piece[64];
     memset(piece, ' ', sizeof piece);
     piece[0] = '"';
-    ck_assert_done(jsonlist_feed(&l, piece, sizeof piece, &err), err);
+    ck_assert_done(jstream_feed(&l, piece, sizeof piece, &err), err);
     memset(piece, 'x', sizeof piece);
-    ck_assert_int_eq(jsonlist_feed(&l, piece, sizeof piece, &err), -1);
+    ck_assert_int_eq(jstream_feed(&l, piece, sizeof piece, &err), -1);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    jsonlist_fini(&l);
+    jstream_fini(&l);
     buf_fini(&seen.items);
 }
 END_TEST
 
-UNIT_MAIN("jsonlist", a_list_comes_out_the_same_however_it_is_cut,
+UNIT_MAIN("jstream", a_list_comes_out_the_same_however_it_is_cut,
           a_watch_comes_out_the_same_however_it_is_cut,
           an_event_is_handed_out_as_soon_as_its_newline_is_there,
           tiny_pieces_of_a_large_item_are_not_quadratic, broken_streams_are_refused,

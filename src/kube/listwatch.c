@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 #include "domain/object.h"
 #include "kube/client.h"
@@ -11,19 +11,19 @@ enum {
     RETRY_AFTER_MAX_S = 60, /* a server that asks for more is asked again all the same */
 };
 
-void watchfeed_init(struct watchfeed *f, const struct watchfeed_reader *reader, void *ctx)
+void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader, void *ctx)
 {
-    *f = (struct watchfeed){.reader = reader, .ctx = ctx, .retry_after_ms = -1};
+    *f = (struct listwatch){.reader = reader, .ctx = ctx, .retry_after_ms = -1};
 }
 
-static void close_list(struct watchfeed *f)
+static void close_list(struct listwatch *f)
 {
     if (f->open)
-        jsonlist_fini(&f->list);
+        jstream_fini(&f->list);
     f->open = false;
 }
 
-void watchfeed_fini(struct watchfeed *f)
+void listwatch_fini(struct listwatch *f)
 {
     close_list(f);
     arena_fini(&f->arena);
@@ -38,14 +38,14 @@ static void set(struct buf *to, struct span text)
     buf_add_span(to, text);
 }
 
-void watchfeed_set_version(struct watchfeed *f, struct span version)
+void listwatch_set_version(struct listwatch *f, struct span version)
 {
     set(&f->version, version);
 }
 
 /* -- requests -- */
 
-void watchfeed_add_escaped(struct buf *path, struct span value)
+void listwatch_escape(struct buf *path, struct span value)
 {
     static const char hex[] = "0123456789ABCDEF";
     for (size_t i = 0; i < value.n; i++) {
@@ -61,22 +61,22 @@ void watchfeed_add_escaped(struct buf *path, struct span value)
     }
 }
 
-void watchfeed_add_list(struct buf *path, const struct watchfeed *f)
+void listwatch_list_query(struct buf *path, const struct listwatch *f)
 {
     buf_adds(path, "limit=");
     buf_add_i64(path, PAGE_LIMIT);
     if (f->next.n) {
         buf_adds(path, "&continue=");
-        watchfeed_add_escaped(path, buf_span(&f->next));
+        listwatch_escape(path, buf_span(&f->next));
     }
 }
 
-void watchfeed_add_watch(struct buf *path, struct span version, int64_t seconds)
+void listwatch_watch_query(struct buf *path, struct span version, int64_t seconds)
 {
     buf_adds(path, "watch=1&allowWatchBookmarks=true&timeoutSeconds=");
     buf_add_i64(path, seconds);
     buf_adds(path, "&resourceVersion=");
-    watchfeed_add_escaped(path, version);
+    listwatch_escape(path, version);
 }
 
 /* -- lists -- */
@@ -84,7 +84,7 @@ void watchfeed_add_watch(struct buf *path, struct span version, int64_t seconds)
 /* The envelope of a list: its version and the token for the next page. */
 static void read_member(void *ctx, struct jread_str key, struct jread *j)
 {
-    struct watchfeed *f = ctx;
+    struct listwatch *f = ctx;
     struct jread_str inner;
     struct span version = {0}, next = {0};
     if (!jread_key_is(key, "metadata")) {
@@ -109,8 +109,8 @@ static void read_member(void *ctx, struct jread_str key, struct jread *j)
 
 static void read_item(void *ctx, struct jread *j)
 {
-    struct watchfeed *f = ctx;
-    if (f->failed.code != ERR_NONE) {
+    struct listwatch *f = ctx;
+    if (f->err.code != ERR_NONE) {
         jread_skip(j);
         return;
     }
@@ -121,7 +121,7 @@ static void read_item(void *ctx, struct jread *j)
 /* -- watches -- */
 
 /* BOOKMARK: nothing but a version. */
-static void read_bookmark(struct watchfeed *f, struct jread *j)
+static void read_bookmark(struct listwatch *f, struct jread *j)
 {
     struct jread_str key;
     struct object_meta meta = {0};
@@ -137,7 +137,7 @@ static void read_bookmark(struct watchfeed *f, struct jread *j)
 }
 
 /* ERROR: a Status. It ends the watch. */
-static void read_error(struct watchfeed *f, struct jread *j)
+static void read_error(struct listwatch *f, struct jread *j)
 {
     struct jread_str key;
     struct span raw;
@@ -156,10 +156,10 @@ static void read_error(struct watchfeed *f, struct jread *j)
     }
     bool is_error = code >= 400 && code <= 599;
     kube_reply_check(is_error ? (unsigned)code : 500, raw, &err);
-    watchfeed_fail(f, &err);
+    listwatch_fail(f, &err);
 }
 
-static void read_typed(struct watchfeed *f, struct jread *j, struct span type)
+static void read_typed(struct listwatch *f, struct jread *j, struct span type)
 {
     if (span_eq(type, SPAN("ADDED")) || span_eq(type, SPAN("MODIFIED")))
         f->reader->object(f->ctx, j, false);
@@ -178,11 +178,11 @@ static void read_typed(struct watchfeed *f, struct jread *j, struct span type)
  * is read again later, the object is not. */
 static void read_event(void *ctx, struct jread *j)
 {
-    struct watchfeed *f = ctx;
+    struct listwatch *f = ctx;
     struct jread_str key;
     struct span type = {0}, object = {0};
     size_t n = 0;
-    if (f->failed.code != ERR_NONE) {
+    if (f->err.code != ERR_NONE) {
         jread_skip(j);
         return;
     }
@@ -217,21 +217,21 @@ static void read_event(void *ctx, struct jread *j)
 
 /* -- answers -- */
 
-static const struct jsonlist_handler list_handler = {read_item, read_member};
-static const struct jsonlist_handler watch_handler = {read_event, NULL};
+static const struct jstream_handler list_handler = {read_item, read_member};
+static const struct jstream_handler watch_handler = {read_event, NULL};
 
-void watchfeed_start(struct watchfeed *f, bool watch)
+void listwatch_start(struct listwatch *f, bool watch)
 {
     close_list(f);
     f->watch = watch;
     f->status = 0;
     f->retry_after_ms = -1;
-    f->failed.code = ERR_NONE;
+    f->err.code = ERR_NONE;
     buf_clear(&f->next);
     buf_clear(&f->error_body);
 }
 
-void watchfeed_begin(struct watchfeed *f, unsigned status, int64_t retry_after_s)
+void listwatch_begin(struct listwatch *f, unsigned status, int64_t retry_after_s)
 {
     if (retry_after_s > RETRY_AFTER_MAX_S)
         retry_after_s = RETRY_AFTER_MAX_S;
@@ -240,34 +240,34 @@ void watchfeed_begin(struct watchfeed *f, unsigned status, int64_t retry_after_s
     f->handed = 0;
     buf_clear(&f->next);
     close_list(f);
-    jsonlist_init(&f->list, f->watch ? JSONLIST_WATCH : JSONLIST_LIST, ITEM_MAX,
+    jstream_init(&f->list, f->watch ? JSTREAM_WATCH : JSTREAM_LIST, ITEM_MAX,
                   f->watch ? &watch_handler : &list_handler, f);
     f->open = true;
 }
 
 /* What follows an ERROR event does not hide its code. */
-void watchfeed_fail(struct watchfeed *f, const struct err *why)
+void listwatch_fail(struct listwatch *f, const struct err *why)
 {
-    if (f->failed.code == ERR_NONE)
-        f->failed = *why;
+    if (f->err.code == ERR_NONE)
+        f->err = *why;
 }
 
-bool watchfeed_data(struct watchfeed *f, const char *p, size_t n)
+bool listwatch_data(struct listwatch *f, const char *p, size_t n)
 {
     if (f->status != 200) {
         size_t left = ERROR_BODY_MAX - f->error_body.n;
         buf_add(&f->error_body, p, n < left ? n : left);
         return true;
     }
-    if (f->failed.code != ERR_NONE)
+    if (f->err.code != ERR_NONE)
         return false;
     struct err err;
-    if (jsonlist_feed(&f->list, p, n, &err))
-        watchfeed_fail(f, &err);
-    return f->failed.code == ERR_NONE;
+    if (jstream_feed(&f->list, p, n, &err))
+        listwatch_fail(f, &err);
+    return f->err.code == ERR_NONE;
 }
 
-static int check_status(const struct watchfeed *f, struct err *err)
+static int check_status(const struct listwatch *f, struct err *err)
 {
     if (kube_reply_check(f->status, buf_span(&f->error_body), err))
         return -1;
@@ -276,7 +276,7 @@ static int check_status(const struct watchfeed *f, struct err *err)
 }
 
 /* A watch that is cut off inside an event has not failed: it will come again. */
-static int check_end(struct watchfeed *f, const struct err *why, struct err *err)
+static int check_end(struct listwatch *f, const struct err *why, struct err *err)
 {
     if (f->status && f->status != 200)
         return check_status(f, err);
@@ -286,15 +286,15 @@ static int check_end(struct watchfeed *f, const struct err *why, struct err *err
     }
     if (!f->status)
         return err_set(err, ERR_UNAVAILABLE, "no answer");
-    return f->watch ? jsonlist_cut(&f->list, err) : jsonlist_end(&f->list, err);
+    return f->watch ? jstream_end_truncated(&f->list, err) : jstream_end(&f->list, err);
 }
 
-int watchfeed_end(struct watchfeed *f, const struct err *why)
+int listwatch_end(struct listwatch *f, const struct err *why)
 {
     struct err err;
-    if (f->failed.code == ERR_NONE && check_end(f, why, &err))
-        watchfeed_fail(f, &err);
+    if (f->err.code == ERR_NONE && check_end(f, why, &err))
+        listwatch_fail(f, &err);
     close_list(f);
     f->status = 0;
-    return f->failed.code == ERR_NONE ? 0 : -1;
+    return f->err.code == ERR_NONE ? 0 : -1;
 }

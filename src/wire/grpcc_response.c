@@ -11,7 +11,7 @@ enum {
     WORDS_MAX = 4096, /* bytes of grpc-message that are looked at */
 };
 
-void grpcc_answer_fail(struct grpcc_answer *a, enum grpc_status status, const char *fmt,
+void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status, const char *fmt,
                        ...)
 {
     if (a->is_over)
@@ -62,7 +62,7 @@ static enum grpc_status status_of_reset(uint32_t code)
     }
 }
 
-static void on_grpc_status(struct grpcc_answer *a, struct span value)
+static void on_grpc_status(struct grpcc_response *a, struct span value)
 {
     int64_t n;
     a->has_status = true;
@@ -75,7 +75,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                      const uint8_t *name_p, size_t name_n, const uint8_t *value_p,
                      size_t value_n, uint8_t flags, void *ctx)
 {
-    struct grpcc_answer *a = ctx;
+    struct grpcc_response *a = ctx;
     struct span name = {(const char *)name_p, name_n},
                 value = {(const char *)value_p, value_n};
     int64_t http;
@@ -96,7 +96,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
     return 0;
 }
 
-static void keep_message(struct grpcc_answer *a)
+static void keep_message(struct grpcc_response *a)
 {
     MEM_GROW(a->messages, a->cap, a->n + 1);
     a->messages[a->n++] = a->in.body;
@@ -104,15 +104,15 @@ static void keep_message(struct grpcc_answer *a)
     grpc_reader_next(&a->in);
 }
 
-static void refuse_message(struct grpcc_answer *a, enum grpc_read why)
+static void refuse_message(struct grpcc_response *a, enum grpc_read why)
 {
     if (why == GRPC_READ_COMPRESSED) {
-        grpcc_answer_fail(a, GRPC_INTERNAL, "the answer is compressed");
+        grpcc_response_fail(a, GRPC_INTERNAL, "the answer is compressed");
     } else if (why == GRPC_READ_BAD_FLAG) {
-        grpcc_answer_fail(a, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+        grpcc_response_fail(a, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
     } else {
         a->code = ERR_TOO_LARGE;
-        grpcc_answer_fail(a, GRPC_RESOURCE_EXHAUSTED,
+        grpcc_response_fail(a, GRPC_RESOURCE_EXHAUSTED,
                           "a message of %zu bytes, and no more than %zu are taken",
                           grpc_reader_length(&a->in), a->in.max);
     }
@@ -121,7 +121,7 @@ static void refuse_message(struct grpcc_answer *a, enum grpc_read why)
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *p,
                    size_t n, void *ctx)
 {
-    struct grpcc_answer *a = ctx;
+    struct grpcc_response *a = ctx;
     struct span rest = {(const char *)p, n};
     (void)session, (void)flags;
     if (id != a->id || a->http_status != 200 || !a->is_grpc)
@@ -137,23 +137,23 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
 }
 
 /* The peer has said all: with a status, or without. */
-static void on_end(struct grpcc_answer *a)
+static void on_end(struct grpcc_response *a)
 {
     if (a->is_over)
         return;
     if (!a->has_status && (a->http_status != 200 || !a->is_grpc))
-        grpcc_answer_fail(a, status_of_http(a->http_status),
+        grpcc_response_fail(a, status_of_http(a->http_status),
                           "no answer of gRPC, HTTP status %u", a->http_status);
     else if (!a->has_status)
-        grpcc_answer_fail(a, GRPC_INTERNAL, "the answer has no grpc-status");
-    else if (a->status == GRPC_OK && !grpc_reader_between(&a->in))
-        grpcc_answer_fail(a, GRPC_INTERNAL, "a message is cut off");
+        grpcc_response_fail(a, GRPC_INTERNAL, "the answer has no grpc-status");
+    else if (a->status == GRPC_OK && !grpc_reader_is_empty(&a->in))
+        grpcc_response_fail(a, GRPC_INTERNAL, "a message is cut off");
     a->is_over = true;
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
-    struct grpcc_answer *a = ctx;
+    struct grpcc_response *a = ctx;
     (void)session;
     if (frame->hd.stream_id == a->id && frame->hd.flags & NGHTTP2_FLAG_END_STREAM &&
         (frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA))
@@ -164,8 +164,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
 {
     (void)session;
-    if (id == ((struct grpcc_answer *)ctx)->id)
-        grpcc_answer_fail(ctx, status_of_reset(code), "the peer has reset the call: %s",
+    if (id == ((struct grpcc_response *)ctx)->id)
+        grpcc_response_fail(ctx, status_of_reset(code), "the peer has reset the call: %s",
                           nghttp2_http2_strerror(code));
     return 0;
 }
@@ -173,7 +173,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
 static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t room,
                        uint32_t *flags, nghttp2_data_source *source, void *ctx)
 {
-    struct grpcc_answer *a = source->ptr;
+    struct grpcc_response *a = source->ptr;
     size_t n = a->request.n - a->sent;
     (void)session, (void)id, (void)ctx;
     if (n > room)
@@ -185,7 +185,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
     return (ssize_t)n;
 }
 
-static nghttp2_session *session_new(struct grpcc_answer *a)
+static nghttp2_session *session_new(struct grpcc_response *a)
 {
     nghttp2_session *session = NULL;
     nghttp2_session_callbacks *cb = NULL;
@@ -201,7 +201,7 @@ static nghttp2_session *session_new(struct grpcc_answer *a)
     return session;
 }
 
-static void submit(struct grpcc_answer *a, const struct grpcc_request *req)
+static void submit(struct grpcc_response *a, const struct grpcc_request *req)
 {
     cleanup_buf struct buf timeout = {0};
     nghttp2_nv nva[8] = {
@@ -221,10 +221,10 @@ static void submit(struct grpcc_answer *a, const struct grpcc_request *req)
     nghttp2_data_provider provider = {.source.ptr = a, .read_callback = on_read};
     a->id = nghttp2_submit_request(a->session, NULL, nva, n, &provider, NULL);
     if (a->id < 0)
-        grpcc_answer_fail(a, GRPC_INTERNAL, "%s", nghttp2_strerror(a->id));
+        grpcc_response_fail(a, GRPC_INTERNAL, "%s", nghttp2_strerror(a->id));
 }
 
-void grpcc_answer_init(struct grpcc_answer *a, const struct grpcc_request *req)
+void grpcc_response_init(struct grpcc_response *a, const struct grpcc_request *req)
 {
     const nghttp2_settings_entry settings[] = {
         {NGHTTP2_SETTINGS_ENABLE_PUSH, 0},
@@ -232,7 +232,7 @@ void grpcc_answer_init(struct grpcc_answer *a, const struct grpcc_request *req)
         {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HEADER_BYTES_MAX},
     };
     unsigned char head[GRPC_HEAD];
-    *a = (struct grpcc_answer){.code = ERR_NONE};
+    *a = (struct grpcc_response){.code = ERR_NONE};
     a->in.max = req->max_message ? req->max_message : GRPC_MESSAGE_MAX;
     grpc_message_head(head, req->message.n);
     buf_add(&a->request, head, sizeof head);
@@ -243,7 +243,7 @@ void grpcc_answer_init(struct grpcc_answer *a, const struct grpcc_request *req)
     submit(a, req);
 }
 
-void grpcc_answer_fini(struct grpcc_answer *a)
+void grpcc_response_fini(struct grpcc_response *a)
 {
     nghttp2_session_del(a->session);
     for (size_t i = 0; i < a->n; i++)
@@ -254,20 +254,20 @@ void grpcc_answer_fini(struct grpcc_answer *a)
     grpc_reader_fini(&a->in);
 }
 
-void grpcc_answer_feed(struct grpcc_answer *a, const uint8_t *p, size_t n)
+void grpcc_response_feed(struct grpcc_response *a, const uint8_t *p, size_t n)
 {
     ssize_t rc = nghttp2_session_mem_recv(a->session, p, n);
     if (rc < 0)
-        grpcc_answer_fail(a, GRPC_INTERNAL, "%s", nghttp2_strerror((int)rc));
+        grpcc_response_fail(a, GRPC_INTERNAL, "%s", nghttp2_strerror((int)rc));
 }
 
-void grpcc_answer_check(struct grpcc_answer *a)
+void grpcc_response_check(struct grpcc_response *a)
 {
     if (!nghttp2_session_want_read(a->session) && !nghttp2_session_want_write(a->session))
-        grpcc_answer_fail(a, GRPC_UNAVAILABLE, "the session of HTTP/2 has ended");
+        grpcc_response_fail(a, GRPC_UNAVAILABLE, "the session of HTTP/2 has ended");
 }
 
-bool grpcc_answer_take(struct grpcc_answer *a, struct buf *message)
+bool grpcc_response_take(struct grpcc_response *a, struct buf *message)
 {
     if (a->n_taken == a->n)
         return false;

@@ -10,14 +10,14 @@
  * now and then is told to stop, and how it tells that it has.
  */
 
-struct pause {
+struct stop_flag {
     pthread_mutex_t lock; /* protects ended */
     pthread_cond_t cond;
     bool ended;
 };
 
-void pause_init(struct pause *p);
-void pause_fini(struct pause *p); /* nobody may be in any of its functions */
+void stop_flag_init(struct stop_flag *p);
+void stop_flag_fini(struct stop_flag *p); /* nobody may be in any of its functions */
 /* Waits so long, or until it is ended. Answers whether it is. */
-bool pause_for(struct pause *p, int64_t ms);
-void pause_end(struct pause *p); /* from any thread; never blocks for long */
+bool stop_flag_wait(struct stop_flag *p, int64_t ms);
+void stop_flag_set(struct stop_flag *p); /* from any thread; never blocks for long */

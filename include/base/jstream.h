@@ -13,9 +13,9 @@
  * envelope too.
  */
 
-enum jsonlist_shape { JSONLIST_LIST, JSONLIST_WATCH };
+enum jstream_shape { JSTREAM_LIST, JSTREAM_WATCH };
 
-struct jsonlist_handler {
+struct jstream_handler {
     /* Reads exactly one value from j. When jread_check(j, NULL) fails afterwards, the
      * item was cut off or bad: the handler forgets what it read and returns; a cut item
      * is handed out again, from its start, when more bytes are there. A fault of the item
@@ -25,28 +25,28 @@ struct jsonlist_handler {
     void (*member)(void *ctx, struct jread_str key, struct jread *j);
 };
 
-struct jsonlist {
-    enum jsonlist_shape shape;
-    const struct jsonlist_handler *handler; /* borrowed */
+struct jstream {
+    enum jstream_shape shape;
+    const struct jstream_handler *handler; /* borrowed */
     void *ctx;                              /* borrowed */
     size_t max_item;                        /* bytes; a larger item is an error */
     struct jread j;
     struct buf tail; /* bytes not read yet */
     size_t retry_at; /* length of tail at which a cut item is tried again */
-    enum { JSONLIST_START, JSONLIST_MEMBERS, JSONLIST_ITEMS, JSONLIST_END } state;
+    enum { JSTREAM_START, JSTREAM_MEMBERS, JSTREAM_ITEMS, JSTREAM_END } state;
 };
 
-void jsonlist_init(struct jsonlist *l, enum jsonlist_shape shape, size_t max_item,
-                   const struct jsonlist_handler *handler, void *ctx);
-void jsonlist_fini(struct jsonlist *l);
+void jstream_init(struct jstream *l, enum jstream_shape shape, size_t max_item,
+                   const struct jstream_handler *handler, void *ctx);
+void jstream_fini(struct jstream *l);
 
 /* Reads on. -1 when the bytes are not JSON or an item is too large; the stream cannot be
  * used any more then. Items before the bad place have been handed out. */
-int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *err);
+int jstream_feed(struct jstream *l, const char *data, size_t n, struct err *err);
 
 /* No more bytes will follow. -1 when a list is not complete or a watch was cut off inside
  * a value. */
-int jsonlist_end(struct jsonlist *l, struct err *err);
+int jstream_end(struct jstream *l, struct err *err);
 /* The same for a stream that may stop anywhere: a value that was cut off is no error, but
- * bytes that cannot begin one are (jsonlist_feed may have left them for later). */
-int jsonlist_cut(struct jsonlist *l, struct err *err);
+ * bytes that cannot begin one are (jstream_feed may have left them for later). */
+int jstream_end_truncated(struct jstream *l, struct err *err);

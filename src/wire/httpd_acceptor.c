@@ -30,7 +30,7 @@ enum {
     FIRST_DOOR = 2,
 };
 
-void httpd_keeper_wake(struct httpd *d)
+void httpd_acceptor_wake(struct httpd *d)
 {
     ssize_t n = write(d->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
     (void)n; /* fails only when it is awake already */
@@ -48,7 +48,7 @@ static void set_keepalive(int fd)
 }
 
 /* Only the keeper adds connections, so what it finds room for stays free. */
-static bool has_room(struct httpd_door *door)
+static bool has_room(struct httpd_listener *door)
 {
     pthread_mutex_lock(&door->d->lock);
     bool room = door->open < door->conf.connections;
@@ -56,7 +56,7 @@ static bool has_room(struct httpd_door *door)
     return room;
 }
 
-static void count(struct httpd_door *door, int n)
+static void count(struct httpd_listener *door, int n)
 {
     pthread_mutex_lock(&door->d->lock);
     door->open += (unsigned)n;
@@ -65,7 +65,7 @@ static void count(struct httpd_door *door, int n)
 }
 
 /* After a failed accept: is it worth trying the next one at once? */
-static bool accept_again(struct httpd_door *door, int error)
+static bool accept_again(struct httpd_listener *door, int error)
 {
     if (error == EAGAIN)
         return false;
@@ -82,7 +82,7 @@ static bool accept_again(struct httpd_door *door, int error)
 }
 
 /* True when there may be more. */
-static bool accept_one(struct httpd_door *door)
+static bool accept_one(struct httpd_listener *door)
 {
     struct sockaddr_storage addr;
     socklen_t n = sizeof addr;
@@ -108,41 +108,41 @@ static uint64_t bytes_acked(int fd)
 }
 
 /* The deadline that was seen has passed: cuts the connection off unless it has moved. */
-static void expire(struct httpd_peer *p, uint64_t due, int64_t now)
+static void expire(struct httpd_conn *p, uint64_t due, int64_t now)
 {
-    if (httpd_due_phase(due) == HTTPD_SEND) {
+    if (httpd_conn_deadline_phase(due) == HTTPD_SEND) {
         uint64_t acked = bytes_acked(p->fd);
         if (acked != p->acked) {
             p->acked = acked;
             int64_t later = now + p->door->d->limits.idle_ms;
             atomic_compare_exchange_strong(&p->due, &due,
-                                           httpd_due_pack(HTTPD_SEND, later));
+                                           httpd_conn_deadline(HTTPD_SEND, later));
             return;
         }
     }
     if (!atomic_compare_exchange_strong(&p->due, &due,
-                                        httpd_due_pack(HTTPD_CUT_OFF, INT64_MAX)))
+                                        httpd_conn_deadline(HTTPD_TIMED_OUT, INT64_MAX)))
         return;
-    atomic_fetch_add(&p->door->d->cut_off, 1);
+    atomic_fetch_add(&p->door->d->timed_out, 1);
     shutdown(p->fd, SHUT_RDWR);
 }
 
 /* A drain ends a connection that has been quiet for a while: one that is in use carries
  * its next request soon, and is closed with the reply. What has arrived is still read
  * after this, and answered when it is whole. */
-static void poke(struct httpd_peer *p, uint64_t due, int64_t now)
+static void poke(struct httpd_conn *p, uint64_t due, int64_t now)
 {
     const struct httpd_limits *limits = &p->door->d->limits;
-    bool idle = httpd_due_phase(due) == HTTPD_IDLE;
-    if (!idle && httpd_due_phase(due) != HTTPD_NEW)
+    bool idle = httpd_conn_deadline_phase(due) == HTTPD_IDLE;
+    if (!idle && httpd_conn_deadline_phase(due) != HTTPD_NEW)
         return;
     int64_t since =
-        httpd_due_ms(due) - (idle ? limits->idle_ms : limits->first_request_ms);
+        httpd_conn_deadline_ms(due) - (idle ? limits->idle_ms : limits->first_request_ms);
     int unread = 0;
     if (now - since < DRAIN_GRACE_MS || ioctl(p->fd, FIONREAD, &unread) != 0 || unread)
         return;
     if (atomic_compare_exchange_strong(&p->due, &due,
-                                       httpd_due_pack(HTTPD_POKED, INT64_MAX)))
+                                       httpd_conn_deadline(HTTPD_CLOSING, INT64_MAX)))
         shutdown(p->fd, SHUT_RD);
 }
 
@@ -150,29 +150,29 @@ static void poke(struct httpd_peer *p, uint64_t due, int64_t now)
  * finds the end. Once may not be enough: with epoll it takes a short read for the end of
  * what there is, also when this came in between. A request that is being answered is
  * answered first. */
-static bool is_going(struct httpd_peer *p, enum httpd_phase phase)
+static bool is_going(struct httpd_conn *p, enum httpd_phase phase)
 {
     bool reading = phase == HTTPD_NEW || phase == HTTPD_REQUEST || phase == HTTPD_IDLE;
-    if (phase != HTTPD_POKED && !(reading && atomic_load(&p->hung)))
+    if (phase != HTTPD_CLOSING && !(reading && atomic_load(&p->hung)))
         return false;
     shutdown(p->fd, SHUT_RD);
     return true;
 }
 
 /* When to look again. */
-static int64_t look_at(struct httpd_peer *p, int64_t now, bool draining)
+static int64_t look_at(struct httpd_conn *p, int64_t now, bool draining)
 {
     uint64_t due = atomic_load(&p->due);
-    if (httpd_due_ms(due) <= now)
+    if (httpd_conn_deadline_ms(due) <= now)
         expire(p, due, now);
-    else if (is_going(p, httpd_due_phase(due)))
+    else if (is_going(p, httpd_conn_deadline_phase(due)))
         return now;
     else if (draining)
         poke(p, due, now);
-    int64_t at = httpd_due_ms(atomic_load(&p->due));
+    int64_t at = httpd_conn_deadline_ms(atomic_load(&p->due));
     if (!p->stream || p->door->conf.mode == HTTPD_THREADS)
         return at;
-    int64_t nudge = httpd_stream_nudge(p->stream, now);
+    int64_t nudge = httpd_stream_wake_due(p->stream, now);
     return nudge < at ? nudge : at;
 }
 
@@ -184,9 +184,9 @@ static int64_t look_at_all(struct httpd *d, int64_t now)
     if (wait > d->limits.first_request_ms)
         wait = d->limits.first_request_ms;
     for (size_t i = 0; i < d->n_doors; i++)
-        if (d->doors[i]->conf.mode == HTTPD_EVENTS && wait > HTTPD_SLEEP_MS)
-            wait = HTTPD_SLEEP_MS;
-    for (struct httpd_peer *p = d->peers; p; p = p->next) {
+        if (d->doors[i]->conf.mode == HTTPD_EVENTS && wait > HTTPD_STREAM_WAIT_MS)
+            wait = HTTPD_STREAM_WAIT_MS;
+    for (struct httpd_conn *p = d->peers; p; p = p->next) {
         int64_t due = look_at(p, now, draining);
         if (due - now < wait)
             wait = due - now;
@@ -198,10 +198,10 @@ static int64_t look_at_all(struct httpd *d, int64_t now)
     return wait;
 }
 
-static struct httpd_door *door_at(struct httpd *d, size_t i)
+static struct httpd_listener *door_at(struct httpd *d, size_t i)
 {
     pthread_mutex_lock(&d->lock);
-    struct httpd_door *door = i < d->n_doors ? d->doors[i] : NULL;
+    struct httpd_listener *door = i < d->n_doors ? d->doors[i] : NULL;
     pthread_mutex_unlock(&d->lock);
     return door;
 }
@@ -209,7 +209,7 @@ static struct httpd_door *door_at(struct httpd *d, size_t i)
 /* Takes what waits in the backlog, so that it is not reset, and closes the doors. */
 static void close_doors(struct httpd *d)
 {
-    struct httpd_door *door;
+    struct httpd_listener *door;
     for (size_t i = 0; (door = door_at(d, i)); i++) {
         while (accept_one(door))
             ;
@@ -230,7 +230,7 @@ static void notice_hangups(struct httpd *d)
     pthread_mutex_lock(&d->lock); /* none of these can go meanwhile */
     int n = epoll_wait(d->hup_fd, events, HANGUPS, 0);
     for (int i = 0; i < n; i++) {
-        struct httpd_peer *p = events[i].data.ptr;
+        struct httpd_conn *p = events[i].data.ptr;
         epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
         atomic_store(&p->hung, true);
         if (p->stream)
@@ -244,7 +244,7 @@ struct round {
     struct pollfd *fds;
     size_t n, cap;
     size_t first_linger;
-    struct httpd_door **doors; /* of the fds from FIRST_DOOR to first_linger */
+    struct httpd_listener **doors; /* of the fds from FIRST_DOOR to first_linger */
     size_t cap_doors;
 };
 
@@ -264,7 +264,7 @@ static int64_t prepare(struct httpd *d, struct round *r, int64_t now)
     MEM_GROW(r->doors, r->cap_doors, d->n_doors);
     size_t n = 0;
     for (size_t i = 0; i < d->n_doors; i++) {
-        struct httpd_door *door = d->doors[i];
+        struct httpd_listener *door = d->doors[i];
         if (door->fd < 0 || door->open >= door->conf.connections)
             continue;
         if (door->retry_ms > now) {
@@ -348,7 +348,7 @@ static void *keep(void *arg)
     return NULL;
 }
 
-int httpd_keeper_start(struct httpd *d, struct err *err)
+int httpd_acceptor_start(struct httpd *d, struct err *err)
 {
     if (d->has_keeper)
         return 0;

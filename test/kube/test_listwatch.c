@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 #include "base/mem.h"
 #include "domain/object.h"
 #include "support/unit.h"
 
-static struct watchfeed feed;
+static struct listwatch feed;
 static struct buf heard;
 
 static void on_object(void *ctx, struct jread *j, bool gone)
@@ -28,7 +28,7 @@ static void on_object(void *ctx, struct jread *j, bool gone)
                fault ? " with a fault" : "");
     if (span_eq(meta.name, SPAN("enough"))) {
         err_set(&err, ERR_INVALID, "enough");
-        watchfeed_fail(&feed, &err);
+        listwatch_fail(&feed, &err);
     }
 }
 
@@ -44,34 +44,34 @@ static void on_fault(void *ctx, const struct err *err)
     buf_printf(&heard, "fault: %s\n", err->msg);
 }
 
-static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
+static const struct listwatch_handler reader = {on_object, on_bookmark, on_fault};
 
 static void begin(bool watch)
 {
     buf_clear(&heard);
     buf_adds(&heard, "");
-    watchfeed_init(&feed, &reader, &feed);
-    watchfeed_start(&feed, watch);
+    listwatch_init(&feed, &reader, &feed);
+    listwatch_start(&feed, watch);
 }
 
-/* One answer, in pieces of so many bytes. Returns what watchfeed_end does. */
+/* One answer, in pieces of so many bytes. Returns what listwatch_end does. */
 static int answer(unsigned status, const char *body, size_t piece, const struct err *why)
 {
     size_t n = strlen(body);
     bool go_on = true;
-    watchfeed_begin(&feed, status, -1);
+    listwatch_begin(&feed, status, -1);
     for (size_t i = 0; i < n && go_on; i += piece)
-        go_on = watchfeed_data(&feed, body + i, n - i < piece ? n - i : piece);
-    return watchfeed_end(&feed, why);
+        go_on = listwatch_data(&feed, body + i, n - i < piece ? n - i : piece);
+    return listwatch_end(&feed, why);
 }
 
 static void path_is(const char *want)
 {
     cleanup_buf struct buf path = {0};
     if (feed.watch)
-        watchfeed_add_watch(&path, buf_span(&feed.version), 60);
+        listwatch_watch_query(&path, buf_span(&feed.version), 60);
     else
-        watchfeed_add_list(&path, &feed);
+        listwatch_list_query(&path, &feed);
     ck_assert_str_eq(path.p, want);
 }
 
@@ -97,7 +97,7 @@ START_TEST(a_list_and_then_a_watch)
             0);
         ck_assert_uint_eq(feed.next.n, 0);
         ck_assert_span_eq(buf_span(&feed.version), "6&");
-        watchfeed_start(&feed, true);
+        listwatch_start(&feed, true);
         path_is(
             "watch=1&allowWatchBookmarks=true&timeoutSeconds=60&resourceVersion=6%26");
         ck_assert_int_eq(
@@ -119,7 +119,7 @@ START_TEST(a_list_and_then_a_watch)
             0);
         ck_assert_str_eq(heard.p, "seen a\nseen b\nseen c\nseen d\nseen e\nbookmark 9\n"
                                   "gone  with a fault\n");
-        watchfeed_fini(&feed);
+        listwatch_fini(&feed);
     }
 }
 END_TEST
@@ -133,14 +133,14 @@ START_TEST(the_first_failure_counts)
                "\"too old\"}}\n{\"type\":\"ADDED\",\"object\":" POD("a") "}}",
                400, NULL),
         -1);
-    ck_assert_int_eq(feed.failed.code, ERR_GONE);
-    ck_assert_ptr_nonnull(strstr(feed.failed.msg, "too old"));
+    ck_assert_int_eq(feed.err.code, ERR_GONE);
+    ck_assert_ptr_nonnull(strstr(feed.err.msg, "too old"));
     ck_assert_str_eq(heard.p, "");
     /* And is forgotten with the next start, even if that has no answer. */
-    watchfeed_start(&feed, true);
-    ck_assert_int_eq(watchfeed_end(&feed, NULL), -1);
-    ck_assert_int_eq(feed.failed.code, ERR_UNAVAILABLE);
-    watchfeed_start(&feed, true);
+    listwatch_start(&feed, true);
+    ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
+    ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
+    listwatch_start(&feed, true);
     ck_assert_int_eq(
         answer(200,
                "{\"type\":\"ADDED\",\"object\":" POD(
@@ -148,9 +148,9 @@ START_TEST(the_first_failure_counts)
                              "{\"type\":\"ADDED\",\"object\":" POD("b") "}\n",
                400, NULL),
         -1);
-    ck_assert_str_eq(feed.failed.msg, "enough");
+    ck_assert_str_eq(feed.err.msg, "enough");
     ck_assert_str_eq(heard.p, "seen enough\n");
-    watchfeed_fini(&feed);
+    listwatch_fini(&feed);
 }
 END_TEST
 
@@ -179,10 +179,10 @@ START_TEST(an_answer_that_is_not_whole)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         begin(cases[i].watch);
         int rc = answer(cases[i].status, cases[i].body, 3, cases[i].lost ? &lost : NULL);
-        ck_assert_msg(feed.failed.code == cases[i].code, "case %zu: %s", i,
-                      feed.failed.msg);
+        ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i,
+                      feed.err.msg);
         ck_assert_int_eq(rc, cases[i].code == ERR_NONE ? 0 : -1);
-        watchfeed_fini(&feed);
+        listwatch_fini(&feed);
     }
 }
 END_TEST
@@ -192,11 +192,11 @@ START_TEST(a_page_without_an_answer_fails_the_list)
     begin(false);
     ck_assert_int_eq(
         answer(200, "{\"metadata\":{\"continue\":\"more\"},\"items\":[]}", 99, NULL), 0);
-    ck_assert_int_eq(watchfeed_end(&feed, NULL), -1);
-    ck_assert_int_eq(feed.failed.code, ERR_UNAVAILABLE);
-    watchfeed_start(&feed, false);
+    ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
+    ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
+    listwatch_start(&feed, false);
     path_is("limit=500"); /* from the first page on */
-    watchfeed_fini(&feed);
+    listwatch_fini(&feed);
 }
 END_TEST
 
@@ -204,11 +204,11 @@ START_TEST(a_server_is_asked_again_within_a_minute)
 {
     begin(false);
     ck_assert_int_eq(feed.retry_after_ms, -1);
-    watchfeed_begin(&feed, 429, 3);
+    listwatch_begin(&feed, 429, 3);
     ck_assert_int_eq(feed.retry_after_ms, 3000);
-    watchfeed_begin(&feed, 429, 100000);
+    listwatch_begin(&feed, 429, 100000);
     ck_assert_int_eq(feed.retry_after_ms, 60000);
-    watchfeed_fini(&feed);
+    listwatch_fini(&feed);
 }
 END_TEST
 
@@ -224,10 +224,10 @@ START_TEST(a_fault_of_an_event_is_told)
     ck_assert_ptr_nonnull(strstr(heard.p, "fault: event.type"));
     ck_assert_ptr_nonnull(strstr(heard.p, "fault: event: expected an object"));
     ck_assert_ptr_nonnull(strstr(heard.p, "seen b\n"));
-    watchfeed_fini(&feed);
+    listwatch_fini(&feed);
 }
 END_TEST
 
-UNIT_MAIN("watchfeed", a_list_and_then_a_watch, the_first_failure_counts,
+UNIT_MAIN("listwatch", a_list_and_then_a_watch, the_first_failure_counts,
           an_answer_that_is_not_whole, a_page_without_an_answer_fails_the_list,
           a_server_is_asked_again_within_a_minute, a_fault_of_an_event_is_told)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/pause.h"
+#include "base/stop_flag.h"
 
 #include <time.h>
 
-void pause_init(struct pause *p)
+void stop_flag_init(struct stop_flag *p)
 {
     pthread_condattr_t attr;
     pthread_mutex_init(&p->lock, NULL);
@@ -14,13 +14,13 @@ void pause_init(struct pause *p)
     p->ended = false;
 }
 
-void pause_fini(struct pause *p)
+void stop_flag_fini(struct stop_flag *p)
 {
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->cond);
 }
 
-bool pause_for(struct pause *p, int64_t ms)
+bool stop_flag_wait(struct stop_flag *p, int64_t ms)
 {
     struct timespec until;
     int timed_out = 0;
@@ -36,7 +36,7 @@ bool pause_for(struct pause *p, int64_t ms)
     return ended;
 }
 
-void pause_end(struct pause *p)
+void stop_flag_set(struct stop_flag *p)
 {
     pthread_mutex_lock(&p->lock);
     p->ended = true;

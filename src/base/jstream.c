@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/jsonlist.h"
+#include "base/jstream.h"
 
 #include <string.h>
 
-void jsonlist_init(struct jsonlist *l, enum jsonlist_shape shape, size_t max_item,
-                   const struct jsonlist_handler *handler, void *ctx)
+void jstream_init(struct jstream *l, enum jstream_shape shape, size_t max_item,
+                   const struct jstream_handler *handler, void *ctx)
 {
-    *l = (struct jsonlist){
+    *l = (struct jstream){
         .shape = shape, .handler = handler, .ctx = ctx, .max_item = max_item};
-    jread_init_part(&l->j, NULL, 0);
+    jread_init_partial(&l->j, NULL, 0);
 }
 
-void jsonlist_fini(struct jsonlist *l)
+void jstream_fini(struct jstream *l)
 {
     buf_fini(&l->tail);
 }
@@ -24,41 +24,41 @@ static bool skip_space(struct jread *j)
 }
 
 /* Reads the next thing of the stream. False when there is none yet. */
-static bool step(struct jsonlist *l)
+static bool step(struct jstream *l)
 {
     struct jread *j = &l->j;
     struct jread_str key;
 
-    if (l->shape == JSONLIST_WATCH) {
+    if (l->shape == JSTREAM_WATCH) {
         if (!skip_space(j))
             return false;
         l->handler->item(l->ctx, j);
         return true;
     }
     switch (l->state) {
-    case JSONLIST_START:
+    case JSTREAM_START:
         if (jread_peek(j) == JREAD_NULL)
             jread_fail(j, "list", "expected an object");
         jread_object(j, "list");
-        l->state = JSONLIST_MEMBERS;
+        l->state = JSTREAM_MEMBERS;
         return true;
-    case JSONLIST_MEMBERS:
+    case JSTREAM_MEMBERS:
         if (!jread_member(j, &key)) {
-            l->state = JSONLIST_END;
+            l->state = JSTREAM_END;
         } else if (jread_key_is(key, "items")) {
             jread_array(j, "items");
-            l->state = JSONLIST_ITEMS;
+            l->state = JSTREAM_ITEMS;
         } else if (l->handler->member) {
             l->handler->member(l->ctx, key, j);
         } else {
             jread_skip(j);
         }
         return true;
-    case JSONLIST_ITEMS:
+    case JSTREAM_ITEMS:
         if (jread_item(j))
             l->handler->item(l->ctx, j);
         else
-            l->state = JSONLIST_MEMBERS;
+            l->state = JSTREAM_MEMBERS;
         return true;
     default:
         return false;
@@ -66,13 +66,13 @@ static bool step(struct jsonlist *l)
 }
 
 /* Reads all that is complete in the bytes that j stands on. */
-static int read_all(struct jsonlist *l, struct err *err)
+static int read_all(struct jstream *l, struct err *err)
 {
     for (;;) {
         struct jread before = l->j;
         int state = l->state;
         bool more = step(l);
-        if (l->j.state == JREAD_CUT) {
+        if (l->j.state == JREAD_TRUNCATED) {
             l->j = before;
             l->state = state;
             return 0;
@@ -85,7 +85,7 @@ static int read_all(struct jsonlist *l, struct err *err)
 }
 
 /* Keeps the bytes from j's position on in the tail, and j standing at their start. */
-static void carry(struct jsonlist *l, const char *data, size_t n)
+static void carry(struct jstream *l, const char *data, size_t n)
 {
     size_t pos = l->j.pos, left = n - pos;
     if (l->tail.n) {
@@ -100,20 +100,20 @@ static void carry(struct jsonlist *l, const char *data, size_t n)
     l->retry_at = left + left / 8 + 1;
 }
 
-int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *err)
+int jstream_feed(struct jstream *l, const char *data, size_t n, struct err *err)
 {
     if (n == 0)
         return 0;
     if (l->tail.n) {
         /* The API server ends each event of a watch with a newline: it must not wait. */
-        bool try_now = l->shape == JSONLIST_WATCH && memchr(data, '\n', n);
+        bool try_now = l->shape == JSTREAM_WATCH && memchr(data, '\n', n);
         buf_add(&l->tail, data, n);
         if (l->tail.n < l->retry_at && !try_now)
             return 0;
         data = l->tail.p;
         n = l->tail.n;
     }
-    jread_more(&l->j, data, n, false);
+    jread_continue(&l->j, data, n, false);
     if (read_all(l, err))
         return -1;
     carry(l, data, n);
@@ -123,18 +123,18 @@ int jsonlist_feed(struct jsonlist *l, const char *data, size_t n, struct err *er
     return 0;
 }
 
-int jsonlist_cut(struct jsonlist *l, struct err *err)
+int jstream_end_truncated(struct jstream *l, struct err *err)
 {
-    jread_more(&l->j, l->tail.p, l->tail.n, false);
+    jread_continue(&l->j, l->tail.p, l->tail.n, false);
     return read_all(l, err);
 }
 
-int jsonlist_end(struct jsonlist *l, struct err *err)
+int jstream_end(struct jstream *l, struct err *err)
 {
-    jread_more(&l->j, l->tail.p, l->tail.n, true);
+    jread_continue(&l->j, l->tail.p, l->tail.n, true);
     if (read_all(l, err))
         return -1;
-    if (l->shape == JSONLIST_LIST && l->state != JSONLIST_END)
+    if (l->shape == JSTREAM_LIST && l->state != JSTREAM_END)
         return err_set(err, ERR_INVALID, "the list ends too early");
     return jread_finish(&l->j, err);
 }

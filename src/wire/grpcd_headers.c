@@ -55,14 +55,14 @@ static bool is_of_http1(struct span name)
            span_eq(name, SPAN("keep-alive")) || span_eq(name, SPAN("proxy-connection"));
 }
 
-static void set_once(struct grpcd_head *head, enum once what)
+static void set_once(struct grpcd_headers *head, enum once what)
 {
     if (head->seen & what)
         head->is_malformed = true;
     head->seen |= what;
 }
 
-static void add_pseudo(struct grpcd_head *head, struct span name, struct span value)
+static void add_pseudo(struct grpcd_headers *head, struct span name, struct span value)
 {
     if (head->in_fields || !is_plain(value))
         head->is_malformed = true;
@@ -83,7 +83,7 @@ static void add_pseudo(struct grpcd_head *head, struct span name, struct span va
     }
 }
 
-static void add_field(struct grpcd_head *head, struct span name, struct span value)
+static void add_field(struct grpcd_headers *head, struct span name, struct span value)
 {
     head->in_fields = true;
     if (is_of_http1(name))
@@ -97,7 +97,7 @@ static void add_field(struct grpcd_head *head, struct span name, struct span val
     }
 }
 
-void grpcd_head_add(struct grpcd_head *head, struct span name, struct span value)
+void grpcd_headers_add(struct grpcd_headers *head, struct span name, struct span value)
 {
     head->n++;
     head->bytes += name.n + value.n + 32; /* as HPACK counts them */
@@ -113,13 +113,13 @@ void grpcd_head_add(struct grpcd_head *head, struct span name, struct span value
         add_field(head, name, value);
 }
 
-unsigned grpcd_head_check(const struct grpcd_head *head)
+unsigned grpcd_headers_check(const struct grpcd_headers *head)
 {
     const unsigned wanted = METHOD | SCHEME | PATH;
     if (head->is_too_large)
         return 431;
     if (head->is_malformed || (head->seen & wanted) != wanted || head->path[0] != '/')
-        return GRPCD_HEAD_RESET;
+        return GRPCD_HEADERS_RESET;
     if (!head->is_post)
         return 405;
     return head->is_grpc ? 0 : 415;

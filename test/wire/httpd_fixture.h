@@ -38,7 +38,7 @@ struct feed {
     struct feed *next;
     struct httpd_waker *waker; /* once open */
     struct buf pending;
-    enum httpd_more then; /* when nothing is pending */
+    enum httpd_stream_result then; /* when nothing is pending */
 };
 
 static void kit_feed_open(void *ctx, struct httpd_waker *waker)
@@ -50,7 +50,7 @@ static void kit_feed_open(void *ctx, struct httpd_waker *waker)
     atomic_fetch_add(&f->kit->opened, 1);
 }
 
-static enum httpd_more kit_feed_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result kit_feed_fill(void *ctx, struct buf *out)
 {
     struct feed *f = ctx;
     atomic_fetch_add(&f->kit->fills, 1);
@@ -58,9 +58,9 @@ static enum httpd_more kit_feed_fill(void *ctx, struct buf *out)
     bool some = f->pending.n;
     buf_add_span(out, buf_span(&f->pending));
     buf_clear(&f->pending);
-    enum httpd_more then = f->then;
+    enum httpd_stream_result then = f->then;
     pthread_mutex_unlock(&f->kit->lock);
-    return some && then == HTTPD_SLEEP ? HTTPD_AGAIN : then;
+    return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
 }
 
 static void kit_feed_close(void *ctx)
@@ -89,7 +89,7 @@ static void kit_on_stream(void *ctx, const struct httpd_request *req,
     struct kit *kit = ctx;
     struct feed *f = xcalloc(1, sizeof *f);
     f->kit = kit;
-    f->then = HTTPD_SLEEP;
+    f->then = HTTPD_STREAM_WAIT;
     const char *first = httpd_param(req, "first");
     if (first)
         buf_adds(&reply->body, first);
@@ -105,7 +105,7 @@ static void kit_on_stream(void *ctx, const struct httpd_request *req,
 
 /* Gives `text` to every stream, and says what follows it; wakes them unless told not to.
  */
-static inline void kit_say(struct kit *kit, const char *text, enum httpd_more then,
+static inline void kit_say(struct kit *kit, const char *text, enum httpd_stream_result then,
                            bool wake)
 {
     pthread_mutex_lock(&kit->lock);
@@ -170,7 +170,7 @@ static void kit_on_cut(void *ctx, const struct httpd_request *req,
 {
     (void)ctx, (void)req;
     buf_adds(&reply->body, "never seen");
-    reply->cut = true;
+    reply->abort = true;
 }
 
 static void kit_on_teapot(void *ctx, const struct httpd_request *req,
@@ -212,9 +212,9 @@ static const struct httpd_route kit_routes[] = {
 };
 
 /* The usual listener; a test changes what it is about. */
-static inline struct httpd_listener kit_listener(struct kit *kit, enum httpd_mode mode)
+static inline struct httpd_listener_config kit_listener(struct kit *kit, enum httpd_mode mode)
 {
-    return (struct httpd_listener){.name = mode == HTTPD_THREADS ? "threads" : "events",
+    return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads" : "events",
                                    .address = "127.0.0.1",
                                    .mode = mode,
                                    .threads = 2,
@@ -231,7 +231,7 @@ static inline void kit_init(struct kit *kit, const struct httpd_limits *limits)
     pthread_cond_init(&kit->changed, NULL);
 }
 
-static inline void kit_listen(struct kit *kit, const struct httpd_listener *listener)
+static inline void kit_listen(struct kit *kit, const struct httpd_listener_config *listener)
 {
     struct err err = {0};
     ck_assert_done(httpd_listen(kit->d, listener, &kit->port, &err), err);
@@ -242,7 +242,7 @@ static inline void kit_start(struct kit *kit, enum httpd_mode mode,
                              const struct httpd_limits *limits)
 {
     kit_init(kit, limits);
-    struct httpd_listener listener = kit_listener(kit, mode);
+    struct httpd_listener_config listener = kit_listener(kit, mode);
     kit_listen(kit, &listener);
 }
 

@@ -2,15 +2,15 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/jsonlist.h"
+#include "base/jstream.h"
 
 /*
  * The answer to a list or to a watch, as bytes that may be cut anywhere. Pure: whoever
  * has the connection carries the bytes, and says what is an object.
  *
- *     watchfeed_init
- *     watchfeed_start { watchfeed_begin, watchfeed_data ..., watchfeed_end } per page
- *     watchfeed_fini
+ *     listwatch_init
+ *     listwatch_start { listwatch_begin, listwatch_data ..., listwatch_end } per page
+ *     listwatch_fini
  *
  * The objects of a list and of a watch's events go to the reader one by one, while they
  * are read: nothing is read twice but what was cut off. Of the rest of a list, the
@@ -18,10 +18,10 @@
  * and an ERROR ends it with the code and the message of its Status.
  */
 
-struct watchfeed;
+struct listwatch;
 
-struct watchfeed_reader {
-    /* Reads exactly one object from j, as the item of jsonlist_handler; strings may go
+struct listwatch_handler {
+    /* Reads exactly one object from j, as the item of jstream_handler; strings may go
      * into f->arena. `gone`: it was deleted. */
     void (*object)(void *ctx, struct jread *j, bool gone);
     /* Everything before this version has been told. NULL: not wanted. */
@@ -31,45 +31,45 @@ struct watchfeed_reader {
     void (*fault)(void *ctx, const struct err *err);
 };
 
-struct watchfeed {
-    const struct watchfeed_reader *reader; /* borrowed, as the next */
+struct listwatch {
+    const struct listwatch_handler *reader; /* borrowed, as the next */
     void *ctx;
     bool watch;
     struct buf version; /* of a list, from its pages; of a watch, the caller's to set */
     struct buf next;    /* list: the token of the next page; empty: there is none */
     struct arena arena; /* for one object */
     int64_t retry_after_ms; /* what the server asks for, a minute at most; -1: nothing */
-    struct err failed;      /* the first failure counts */
+    struct err err;     /* the first failure counts */
 
-    /* of watchfeed.c alone */
-    struct jsonlist list;
+    /* of listwatch.c alone */
+    struct jstream list;
     bool open;
     unsigned status;
     struct buf error_body; /* of an answer that is not 200 */
     size_t handed; /* objects of the event that is being read, handed on already */
 };
 
-void watchfeed_init(struct watchfeed *f, const struct watchfeed_reader *reader,
+void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader,
                     void *ctx);
-void watchfeed_fini(struct watchfeed *f);
-void watchfeed_set_version(struct watchfeed *f, struct span version);
+void listwatch_fini(struct listwatch *f);
+void listwatch_set_version(struct listwatch *f, struct span version);
 
 /* Appends to a path, behind its '?' or '&', what asks for the next page of a list; or for
  * a watch from `version` on, for so many seconds. */
-void watchfeed_add_list(struct buf *path, const struct watchfeed *f);
-void watchfeed_add_watch(struct buf *path, struct span version, int64_t seconds);
+void listwatch_list_query(struct buf *path, const struct listwatch *f);
+void listwatch_watch_query(struct buf *path, struct span version, int64_t seconds);
 /* Appends a value as it stands in a query. */
-void watchfeed_add_escaped(struct buf *path, struct span value);
+void listwatch_escape(struct buf *path, struct span value);
 
 /* Begins a watch, or a list with its first page. All but the version is forgotten. */
-void watchfeed_start(struct watchfeed *f, bool watch);
+void listwatch_start(struct listwatch *f, bool watch);
 /* The answer to that begins, or to the request for the next page. */
-void watchfeed_begin(struct watchfeed *f, unsigned status, int64_t retry_after_s);
+void listwatch_begin(struct listwatch *f, unsigned status, int64_t retry_after_s);
 /* A piece of its body. False: the rest is not wanted. */
-bool watchfeed_data(struct watchfeed *f, const char *p, size_t n);
+bool listwatch_data(struct listwatch *f, const char *p, size_t n);
 /* For the reader: the rest is not wanted, and why. */
-void watchfeed_fail(struct watchfeed *f, const struct err *why);
+void listwatch_fail(struct listwatch *f, const struct err *why);
 /* The answer has ended, or there was none; `why` is NULL if as announced. Returns -1,
  * with the reason in f->failed, when it was not whole. A watch may end between any two
  * bytes. */
-int watchfeed_end(struct watchfeed *f, const struct err *why);
+int listwatch_end(struct listwatch *f, const struct err *why);
