@@ -35,7 +35,8 @@ enum {
 }; /* so far apart they may move: time is slewed, and rounded */
 
 int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns);
-bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns);
+bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms,
+                           int64_t wall_ns);
 
 /* RFC 3339, UTC: "2026-11-21T09:00:00Z", with milliseconds, with microseconds (the form
  * of a Kubernetes MicroTime). Appended to out. */

@@ -42,8 +42,8 @@
  * Input that comes in pieces: jread_init_partial says that more bytes may follow. A value
  * that is cut off at the end of the bytes then sets JREAD_TRUNCATED instead of JREAD_BAD.
  * `struct jread` is plain data: keep a copy of it from before the value, append bytes to
- * the buffer (which may move), call jread_continue on the copy, and read the value again. One
- * item of a list at a time need be in memory that way; see base/jstream.h.
+ * the buffer (which may move), call jread_continue on the copy, and read the value again.
+ * One item of a list at a time need be in memory that way; see base/jstream.h.
  */
 
 enum {

@@ -28,8 +28,8 @@ struct jstream_handler {
 struct jstream {
     enum jstream_shape shape;
     const struct jstream_handler *handler; /* borrowed */
-    void *ctx;                              /* borrowed */
-    size_t max_item;                        /* bytes; a larger item is an error */
+    void *ctx;                             /* borrowed */
+    size_t max_item;                       /* bytes; a larger item is an error */
     struct jread j;
     struct buf tail; /* bytes not read yet */
     size_t retry_at; /* length of tail at which a cut item is tried again */
@@ -37,7 +37,7 @@ struct jstream {
 };
 
 void jstream_init(struct jstream *l, enum jstream_shape shape, size_t max_item,
-                   const struct jstream_handler *handler, void *ctx);
+                  const struct jstream_handler *handler, void *ctx);
 void jstream_fini(struct jstream *l);
 
 /* Reads on. -1 when the bytes are not JSON or an item is too large; the stream cannot be

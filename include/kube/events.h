@@ -64,11 +64,12 @@ void events_free(struct events *e);
 
 /* Is it time to write an event of that object and reason? False: it was told lately, and
  * this one is counted. */
-bool events_should_write(struct events *e, int64_t now_ms, struct span uid, const char *reason);
+bool events_should_write(struct events *e, int64_t now_ms, struct span uid,
+                         const char *reason);
 /* Takes a place in the queue for the event. Returns how often it has happened since the
  * one that was written before; 0: it is not to be written. */
 uint32_t events_admit(struct events *e, int64_t now_ms, struct span uid,
-                     const char *reason);
+                      const char *reason);
 /* Takes a place for what is news for certain; false: there is none now. A quarter of
  * EVENTS_BURST stays for the others. */
 bool events_admit_unique(struct events *e, int64_t now_ms);

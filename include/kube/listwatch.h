@@ -39,7 +39,7 @@ struct listwatch {
     struct buf next;    /* list: the token of the next page; empty: there is none */
     struct arena arena; /* for one object */
     int64_t retry_after_ms; /* what the server asks for, a minute at most; -1: nothing */
-    struct err err;     /* the first failure counts */
+    struct err err;         /* the first failure counts */
 
     /* of listwatch.c alone */
     struct jstream list;

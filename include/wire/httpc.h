@@ -62,15 +62,15 @@ struct httpc_request {
     const char *authorization; /* header value, or NULL; never logged */
     const char *accept;        /* NULL: application/json */
     const char *content_type;  /* of the body */
-    const char *flag_header;         /* a header of this name, with the value 1; or NULL */
+    const char *flag_header;   /* a header of this name, with the value 1; or NULL */
     struct span body;
-    bool gzip;           /* accept a compressed answer */
-    int64_t timeout_ms;  /* of the whole call, or stream; 0: none */
-    int64_t tcp_user_timeout_ms; /* > 0: the kernel gives the connection up when bytes stay
-                            unacknowledged for so long (TCP_USER_TIMEOUT), and a
-                            connection that is given up is reset, not closed: what
-                            it has not delivered by then it never will. Such calls
-                            have connections of their own */
+    bool gzip;                     /* accept a compressed answer */
+    int64_t timeout_ms;            /* of the whole call, or stream; 0: none */
+    int64_t tcp_user_timeout_ms;   /* > 0: the kernel gives the connection up when bytes
+                              stay   unacknowledged for so long (TCP_USER_TIMEOUT), and a
+                              connection that is given up is reset, not closed: what
+                              it has not delivered by then it never will. Such calls
+                              have connections of their own */
     struct clock_deadline send_by; /* do not start sending after this. It is looked at
                                       when the connection (and TLS) is there */
     int64_t stall_ms;              /* streams: give up after so long without a byte */

@@ -54,11 +54,12 @@ const char *httpd_secondary_client_name(const struct httpd_request *req);
 
 /* A body that is produced bit by bit, such as a watch. */
 enum httpd_stream_result {
-    HTTPD_STREAM_MORE, /* something was appended; ask again when it has been sent */
-    HTTPD_STREAM_WAIT, /* nothing there; ask again after httpd_wake, at latest after a second */
+    HTTPD_STREAM_MORE,  /* something was appended; ask again when it has been sent */
+    HTTPD_STREAM_WAIT,  /* nothing there; ask again after httpd_wake, at latest after a
+                           second */
     HTTPD_STREAM_END,   /* the body ends here, after what was appended */
-    HTTPD_STREAM_ABORT,   /* the same, but break the connection off, as a failing server would
-                    (which an HTTP/1.0 client cannot tell from the end) */
+    HTTPD_STREAM_ABORT, /* the same, but break the connection off, as a failing server
+                  would (which an HTTP/1.0 client cannot tell from the end) */
 };
 
 struct httpd_waker; /* wakes one sleeping stream; valid from `open` until `close` */
@@ -87,7 +88,7 @@ struct httpd_reply {
     void *stream_ctx;
     const char *header[6][2]; /* further ones, static; fewer end with a NULL name */
     bool gzip;                /* body and stream are gzip: adds Content-Encoding */
-    bool abort;                /* break the connection off instead of answering */
+    bool abort;               /* break the connection off instead of answering */
 };
 
 /* Replies with a JSON object {"error": message}. */
@@ -121,8 +122,8 @@ struct httpd_listener_config {
     unsigned port;       /* 0: a free one */
     enum httpd_mode mode;
     unsigned threads;     /* HTTPD_EVENTS: size of the pool; 0: 1 */
-    bool sched_batch;         /* its threads take the processor from no other when they wake
-                             (SCHED_BATCH); for HTTPD_EVENTS */
+    bool sched_batch;     /* its threads take the processor from no other when they wake
+                         (SCHED_BATCH); for HTTPD_EVENTS */
     unsigned connections; /* at most; more wait in the backlog; 0: 1024 */
     size_t max_body;      /* larger: 413; 0: no bodies */
     const char *cert_pem, *key_pem; /* both NULL: plain HTTP; else PEM text, copied */
@@ -132,7 +133,8 @@ struct httpd_listener_config {
                         Borrowed */
     /* Asked before each handler; false: what it has replied is the answer. NULL: all are
      * let in. */
-    bool (*authorize)(void *ctx, const struct httpd_request *req, struct httpd_reply *reply);
+    bool (*authorize)(void *ctx, const struct httpd_request *req,
+                      struct httpd_reply *reply);
     const struct httpd_route *routes; /* ends with a NULL handler; borrowed */
     void *ctx;                        /* borrowed; for the handlers */
 };
@@ -140,8 +142,8 @@ struct httpd_listener_config {
 /* New. `limits` is copied; NULL: all the defaults. */
 struct httpd *httpd_new(const struct httpd_limits *limits);
 /* Starts to listen; *port (may be NULL) gets the port. Not during or after a drain. */
-int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener, unsigned *port,
-                 struct err *err);
+int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener,
+                 unsigned *port, struct err *err);
 /* Graceful end, first half: no new connections; every reply closes its connection; idle
  * connections are closed; streams are ended, cleanly. Waits until no request is in flight
  * and no connection is left, at most `timeout_ms`. Returns whether no request was left.
@@ -155,6 +157,6 @@ struct httpd_stats {
     unsigned connections; /* now */
     unsigned in_flight;  /* now: requests from their first line to the end of the reply */
     uint64_t body_bytes; /* held now, all bodies; until their handlers return */
-    uint64_t timed_out;    /* connections whose deadline passed, since the start */
+    uint64_t timed_out;  /* connections whose deadline passed, since the start */
 };
 void httpd_stats(struct httpd *d, struct httpd_stats *stats);

@@ -30,7 +30,8 @@ int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns)
     return wall_ns / 1000000 - mono_ms;
 }
 
-bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns)
+bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms,
+                           int64_t wall_ns)
 {
     if (deadline->mono_ms == 0)
         return false;

@@ -5,7 +5,8 @@
 
 /* Strings, numbers and words for the reader, which knows of arrays and objects. */
 
-/* The first of these sets the state. jread_set_truncated: the input ended inside a value. */
+/* The first of these sets the state. jread_set_truncated: the input ended inside a value.
+ */
 void jread_set_bad(struct jread *j, const char *why);
 void jread_set_truncated(struct jread *j);
 

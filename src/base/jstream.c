@@ -4,7 +4,7 @@
 #include <string.h>
 
 void jstream_init(struct jstream *l, enum jstream_shape shape, size_t max_item,
-                   const struct jstream_handler *handler, void *ctx)
+                  const struct jstream_handler *handler, void *ctx)
 {
     *l = (struct jstream){
         .shape = shape, .handler = handler, .ctx = ctx, .max_item = max_item};

@@ -134,7 +134,8 @@ static int call_once(struct kube_client *c, const struct kube_request *req,
     struct httpc_request http = http_request(c, req, &p, &path);
     int rc = httpc_call(p.http, &http, KUBE_MAX_BODY, reply, err);
     if (rc && !reply->sent)
-        kube_credential_connect_failed(c->credential); /* perhaps for want of a new authority */
+        kube_credential_connect_failed(
+            c->credential); /* perhaps for want of a new authority */
     if (!rc && reply->status == 401)
         kube_credential_rejected(c->credential, p.id);
     pass_fini(&p);

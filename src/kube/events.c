@@ -159,7 +159,8 @@ static struct known *place_for(struct events *e, uint64_t key)
     return place;
 }
 
-bool events_should_write(struct events *e, int64_t now_ms, struct span uid, const char *reason)
+bool events_should_write(struct events *e, int64_t now_ms, struct span uid,
+                         const char *reason)
 {
     struct known *known = find(e, key_of(e, uid, reason));
     if (!known || now_ms - known->told_ms >= EVENTS_AGAIN_MS)
@@ -203,7 +204,7 @@ bool events_admit_unique(struct events *e, int64_t now_ms)
 }
 
 uint32_t events_admit(struct events *e, int64_t now_ms, struct span uid,
-                     const char *reason)
+                      const char *reason)
 {
     uint64_t key = key_of(e, uid, reason);
     if (!events_should_write(e, now_ms, uid, reason))

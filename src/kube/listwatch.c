@@ -11,7 +11,8 @@ enum {
     RETRY_AFTER_MAX_S = 60, /* a server that asks for more is asked again all the same */
 };
 
-void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader, void *ctx)
+void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader,
+                    void *ctx)
 {
     *f = (struct listwatch){.reader = reader, .ctx = ctx, .retry_after_ms = -1};
 }
@@ -241,7 +242,7 @@ void listwatch_begin(struct listwatch *f, unsigned status, int64_t retry_after_s
     buf_clear(&f->next);
     close_list(f);
     jstream_init(&f->list, f->watch ? JSTREAM_WATCH : JSTREAM_LIST, ITEM_MAX,
-                  f->watch ? &watch_handler : &list_handler, f);
+                 f->watch ? &watch_handler : &list_handler, f);
     f->open = true;
 }
 

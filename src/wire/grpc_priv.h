@@ -44,7 +44,8 @@ enum grpc_read {
 };
 enum grpc_read grpc_reader_take(struct grpc_reader *r, struct span *in);
 size_t grpc_reader_length(const struct grpc_reader *r); /* that the head announces */
-bool grpc_reader_is_empty(const struct grpc_reader *r); /* messages, or before the first */
+bool grpc_reader_is_empty(
+    const struct grpc_reader *r); /* messages, or before the first */
 void grpc_reader_next(struct grpc_reader *r);
 void grpc_reader_fini(struct grpc_reader *r);
 

@@ -30,7 +30,7 @@ void grpcc_response_feed(struct grpcc_response *a, const uint8_t *p, size_t n);
 /* It is over when nothing is left to be read or written. */
 void grpcc_response_check(struct grpcc_response *a);
 /* It is over with this, unless it was over before. */
-void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status, const char *fmt,
-                       ...) __attribute__((format(printf, 3, 4)));
+void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
+                         const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* The oldest message that was not taken. False: there is none. */
 bool grpcc_response_take(struct grpcc_response *a, struct buf *message);

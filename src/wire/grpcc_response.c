@@ -11,8 +11,8 @@ enum {
     WORDS_MAX = 4096, /* bytes of grpc-message that are looked at */
 };
 
-void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status, const char *fmt,
-                       ...)
+void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
+                         const char *fmt, ...)
 {
     if (a->is_over)
         return;
@@ -113,8 +113,8 @@ static void refuse_message(struct grpcc_response *a, enum grpc_read why)
     } else {
         a->code = ERR_TOO_LARGE;
         grpcc_response_fail(a, GRPC_RESOURCE_EXHAUSTED,
-                          "a message of %zu bytes, and no more than %zu are taken",
-                          grpc_reader_length(&a->in), a->in.max);
+                            "a message of %zu bytes, and no more than %zu are taken",
+                            grpc_reader_length(&a->in), a->in.max);
     }
 }
 
@@ -143,7 +143,7 @@ static void on_end(struct grpcc_response *a)
         return;
     if (!a->has_status && (a->http_status != 200 || !a->is_grpc))
         grpcc_response_fail(a, status_of_http(a->http_status),
-                          "no answer of gRPC, HTTP status %u", a->http_status);
+                            "no answer of gRPC, HTTP status %u", a->http_status);
     else if (!a->has_status)
         grpcc_response_fail(a, GRPC_INTERNAL, "the answer has no grpc-status");
     else if (a->status == GRPC_OK && !grpc_reader_is_empty(&a->in))
@@ -166,7 +166,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
     (void)session;
     if (id == ((struct grpcc_response *)ctx)->id)
         grpcc_response_fail(ctx, status_of_reset(code), "the peer has reset the call: %s",
-                          nghttp2_http2_strerror(code));
+                            nghttp2_http2_strerror(code));
     return 0;
 }
 

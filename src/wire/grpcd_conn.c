@@ -33,7 +33,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
     (void)flags, (void)ctx;
     if (s && !s->has_head)
         grpcd_headers_add(&s->head, (struct span){(const char *)name, name_n},
-                       (struct span){(const char *)value, value_n});
+                          (struct span){(const char *)value, value_n});
     return 0;
 }
 

@@ -20,7 +20,7 @@
 
 struct call {
     struct httpc_exchange x; /* first */
-    struct buf *body;  /* of the reply; borrowed during a call */
+    struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
     bool is_too_large;
     int64_t idle_since_ms;
@@ -162,7 +162,8 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
                struct httpc_reply *reply, struct err *err)
 {
     *reply = (struct httpc_reply){.retry_after_s = -1};
-    struct call *call = pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
+    struct call *call =
+        pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
     call->body = &reply->body;
     call->max_body = max_body;
     call->is_too_large = false;

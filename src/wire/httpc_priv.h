@@ -15,8 +15,8 @@ struct httpc_exchange {
     struct curl_slist *headers;
     struct clock_deadline send_by;
     int64_t tcp_user_timeout_ms;
-    int64_t last_byte_ms;  /* when the request began to be written, or a byte came last */
-    unsigned attempts; /* times that the request began to be written */
+    int64_t last_byte_ms; /* when the request began to be written, or a byte came last */
+    unsigned attempts;    /* times that the request began to be written */
     unsigned max_attempts;
     enum { STOP_NOT, STOP_REPEAT, STOP_LATE, STOP_SINK } stopped; /* by us, why */
     unsigned status; /* of the final answer, once its headers are complete */

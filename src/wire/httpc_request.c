@@ -19,10 +19,10 @@
  * connect.
  *
  * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is made, which is why handles for
- * different tcp_user_timeout_ms are kept apart: inside the callbacks libcurl does not tell which
- * socket a reused connection has, and it closes some sockets without saying so, so that
- * a record of our own could name a descriptor that is somebody else's by now. The linger
- * also holds if the process dies: the kernel resets the connection then, too.
+ * different tcp_user_timeout_ms are kept apart: inside the callbacks libcurl does not
+ * tell which socket a reused connection has, and it closes some sockets without saying
+ * so, so that a record of our own could name a descriptor that is somebody else's by now.
+ * The linger also holds if the process dies: the kernel resets the connection then, too.
  */
 
 static bool may_attempt(struct httpc_exchange *x)
@@ -55,7 +55,8 @@ static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
 
 static int set_delivery(int fd, int64_t tcp_user_timeout_ms)
 {
-    unsigned ms = tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
+    unsigned ms =
+        tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
     if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
         return -1;
@@ -69,7 +70,8 @@ static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockad
     if (!may_attempt(x))
         return CURL_SOCKET_BAD;
     cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
-    if (fd < 0 || (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
+    if (fd < 0 ||
+        (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
         return CURL_SOCKET_BAD;
     int given = fd;
     fd = -1;
@@ -227,7 +229,8 @@ static int check(const struct httpc_request *req, struct err *err)
     if ((req->accept && !value_is_clean(req->accept)) ||
         (req->content_type && !value_is_clean(req->content_type)))
         return err_set(err, ERR_INVALID, "a media type that is not one line of text");
-    if (req->flag_header && (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
+    if (req->flag_header &&
+        (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
         return err_set(err, ERR_INVALID, "not the name of a header");
     return 0;
 }

@@ -119,7 +119,8 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
     HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
     HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
-    if (req->tcp_user_timeout_ms > 0) { /* its socket is not like the others of this multi */
+    if (req->tcp_user_timeout_ms >
+        0) { /* its socket is not like the others of this multi */
         HTTPC_SET(s->x.easy, CURLOPT_FRESH_CONNECT, 1L);
         HTTPC_SET(s->x.easy, CURLOPT_FORBID_REUSE, 1L);
     }

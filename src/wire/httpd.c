@@ -80,7 +80,8 @@ static void door_free(struct httpd_listener *door)
     free(door);
 }
 
-static struct httpd_listener *door_new(struct httpd *d, const struct httpd_listener_config *listener)
+static struct httpd_listener *door_new(struct httpd *d,
+                                       const struct httpd_listener_config *listener)
 {
     struct httpd_listener *door = xcalloc(1, sizeof *door);
     door->d = d;
@@ -104,7 +105,8 @@ static int fail_errno(struct err *err, int error)
     return err_set(err, code, "%s", strerrordesc_np(error));
 }
 
-static int open_door(struct httpd_listener *door, const struct addrinfo *at, struct err *err)
+static int open_door(struct httpd_listener *door, const struct addrinfo *at,
+                     struct err *err)
 {
     const int on = 1, off = 0;
     door->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -135,8 +137,9 @@ static int resolve_and_open(struct httpd_listener *door, struct err *err)
     return rc;
 }
 
-static int start_mhd(struct httpd_listener *door, const struct httpd_listener_config *listener,
-                     const char *cert_pem, const char *key_pem, struct err *err)
+static int start_mhd(struct httpd_listener *door,
+                     const struct httpd_listener_config *listener, const char *cert_pem,
+                     const char *key_pem, struct err *err)
 {
     bool threads = listener->mode == HTTPD_THREADS, tls = cert_pem;
     unsigned pool = threads ? 0 : door->conf.threads;
@@ -219,8 +222,8 @@ static int start(struct httpd *d, struct httpd_listener *door,
     return rc;
 }
 
-int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener, unsigned *port,
-                 struct err *err)
+int httpd_listen(struct httpd *d, const struct httpd_listener_config *listener,
+                 unsigned *port, struct err *err)
 {
     bool v6 = strchr(listener->address, ':');
     struct httpd_listener *door = door_new(d, listener);

@@ -39,7 +39,8 @@ bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_
     return false;
 }
 
-static void on_started(struct httpd_listener *door, struct MHD_Connection *mhd, void **ctx)
+static void on_started(struct httpd_listener *door, struct MHD_Connection *mhd,
+                       void **ctx)
 {
     struct httpd *d = door->d;
     struct httpd_conn *p = xcalloc(1, sizeof *p);

@@ -31,8 +31,8 @@
 
 enum {
     HTTPD_RETAIN_MAX = 1 << 20,    /* a buffer that is larger is given back after use */
-    HTTPD_RETAIN_TOTAL = 64 << 20,   /* as are all when so much is kept together */
-    HTTPD_DISCARD_MAX = 1 << 20, /* read, and thrown away, of a body that is refused */
+    HTTPD_RETAIN_TOTAL = 64 << 20, /* as are all when so much is kept together */
+    HTTPD_DISCARD_MAX = 1 << 20,   /* read, and thrown away, of a body that is refused */
     HTTPD_LINGERS = 64,
     HTTPD_STREAM_WAIT_MS = 1000, /* a stream sleeps no longer */
 };
@@ -74,7 +74,7 @@ struct httpd {
 struct httpd_listener {
     struct httpd *d;
     struct httpd_listener_config conf; /* without the certificate */
-    int fd;                     /* -1 once closed */
+    int fd;                            /* -1 once closed */
     struct MHD_Daemon *mhd;
     unsigned open;     /* connections, also those on their way to mhd; httpd.lock */
     int64_t retry_ms;  /* no accept before: descriptors ran out; keeper only */
@@ -91,7 +91,7 @@ enum httpd_phase {
     HTTPD_WORK,    /* a handler is running, a stream has nothing to say: no limit */
     HTTPD_SEND,    /* the client has to take something */
     HTTPD_IDLE,    /* between two requests */
-    HTTPD_CLOSING,   /* NEW or IDLE, and told to end; a request that is there is answered */
+    HTTPD_CLOSING, /* NEW or IDLE, and told to end; a request that is there is answered */
     HTTPD_TIMED_OUT, /* given up by the keeper */
 };
 

@@ -317,7 +317,8 @@ static void conf_copy(struct tls_config *to, const struct tls_config *from)
     to->cert_file = xstrdup(from->cert_file);
     to->key_file = xstrdup(from->key_file);
     to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
-    to->secondary_ca_file = from->secondary_ca_file ? xstrdup(from->secondary_ca_file) : NULL;
+    to->secondary_ca_file =
+        from->secondary_ca_file ? xstrdup(from->secondary_ca_file) : NULL;
     char **names = xcalloc(from->n_client_names + 1, sizeof *names);
     for (size_t i = 0; i < from->n_client_names; i++)
         names[i] = xstrdup(from->client_names[i]);

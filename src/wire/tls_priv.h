@@ -45,8 +45,8 @@ struct tls {
 
 /* What is known of a client. */
 enum tls_trust {
-    TLS_UNAUTHENTICATED,  /* no certificate, or none that counts */
-    TLS_NOT_ALLOWED, /* a good certificate of somebody who is not on the list */
+    TLS_UNAUTHENTICATED, /* no certificate, or none that counts */
+    TLS_NOT_ALLOWED,     /* a good certificate of somebody who is not on the list */
     TLS_ALLOWED,
 };
 

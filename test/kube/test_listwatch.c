@@ -179,8 +179,7 @@ START_TEST(an_answer_that_is_not_whole)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         begin(cases[i].watch);
         int rc = answer(cases[i].status, cases[i].body, 3, cases[i].lost ? &lost : NULL);
-        ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i,
-                      feed.err.msg);
+        ck_assert_msg(feed.err.code == cases[i].code, "case %zu: %s", i, feed.err.msg);
         ck_assert_int_eq(rc, cases[i].code == ERR_NONE ? 0 : -1);
         listwatch_fini(&feed);
     }

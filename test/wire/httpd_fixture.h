@@ -105,8 +105,8 @@ static void kit_on_stream(void *ctx, const struct httpd_request *req,
 
 /* Gives `text` to every stream, and says what follows it; wakes them unless told not to.
  */
-static inline void kit_say(struct kit *kit, const char *text, enum httpd_stream_result then,
-                           bool wake)
+static inline void kit_say(struct kit *kit, const char *text,
+                           enum httpd_stream_result then, bool wake)
 {
     pthread_mutex_lock(&kit->lock);
     for (struct feed *f = kit->feeds; f; f = f->next) {
@@ -212,16 +212,18 @@ static const struct httpd_route kit_routes[] = {
 };
 
 /* The usual listener; a test changes what it is about. */
-static inline struct httpd_listener_config kit_listener(struct kit *kit, enum httpd_mode mode)
+static inline struct httpd_listener_config kit_listener(struct kit *kit,
+                                                        enum httpd_mode mode)
 {
-    return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads" : "events",
-                                   .address = "127.0.0.1",
-                                   .mode = mode,
-                                   .threads = 2,
-                                   .connections = 2000,
-                                   .max_body = 8 << 20,
-                                   .routes = kit_routes,
-                                   .ctx = kit};
+    return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
+                                                                        : "events",
+                                          .address = "127.0.0.1",
+                                          .mode = mode,
+                                          .threads = 2,
+                                          .connections = 2000,
+                                          .max_body = 8 << 20,
+                                          .routes = kit_routes,
+                                          .ctx = kit};
 }
 
 static inline void kit_init(struct kit *kit, const struct httpd_limits *limits)
@@ -231,7 +233,8 @@ static inline void kit_init(struct kit *kit, const struct httpd_limits *limits)
     pthread_cond_init(&kit->changed, NULL);
 }
 
-static inline void kit_listen(struct kit *kit, const struct httpd_listener_config *listener)
+static inline void kit_listen(struct kit *kit,
+                              const struct httpd_listener_config *listener)
 {
     struct err err = {0};
     ck_assert_done(httpd_listen(kit->d, listener, &kit->port, &err), err);
