@@ -7,23 +7,22 @@
 #include "base/str.h"
 
 /*
- * Time. Only programs and the modules that wait read the clock; domain, placement and
- * core are handed a time.
+ * Clocks and RFC 3339 times. Only programs and modules that wait read a clock; domain,
+ * placement and core take the time as an argument.
  *
- * Intervals are measured on CLOCK_BOOTTIME, which never jumps and goes on while the
- * machine sleeps: a lease that ran out during a suspend must be seen to have run out.
+ * Intervals are measured on CLOCK_BOOTTIME, which never jumps and advances during a
+ * suspend: a lease that expires during a suspend must be seen as expired.
  */
 
-int64_t clock_mono_ms(void);
-int64_t clock_mono_us(void); /* the same clock */
-int64_t clock_wall_ns(void); /* since 1970, UTC */
+int64_t clock_mono_ms(void); /* CLOCK_BOOTTIME, milliseconds */
+int64_t clock_mono_us(void); /* CLOCK_BOOTTIME, microseconds */
+int64_t clock_wall_ns(void); /* CLOCK_REALTIME, nanoseconds since 1970 */
 
 /*
- * Until when something may be done, for a machine that may have stood still without its
- * clock for intervals noticing: a virtual machine that its host froze. When such a one
- * goes on, the wall clock is put right sooner or later, and the two clocks have moved
- * apart. They do so too when somebody sets the wall clock; it is then late as well, to be
- * on the safe side.
+ * A deadline that a paused virtual machine does not outlive. CLOCK_BOOTTIME does not
+ * advance while the host pauses the machine, but the wall clock is corrected after it
+ * resumes: then the difference of the two clocks changes. A change of more than
+ * CLOCK_SKEW_MAX_MS therefore counts as passed, also when somebody sets the wall clock.
  */
 struct clock_deadline {
     int64_t mono_ms; /* 0: none */

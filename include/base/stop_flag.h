@@ -6,18 +6,20 @@
 #include <stdint.h>
 
 /*
- * A wait that somebody else can end, once and for all: how a thread that does something
- * now and then is told to stop, and how it tells that it has.
+ * A flag that is set once and that threads can wait for with a timeout, like client-go's
+ * stop channels. A periodic thread sleeps on it, so that stopping does not have to wait
+ * for the period; a second flag can report that the thread has ended.
  */
 
 struct stop_flag {
-    pthread_mutex_t lock; /* protects ended */
+    pthread_mutex_t lock; /* protects is_set */
     pthread_cond_t cond;
-    bool ended;
+    bool is_set;
 };
 
-void stop_flag_init(struct stop_flag *p);
-void stop_flag_fini(struct stop_flag *p); /* nobody may be in any of its functions */
-/* Waits so long, or until it is ended. Answers whether it is. */
-bool stop_flag_wait(struct stop_flag *p, int64_t ms);
-void stop_flag_set(struct stop_flag *p); /* from any thread; never blocks for long */
+void stop_flag_init(struct stop_flag *f);
+void stop_flag_fini(struct stop_flag *f); /* no thread may use the flag any more */
+/* Waits until the flag is set, at most `ms` milliseconds. Returns whether it is set. */
+bool stop_flag_wait(struct stop_flag *f, int64_t ms);
+/* Sets the flag and wakes every waiter. From any thread; does not block. */
+void stop_flag_set(struct stop_flag *f);

@@ -23,7 +23,7 @@ static bool skip_space(struct jread *j)
     return j->pos < j->n;
 }
 
-/* Reads the next thing of the stream. False when there is none yet. */
+/* Reads the next item, member or bracket. False if the input holds none. */
 static bool step(struct jstream *l)
 {
     struct jread *j = &l->j;
@@ -65,7 +65,7 @@ static bool step(struct jstream *l)
     }
 }
 
-/* Reads all that is complete in the bytes that j stands on. */
+/* Reads every complete item from j's position on. */
 static int read_all(struct jstream *l, struct err *err)
 {
     for (;;) {
@@ -84,7 +84,7 @@ static int read_all(struct jstream *l, struct err *err)
     }
 }
 
-/* Keeps the bytes from j's position on in the tail, and j standing at their start. */
+/* Keeps the bytes from j's position on in the tail; j then points to their start. */
 static void carry(struct jstream *l, const char *data, size_t n)
 {
     size_t pos = l->j.pos, left = n - pos;
@@ -95,8 +95,8 @@ static void carry(struct jstream *l, const char *data, size_t n)
         buf_add(&l->tail, data + pos, left);
     }
     l->j.pos = 0;
-    /* A cut item is read again from its start, so wait until it has grown by a part of
-     * its size: the work stays linear however small the pieces are. */
+    /* A truncated item is read again from its start. Waiting until it has grown by an
+     * eighth keeps the work linear, however small the pieces are. */
     l->retry_at = left + left / 8 + 1;
 }
 
@@ -105,7 +105,7 @@ int jstream_feed(struct jstream *l, const char *data, size_t n, struct err *err)
     if (n == 0)
         return 0;
     if (l->tail.n) {
-        /* The API server ends each event of a watch with a newline: it must not wait. */
+        /* The API server ends each watch event with a newline: deliver it at once. */
         bool try_now = l->shape == JSTREAM_WATCH && memchr(data, '\n', n);
         buf_add(&l->tail, data, n);
         if (l->tail.n < l->retry_at && !try_now)
@@ -118,8 +118,7 @@ int jstream_feed(struct jstream *l, const char *data, size_t n, struct err *err)
         return -1;
     carry(l, data, n);
     if (l->tail.n > l->max_item)
-        return err_set(err, ERR_TOO_LARGE, "an item is larger than %zu bytes",
-                       l->max_item);
+        return err_set(err, ERR_TOO_LARGE, "item is larger than %zu bytes", l->max_item);
     return 0;
 }
 
@@ -135,6 +134,6 @@ int jstream_end(struct jstream *l, struct err *err)
     if (read_all(l, err))
         return -1;
     if (l->shape == JSTREAM_LIST && l->state != JSTREAM_END)
-        return err_set(err, ERR_INVALID, "the list ends too early");
+        return err_set(err, ERR_INVALID, "unexpected end of the list");
     return jread_finish(&l->j, err);
 }

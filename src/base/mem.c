@@ -39,7 +39,7 @@ void *xzalloc_cacheline(size_t size)
     enum { LINE = 64 };
     size_t whole = (size + LINE - 1) / LINE * LINE;
     if (whole < size)
-        whole = SIZE_MAX; /* cannot be had */
+        whole = SIZE_MAX; /* overflow: let the allocation fail */
     void *p = need(aligned_alloc(LINE, whole));
     return memset(p, 0, whole);
 }

@@ -306,10 +306,10 @@ START_TEST(a_client_that_leaves_in_a_bind_changes_nothing)
 static const struct {
     const char *path, *body, *error;
 } bad[] = {
-    {"/filter", "", "invalid JSON at byte 0: the input ends too early"},
+    {"/filter", "", "invalid JSON at byte 0: unexpected end of input"},
     {"/prioritize", "", "invalid JSON at byte 0"},
     {"/bind", "", "invalid JSON at byte 0"},
-    {"/filter", "{\"Pod\":", "invalid JSON at byte 7: the input ends too early"},
+    {"/filter", "{\"Pod\":", "invalid JSON at byte 7: unexpected end of input"},
     {"/filter", "\x01", "invalid JSON at byte 0"},
     {"/filter", "null", "there is no Pod"},
     {"/filter", "[]", "expected an object, at byte 0"},
@@ -324,10 +324,10 @@ static const struct {
      "NodeNames[]: is not the name of a node, at byte"},
     {"/filter", ARGS("\"p\"", "\"4\"", "[\"n\\u0000\"]"),
      "NodeNames[]: is not the name of a node, at byte"},
-    {"/filter", ARGS("\"p\"", "\"4\"", "[]") "x", "something follows the value"},
-    {"/filter", ARGS("\"\xff\xfe\"", "\"4\"", "[]"), "byte 28: a string is not UTF-8"},
-    {"/filter", ARGS("\"p\xc0\x80\"", "\"4\"", "[]"), "a string is not UTF-8"},
-    {"/filter", ARGS("\"\\ud800\"", "\"4\"", "[]"), "half of a surrogate pair"},
+    {"/filter", ARGS("\"p\"", "\"4\"", "[]") "x", "unexpected data after the value"},
+    {"/filter", ARGS("\"\xff\xfe\"", "\"4\"", "[]"), "byte 28: invalid UTF-8 in a string"},
+    {"/filter", ARGS("\"p\xc0\x80\"", "\"4\"", "[]"), "invalid UTF-8 in a string"},
+    {"/filter", ARGS("\"\\ud800\"", "\"4\"", "[]"), "unpaired surrogate"},
     {"/filter", ARGS("\"p\"", "{}", "[]"), "resources.limits: expected a string"},
     {"/filter", ARGS("\"p\"", "01", "[]"), "invalid JSON at byte"},
     {"/prioritize", ARGS("\"p\"", "+1", "[]"), "invalid JSON at byte"},
@@ -343,7 +343,7 @@ static const struct {
      "PodName is missing or no name"},
     {"/bind",
      "{\"PodName\":\"p\",\"PodNamespace\":\"d\",\"PodUID\":\"u\",\"Node\":\"n1\"",
-     "the input ends too early"},
+     "unexpected end of input"},
 };
 
 static void check_bad(struct world *w, const char *path, const char *body,
