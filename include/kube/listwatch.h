@@ -5,71 +5,74 @@
 #include "base/jstream.h"
 
 /*
- * The answer to a list or to a watch, as bytes that may be cut anywhere. Pure: whoever
- * has the connection carries the bytes, and says what is an object.
+ * List and watch, as client-go's ListWatch: decodes the responses, which may arrive in
+ * pieces of any size, and builds the queries. Pure: the caller makes the requests, passes
+ * the bytes on, and decodes the objects.
  *
  *     listwatch_init
  *     listwatch_start { listwatch_begin, listwatch_data ..., listwatch_end } per page
  *     listwatch_fini
  *
- * The objects of a list and of a watch's events go to the reader one by one, while they
- * are read: nothing is read twice but what was cut off. Of the rest of a list, the
- * version and the token of the next page are kept; of a watch, bookmarks are handed on,
- * and an ERROR ends it with the code and the message of its Status.
+ * The handler reads the objects of a list, and those of a watch's events, while their
+ * bytes are parsed; only truncated objects are parsed again. Of a list's metadata, the
+ * resource version and the continue token are kept. A bookmark event is passed to the
+ * handler; an ERROR event ends the watch with the code and message of its Status.
  */
 
 struct listwatch;
 
 struct listwatch_handler {
-    /* Reads exactly one object from j, as the item of jstream_handler; strings may go
-     * into f->arena. `gone`: it was deleted. */
-    void (*object)(void *ctx, struct jread *j, bool gone);
-    /* Everything before this version has been told. NULL: not wanted. */
+    /* Reads exactly one object from j, like `item` of jstream_handler; may allocate from
+     * f->arena. `deleted`: the event is DELETED. */
+    void (*object)(void *ctx, struct jread *j, bool deleted);
+    /* The watch has delivered every event up to this resource version. NULL: bookmarks
+     * are ignored. */
     void (*bookmark)(void *ctx, struct span version);
-    /* An event with a fault outside of its object, of which perhaps nothing was handed
-     * on. */
+    /* An event is malformed outside of its object, which may not have been delivered. */
     void (*fault)(void *ctx, const struct err *err);
 };
 
 struct listwatch {
-    const struct listwatch_handler *reader; /* borrowed, as the next */
+    const struct listwatch_handler *handler; /* borrowed, like ctx */
     void *ctx;
     bool watch;
-    struct buf version; /* of a list, from its pages; of a watch, the caller's to set */
-    struct buf next;    /* list: the token of the next page; empty: there is none */
+    struct buf version; /* resource version: of a list, from its metadata; for a watch,
+                           set by the caller */
+    struct buf next;    /* list: continue token of the next page; empty: last page */
     struct arena arena; /* for one object */
-    int64_t retry_after_ms; /* what the server asks for, a minute at most; -1: nothing */
-    struct err err;         /* the first failure counts */
+    int64_t retry_after_ms; /* from Retry-After, at most a minute; -1: no such header */
+    struct err err;         /* the first error; code ERR_NONE: none */
 
-    /* of listwatch.c alone */
-    struct jstream list;
+    /* private */
+    struct jstream stream;
     bool open;
     unsigned status;
-    struct buf error_body; /* of an answer that is not 200 */
-    size_t handed; /* objects of the event that is being read, handed on already */
+    struct buf error_body; /* of a response with a status other than 200 */
+    size_t delivered;      /* objects of the current event that the handler has read */
 };
 
-void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader,
+void listwatch_init(struct listwatch *f, const struct listwatch_handler *handler,
                     void *ctx);
 void listwatch_fini(struct listwatch *f);
 void listwatch_set_version(struct listwatch *f, struct span version);
 
-/* Appends to a path, behind its '?' or '&', what asks for the next page of a list; or for
- * a watch from `version` on, for so many seconds. */
+/* Appends the query of the next page of a list to a path that ends in '?' or '&'. */
 void listwatch_list_query(struct buf *path, const struct listwatch *f);
+/* Appends the query of a watch from resource version `version`; the server ends the watch
+ * after `seconds`. */
 void listwatch_watch_query(struct buf *path, struct span version, int64_t seconds);
-/* Appends a value as it stands in a query. */
+/* Appends a percent-encoded query value. */
 void listwatch_escape(struct buf *path, struct span value);
 
-/* Begins a watch, or a list with its first page. All but the version is forgotten. */
+/* Starts a watch, or a list from its first page. Resets everything but the version. */
 void listwatch_start(struct listwatch *f, bool watch);
-/* The answer to that begins, or to the request for the next page. */
+/* The status and headers of a response. */
 void listwatch_begin(struct listwatch *f, unsigned status, int64_t retry_after_s);
-/* A piece of its body. False: the rest is not wanted. */
+/* A piece of its body. False: stop reading the response. */
 bool listwatch_data(struct listwatch *f, const char *p, size_t n);
-/* For the reader: the rest is not wanted, and why. */
+/* For the handler: fails the list or watch. */
 void listwatch_fail(struct listwatch *f, const struct err *why);
-/* The answer has ended, or there was none; `why` is NULL if as announced. Returns -1,
- * with the reason in f->failed, when it was not whole. A watch may end between any two
- * bytes. */
+/* The response has ended, or there was none; `why` is NULL if it is complete. Returns -1
+ * with the error in f->err if the list is incomplete or the watch has failed. A watch may
+ * end between any two bytes. */
 int listwatch_end(struct listwatch *f, const struct err *why);

@@ -6,27 +6,27 @@
 
 enum {
     PAGE_LIMIT = 500,
-    ITEM_MAX = 32 << 20, /* etcd keeps 1.5 MiB; the JSON form is larger */
+    ITEM_MAX = 32 << 20, /* bytes; etcd limits an object to 1.5 MiB, in protobuf */
     ERROR_BODY_MAX = 64 << 10,
-    RETRY_AFTER_MAX_S = 60, /* a server that asks for more is asked again all the same */
+    RETRY_AFTER_MAX_S = 60, /* larger values of Retry-After are reduced to this */
 };
 
-void listwatch_init(struct listwatch *f, const struct listwatch_handler *reader,
+void listwatch_init(struct listwatch *f, const struct listwatch_handler *handler,
                     void *ctx)
 {
-    *f = (struct listwatch){.reader = reader, .ctx = ctx, .retry_after_ms = -1};
+    *f = (struct listwatch){.handler = handler, .ctx = ctx, .retry_after_ms = -1};
 }
 
-static void close_list(struct listwatch *f)
+static void close_stream(struct listwatch *f)
 {
     if (f->open)
-        jstream_fini(&f->list);
+        jstream_fini(&f->stream);
     f->open = false;
 }
 
 void listwatch_fini(struct listwatch *f)
 {
-    close_list(f);
+    close_stream(f);
     arena_fini(&f->arena);
     buf_fini(&f->version);
     buf_fini(&f->next);
@@ -82,7 +82,7 @@ void listwatch_watch_query(struct buf *path, struct span version, int64_t second
 
 /* -- lists -- */
 
-/* The envelope of a list: its version and the token for the next page. */
+/* The metadata of a list: resource version and continue token. */
 static void read_member(void *ctx, struct jread_str key, struct jread *j)
 {
     struct listwatch *f = ctx;
@@ -116,12 +116,12 @@ static void read_item(void *ctx, struct jread *j)
         return;
     }
     arena_reset(&f->arena);
-    f->reader->object(f->ctx, j, false);
+    f->handler->object(f->ctx, j, false);
 }
 
 /* -- watches -- */
 
-/* BOOKMARK: nothing but a version. */
+/* BOOKMARK: an object with a resource version only. */
 static void read_bookmark(struct listwatch *f, struct jread *j)
 {
     struct jread_str key;
@@ -133,11 +133,11 @@ static void read_bookmark(struct listwatch *f, struct jread *j)
         else
             jread_skip(j);
     }
-    if (jread_check(j, NULL) == 0 && jread_fault(j, NULL) == 0 && f->reader->bookmark)
-        f->reader->bookmark(f->ctx, meta.version);
+    if (jread_check(j, NULL) == 0 && jread_fault(j, NULL) == 0 && f->handler->bookmark)
+        f->handler->bookmark(f->ctx, meta.version);
 }
 
-/* ERROR: a Status. It ends the watch. */
+/* ERROR: a Status, which ends the watch. */
 static void read_error(struct listwatch *f, struct jread *j)
 {
     struct jread_str key;
@@ -163,9 +163,9 @@ static void read_error(struct listwatch *f, struct jread *j)
 static void read_typed(struct listwatch *f, struct jread *j, struct span type)
 {
     if (span_eq(type, SPAN("ADDED")) || span_eq(type, SPAN("MODIFIED")))
-        f->reader->object(f->ctx, j, false);
+        f->handler->object(f->ctx, j, false);
     else if (span_eq(type, SPAN("DELETED")))
-        f->reader->object(f->ctx, j, true);
+        f->handler->object(f->ctx, j, true);
     else if (span_eq(type, SPAN("BOOKMARK")))
         read_bookmark(f, j);
     else if (span_eq(type, SPAN("ERROR")))
@@ -174,9 +174,9 @@ static void read_typed(struct listwatch *f, struct jread *j, struct span type)
         jread_skip(j);
 }
 
-/* {"type": ..., "object": ...}, in this order from every API server; in the other order
- * the object is read after its type is known. An event that is cut off behind its object
- * is read again later, the object is not. */
+/* {"type": ..., "object": ...}. API servers send this order; in the other order, the
+ * object is kept as bytes until its type is known. If the event is truncated after its
+ * object, the event is parsed again, but the object is not delivered twice. */
 static void read_event(void *ctx, struct jread *j)
 {
     struct listwatch *f = ctx;
@@ -196,16 +196,16 @@ static void read_event(void *ctx, struct jread *j)
             jread_skip(j);
         else if (!type.n)
             jread_raw(j, &object);
-        else if (n++ < f->handed)
+        else if (n++ < f->delivered)
             jread_skip(j);
         else
             read_typed(f, j, type);
-        if (n > f->handed && jread_check(j, NULL) == 0)
-            f->handed = n;
+        if (n > f->delivered && jread_check(j, NULL) == 0)
+            f->delivered = n;
     }
     if (jread_check(j, NULL))
         return;
-    f->handed = 0;
+    f->delivered = 0;
     if (object.p && type.n) {
         struct jread inner;
         jread_init(&inner, object.p, object.n);
@@ -213,17 +213,17 @@ static void read_event(void *ctx, struct jread *j)
     }
     struct err err;
     if (jread_fault(j, &err))
-        f->reader->fault(f->ctx, &err);
+        f->handler->fault(f->ctx, &err);
 }
 
-/* -- answers -- */
+/* -- responses -- */
 
 static const struct jstream_handler list_handler = {read_item, read_member};
 static const struct jstream_handler watch_handler = {read_event, NULL};
 
 void listwatch_start(struct listwatch *f, bool watch)
 {
-    close_list(f);
+    close_stream(f);
     f->watch = watch;
     f->status = 0;
     f->retry_after_ms = -1;
@@ -238,15 +238,15 @@ void listwatch_begin(struct listwatch *f, unsigned status, int64_t retry_after_s
         retry_after_s = RETRY_AFTER_MAX_S;
     f->status = status;
     f->retry_after_ms = retry_after_s < 0 ? -1 : retry_after_s * 1000;
-    f->handed = 0;
+    f->delivered = 0;
     buf_clear(&f->next);
-    close_list(f);
-    jstream_init(&f->list, f->watch ? JSTREAM_WATCH : JSTREAM_LIST, ITEM_MAX,
+    close_stream(f);
+    jstream_init(&f->stream, f->watch ? JSTREAM_WATCH : JSTREAM_LIST, ITEM_MAX,
                  f->watch ? &watch_handler : &list_handler, f);
     f->open = true;
 }
 
-/* What follows an ERROR event does not hide its code. */
+/* The first error wins: an ERROR event often precedes a closed connection. */
 void listwatch_fail(struct listwatch *f, const struct err *why)
 {
     if (f->err.code == ERR_NONE)
@@ -263,7 +263,7 @@ bool listwatch_data(struct listwatch *f, const char *p, size_t n)
     if (f->err.code != ERR_NONE)
         return false;
     struct err err;
-    if (jstream_feed(&f->list, p, n, &err))
+    if (jstream_feed(&f->stream, p, n, &err))
         listwatch_fail(f, &err);
     return f->err.code == ERR_NONE;
 }
@@ -272,11 +272,10 @@ static int check_status(const struct listwatch *f, struct err *err)
 {
     if (kube_reply_check(f->status, buf_span(&f->error_body), err))
         return -1;
-    return err_set(err, ERR_INTERNAL, "status %u is no answer to a list or watch",
-                   f->status);
+    return err_set(err, ERR_INTERNAL, "unexpected HTTP status %u", f->status);
 }
 
-/* A watch that is cut off inside an event has not failed: it will come again. */
+/* A watch that ends inside an event has not failed: the next watch sends the event. */
 static int check_end(struct listwatch *f, const struct err *why, struct err *err)
 {
     if (f->status && f->status != 200)
@@ -286,8 +285,9 @@ static int check_end(struct listwatch *f, const struct err *why, struct err *err
         return -1;
     }
     if (!f->status)
-        return err_set(err, ERR_UNAVAILABLE, "no answer");
-    return f->watch ? jstream_end_truncated(&f->list, err) : jstream_end(&f->list, err);
+        return err_set(err, ERR_UNAVAILABLE, "no response");
+    return f->watch ? jstream_end_truncated(&f->stream, err)
+                    : jstream_end(&f->stream, err);
 }
 
 int listwatch_end(struct listwatch *f, const struct err *why)
@@ -295,7 +295,7 @@ int listwatch_end(struct listwatch *f, const struct err *why)
     struct err err;
     if (f->err.code == ERR_NONE && check_end(f, why, &err))
         listwatch_fail(f, &err);
-    close_list(f);
+    close_stream(f);
     f->status = 0;
     return f->err.code == ERR_NONE ? 0 : -1;
 }

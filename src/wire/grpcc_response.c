@@ -8,21 +8,21 @@
 enum {
     WINDOW = 4 << 20,
     HEADER_BYTES_MAX = 32 * 1024,
-    WORDS_MAX = 4096, /* bytes of grpc-message that are looked at */
+    TEXT_MAX = 4096, /* bytes of grpc-message that are decoded */
 };
 
 void grpcc_response_fail(struct grpcc_response *a, enum grpc_status status,
                          const char *fmt, ...)
 {
-    if (a->is_over)
+    if (a->is_done)
         return;
     va_list ap;
     va_start(ap, fmt);
-    buf_clear(&a->words);
-    buf_vprintf(&a->words, fmt, ap);
+    buf_clear(&a->text);
+    buf_vprintf(&a->text, fmt, ap);
     va_end(ap);
     a->status = status;
-    a->is_over = true;
+    a->is_done = true;
 }
 
 static enum grpc_status status_of_http(unsigned http)
@@ -80,7 +80,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
                 value = {(const char *)value_p, value_n};
     int64_t http;
     (void)session, (void)flags;
-    if (frame->hd.stream_id != a->id || a->is_over)
+    if (frame->hd.stream_id != a->id || a->is_done)
         return 0;
     if (span_eq(name, SPAN(":status"))) {
         a->http_status = span_i64(value, &http) ? (unsigned)http : 0;
@@ -89,9 +89,9 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
     } else if (span_eq(name, SPAN("grpc-status"))) {
         on_grpc_status(a, value);
     } else if (span_eq(name, SPAN("grpc-message"))) {
-        buf_clear(&a->words);
+        buf_clear(&a->text);
         grpc_percent_decode(
-            &a->words, (struct span){value.p, value.n < WORDS_MAX ? value.n : WORDS_MAX});
+            &a->text, (struct span){value.p, value.n < TEXT_MAX ? value.n : TEXT_MAX});
     }
     return 0;
 }
@@ -104,16 +104,16 @@ static void keep_message(struct grpcc_response *a)
     grpc_reader_next(&a->in);
 }
 
-static void refuse_message(struct grpcc_response *a, enum grpc_read why)
+static void reject_message(struct grpcc_response *a, enum grpc_read why)
 {
     if (why == GRPC_READ_COMPRESSED) {
-        grpcc_response_fail(a, GRPC_INTERNAL, "the answer is compressed");
+        grpcc_response_fail(a, GRPC_INTERNAL, "the response is compressed");
     } else if (why == GRPC_READ_BAD_FLAG) {
-        grpcc_response_fail(a, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+        grpcc_response_fail(a, GRPC_INTERNAL, "invalid flag of a message");
     } else {
         a->code = ERR_TOO_LARGE;
         grpcc_response_fail(a, GRPC_RESOURCE_EXHAUSTED,
-                            "a message of %zu bytes, and no more than %zu are taken",
+                            "message has %zu bytes, at most %zu are accepted",
                             grpc_reader_length(&a->in), a->in.max);
     }
 }
@@ -126,29 +126,29 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     (void)session, (void)flags;
     if (id != a->id || a->http_status != 200 || !a->is_grpc)
         return 0;
-    while (rest.n && !a->is_over) {
+    while (rest.n && !a->is_done) {
         enum grpc_read got = grpc_reader_take(&a->in, &rest);
         if (got == GRPC_READ_MESSAGE)
             keep_message(a);
         else if (got != GRPC_READ_MORE)
-            refuse_message(a, got);
+            reject_message(a, got);
     }
     return 0;
 }
 
-/* The peer has said all: with a status, or without. */
+/* The peer has ended the stream, with or without a status. */
 static void on_end(struct grpcc_response *a)
 {
-    if (a->is_over)
+    if (a->is_done)
         return;
     if (!a->has_status && (a->http_status != 200 || !a->is_grpc))
         grpcc_response_fail(a, status_of_http(a->http_status),
-                            "no answer of gRPC, HTTP status %u", a->http_status);
+                            "not a gRPC response, HTTP status %u", a->http_status);
     else if (!a->has_status)
-        grpcc_response_fail(a, GRPC_INTERNAL, "the answer has no grpc-status");
+        grpcc_response_fail(a, GRPC_INTERNAL, "the response has no grpc-status");
     else if (a->status == GRPC_OK && !grpc_reader_is_empty(&a->in))
-        grpcc_response_fail(a, GRPC_INTERNAL, "a message is cut off");
-    a->is_over = true;
+        grpcc_response_fail(a, GRPC_INTERNAL, "truncated message");
+    a->is_done = true;
 }
 
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
@@ -165,7 +165,7 @@ static int on_close(nghttp2_session *session, int32_t id, uint32_t code, void *c
 {
     (void)session;
     if (id == ((struct grpcc_response *)ctx)->id)
-        grpcc_response_fail(ctx, status_of_reset(code), "the peer has reset the call: %s",
+        grpcc_response_fail(ctx, status_of_reset(code), "stream reset by the peer: %s",
                             nghttp2_http2_strerror(code));
     return 0;
 }
@@ -250,7 +250,7 @@ void grpcc_response_fini(struct grpcc_response *a)
         buf_fini(&a->messages[i]);
     free(a->messages);
     buf_fini(&a->request);
-    buf_fini(&a->words);
+    buf_fini(&a->text);
     grpc_reader_fini(&a->in);
 }
 
@@ -264,7 +264,7 @@ void grpcc_response_feed(struct grpcc_response *a, const uint8_t *p, size_t n)
 void grpcc_response_check(struct grpcc_response *a)
 {
     if (!nghttp2_session_want_read(a->session) && !nghttp2_session_want_write(a->session))
-        grpcc_response_fail(a, GRPC_UNAVAILABLE, "the session of HTTP/2 has ended");
+        grpcc_response_fail(a, GRPC_UNAVAILABLE, "HTTP/2 session ended");
 }
 
 bool grpcc_response_take(struct grpcc_response *a, struct buf *message)

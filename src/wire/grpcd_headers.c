@@ -2,8 +2,8 @@
 #include "wire/grpcd_priv.h"
 
 /*
- * nghttp2's own checks are off, because they refuse an :authority that is a path. What
- * they would have found and what matters here is found here.
+ * Header validation. nghttp2's own validation is disabled, because it rejects an
+ * :authority that is a path.
  */
 
 enum once {
@@ -15,7 +15,7 @@ enum once {
     TIMEOUT = 32,
 };
 
-/* Lower-case tokens (RFC 9113, section 8.2.1), and ':' in front of a pseudo-header. */
+/* Lower-case tokens (RFC 9113, section 8.2.1); a pseudo-header begins with ':'. */
 static bool name_ok(struct span name)
 {
     static const char others[] = "!#$%&'*+-.^_`|~";
@@ -39,8 +39,8 @@ static bool value_ok(struct span value)
     return true;
 }
 
-/* Visible, and ASCII. */
-static bool is_plain(struct span value)
+/* Visible ASCII characters, at least one. */
+static bool is_visible(struct span value)
 {
     for (size_t i = 0; i < value.n; i++)
         if (value.p[i] <= ' ' || value.p[i] > '~')
@@ -64,7 +64,7 @@ static void set_once(struct grpcd_headers *head, enum once what)
 
 static void add_pseudo(struct grpcd_headers *head, struct span name, struct span value)
 {
-    if (head->in_fields || !is_plain(value))
+    if (head->in_fields || !is_visible(value))
         head->is_malformed = true;
     if (span_eq(name, SPAN(":method"))) {
         set_once(head, METHOD);

@@ -7,15 +7,15 @@
 #include "wire/httpc_priv.h"
 
 /*
- * Blocking calls. A handle is taken from the pool for one call and put back only when the
- * call has an answer; otherwise it is freed, which closes its connection. The pool is a
- * stack: handles that a burst left over sink to its bottom and are freed there.
+ * Blocking calls. A call takes a handle from the pool and puts it back only if there is a
+ * response; otherwise it frees the handle, which closes its connection. The pool is a
+ * stack, so that unused handles sink to the bottom and expire there.
  *
- * Before a kept connection is used again it is looked at: when there is anything to read,
- * an end, an error or bytes that nobody asked for, its handle is freed. libcurl looks
- * too, but takes the goodbye of a TLS server for a sign of life, writes the request, and
- * would then repeat it. As it is kept from that, each server restart would cost the first
- * write of each connection its answer.
+ * Before a connection is reused, poll checks it: if there is anything to read (end of
+ * file, an error, unexpected bytes), the handle is freed. libcurl checks, too, but takes
+ * the close_notify of a TLS server for data, writes the request, and would send it again.
+ * As that is disabled, the first request on each connection after a server restart would
+ * fail.
  */
 
 struct call {
@@ -58,7 +58,7 @@ static struct call *call_new(struct httpc *c)
     return call;
 }
 
-/* Takes the i-th idle handle out. The lock is held. */
+/* Removes the i-th idle handle. The lock is held. */
 static struct call *idle_remove(struct httpc *c, size_t i)
 {
     struct call *call = c->idle[i];
@@ -67,7 +67,7 @@ static struct call *idle_remove(struct httpc *c, size_t i)
     return call;
 }
 
-/* The handle that was used last, of those whose sockets fit. NULL: none. */
+/* The most recently used idle handle with the same TCP_USER_TIMEOUT. NULL: none. */
 static struct call *idle_take(struct httpc *c, int64_t tcp_user_timeout_ms)
 {
     struct call *call = NULL;
@@ -79,7 +79,7 @@ static struct call *idle_take(struct httpc *c, int64_t tcp_user_timeout_ms)
     return call;
 }
 
-/* Has the handle's connection, if it has one, been quiet since its last call? */
+/* Whether the handle's connection, if any, has nothing to read. */
 static bool is_quiet(const struct call *call)
 {
     curl_socket_t fd = CURL_SOCKET_BAD;
@@ -98,8 +98,8 @@ static struct call *pool_take(struct httpc *c, int64_t tcp_user_timeout_ms)
     return call ? call : call_new(c);
 }
 
-/* The handle that was used least recently, if there are too many or it has been idle for
- * too long. NULL: none. */
+/* The least recently used idle handle, if there are too many or it has expired. NULL:
+ * none. */
 static struct call *idle_expire(struct httpc *c, int64_t now_ms)
 {
     struct call *old = NULL;
@@ -147,7 +147,7 @@ static int finish(struct call *call, CURLcode rc, struct httpc_reply *reply,
     reply->retry_after_s = x->retry_after_s;
     if (call->is_too_large) {
         reply->status = x->status;
-        return err_set(err, ERR_TOO_LARGE, "an answer of more than %zu bytes",
+        return err_set(err, ERR_TOO_LARGE, "response is larger than %zu bytes",
                        call->max_body);
     }
     if (httpc_exchange_result(x, rc, err)) {

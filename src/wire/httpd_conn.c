@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
-enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_KEEP = 4096 };
+enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_RETAIN_MAX = 4096 };
 
 uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms)
 {
@@ -39,25 +39,25 @@ bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_
     return false;
 }
 
-static void on_started(struct httpd_listener *door, struct MHD_Connection *mhd,
+static void on_started(struct httpd_listener *listener, struct MHD_Connection *mhd,
                        void **ctx)
 {
-    struct httpd *d = door->d;
+    struct httpd *d = listener->d;
     struct httpd_conn *p = xcalloc(1, sizeof *p);
-    p->door = door;
+    p->listener = listener;
     p->mhd = mhd;
     p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    if (door->conf.tls) /* the handshake has not begun */
-        tls_client_init(&p->client, door->conf.tls,
+    if (listener->conf.tls) /* before the handshake */
+        tls_client_init(&p->client, listener->conf.tls,
                         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
                             ->tls_session);
     p->first_due_ms = clock_mono_ms() + d->limits.first_request_ms;
     atomic_init(&p->due, httpd_conn_deadline(HTTPD_NEW, p->first_due_ms));
     pthread_mutex_lock(&d->lock);
-    p->next = d->peers;
+    p->next = d->conns;
     if (p->next)
         p->next->prev = p;
-    d->peers = p;
+    d->conns = p;
     pthread_mutex_unlock(&d->lock);
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
     if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
@@ -65,7 +65,7 @@ static void on_started(struct httpd_listener *door, struct MHD_Connection *mhd,
     *ctx = p;
 }
 
-/* libmicrohttpd closes its descriptor after this; a copy keeps the connection alive. */
+/* Keeps a copy of the descriptor, because libmicrohttpd closes its own after this. */
 static void linger(struct httpd *d, int fd)
 {
     if (d->n_lingers == HTTPD_LINGERS || atomic_load(&d->state) == HTTPD_STOPPING)
@@ -78,9 +78,9 @@ static void linger(struct httpd *d, int fd)
         .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_DISCARD_MAX};
 }
 
-static void peer_free(struct httpd_conn *p)
+static void conn_free(struct httpd_conn *p)
 {
-    atomic_fetch_sub(&p->door->d->kept_bytes, p->kept);
+    atomic_fetch_sub(&p->listener->d->retained_bytes, p->retained);
     buf_fini(&p->target);
     buf_fini(&p->body);
     buf_fini(&p->spare);
@@ -90,24 +90,23 @@ static void peer_free(struct httpd_conn *p)
     free(p);
 }
 
-/* Has the client said that it sends no more? If not, it may send what nobody will read,
- * or has done so: to close would reset the connection then, and what the client has not
- * yet taken of the reply be lost. */
+/* Whether the client may still send. Closing a connection with unread input resets it,
+ * which can discard the part of the reply that the client has not read. */
 static bool must_linger(const struct httpd_conn *p)
 {
     struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
     int unread = 0;
     if (httpd_conn_deadline_phase(atomic_load(&p->due)) == HTTPD_TIMED_OUT)
         return false;
-    if (p->linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
+    if (p->must_linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
         return true;
     return poll(&at, 1, 0) == 0;
 }
 
 static void on_closed(struct httpd_conn *p)
 {
-    struct httpd_listener *door = p->door;
-    struct httpd *d = door->d;
+    struct httpd_listener *listener = p->listener;
+    struct httpd *d = listener->d;
     httpd_conn_end(p);
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
@@ -117,17 +116,17 @@ static void on_closed(struct httpd_conn *p)
     if (p->prev)
         p->prev->next = p->next;
     else
-        d->peers = p->next;
+        d->conns = p->next;
     if (lingers)
         linger(d, p->fd);
-    bool was_full = door->open == door->conf.connections;
-    door->open--;
+    bool was_full = listener->open == listener->conf.connections;
+    listener->open--;
     d->connections--;
     pthread_cond_signal(&d->gone);
     pthread_mutex_unlock(&d->lock);
     if (was_full || lingers)
         httpd_acceptor_wake(d);
-    peer_free(p);
+    conn_free(p);
 }
 
 void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
@@ -141,15 +140,15 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
 
 void httpd_conn_begin(struct httpd_conn *p)
 {
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     if (!p->in_request)
         atomic_fetch_add(&d->in_flight, 1);
     p->in_request = true;
-    p->seen_head = p->linger = p->chunked = false;
+    p->seen_head = p->must_linger = p->chunked = false;
     p->route = NULL;
-    p->refusal = 0;
+    p->error_status = 0;
     p->why = NULL;
-    p->length = p->swallowed = 0;
+    p->length = p->discarded = 0;
     int64_t due = p->first_due_ms;
     if (!due)
         due = clock_mono_ms() + d->limits.first_request_ms;
@@ -161,23 +160,23 @@ void httpd_conn_end(struct httpd_conn *p)
 {
     if (!p->in_request)
         return;
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     p->in_request = false;
     httpd_conn_uncharge(p);
     buf_clear(&p->body);
     arena_fini(&p->params);
-    if (p->target.cap > TARGET_KEEP)
+    if (p->target.cap > TARGET_RETAIN_MAX)
         buf_fini(&p->target);
     httpd_conn_settle(p);
     httpd_conn_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
-    if (atomic_load(&p->hung))
-        httpd_acceptor_wake(d); /* it was the last request */
+    if (atomic_load(&p->hung_up))
+        httpd_acceptor_wake(d); /* to close the connection */
     atomic_fetch_sub(&d->in_flight, 1);
 }
 
 bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
 {
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     if (n > d->limits.max_bodies)
         return false;
     if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
@@ -191,7 +190,7 @@ bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
 void httpd_conn_uncharge(struct httpd_conn *p)
 {
     if (p->charged)
-        atomic_fetch_sub(&p->door->d->body_bytes, p->charged);
+        atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
     p->charged = 0;
 }
 
@@ -202,15 +201,16 @@ void httpd_conn_settle(struct httpd_conn *p)
     if (p->spare.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->spare);
     uint64_t keep = p->body.cap + p->spare.cap;
-    if (keep == p->kept)
+    if (keep == p->retained)
         return;
-    struct httpd *d = p->door->d;
-    uint64_t all = atomic_fetch_add(&d->kept_bytes, keep - p->kept) + keep - p->kept;
-    p->kept = keep;
+    struct httpd *d = p->listener->d;
+    uint64_t all =
+        atomic_fetch_add(&d->retained_bytes, keep - p->retained) + keep - p->retained;
+    p->retained = keep;
     if (all <= HTTPD_RETAIN_TOTAL)
         return;
     buf_fini(&p->body);
     buf_fini(&p->spare);
-    atomic_fetch_sub(&d->kept_bytes, p->kept);
-    p->kept = 0;
+    atomic_fetch_sub(&d->retained_bytes, p->retained);
+    p->retained = 0;
 }

@@ -2,7 +2,7 @@
 
 /*
  * What a server says to the gRPC client. The first byte says how large the pieces are in
- * which it comes; then come the bytes, and then the connection is closed. The call ends
+ * which it comes; then come the bytes, and then connection closed. The call ends
  * with a status that there is and with printable words; no message is larger than it may
  * be, and all of them together have no more bytes than came.
  */
@@ -54,20 +54,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t messages = 0, piece = size ? 1 + (size_t)data[0] * 4 : 1;
     grpcc_response_init(&a, &req);
     send_all(&a);
-    for (size_t at = 1; at < size && !a.is_over; at += piece) {
+    for (size_t at = 1; at < size && !a.is_done; at += piece) {
         grpcc_response_feed(&a, data + at, size - at < piece ? size - at : piece);
         messages += take_messages(&a);
         send_all(&a);
     }
-    grpcc_response_fail(&a, GRPC_UNAVAILABLE, "the connection is closed");
+    grpcc_response_fail(&a, GRPC_UNAVAILABLE, "connection closed");
     messages += take_messages(&a);
-    if (!a.is_over || (unsigned)a.status > GRPC_UNAUTHENTICATED)
+    if (!a.is_done || (unsigned)a.status > GRPC_UNAUTHENTICATED)
         fuzz_fail("a call without an end, or with a status that is none");
     if (a.status == GRPC_OK && !grpc_reader_is_empty(&a.in))
         fuzz_fail("success in the middle of a message");
     if (messages > size)
         fuzz_fail("more bytes of messages than came");
-    check_words(buf_span(&a.words));
+    check_words(buf_span(&a.text));
     grpcc_response_fini(&a);
     return 0;
 }

@@ -84,7 +84,9 @@ static void on_cancel(void *ctx, struct grpcd_call *call)
 static const struct grpcd_method methods[] = {
     {.path = "/v1beta1.DevicePlugin/Allocate", .start = echo},
     {.path = "/v1beta1.DevicePlugin/PreStartContainer", .start = refuse},
-    {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .start = park, .on_cancel = on_cancel},
+    {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+     .start = park,
+     .on_cancel = on_cancel},
     {.path = "/v1beta1.DevicePlugin/ListAndWatch",
      .stream = true,
      .start = park,
@@ -176,7 +178,7 @@ static void step(struct world *w, struct judge *j, struct grpcd_conn *c, unsigne
         answer_parked(w);
     grpcd_call_flush(w->d, *now);
     int64_t at = grpcd_conn_tick(c, *now);
-    if (at <= *now && !c->is_going)
+    if (at <= *now && !c->is_closing)
         fuzz_fail("something stays due");
     hear(j, c);
     *now += flags & MINUTES ? 7000 : 1;

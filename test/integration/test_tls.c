@@ -120,7 +120,7 @@ START_TEST(the_verbs_are_for_the_named_clients_and_a_look_is_for_all)
     ck_assert_uint_eq(peer_call(&w.e.observers, "GET", "/healthz", NULL, &said), 200);
     ck_assert_str_eq(said.p, "ok\n");
     json_decref(peer_json(&w.e.observers, "GET", "/inspect", NULL));
-    ck_assert_says(program_said(&w.e.program), "client refused");
+    ck_assert_says(program_said(&w.e.program), "client certificate: rejected");
     world_end(&w);
 }
 END_TEST
@@ -197,7 +197,7 @@ START_TEST(options_that_need_each_other_say_so)
         "--observe-client-ca needs --client-ca, because the main port shows the same");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
                        "--observe-client-ca", key),
-                  "authorities ");
+                  "CA file ");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", crt), "server.crt with key ");
     check_refused(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key),
                   "/no/such.crt: No such file");

@@ -368,20 +368,20 @@ START_TEST(the_message_of_a_status_is_kept)
          "HTTP 403: Forbidden"},
         {"{\"kind\":\"Status\",\"message\":\"a\\nb\\u001bc\"}", "HTTP 403: a b c"},
         {"{\"kind\":\"Pod\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: {\"kind\":\"Pod\",\"message\":\"x\"}"},
-        {"<html>\r\n\x01\xff", "HTTP 403, not from an API server: <html>   ?"},
+         "HTTP 403 without a Status object: {\"kind\":\"Pod\",\"message\":\"x\"}"},
+        {"<html>\r\n\x01\xff", "HTTP 403 without a Status object: <html>   ?"},
         {"{\"kind\":\"Status\"}",
-         "HTTP 403, not from an API server: {\"kind\":\"Status\"}"},
-        {"[1]", "HTTP 403, not from an API server: [1]"},
+         "HTTP 403 without a Status object: {\"kind\":\"Status\"}"},
+        {"[1]", "HTTP 403 without a Status object: [1]"},
         /* As kube-apiserver answers when the time of a request is over. */
         {"{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not "
          "complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},"
          "\"code\":504}",
          "HTTP 403: Timeout: request did not complete within the allotted timeout"},
         {"{\"status\":\"Success\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: {\"status\":\"Success\",\"message\":\"x\"}"},
+         "HTTP 403 without a Status object: {\"status\":\"Success\",\"message\":\"x\"}"},
         {"{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: "
+         "HTTP 403 without a Status object: "
          "{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

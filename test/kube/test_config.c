@@ -226,34 +226,35 @@ START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
         {"{server: \"https://h\"}", "{as-user-extra: {a: [b]}}",
          "%s/k:12: user \"b\": as-user-extra: not supported"},
         {"{server: \"https://h\"}", "{token: \"a b\"}",
-         "%s/k:12: user \"b\": token: not one word of ASCII"},
+         "%s/k:12: user \"b\": token: expected printable ASCII without spaces"},
         {"{server: \"https://h\"}", "{token: [a]}",
-         "user \"b\": %s/k:12: \"token\" must be a single value"},
+         "user \"b\": %s/k:12: \"token\": expected a scalar"},
         {"{server: \"https://h\"}", "{client-certificate-data: " PEM_B64 "}",
          "%s/k:12: user \"b\": client-key: missing"},
         {"{server: \"https://h\"}", "{client-key-data: " PEM_B64 "}",
          "%s/k:12: user \"b\": client-certificate: missing"},
         {"{server: \"https://h\"}", "{client-key-data: \"%%%\"}",
-         "%s/k:12: user \"b\": client-key-data: not base64"},
+         "%s/k:12: user \"b\": client-key-data: invalid base64"},
         {"{server: \"https://h\"}", "{client-key-data: QUJD}",
-         "%s/k:12: user \"b\": client-key-data: not in PEM form"},
+         "%s/k:12: user \"b\": client-key-data: expected base64 of a PEM text"},
         {"{server: \"https://h\"}", "{client-key: gone}",
          "%s/k:12: user \"b\": client-key: %s/gone: No such file or directory"},
         {"{server: \"https://h\"}", "[x]",
-         "context \"c\": %s/k:12: user \"b\": not a mapping"},
+         "context \"c\": %s/k:12: user \"b\": expected a mapping"},
         {"{}", "{}", "%s/k:9: cluster \"a\": server: missing"},
         {"", "{}", "%s/k: cluster \"a\": server: missing"},
         {"{server: h}", "{}",
-         "%s/k:9: cluster \"a\": server: it must begin with https:// or http://"},
+         "%s/k:9: cluster \"a\": server: expected a URL with https:// or http://"},
         {"{server: \"https://h\", proxy-url: \"ftp://p\"}", "{}",
-         "%s/k:9: cluster \"a\": proxy-url: neither http, https nor socks5"},
+         "%s/k:9: cluster \"a\": proxy-url: expected an http, https, socks5 or socks5h "
+         "URL"},
         {"{server: \"https://h\", insecure-skip-tls-verify: maybe}", "{}",
-         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: neither true nor false"},
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: expected true or false"},
         {"{server: \"https://h\", insecure-skip-tls-verify: true, "
          "certificate-authority-data: " PEM_B64 "}",
          "{}",
-         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: not together with a "
-         "certificate authority"},
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
+         "certificate-authority"},
     };
     struct world *w = world_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -279,32 +280,34 @@ START_TEST(a_wrong_reference_says_what_there_is)
         const char *text, *context, *want;
     } cases[] = {
         {"current-context: x\ncontexts: [{name: a, context: {}}, {name: b}]\n", NULL,
-         "context \"x\" not found in %s/k; it has: a, b"},
+         "context \"x\" not found in %s/k; expected one of: a, b"},
         {"current-context: a\ncontexts: [{name: a}]\n", "y",
-         "context \"y\" not found in %s/k; it has: a"},
-        {"current-context: x\n", NULL, "context \"x\" not found in %s/k; it has: none"},
-        {"contexts: [{name: a}]\n", NULL, "no current-context in %s/k; it has: a"},
-        {"", NULL, "no current-context in %s/k; it has: none"},
+         "context \"y\" not found in %s/k; expected one of: a"},
+        {"current-context: x\n", NULL,
+         "context \"x\" not found in %s/k; expected one of: (none)"},
+        {"contexts: [{name: a}]\n", NULL, "no current-context in %s/k; contexts: a"},
+        {"", NULL, "no current-context in %s/k; contexts: (none)"},
         {"current-context: a\ncontexts: [{name: a}]\n", NULL,
-         "%s/k: context \"a\" names no cluster"},
+         "%s/k: context \"a\" has no cluster"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: q}}]\n", NULL,
-         "context \"a\": cluster \"q\" not found in %s/k; it has: none"},
+         "context \"a\": cluster \"q\" not found in %s/k; expected one of: (none)"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n" ENTRIES(
              "http://h"),
-         NULL, "%s/k: context \"a\" names no user"},
+         NULL, "%s/k: context \"a\" has no user"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: "
          "q}}]\n" ENTRIES("http://h"),
-         NULL, "context \"a\": user \"q\" not found in %s/k; it has: b"},
+         NULL, "context \"a\": user \"q\" not found in %s/k; expected one of: b"},
         {"current-context: a\ncontexts:\n- {name: a}\n- {name: a}\n", NULL,
-         "%s/k:4: a second context \"a\""},
+         "%s/k:4: duplicate context \"a\""},
         {"current-context: a\ncontexts: {name: a}\n", NULL,
-         "%s/k:2: \"contexts\" must be a list"},
-        {"current-context: a\ncontexts: [a]\n", NULL, "%s/k:2: not a named context"},
+         "%s/k:2: contexts: expected a list"},
+        {"current-context: a\ncontexts: [a]\n", NULL,
+         "%s/k:2: context: expected a mapping"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: b, "
          "namespace: A/b}}]\n" ENTRIES("http://h"),
-         NULL, "%s/k:2: context \"a\": namespace: not the name of a namespace"},
-        {"- x\n", NULL, "%s/k:1: not a kubeconfig"},
-        {"a: 1\n---\nb: 2\n", NULL, "%s/k: more than one document"},
+         NULL, "%s/k:2: context \"a\": namespace: invalid namespace name"},
+        {"- x\n", NULL, "%s/k:1: not a kubeconfig: expected a mapping"},
+        {"a: 1\n---\nb: 2\n", NULL, "%s/k: expected one YAML document"},
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
@@ -353,7 +356,7 @@ START_TEST(several_files_are_one_and_the_first_wins)
     w->sources.context = "z";
     ck_assert_int_eq(load(w), -1);
     cleanup_free char *want =
-        xasprintf("context \"z\" not found in %s; it has: x, y", w->list);
+        xasprintf("context \"z\" not found in %s; expected one of: x, y", w->list);
     ck_assert_str_eq(w->err.msg, want);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
     world_free(w);
@@ -368,7 +371,7 @@ START_TEST(a_list_of_missing_files_is_an_error)
     w->sources.home = w->dir; /* is not fallen back to */
     ck_assert_int_eq(load(w), -1);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    check_error(w, "no kubeconfig: there is no %s/none:%s/neither");
+    check_error(w, "kubeconfig %s/none:%s/neither does not exist");
     world_free(w);
 }
 END_TEST
@@ -397,13 +400,13 @@ START_TEST(in_a_pod_the_service_account_is_used)
 
     temp_write(w->dir, "namespace", "../x");
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/namespace: not the name of a namespace");
+    check_error(w, "%s/namespace: invalid namespace name");
     temp_remove(w->dir, "namespace");
     ck_assert_done(load(w), w->err);
     ck_assert_str_eq(w->config.ns, "default");
     temp_write(w->dir, "ca.crt", "nothing");
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/ca.crt: not a certificate in PEM form");
+    check_error(w, "%s/ca.crt: expected a PEM certificate");
     temp_remove(w->dir, "ca.crt");
     ck_assert_int_eq(load(w), -1);
     check_error(w, "%s/ca.crt: No such file or directory");
@@ -417,8 +420,8 @@ START_TEST(home_comes_last)
     w->sources = (struct kube_config_sources){
         .host = "h", .port = "1", .home = w->dir, .account_dir = w->dir};
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "no way to the API server: no kubeconfig is named, there is no "
-                   "%s/token, and there is no %s/.kube/config");
+    check_error(w, "no API server configured: --kubeconfig and KUBECONFIG are not set, "
+                   "%s/token does not exist, and %s/.kube/config does not exist");
     temp_mkdir(w->dir, ".kube");
     cleanup_free char *text = config_of("{server: \"http://home\"}", "{}");
     temp_write(w->dir, ".kube/config", text);
@@ -426,8 +429,9 @@ START_TEST(home_comes_last)
     ck_assert_str_eq(w->config.server, "http://home");
     w->sources = (struct kube_config_sources){.host = "", .port = "1"};
     ck_assert_int_eq(load(w), -1);
-    ck_assert_str_eq(w->err.msg, "no way to the API server: no kubeconfig is named, this "
-                                 "is not a pod, and HOME is not set");
+    ck_assert_str_eq(w->err.msg,
+                     "no API server configured: --kubeconfig and KUBECONFIG "
+                     "are not set, not running in a pod, and HOME is not set");
     world_free(w);
 }
 END_TEST

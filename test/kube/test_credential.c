@@ -125,7 +125,7 @@ START_TEST(without_any_token_there_is_an_error_until_there_is_one)
     }
     temp_write(w->dir, "token", "SEC RET");
     cleanup_free char *said = get(w, T);
-    ck_assert(strstr(said, "not one word") && !strstr(said, "SEC"));
+    ck_assert(strstr(said, "expected printable ASCII") && !strstr(said, "SEC"));
     temp_write(w->dir, "token", "one");
     check_get(w, T, "Bearer one");
     world_free(w);
@@ -189,7 +189,7 @@ START_TEST(certificates_are_read_again_and_counted_apart)
     ck_assert_span_eq(d->ca_pem, PEM("A2"));
     ck_assert_span_eq(d->cert_pem, PEM("C2"));
     ck_assert_span_eq(d->key_pem, PEM("K2"));
-    ck_assert(strstr(more, "not in PEM form") != NULL);
+    ck_assert(strstr(more, "expected a PEM file") != NULL);
     ck_assert_ptr_null(strstr(more, "half"));
     kube_identity_free(a);
     kube_identity_free(b);

@@ -104,24 +104,26 @@ START_TEST(a_plugin_that_cannot_be_run_is_an_error)
     static const struct {
         const char *exec, *want;
     } cases[] = {
-        {"x", "user \"b\": exec: not a mapping"},
-        {"{command: x}", "apiVersion: neither " V1 " nor " V1BETA1},
+        {"x", "user \"b\": exec: expected a mapping"},
+        {"{command: x}", "apiVersion: expected " V1 " or " V1BETA1},
         {"{apiVersion: client.authentication.k8s.io/v1alpha1, command: x}",
-         "apiVersion: neither " V1 " nor " V1BETA1},
+         "apiVersion: expected " V1 " or " V1BETA1},
         {"{apiVersion: " V1 "}", "command: missing"},
-        {"{apiVersion: " V1 ", command: x, args: y}", "args: not a list"},
-        {"{apiVersion: " V1 ", command: x, args: [[y]]}", "args: not a list of texts"},
-        {"{apiVersion: " V1 ", command: x, env: {A: b}}", "env: not a list"},
+        {"{apiVersion: " V1 ", command: x, args: y}", "args: expected a list of strings"},
+        {"{apiVersion: " V1 ", command: x, args: [[y]]}",
+         "args: expected a list of strings"},
+        {"{apiVersion: " V1 ", command: x, env: {A: b}}",
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, env: [{name: A}]}",
-         "env: not a list of name and value"},
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, env: [{name: A=B, value: c}]}",
-         "env: not a list of name and value"},
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, interactiveMode: Always}",
-         "interactiveMode: the plugin wants a terminal, and there is none"},
+         "interactiveMode: Always is not supported: there is no terminal"},
         {"{apiVersion: " V1 ", command: x, interactiveMode: Often}",
-         "interactiveMode: none of Never, IfAvailable, Always"},
+         "interactiveMode: expected Never, IfAvailable or Always"},
         {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
-         "provideClusterInfo: neither true nor false"},
+         "provideClusterInfo: expected true or false"},
     };
     cleanup_free char *dir = temp_dir();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -300,26 +302,28 @@ START_TEST(any_other_answer_is_refused_without_being_shown)
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"", "its output is not JSON (line 1)"},
-        {"SECRET", "its output is not JSON (line 1)"},
-        {"[\"SECRET\"]", "its output is no ExecCredential"},
-        {"{\"kind\":\"SECRET\"}", "its output is no ExecCredential"},
+        {"", "invalid JSON in its output, line 1"},
+        {"SECRET", "invalid JSON in its output, line 1"},
+        {"[\"SECRET\"]", "expected kind ExecCredential in its output"},
+        {"{\"kind\":\"SECRET\"}", "expected kind ExecCredential in its output"},
         {"{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1 "\",\"status\":{}}",
-         "its output is not of version " V1},
-        {"{\"kind\":\"ExecCredential\"}", "its output is not of version " V1},
-        {ANSWER("{}"), "neither a token nor a certificate"},
-        {ANSWER("null"), "neither a token nor a certificate"},
-        {ANSWER("{\"token\":7}"), "neither a token nor a certificate"},
-        {ANSWER("{\"token\":\"SEC RET\"}"), "the token is not one word of ASCII"},
-        {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"), "the token is not one word of ASCII"},
+         "expected apiVersion " V1 " in its output"},
+        {"{\"kind\":\"ExecCredential\"}", "expected apiVersion " V1 " in its output"},
+        {ANSWER("{}"), "status has neither a token nor a certificate"},
+        {ANSWER("null"), "status has neither a token nor a certificate"},
+        {ANSWER("{\"token\":7}"), "status has neither a token nor a certificate"},
+        {ANSWER("{\"token\":\"SEC RET\"}"),
+         "token: expected printable ASCII without spaces"},
+        {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"),
+         "token: expected printable ASCII without spaces"},
         {ANSWER("{\"clientCertificateData\":\"" PEM "\"}"),
-         "clientCertificateData and clientKeyData are not both PEM"},
+         "expected PEM in clientCertificateData and clientKeyData"},
         {ANSWER("{\"token\":\"a\",\"clientKeyData\":\"SECRET\"}"),
-         "clientCertificateData and clientKeyData are not both PEM"},
+         "expected PEM in clientCertificateData and clientKeyData"},
         {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":\"soon\"}"),
-         "expirationTimestamp is no time"},
+         "expirationTimestamp: expected RFC 3339"},
         {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":7}"),
-         "expirationTimestamp is no time"},
+         "expirationTimestamp: expected RFC 3339"},
     };
     struct kube_exec e = exec_of(NULL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -388,11 +392,12 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
     ck_assert_str_eq(err.msg, "exec plugin of user \"b\": exit status 4: log in  first");
     temp_script(dir, "plugin", "kill -9 $$\n");
     ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": ended by signal 9: ");
+    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": killed by signal 9: ");
     temp_script(dir, "plugin", "echo waiting >&2; sleep 1000\n");
     ck_assert_int_eq(kube_exec_run(&e, 300, &a, &err), -1);
-    ck_assert_str_eq(err.msg,
-                     "exec plugin of user \"b\": no end after 300 ms; it said: waiting");
+    ck_assert_str_eq(
+        err.msg,
+        "exec plugin of user \"b\": still running after 300 ms; stderr: waiting");
     temp_remove(dir, "plugin");
     ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
     ck_assert_msg(strstr(err.msg, ": cannot run ") && strstr(err.msg, "No such file"),

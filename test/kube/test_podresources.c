@@ -70,7 +70,7 @@ START_TEST(get)
     hex_expect(buf_span(&out), "0a0b0a017012016e1a030a0163");
     ck_assert_int_eq(podres_get_decode(S(""), &a, &pod, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: it has no pod");
+    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: no pod");
 }
 END_TEST
 
@@ -99,7 +99,7 @@ START_TEST(hostile_bytes_are_refused)
     ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg,
-                     "ListPodResourcesResponse: 8 bytes are no message of type List");
+                     "ListPodResourcesResponse: malformed message of type List, 8 bytes");
     const struct span ids[] = {S("a"), S("Q")};
     const struct podres_devices devices = {.resource = S("r"), .ids = ids, .n_ids = 2};
     const struct podres_container container = {S("c"), &devices, 1};
@@ -110,7 +110,7 @@ START_TEST(hostile_bytes_are_refused)
     ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
     ck_assert_str_eq(err.msg,
                      "ListPodResourcesResponse: pod 0: n/p: container 0: devices "
-                     "0: device_ids[1] is not UTF-8 at byte 0");
+                     "0: device_ids[1]: invalid UTF-8 at byte 0");
 }
 END_TEST
 

@@ -172,7 +172,7 @@ const steps = {
     for (const s of streams) {
       const status = await s.ended;
       assert.strictEqual(status.code, grpc.status.UNAVAILABLE);
-      assert.match(status.details, /the server stops/);
+      assert.match(status.details, /server is stopping/);
     }
     await fails(allocate(plugin, ['card-0']), grpc.status.UNAVAILABLE, /./);
   },

@@ -40,10 +40,10 @@ static void expect(struct buf *frames, enum grpc_status status, const char *word
     struct grpcc_response a;
     begin(&a, 100);
     grpcc_response_feed(&a, (const uint8_t *)frames->p, frames->n);
-    ck_assert_msg(a.is_over, "\"%s\" is not the end", words);
+    ck_assert_msg(a.is_done, "\"%s\" is not the end", words);
     ck_assert_msg(a.status == status, "%s: %s", grpc_status_name(a.status),
-                  a.words.p ? a.words.p : "");
-    ck_assert_span_eq(a.words.n ? buf_span(&a.words) : SPAN(""), words);
+                  a.text.p ? a.text.p : "");
+    ck_assert_span_eq(a.text.n ? buf_span(&a.text) : SPAN(""), words);
     grpcc_response_fini(&a);
     buf_fini(frames);
 }
@@ -52,7 +52,7 @@ static void expect_http(const char *status, enum grpc_status want)
 {
     struct buf b = {0};
     cleanup_free char *head = xasprintf(":status: %s\ncontent-type: text/html\n", status);
-    cleanup_free char *words = xasprintf("no answer of gRPC, HTTP status %s", status);
+    cleanup_free char *words = xasprintf("not a gRPC response, HTTP status %s", status);
     headers(&b, 0, 1, head);
     frame(&b, NGHTTP2_DATA, END, 1, SPAN("<p>no"));
     expect(&b, want, words);
@@ -98,9 +98,9 @@ START_TEST(an_answer_without_a_status_is_none)
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
     message(&b, END, 1, SPAN("hi"));
-    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+    expect(&b, GRPC_INTERNAL, "the response has no grpc-status");
     headers(&b, END, 1, GRPC_200);
-    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+    expect(&b, GRPC_INTERNAL, "the response has no grpc-status");
 }
 END_TEST
 
@@ -109,19 +109,19 @@ START_TEST(bad_messages_are_refused)
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\1\0\0\0\2hi"));
-    expect(&b, GRPC_INTERNAL, "the answer is compressed");
+    expect(&b, GRPC_INTERNAL, "the response is compressed");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\5\0\0\0\2hi"));
-    expect(&b, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+    expect(&b, GRPC_INTERNAL, "invalid flag of a message");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
     headers(&b, END, 1, "grpc-status: 0\n"); /* does not make it good again */
     expect(&b, GRPC_RESOURCE_EXHAUSTED,
-           "a message of 101 bytes, and no more than 100 are taken");
+           "message has 101 bytes, at most 100 are accepted");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\3hi"));
     headers(&b, END, 1, "grpc-status: 0\n");
-    expect(&b, GRPC_INTERNAL, "a message is cut off");
+    expect(&b, GRPC_INTERNAL, "truncated message");
 }
 END_TEST
 
@@ -142,13 +142,13 @@ START_TEST(resets_have_a_status)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct buf b = {0};
         cleanup_free char *words =
-            xasprintf("the peer has reset the call: %s", cases[i].name);
+            xasprintf("stream reset by the peer: %s", cases[i].name);
         frame(&b, NGHTTP2_RST_STREAM, 0, 1, (struct span){cases[i].code, 4});
         expect(&b, cases[i].status, words);
     }
     struct buf b = {0};
     frame(&b, NGHTTP2_GOAWAY, 0, 0, SPAN("\0\0\0\0\0\0\0\0"));
-    expect(&b, GRPC_UNAVAILABLE, "the peer has reset the call: REFUSED_STREAM");
+    expect(&b, GRPC_UNAVAILABLE, "stream reset by the peer: REFUSED_STREAM");
 }
 END_TEST
 
@@ -159,11 +159,11 @@ START_TEST(what_is_no_http2_is_refused)
     begin(&a, 100);
     headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
     grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
-    ck_assert(!a.is_over); /* nghttp2 resets it, which has to be sent first */
+    ck_assert(!a.is_done); /* nghttp2 resets it, which has to be sent first */
     const uint8_t *p;
     while (nghttp2_session_mem_send(a.session, &p) > 0)
         ;
-    ck_assert(a.is_over);
+    ck_assert(a.is_done);
     ck_assert_int_eq(a.status, GRPC_INTERNAL);
     grpcc_response_fini(&a);
     buf_fini(&b);
@@ -184,7 +184,7 @@ START_TEST(messages_come_in_their_order)
         ck_assert(grpcc_response_take(&a, &got));
     ck_assert(!grpcc_response_take(&a, &got));
     ck_assert_span_eq(buf_span(&got), "ab");
-    ck_assert(a.is_over);
+    ck_assert(a.is_done);
     ck_assert_int_eq(a.status, GRPC_OK);
     grpcc_response_fini(&a);
     buf_fini(&b);
@@ -301,11 +301,11 @@ START_TEST(a_peer_that_closes_is_unavailable)
 {
     struct peer p;
     peer_begin(&p, false);
-    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "connection closed");
     peer_begin(&p, false);
     headers(&p.says, 0, 1, GRPC_200);
     message(&p.says, 0, 1, SPAN("hi")); /* and no status */
-    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "connection closed");
 }
 END_TEST
 
@@ -324,13 +324,13 @@ START_TEST(one_message_is_wanted)
     peer_begin(&p, true);
     headers(&p.says, 0, 1, GRPC_200);
     headers(&p.says, END, 1, "grpc-status: 0\n");
-    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has no message");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the response has no message");
     peer_begin(&p, true);
     headers(&p.says, 0, 1, GRPC_200);
     message(&p.says, 0, 1, SPAN("a"));
     message(&p.says, 0, 1, SPAN("b"));
     headers(&p.says, END, 1, "grpc-status: 0\n");
-    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has two messages");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the response has two messages");
 }
 END_TEST
 
@@ -340,7 +340,7 @@ START_TEST(what_is_no_http2_ends_the_call)
     peer_begin(&p, true);
     headers(&p.says, END, 1, "grpc-status: 0\n");
     expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL,
-                "the peer has reset the call: PROTOCOL_ERROR");
+                "stream reset by the peer: PROTOCOL_ERROR");
     peer_begin(&p, true);
     buf_clear(&p.says);
     buf_adds(&p.says, "HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -349,8 +349,7 @@ START_TEST(what_is_no_http2_ends_the_call)
     peer_run(&p);
     ck_assert_int_eq(call(p.path, 20000, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "the session of HTTP/2 has ended") != NULL, "%s",
-                  err.msg);
+    ck_assert_msg(strstr(err.msg, "HTTP/2 session ended") != NULL, "%s", err.msg);
     peer_end(&p);
 }
 END_TEST

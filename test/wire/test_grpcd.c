@@ -149,7 +149,7 @@ START_TEST(a_call_is_answered)
     wait_for(stats(w).connections == 0);
     ck_assert_uint_eq(stats(w).calls, 0);
     ck_assert_uint_eq(stats(w).started, 4);
-    ck_assert_uint_eq(stats(w).refused, 0);
+    ck_assert_uint_eq(stats(w).rejected, 0);
     world_free(w);
 }
 END_TEST
@@ -188,7 +188,7 @@ START_TEST(unknown_methods_and_large_messages_are_refused)
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     large[100] = '\0';
     ck_assert_done(call(w, "/t.T/Echo", large, &reply, &status, &err), err);
-    ck_assert_uint_eq(stats(w).refused, 2);
+    ck_assert_uint_eq(stats(w).rejected, 2);
     world_free(w);
 }
 END_TEST
@@ -399,7 +399,7 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     ck_assert_int_eq(access(w->path, F_OK), -1);
     ck_assert_int_eq(grpcc_next(s, 20000, &none, &status, &err), GRPCC_FAILED);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "the server stops") != NULL, "%s", err.msg);
+    ck_assert_msg(strstr(err.msg, "server is stopping") != NULL, "%s", err.msg);
     ck_assert_uint_eq(told_over(w), 1);
 
     ck_assert_int_eq(call(w, "/t.T/Echo", "", &none, &status, &err), -1);
@@ -507,7 +507,7 @@ START_TEST(other_users_are_not_served)
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
-    ck_assert_uint_eq(stats(w).refused, 1);
+    ck_assert_uint_eq(stats(w).rejected, 1);
     ck_assert_done(call(w, "/t.T/Echo", "", &reply, NULL, &err), err);
     world_free(w);
 }
@@ -527,11 +527,11 @@ START_TEST(connections_without_calls_make_room)
     wait_for(waiting(w) == 2);
     read_to_end(idle);
     ck_assert_uint_eq(stats(w).connections, 2);
-    ck_assert_uint_eq(stats(w).refused, 0);
+    ck_assert_uint_eq(stats(w).rejected, 0);
 
     ck_assert_int_eq(call(w, "/t.T/Echo", "", &reply, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_uint_eq(stats(w).refused, 1);
+    ck_assert_uint_eq(stats(w).rejected, 1);
     grpcc_close(a);
     grpcc_close(b);
     wait_for(told_over(w) == 2);

@@ -198,7 +198,7 @@ START_TEST(malformed_heads_are_reset)
         ck_assert_msg(strstr(say(&p), "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
                       p.words.text.p);
         ck_assert_uint_eq(p.n_started, 1);
-        ck_assert_uint_eq(p.d->stats.refused, 1);
+        ck_assert_uint_eq(p.d->stats.rejected, 1);
         peer_end(&p);
     }
 }
@@ -215,7 +215,7 @@ static void expect(const char *head, struct span bytes, bool is_raw, const char 
         message(&p.out, END, 1, bytes);
     ck_assert_str_eq(say(&p), want);
     ck_assert_uint_eq(p.n_started, 0);
-    ck_assert_uint_eq(p.d->stats.refused, 1);
+    ck_assert_uint_eq(p.d->stats.rejected, 1);
     peer_end(&p);
 }
 
@@ -257,28 +257,28 @@ START_TEST(bad_messages_get_their_status)
     const char *head = POST "/t.T/Echo" GRPC_TYPE;
     char large[101] = {0};
     expect(head, SPAN("\1\0\0\0\2hi"), true,
-           ANSWER("grpc-status=12 grpc-message=compressed messages are not taken"));
-    expect(
-        head, SPAN("\7\0\0\0\2hi"), true,
-        ANSWER("grpc-status=13 grpc-message=the flag of a message is neither 0 nor 1"));
+           ANSWER("grpc-status=12 grpc-message=compressed messages are not supported"));
+    expect(head, SPAN("\7\0\0\0\2hi"), true,
+           ANSWER("grpc-status=13 grpc-message=invalid flag of a message"));
     expect(head, SPAN("\0\0\0\0\3hi"), true,
-           ANSWER("grpc-status=13 grpc-message=the request message is cut off"));
+           ANSWER("grpc-status=13 grpc-message=truncated request message"));
     expect(head, SPAN("\0\0\0"), true,
-           ANSWER("grpc-status=13 grpc-message=the request message is cut off"));
+           ANSWER("grpc-status=13 grpc-message=truncated request message"));
     expect(head, SPAN(""), true,
-           ANSWER("grpc-status=13 grpc-message=a request without a message"));
-    expect(head, SPAN("\0\0\0\0\2hi\0"), true,
-           ANSWER("grpc-status=13 grpc-message=bytes behind the request message"));
+           ANSWER("grpc-status=13 grpc-message=request without a message"));
+    expect(
+        head, SPAN("\0\0\0\0\2hi\0"), true,
+        ANSWER("grpc-status=13 grpc-message=unexpected data after the request message"));
     expect(head, (struct span){large, sizeof large}, false,
-           ANSWER("grpc-status=8 grpc-message=a message of 101 bytes, and no more than "
-                  "100 are taken"));
+           ANSWER("grpc-status=8 grpc-message=message has 101 bytes, at most 100 are "
+                  "accepted"));
 }
 END_TEST
 
 START_TEST(a_bad_timeout_is_refused)
 {
     expect(POST "/t.T/Echo" GRPC_TYPE "grpc-timeout: soon\n", SPAN(""), false,
-           ANSWER("grpc-status=13 grpc-message=grpc-timeout is malformed"));
+           ANSWER("grpc-status=13 grpc-message=malformed grpc-timeout"));
 }
 END_TEST
 
@@ -289,8 +289,8 @@ START_TEST(who_is_refused_early_need_not_send_the_rest)
     headers(&p.out, 0, 1, call_head);
     frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\1\0\0\0"));
     ck_assert_str_eq(say(&p),
-                     ANSWER("grpc-status=8 grpc-message=a message of 16777216 "
-                            "bytes, and no more than 100 are taken") "RST 1 NO_ERROR\n");
+                     ANSWER("grpc-status=8 grpc-message=message has 16777216 bytes, "
+                            "at most 100 are accepted") "RST 1 NO_ERROR\n");
     frame(&p.out, NGHTTP2_DATA, END, 1, SPAN("late"));
     ck_assert_str_eq(say(&p), "");
     peer_end(&p);
@@ -334,8 +334,8 @@ START_TEST(requests_together_are_bounded)
     headers(&p.out, 0, 3, call_head);
     message(&p.out, 0, 3, (struct span){bytes, sizeof bytes});
     ck_assert_str_eq(say(&p), "HEADERS 3 :status=200 content-type=application/grpc "
-                              "grpc-status=8 grpc-message=too many bytes of requests are "
-                              "held end\nRST 3 NO_ERROR\n");
+                              "grpc-status=8 grpc-message=too many bytes of requests in "
+                              "memory end\nRST 3 NO_ERROR\n");
     frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
     ck_assert_msg(strstr(say(&p), "HEADERS 1 grpc-status=0 end\n") != NULL, "%s",
                   p.words.text.p);
@@ -353,8 +353,8 @@ START_TEST(a_request_that_does_not_come_in_time_is_refused)
     p.now_ms += 499;
     ck_assert_str_eq(hear(&p), "");
     p.now_ms++;
-    ck_assert_str_eq(hear(&p), ANSWER("grpc-status=4 grpc-message=the request did not "
-                                      "come in time") "RST 1 NO_ERROR\n");
+    ck_assert_str_eq(hear(&p), ANSWER("grpc-status=4 grpc-message=request not complete "
+                                      "in time") "RST 1 NO_ERROR\n");
     peer_end(&p);
 }
 END_TEST
@@ -373,8 +373,8 @@ START_TEST(the_deadline_counts_from_the_headers)
     p.now_ms += 1599;
     ck_assert_str_eq(hear(&p), "");
     p.now_ms++;
-    ck_assert_str_eq(
-        hear(&p), ANSWER("grpc-status=4 grpc-message=the client's deadline has passed"));
+    ck_assert_str_eq(hear(&p),
+                     ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
     ck_assert_uint_eq(p.n_over, 1);
     peer_end(&p);
 }
@@ -590,10 +590,10 @@ START_TEST(a_drain_ends_streams_and_waits_for_calls)
     const char *heard = hear(&p);
     ck_assert_msg(strstr(heard, "GOAWAY NO_ERROR\n") != NULL, "%s", heard);
     ck_assert_msg(strstr(heard, "HEADERS 1 :status=200 content-type=application/grpc "
-                                "grpc-status=14 grpc-message=the server stops end\n"),
+                                "grpc-status=14 grpc-message=server is stopping end\n"),
                   "%s", heard);
     ck_assert_msg(strstr(heard, "HEADERS 5 :status=200 content-type=application/grpc "
-                                "grpc-status=14 grpc-message=the server stops end\n"),
+                                "grpc-status=14 grpc-message=server is stopping end\n"),
                   "%s", heard);
     ck_assert_uint_eq(p.n_over, 1);
     ck_assert(!grpcd_conn_is_done(p.c));

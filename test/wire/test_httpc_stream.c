@@ -191,7 +191,7 @@ START_TEST(the_reader_can_stop_a_stream)
         tell(say_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"), &story);
         ck_assert_uint_eq(story.begins, 1);
         ck_assert_int_eq(story.why.code, ERR_INVALID);
-        ck_assert(strstr(story.why.msg, "stopped by the reader") != NULL);
+        ck_assert(strstr(story.why.msg, "stopped by the caller") != NULL);
         ck_assert_uint_eq(story.body.n, at_data ? 3 : 0);
         buf_fini(&story.body);
     }

@@ -55,7 +55,7 @@ START_TEST(pipelined_requests_are_answered_in_order)
                   "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
                   "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         const char *bodies[] = {"ab", "GET [/show] [a=1] [1] [(none)]", "cd",
-                                "{\"error\":\"no such path\"}\n", "hello\n"};
+                                "{\"error\":\"path not found\"}\n", "hello\n"};
         for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_body(r, bodies[i]);
@@ -76,7 +76,7 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
     raw_open(&c, kit.port);
     raw_call(&c, &r, "GET /hell HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 404);
-    ck_assert_body(r, "{\"error\":\"no such path\"}\n");
+    ck_assert_body(r, "{\"error\":\"path not found\"}\n");
     ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
     raw_call(&c, &r, "DELETE /show HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 405);
@@ -341,14 +341,14 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     listener.port = 0;
     listener.address = "localhost";
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on localhost:0: not an IP address");
+    ck_assert_str_eq(err.msg, "listen on localhost:0: expected an IP address");
     listener.address = "192.0.2.1";
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 192.0.2.1:0: Cannot assign requested address");
     listener.address = "127.0.0.1";
     listener.port = 65536;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: a port is at most 65535");
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: port: expected at most 65535");
     kit_fini(&kit);
 }
 END_TEST

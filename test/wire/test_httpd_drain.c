@@ -259,7 +259,7 @@ START_TEST(nothing_can_be_started_after_a_drain)
     struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: the server is stopping");
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: server is stopping");
     kit_fini(&kit);
     kit_init(&kit, NULL);
     ck_assert(httpd_drain(kit.d, 1000)); /* nothing was listening */

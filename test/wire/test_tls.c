@@ -268,7 +268,7 @@ START_TEST(only_the_names_of_the_list_are_let_in)
                       said.p);
         if (status == 403)
             ck_assert_span_eq(buf_span(&said), "{\"error\":\"the name in the client's "
-                                               "certificate is not let in here\"}\n");
+                                               "certificate is not allowed\"}\n");
         world_close(&w);
     }
     world_end(&w);
@@ -425,11 +425,11 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
         {"server2.crt", "server.key", "ca.crt", "tls.crt with key "},
         {"nonsense.crt", "server.key", "ca.crt", "certificate "},
         {"empty.crt", "server.key", "ca.crt", "certificate "},
-        {"late.crt", "late.key", "ca.crt", "it is over"},
+        {"late.crt", "late.key", "ca.crt", "has expired"},
         {NULL, "server.key", "ca.crt", "tls.crt"},
         {"server.crt", NULL, "ca.crt", "tls.key"},
-        {"server.crt", "server.key", "nonsense.crt", "authorities "},
-        {"server.crt", "server.key", "empty.crt", "authorities "},
+        {"server.crt", "server.key", "nonsense.crt", "CA file "},
+        {"server.crt", "server.key", "empty.crt", "CA file "},
         {"server.crt", "server.key", NULL, "ca.crt"},
     };
     struct tls_config config = world_config(&w);
@@ -454,7 +454,7 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
     publish(&w, "server2.crt", "server2.key", "nonsense.crt");
     tls_refresh(w.tls);
     tls_refresh(w.tls);
-    assert_reports(&w, "authorities ");
+    assert_reports(&w, "CA file ");
     tls_copy_pair(w.tls, &cert, &key);
     cleanup_free char *want = temp_read(w.dir, "server2.crt");
     ck_assert_str_eq(cert.p, want);
@@ -476,7 +476,7 @@ START_TEST(what_cannot_be_used_at_the_start_is_an_error)
     ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
     config.client_ca_file = w.key;
     ck_assert_ptr_null(tls_new(&config, &err));
-    ck_assert_int_eq(strncmp(err.msg, "authorities ", 12), 0);
+    ck_assert_int_eq(strncmp(err.msg, "CA file ", 8), 0);
     config.client_ca_file = NULL;
     config.cert_file = w.ca;
     ck_assert_ptr_null(tls_new(&config, &err));
@@ -486,7 +486,7 @@ START_TEST(what_cannot_be_used_at_the_start_is_an_error)
     config.cert_file = w.cert;
     w.tls = tls_new(&config, &err);
     ck_assert_msg(w.tls, "%s", err.msg);
-    assert_reports(&w, "the certificate is over since ");
+    assert_reports(&w, "the certificate has expired at ");
     publish(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
