@@ -201,7 +201,8 @@ static int start(struct httpd *d, struct httpd_listener *listener,
     sigset_t all, before;
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
-    if (config->tls) /* libmicrohttpd wants a pair too, though every session gets ours */
+    if (config->tls) /* libmicrohttpd requires a pair, although tls_client_init replaces
+                        it */
         tls_copy_pair(config->tls, &cert, &key);
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);

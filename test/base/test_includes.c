@@ -6,16 +6,15 @@
 #include "support/unit.h"
 
 /*
- * The house of docs/architecture.md: who includes whom, as the files of src/ and include/
- * say. A folder uses only lower floors, and no two modules include each other, by
- * whatever way round. A module is a header of include/ with the sources that begin with
- * its name.
+ * The layers of docs/architecture.md, checked by the #include lines of src/ and include/.
+ * A folder includes only lower layers, and there is no cycle between modules. A module is
+ * a header of include/ with the sources whose names begin with its name.
  */
 
 enum { MODULES = 512, FILE_MAX = 1 << 20, SIM = 6 };
 
-/* Of one floor, none includes another; the simulated API server is an opinion of its own,
- * with no more than base and wire. */
+/* Folders of one layer do not include each other. kube-sim uses only base and wire, so
+ * that it is an independent implementation. */
 static const struct floor {
     const char *folder;
     int floor;
@@ -30,7 +29,7 @@ static int floor_of(struct span module)
     for (size_t i = 0; i < ARRAY_LEN(floors); i++)
         if (span_eq(folder, span_of(floors[i].folder)))
             return floors[i].floor;
-    return 0; /* what is generated, and libraries */
+    return 0; /* generated headers, and libraries */
 }
 
 static bool same_folder(struct span a, struct span b)
@@ -41,7 +40,7 @@ static bool same_folder(struct span a, struct span b)
 static struct module {
     struct span name; /* "kube/config" */
     size_t uses[MODULES], n_uses;
-    int state; /* of the search: 0 new, 1 on the way, 2 done */
+    int state; /* of the depth-first search: 0 new, 1 active, 2 done */
 } modules[MODULES];
 static size_t n_modules;
 static struct arena arena;
@@ -54,7 +53,7 @@ static size_t find(struct span name)
     return i;
 }
 
-/* "src/kube/config_file.c" is of "kube/config", if that has a header. */
+/* "src/kube/config_file.c" belongs to "kube/config", if that has a header. */
 static size_t module_of(struct span path)
 {
     struct span name = path;
@@ -115,7 +114,7 @@ static void read_all(const char *pattern, size_t skip, bool names_only)
     globfree(&files);
 }
 
-/* Fails with the way round, if there is one. */
+/* Fails with the cycle, if there is one. */
 static void search(struct module *m, struct buf *way)
 {
     size_t n = way->n;
@@ -134,7 +133,7 @@ static void search(struct module *m, struct buf *way)
 START_TEST(folders_and_modules_have_no_cycles)
 {
     cleanup_buf struct buf way = {0};
-    /* Headers first: they make the modules to which sources belong. */
+    /* Headers first: they define the modules. */
     read_all("include/*/*.h", strlen("include/"), true);
     read_all("include/*/*.h", strlen("include/"), false);
     read_all("src/*/*.[ch]", strlen("src/"), false);

@@ -60,7 +60,7 @@ static const char list_text[] =
     "{\"kind\":\"PodList\",\"metadata\":{\"resourceVersion\":\"42\",\"remaining\":[1]},"
     "\"items\":[ {\"a\":1}, \"two\\u00e9\", 3 ,{\"n\":[[],{}]}] , \"after\":true} \n";
 
-START_TEST(a_list_comes_out_the_same_however_it_is_cut)
+START_TEST(a_list_decodes_the_same_in_any_pieces)
 {
     for (size_t piece = 1; piece <= sizeof list_text; piece++) {
         struct seen seen = {0};
@@ -76,7 +76,7 @@ START_TEST(a_list_comes_out_the_same_however_it_is_cut)
 }
 END_TEST
 
-START_TEST(a_watch_comes_out_the_same_however_it_is_cut)
+START_TEST(a_watch_decodes_the_same_in_any_pieces)
 {
     const char *text = "{\"type\":\"ADDED\"}\n{\"type\":\"DELETED\"}{\"x\":[1]} \n\n";
     for (size_t piece = 1; piece <= strlen(text); piece++) {
@@ -93,7 +93,7 @@ START_TEST(a_watch_comes_out_the_same_however_it_is_cut)
 }
 END_TEST
 
-START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
+START_TEST(an_event_is_delivered_with_its_newline)
 {
     struct seen seen = {0};
     struct jstream l;
@@ -110,7 +110,7 @@ START_TEST(an_event_is_handed_out_as_soon_as_its_newline_is_there)
 }
 END_TEST
 
-START_TEST(tiny_pieces_of_a_large_item_are_not_quadratic)
+START_TEST(tiny_pieces_of_a_large_item_take_linear_time)
 {
     struct seen seen = {0};
     struct jstream l;
@@ -129,7 +129,7 @@ START_TEST(tiny_pieces_of_a_large_item_are_not_quadratic)
 }
 END_TEST
 
-START_TEST(broken_streams_are_refused)
+START_TEST(malformed_streams_are_rejected)
 {
     static const struct {
         enum jstream_shape shape;
@@ -178,8 +178,7 @@ START_TEST(an_item_over_the_limit_is_an_error)
 }
 END_TEST
 
-UNIT_MAIN("jstream", a_list_comes_out_the_same_however_it_is_cut,
-          a_watch_comes_out_the_same_however_it_is_cut,
-          an_event_is_handed_out_as_soon_as_its_newline_is_there,
-          tiny_pieces_of_a_large_item_are_not_quadratic, broken_streams_are_refused,
+UNIT_MAIN("jstream", a_list_decodes_the_same_in_any_pieces,
+          a_watch_decodes_the_same_in_any_pieces, an_event_is_delivered_with_its_newline,
+          tiny_pieces_of_a_large_item_take_linear_time, malformed_streams_are_rejected,
           an_item_over_the_limit_is_an_error)

@@ -239,7 +239,7 @@ START_TEST(help_lists_every_option)
 }
 END_TEST
 
-/* -- options that several programs have -- */
+/* -- shared options -- */
 
 struct shared {
     char *where;

@@ -10,7 +10,7 @@
 #include "support/temp.h"
 #include "support/unit.h"
 
-/* What the tests of credentials share. Time is an argument: `T` is some time after start.
+/* Helpers of the credential tests. Time is an argument: `T` is some time after the start.
  */
 
 enum { T = 1000000 };
@@ -48,7 +48,7 @@ static inline void start(struct world *w)
     w->c = kube_credential_new(&w->config);
 }
 
-/* What is shown at this time as authorization, or the error; new. */
+/* The authorization at this time, or the error message; new. */
 static inline char *get(struct world *w, int64_t now_ms)
 {
     w->err = (struct err){0};
@@ -66,7 +66,7 @@ static inline char *get(struct world *w, int64_t now_ms)
         ck_assert_str_eq(shown_, want);                                                  \
     } while (0)
 
-/* Catches what is written to standard error until log_caught. */
+/* Captures standard error until log_caught. */
 static inline int catch_log(const struct world *w)
 {
     cleanup_free char *path = temp_path(w->dir, "log");

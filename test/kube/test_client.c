@@ -55,7 +55,7 @@ static void use_token_file(struct world *w, const char *token)
     w->config.token_file = temp_path(w->dir, "token");
 }
 
-/* The status of the answer; 0 when there is none. */
+/* The status of the response; 0 if there is none. */
 static unsigned call(struct world *w, const char *method, const char *path,
                      const char *body)
 {
@@ -70,7 +70,7 @@ static unsigned call(struct world *w, const char *method, const char *path,
     return status;
 }
 
-/* Answers 200 to those who show the token `ctx`, else 401. */
+/* Responds with 200 to the token `ctx`, else with 401. */
 static void ask_for_token(struct server_conn *conn, void *ctx)
 {
     cleanup_free char *line =
@@ -112,7 +112,7 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
 }
 END_TEST
 
-START_TEST(after_a_401_the_call_is_repeated_with_the_new_token)
+START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
 {
     struct world *w = world_new(ask_for_token, (void *)"new");
     use_token_file(w, "old");
@@ -121,13 +121,13 @@ START_TEST(after_a_401_the_call_is_repeated_with_the_new_token)
     ck_assert_uint_eq(server_requests(w->server), 2);
     temp_write(w->dir, "token", "new");
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    temp_write(w->dir, "token", "worse"); /* is not looked at for a while */
+    temp_write(w->dir, "token", "worse"); /* not reloaded yet */
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
     world_free(w);
 }
 END_TEST
 
-START_TEST(after_a_401_of_a_fixed_token_nothing_is_repeated)
+START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
     struct world *w = world_new(ask_for_token, (void *)"new");
     w->config.token = xstrdup("old");
@@ -156,7 +156,7 @@ START_TEST(no_credentials_means_not_sent)
 }
 END_TEST
 
-START_TEST(a_config_that_cannot_be_used_is_refused)
+START_TEST(an_invalid_config_is_rejected)
 {
     struct world *w = world_new(ask_for_token, (void *)"new");
     free(w->config.server);
@@ -207,7 +207,7 @@ static unsigned watch(struct world *w, struct httpc_loop *loop)
     return story.status;
 }
 
-START_TEST(a_stream_shows_the_credentials_and_gets_new_ones_when_told)
+START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
     struct world *w = world_new(ask_for_token, (void *)"new");
     struct httpc_loop *loop = httpc_loop_new();
@@ -216,7 +216,7 @@ START_TEST(a_stream_shows_the_credentials_and_gets_new_ones_when_told)
     start(w);
     ck_assert_uint_eq(watch(w, loop), 401);
     temp_write(w->dir, "token", "new");
-    ck_assert_uint_eq(watch(w, loop), 401); /* nobody said that the first was refused */
+    ck_assert_uint_eq(watch(w, loop), 401); /* no 401 was reported for the first one */
     kube_client_unauthorized(w->c);
     ck_assert_uint_eq(watch(w, loop), 200);
     cleanup_free char *got = server_request(w->server, 0);
@@ -240,7 +240,7 @@ static void *call_often(void *arg)
     return (void *)good;
 }
 
-/* A clock that runs a minute with each look, so that files are read again all the time.
+/* A clock that advances by a minute per call, so that every call reloads the files.
  */
 static int64_t hasty_clock(void)
 {
@@ -291,7 +291,7 @@ static int64_t later_clock(void)
         "-cert", name ".crt", "-key", name ".key", NULL                                  \
     }
 
-START_TEST(a_new_authority_is_noticed)
+START_TEST(a_new_ca_is_loaded)
 {
     struct world *w = world_new(server_echo, (void *)"");
     tls_make_ca(w->dir, "ca1");
@@ -314,11 +314,11 @@ START_TEST(a_new_authority_is_noticed)
     s = tls_server_start(w->dir, port, SERVE("server2"));
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 0); /* not trusted: not sent */
     temp_write(w->dir, "ca", ca2);
-    w->c->now_ms = late_clock; /* two seconds later: after a failure that is enough */
+    w->c->now_ms = late_clock; /* two seconds later: a failed connection reloads the files
+                                  after one */
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
     temp_write(w->dir, "ca", ca1);
-    ck_assert_uint_eq(call(w, "GET", "/", NULL),
-                      200); /* else it takes most of a minute */
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200); /* without a failure, after 50 s */
     w->c->now_ms = later_clock;
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 0);
     tls_server_stop(s);
@@ -373,7 +373,7 @@ START_TEST(the_message_of_a_status_is_kept)
         {"{\"kind\":\"Status\"}",
          "HTTP 403 without a Status object: {\"kind\":\"Status\"}"},
         {"[1]", "HTTP 403 without a Status object: [1]"},
-        /* As kube-apiserver answers when the time of a request is over. */
+        /* The Status of kube-apiserver's timeout filter. */
         {"{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not "
          "complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},"
          "\"code\":504}",
@@ -401,9 +401,9 @@ START_TEST(the_message_of_a_status_is_kept)
 END_TEST
 
 UNIT_MAIN("client", a_call_has_prefix_credentials_and_user_agent,
-          after_a_401_the_call_is_repeated_with_the_new_token,
-          after_a_401_of_a_fixed_token_nothing_is_repeated, no_credentials_means_not_sent,
-          a_config_that_cannot_be_used_is_refused,
-          a_stream_shows_the_credentials_and_gets_new_ones_when_told,
-          threads_call_while_credentials_change, a_new_authority_is_noticed,
+          after_a_401_the_call_is_retried_with_the_new_token,
+          after_a_401_of_a_static_token_nothing_is_retried, no_credentials_means_not_sent,
+          an_invalid_config_is_rejected,
+          a_stream_sends_credentials_and_unauthorized_refreshes_them,
+          threads_call_while_credentials_change, a_new_ca_is_loaded,
           a_status_becomes_an_error_code, the_message_of_a_status_is_kept)

@@ -15,7 +15,7 @@
 #define PEM_B64                                                                          \
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
 
-/* A directory with files, and what was loaded from it. */
+/* A directory with files, and the config that was loaded from it. */
 struct world {
     char *dir;
     struct kube_config_sources sources;
@@ -57,7 +57,7 @@ static int load_text(struct world *w, const char *text)
     return load(w);
 }
 
-/* The message must be `want`, in which %s stands for the directory. */
+/* Expects the error message `want`; %s in it is the directory. */
 static void check_error(const struct world *w, const char *want)
 {
     cleanup_buf struct buf full = {0};
@@ -72,7 +72,7 @@ static void check_error(const struct world *w, const char *want)
     ck_assert_str_eq(w->err.msg, full.p);
 }
 
-/* One cluster, one user and one context, whose bodies are given. */
+/* A kubeconfig with one cluster, one user and one context. */
 static char *config_of(const char *cluster, const char *user)
 {
     return xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
@@ -85,7 +85,7 @@ static char *config_of(const char *cluster, const char *user)
 START_TEST(base64_is_decoded_strictly)
 {
     static const struct {
-        const char *in, *out; /* out NULL: refused */
+        const char *in, *out; /* out NULL: rejected */
     } cases[] = {
         {"", ""},
         {"Zg==", "f"},
@@ -121,7 +121,7 @@ START_TEST(base64_is_decoded_strictly)
 }
 END_TEST
 
-START_TEST(base64_goes_there_and_back)
+START_TEST(base64_round_trips)
 {
     cleanup_buf struct buf bytes = {0};
     for (int n = 0; n < 300; n++) {
@@ -175,10 +175,10 @@ START_TEST(a_kubeconfig_with_everything_is_read)
 }
 END_TEST
 
-START_TEST(the_url_of_a_server_is_taken_apart)
+START_TEST(the_url_of_a_server_is_split)
 {
     static const struct {
-        const char *url, *server, *prefix; /* server NULL: refused */
+        const char *url, *server, *prefix; /* server NULL: rejected */
     } cases[] = {
         {"https://h", "https://h", ""},
         {"HTTPS://h/", "https://h", ""},
@@ -208,7 +208,7 @@ START_TEST(the_url_of_a_server_is_taken_apart)
 }
 END_TEST
 
-START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
+START_TEST(unsupported_fields_are_errors_that_name_them)
 {
     static const struct {
         const char *cluster, *user, *want;
@@ -274,7 +274,7 @@ END_TEST
     "clusters: [{name: a, cluster: {server: \"" server "\"}}]\n"                         \
     "users: [{name: b, user: {}}]\n"
 
-START_TEST(a_wrong_reference_says_what_there_is)
+START_TEST(a_wrong_reference_lists_the_existing_names)
 {
     static const struct {
         const char *text, *context, *want;
@@ -321,7 +321,7 @@ START_TEST(a_wrong_reference_says_what_there_is)
 }
 END_TEST
 
-START_TEST(several_files_are_one_and_the_first_wins)
+START_TEST(the_first_of_several_files_wins)
 {
     struct world *w = world_new();
     temp_mkdir(w->dir, "sub");
@@ -368,7 +368,7 @@ START_TEST(a_list_of_missing_files_is_an_error)
     struct world *w = world_new();
     w->list = xasprintf("%s/none:%s/neither", w->dir, w->dir);
     w->sources.kubeconfig = w->list;
-    w->sources.home = w->dir; /* is not fallen back to */
+    w->sources.home = w->dir; /* is no fallback */
     ck_assert_int_eq(load(w), -1);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
     check_error(w, "kubeconfig %s/none:%s/neither does not exist");
@@ -414,7 +414,7 @@ START_TEST(in_a_pod_the_service_account_is_used)
 }
 END_TEST
 
-START_TEST(home_comes_last)
+START_TEST(the_home_directory_is_the_last_source)
 {
     struct world *w = world_new();
     w->sources = (struct kube_config_sources){
@@ -436,9 +436,9 @@ START_TEST(home_comes_last)
 }
 END_TEST
 
-UNIT_MAIN("config", base64_is_decoded_strictly, base64_goes_there_and_back,
-          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_taken_apart,
-          what_cannot_be_honoured_is_an_error_that_names_it,
-          a_wrong_reference_says_what_there_is, several_files_are_one_and_the_first_wins,
+UNIT_MAIN("config", base64_is_decoded_strictly, base64_round_trips,
+          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_split,
+          unsupported_fields_are_errors_that_name_them,
+          a_wrong_reference_lists_the_existing_names, the_first_of_several_files_wins,
           a_list_of_missing_files_is_an_error, in_a_pod_the_service_account_is_used,
-          home_comes_last)
+          the_home_directory_is_the_last_source)

@@ -6,9 +6,9 @@
 #include "base/mem.h"
 #include "kube/credential_fixture.h"
 
-/* When tokens and certificates are read again. */
+/* When tokens and certificates are reloaded. */
 
-START_TEST(a_fixed_token_stays)
+START_TEST(a_static_token_does_not_change)
 {
     struct world *w = world_new();
     w->config.token = xstrdup("abc");
@@ -21,7 +21,7 @@ START_TEST(a_fixed_token_stays)
 }
 END_TEST
 
-START_TEST(nobody_is_somebody_too)
+START_TEST(no_credentials_are_an_identity_too)
 {
     struct world *w = world_new();
     start(w);
@@ -41,7 +41,7 @@ static struct world *with_token_file(const char *token)
     return w;
 }
 
-START_TEST(a_token_file_is_read_again_within_a_minute)
+START_TEST(a_token_file_is_reloaded_within_a_minute)
 {
     struct world *w = with_token_file(" one\n");
     ck_assert(kube_credential_can_change(w->c));
@@ -56,7 +56,7 @@ START_TEST(a_token_file_is_read_again_within_a_minute)
 }
 END_TEST
 
-START_TEST(a_refused_token_is_read_again_at_once)
+START_TEST(a_rejected_token_is_reloaded_at_once)
 {
     struct world *w = with_token_file("one");
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
@@ -64,7 +64,7 @@ START_TEST(a_refused_token_is_read_again_at_once)
     kube_credential_rejected(w->c, old);
     check_get(w, T, "Bearer two");
     temp_write(w->dir, "token", "three");
-    kube_credential_rejected(w->c, old); /* that it was refused is old news */
+    kube_credential_rejected(w->c, old); /* the rejected version is not the latest */
     check_get(w, T + 2000, "Bearer two");
     kube_credential_rejected(w->c, NULL);
     check_get(w, T + 2000, "Bearer three");
@@ -74,7 +74,7 @@ START_TEST(a_refused_token_is_read_again_at_once)
 }
 END_TEST
 
-START_TEST(a_failed_connection_makes_files_be_read_at_most_once_a_second)
+START_TEST(a_failed_connection_reloads_files_at_most_once_a_second)
 {
     struct world *w = with_token_file("one");
     check_get(w, T, "Bearer one");
@@ -114,7 +114,7 @@ START_TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
 }
 END_TEST
 
-START_TEST(without_any_token_there_is_an_error_until_there_is_one)
+START_TEST(a_missing_token_is_an_error_until_the_file_exists)
 {
     struct world *w = with_token_file(NULL);
     for (int i = 0; i < 3; i++) {
@@ -132,7 +132,7 @@ START_TEST(without_any_token_there_is_an_error_until_there_is_one)
 }
 END_TEST
 
-START_TEST(a_token_stands_in_for_a_missing_token_file)
+START_TEST(a_token_replaces_a_missing_token_file)
 {
     struct world *w = world_new();
     w->config.token = xstrdup("fixed");
@@ -147,7 +147,7 @@ START_TEST(a_token_stands_in_for_a_missing_token_file)
 }
 END_TEST
 
-START_TEST(certificates_are_read_again_and_counted_apart)
+START_TEST(certificates_are_reloaded_with_their_own_version)
 {
     struct world *w = world_new();
     w->config.token_file = temp_path(w->dir, "token");
@@ -199,11 +199,11 @@ START_TEST(certificates_are_read_again_and_counted_apart)
 }
 END_TEST
 
-UNIT_MAIN("credential", a_fixed_token_stays, nobody_is_somebody_too,
-          a_token_file_is_read_again_within_a_minute,
-          a_refused_token_is_read_again_at_once,
-          a_failed_connection_makes_files_be_read_at_most_once_a_second,
+UNIT_MAIN("credential", a_static_token_does_not_change,
+          no_credentials_are_an_identity_too, a_token_file_is_reloaded_within_a_minute,
+          a_rejected_token_is_reloaded_at_once,
+          a_failed_connection_reloads_files_at_most_once_a_second,
           a_bad_token_file_keeps_the_old_token_and_warns_once,
-          without_any_token_there_is_an_error_until_there_is_one,
-          a_token_stands_in_for_a_missing_token_file,
-          certificates_are_read_again_and_counted_apart)
+          a_missing_token_is_an_error_until_the_file_exists,
+          a_token_replaces_a_missing_token_file,
+          certificates_are_reloaded_with_their_own_version)

@@ -16,7 +16,7 @@
 #include "support/server.h"
 #include "support/temp.h"
 
-/* Credential plugins: what is read of them, how they are run, what they answer. */
+/* Exec plugins: their configuration, how they are run, their output. */
 
 #define V1      "client.authentication.k8s.io/v1"
 #define V1BETA1 "client.authentication.k8s.io/v1beta1"
@@ -81,14 +81,14 @@ START_TEST(a_plugin_is_read_from_a_kubeconfig)
 }
 END_TEST
 
-START_TEST(a_plugin_is_told_of_the_cluster_only_if_it_wants)
+START_TEST(a_plugin_gets_cluster_info_only_if_configured)
 {
     cleanup_free char *dir = temp_dir();
     struct kube_config config;
     struct err err = {0};
     ck_assert_done(
         load_exec(dir, "{apiVersion: " V1BETA1 ", command: login}", &config, &err), err);
-    ck_assert_str_eq(config.exec->argv[0], "login"); /* looked for in PATH */
+    ck_assert_str_eq(config.exec->argv[0], "login"); /* searched in PATH */
     ck_assert_str_eq(config.exec->info,
                      "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1
                      "\",\"spec\":{\"interactive\":false}}");
@@ -99,7 +99,7 @@ START_TEST(a_plugin_is_told_of_the_cluster_only_if_it_wants)
 }
 END_TEST
 
-START_TEST(a_plugin_that_cannot_be_run_is_an_error)
+START_TEST(a_missing_plugin_is_an_error)
 {
     static const struct {
         const char *exec, *want;
@@ -148,7 +148,7 @@ static int run(const char *script, size_t max_out, int64_t limit_ms, struct kube
     return kube_run_program(argv, environ, max_out, limit_ms, r, err);
 }
 
-START_TEST(a_program_is_run_and_heard)
+START_TEST(a_program_is_run_and_its_output_read)
 {
     struct kube_run r;
     struct err err = {0};
@@ -172,7 +172,7 @@ START_TEST(a_program_is_run_and_heard)
 }
 END_TEST
 
-/* Is the process gone, or only waiting for its parent's question? */
+/* Whether the process has exited; it may be a zombie. */
 static bool is_over(const char *dir, const char *pid_file)
 {
     cleanup_free char *pid = temp_read(dir, pid_file);
@@ -184,7 +184,7 @@ static bool is_over(const char *dir, const char *pid_file)
     return state && (state[2] == 'Z' || state[2] == 'X');
 }
 
-START_TEST(a_program_that_goes_on_too_long_is_killed_with_its_children)
+START_TEST(a_program_is_killed_with_its_children_after_the_limit)
 {
     cleanup_free char *dir = temp_dir();
     cleanup_free char *script =
@@ -208,7 +208,7 @@ START_TEST(a_program_that_goes_on_too_long_is_killed_with_its_children)
 }
 END_TEST
 
-START_TEST(what_a_program_leaves_running_holds_nobody_up)
+START_TEST(background_children_of_a_program_do_not_block)
 {
     cleanup_free char *dir = temp_dir();
     cleanup_free char *script =
@@ -223,7 +223,7 @@ START_TEST(what_a_program_leaves_running_holds_nobody_up)
     kill((pid_t)strtol(pid, NULL, 10), SIGKILL);
     kube_run_fini(&r);
 
-    /* Nor does one that closes its output and goes on a little. */
+    /* A program that closes its output before it exits is not killed. */
     ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000, &r, &err), err);
     ck_assert_int_eq(WEXITSTATUS(r.status), 5);
     kube_run_fini(&r);
@@ -268,7 +268,7 @@ static struct kube_exec exec_of(char **argv)
         .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
 }
 
-START_TEST(an_answer_is_a_token_or_a_certificate)
+START_TEST(a_credential_is_a_token_or_a_certificate)
 {
     struct kube_exec e = exec_of(NULL);
     struct kube_exec_credential a = {0};
@@ -297,7 +297,7 @@ START_TEST(an_answer_is_a_token_or_a_certificate)
 }
 END_TEST
 
-START_TEST(any_other_answer_is_refused_without_being_shown)
+START_TEST(other_output_is_rejected_without_being_shown)
 {
     static const struct {
         const char *text, *want;
@@ -336,7 +336,7 @@ START_TEST(any_other_answer_is_refused_without_being_shown)
 }
 END_TEST
 
-START_TEST(spoilt_answers_do_no_harm)
+START_TEST(mutated_output_is_safe)
 {
     static const char seed_text[] =
         ANSWER("{\"token\":\"abcdef\",\"clientCertificateData\":\"" PEM
@@ -410,11 +410,11 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
 END_TEST
 
 UNIT_MAIN("credential_exec", a_plugin_is_read_from_a_kubeconfig,
-          a_plugin_is_told_of_the_cluster_only_if_it_wants,
-          a_plugin_that_cannot_be_run_is_an_error, a_program_is_run_and_heard,
-          a_program_that_goes_on_too_long_is_killed_with_its_children,
-          what_a_program_leaves_running_holds_nobody_up,
+          a_plugin_gets_cluster_info_only_if_configured, a_missing_plugin_is_an_error,
+          a_program_is_run_and_its_output_read,
+          a_program_is_killed_with_its_children_after_the_limit,
+          background_children_of_a_program_do_not_block,
           a_program_inherits_neither_files_nor_signal_masks,
-          an_answer_is_a_token_or_a_certificate,
-          any_other_answer_is_refused_without_being_shown, spoilt_answers_do_no_harm,
+          a_credential_is_a_token_or_a_certificate,
+          other_output_is_rejected_without_being_shown, mutated_output_is_safe,
           a_plugin_gets_its_environment_and_its_error_is_passed_on)

@@ -9,7 +9,7 @@
 #include "kube/credential_fixture.h"
 #include "support/server.h"
 
-/* When a plugin is run again. */
+/* When a plugin runs again. */
 
 /* A plugin that counts its runs in the file "runs" and then does `script`. */
 static struct world *with_plugin(const char *script)
@@ -34,7 +34,7 @@ static unsigned runs(const struct world *w)
     return count(text, "run\n");
 }
 
-/* What the plugin prints next: a token that expires so many seconds from now. */
+/* Sets the plugin's output: a token that expires in this many seconds. */
 static void set_answer(const struct world *w, const char *token, int64_t seconds)
 {
     cleanup_buf struct buf when = {0};
@@ -44,7 +44,7 @@ static void set_answer(const struct world *w, const char *token, int64_t seconds
     temp_write(w->dir, "answer", text);
 }
 
-START_TEST(a_plugin_is_run_once_until_its_answer_expires)
+START_TEST(a_plugin_runs_once_until_its_credential_expires)
 {
     struct world *w = with_plugin("cat answer");
     ck_assert(kube_credential_can_change(w->c));
@@ -54,13 +54,13 @@ START_TEST(a_plugin_is_run_once_until_its_answer_expires)
     ck_assert_uint_eq(runs(w), 1);
     set_answer(w, "two", 7200);
     check_get(w, T + 3570000, "Bearer one");
-    check_get(w, T + 3595000, "Bearer two"); /* ten seconds before the end */
+    check_get(w, T + 3595000, "Bearer two"); /* ten seconds before it expires */
     ck_assert_uint_eq(runs(w), 2);
     world_free(w);
 }
 END_TEST
 
-START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
+START_TEST(a_401_runs_the_plugin_at_most_once_a_second)
 {
     struct world *w = with_plugin("cat answer");
     temp_write(w->dir, "answer", ANSWER("{\"token\":\"one\"}"));
@@ -71,7 +71,7 @@ START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
     kube_credential_rejected(w->c, old);
     check_get(w, T + 500000, "Bearer two");
-    kube_credential_rejected(w->c, old); /* old news */
+    kube_credential_rejected(w->c, old); /* not the latest version */
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 2);
     kube_credential_rejected(w->c, NULL);
@@ -79,7 +79,7 @@ START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
     ck_assert_uint_eq(runs(w), 2);
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
-    kube_credential_connect_failed(w->c); /* does not concern plugins */
+    kube_credential_connect_failed(w->c); /* does not affect plugins */
     check_get(w, T + 700000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
     kube_identity_free(old);
@@ -102,7 +102,8 @@ START_TEST(a_failing_plugin_is_not_run_for_each_call)
     ck_assert_uint_eq(runs(w), 2);
     temp_remove(w->dir, "answer");
     int old = catch_log(w);
-    check_get(w, T + 30000 + 53000, "Bearer one"); /* renewal fails, but it still holds */
+    check_get(w, T + 30000 + 53000,
+              "Bearer one"); /* the run fails, but the credential has not expired */
     cleanup_free char *log = log_caught(w, old);
     ck_assert_msg(count(log, "level=warn") == 1, "%s", log);
     ck_assert_uint_eq(runs(w), 3);
@@ -113,7 +114,7 @@ START_TEST(a_failing_plugin_is_not_run_for_each_call)
 }
 END_TEST
 
-START_TEST(an_answer_that_is_old_already_is_used_and_asked_for_again)
+START_TEST(an_expired_credential_runs_the_plugin_again)
 {
     struct world *w = with_plugin("cat answer");
     set_answer(w, "one", -5);
@@ -126,7 +127,7 @@ START_TEST(an_answer_that_is_old_already_is_used_and_asked_for_again)
 }
 END_TEST
 
-START_TEST(a_token_wins_over_a_plugin)
+START_TEST(a_token_has_precedence_over_a_plugin)
 {
     struct world *w = with_plugin("cat answer");
     kube_credential_free(w->c);
@@ -140,7 +141,7 @@ START_TEST(a_token_wins_over_a_plugin)
 }
 END_TEST
 
-START_TEST(a_plugin_can_give_a_certificate)
+START_TEST(a_plugin_can_return_a_certificate)
 {
     struct world *w = with_plugin("cat answer");
     temp_write(w->dir, "answer",
@@ -195,7 +196,7 @@ START_TEST(one_run_serves_all_threads)
 }
 END_TEST
 
-START_TEST(while_one_renews_the_others_use_the_old_one)
+START_TEST(during_a_run_other_threads_use_the_old_credential)
 {
     struct world *w = with_plugin("[ -e first ] && until [ -e go ]; do sleep 0.01; done\n"
                                   "touch first; cat answer");
@@ -215,9 +216,9 @@ START_TEST(while_one_renews_the_others_use_the_old_one)
 }
 END_TEST
 
-UNIT_MAIN("credential_plugin", a_plugin_is_run_once_until_its_answer_expires,
-          a_refusal_makes_the_plugin_run_but_not_twice_a_second,
+UNIT_MAIN("credential_plugin", a_plugin_runs_once_until_its_credential_expires,
+          a_401_runs_the_plugin_at_most_once_a_second,
           a_failing_plugin_is_not_run_for_each_call,
-          an_answer_that_is_old_already_is_used_and_asked_for_again,
-          a_token_wins_over_a_plugin, a_plugin_can_give_a_certificate,
-          one_run_serves_all_threads, while_one_renews_the_others_use_the_old_one)
+          an_expired_credential_runs_the_plugin_again,
+          a_token_has_precedence_over_a_plugin, a_plugin_can_return_a_certificate,
+          one_run_serves_all_threads, during_a_run_other_threads_use_the_old_credential)

@@ -81,7 +81,7 @@ START_TEST(devices)
 }
 END_TEST
 
-START_TEST(a_list_must_fit_into_a_message)
+START_TEST(a_device_list_must_fit_into_a_message)
 {
     enum { N = 140000 };
     struct dp_device *items = xcalloc(N, sizeof *items);
@@ -211,7 +211,7 @@ static void refuse_device(struct span id, const char *words)
     ck_assert_uint_eq(out.n, 0);
 }
 
-START_TEST(what_the_kubelet_would_misread_is_not_sent)
+START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
 {
     char long_id[65];
     memset(long_id, 'x', sizeof long_id);
@@ -249,7 +249,7 @@ static void refuse_groups(const char *hex, enum err_code code, const char *words
     ck_assert_str_eq(err.msg, words);
 }
 
-START_TEST(hostile_bytes_are_refused)
+START_TEST(hostile_bytes_are_rejected)
 {
     refuse_groups("0a060a01610a01", ERR_INVALID,
                   "malformed message of type ContainersIds, 7 bytes");
@@ -298,6 +298,7 @@ START_TEST(small_messages_must_not_take_much_memory)
 END_TEST
 
 UNIT_MAIN("deviceplugin", register_request, options, devices,
-          a_list_must_fit_into_a_message, ids_and_groups, preferences, allocations,
-          what_the_kubelet_would_misread_is_not_sent, hostile_bytes_are_refused,
-          unknown_fields_are_skipped, small_messages_must_not_take_much_memory)
+          a_device_list_must_fit_into_a_message, ids_and_groups, preferences, allocations,
+          messages_that_the_kubelet_would_misread_are_rejected,
+          hostile_bytes_are_rejected, unknown_fields_are_skipped,
+          small_messages_must_not_take_much_memory)

@@ -54,7 +54,7 @@ static void begin(bool watch)
     listwatch_start(&feed, watch);
 }
 
-/* One answer, in pieces of so many bytes. Returns what listwatch_end does. */
+/* Feeds one response in pieces of this size. Returns the result of listwatch_end. */
 static int answer(unsigned status, const char *body, size_t piece, const struct err *why)
 {
     size_t n = strlen(body);
@@ -124,7 +124,7 @@ START_TEST(a_list_and_then_a_watch)
 }
 END_TEST
 
-START_TEST(the_first_failure_counts)
+START_TEST(the_first_error_wins)
 {
     begin(true);
     ck_assert_int_eq(
@@ -136,7 +136,7 @@ START_TEST(the_first_failure_counts)
     ck_assert_int_eq(feed.err.code, ERR_GONE);
     ck_assert_ptr_nonnull(strstr(feed.err.msg, "too old"));
     ck_assert_str_eq(heard.p, "");
-    /* And is forgotten with the next start, even if that has no answer. */
+    /* The next start resets it, even without a response. */
     listwatch_start(&feed, true);
     ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
     ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
@@ -154,7 +154,7 @@ START_TEST(the_first_failure_counts)
 }
 END_TEST
 
-START_TEST(an_answer_that_is_not_whole)
+START_TEST(an_incomplete_response_is_an_error)
 {
     static const struct {
         bool watch, lost;
@@ -186,7 +186,7 @@ START_TEST(an_answer_that_is_not_whole)
 }
 END_TEST
 
-START_TEST(a_page_without_an_answer_fails_the_list)
+START_TEST(a_page_without_a_response_fails_the_list)
 {
     begin(false);
     ck_assert_int_eq(
@@ -194,12 +194,12 @@ START_TEST(a_page_without_an_answer_fails_the_list)
     ck_assert_int_eq(listwatch_end(&feed, NULL), -1);
     ck_assert_int_eq(feed.err.code, ERR_UNAVAILABLE);
     listwatch_start(&feed, false);
-    path_is("limit=500"); /* from the first page on */
+    path_is("limit=500"); /* restarts at the first page */
     listwatch_fini(&feed);
 }
 END_TEST
 
-START_TEST(a_server_is_asked_again_within_a_minute)
+START_TEST(retry_after_is_at_most_a_minute)
 {
     begin(false);
     ck_assert_int_eq(feed.retry_after_ms, -1);
@@ -211,7 +211,7 @@ START_TEST(a_server_is_asked_again_within_a_minute)
 }
 END_TEST
 
-START_TEST(a_fault_of_an_event_is_told)
+START_TEST(a_malformed_event_is_reported)
 {
     begin(true);
     ck_assert_int_eq(
@@ -227,6 +227,6 @@ START_TEST(a_fault_of_an_event_is_told)
 }
 END_TEST
 
-UNIT_MAIN("listwatch", a_list_and_then_a_watch, the_first_failure_counts,
-          an_answer_that_is_not_whole, a_page_without_an_answer_fails_the_list,
-          a_server_is_asked_again_within_a_minute, a_fault_of_an_event_is_told)
+UNIT_MAIN("listwatch", a_list_and_then_a_watch, the_first_error_wins,
+          an_incomplete_response_is_an_error, a_page_without_a_response_fails_the_list,
+          retry_after_is_at_most_a_minute, a_malformed_event_is_reported)

@@ -41,7 +41,7 @@ START_TEST(a_list)
     ck_assert_span_eq(got.pods[1].name, "p2");
     ck_assert_uint_eq(got.pods[1].n_containers, 0);
 
-    /* Written again: without what was skipped. */
+    /* Encoded again, without the skipped fields. */
     ck_assert_done(podres_list_encode(&got, &out, &err), err);
     hex_expect(
         buf_span(&out),
@@ -89,13 +89,13 @@ START_TEST(allocatable)
 }
 END_TEST
 
-START_TEST(hostile_bytes_are_refused)
+START_TEST(hostile_bytes_are_rejected)
 {
     struct podres_list got;
     struct err err = {0};
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf bad = {0};
-    hex_read(&bad, "0a080a0170120101"); /* cut off */
+    hex_read(&bad, "0a080a0170120101"); /* truncated */
     ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg,
@@ -156,5 +156,5 @@ START_TEST(large_lists_are_read)
 }
 END_TEST
 
-UNIT_MAIN("podresources", a_list, get, allocatable, hostile_bytes_are_refused,
+UNIT_MAIN("podresources", a_list, get, allocatable, hostile_bytes_are_rejected,
           large_lists_are_read)

@@ -429,7 +429,7 @@ static void echo(void *ctx, struct grpcd_call *call, struct span request)
     grpcd_reply(call, &reply);
 }
 
-START_TEST(ourselves)
+START_TEST(our_client_and_our_server)
 {
     static const struct grpcd_method own[] = {{.path = "/t.T/Echo", .start = echo}, {0}};
     static int64_t us[CALLS];
@@ -456,4 +456,5 @@ START_TEST(ourselves)
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js, ourselves)
+UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js,
+                  our_client_and_our_server)

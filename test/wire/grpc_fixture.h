@@ -6,10 +6,10 @@
 #include "wire/grpc_priv.h"
 
 /*
- * HTTP/2 frames by hand, and in words.
+ * Builds HTTP/2 frames by hand, and prints frames as text.
  */
 
-/* A frame; the payload's length may be given wrong on purpose. */
+/* A frame; the length may differ from the payload's on purpose. */
 static inline void frame(struct buf *out, unsigned type, unsigned flags, uint32_t id,
                          struct span payload)
 {
@@ -65,7 +65,7 @@ static inline void headers(struct buf *out, unsigned flags, uint32_t id,
     frame(out, NGHTTP2_HEADERS, flags | NGHTTP2_FLAG_END_HEADERS, id, buf_span(&block));
 }
 
-/* A message with its head, in one DATA frame. */
+/* A message with its prefix, in one DATA frame. */
 static inline void message(struct buf *out, unsigned flags, uint32_t id,
                            struct span bytes)
 {
@@ -77,7 +77,7 @@ static inline void message(struct buf *out, unsigned flags, uint32_t id,
     frame(out, NGHTTP2_DATA, flags, id, buf_span(&payload));
 }
 
-/* What came, in words: one line for each frame. SETTINGS and WINDOW_UPDATE are left out.
+/* The received frames as text, one line per frame, without SETTINGS and WINDOW_UPDATE.
  */
 struct words {
     nghttp2_hd_inflater *inflater;

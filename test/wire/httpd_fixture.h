@@ -10,25 +10,25 @@
 #include "wire/httpd.h"
 
 /*
- * A server with routes that show what a handler got, and a stream that a test feeds. Each
- * test program of the server includes this.
+ * A server with routes that echo what the handler received, and a stream that a test
+ * feeds. Each test program of the server includes this.
  */
 
-/* The two modes, for tests that must hold in both. */
+/* Both modes, for tests that run in each. */
 #define FOR_BOTH_MODES(mode)                                                             \
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
-/* Where a handler or a stream of a test waits, and what it counts. */
+/* State that the handlers and streams of a test share. */
 struct kit {
     struct httpd *d;
     unsigned port;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int waiting;   /* handlers of /block that wait */
-    bool released; /* they may go on */
+    int waiting;   /* waiting handlers of /block */
+    bool released; /* releases them */
     struct feed *feeds;
-    int n_feeds; /* streams that are there */
+    int n_feeds; /* open streams */
     atomic_int opened, closed, fills;
 };
 
@@ -103,7 +103,7 @@ static void kit_on_stream(void *ctx, const struct httpd_request *req,
     reply->stream_ctx = f;
 }
 
-/* Gives `text` to every stream, and says what follows it; wakes them unless told not to.
+/* Sends `text` on every stream with this result; wakes the streams if `wake`.
  */
 static inline void kit_say(struct kit *kit, const char *text,
                            enum httpd_stream_result then, bool wake)
@@ -140,7 +140,7 @@ static void kit_on_size(void *ctx, const struct httpd_request *req,
     buf_add_i64(&reply->body, (int64_t)req->body.n);
 }
 
-/* "METHOD path query a-parameter x-header", so that a test sees what the handler saw. */
+/* Replies "METHOD path query a-parameter x-header". */
 static void kit_on_show(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
@@ -211,7 +211,7 @@ static const struct httpd_route kit_routes[] = {
     {0},
 };
 
-/* The usual listener; a test changes what it is about. */
+/* The default listener; tests change fields. */
 static inline struct httpd_listener_config kit_listener(struct kit *kit,
                                                         enum httpd_mode mode)
 {
@@ -249,7 +249,7 @@ static inline void kit_start(struct kit *kit, enum httpd_mode mode,
     kit_listen(kit, &listener);
 }
 
-/* Lets the handlers of /block go on. */
+/* Releases the handlers of /block. */
 static inline void kit_release(struct kit *kit)
 {
     pthread_mutex_lock(&kit->lock);

@@ -20,7 +20,7 @@ START_TEST(every_status_has_a_name_and_a_code)
 }
 END_TEST
 
-START_TEST(messages_are_found_in_any_pieces)
+START_TEST(messages_are_decoded_in_any_pieces)
 {
     static const char bytes[] = "\0\0\0\0\3abc\0\0\0\0\0\0\0\0\0\2de";
     static const char *const want[] = {"abc", "", "de"};
@@ -55,7 +55,7 @@ static enum grpc_read read_one(struct span in)
     return got;
 }
 
-START_TEST(a_bad_head_of_a_message_is_refused_at_once)
+START_TEST(a_bad_message_prefix_is_rejected_at_once)
 {
     ck_assert_int_eq(read_one(SPAN("\0\0\0\0\4")), GRPC_READ_TOO_LARGE);
     ck_assert_int_eq(read_one(SPAN("\0\xff\xff\xff\xff")), GRPC_READ_TOO_LARGE);
@@ -70,7 +70,7 @@ START_TEST(a_bad_head_of_a_message_is_refused_at_once)
 }
 END_TEST
 
-START_TEST(words_travel_percent_encoded)
+START_TEST(grpc_message_is_percent_encoded)
 {
     static const struct {
         const char *words, *wire;
@@ -91,7 +91,7 @@ START_TEST(words_travel_percent_encoded)
 }
 END_TEST
 
-START_TEST(words_of_a_peer_are_made_fit_to_be_printed)
+START_TEST(grpc_message_of_a_peer_becomes_printable)
 {
     static const struct {
         const char *wire, *words;
@@ -154,7 +154,7 @@ START_TEST(content_types)
 }
 END_TEST
 
-START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
+START_TEST(a_socket_path_has_at_most_107_bytes)
 {
     char path[GRPC_PATH_MAX + 2];
     struct sockaddr_un addr;
@@ -172,7 +172,7 @@ START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
 }
 END_TEST
 
-UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, messages_are_found_in_any_pieces,
-          a_bad_head_of_a_message_is_refused_at_once, words_travel_percent_encoded,
-          words_of_a_peer_are_made_fit_to_be_printed, timeouts, content_types,
-          the_path_of_a_socket_has_107_bytes_at_most)
+UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, messages_are_decoded_in_any_pieces,
+          a_bad_message_prefix_is_rejected_at_once, grpc_message_is_percent_encoded,
+          grpc_message_of_a_peer_becomes_printable, timeouts, content_types,
+          a_socket_path_has_at_most_107_bytes)

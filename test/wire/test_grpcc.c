@@ -14,7 +14,7 @@
 #include "wire/grpcc_priv.h"
 
 /*
- * The client with peers that do not behave.
+ * The client with misbehaving peers.
  */
 
 enum { END = NGHTTP2_FLAG_END_STREAM };
@@ -81,7 +81,7 @@ START_TEST(a_status_in_the_headers_is_enough)
 }
 END_TEST
 
-START_TEST(a_status_that_is_none_is_unknown)
+START_TEST(an_invalid_status_is_unknown)
 {
     static const char *const bad[] = {"17", "-1", "x", ""};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -93,7 +93,7 @@ START_TEST(a_status_that_is_none_is_unknown)
 }
 END_TEST
 
-START_TEST(an_answer_without_a_status_is_none)
+START_TEST(a_response_without_a_status_is_an_error)
 {
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
@@ -104,7 +104,7 @@ START_TEST(an_answer_without_a_status_is_none)
 }
 END_TEST
 
-START_TEST(bad_messages_are_refused)
+START_TEST(bad_messages_are_rejected)
 {
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
@@ -115,7 +115,7 @@ START_TEST(bad_messages_are_refused)
     expect(&b, GRPC_INTERNAL, "invalid flag of a message");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
-    headers(&b, END, 1, "grpc-status: 0\n"); /* does not make it good again */
+    headers(&b, END, 1, "grpc-status: 0\n"); /* the first error wins */
     expect(&b, GRPC_RESOURCE_EXHAUSTED,
            "message has 101 bytes, at most 100 are accepted");
     headers(&b, 0, 1, GRPC_200);
@@ -152,14 +152,14 @@ START_TEST(resets_have_a_status)
 }
 END_TEST
 
-START_TEST(what_is_no_http2_is_refused)
+START_TEST(other_protocols_than_http2_are_rejected)
 {
     struct buf b = {0};
     struct grpcc_response a;
     begin(&a, 100);
     headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
     grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
-    ck_assert(!a.is_done); /* nghttp2 resets it, which has to be sent first */
+    ck_assert(!a.is_done); /* nghttp2 sends RST_STREAM first */
     const uint8_t *p;
     while (nghttp2_session_mem_send(a.session, &p) > 0)
         ;
@@ -170,7 +170,7 @@ START_TEST(what_is_no_http2_is_refused)
 }
 END_TEST
 
-START_TEST(messages_come_in_their_order)
+START_TEST(messages_arrive_in_order)
 {
     struct buf b = {0};
     struct grpcc_response a;
@@ -191,7 +191,7 @@ START_TEST(messages_come_in_their_order)
 }
 END_TEST
 
-/* A peer on a real socket that says the same to everybody. */
+/* A peer on a real socket that sends the same bytes to every client. */
 struct peer {
     char *dir, *path;
     int fd;
@@ -208,7 +208,7 @@ static void *serve(void *arg)
     if (fd < 0)
         return NULL;
     if (read(fd, bytes, sizeof bytes) <= 0)
-        return NULL; /* of those who only wait */
+        return NULL; /* of the blocked connections */
     ck_assert_int_eq(send(fd, p->says.p, p->says.n, MSG_NOSIGNAL), (ssize_t)p->says.n);
     while (p->stays && read(fd, bytes, sizeof bytes) > 0)
         ;
@@ -270,7 +270,7 @@ static void expect_call(struct peer *p, enum grpc_status status, enum err_code c
     peer_end(p);
 }
 
-START_TEST(no_socket_or_nobody_there)
+START_TEST(a_missing_socket_or_listener_is_unavailable)
 {
     struct peer p;
     struct err err = {0};
@@ -309,7 +309,7 @@ START_TEST(a_peer_that_closes_is_unavailable)
 }
 END_TEST
 
-START_TEST(an_answer_before_the_close_counts)
+START_TEST(a_response_before_the_close_counts)
 {
     struct peer p;
     peer_begin(&p, false);
@@ -318,7 +318,7 @@ START_TEST(an_answer_before_the_close_counts)
 }
 END_TEST
 
-START_TEST(one_message_is_wanted)
+START_TEST(a_unary_response_has_exactly_one_message)
 {
     struct peer p;
     peer_begin(&p, true);
@@ -334,7 +334,7 @@ START_TEST(one_message_is_wanted)
 }
 END_TEST
 
-START_TEST(what_is_no_http2_ends_the_call)
+START_TEST(other_protocols_than_http2_end_the_call)
 {
     struct peer p;
     peer_begin(&p, true);
@@ -354,7 +354,7 @@ START_TEST(what_is_no_http2_ends_the_call)
 }
 END_TEST
 
-START_TEST(a_silent_peer_costs_no_more_than_the_deadline)
+START_TEST(a_peer_without_a_response_times_out_at_the_deadline)
 {
     struct peer p;
     enum grpc_status status = GRPC_OK;
@@ -370,7 +370,7 @@ START_TEST(a_silent_peer_costs_no_more_than_the_deadline)
 }
 END_TEST
 
-START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
+START_TEST(a_peer_that_does_not_accept_times_out_at_the_deadline)
 {
     struct peer p;
     enum grpc_status status = GRPC_OK;
@@ -379,7 +379,7 @@ START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
     peer_begin(&p, true);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     strcpy(addr.sun_path, p.path);
-    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its queue is full */
+    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its backlog is full */
         held[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)!connect(held[i], (struct sockaddr *)&addr, sizeof addr);
     }
@@ -395,10 +395,11 @@ START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
 END_TEST
 
 UNIT_MAIN("grpcc", an_http_status_becomes_a_status, a_status_in_the_headers_is_enough,
-          a_status_that_is_none_is_unknown, an_answer_without_a_status_is_none,
-          bad_messages_are_refused, resets_have_a_status, what_is_no_http2_is_refused,
-          messages_come_in_their_order, no_socket_or_nobody_there,
-          a_peer_that_closes_is_unavailable, an_answer_before_the_close_counts,
-          one_message_is_wanted, what_is_no_http2_ends_the_call,
-          a_silent_peer_costs_no_more_than_the_deadline,
-          a_peer_that_does_not_accept_costs_no_more_either)
+          an_invalid_status_is_unknown, a_response_without_a_status_is_an_error,
+          bad_messages_are_rejected, resets_have_a_status,
+          other_protocols_than_http2_are_rejected, messages_arrive_in_order,
+          a_missing_socket_or_listener_is_unavailable, a_peer_that_closes_is_unavailable,
+          a_response_before_the_close_counts, a_unary_response_has_exactly_one_message,
+          other_protocols_than_http2_end_the_call,
+          a_peer_without_a_response_times_out_at_the_deadline,
+          a_peer_that_does_not_accept_times_out_at_the_deadline)

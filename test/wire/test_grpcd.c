@@ -25,7 +25,7 @@ struct world {
     char *dir, *path;
     struct grpcd *d;
     pthread_mutex_t lock;
-    struct grpcd_call *waiting[64]; /* given by `park` and `watch` */
+    struct grpcd_call *waiting[64]; /* set by `park` and `watch` */
     unsigned n_waiting, n_over;
 };
 
@@ -131,7 +131,7 @@ static int call(const struct world *w, const char *method, const char *message,
     return grpcc_call(&req, reply, status, err);
 }
 
-START_TEST(a_call_is_answered)
+START_TEST(a_unary_call_gets_its_response)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
@@ -154,7 +154,7 @@ START_TEST(a_call_is_answered)
 }
 END_TEST
 
-START_TEST(a_handler_refuses_with_words)
+START_TEST(a_handler_fails_a_call_with_a_message)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
@@ -170,7 +170,7 @@ START_TEST(a_handler_refuses_with_words)
 }
 END_TEST
 
-START_TEST(unknown_methods_and_large_messages_are_refused)
+START_TEST(unknown_methods_and_large_messages_are_rejected)
 {
     struct world *w = world_new((struct grpcd_limits){.max_message = 100});
     struct err err = {0};
@@ -193,7 +193,7 @@ START_TEST(unknown_methods_and_large_messages_are_refused)
 }
 END_TEST
 
-START_TEST(five_mebibytes_are_refused_and_four_are_not)
+START_TEST(five_mebibytes_are_rejected_and_four_are_not)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
@@ -229,7 +229,7 @@ static void *ask(void *arg)
     return NULL;
 }
 
-START_TEST(a_call_may_be_answered_later_by_another_thread)
+START_TEST(a_call_may_be_ended_later_by_another_thread)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct asker askers[4];
@@ -239,7 +239,7 @@ START_TEST(a_call_may_be_answered_later_by_another_thread)
         pthread_create(&threads[i], NULL, ask, &askers[i]);
         wait_for(waiting(w) == i + 1);
     }
-    for (unsigned i = 4; i-- > 0;) { /* the last comes first */
+    for (unsigned i = 4; i-- > 0;) { /* in reverse order */
         struct buf reply = {0};
         buf_addc(&reply, (char)('a' + i));
         grpcd_reply(w->waiting[i], &reply);
@@ -254,7 +254,7 @@ START_TEST(a_call_may_be_answered_later_by_another_thread)
 }
 END_TEST
 
-START_TEST(a_deadline_ends_a_call_and_the_handler_hears_of_it)
+START_TEST(a_deadline_cancels_a_call)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
@@ -327,7 +327,7 @@ START_TEST(a_stream_has_any_number_of_messages)
 }
 END_TEST
 
-START_TEST(to_a_slow_reader_only_the_newest_list_is_sent)
+START_TEST(a_slow_client_gets_only_the_newest_message)
 {
     enum { LISTS = 40, SIZE = 1 << 20 };
     struct world *w = world_new((struct grpcd_limits){0});
@@ -360,7 +360,7 @@ START_TEST(to_a_slow_reader_only_the_newest_list_is_sent)
 }
 END_TEST
 
-START_TEST(who_goes_or_cancels_is_noticed)
+START_TEST(a_disconnect_or_reset_cancels_the_call)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct grpcc_stream *a = watch(w);
@@ -394,7 +394,7 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     struct grpcc_stream *s = watch(w);
     wait_for(waiting(w) == 2);
     ck_assert(grpcd_is_reachable(w->d));
-    ck_assert(!grpcd_stop(w->d, 20)); /* the call is not answered yet */
+    ck_assert(!grpcd_stop(w->d, 20)); /* the call has not ended */
     ck_assert(!grpcd_is_reachable(w->d));
     ck_assert_int_eq(access(w->path, F_OK), -1);
     ck_assert_int_eq(grpcc_next(s, 20000, &none, &status, &err), GRPCC_FAILED);
@@ -437,7 +437,7 @@ START_TEST(a_handle_outlives_its_server)
 }
 END_TEST
 
-/* A connection that says nothing. */
+/* A connection that sends nothing. */
 static int connect_plain(const struct world *w)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -447,7 +447,7 @@ static int connect_plain(const struct world *w)
     return fd;
 }
 
-/* Reads to the end; what came. */
+/* Reads until end of file. */
 static size_t read_to_end(int fd)
 {
     char bytes[4096];
@@ -458,7 +458,7 @@ static size_t read_to_end(int fd)
     return sum;
 }
 
-START_TEST(a_connection_that_says_nothing_is_closed)
+START_TEST(a_connection_without_a_preface_is_closed)
 {
     struct world *w = world_new((struct grpcd_limits){.request_ms = 30});
     cleanup_close int fd = connect_plain(w);
@@ -479,7 +479,7 @@ START_TEST(a_connection_that_does_not_speak_http2_is_closed)
 }
 END_TEST
 
-/* Connects as a user without rights; 0: closed without a word. Ends the process. */
+/* Connects as an unprivileged user; exit status 0: closed without a byte. */
 static void connect_as_nobody(const struct world *w)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
@@ -495,7 +495,7 @@ static void connect_as_nobody(const struct world *w)
 START_TEST(other_users_are_not_served)
 {
     if (geteuid() != 0)
-        return; /* nobody else to be */
+        return; /* not root: cannot change the user */
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
     int status = -1;
@@ -513,7 +513,7 @@ START_TEST(other_users_are_not_served)
 }
 END_TEST
 
-START_TEST(connections_without_calls_make_room)
+START_TEST(idle_connections_are_closed_for_new_ones)
 {
     struct world *w = world_new((struct grpcd_limits){.connections = 2});
     struct err err = {0};
@@ -523,7 +523,7 @@ START_TEST(connections_without_calls_make_room)
     wait_for(stats(w).connections == 1);
     struct grpcc_stream *a = watch(w);
     wait_for(waiting(w) == 1);
-    struct grpcc_stream *b = watch(w); /* in place of the idle one */
+    struct grpcc_stream *b = watch(w); /* replaces the idle one */
     wait_for(waiting(w) == 2);
     read_to_end(idle);
     ck_assert_uint_eq(stats(w).connections, 2);
@@ -543,7 +543,7 @@ START_TEST(connections_without_calls_make_room)
 }
 END_TEST
 
-START_TEST(a_reader_who_reads_nothing_is_cut_off)
+START_TEST(a_client_that_does_not_read_is_disconnected)
 {
     struct world *w = world_new((struct grpcd_limits){.stall_ms = 50});
     struct err err = {0};
@@ -592,7 +592,7 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
     struct grpcd_config config = {.path = w->path, .methods = methods, .ctx = w};
     ck_assert_int_eq(lstat(w->path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
-    ck_assert_ptr_null(grpcd_start(&config, &err)); /* somebody serves there */
+    ck_assert_ptr_null(grpcd_start(&config, &err)); /* another process is listening */
     ck_assert_int_eq(err.code, ERR_CONFLICT);
     ck_assert(grpcd_is_reachable(w->d));
 
@@ -624,7 +624,7 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
 }
 END_TEST
 
-START_TEST(the_socket_of_another_server_is_left_alone)
+START_TEST(the_socket_of_another_server_is_not_removed)
 {
     struct world *w = world_new((struct grpcd_limits){0});
     struct err err = {0};
@@ -644,16 +644,16 @@ START_TEST(the_socket_of_another_server_is_left_alone)
 }
 END_TEST
 
-UNIT_MAIN("grpcd", a_call_is_answered, a_handler_refuses_with_words,
-          unknown_methods_and_large_messages_are_refused,
-          five_mebibytes_are_refused_and_four_are_not,
-          a_call_may_be_answered_later_by_another_thread,
-          a_deadline_ends_a_call_and_the_handler_hears_of_it,
-          a_stream_has_any_number_of_messages,
-          to_a_slow_reader_only_the_newest_list_is_sent, who_goes_or_cancels_is_noticed,
+UNIT_MAIN("grpcd", a_unary_call_gets_its_response, a_handler_fails_a_call_with_a_message,
+          unknown_methods_and_large_messages_are_rejected,
+          five_mebibytes_are_rejected_and_four_are_not,
+          a_call_may_be_ended_later_by_another_thread, a_deadline_cancels_a_call,
+          a_stream_has_any_number_of_messages, a_slow_client_gets_only_the_newest_message,
+          a_disconnect_or_reset_cancels_the_call,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
-          a_handle_outlives_its_server, a_connection_that_says_nothing_is_closed,
+          a_handle_outlives_its_server, a_connection_without_a_preface_is_closed,
           a_connection_that_does_not_speak_http2_is_closed, other_users_are_not_served,
-          connections_without_calls_make_room, a_reader_who_reads_nothing_is_cut_off,
+          idle_connections_are_closed_for_new_ones,
+          a_client_that_does_not_read_is_disconnected,
           too_much_output_ends_the_connection, a_dead_socket_is_replaced_and_nothing_else,
-          the_socket_of_another_server_is_left_alone)
+          the_socket_of_another_server_is_not_removed)

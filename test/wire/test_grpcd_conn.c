@@ -5,8 +5,8 @@
 #include "wire/grpcd_priv.h"
 
 /*
- * A connection of the server without a socket, fed with frames made by hand. Time is
- * what the test says.
+ * A connection of the server without a socket, fed with hand-made frames. The test sets
+ * the time.
  */
 
 enum { END = NGHTTP2_FLAG_END_STREAM, ACK = NGHTTP2_FLAG_ACK };
@@ -19,7 +19,7 @@ struct peer {
     struct grpcd *d;
     struct grpcd_conn *c;
     struct words words;
-    struct buf out; /* frames on their way to the server */
+    struct buf out; /* frames for the server */
     int64_t now_ms;
     struct grpcd_call *parked;
     unsigned n_started, n_over;
@@ -80,7 +80,7 @@ static void peer_end(struct peer *p)
     buf_fini(&p->out);
 }
 
-/* What the server says now, in words. */
+/* The server's output as text. */
 static const char *hear(struct peer *p)
 {
     const uint8_t *bytes;
@@ -93,7 +93,7 @@ static const char *hear(struct peer *p)
     return p->words.text.p ? p->words.text.p : "";
 }
 
-/* Says what is in p->out, and what the server says to that. */
+/* Feeds p->out and returns the server's output as text. */
 static const char *say(struct peer *p)
 {
     grpcd_conn_feed(p->c, (const uint8_t *)p->out.p, p->out.n, p->now_ms);
@@ -139,7 +139,7 @@ START_TEST(a_call_in_single_bytes)
 }
 END_TEST
 
-START_TEST(any_printable_authority_will_do)
+START_TEST(any_printable_authority_is_accepted)
 {
     static const char *const good[] = {
         ":authority: /var/lib/kubelet/device-plugins/gpushare.sock\n",
@@ -162,7 +162,7 @@ START_TEST(any_printable_authority_will_do)
 }
 END_TEST
 
-START_TEST(malformed_heads_are_reset)
+START_TEST(malformed_headers_reset_the_stream)
 {
     static const char *const bad[] = {
         /* a pseudo-header twice, missing, unknown, empty, late */
@@ -179,7 +179,7 @@ START_TEST(malformed_heads_are_reset)
         ":method: POST\n:scheme: http\n:path: /t.T/ Echo\n",
         ":method: POST\n:scheme: http\nte: trailers\n:path: /t.T/Echo\n",
         ":method: POST\n:scheme: http\n:path: /t.T/Echo\n:authority: a b\n",
-        /* names and values that cannot be; fields of HTTP/1 */
+        /* invalid names and values; fields of HTTP/1 */
         ":method: POST\n:scheme: http\n:path: /t.T/Echo\nX-Upper: 1\n",
         ":method: POST\n:scheme: http\n:path: /t.T/Echo\nx y: 1\n",
         ":method: POST\n:scheme: http\n:path: /t.T/Echo\nx: a\rb\n",
@@ -193,7 +193,7 @@ START_TEST(malformed_heads_are_reset)
         request(&p, 1, head, SPAN("hi"));
         ck_assert_msg(strcmp(say(&p), "RST 1 PROTOCOL_ERROR\n") == 0, "%s: %s", bad[i],
                       p.words.text.p);
-        /* The connection goes on. */
+        /* The connection stays open. */
         request(&p, 3, call_head, SPAN("hi"));
         ck_assert_msg(strstr(say(&p), "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
                       p.words.text.p);
@@ -223,7 +223,7 @@ static void expect(const char *head, struct span bytes, bool is_raw, const char 
 #define GRPC_TYPE    "\ncontent-type: application/grpc\n"
 #define ANSWER(rest) "HEADERS 1 :status=200 content-type=application/grpc " rest " end\n"
 
-START_TEST(what_is_no_call_of_grpc_gets_an_http_status)
+START_TEST(other_requests_than_grpc_get_an_http_status)
 {
     expect(":method: GET\n:scheme: http\n:path: /t.T/Echo" GRPC_TYPE, SPAN(""), false,
            "HEADERS 1 :status=405 end\n");
@@ -275,14 +275,14 @@ START_TEST(bad_messages_get_their_status)
 }
 END_TEST
 
-START_TEST(a_bad_timeout_is_refused)
+START_TEST(a_bad_timeout_is_rejected)
 {
     expect(POST "/t.T/Echo" GRPC_TYPE "grpc-timeout: soon\n", SPAN(""), false,
            ANSWER("grpc-status=13 grpc-message=malformed grpc-timeout"));
 }
 END_TEST
 
-START_TEST(who_is_refused_early_need_not_send_the_rest)
+START_TEST(an_early_rejection_stops_the_request)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.max_message = 100});
@@ -297,7 +297,7 @@ START_TEST(who_is_refused_early_need_not_send_the_rest)
 }
 END_TEST
 
-START_TEST(large_heads_get_431)
+START_TEST(large_headers_get_431)
 {
     struct peer p;
     cleanup_buf struct buf many = {0}, large = {0};
@@ -314,7 +314,7 @@ START_TEST(large_heads_get_431)
     ck_assert_str_eq(say(&p), "HEADERS 1 :status=431 end\n");
 
     cleanup_buf struct buf frames = {0};
-    headers(&frames, END, 3, large.p); /* too large for one frame: cut by hand */
+    headers(&frames, END, 3, large.p); /* too large for one frame: split by hand */
     struct span block = {frames.p + 9, frames.n - 9};
     frame(&p.out, NGHTTP2_HEADERS, END, 3, (struct span){block.p, 16000});
     frame(&p.out, NGHTTP2_CONTINUATION, NGHTTP2_FLAG_END_HEADERS, 3,
@@ -343,7 +343,7 @@ START_TEST(requests_together_are_bounded)
 }
 END_TEST
 
-START_TEST(a_request_that_does_not_come_in_time_is_refused)
+START_TEST(an_incomplete_request_times_out)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.request_ms = 500});
@@ -380,7 +380,7 @@ START_TEST(the_deadline_counts_from_the_headers)
 }
 END_TEST
 
-START_TEST(a_cancelled_call_is_over)
+START_TEST(a_reset_cancels_the_call)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
@@ -392,12 +392,12 @@ START_TEST(a_cancelled_call_is_over)
     ck_assert_uint_eq(p.n_over, 1);
     request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
     say(&p);
-    peer_end(&p); /* the connection breaks */
+    peer_end(&p); /* the connection is closed */
     ck_assert_uint_eq(p.n_over, 2);
 }
 END_TEST
 
-START_TEST(a_stream_that_is_not_taken_is_reset)
+START_TEST(a_stalled_stream_is_reset)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.stall_ms = 500});
@@ -424,7 +424,7 @@ START_TEST(a_stream_that_is_not_taken_is_reset)
 }
 END_TEST
 
-START_TEST(a_stream_may_be_silent_for_long)
+START_TEST(a_stream_may_be_idle_for_long)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.stall_ms = 500, .idle_ms = 500});
@@ -443,7 +443,7 @@ START_TEST(a_stream_may_be_silent_for_long)
 }
 END_TEST
 
-START_TEST(the_newest_message_takes_the_place_of_the_one_that_waits)
+START_TEST(a_newer_message_replaces_the_queued_one)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
@@ -467,7 +467,7 @@ START_TEST(the_newest_message_takes_the_place_of_the_one_that_waits)
 }
 END_TEST
 
-START_TEST(pings_are_answered)
+START_TEST(pings_are_acknowledged)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
@@ -477,7 +477,8 @@ START_TEST(pings_are_answered)
 }
 END_TEST
 
-/* Says the frames over and over, without hearing; how often until it is given up. */
+/* Repeats the frames without reading; returns how often until the connection is closed.
+ */
 static int flood(struct peer *p, int max)
 {
     cleanup_buf struct buf frames = p->out;
@@ -544,7 +545,7 @@ START_TEST(a_flood_of_malformed_calls_ends_the_connection)
 }
 END_TEST
 
-START_TEST(calls_at_a_time_are_bounded)
+START_TEST(concurrent_calls_are_bounded)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.calls = 2});
@@ -560,7 +561,7 @@ START_TEST(calls_at_a_time_are_bounded)
 }
 END_TEST
 
-START_TEST(an_idle_connection_is_sent_away)
+START_TEST(an_idle_connection_gets_goaway)
 {
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.idle_ms = 5000, .request_ms = 500});
@@ -624,15 +625,15 @@ START_TEST(trailers_of_a_client_end_its_request)
 END_TEST
 
 UNIT_MAIN("grpcd_conn", a_call_in_frames, a_call_in_single_bytes,
-          any_printable_authority_will_do, malformed_heads_are_reset,
-          what_is_no_call_of_grpc_gets_an_http_status, unknown_methods_get_status_12,
-          bad_messages_get_their_status, a_bad_timeout_is_refused,
-          who_is_refused_early_need_not_send_the_rest, large_heads_get_431,
-          requests_together_are_bounded, a_request_that_does_not_come_in_time_is_refused,
-          the_deadline_counts_from_the_headers, a_cancelled_call_is_over,
-          a_stream_that_is_not_taken_is_reset, a_stream_may_be_silent_for_long,
-          the_newest_message_takes_the_place_of_the_one_that_waits, pings_are_answered,
+          any_printable_authority_is_accepted, malformed_headers_reset_the_stream,
+          other_requests_than_grpc_get_an_http_status, unknown_methods_get_status_12,
+          bad_messages_get_their_status, a_bad_timeout_is_rejected,
+          an_early_rejection_stops_the_request, large_headers_get_431,
+          requests_together_are_bounded, an_incomplete_request_times_out,
+          the_deadline_counts_from_the_headers, a_reset_cancels_the_call,
+          a_stalled_stream_is_reset, a_stream_may_be_idle_for_long,
+          a_newer_message_replaces_the_queued_one, pings_are_acknowledged,
           floods_end_the_connection, a_flood_of_resets_ends_the_connection,
-          a_flood_of_malformed_calls_ends_the_connection, calls_at_a_time_are_bounded,
-          an_idle_connection_is_sent_away, a_drain_ends_streams_and_waits_for_calls,
+          a_flood_of_malformed_calls_ends_the_connection, concurrent_calls_are_bounded,
+          an_idle_connection_gets_goaway, a_drain_ends_streams_and_waits_for_calls,
           trailers_of_a_client_end_its_request)

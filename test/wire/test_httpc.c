@@ -62,7 +62,7 @@ static bool has_line(const char *request, const char *line)
     return strstr(request, full) != NULL;
 }
 
-START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
+START_TEST(a_call_sends_the_request_and_returns_the_response)
 {
     struct server *s = server_start(server_echo, (void *)"{\"a\":1}");
     struct httpc *c = client_of(server_url(s));
@@ -85,7 +85,7 @@ START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
 }
 END_TEST
 
-START_TEST(every_method_is_written_as_it_should_be)
+START_TEST(every_method_has_the_right_headers_and_body)
 {
     static const struct {
         const char *method, *body, *length;
@@ -129,7 +129,7 @@ static void answer_head(struct server_conn *conn, void *ctx)
     server_echo(conn, (void *)"ok");
 }
 
-START_TEST(head_has_an_answer_without_a_body)
+START_TEST(head_has_a_response_without_a_body)
 {
     struct server *s = server_start(answer_head, NULL);
     struct httpc *c = client_of(server_url(s));
@@ -182,7 +182,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-START_TEST(threads_share_a_client_and_connections_are_kept)
+START_TEST(threads_share_a_client_and_connections_are_reused)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s));
@@ -218,7 +218,7 @@ static void answer_status(struct server_conn *conn, void *ctx)
         server_say(conn, "%s", heads[i]);
 }
 
-START_TEST(any_status_is_an_answer)
+START_TEST(any_status_is_a_response)
 {
     static const struct {
         unsigned status;
@@ -244,7 +244,7 @@ START_TEST(any_status_is_an_answer)
 }
 END_TEST
 
-START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
+START_TEST(a_malformed_request_is_rejected_and_not_sent)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s));
@@ -277,7 +277,7 @@ START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
 }
 END_TEST
 
-START_TEST(a_bad_configuration_is_refused)
+START_TEST(a_bad_configuration_is_rejected)
 {
     static const struct httpc_config bad[] = {
         {.url = ""},
@@ -303,7 +303,7 @@ START_TEST(a_bad_configuration_is_refused)
 }
 END_TEST
 
-START_TEST(a_proxy_is_used_only_when_it_is_named)
+START_TEST(a_proxy_is_used_only_if_configured)
 {
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("all_proxy", "http://127.0.0.1:1", 1);
@@ -327,7 +327,7 @@ START_TEST(a_proxy_is_used_only_when_it_is_named)
 }
 END_TEST
 
-START_TEST(the_last_user_frees_the_client)
+START_TEST(the_last_reference_frees_the_client)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s)), *mine = httpc_ref(c);
@@ -341,7 +341,7 @@ START_TEST(the_last_user_frees_the_client)
 }
 END_TEST
 
-/* Answers once all have asked, and then waits for the client to hang up. */
+/* Responds once all requests have arrived, then waits for the client to disconnect. */
 struct crowd {
     atomic_uint here, open;
     struct gate *all;
@@ -371,7 +371,7 @@ static void *call_once(void *ctx)
     return NULL;
 }
 
-START_TEST(few_connections_stay_open_and_not_for_long)
+START_TEST(idle_connections_are_limited_in_number_and_time)
 {
     struct crowd crowd = {.all = gate_new()};
     struct server *s = server_start(serve_crowd, &crowd);
@@ -394,11 +394,10 @@ START_TEST(few_connections_stay_open_and_not_for_long)
 }
 END_TEST
 
-UNIT_MAIN("httpc", few_connections_stay_open_and_not_for_long,
-          a_call_sends_what_it_was_given_and_returns_the_answer,
-          every_method_is_written_as_it_should_be, head_has_an_answer_without_a_body,
+UNIT_MAIN("httpc", idle_connections_are_limited_in_number_and_time,
+          a_call_sends_the_request_and_returns_the_response,
+          every_method_has_the_right_headers_and_body, head_has_a_response_without_a_body,
           a_large_body_arrives_whole_and_without_expect,
-          threads_share_a_client_and_connections_are_kept, any_status_is_an_answer,
-          what_cannot_be_written_down_is_refused_and_not_sent,
-          a_bad_configuration_is_refused, a_proxy_is_used_only_when_it_is_named,
-          the_last_user_frees_the_client)
+          threads_share_a_client_and_connections_are_reused, any_status_is_a_response,
+          a_malformed_request_is_rejected_and_not_sent, a_bad_configuration_is_rejected,
+          a_proxy_is_used_only_if_configured, the_last_reference_frees_the_client)

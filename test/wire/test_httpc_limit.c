@@ -8,7 +8,7 @@
 #include "support/server.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do with answers that are cut off or too large. */
+/* Calls with truncated or too large responses. */
 
 static void say_it_all(struct server_conn *conn, void *ctx)
 {
@@ -16,7 +16,7 @@ static void say_it_all(struct server_conn *conn, void *ctx)
     server_say(conn, "%s", (const char *)ctx);
 }
 
-START_TEST(an_answer_that_is_cut_off_is_none)
+START_TEST(a_truncated_response_is_an_error)
 {
     static const char *const answers[] = {
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345",
@@ -41,7 +41,7 @@ START_TEST(an_answer_that_is_cut_off_is_none)
 }
 END_TEST
 
-/* Sends more and more until the client has enough. */
+/* Sends data until the client disconnects. */
 static void talk_forever(struct server_conn *conn, void *ctx)
 {
     cleanup_free char *piece = xcalloc(1, 65536);
@@ -54,7 +54,7 @@ static void talk_forever(struct server_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_body_is_cut_off_at_its_limit)
+START_TEST(a_body_is_truncated_at_its_limit)
 {
     struct server *s =
         server_start(talk_forever, (void *)"Transfer-Encoding: chunked\r\n");
@@ -70,7 +70,7 @@ START_TEST(a_body_is_cut_off_at_its_limit)
 }
 END_TEST
 
-/* What gzip makes of n zeros. */
+/* n zeros, compressed with gzip. */
 static struct buf zip_zeros(size_t n)
 {
     cleanup_free char *command = xasprintf("head -c %zu /dev/zero | gzip -9", n);
@@ -97,7 +97,7 @@ static void send_zipped(struct server_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_small_answer_that_unpacks_to_a_huge_one_is_cut_off)
+START_TEST(a_decompression_bomb_is_truncated)
 {
     cleanup_buf struct buf zipped = zip_zeros(64 << 20);
     ck_assert_uint_lt(zipped.n, 1 << 18);
@@ -113,7 +113,7 @@ START_TEST(a_small_answer_that_unpacks_to_a_huge_one_is_cut_off)
 }
 END_TEST
 
-START_TEST(a_compressed_answer_of_just_the_limit_is_unpacked)
+START_TEST(a_compressed_response_of_exactly_the_limit_is_accepted)
 {
     cleanup_buf struct buf zipped = zip_zeros(MAX_BODY);
     struct server *s = server_start(send_zipped, &zipped);
@@ -134,7 +134,6 @@ START_TEST(a_compressed_answer_of_just_the_limit_is_unpacked)
 }
 END_TEST
 
-UNIT_MAIN("httpc_limit", an_answer_that_is_cut_off_is_none,
-          a_body_is_cut_off_at_its_limit,
-          a_small_answer_that_unpacks_to_a_huge_one_is_cut_off,
-          a_compressed_answer_of_just_the_limit_is_unpacked)
+UNIT_MAIN("httpc_limit", a_truncated_response_is_an_error,
+          a_body_is_truncated_at_its_limit, a_decompression_bomb_is_truncated,
+          a_compressed_response_of_exactly_the_limit_is_accepted)

@@ -8,9 +8,9 @@
 #include "support/server.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do when connections are lost or never made. */
+/* Calls whose connection is lost or fails. */
 
-/* The first connection answers once, reads a second request, and goes away. All others
+/* The first connection sends one response, reads a second request and closes. All others
  * answer. */
 static void forget_the_second(struct server_conn *conn, void *ctx)
 {
@@ -26,7 +26,7 @@ static void forget_the_second(struct server_conn *conn, void *ctx)
         server_reset_at_close(conn);
 }
 
-START_TEST(a_write_is_never_repeated_on_another_connection)
+START_TEST(a_write_is_never_retried_on_another_connection)
 {
     static const struct {
         const char *method, *body;
@@ -44,7 +44,7 @@ START_TEST(a_write_is_never_repeated_on_another_connection)
         ck_assert(o.sent);
         ck_assert_uint_eq(server_requests(s), 2);
         ck_assert_uint_eq(server_connections(s), 1);
-        ck_assert_uint_eq(call(c, &req).status, 200); /* the client is still good */
+        ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
         ck_assert_uint_eq(server_requests(s), 3);
         httpc_free(c);
         server_stop(s);
@@ -52,7 +52,7 @@ START_TEST(a_write_is_never_repeated_on_another_connection)
 }
 END_TEST
 
-START_TEST(a_get_is_repeated_once_when_a_kept_connection_dies)
+START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 {
     bool with_reset = false;
     struct server *s = server_start(forget_the_second, &with_reset);
@@ -79,7 +79,7 @@ static void never_answer_twice(struct server_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_get_is_not_repeated_more_than_once)
+START_TEST(a_get_is_not_retried_more_than_once)
 {
     struct server *s = server_start(never_answer_twice, NULL);
     struct httpc *c = client_of(server_url(s), 5000);
@@ -94,7 +94,7 @@ START_TEST(a_get_is_not_repeated_more_than_once)
 }
 END_TEST
 
-/* Answers once and goes away in the middle of the second request's body. */
+/* Responds once and closes in the middle of the second request's body. */
 static void leave_in_the_body(struct server_conn *conn, void *ctx)
 {
     struct gate *seen = ctx;
@@ -106,7 +106,7 @@ static void leave_in_the_body(struct server_conn *conn, void *ctx)
     server_reset_at_close(conn);
 }
 
-START_TEST(a_body_that_was_half_sent_is_not_sent_again)
+START_TEST(a_partly_sent_body_is_not_sent_again)
 {
     enum { SIZE = 8 << 20 };
     struct gate *seen = gate_new();
@@ -150,7 +150,7 @@ static struct clock_deadline in_ms(int64_t ms)
     return (struct clock_deadline){now + ms, clock_offset_ms(now, clock_wall_ns())};
 }
 
-START_TEST(a_request_that_is_too_late_is_not_sent)
+START_TEST(a_request_after_its_deadline_is_not_sent)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s), 5000);
@@ -159,14 +159,14 @@ START_TEST(a_request_that_is_too_late_is_not_sent)
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(!o.sent);
-    wait_for(server_connections(s) == 1); /* it was looked at behind connect */
+    wait_for(server_connections(s) == 1); /* it is checked after connect */
     ck_assert_uint_eq(server_requests(s), 0);
     req.send_by = in_ms(10000);
     ck_assert_uint_eq(call(c, &req).status, 200);
-    req.send_by = in_ms(-1); /* on a kept connection, too */
+    req.send_by = in_ms(-1); /* on a reused connection, too */
     ck_assert(!call(c, &req).sent);
     req.send_by = in_ms(10000);
-    req.send_by.offset_ms -= 5000; /* for five seconds one clock stood still */
+    req.send_by.offset_ms -= 5000; /* one clock was stopped for five seconds */
     ck_assert(!call(c, &req).sent);
     ck_assert_uint_eq(server_requests(s), 1);
     httpc_free(c);
@@ -174,8 +174,8 @@ START_TEST(a_request_that_is_too_late_is_not_sent)
 }
 END_TEST
 
-/* Answers once, goes away, and says when it has. On the first connection it says
- * something that nobody asked for before. */
+/* Responds once, closes, and signals that. On the first connection it sends
+ * unexpected bytes before. */
 static void answer_and_leave(struct server_conn *conn, void *ctx)
 {
     struct gate **left = ctx;
@@ -195,7 +195,7 @@ static void answer_and_leave(struct server_conn *conn, void *ctx)
     }
 }
 
-START_TEST(a_connection_that_is_no_longer_quiet_is_not_written_to)
+START_TEST(a_connection_with_unexpected_input_is_not_reused)
 {
     struct gate *left[2] = {gate_new(), gate_new()};
     struct server *s = server_start(answer_and_leave, left);
@@ -215,10 +215,9 @@ START_TEST(a_connection_that_is_no_longer_quiet_is_not_written_to)
 }
 END_TEST
 
-UNIT_MAIN("httpc_lost", a_connection_that_is_no_longer_quiet_is_not_written_to,
-          a_write_is_never_repeated_on_another_connection,
-          a_get_is_repeated_once_when_a_kept_connection_dies,
-          a_get_is_not_repeated_more_than_once,
-          a_body_that_was_half_sent_is_not_sent_again,
+UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
+          a_write_is_never_retried_on_another_connection,
+          a_get_is_retried_once_when_a_reused_connection_closes,
+          a_get_is_not_retried_more_than_once, a_partly_sent_body_is_not_sent_again,
           a_refused_connection_is_known_not_to_have_sent,
-          a_request_that_is_too_late_is_not_sent)
+          a_request_after_its_deadline_is_not_sent)

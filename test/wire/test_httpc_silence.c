@@ -7,7 +7,7 @@
 #include "support/server.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do when the other side is silent or takes nothing. */
+/* Calls whose peer does not respond or does not read. */
 
 struct silence {
     struct gate *gate, *drained;
@@ -20,7 +20,7 @@ static void silence_init(struct silence *silence)
     *silence = (struct silence){.gate = gate_new(), .drained = gate_new()};
 }
 
-/* Lets the server read what there is, until the connection's end. */
+/* Lets the server read until end of file. */
 static void silence_end(struct silence *silence)
 {
     gate_open(silence->gate);
@@ -33,7 +33,7 @@ static void silence_fini(struct silence *silence)
     gate_free(silence->drained);
 }
 
-/* The first connection says nothing until the gate opens, and then reads what there is.
+/* The first connection sends nothing until the gate opens, and then reads its input.
  */
 static void say_nothing(struct server_conn *conn, void *ctx)
 {
@@ -47,7 +47,7 @@ static void say_nothing(struct server_conn *conn, void *ctx)
     gate_open(silence->drained);
 }
 
-START_TEST(silence_is_a_timeout_and_ends_the_connection)
+START_TEST(no_response_is_a_timeout_and_closes_the_connection)
 {
     struct silence silence;
     silence_init(&silence);
@@ -93,7 +93,7 @@ END_TEST
 
 enum { STUCK = 16 << 20 };
 
-/* Sends far more than the peer takes. Answers how the call and the connection ended. */
+/* Sends far more than the peer reads. Returns how the call and the connection ended. */
 static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
                                 struct silence *silence)
 {
@@ -116,7 +116,7 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
     return o;
 }
 
-START_TEST(stuck_bytes_end_the_call_after_delivery_ms_by_a_reset)
+START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
 {
     struct silence silence;
     struct outcome o = get_stuck(TIMEOUT_MS, 300, &silence);
@@ -125,12 +125,12 @@ START_TEST(stuck_bytes_end_the_call_after_delivery_ms_by_a_reset)
 }
 END_TEST
 
-START_TEST(with_delivery_ms_a_timeout_takes_back_what_is_not_delivered)
+START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
 {
     struct silence given_up, closed;
     ck_assert_int_eq(get_stuck(300, 15000, &given_up).code, ERR_TIMEOUT);
     ck_assert(given_up.was_reset);
-    /* Without it, the kernel goes on to deliver what it had taken. */
+    /* Without it, the kernel still delivers the buffered bytes. */
     ck_assert_int_eq(get_stuck(300, 0, &closed).code, ERR_TIMEOUT);
     ck_assert(!closed.was_reset);
     ck_assert_uint_gt(closed.got, given_up.got);
@@ -144,7 +144,7 @@ static void get_stuck_later(struct server_conn *conn, void *ctx)
     say_nothing(conn, ctx);
 }
 
-START_TEST(delivery_ms_holds_on_a_kept_connection)
+START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
 {
     struct silence silence;
     silence_init(&silence);
@@ -168,7 +168,7 @@ START_TEST(delivery_ms_holds_on_a_kept_connection)
 }
 END_TEST
 
-START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
+START_TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
 {
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s), 5000);
@@ -186,9 +186,9 @@ START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
 }
 END_TEST
 
-UNIT_MAIN("httpc_silence", silence_is_a_timeout_and_ends_the_connection,
+UNIT_MAIN("httpc_silence", no_response_is_a_timeout_and_closes_the_connection,
           connect_ms_covers_tls_and_nothing_was_sent,
-          stuck_bytes_end_the_call_after_delivery_ms_by_a_reset,
-          with_delivery_ms_a_timeout_takes_back_what_is_not_delivered,
-          delivery_ms_holds_on_a_kept_connection,
-          calls_with_delivery_ms_have_connections_of_their_own)
+          unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout,
+          with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
+          tcp_user_timeout_applies_to_a_reused_connection,
+          calls_with_tcp_user_timeout_have_connections_of_their_own)

@@ -7,14 +7,14 @@
 #include "support/server.h"
 #include "wire/httpc.h"
 
-/* What a stream has told its sink. */
+/* The calls to the sink of a stream. */
 struct story {
     unsigned begins, ends;
     unsigned status;
     int64_t retry_after_s, date_s;
     struct httpc_stream *stream;
     struct buf body;
-    struct err why; /* code ERR_NONE: ended well */
+    struct err why; /* code ERR_NONE: complete */
     bool stop_at_begin, stop_at_data;
     void (*at_end)(struct story *story);
     void *ctx;
@@ -124,7 +124,7 @@ START_TEST(a_stream_begins_once_and_ends_once)
 }
 END_TEST
 
-START_TEST(the_servers_clock_is_told)
+START_TEST(the_date_of_the_server_is_returned)
 {
     static const struct {
         const char *head;
@@ -150,7 +150,7 @@ START_TEST(the_servers_clock_is_told)
 }
 END_TEST
 
-START_TEST(an_error_status_is_told_with_its_body)
+START_TEST(an_error_status_is_passed_on_with_its_body)
 {
     struct story story = {0};
     tell(say_it_all,
@@ -164,7 +164,7 @@ START_TEST(an_error_status_is_told_with_its_body)
 }
 END_TEST
 
-START_TEST(a_stream_that_is_cut_off_says_so)
+START_TEST(a_truncated_stream_ends_with_an_error)
 {
     static const char *const answers[] = {
         CHUNKED "3\r\nabc\r\n",
@@ -184,7 +184,7 @@ START_TEST(a_stream_that_is_cut_off_says_so)
 }
 END_TEST
 
-START_TEST(the_reader_can_stop_a_stream)
+START_TEST(the_sink_can_stop_a_stream)
 {
     for (int at_data = 0; at_data < 2; at_data++) {
         struct story story = {.stop_at_begin = !at_data, .stop_at_data = at_data};
@@ -198,7 +198,7 @@ START_TEST(the_reader_can_stop_a_stream)
 }
 END_TEST
 
-/* Says `ctx`, then nothing until the client goes. */
+/* Sends `ctx`, then nothing until the client disconnects. */
 static void say_and_wait(struct server_conn *conn, void *ctx)
 {
     bool was_reset;
@@ -207,7 +207,7 @@ static void say_and_wait(struct server_conn *conn, void *ctx)
     server_drain(conn, &was_reset);
 }
 
-START_TEST(silence_ends_a_stream_after_stall_ms)
+START_TEST(a_stalled_stream_ends_after_stall_ms)
 {
     static const char *const answers[] = {CHUNKED "3\r\nabc\r\n", CHUNKED, ""};
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
@@ -283,7 +283,7 @@ START_TEST(a_big_list_arrives_byte_for_byte)
 }
 END_TEST
 
-START_TEST(what_cannot_be_sent_is_told_to_end)
+START_TEST(an_invalid_request_is_reported_to_end)
 {
     struct story story = {0};
     tell(say_it_all, (void *)"", watch_of("no path"), &story);
@@ -297,7 +297,7 @@ START_TEST(what_cannot_be_sent_is_told_to_end)
     struct httpc_request req = watch_of("/");
     story = (struct story){0};
     httpc_stream_start(loop, c, &req, &sink, &story);
-    httpc_free(c); /* the stream has its own share */
+    httpc_free(c); /* the stream has its own reference */
     run_until(loop, &story.ends, 1);
     ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
     httpc_loop_free(loop);
@@ -308,7 +308,7 @@ struct again {
     struct httpc_loop *loop;
     struct httpc *c;
     struct httpc_stream *other;
-    unsigned left; /* times to start the watch again, as a reader of watches does */
+    unsigned left; /* how often the watch restarts */
 };
 
 static void start_again(struct story *story)
@@ -362,7 +362,7 @@ static void stay_or_leave(struct server_conn *conn, void *ctx)
         server_drain(conn, &was_reset);
 }
 
-START_TEST(a_cancelled_stream_is_silent)
+START_TEST(a_cancelled_stream_makes_no_more_calls)
 {
     struct server *s = server_start(stay_or_leave, NULL);
     struct httpc *c = client_of(server_url(s));
@@ -401,7 +401,7 @@ START_TEST(a_loop_can_be_freed_while_streams_run)
     struct httpc_request req = watch_of("/stay");
     for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
         httpc_stream_start(loop, c, &req, &sink, &stories[i]);
-        if (i < 3) /* the last one is not even begun */
+        if (i < 3) /* the last one is not started */
             run_until(loop, &stories[i].begins, 1);
     }
     httpc_free(c);
@@ -439,7 +439,7 @@ START_TEST(another_thread_can_wake_the_loop)
 }
 END_TEST
 
-START_TEST(many_streams_run_side_by_side)
+START_TEST(many_streams_run_concurrently)
 {
     enum { N = 20 };
     struct server *s = server_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
@@ -466,11 +466,12 @@ START_TEST(many_streams_run_side_by_side)
 }
 END_TEST
 
-UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once, the_servers_clock_is_told,
-          an_error_status_is_told_with_its_body, a_stream_that_is_cut_off_says_so,
-          the_reader_can_stop_a_stream, silence_ends_a_stream_after_stall_ms,
-          a_slow_stream_is_not_a_stalled_one, timeout_ms_limits_a_stream_as_a_whole,
-          a_big_list_arrives_byte_for_byte, what_cannot_be_sent_is_told_to_end,
-          a_stream_can_be_started_from_the_end_of_another, a_cancelled_stream_is_silent,
-          a_loop_can_be_freed_while_streams_run, another_thread_can_wake_the_loop,
-          many_streams_run_side_by_side)
+UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
+          the_date_of_the_server_is_returned, an_error_status_is_passed_on_with_its_body,
+          a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
+          a_stalled_stream_ends_after_stall_ms, a_slow_stream_is_not_a_stalled_one,
+          timeout_ms_limits_a_stream_as_a_whole, a_big_list_arrives_byte_for_byte,
+          an_invalid_request_is_reported_to_end,
+          a_stream_can_be_started_from_the_end_of_another,
+          a_cancelled_stream_makes_no_more_calls, a_loop_can_be_freed_while_streams_run,
+          another_thread_can_wake_the_loop, many_streams_run_concurrently)

@@ -18,7 +18,7 @@ struct world {
     char *ca, *cert, *key, *url;
 };
 
-/* The authority "ca" and the server's certificate for 127.0.0.1 and api.test. */
+/* The CA "ca" and the server's certificate for 127.0.0.1 and api.test. */
 static struct world *world_new(void)
 {
     struct world *w = xcalloc(1, sizeof *w);
@@ -63,7 +63,7 @@ static void show(struct world *w, const char *name)
     w->config.key_pem = span_of(w->key);
 }
 
-/* Asks the server for its page. NULL when there is no answer; new. */
+/* GET /; the body, new. NULL without a response. */
 static char *ask(const struct world *w, struct err *err, bool *sent)
 {
     struct httpc_request req = {.method = "GET", .path = "/", .timeout_ms = 20000};
@@ -100,7 +100,7 @@ static void ask_badly(const struct world *w)
     ck_assert(!sent);
 }
 
-START_TEST(the_authority_decides_whom_to_trust)
+START_TEST(the_server_must_have_a_certificate_of_the_ca)
 {
     struct world *w = world_new();
     world_serve(w, (const char *[]){SERVER, NULL});
@@ -120,7 +120,7 @@ START_TEST(the_authority_decides_whom_to_trust)
 }
 END_TEST
 
-START_TEST(several_authorities_may_be_named)
+START_TEST(several_cas_may_be_configured)
 {
     struct world *w = world_new();
     tls_make_ca(w->dir, "other");
@@ -133,16 +133,16 @@ START_TEST(several_authorities_may_be_named)
 }
 END_TEST
 
-START_TEST(the_server_name_is_asked_for_and_checked_instead_of_the_host)
+START_TEST(the_server_name_replaces_the_host_in_sni_and_verification)
 {
     struct world *w = world_new();
     tls_make_cert(w->dir, "ca", "named", "DNS:api.test");
     tls_make_cert(w->dir, "ca", "fallback", "DNS:fallback.test");
-    /* It shows the first certificate unless it is asked for api.test. */
+    /* It sends the first certificate, except for SNI api.test. */
     world_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
                                     "-servername", "api.test", "-cert2", "named.crt",
                                     "-key2", "named.key", NULL});
-    ask_badly(w); /* 127.0.0.1 stands in neither */
+    ask_badly(w); /* neither contains 127.0.0.1 */
     w->config.server_name = "api.test";
     ask_well(w, "s_server");
     w->config.server_name = "fallback.test";
@@ -153,7 +153,7 @@ START_TEST(the_server_name_is_asked_for_and_checked_instead_of_the_host)
 }
 END_TEST
 
-START_TEST(the_server_name_may_be_an_address)
+START_TEST(the_server_name_may_be_an_ip_address)
 {
     struct world *w = world_new();
     tls_make_cert(w->dir, "ca", "elsewhere", "IP:10.1.2.3,IP:fd00::1");
@@ -170,7 +170,7 @@ START_TEST(the_server_name_may_be_an_address)
 }
 END_TEST
 
-START_TEST(a_client_certificate_is_shown_when_it_is_required)
+START_TEST(a_client_certificate_is_sent_when_required)
 {
     struct world *w = world_new();
     tls_make_cert(w->dir, "ca", "client", "DNS:client");
@@ -187,9 +187,10 @@ START_TEST(a_client_certificate_is_shown_when_it_is_required)
 }
 END_TEST
 
-START_TEST(with_tls_1_3_a_refused_client_counts_as_having_sent)
+START_TEST(with_tls_1_3_a_rejected_client_may_have_sent)
 {
-    /* The server's refusal comes behind the end of the handshake as the client sees it.
+    /* With TLS 1.3 the server's alert arrives after the client has finished its
+     * handshake.
      */
     struct world *w = world_new();
     world_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
@@ -204,7 +205,7 @@ START_TEST(with_tls_1_3_a_refused_client_counts_as_having_sent)
 }
 END_TEST
 
-START_TEST(a_key_that_does_not_fit_is_an_error)
+START_TEST(a_key_that_does_not_match_is_an_error)
 {
     struct world *w = world_new();
     tls_make_cert(w->dir, "ca", "client", "DNS:client");
@@ -220,7 +221,7 @@ START_TEST(a_key_that_does_not_fit_is_an_error)
 }
 END_TEST
 
-START_TEST(tls_below_1_2_is_not_spoken)
+START_TEST(tls_below_1_2_is_not_supported)
 {
     struct world *w = world_new();
     world_serve(
@@ -230,7 +231,7 @@ START_TEST(tls_below_1_2_is_not_spoken)
 }
 END_TEST
 
-/* A TLS server that keeps connections, for a while, and answers with the Host header. */
+/* A TLS server with keep-alive that responds with the Host header. */
 static enum MHD_Result serve_kept(void *ctx, struct MHD_Connection *conn, const char *url,
                                   const char *method, const char *version,
                                   const char *data, size_t *n, void **state)
@@ -266,7 +267,7 @@ static void count_connection(void *ctx, struct MHD_Connection *conn, void **sock
     atomic_fetch_add(&counts[code == MHD_CONNECTION_NOTIFY_CLOSED], 1);
 }
 
-START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
+START_TEST(a_connection_closed_by_the_server_is_not_reused)
 {
     struct world *w = world_new();
     cleanup_free char *crt = temp_read(w->dir, "server.crt");
@@ -295,7 +296,7 @@ START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
             httpc_reply_fini(&reply);
         }
         ck_assert_uint_eq(atomic_load(&counts[0]), round);
-        wait_for(atomic_load(&counts[1]) == round); /* idle for too long */
+        wait_for(atomic_load(&counts[1]) == round); /* expired */
     }
     httpc_free(c);
     MHD_stop_daemon(d);
@@ -303,11 +304,11 @@ START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
 }
 END_TEST
 
-UNIT_MAIN("httpc_tls", the_authority_decides_whom_to_trust,
-          several_authorities_may_be_named,
-          the_server_name_is_asked_for_and_checked_instead_of_the_host,
-          the_server_name_may_be_an_address,
-          a_client_certificate_is_shown_when_it_is_required,
-          with_tls_1_3_a_refused_client_counts_as_having_sent,
-          a_key_that_does_not_fit_is_an_error, tls_below_1_2_is_not_spoken,
-          a_connection_that_the_server_has_closed_is_not_written_to)
+UNIT_MAIN("httpc_tls", the_server_must_have_a_certificate_of_the_ca,
+          several_cas_may_be_configured,
+          the_server_name_replaces_the_host_in_sni_and_verification,
+          the_server_name_may_be_an_ip_address,
+          a_client_certificate_is_sent_when_required,
+          with_tls_1_3_a_rejected_client_may_have_sent,
+          a_key_that_does_not_match_is_an_error, tls_below_1_2_is_not_supported,
+          a_connection_closed_by_the_server_is_not_reused)

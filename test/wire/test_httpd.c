@@ -10,7 +10,7 @@
 
 #include "wire/httpd_fixture.h"
 
-START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
+START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -38,7 +38,7 @@ START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
 }
 END_TEST
 
-START_TEST(pipelined_requests_are_answered_in_order)
+START_TEST(pipelined_requests_get_replies_in_order)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -87,7 +87,7 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
     ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
     raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
-    /* A body that nobody wants is not read: the connection ends. */
+    /* A body without a handler is not read: the connection is closed. */
     raw_call(&c, &r, "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
     ck_assert_uint_eq(r.status, 404);
     ck_assert(raw_ended(&c));
@@ -160,7 +160,7 @@ START_TEST(paths_and_parameters_are_decoded)
 }
 END_TEST
 
-START_TEST(a_query_of_very_many_parameters_is_answered)
+START_TEST(a_query_of_very_many_parameters_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -184,7 +184,7 @@ START_TEST(a_query_of_very_many_parameters_is_answered)
 }
 END_TEST
 
-/* Refused, and the connection ends: nothing behind it is taken for a request. */
+/* Rejected, and the connection is closed: the bytes after it are no request. */
 static void expect_refusal(unsigned port, const char *request, size_t n)
 {
     struct raw c;
@@ -197,7 +197,7 @@ static void expect_refusal(unsigned port, const char *request, size_t n)
     raw_close(&c);
 }
 
-START_TEST(what_two_servers_could_read_differently_is_refused)
+START_TEST(ambiguous_requests_are_rejected)
 {
 #define POST     "POST /echo HTTP/1.1\r\nHost: x\r\n"
 #define SMUGGLED "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -246,7 +246,7 @@ START_TEST(what_two_servers_could_read_differently_is_refused)
 }
 END_TEST
 
-START_TEST(a_reply_can_fail_carry_headers_and_be_cut)
+START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -298,7 +298,7 @@ START_TEST(two_listeners_have_their_own_routes_and_context)
 }
 END_TEST
 
-START_TEST(it_listens_on_ipv6)
+START_TEST(a_listener_may_use_ipv6)
 {
     struct kit kit;
     kit_init(&kit, NULL);
@@ -306,7 +306,7 @@ START_TEST(it_listens_on_ipv6)
     listener.address = "::1";
     struct err err = {0};
     if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
-        /* Without IPv6 on this machine it must say so. */
+        /* Without IPv6 on this machine, expects an error. */
         ck_assert_msg(strncmp(err.msg, "listen on [::1]:0: ", 19) == 0, "%s", err.msg);
         kit_fini(&kit);
         return;
@@ -353,7 +353,7 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
 }
 END_TEST
 
-START_TEST(nothing_is_inherited_and_no_signal_is_taken)
+START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
 {
     unsigned before = raw_count_fds();
     struct kit kit;
@@ -391,13 +391,12 @@ START_TEST(nothing_is_inherited_and_no_signal_is_taken)
 }
 END_TEST
 
-UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_kept,
-          pipelined_requests_are_answered_in_order,
+UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
+          pipelined_requests_get_replies_in_order,
           a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
           head_is_get_without_the_body, paths_and_parameters_are_decoded,
-          a_query_of_very_many_parameters_is_answered,
-          what_two_servers_could_read_differently_is_refused,
-          a_reply_can_fail_carry_headers_and_be_cut,
-          two_listeners_have_their_own_routes_and_context, it_listens_on_ipv6,
+          a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
+          a_reply_can_fail_have_headers_and_be_aborted,
+          two_listeners_have_their_own_routes_and_context, a_listener_may_use_ipv6,
           a_bad_address_is_an_error_that_names_it,
-          nothing_is_inherited_and_no_signal_is_taken)
+          no_descriptor_is_inherited_and_all_signals_are_blocked)

@@ -67,7 +67,8 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         ck_assert_span_eq(raw_header(&r, "Connection"), "close");
         ck_assert(raw_ended(&c));
         raw_close(&c);
-        /* The client may go on sending for a while: a reset could overtake the reply. */
+        /* The client may continue to send for a while: a reset could overtake the reply.
+         */
         raw_open(&c, kit.port);
         raw_call(&c, &r,
                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n");
@@ -80,7 +81,7 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         ck_assert(sent || raw_now_ms() - begin > 500);
         ck_assert(raw_ended(&c));
         raw_close(&c);
-        /* The client that asks first is told before it sends. */
+        /* A client with Expect: 100-continue gets the rejection before it sends. */
         raw_open(&c, kit.port);
         raw_call(&c, &r,
                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n"
@@ -97,7 +98,7 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
 }
 END_TEST
 
-START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
+START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -115,10 +116,10 @@ START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
                   0);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 413);
-        /* It was read to its end, so the connection may go on. */
+        /* The body was read to its end, so the connection stays open. */
         post_size(&c, &r, 1000, 100);
         raw_close(&c);
-        /* More than a MiB too much: no reply, only the end. */
+        /* More than 1 MiB beyond the limit: closed without a reply. */
         raw_open(&c, kit.port);
         raw_sendf(&c,
                   "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -144,7 +145,7 @@ static bool holds_900(void *ctx)
     return stats.body_bytes == 900;
 }
 
-START_TEST(too_many_bodies_together_are_503_until_there_is_room)
+START_TEST(bodies_over_the_common_limit_are_503)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -174,7 +175,7 @@ START_TEST(too_many_bodies_together_are_503_until_there_is_room)
         ck_assert_uint_eq(r.status, 503);
         raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
         ck_assert_body(r, "2");
-        /* What goes without finishing gives its bytes back. */
+        /* A disconnect releases the bytes of an incomplete body. */
         raw_reset(&a);
         raw_close(&b);
         ck_assert(raw_until(kit_is_empty, &kit));
@@ -193,5 +194,5 @@ END_TEST
 
 UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
           a_body_over_the_limit_is_413_before_it_is_read,
-          chunks_over_the_limit_are_413_and_in_the_end_cut_off,
-          too_many_bodies_together_are_503_until_there_is_room)
+          chunks_over_the_limit_are_413_and_then_disconnected,
+          bodies_over_the_common_limit_are_503)

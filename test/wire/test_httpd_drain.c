@@ -28,7 +28,7 @@ static bool is_refused(void *ctx)
     return false;
 }
 
-/* Returns when nobody can connect any more. */
+/* Returns when connect fails. */
 static void drain_begin(struct drain *drain, struct kit *kit, int64_t timeout_ms)
 {
     *drain = (struct drain){.kit = kit, .timeout_ms = timeout_ms};
@@ -49,7 +49,7 @@ static bool has_one_call(void *ctx)
     return stats.in_flight == 1 && stats.connections == 1;
 }
 
-START_TEST(a_call_in_flight_is_answered_whole)
+START_TEST(a_request_in_flight_gets_its_whole_reply)
 {
     struct kit kit;
     struct drain drain;
@@ -62,7 +62,7 @@ START_TEST(a_call_in_flight_is_answered_whole)
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     kit_wait_blocked(&kit, 1);
     drain_begin(&drain, &kit, RAW_WAIT_MS);
-    ck_assert(raw_ended(&idle)); /* while the call goes on */
+    ck_assert(raw_ended(&idle)); /* while the request is in flight */
     ck_assert(raw_until(has_one_call, &kit));
     kit_release(&kit);
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
@@ -77,7 +77,7 @@ START_TEST(a_call_in_flight_is_answered_whole)
 }
 END_TEST
 
-START_TEST(a_request_that_has_begun_is_answered)
+START_TEST(a_partly_received_request_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -114,7 +114,7 @@ START_TEST(a_request_that_has_begun_is_answered)
 }
 END_TEST
 
-START_TEST(a_call_in_the_backlog_is_answered)
+START_TEST(a_connection_in_the_backlog_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -169,7 +169,7 @@ START_TEST(a_big_reply_is_delivered_whole)
 }
 END_TEST
 
-START_TEST(sleeping_streams_end_cleanly)
+START_TEST(waiting_streams_end_cleanly)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -203,7 +203,7 @@ START_TEST(sleeping_streams_end_cleanly)
 }
 END_TEST
 
-START_TEST(idle_connections_are_closed_without_waiting_for_their_limit)
+START_TEST(idle_connections_are_closed_before_their_limit)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -268,13 +268,13 @@ START_TEST(nothing_can_be_started_after_a_drain)
 }
 END_TEST
 
-/* A client that sends one request after the other, as fast as it can. */
+/* A client that sends requests in a loop. */
 struct busy {
     unsigned port;
     pthread_t thread;
     atomic_int calls;
     bool told_to_close; /* the last reply said so */
-    bool was_slow;      /* it was quiet long enough to be closed without that */
+    bool was_slow;      /* it was idle long enough to be closed without a reply */
     const char *wrong;
 };
 
@@ -285,7 +285,7 @@ static void *busy_main(void *arg)
     struct raw_reply r = {0};
     cleanup_free char *body = xcalloc(87000, 1);
     raw_open(&c, b->port);
-    int64_t last = raw_now_ms(); /* the server cannot have been waiting since before */
+    int64_t last = raw_now_ms(); /* the server started to wait after this */
     while (!b->told_to_close) {
         int64_t start = raw_now_ms();
         bool sent = raw_sendf(&c, "POST /echo HTTP/1.1\r\nHost: x\r\n"
@@ -306,7 +306,7 @@ static void *busy_main(void *arg)
     return NULL;
 }
 
-START_TEST(a_drain_under_load_loses_no_call)
+START_TEST(a_drain_under_load_loses_no_request)
 {
     enum { N = 8, ROUNDS = 5 };
     for (int i = 0; i < 2 * ROUNDS; i++) {
@@ -331,7 +331,7 @@ START_TEST(a_drain_under_load_loses_no_call)
 }
 END_TEST
 
-START_TEST(stopping_without_a_drain_cuts_what_is_there)
+START_TEST(stopping_without_a_drain_closes_all_connections)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -361,9 +361,10 @@ START_TEST(stopping_without_a_drain_cuts_what_is_there)
 }
 END_TEST
 
-UNIT_MAIN("httpd_drain", a_call_in_flight_is_answered_whole,
-          a_request_that_has_begun_is_answered, a_call_in_the_backlog_is_answered,
-          a_big_reply_is_delivered_whole, sleeping_streams_end_cleanly,
-          idle_connections_are_closed_without_waiting_for_their_limit,
+UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply,
+          a_partly_received_request_is_served, a_connection_in_the_backlog_is_served,
+          a_big_reply_is_delivered_whole, waiting_streams_end_cleanly,
+          idle_connections_are_closed_before_their_limit,
           a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
-          a_drain_under_load_loses_no_call, stopping_without_a_drain_cuts_what_is_there)
+          a_drain_under_load_loses_no_request,
+          stopping_without_a_drain_closes_all_connections)

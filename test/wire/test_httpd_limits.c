@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "wire/httpd_fixture.h"
 
-/* Sends `text` byte for byte, then 'a' for ever, one each 20 ms, until the server ends
- * the connection. Returns how long it bore that. */
+/* Sends `text` byte by byte, then 'a' every 20 ms, until the server closes
+ * the connection. Returns after how many milliseconds. */
 static int64_t drip(struct raw *c, const char *text)
 {
     int64_t begin = raw_now_ms();
@@ -19,7 +19,7 @@ static int64_t drip(struct raw *c, const char *text)
     return raw_now_ms() - begin;
 }
 
-/* What a request that must never be complete begins with. */
+/* Beginnings of requests that are never complete. */
 static const char *const slow_starts[] = {
     "GET /hel",
     "GET /hello HTTP/1.1\r\nHost: x\r\nX: ",
@@ -28,7 +28,7 @@ static const char *const slow_starts[] = {
     "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
 };
 
-START_TEST(a_client_that_drips_its_first_request_is_cut_off)
+START_TEST(a_slow_first_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -51,7 +51,7 @@ START_TEST(a_client_that_drips_its_first_request_is_cut_off)
 }
 END_TEST
 
-START_TEST(a_client_that_drips_a_later_request_is_cut_off)
+START_TEST(a_slow_later_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -75,7 +75,7 @@ START_TEST(a_client_that_drips_a_later_request_is_cut_off)
 }
 END_TEST
 
-START_TEST(silence_is_ended_before_and_between_requests)
+START_TEST(idle_connections_time_out_before_and_between_requests)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -111,7 +111,7 @@ START_TEST(a_handler_may_take_longer_than_every_limit)
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
     kit_wait_blocked(&kit, 1);
     int64_t begin = raw_now_ms();
-    while (raw_now_ms() - begin < 1500) { /* others do not notice */
+    while (raw_now_ms() - begin < 1500) { /* other clients are not affected */
         raw_open(&b, kit.port);
         raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         raw_close(&b);
@@ -125,7 +125,7 @@ START_TEST(a_handler_may_take_longer_than_every_limit)
 }
 END_TEST
 
-START_TEST(a_client_that_does_not_take_its_reply_is_cut_off)
+START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -143,7 +143,7 @@ START_TEST(a_client_that_does_not_take_its_reply_is_cut_off)
 }
 END_TEST
 
-START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
+START_TEST(a_slow_client_gets_a_big_reply_whole)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -156,7 +156,8 @@ START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         cleanup_free char *bytes = xmalloc(1 << 20);
         size_t got = c.in.n;
-        /* A MiB now and then: longer in all than the limit, but never so long without. */
+        /* 1 MiB from time to time: longer than the limit in total, but never idle that
+         * long. */
         while (got < (size_t)64 << 20) {
             ssize_t n = recv(c.fd, bytes, 1 << 20, 0);
             ck_assert_int_gt(n, 0);
@@ -171,9 +172,9 @@ START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
 }
 END_TEST
 
-/* Bytes behind the last request, such as the line end that some clients put behind a
+/* Bytes after the last request, such as the newline that some clients send after a
  * body, are never read. Closing over them would reset the connection. */
-START_TEST(what_is_sent_too_much_does_not_cost_the_reply)
+START_TEST(excess_input_does_not_discard_the_reply)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -184,7 +185,7 @@ START_TEST(what_is_sent_too_much_does_not_cost_the_reply)
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /big?a=16 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
-        raw_sendf(&c, "\r\n"); /* while the reply waits for us to take it */
+        raw_sendf(&c, "\r\n"); /* while the reply is queued */
         cleanup_buf struct buf body = {0};
         ck_assert_int_eq(raw_read_all(&c, &body), RAW_OK);
         ck_assert_uint_eq(body.n, 16 << 20);
@@ -196,7 +197,7 @@ START_TEST(what_is_sent_too_much_does_not_cost_the_reply)
 }
 END_TEST
 
-START_TEST(connections_over_the_limit_wait_and_are_served_later)
+START_TEST(connections_over_the_limit_are_served_later)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -242,14 +243,14 @@ static void still_answers(struct kit *kit)
     raw_close(&c);
 }
 
-/* Fewer than before are fine: the count may have come before the server closed the
- * connection that was there to try it. */
+/* Fewer than before are fine: the first count may include a connection that the server
+ * had not closed yet. */
 static bool no_more_fds(void *ctx)
 {
     return raw_count_fds() <= *(unsigned *)ctx;
 }
 
-START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
+START_TEST(thousands_of_short_connections_leak_nothing)
 {
     static const char *const requests[] = {
         "",
@@ -288,7 +289,7 @@ START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
 }
 END_TEST
 
-/* Bytes at random, or a good request with some of its bytes changed. */
+/* Random bytes, or a valid request with some bytes changed. */
 static void nonsense(struct rng *rng, struct buf *out)
 {
     static const char *const seeds[] = {
@@ -314,7 +315,7 @@ static void nonsense(struct rng *rng, struct buf *out)
         out->n = rng_below(rng, out->n);
 }
 
-START_TEST(nonsense_harms_nobody)
+START_TEST(random_input_does_not_affect_other_clients)
 {
     unsigned outside = raw_count_fds();
     FOR_BOTH_MODES(mode)
@@ -331,7 +332,7 @@ START_TEST(nonsense_harms_nobody)
             size_t cut = bytes.n ? rng_below(&rng, bytes.n) : 0;
             raw_send(&c, bytes.p, cut);
             raw_send(&c, bytes.p + cut, bytes.n - cut);
-            if (rng_below(&rng, 2)) { /* half of them hear what it says */
+            if (rng_below(&rng, 2)) { /* half of them read the reply */
                 shutdown(c.fd, SHUT_WR);
                 bytes.n = 0;
                 ck_assert_int_eq(raw_read_all(&c, &bytes), RAW_OK);
@@ -350,13 +351,13 @@ START_TEST(nonsense_harms_nobody)
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("httpd_limits", 120, a_client_that_drips_its_first_request_is_cut_off,
-                  a_client_that_drips_a_later_request_is_cut_off,
-                  silence_is_ended_before_and_between_requests,
+UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_first_request_times_out,
+                  a_slow_later_request_times_out,
+                  idle_connections_time_out_before_and_between_requests,
                   a_handler_may_take_longer_than_every_limit,
-                  a_client_that_does_not_take_its_reply_is_cut_off,
-                  a_big_reply_arrives_whole_at_a_slow_client,
-                  what_is_sent_too_much_does_not_cost_the_reply,
-                  connections_over_the_limit_wait_and_are_served_later,
-                  thousands_of_clients_that_come_and_vanish_leave_nothing,
-                  nonsense_harms_nobody)
+                  a_client_that_does_not_read_its_reply_is_disconnected,
+                  a_slow_client_gets_a_big_reply_whole,
+                  excess_input_does_not_discard_the_reply,
+                  connections_over_the_limit_are_served_later,
+                  thousands_of_short_connections_leak_nothing,
+                  random_input_does_not_affect_other_clients)

@@ -15,7 +15,7 @@ static void open_stream(struct kit *kit, struct raw *c, struct raw_reply *r)
     ck_assert_span_eq(raw_header(r, "Transfer-Encoding"), "chunked");
 }
 
-/* Reads on until the body is `text`. */
+/* Reads until the body is `text`. */
 static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
 {
     bool last = false;
@@ -46,7 +46,7 @@ static void expect_counts(struct kit *kit, int opened, int closed)
     ck_assert_int_eq(atomic_load(&kit->closed), closed);
 }
 
-START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
+START_TEST(a_waiting_stream_is_woken_by_another_thread)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -61,7 +61,7 @@ START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
             kit_say(&kit, "event\n", HTTPD_STREAM_WAIT, true);
             expect_body(&c, &r, "event\n");
         }
-        /* Were it not woken, each would take up to a second. */
+        /* Without a wake-up, each would take up to a second. */
         ck_assert_int_lt(raw_now_ms() - begin, 5000);
         kit_say(&kit, "last\n", HTTPD_STREAM_END, true);
         bool last = false;
@@ -69,7 +69,7 @@ START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
             ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
         ck_assert_body(r, "last\n");
         expect_counts(&kit, 1, 1);
-        /* The connection goes on. */
+        /* The connection stays open. */
         raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_body(r, "hello\n");
         raw_reply_fini(&r);
@@ -79,7 +79,7 @@ START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
 }
 END_TEST
 
-START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
+START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -91,7 +91,7 @@ START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
         expect_counts(&kit, 1, 0);
         kit_say(&kit, "unheard\n", HTTPD_STREAM_WAIT, false);
         expect_body(&c, &r, "unheard\n");
-        /* It sleeps: a second is not spent asking. */
+        /* It waits: fill is called once a second. */
         ck_assert_int_lt(atomic_load(&kit.fills), 20);
         raw_reply_fini(&r);
         raw_close(&c);
@@ -101,7 +101,7 @@ START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
 }
 END_TEST
 
-START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
+START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -136,7 +136,7 @@ static bool has_one_connection(void *ctx)
     return stats.connections == 1;
 }
 
-START_TEST(a_cut_stream_ends_without_its_last_chunk)
+START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -160,7 +160,7 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
         ck_assert_int_eq(rc, RAW_CLOSED);
         ck_assert_body(r, "half a li");
         expect_counts(&kit, atomic_load(&kit.opened), 1);
-        /* Released, while an older one lives and this client has not hung up. */
+        /* Released, while an older stream is open and this client is connected. */
         ck_assert(raw_until(has_one_connection, &kit));
         raw_reply_fini(&r);
         raw_close(&c);
@@ -170,7 +170,7 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
 }
 END_TEST
 
-START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
+START_TEST(an_http_1_0_stream_ends_with_the_connection)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -192,7 +192,7 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
         kit_say(&kit, "b", HTTPD_STREAM_WAIT, true);
         cleanup_buf struct buf all = {0};
         ck_assert_int_eq(raw_take(&c, &all, 2), RAW_OK);
-        while (atomic_load(&kit.fills) < asked + 2) /* until it goes to sleep again */
+        while (atomic_load(&kit.fills) < asked + 2) /* until it waits again */
             sched_yield();
         kit_say(&kit, "", HTTPD_STREAM_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
@@ -206,7 +206,7 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
 }
 END_TEST
 
-START_TEST(a_client_that_hangs_up_closes_its_stream)
+START_TEST(a_disconnect_closes_the_stream)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -227,9 +227,9 @@ START_TEST(a_client_that_hangs_up_closes_its_stream)
 }
 END_TEST
 
-/* The client says that it will send no more, together with its request: the server has
- * often seen that before there is a stream. */
-START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
+/* The client closes its sending side together with its request: the server has
+ * often seen that before the stream is opened. */
+START_TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
     FOR_BOTH_MODES(mode)
@@ -247,7 +247,7 @@ START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
             expect_counts(&kit, i, i);
             raw_close(&c);
         }
-        /* Were it to sleep first, each would take a second. */
+        /* If it waited first, each would take a second. */
         ck_assert_int_lt(raw_now_ms() - begin, TIMES * 1000 / 2);
         kit_fini(&kit);
     }
@@ -286,7 +286,7 @@ static void on_endless(void *ctx, const struct httpd_request *req,
 
 static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endless}, {0}};
 
-START_TEST(a_client_that_takes_nothing_is_cut_off)
+START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -306,7 +306,7 @@ START_TEST(a_client_that_takes_nothing_is_cut_off)
 }
 END_TEST
 
-START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
+START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -336,7 +336,7 @@ START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
 }
 END_TEST
 
-START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
+START_TEST(five_hundred_waiting_streams_need_no_thread_and_all_wake)
 {
     enum { N = 500 };
     struct rlimit limit;
@@ -351,7 +351,7 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
     for (int i = 0; i < N; i++)
         open_stream(&kit, &c[i], &r);
     expect_counts(&kit, N, 0);
-    /* Others are served beside them. */
+    /* Other requests are served meanwhile. */
     struct raw other;
     raw_open(&other, kit.port);
     raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -383,7 +383,7 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
 }
 END_TEST
 
-START_TEST(stopping_closes_sleeping_streams_once)
+START_TEST(stopping_closes_waiting_streams_once)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -421,7 +421,7 @@ static void *wake_all_the_time(void *arg)
     return NULL;
 }
 
-START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
+START_TEST(wakeups_may_race_with_connects_and_disconnects)
 {
     FOR_BOTH_MODES(mode)
     {
@@ -445,7 +445,7 @@ START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
         struct raw c;
         struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
-        httpd_free(kit.d); /* while they go on waking */
+        httpd_free(kit.d); /* while wake-ups continue */
         atomic_store(&storm.stop, true);
         for (int i = 0; i < 2; i++)
             pthread_join(threads[i], NULL);
@@ -458,15 +458,14 @@ START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
 }
 END_TEST
 
-UNIT_MAIN("httpd_stream", a_sleeping_stream_is_woken_at_once_from_another_thread,
-          a_stream_that_nobody_wakes_is_asked_again_after_a_second,
-          a_body_comes_before_the_stream_and_head_opens_none,
-          a_cut_stream_ends_without_its_last_chunk,
-          an_old_client_gets_a_stream_that_ends_with_the_connection,
-          a_client_that_hangs_up_closes_its_stream,
-          a_stream_for_a_client_that_sends_no_more_is_closed_at_once,
-          a_client_that_takes_nothing_is_cut_off,
-          a_slow_client_that_takes_something_is_not_cut_off,
-          five_hundred_sleeping_streams_cost_no_thread_and_all_wake,
-          stopping_closes_sleeping_streams_once,
-          wakes_that_race_with_clients_coming_and_going_do_no_harm)
+UNIT_MAIN("httpd_stream", a_waiting_stream_is_woken_by_another_thread,
+          a_stream_is_filled_after_a_second_without_a_wakeup,
+          the_body_precedes_the_stream_and_head_opens_none,
+          an_aborted_stream_ends_without_its_last_chunk,
+          an_http_1_0_stream_ends_with_the_connection, a_disconnect_closes_the_stream,
+          a_half_closed_connection_closes_its_stream,
+          a_client_that_does_not_read_its_stream_is_disconnected,
+          a_slow_reader_of_a_stream_is_not_disconnected,
+          five_hundred_waiting_streams_need_no_thread_and_all_wake,
+          stopping_closes_waiting_streams_once,
+          wakeups_may_race_with_connects_and_disconnects)

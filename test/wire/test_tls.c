@@ -10,8 +10,9 @@
 #include "wire/httpd_fixture.h"
 
 /*
- * A server whose files change, and clients of every kind. "live" is a directory as the
- * kubelet mounts a Secret: the files are links through a link that is swapped.
+ * A server whose files change, and clients with different certificates. "live" is a
+ * directory as the kubelet mounts a Secret: the files are links through a link that is
+ * swapped.
  */
 
 struct world {
@@ -33,7 +34,7 @@ static void on_who(void *ctx, const struct httpd_request *req, struct httpd_repl
 
 static const struct httpd_route routes[] = {{"GET", "/who", on_who}, {0}};
 
-/* Puts copies of these behind the links, all at once. NULL: no such file. */
+/* Replaces the files behind the links atomically. NULL: no such file. */
 static void publish(struct world *w, const char *cert, const char *key, const char *ca)
 {
     static int n;
@@ -103,7 +104,7 @@ static void world_end(struct world *w)
     free(w->ca);
 }
 
-/* A client that shows NAME.crt (NULL: nothing) and believes `ca`. */
+/* A client with the certificate NAME.crt (NULL: none) that trusts `ca`. */
 static struct httpc *client(struct world *w, const char *name, const char *ca)
 {
     cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w->kit.port),
@@ -125,7 +126,7 @@ static struct httpc *client(struct world *w, const char *name, const char *ca)
     return c;
 }
 
-/* The status, 0 without an answer; `said` gets the body, or the error. */
+/* The status, 0 without a response; `said` is set to the body, or to the error. */
 static unsigned ask(struct httpc *c, struct buf *said)
 {
     struct httpc_request req = {
@@ -149,7 +150,7 @@ static unsigned ask_as(struct world *w, const char *name, const char *ca,
     return status;
 }
 
-START_TEST(only_a_client_of_the_authority_is_answered)
+START_TEST(only_a_client_of_the_ca_is_served)
 {
     struct world w;
     world_begin(&w);
@@ -186,7 +187,7 @@ static size_t drop_body(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* By this version of TLS and no other. The status, 0 without an answer. */
+/* With this TLS version only. The status, 0 without a response. */
 static long ask_by(struct world *w, const char *name, long version)
 {
     cleanup_free char *url = xasprintf("https://127.0.0.1:%u/who", w->kit.port),
@@ -213,7 +214,7 @@ static long ask_by(struct world *w, const char *name, long version)
     return status;
 }
 
-START_TEST(tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate)
+START_TEST(tls_1_2_and_1_3_request_the_certificate)
 {
     struct world w;
     world_begin(&w);
@@ -235,7 +236,7 @@ START_TEST(tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate)
 }
 END_TEST
 
-START_TEST(only_the_names_of_the_list_are_let_in)
+START_TEST(only_listed_names_are_allowed)
 {
     static const struct {
         const char *name;
@@ -275,7 +276,7 @@ START_TEST(only_the_names_of_the_list_are_let_in)
 }
 END_TEST
 
-START_TEST(where_certificates_are_optional_others_are_strangers)
+START_TEST(optional_certificates_allow_unauthenticated_clients)
 {
     struct world w;
     world_begin(&w);
@@ -315,8 +316,8 @@ static void ck_who(struct world *w, const char *name, const char *want)
     ck_assert_span_eq(buf_span(&said), want);
 }
 
-/* Whatever a guest is called, it is not one of the clients. */
-START_TEST(guests_are_told_from_clients)
+/* A client of the secondary CA is none of client_ca_file, whatever its name is. */
+START_TEST(clients_of_the_secondary_ca_are_distinguished)
 {
     struct world w;
     const char *names[] = {"friend"};
@@ -353,7 +354,7 @@ START_TEST(guests_are_told_from_clients)
     assert_reports(&w, "ca.crt: No such file");
     ck_who(&w, "nobody", "(stranger), guest nobody");
 
-    /* The same authorities may serve for both. */
+    /* Both CA files may contain the same CA. */
     publish(&w, "server.crt", "server.key", "ca.crt");
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
@@ -361,7 +362,7 @@ START_TEST(guests_are_told_from_clients)
     ck_who(&w, "server", "(stranger), guest server");
     world_close(&w);
 
-    config.client_ca_file = NULL; /* none but guests */
+    config.client_ca_file = NULL; /* only a secondary CA */
     world_serve_on(&w, &config, HTTPD_EVENTS);
     ck_who(&w, "friend", "(stranger), guest friend");
     ck_who(&w, "foreign", "(stranger)");
@@ -370,7 +371,7 @@ START_TEST(guests_are_told_from_clients)
 }
 END_TEST
 
-START_TEST(new_files_are_for_the_connections_that_follow)
+START_TEST(a_reload_applies_to_later_connections)
 {
     struct world w;
     world_begin(&w);
@@ -383,7 +384,7 @@ START_TEST(new_files_are_for_the_connections_that_follow)
     struct buf key = {0};
     struct httpc *old = client(&w, "friend", "ca");
     ck_assert_uint_eq(ask(old, &said), 200);
-    tls_refresh(w.tls); /* nothing new */
+    tls_refresh(w.tls); /* no change */
     ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
 
     publish(&w, "server2.crt", "server2.key", "ca.crt");
@@ -403,7 +404,7 @@ START_TEST(new_files_are_for_the_connections_that_follow)
     struct httpd_stats stats;
     httpd_stats(w.kit.d, &stats);
     ck_assert_uint_ge(stats.connections, 1);
-    ck_assert_uint_eq(ask(old, &said), 200); /* on its connection of before */
+    ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
     assert_reports(&w, NULL);
     world_close(&w);
@@ -411,7 +412,7 @@ START_TEST(new_files_are_for_the_connections_that_follow)
 }
 END_TEST
 
-START_TEST(bad_files_change_nothing_and_are_told_of)
+START_TEST(bad_files_are_rejected_and_reported)
 {
     struct world w;
     world_begin(&w);
@@ -439,7 +440,7 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
         cleanup_buf struct buf said = {0};
         publish(&w, cases[i].cert, cases[i].key, cases[i].ca);
         tls_refresh(w.tls);
-        assert_reports(&w, NULL); /* the other half may be on its way */
+        assert_reports(&w, NULL); /* the other file may follow */
         tls_refresh(w.tls);
         assert_reports(&w, cases[i].says);
         assert_reports(&w, "tls of test: ");
@@ -448,7 +449,7 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
         tls_refresh(w.tls);
         assert_reports(&w, NULL);
     }
-    /* A good certificate is taken though the authorities are not. */
+    /* A valid certificate is loaded although the CA file is invalid. */
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
     publish(&w, "server2.crt", "server2.key", "nonsense.crt");
@@ -464,7 +465,7 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
 }
 END_TEST
 
-START_TEST(what_cannot_be_used_at_the_start_is_an_error)
+START_TEST(bad_files_at_the_start_are_an_error)
 {
     struct world w;
     struct err err = {0};
@@ -481,7 +482,7 @@ START_TEST(what_cannot_be_used_at_the_start_is_an_error)
     config.cert_file = w.ca;
     ck_assert_ptr_null(tls_new(&config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, w.key));
-    /* One that is over may be all there is, until the next one comes. */
+    /* An expired certificate is accepted at the start. */
     publish(&w, "late.crt", "late.key", NULL);
     config.cert_file = w.cert;
     w.tls = tls_new(&config, &err);
@@ -501,7 +502,7 @@ struct load {
     atomic_int calls, failed;
 };
 
-/* Every call has a connection of its own, and one is kept beside them. */
+/* Every call has a connection of its own, and one more stays open. */
 static void *call_on(void *arg)
 {
     struct load *load = arg;
@@ -521,7 +522,7 @@ static bool is_busy(void *ctx)
     return atomic_load(&((struct load *)ctx)->calls) >= 3;
 }
 
-START_TEST(no_call_fails_while_files_are_replaced)
+START_TEST(no_call_fails_during_reloads)
 {
     enum { CALLERS = 3, ROUNDS = 20 };
     struct world w;
@@ -555,7 +556,7 @@ START_TEST(no_call_fails_while_files_are_replaced)
 }
 END_TEST
 
-START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
+START_TEST(stalled_or_bad_handshakes_do_not_block_other_clients)
 {
     enum { IDLERS = 40 };
     static const char half[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
@@ -578,7 +579,8 @@ START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
         int64_t before = raw_now_ms();
         for (int i = 0; i < 5; i++)
             ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
-        ck_assert_int_lt(raw_now_ms() - before, 3000); /* when idlers would be cut off */
+        ck_assert_int_lt(raw_now_ms() - before,
+                         3000); /* when idle connections time out */
         for (int i = 0; i < IDLERS; i++) {
             buf_clear(&said);
             ck_assert_int_eq(raw_read_all(&idlers[i], &said), RAW_OK);
@@ -592,12 +594,10 @@ START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
 }
 END_TEST
 
-UNIT_MAIN("tls", only_a_client_of_the_authority_is_answered,
-          tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate,
-          only_the_names_of_the_list_are_let_in,
-          where_certificates_are_optional_others_are_strangers,
-          guests_are_told_from_clients, new_files_are_for_the_connections_that_follow,
-          bad_files_change_nothing_and_are_told_of,
-          what_cannot_be_used_at_the_start_is_an_error,
-          no_call_fails_while_files_are_replaced,
-          handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
+UNIT_MAIN("tls", only_a_client_of_the_ca_is_served,
+          tls_1_2_and_1_3_request_the_certificate, only_listed_names_are_allowed,
+          optional_certificates_allow_unauthenticated_clients,
+          clients_of_the_secondary_ca_are_distinguished,
+          a_reload_applies_to_later_connections, bad_files_are_rejected_and_reported,
+          bad_files_at_the_start_are_an_error, no_call_fails_during_reloads,
+          stalled_or_bad_handshakes_do_not_block_other_clients)

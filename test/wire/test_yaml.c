@@ -54,7 +54,7 @@ START_TEST(block_and_flow_style_give_the_same_tree)
 }
 END_TEST
 
-START_TEST(nodes_know_their_lines_and_quotes)
+START_TEST(nodes_have_lines_and_quotes)
 {
     cleanup_yaml struct yaml *y =
         parse("# c\na: yes\nb: 'yes'\nc: |\n  one\n  two\nd:\n- e\n");
@@ -70,8 +70,8 @@ START_TEST(nodes_know_their_lines_and_quotes)
 }
 END_TEST
 
-/* Where text can be put in. */
-START_TEST(nodes_know_where_they_begin_and_end)
+/* Places to insert text. */
+START_TEST(nodes_have_their_first_and_last_line)
 {
     static const char text[] = "a: 1\n"
                                "list:\n"
@@ -133,7 +133,7 @@ START_TEST(a_file_may_hold_several_documents_or_none)
 }
 END_TEST
 
-START_TEST(null_is_told_from_text)
+START_TEST(null_differs_from_text)
 {
     cleanup_yaml struct yaml *y =
         parse("a:\nb: ~\nc: null\nd: ''\ne: 'null'\nf: !!str null\ng: [1]\n");
@@ -159,7 +159,7 @@ START_TEST(null_is_told_from_text)
 }
 END_TEST
 
-START_TEST(a_string_holds_no_nul)
+START_TEST(a_string_contains_no_nul)
 {
     cleanup_yaml struct yaml *y = parse("a: \"x\\0y\"\nb: xy\nc:\n");
     const struct yaml_node *root = yaml_document(y, 0);
@@ -330,10 +330,10 @@ static int on_pair(void *ctx, const char *key, const char *value, unsigned line,
     return 0;
 }
 
-START_TEST(options_are_handed_out_pair_by_pair)
+START_TEST(options_are_read_pair_by_pair)
 {
     static const struct {
-        const char *text, *said, *error; /* the error behind the path */
+        const char *text, *said, *error; /* the error after the path */
     } cases[] = {
         {"port: 80\nname: \"a b\"\nload:\n- x\n- y\nnone:\n",
          "1 port=80;2 name=a b;4 load=x;5 load=y;", NULL},
@@ -378,7 +378,8 @@ static void check_node(const struct yaml_node *node, size_t depth, size_t *bytes
     ck_assert_uint_ge(node->line, 1);
     if (node->type == YAML_SCALAR) {
         for (size_t i = 0; i <= node->text.n; i++)
-            *bytes += (unsigned char)node->text.p[i]; /* is it all ours to read? */
+            *bytes += (unsigned char)node->text
+                          .p[i]; /* the sanitizer checks that every byte is readable */
         return;
     }
     for (size_t i = 0; i < node->n; i++) {
@@ -390,7 +391,7 @@ static void check_node(const struct yaml_node *node, size_t depth, size_t *bytes
     }
 }
 
-START_TEST(spoilt_files_do_no_harm)
+START_TEST(mutated_files_are_safe)
 {
     static const char seed_text[] = "apiVersion: v1\nkind: Config\nclusters:\n- name: "
                                     "a\n  cluster: {server: \"h\\n\"}\n"
@@ -411,7 +412,8 @@ START_TEST(spoilt_files_do_no_harm)
         cleanup_buf struct buf b = {0}, json = {0};
         buf_adds(&b, seed_text);
         mutate(&rng, words, &b);
-        cleanup_free char *exact = xmalloc(b.n); /* so that reading behind it is seen */
+        cleanup_free char *exact =
+            xmalloc(b.n); /* so that a sanitizer detects a read beyond the end */
         memcpy(exact, b.p, b.n);
         cleanup_yaml struct yaml *y = yaml_parse("f", exact, b.n, &err);
         if (!y) {
@@ -437,10 +439,9 @@ START_TEST(spoilt_files_do_no_harm)
 }
 END_TEST
 
-UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree,
-          nodes_know_their_lines_and_quotes, nodes_know_where_they_begin_and_end,
-          a_file_may_hold_several_documents_or_none, null_is_told_from_text,
-          a_string_holds_no_nul, an_error_names_file_and_line, depth_is_bounded,
-          size_and_number_of_values_are_bounded, many_keys_are_read_in_order_and_compared,
-          a_tree_becomes_json, options_are_handed_out_pair_by_pair,
-          spoilt_files_do_no_harm)
+UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree, nodes_have_lines_and_quotes,
+          nodes_have_their_first_and_last_line, a_file_may_hold_several_documents_or_none,
+          null_differs_from_text, a_string_contains_no_nul, an_error_names_file_and_line,
+          depth_is_bounded, size_and_number_of_values_are_bounded,
+          many_keys_are_read_in_order_and_compared, a_tree_becomes_json,
+          options_are_read_pair_by_pair, mutated_files_are_safe)
