@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The gRPC server and client, with the kubelet's messages, against @grpc/grpc-js: a
- * plugin whose kubelet is kubelet.js, and a reader of what podresources.js says.
+ * The gRPC server and client, with the kubelet's messages, against @grpc/grpc-js: a device
+ * plugin whose kubelet is kubelet.js, and a client of podresources.js.
  */
 
 #include <pthread.h>
@@ -26,9 +26,9 @@ enum { STREAMS = 8, CALLS = 1000 };
 /* A plugin of two cards. */
 struct plugin {
     pthread_mutex_t lock;
-    bool is_ill;                       /* card-0 */
+    bool is_unhealthy;                       /* card-0 */
     struct grpcd_call *watch[STREAMS]; /* NULL: free */
-    struct grpcd_call *waits, *asks;   /* who waits, and who asks for that */
+    struct grpcd_call *waits, *asks;   /* a parked call, and the call that waits for it */
     unsigned n_over;
     atomic_bool stop;
 };
@@ -57,7 +57,7 @@ static void get_options(void *ctx, struct grpcd_call *call, struct span request)
 static void send_list(struct plugin *p, struct grpcd_call *call)
 {
     const int64_t numa = 1;
-    const struct dp_device devices[] = {{SPAN("card-0"), !p->is_ill, &numa, 1},
+    const struct dp_device devices[] = {{SPAN("card-0"), !p->is_unhealthy, &numa, 1},
                                         {SPAN("card-1"), true, NULL, 0}};
     struct buf list = {0};
     if (dp_devices_encode(&(struct dp_devices){devices, 2}, &list, NULL) == 0)
@@ -79,7 +79,7 @@ static void watch(void *ctx, struct grpcd_call *call, struct span request)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void watch_over(void *ctx, struct grpcd_call *call)
+static void watch_cancelled(void *ctx, struct grpcd_call *call)
 {
     struct plugin *p = ctx;
     pthread_mutex_lock(&p->lock);
@@ -92,7 +92,7 @@ static void watch_over(void *ctx, struct grpcd_call *call)
 
 static void flip(struct plugin *p)
 {
-    p->is_ill = true;
+    p->is_unhealthy = true;
     for (size_t i = 0; i < STREAMS; i++)
         if (p->watch[i])
             send_list(p, p->watch[i]);
@@ -245,7 +245,7 @@ static void pre_start(void *ctx, struct grpcd_call *call, struct span request)
 
 static const struct grpcd_method methods[] = {
     {.path = DP_OPTIONS, .start = get_options},
-    {.path = DP_WATCH, .stream = true, .start = watch, .over = watch_over},
+    {.path = DP_WATCH, .stream = true, .start = watch, .over = watch_cancelled},
     {.path = DP_ALLOCATE, .start = allocate, .over = allocate_over},
     {.path = DP_PREFERRED, .start = prefer},
     {.path = DP_PRESTART, .start = pre_start},
