@@ -118,7 +118,7 @@ static void each_source(const char *pattern, literal_fn *fn)
 /* -- words -- */
 
 /* At least two words: keys and single words are no reasons. */
-static bool is_speech(struct span s)
+static bool is_text(struct span s)
 {
     for (size_t i = 1; i + 1 < s.n; i++)
         if (s.p[i] == ' ' && isalpha((unsigned char)s.p[i - 1]) &&
@@ -141,7 +141,7 @@ static void add_word(struct span text, void *use)
 {
     struct span s = trim(text);
     (void)use;
-    if (!is_speech(s))
+    if (!is_text(s))
         return;
     ck_assert_uint_lt(n_words, WORDS);
     words[n_words++] = arena_copy(&arena, s);
@@ -188,7 +188,7 @@ static void check_row(struct span row)
     size_t i = 0;
     while (i < n_words && !has(cell, words[i]))
         i++;
-    ck_assert_msg(i < n_words || !is_speech(cell), "%s: nobody says %.*s", DOC,
+    ck_assert_msg(i < n_words || !is_text(cell), "%s: nobody says %.*s", DOC,
                   SPAN_ARG(cell));
 }
 

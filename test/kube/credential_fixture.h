@@ -20,21 +20,21 @@ enum { T = 1000000 };
     "{\"kind\":\"ExecCredential\","                                                      \
     "\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":" status "}"
 
-struct world {
+struct fixture {
     char *dir;
     struct kube_config config;
     struct kube_credential *c;
     struct err err;
 };
 
-static inline struct world *world_new(void)
+static inline struct fixture *fixture_new(void)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
     return w;
 }
 
-static inline void world_free(struct world *w)
+static inline void fixture_free(struct fixture *w)
 {
     kube_credential_free(w->c);
     kube_config_fini(&w->config);
@@ -43,13 +43,13 @@ static inline void world_free(struct world *w)
     free(w);
 }
 
-static inline void start(struct world *w)
+static inline void start(struct fixture *w)
 {
     w->c = kube_credential_new(&w->config);
 }
 
 /* The authorization at this time, or the error message; new. */
-static inline char *get(struct world *w, int64_t now_ms)
+static inline char *get(struct fixture *w, int64_t now_ms)
 {
     w->err = (struct err){0};
     struct kube_identity *id = kube_credential_get(w->c, now_ms, &w->err);
@@ -67,7 +67,7 @@ static inline char *get(struct world *w, int64_t now_ms)
     } while (0)
 
 /* Captures standard error until log_caught. */
-static inline int catch_log(const struct world *w)
+static inline int catch_log(const struct fixture *w)
 {
     cleanup_free char *path = temp_path(w->dir, "log");
     int old = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -76,7 +76,7 @@ static inline int catch_log(const struct world *w)
     return old;
 }
 
-static inline char *log_caught(const struct world *w, int old)
+static inline char *log_caught(const struct fixture *w, int old)
 {
     dup2(old, STDERR_FILENO);
     close(old);

@@ -14,7 +14,7 @@
 
 enum { TIMEOUT_MS = 20000 };
 
-struct world {
+struct fixture {
     char *dir;
     struct server *server;
     struct kube_config config;
@@ -22,9 +22,9 @@ struct world {
     struct err err;
 };
 
-static struct world *world_new(server_fn serve, void *ctx)
+static struct fixture *fixture_new(server_fn serve, void *ctx)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
     w->server = server_start(serve, ctx);
     w->config.server = xstrdup(server_url(w->server));
@@ -32,7 +32,7 @@ static struct world *world_new(server_fn serve, void *ctx)
     return w;
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     kube_client_free(w->c);
     kube_config_fini(&w->config);
@@ -43,20 +43,20 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static void start(struct world *w)
+static void start(struct fixture *w)
 {
     w->c = kube_client_new(&w->config, &w->err);
     ck_assert_msg(w->c != NULL, "%s", w->err.msg);
 }
 
-static void use_token_file(struct world *w, const char *token)
+static void use_token_file(struct fixture *w, const char *token)
 {
     temp_write(w->dir, "token", token);
     w->config.token_file = temp_path(w->dir, "token");
 }
 
 /* The status of the response; 0 if there is none. */
-static unsigned call(struct world *w, const char *method, const char *path,
+static unsigned call(struct fixture *w, const char *method, const char *path,
                      const char *body)
 {
     struct kube_request req = {
@@ -71,7 +71,7 @@ static unsigned call(struct world *w, const char *method, const char *path,
 }
 
 /* Responds with 200 to the token `ctx`, else with 401. */
-static void ask_for_token(struct server_conn *conn, void *ctx)
+static void get_token(struct server_conn *conn, void *ctx)
 {
     cleanup_free char *line =
         xasprintf("\r\nAuthorization: Bearer %s\r\n", (const char *)ctx);
@@ -84,7 +84,7 @@ static void ask_for_token(struct server_conn *conn, void *ctx)
 
 START_TEST(a_call_has_prefix_credentials_and_user_agent)
 {
-    struct world *w = world_new(ask_for_token, (void *)"abc");
+    struct fixture *w = fixture_new(get_token, (void *)"abc");
     w->config.path_prefix = xstrdup("/k8s/c1");
     w->config.token = xstrdup("abc");
     start(w);
@@ -108,13 +108,13 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     cleanup_free char *patch = server_request(w->server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     use_token_file(w, "old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401); /* there is no new token yet */
@@ -123,24 +123,24 @@ START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
     temp_write(w->dir, "token", "worse"); /* not reloaded yet */
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     w->config.token = xstrdup("old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401);
     ck_assert_uint_eq(server_requests(w->server), 1);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(no_credentials_means_not_sent)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     w->config.token_file = temp_path(w->dir, "none");
     start(w);
     struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
@@ -152,20 +152,20 @@ START_TEST(no_credentials_means_not_sent)
                   w->err.msg);
     ck_assert_ptr_null(kube_stream_start(w->c, NULL, &req, NULL, NULL, &w->err));
     ck_assert_uint_eq(server_connections(w->server), 0);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(an_invalid_config_is_rejected)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     free(w->config.server);
     w->config.server = xstrdup("https://h:99999");
     ck_assert_ptr_null(kube_client_new(&w->config, &w->err));
     ck_assert_msg(strstr(w->err.msg, "context x of y: ") == w->err.msg, "%s", w->err.msg);
     ck_assert_int_eq(w->err.code, ERR_INVALID);
     kube_client_free(NULL);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -193,7 +193,7 @@ static void on_end(void *ctx, const struct err *why)
     ((struct story *)ctx)->ends++;
 }
 
-static unsigned watch(struct world *w, struct httpc_loop *loop)
+static unsigned watch(struct fixture *w, struct httpc_loop *loop)
 {
     static const struct httpc_sink sink = {on_begin, on_data, on_end};
     struct kube_request req = {
@@ -209,7 +209,7 @@ static unsigned watch(struct world *w, struct httpc_loop *loop)
 
 START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     struct httpc_loop *loop = httpc_loop_new();
     w->config.path_prefix = xstrdup("/p");
     use_token_file(w, "old");
@@ -222,13 +222,13 @@ START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
     cleanup_free char *got = server_request(w->server, 0);
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
     httpc_loop_free(loop);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 static void *call_often(void *arg)
 {
-    struct world *w = arg;
+    struct fixture *w = arg;
     uintptr_t good = 0;
     for (int i = 0; i < 40; i++) {
         struct kube_request req = {
@@ -250,7 +250,7 @@ static int64_t hasty_clock(void)
 
 START_TEST(threads_call_while_credentials_change)
 {
-    struct world *w = world_new(server_echo, (void *)"{}");
+    struct fixture *w = fixture_new(server_echo, (void *)"{}");
     pthread_t threads[4];
     use_token_file(w, "t0");
     temp_write(w->dir, "ca", "-----BEGIN CERTIFICATE----- 0");
@@ -271,7 +271,7 @@ START_TEST(threads_call_while_credentials_change)
         pthread_join(threads[i], &good);
         ck_assert_uint_eq((uintptr_t)good, 40);
     }
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -293,7 +293,7 @@ static int64_t later_clock(void)
 
 START_TEST(a_new_ca_is_loaded)
 {
-    struct world *w = world_new(server_echo, (void *)"");
+    struct fixture *w = fixture_new(server_echo, (void *)"");
     tls_make_ca(w->dir, "ca1");
     tls_make_ca(w->dir, "ca2");
     tls_make_cert(w->dir, "ca1", "server1", "IP:127.0.0.1");
@@ -322,7 +322,7 @@ START_TEST(a_new_ca_is_loaded)
     w->c->now_ms = later_clock;
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 0);
     tls_server_stop(s);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 

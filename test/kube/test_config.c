@@ -16,7 +16,7 @@
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
 
 /* A directory with files, and the config that was loaded from it. */
-struct world {
+struct fixture {
     char *dir;
     struct kube_config_sources sources;
     struct kube_config config;
@@ -24,14 +24,14 @@ struct world {
     char *list;
 };
 
-static struct world *world_new(void)
+static struct fixture *fixture_new(void)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
     return w;
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     kube_config_fini(&w->config);
     temp_dir_remove(w->dir);
@@ -40,7 +40,7 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static int load(struct world *w)
+static int load(struct fixture *w)
 {
     kube_config_fini(&w->config);
     w->err = (struct err){0};
@@ -48,7 +48,7 @@ static int load(struct world *w)
 }
 
 /* Loads the file "k" with this text. */
-static int load_text(struct world *w, const char *text)
+static int load_text(struct fixture *w, const char *text)
 {
     temp_write(w->dir, "k", text);
     free(w->list);
@@ -58,7 +58,7 @@ static int load_text(struct world *w, const char *text)
 }
 
 /* Expects the error message `want`; %s in it is the directory. */
-static void check_error(const struct world *w, const char *want)
+static void check_error(const struct fixture *w, const char *want)
 {
     cleanup_buf struct buf full = {0};
     for (; *want; want++) {
@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(a_kubeconfig_with_everything_is_read)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_write(w->dir, "ca.pem", PEM);
     cleanup_free char *text = config_of(
         "{server: \"https://h:6443/k8s/clusters/c1/\", certificate-authority: ca.pem,\n"
@@ -171,7 +171,7 @@ START_TEST(a_kubeconfig_with_everything_is_read)
     ck_assert_span_eq(copy.ca_pem, PEM);
     ck_assert_str_eq(copy.token, "abc");
     kube_config_fini(&copy);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -256,7 +256,7 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
          "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
          "certificate-authority"},
     };
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *text = config_of(cases[i].cluster, cases[i].user);
         ck_assert_msg(load_text(w, text) == -1, "%s", text);
@@ -266,7 +266,7 @@ START_TEST(unsupported_fields_are_errors_that_name_them)
         config_of("{server: \"https://h\", insecure-skip-tls-verify: true}", "");
     ck_assert_done(load_text(w, text), w->err);
     ck_assert(w->config.insecure);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -311,19 +311,19 @@ START_TEST(a_wrong_reference_lists_the_existing_names)
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         w->sources.context = cases[i].context;
         ck_assert_msg(load_text(w, cases[i].text) == -1, "%s", cases[i].text);
         check_error(w, cases[i].want);
     }
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(the_first_of_several_files_wins)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_mkdir(w->dir, "sub");
     temp_write(w->dir, "one",
                "current-context: \"\"\n"
@@ -359,26 +359,26 @@ START_TEST(the_first_of_several_files_wins)
         xasprintf("context \"z\" not found in %s; expected one of: x, y", w->list);
     ck_assert_str_eq(w->err.msg, want);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_list_of_missing_files_is_an_error)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->list = xasprintf("%s/none:%s/neither", w->dir, w->dir);
     w->sources.kubeconfig = w->list;
     w->sources.home = w->dir; /* is no fallback */
     ck_assert_int_eq(load(w), -1);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
     check_error(w, "kubeconfig %s/none:%s/neither does not exist");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(in_a_pod_the_service_account_is_used)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_write(w->dir, "token", "t\n");
     temp_write(w->dir, "ca.crt", PEM);
     temp_write(w->dir, "namespace", "kube-system\n");
@@ -410,13 +410,13 @@ START_TEST(in_a_pod_the_service_account_is_used)
     temp_remove(w->dir, "ca.crt");
     ck_assert_int_eq(load(w), -1);
     check_error(w, "%s/ca.crt: No such file or directory");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(the_home_directory_is_the_last_source)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->sources = (struct kube_config_sources){
         .host = "h", .port = "1", .home = w->dir, .account_dir = w->dir};
     ck_assert_int_eq(load(w), -1);
@@ -432,7 +432,7 @@ START_TEST(the_home_directory_is_the_last_source)
     ck_assert_str_eq(w->err.msg,
                      "no API server configured: --kubeconfig and KUBECONFIG "
                      "are not set, not running in a pod, and HOME is not set");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 

@@ -10,30 +10,30 @@
 
 START_TEST(a_static_token_does_not_change)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token = xstrdup("abc");
     start(w);
     check_get(w, T, "Bearer abc");
     ck_assert(!kube_credential_can_change(w->c));
     kube_credential_rejected(w->c, NULL);
     check_get(w, T, "Bearer abc");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(no_credentials_are_an_identity_too)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     start(w);
     check_get(w, T, "(none)");
     ck_assert(!kube_credential_can_change(w->c));
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-static struct world *with_token_file(const char *token)
+static struct fixture *with_token_file(const char *token)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token_file = temp_path(w->dir, "token");
     if (token)
         temp_write(w->dir, "token", token);
@@ -43,7 +43,7 @@ static struct world *with_token_file(const char *token)
 
 START_TEST(a_token_file_is_reloaded_within_a_minute)
 {
-    struct world *w = with_token_file(" one\n");
+    struct fixture *w = with_token_file(" one\n");
     ck_assert(kube_credential_can_change(w->c));
     check_get(w, T, "Bearer one");
     temp_write(w->dir, "token", "two");
@@ -52,13 +52,13 @@ START_TEST(a_token_file_is_reloaded_within_a_minute)
     temp_write(w->dir, "token", "three");
     check_get(w, T + 99999, "Bearer two");
     check_get(w, T + 100000, "Bearer three");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_rejected_token_is_reloaded_at_once)
 {
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
     temp_write(w->dir, "token", "two");
     kube_credential_rejected(w->c, old);
@@ -70,13 +70,13 @@ START_TEST(a_rejected_token_is_reloaded_at_once)
     check_get(w, T + 2000, "Bearer three");
     ck_assert_str_eq(old->authorization, "Bearer one"); /* still ours */
     kube_identity_free(old);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_failed_connection_reloads_files_at_most_once_a_second)
 {
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     check_get(w, T, "Bearer one");
     temp_write(w->dir, "token", "two");
     kube_credential_connect_failed(w->c);
@@ -84,14 +84,14 @@ START_TEST(a_failed_connection_reloads_files_at_most_once_a_second)
     check_get(w, T + 1000, "Bearer two");
     temp_write(w->dir, "token", "three");
     check_get(w, T + 2500, "Bearer two");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
 {
     static const char *const bad[] = {"", " \n", "SECRET SECRET", "SECRET\nX: y", NULL};
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     int old = catch_log(w);
     int64_t now = T;
     check_get(w, now, "Bearer one");
@@ -110,13 +110,13 @@ START_TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
     cleanup_free char *log = log_caught(w, old);
     ck_assert_msg(count(log, "level=warn") == 2, "%s", log);
     ck_assert_ptr_null(strstr(log, "SECRET"));
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_missing_token_is_an_error_until_the_file_exists)
 {
-    struct world *w = with_token_file(NULL);
+    struct fixture *w = with_token_file(NULL);
     for (int i = 0; i < 3; i++) {
         cleanup_free char *said = get(w, T);
         ck_assert_msg(strstr(said, "no token: ") == said && strstr(said, "No such file"),
@@ -128,13 +128,13 @@ START_TEST(a_missing_token_is_an_error_until_the_file_exists)
     ck_assert(strstr(said, "expected printable ASCII") && !strstr(said, "SEC"));
     temp_write(w->dir, "token", "one");
     check_get(w, T, "Bearer one");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_token_replaces_a_missing_token_file)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token = xstrdup("fixed");
     w->config.token_file = temp_path(w->dir, "token");
     start(w);
@@ -143,13 +143,13 @@ START_TEST(a_token_replaces_a_missing_token_file)
     cleanup_free char *log = log_caught(w, old);
     temp_write(w->dir, "token", "one");
     check_get(w, T + 50000, "Bearer one");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(certificates_are_reloaded_with_their_own_version)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token_file = temp_path(w->dir, "token");
     w->config.ca_file = temp_path(w->dir, "ca");
     w->config.cert_file = temp_path(w->dir, "cert");
@@ -195,7 +195,7 @@ START_TEST(certificates_are_reloaded_with_their_own_version)
     kube_identity_free(b);
     kube_identity_free(c);
     kube_identity_free(d);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 

@@ -200,7 +200,7 @@ START_TEST(allocations)
 }
 END_TEST
 
-static void refuse_device(struct span id, const char *words)
+static void expect_rejected_device(struct span id, const char *words)
 {
     const struct dp_device item = {id, true, NULL, 0};
     struct err err = {0};
@@ -215,13 +215,16 @@ START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
 {
     char long_id[65];
     memset(long_id, 'x', sizeof long_id);
-    refuse_device((struct span){long_id, 64},
-                  "ListAndWatchResponse: device 0: id[0]: 64 bytes, expected 1 to 63");
-    refuse_device(S(""),
-                  "ListAndWatchResponse: device 0: id[0]: 0 bytes, expected 1 to 63");
-    refuse_device(S("a\0b"), "ListAndWatchResponse: device 0: devices[0]: NUL at byte 1");
-    refuse_device(S("ab\xff"),
-                  "ListAndWatchResponse: device 0: devices[0]: invalid UTF-8 at byte 2");
+    expect_rejected_device(
+        (struct span){long_id, 64},
+        "ListAndWatchResponse: device 0: id[0]: 64 bytes, expected 1 to 63");
+    expect_rejected_device(
+        S(""), "ListAndWatchResponse: device 0: id[0]: 0 bytes, expected 1 to 63");
+    expect_rejected_device(S("a\0b"),
+                           "ListAndWatchResponse: device 0: devices[0]: NUL at byte 1");
+    expect_rejected_device(
+        S("ab\xff"),
+        "ListAndWatchResponse: device 0: devices[0]: invalid UTF-8 at byte 2");
 
     const struct dp_entry bad[] = {
         {S(""), S("x")}, {S("A=B"), S("x")}, {S("A"), S("\0")}};
@@ -237,7 +240,7 @@ START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
 }
 END_TEST
 
-static void refuse_groups(const char *hex, enum err_code code, const char *words)
+static void expect_rejected_groups(const char *hex, enum err_code code, const char *words)
 {
     struct dp_groups got;
     struct err err = {0};
@@ -251,18 +254,20 @@ static void refuse_groups(const char *hex, enum err_code code, const char *words
 
 START_TEST(hostile_bytes_are_rejected)
 {
-    refuse_groups("0a060a01610a01", ERR_INVALID,
-                  "malformed message of type ContainersIds, 7 bytes");
-    refuse_groups("0aff", ERR_INVALID,
-                  "malformed message of type ContainersIds, 2 bytes");
-    refuse_groups("ff", ERR_INVALID, "malformed message of type ContainersIds, 1 bytes");
-    refuse_groups("0aff7f", ERR_INVALID,
-                  "malformed message of type ContainersIds, 3 bytes");
-    refuse_groups("0b", ERR_INVALID, "malformed message of type ContainersIds, 1 bytes");
-    refuse_groups("0a030a01ff", ERR_INVALID,
-                  "container 0: ids[0]: invalid UTF-8 at byte 0");
-    refuse_groups("0a060a01610a01000a00", ERR_INVALID,
-                  "container 0: ids[1]: NUL at byte 0");
+    expect_rejected_groups("0a060a01610a01", ERR_INVALID,
+                           "malformed message of type ContainersIds, 7 bytes");
+    expect_rejected_groups("0aff", ERR_INVALID,
+                           "malformed message of type ContainersIds, 2 bytes");
+    expect_rejected_groups("ff", ERR_INVALID,
+                           "malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups("0aff7f", ERR_INVALID,
+                           "malformed message of type ContainersIds, 3 bytes");
+    expect_rejected_groups("0b", ERR_INVALID,
+                           "malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups("0a030a01ff", ERR_INVALID,
+                           "container 0: ids[0]: invalid UTF-8 at byte 0");
+    expect_rejected_groups("0a060a01610a01000a00", ERR_INVALID,
+                           "container 0: ids[1]: NUL at byte 0");
 }
 END_TEST
 

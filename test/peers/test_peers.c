@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The gRPC server and client, with the kubelet's messages, against @grpc/grpc-js: a device
- * plugin whose kubelet is kubelet.js, and a client of podresources.js.
+ * The gRPC server and client, with the kubelet's messages, against @grpc/grpc-js: a
+ * device plugin whose kubelet is kubelet.js, and a client of podresources.js.
  */
 
 #include <pthread.h>
@@ -26,7 +26,7 @@ enum { STREAMS = 8, CALLS = 1000 };
 /* A plugin of two cards. */
 struct plugin {
     pthread_mutex_t lock;
-    bool is_unhealthy;                       /* card-0 */
+    bool is_unhealthy;                 /* card-0 */
     struct grpcd_call *watch[STREAMS]; /* NULL: free */
     struct grpcd_call *waits, *asks;   /* a parked call, and the call that waits for it */
     unsigned n_over;
@@ -146,7 +146,7 @@ static void reply_count(struct grpcd_call *call, unsigned n)
 }
 
 /* The two meet, whoever comes first. The lock is held. */
-static void let_know(struct plugin *p)
+static void signal_closed(struct plugin *p)
 {
     if (!p->waits || !p->asks)
         return;
@@ -155,16 +155,16 @@ static void let_know(struct plugin *p)
 }
 
 /* Words that are no card. True: the call is answered, or will be. */
-static bool obey(struct plugin *p, struct grpcd_call *call, struct span word)
+static bool on_command(struct plugin *p, struct grpcd_call *call, struct span word)
 {
     bool is_known = true;
     pthread_mutex_lock(&p->lock);
     if (span_eq(word, SPAN("wait"))) {
         p->waits = call;
-        let_know(p);
+        signal_closed(p);
     } else if (span_eq(word, SPAN("waiting"))) {
         p->asks = call;
-        let_know(p);
+        signal_closed(p);
     } else if (span_eq(word, SPAN("overs"))) {
         reply_count(call, p->n_over);
     } else if (span_eq(word, SPAN("flip"))) {
@@ -189,7 +189,7 @@ static void allocate(void *ctx, struct grpcd_call *call, struct span request)
     int rc = dp_groups_decode(request, &a, &groups, &err);
     if (rc == 0 && (groups.n != 1 || !groups.items[0].n))
         rc = err_set(&err, ERR_INVALID, "one container with ids is wanted");
-    if (rc == 0 && obey(ctx, call, groups.items[0].items[0]))
+    if (rc == 0 && on_command(ctx, call, groups.items[0].items[0]))
         return;
     if (rc == 0)
         rc = allocate_cards(&groups.items[0], &reply, &err);
@@ -245,8 +245,8 @@ static void pre_start(void *ctx, struct grpcd_call *call, struct span request)
 
 static const struct grpcd_method methods[] = {
     {.path = DP_OPTIONS, .start = get_options},
-    {.path = DP_WATCH, .stream = true, .start = watch, .over = watch_cancelled},
-    {.path = DP_ALLOCATE, .start = allocate, .over = allocate_over},
+    {.path = DP_WATCH, .stream = true, .start = watch, .on_cancel = watch_cancelled},
+    {.path = DP_ALLOCATE, .start = allocate, .on_cancel = allocate_over},
     {.path = DP_PREFERRED, .start = prefer},
     {.path = DP_PRESTART, .start = pre_start},
     {0},
@@ -316,8 +316,8 @@ static int get(const char *path, const char *name, int64_t timeout_ms, struct ar
     return podres_get_decode(buf_span(&reply), a, pod, err);
 }
 
-static void refuse_get(const char *path, const char *name, enum grpc_status want,
-                       const char *words)
+static void expect_rejected_get(const char *path, const char *name, enum grpc_status want,
+                                const char *words)
 {
     struct podres_pod pod;
     struct err err = {0};
@@ -402,11 +402,12 @@ START_TEST(podresources_of_grpc_js)
     node(&server, dir, "podresources.js");
     list(path);
     many(path);
-    refuse_get(path, "absent", GRPC_NOT_FOUND,
-               "NOT_FOUND: pod \"absent\" nicht gefunden: 100% gr\xc3\xb6\xc3\x9f"
-               "e");
-    refuse_get(path, "busy", GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
-    refuse_get(path, "off", GRPC_FAILED_PRECONDITION, "is off");
+    expect_rejected_get(
+        path, "absent", GRPC_NOT_FOUND,
+        "NOT_FOUND: pod \"absent\" nicht gefunden: 100% gr\xc3\xb6\xc3\x9f"
+        "e");
+    expect_rejected_get(path, "busy", GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
+    expect_rejected_get(path, "off", GRPC_FAILED_PRECONDITION, "is off");
     int64_t start = clock_mono_ms();
     ck_assert_int_eq(get(path, "slow", 100, &a, &pod, &status, &err), -1);
     ck_assert_msg(status == GRPC_DEADLINE_EXCEEDED, "%s", err.msg);

@@ -19,7 +19,7 @@
     for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
 
 /* State that the handlers and streams of a test share. */
-struct kit {
+struct fixture {
     struct httpd *d;
     unsigned port;
 
@@ -34,14 +34,14 @@ struct kit {
 
 /* One open stream. */
 struct feed {
-    struct kit *kit;
+    struct fixture *kit;
     struct feed *next;
     struct httpd_waker *waker; /* once open */
     struct buf pending;
     enum httpd_stream_result then; /* when nothing is pending */
 };
 
-static void kit_feed_open(void *ctx, struct httpd_waker *waker)
+static void fixture_feed_open(void *ctx, struct httpd_waker *waker)
 {
     struct feed *f = ctx;
     pthread_mutex_lock(&f->kit->lock);
@@ -50,7 +50,7 @@ static void kit_feed_open(void *ctx, struct httpd_waker *waker)
     atomic_fetch_add(&f->kit->opened, 1);
 }
 
-static enum httpd_stream_result kit_feed_fill(void *ctx, struct buf *out)
+static enum httpd_stream_result fixture_feed_fill(void *ctx, struct buf *out)
 {
     struct feed *f = ctx;
     atomic_fetch_add(&f->kit->fills, 1);
@@ -63,10 +63,10 @@ static enum httpd_stream_result kit_feed_fill(void *ctx, struct buf *out)
     return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
 }
 
-static void kit_feed_close(void *ctx)
+static void fixture_feed_close(void *ctx)
 {
     struct feed *f = ctx;
-    struct kit *kit = f->kit;
+    struct fixture *kit = f->kit;
     pthread_mutex_lock(&kit->lock);
     struct feed **at = &kit->feeds;
     while (*at && *at != f)
@@ -80,13 +80,13 @@ static void kit_feed_close(void *ctx)
     atomic_fetch_add(&kit->closed, 1);
 }
 
-static const struct httpd_stream kit_feed = {kit_feed_open, kit_feed_fill,
-                                             kit_feed_close};
+static const struct httpd_stream fixture_feed = {fixture_feed_open, fixture_feed_fill,
+                                                 fixture_feed_close};
 
-static void kit_on_stream(void *ctx, const struct httpd_request *req,
-                          struct httpd_reply *reply)
+static void fixture_on_stream(void *ctx, const struct httpd_request *req,
+                              struct httpd_reply *reply)
 {
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     struct feed *f = xcalloc(1, sizeof *f);
     f->kit = kit;
     f->then = HTTPD_STREAM_WAIT;
@@ -99,14 +99,14 @@ static void kit_on_stream(void *ctx, const struct httpd_request *req,
     kit->n_feeds++;
     pthread_mutex_unlock(&kit->lock);
     reply->content_type = "text/plain";
-    reply->stream = &kit_feed;
+    reply->stream = &fixture_feed;
     reply->stream_ctx = f;
 }
 
 /* Sends `text` on every stream with this result; wakes the streams if `wake`.
  */
-static inline void kit_say(struct kit *kit, const char *text,
-                           enum httpd_stream_result then, bool wake)
+static inline void fixture_say(struct fixture *kit, const char *text,
+                               enum httpd_stream_result then, bool wake)
 {
     pthread_mutex_lock(&kit->lock);
     for (struct feed *f = kit->feeds; f; f = f->next) {
@@ -118,31 +118,31 @@ static inline void kit_say(struct kit *kit, const char *text,
     pthread_mutex_unlock(&kit->lock);
 }
 
-static void kit_on_hello(void *ctx, const struct httpd_request *req,
-                         struct httpd_reply *reply)
+static void fixture_on_hello(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "hello\n");
 }
 
-static void kit_on_echo(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+static void fixture_on_echo(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
 {
     (void)ctx;
     buf_add_span(&reply->body, req->body);
 }
 
-static void kit_on_size(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+static void fixture_on_size(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
 {
     (void)ctx;
     buf_add_i64(&reply->body, (int64_t)req->body.n);
 }
 
 /* Replies "METHOD path query a-parameter x-header". */
-static void kit_on_show(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+static void fixture_on_show(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
 {
     (void)ctx;
     const char *a = httpd_param(req, "a"), *x = httpd_header(req, "x-test");
@@ -150,11 +150,11 @@ static void kit_on_show(void *ctx, const struct httpd_request *req,
                a ? a : "(none)", x ? x : "(none)");
 }
 
-static void kit_on_block(void *ctx, const struct httpd_request *req,
-                         struct httpd_reply *reply)
+static void fixture_on_block(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
 {
     (void)req;
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     pthread_mutex_lock(&kit->lock);
     kit->waiting++;
     pthread_cond_broadcast(&kit->changed);
@@ -165,16 +165,16 @@ static void kit_on_block(void *ctx, const struct httpd_request *req,
     buf_adds(&reply->body, "unblocked");
 }
 
-static void kit_on_cut(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
+static void fixture_on_cut(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
     buf_adds(&reply->body, "never seen");
     reply->abort = true;
 }
 
-static void kit_on_teapot(void *ctx, const struct httpd_request *req,
-                          struct httpd_reply *reply)
+static void fixture_on_teapot(void *ctx, const struct httpd_request *req,
+                              struct httpd_reply *reply)
 {
     (void)ctx, (void)req;
     httpd_fail(reply, 418, "short and \"%s\"", "stout");
@@ -184,8 +184,8 @@ static void kit_on_teapot(void *ctx, const struct httpd_request *req,
     reply->header[1][1] = "2";
 }
 
-static void kit_on_big(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
+static void fixture_on_big(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
 {
     (void)ctx;
     const char *mib = httpd_param(req, "a");
@@ -195,25 +195,25 @@ static void kit_on_big(void *ctx, const struct httpd_request *req,
     reply->body.n = n;
 }
 
-static const struct httpd_route kit_routes[] = {
-    {"GET", "/hello", kit_on_hello},
-    {"POST", "/echo", kit_on_echo},
-    {"POST", "/size", kit_on_size},
-    {"GET", "/show", kit_on_show},
-    {"PUT", "/show", kit_on_show},
-    {"GET", "/pre/*", kit_on_show},
-    {NULL, "/any", kit_on_show},
-    {"GET", "/block", kit_on_block},
-    {"GET", "/stream", kit_on_stream},
-    {"GET", "/cut", kit_on_cut},
-    {"GET", "/teapot", kit_on_teapot},
-    {"GET", "/big", kit_on_big},
+static const struct httpd_route fixture_routes[] = {
+    {"GET", "/hello", fixture_on_hello},
+    {"POST", "/echo", fixture_on_echo},
+    {"POST", "/size", fixture_on_size},
+    {"GET", "/show", fixture_on_show},
+    {"PUT", "/show", fixture_on_show},
+    {"GET", "/pre/*", fixture_on_show},
+    {NULL, "/any", fixture_on_show},
+    {"GET", "/block", fixture_on_block},
+    {"GET", "/stream", fixture_on_stream},
+    {"GET", "/cut", fixture_on_cut},
+    {"GET", "/teapot", fixture_on_teapot},
+    {"GET", "/big", fixture_on_big},
     {0},
 };
 
 /* The default listener; tests change fields. */
-static inline struct httpd_listener_config kit_listener(struct kit *kit,
-                                                        enum httpd_mode mode)
+static inline struct httpd_listener_config fixture_listener(struct fixture *kit,
+                                                            enum httpd_mode mode)
 {
     return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
                                                                         : "events",
@@ -222,35 +222,35 @@ static inline struct httpd_listener_config kit_listener(struct kit *kit,
                                           .threads = 2,
                                           .connections = 2000,
                                           .max_body = 8 << 20,
-                                          .routes = kit_routes,
+                                          .routes = fixture_routes,
                                           .ctx = kit};
 }
 
-static inline void kit_init(struct kit *kit, const struct httpd_limits *limits)
+static inline void fixture_init(struct fixture *kit, const struct httpd_limits *limits)
 {
-    *kit = (struct kit){.d = httpd_new(limits)};
+    *kit = (struct fixture){.d = httpd_new(limits)};
     pthread_mutex_init(&kit->lock, NULL);
     pthread_cond_init(&kit->changed, NULL);
 }
 
-static inline void kit_listen(struct kit *kit,
-                              const struct httpd_listener_config *listener)
+static inline void fixture_listen(struct fixture *kit,
+                                  const struct httpd_listener_config *listener)
 {
     struct err err = {0};
     ck_assert_done(httpd_listen(kit->d, listener, &kit->port, &err), err);
     ck_assert_uint_ne(kit->port, 0);
 }
 
-static inline void kit_start(struct kit *kit, enum httpd_mode mode,
-                             const struct httpd_limits *limits)
+static inline void fixture_start(struct fixture *kit, enum httpd_mode mode,
+                                 const struct httpd_limits *limits)
 {
-    kit_init(kit, limits);
-    struct httpd_listener_config listener = kit_listener(kit, mode);
-    kit_listen(kit, &listener);
+    fixture_init(kit, limits);
+    struct httpd_listener_config listener = fixture_listener(kit, mode);
+    fixture_listen(kit, &listener);
 }
 
 /* Releases the handlers of /block. */
-static inline void kit_release(struct kit *kit)
+static inline void fixture_release(struct fixture *kit)
 {
     pthread_mutex_lock(&kit->lock);
     kit->released = true;
@@ -258,7 +258,7 @@ static inline void kit_release(struct kit *kit)
     pthread_mutex_unlock(&kit->lock);
 }
 
-static inline void kit_wait_blocked(struct kit *kit, int n)
+static inline void fixture_wait_blocked(struct fixture *kit, int n)
 {
     pthread_mutex_lock(&kit->lock);
     while (kit->waiting < n)
@@ -266,7 +266,7 @@ static inline void kit_wait_blocked(struct kit *kit, int n)
     pthread_mutex_unlock(&kit->lock);
 }
 
-static inline void kit_fini(struct kit *kit)
+static inline void fixture_fini(struct fixture *kit)
 {
     httpd_free(kit->d);
     ck_assert_int_eq(kit->n_feeds, 0);
@@ -277,7 +277,7 @@ static inline void kit_fini(struct kit *kit)
 /* For raw_until. */
 static inline bool kit_is_empty(void *ctx)
 {
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     struct httpd_stats stats;
     httpd_stats(kit->d, &stats);
     return stats.connections == 0 && stats.in_flight == 0 && stats.body_bytes == 0;

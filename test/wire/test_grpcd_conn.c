@@ -81,7 +81,7 @@ static void peer_end(struct peer *p)
 }
 
 /* The server's output as text. */
-static const char *hear(struct peer *p)
+static const char *output_of(struct peer *p)
 {
     const uint8_t *bytes;
     ssize_t n;
@@ -94,11 +94,11 @@ static const char *hear(struct peer *p)
 }
 
 /* Feeds p->out and returns the server's output as text. */
-static const char *say(struct peer *p)
+static const char *exchange(struct peer *p)
 {
     grpcd_conn_feed(p->c, (const uint8_t *)p->out.p, p->out.n, p->now_ms);
     buf_clear(&p->out);
-    return hear(p);
+    return output_of(p);
 }
 
 static void request(struct peer *p, uint32_t id, const char *head, struct span bytes)
@@ -115,7 +115,7 @@ START_TEST(a_call_in_frames)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
     request(&p, 1, call_head, SPAN("hi"));
-    ck_assert_str_eq(say(&p), ok);
+    ck_assert_str_eq(exchange(&p), ok);
     ck_assert_uint_eq(p.n_started, 1);
     peer_end(&p);
 }
@@ -132,9 +132,9 @@ START_TEST(a_call_in_single_bytes)
     frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
     for (size_t i = 0; i + 1 < p.out.n; i++)
         grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + i, 1, p.now_ms);
-    ck_assert_str_eq(hear(&p), "");
+    ck_assert_str_eq(output_of(&p), "");
     grpcd_conn_feed(p.c, (const uint8_t *)p.out.p + p.out.n - 1, 1, p.now_ms);
-    ck_assert_str_eq(hear(&p), ok);
+    ck_assert_str_eq(output_of(&p), ok);
     peer_end(&p);
 }
 END_TEST
@@ -156,7 +156,7 @@ START_TEST(any_printable_authority_is_accepted)
                                             good[i]);
         peer_begin(&p, (struct grpcd_limits){0});
         request(&p, 1, head, SPAN("hi"));
-        ck_assert_str_eq(say(&p), ok);
+        ck_assert_str_eq(exchange(&p), ok);
         peer_end(&p);
     }
 }
@@ -191,11 +191,11 @@ START_TEST(malformed_headers_reset_the_stream)
         peer_begin(&p, (struct grpcd_limits){0});
         cleanup_free char *head = xasprintf("%scontent-type: application/grpc\n", bad[i]);
         request(&p, 1, head, SPAN("hi"));
-        ck_assert_msg(strcmp(say(&p), "RST 1 PROTOCOL_ERROR\n") == 0, "%s: %s", bad[i],
-                      p.words.text.p);
+        ck_assert_msg(strcmp(exchange(&p), "RST 1 PROTOCOL_ERROR\n") == 0, "%s: %s",
+                      bad[i], p.words.text.p);
         /* The connection stays open. */
         request(&p, 3, call_head, SPAN("hi"));
-        ck_assert_msg(strstr(say(&p), "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
+        ck_assert_msg(strstr(exchange(&p), "HEADERS 3 grpc-status=0 end\n") != NULL, "%s",
                       p.words.text.p);
         ck_assert_uint_eq(p.n_started, 1);
         ck_assert_uint_eq(p.d->stats.rejected, 1);
@@ -213,7 +213,7 @@ static void expect(const char *head, struct span bytes, bool is_raw, const char 
         frame(&p.out, NGHTTP2_DATA, END, 1, bytes);
     else
         message(&p.out, END, 1, bytes);
-    ck_assert_str_eq(say(&p), want);
+    ck_assert_str_eq(exchange(&p), want);
     ck_assert_uint_eq(p.n_started, 0);
     ck_assert_uint_eq(p.d->stats.rejected, 1);
     peer_end(&p);
@@ -288,11 +288,11 @@ START_TEST(an_early_rejection_stops_the_request)
     peer_begin(&p, (struct grpcd_limits){.max_message = 100});
     headers(&p.out, 0, 1, call_head);
     frame(&p.out, NGHTTP2_DATA, 0, 1, SPAN("\0\1\0\0\0"));
-    ck_assert_str_eq(say(&p),
+    ck_assert_str_eq(exchange(&p),
                      ANSWER("grpc-status=8 grpc-message=message has 16777216 bytes, "
                             "at most 100 are accepted") "RST 1 NO_ERROR\n");
     frame(&p.out, NGHTTP2_DATA, END, 1, SPAN("late"));
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     peer_end(&p);
 }
 END_TEST
@@ -311,7 +311,7 @@ START_TEST(large_headers_get_431)
     buf_addc(&large, '\n');
     peer_begin(&p, (struct grpcd_limits){0});
     headers(&p.out, END, 1, many.p);
-    ck_assert_str_eq(say(&p), "HEADERS 1 :status=431 end\n");
+    ck_assert_str_eq(exchange(&p), "HEADERS 1 :status=431 end\n");
 
     cleanup_buf struct buf frames = {0};
     headers(&frames, END, 3, large.p); /* too large for one frame: split by hand */
@@ -319,7 +319,7 @@ START_TEST(large_headers_get_431)
     frame(&p.out, NGHTTP2_HEADERS, END, 3, (struct span){block.p, 16000});
     frame(&p.out, NGHTTP2_CONTINUATION, NGHTTP2_FLAG_END_HEADERS, 3,
           (struct span){block.p + 16000, block.n - 16000});
-    ck_assert_str_eq(say(&p), "HEADERS 3 :status=431 end\n");
+    ck_assert_str_eq(exchange(&p), "HEADERS 3 :status=431 end\n");
     peer_end(&p);
 }
 END_TEST
@@ -333,11 +333,12 @@ START_TEST(requests_together_are_bounded)
     message(&p.out, 0, 1, (struct span){bytes, sizeof bytes});
     headers(&p.out, 0, 3, call_head);
     message(&p.out, 0, 3, (struct span){bytes, sizeof bytes});
-    ck_assert_str_eq(say(&p), "HEADERS 3 :status=200 content-type=application/grpc "
-                              "grpc-status=8 grpc-message=too many bytes of requests in "
-                              "memory end\nRST 3 NO_ERROR\n");
+    ck_assert_str_eq(exchange(&p),
+                     "HEADERS 3 :status=200 content-type=application/grpc "
+                     "grpc-status=8 grpc-message=too many bytes of requests in "
+                     "memory end\nRST 3 NO_ERROR\n");
     frame(&p.out, NGHTTP2_DATA, END, 1, SPAN(""));
-    ck_assert_msg(strstr(say(&p), "HEADERS 1 grpc-status=0 end\n") != NULL, "%s",
+    ck_assert_msg(strstr(exchange(&p), "HEADERS 1 grpc-status=0 end\n") != NULL, "%s",
                   p.words.text.p);
     peer_end(&p);
 }
@@ -348,13 +349,14 @@ START_TEST(an_incomplete_request_times_out)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.request_ms = 500});
     headers(&p.out, 0, 1, call_head);
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     ck_assert_int_eq(grpcd_conn_tick(p.c, p.now_ms), p.now_ms + 500);
     p.now_ms += 499;
-    ck_assert_str_eq(hear(&p), "");
+    ck_assert_str_eq(output_of(&p), "");
     p.now_ms++;
-    ck_assert_str_eq(hear(&p), ANSWER("grpc-status=4 grpc-message=request not complete "
-                                      "in time") "RST 1 NO_ERROR\n");
+    ck_assert_str_eq(output_of(&p),
+                     ANSWER("grpc-status=4 grpc-message=request not complete "
+                            "in time") "RST 1 NO_ERROR\n");
     peer_end(&p);
 }
 END_TEST
@@ -364,16 +366,16 @@ START_TEST(the_deadline_counts_from_the_headers)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.request_ms = 500});
     headers(&p.out, 0, 1, POST "/t.T/Park" GRPC_TYPE "grpc-timeout: 2S\n");
-    say(&p);
+    exchange(&p);
     p.now_ms += 400;
     message(&p.out, END, 1, SPAN(""));
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     ck_assert_ptr_nonnull(p.parked);
     ck_assert_int_eq(grpcd_deadline_ms(p.parked), 1000000 + 2000);
     p.now_ms += 1599;
-    ck_assert_str_eq(hear(&p), "");
+    ck_assert_str_eq(output_of(&p), "");
     p.now_ms++;
-    ck_assert_str_eq(hear(&p),
+    ck_assert_str_eq(output_of(&p),
                      ANSWER("grpc-status=4 grpc-message=client deadline exceeded"));
     ck_assert_uint_eq(p.n_over, 1);
     peer_end(&p);
@@ -385,13 +387,13 @@ START_TEST(a_reset_cancels_the_call)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
     request(&p, 1, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    say(&p);
+    exchange(&p);
     ck_assert_ptr_nonnull(p.parked);
     frame(&p.out, NGHTTP2_RST_STREAM, 0, 1, SPAN("\0\0\0\10"));
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     ck_assert_uint_eq(p.n_over, 1);
     request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    say(&p);
+    exchange(&p);
     peer_end(&p); /* the connection is closed */
     ck_assert_uint_eq(p.n_over, 2);
 }
@@ -404,20 +406,21 @@ START_TEST(a_stalled_stream_is_reset)
     /* windows of 10 bytes */
     frame(&p.out, NGHTTP2_SETTINGS, 0, 0, SPAN("\0\4\0\0\0\12"));
     request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    say(&p);
+    exchange(&p);
     struct buf list = {0};
     buf_adds(&list, "0123456789");
     grpcd_send(p.parked, &list);
-    ck_assert_str_eq(hear(&p), "HEADERS 1 :status=200 content-type=application/grpc\n"
-                               "DATA 1 10\n");
+    ck_assert_str_eq(output_of(&p),
+                     "HEADERS 1 :status=200 content-type=application/grpc\n"
+                     "DATA 1 10\n");
     p.now_ms += 400;
     frame(&p.out, NGHTTP2_WINDOW_UPDATE, 0, 1, SPAN("\0\0\0\1"));
-    ck_assert_str_eq(say(&p), "DATA 1 1\n");
+    ck_assert_str_eq(exchange(&p), "DATA 1 1\n");
     p.now_ms += 499;
-    ck_assert_str_eq(hear(&p), "");
+    ck_assert_str_eq(output_of(&p), "");
     ck_assert_uint_eq(p.n_over, 0);
     p.now_ms++;
-    ck_assert_str_eq(hear(&p), "RST 1 CANCEL\n");
+    ck_assert_str_eq(output_of(&p), "RST 1 CANCEL\n");
     ck_assert_uint_eq(p.n_over, 1);
     ck_assert_uint_eq(p.c->output, 0);
     peer_end(&p);
@@ -429,15 +432,15 @@ START_TEST(a_stream_may_be_idle_for_long)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.stall_ms = 500, .idle_ms = 500});
     request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     for (int i = 0; i < 3; i++) {
         struct buf list = {0};
         p.now_ms += 100000;
         buf_adds(&list, "x");
         grpcd_send(p.parked, &list);
-        ck_assert_str_eq(hear(&p), i ? "DATA 1 6\n"
-                                     : "HEADERS 1 :status=200 "
-                                       "content-type=application/grpc\nDATA 1 6\n");
+        ck_assert_str_eq(output_of(&p), i ? "DATA 1 6\n"
+                                          : "HEADERS 1 :status=200 "
+                                            "content-type=application/grpc\nDATA 1 6\n");
     }
     peer_end(&p);
 }
@@ -449,19 +452,19 @@ START_TEST(a_newer_message_replaces_the_queued_one)
     peer_begin(&p, (struct grpcd_limits){0});
     frame(&p.out, NGHTTP2_SETTINGS, 0, 0, SPAN("\0\4\0\0\0\0")); /* no window */
     request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
-    say(&p);
+    exchange(&p);
     for (int i = 1; i <= 3; i++) {
         struct buf list = {0};
         for (int j = 0; j < i; j++)
             buf_addc(&list, 'x');
         grpcd_send(p.parked, &list);
-        ck_assert_str_eq(hear(&p), i > 1 ? ""
-                                         : "HEADERS 1 :status=200 "
-                                           "content-type=application/grpc\n");
+        ck_assert_str_eq(output_of(&p), i > 1 ? ""
+                                              : "HEADERS 1 :status=200 "
+                                                "content-type=application/grpc\n");
         ck_assert_uint_eq(p.c->output, GRPC_HEAD + (size_t)i);
     }
     frame(&p.out, NGHTTP2_WINDOW_UPDATE, 0, 1, SPAN("\0\0\0\144"));
-    ck_assert_str_eq(say(&p), "DATA 1 8\n"); /* the third alone */
+    ck_assert_str_eq(exchange(&p), "DATA 1 8\n"); /* the third alone */
     ck_assert_uint_eq(p.c->output, 0);
     peer_end(&p);
 }
@@ -472,7 +475,7 @@ START_TEST(pings_are_acknowledged)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){0});
     frame(&p.out, NGHTTP2_PING, 0, 0, SPAN("12345678"));
-    ck_assert_str_eq(say(&p), "PING ack\n");
+    ck_assert_str_eq(exchange(&p), "PING ack\n");
     peer_end(&p);
 }
 END_TEST
@@ -503,7 +506,7 @@ START_TEST(floods_end_the_connection)
     for (size_t i = 0; i < ARRAY_LEN(frames); i++) {
         struct peer p;
         peer_begin(&p, (struct grpcd_limits){0});
-        say(&p);
+        exchange(&p);
         frame(&p.out, frames[i].type, frames[i].flags, 0, frames[i].payload);
         ck_assert_int_lt(flood(&p, 10000), 1000);
         peer_end(&p);
@@ -516,12 +519,12 @@ START_TEST(a_flood_of_resets_ends_the_connection)
     struct peer p;
     uint32_t id = 1;
     peer_begin(&p, (struct grpcd_limits){0});
-    say(&p);
+    exchange(&p);
     for (; id < 20000 && nghttp2_session_want_read(p.c->session) && !p.c->is_broken;
          id += 2) {
         request(&p, id, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
         frame(&p.out, NGHTTP2_RST_STREAM, 0, id, SPAN("\0\0\0\10"));
-        say(&p);
+        exchange(&p);
     }
     ck_assert_uint_lt(id / 2, GRPCD_RESET_BURST + 100);
     ck_assert_uint_ge(id / 2, GRPCD_RESET_BURST);
@@ -535,10 +538,10 @@ START_TEST(a_flood_of_malformed_calls_ends_the_connection)
     struct peer p;
     uint32_t id = 1;
     peer_begin(&p, (struct grpcd_limits){0});
-    say(&p);
+    exchange(&p);
     for (; id < 20000 && !grpcd_conn_is_done(p.c); id += 2) {
         headers(&p.out, END, id, ":method: POST\n");
-        say(&p);
+        exchange(&p);
     }
     ck_assert_uint_eq(id / 2, GRPCD_FAULTS_MAX);
     peer_end(&p);
@@ -551,12 +554,12 @@ START_TEST(concurrent_calls_are_bounded)
     peer_begin(&p, (struct grpcd_limits){.calls = 2});
     for (uint32_t id = 1; id <= 5; id += 2)
         request(&p, id, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
-    ck_assert_str_eq(say(&p), "RST 5 REFUSED_STREAM\n");
+    ck_assert_str_eq(exchange(&p), "RST 5 REFUSED_STREAM\n");
     ck_assert_uint_eq(p.n_started, 2);
     grpcd_end(p.parked, GRPC_OK, "%s", "");
-    hear(&p);
+    output_of(&p);
     frame(&p.out, NGHTTP2_RST_STREAM, 0, 1, SPAN("\0\0\0\10"));
-    say(&p);
+    exchange(&p);
     peer_end(&p);
 }
 END_TEST
@@ -566,12 +569,12 @@ START_TEST(an_idle_connection_gets_goaway)
     struct peer p;
     peer_begin(&p, (struct grpcd_limits){.idle_ms = 5000, .request_ms = 500});
     request(&p, 1, call_head, SPAN("hi"));
-    say(&p);
+    exchange(&p);
     p.now_ms += 4999;
-    ck_assert_str_eq(hear(&p), "");
+    ck_assert_str_eq(output_of(&p), "");
     ck_assert(!grpcd_conn_is_done(p.c));
     p.now_ms++;
-    ck_assert_str_eq(hear(&p), "GOAWAY NO_ERROR\n");
+    ck_assert_str_eq(output_of(&p), "GOAWAY NO_ERROR\n");
     ck_assert(grpcd_conn_is_done(p.c));
     peer_end(&p);
 }
@@ -584,11 +587,11 @@ START_TEST(a_drain_ends_streams_and_waits_for_calls)
     request(&p, 1, POST "/t.T/Watch" GRPC_TYPE, SPAN(""));
     request(&p, 3, POST "/t.T/Park" GRPC_TYPE, SPAN(""));
     headers(&p.out, 0, 5, call_head);
-    say(&p);
+    exchange(&p);
     struct grpcd_call *call = p.parked;
     grpcd_conn_drain(p.c, p.now_ms);
     grpcd_conn_drain(p.c, p.now_ms);
-    const char *heard = hear(&p);
+    const char *heard = output_of(&p);
     ck_assert_msg(strstr(heard, "GOAWAY NO_ERROR\n") != NULL, "%s", heard);
     ck_assert_msg(strstr(heard, "HEADERS 1 :status=200 content-type=application/grpc "
                                 "grpc-status=14 grpc-message=server is stopping end\n"),
@@ -599,10 +602,10 @@ START_TEST(a_drain_ends_streams_and_waits_for_calls)
     ck_assert_uint_eq(p.n_over, 1);
     ck_assert(!grpcd_conn_is_done(p.c));
     request(&p, 7, call_head, SPAN("hi")); /* too late */
-    ck_assert_str_eq(say(&p), "");
+    ck_assert_str_eq(exchange(&p), "");
     struct buf reply = {0};
     grpcd_reply(call, &reply);
-    heard = hear(&p);
+    heard = output_of(&p);
     ck_assert_msg(strstr(heard, "HEADERS 3 grpc-status=0 end\n") != NULL, "%s", heard);
     ck_assert(grpcd_conn_is_done(p.c));
     peer_end(&p);
@@ -616,10 +619,10 @@ START_TEST(trailers_of_a_client_end_its_request)
     headers(&p.out, 0, 1, call_head);
     message(&p.out, 0, 1, SPAN("hi"));
     headers(&p.out, END, 1, "x-trailer: 1\n");
-    ck_assert_str_eq(say(&p), ok);
+    ck_assert_str_eq(exchange(&p), ok);
     headers(&p.out, 0, 3, call_head);
     headers(&p.out, 0, 3, "x-trailer: 1\n");
-    ck_assert_str_eq(say(&p), "RST 3 PROTOCOL_ERROR\n");
+    ck_assert_str_eq(exchange(&p), "RST 3 PROTOCOL_ERROR\n");
     peer_end(&p);
 }
 END_TEST

@@ -30,7 +30,7 @@ static struct httpc_request request(const char *method, const char *path,
 }
 
 /* Makes the call, which must succeed with 200 and this body. */
-static void call_well(struct httpc *c, const struct httpc_request *req, const char *want)
+static void call_ok(struct httpc *c, const struct httpc_request *req, const char *want)
 {
     struct httpc_reply reply;
     struct err err = {0};
@@ -42,7 +42,7 @@ static void call_well(struct httpc *c, const struct httpc_request *req, const ch
 }
 
 /* Makes the call, which must fail. */
-static enum err_code call_badly(struct httpc *c, const struct httpc_request *req,
+static enum err_code call_fails(struct httpc *c, const struct httpc_request *req,
                                 bool *sent)
 {
     struct httpc_reply reply;
@@ -68,7 +68,7 @@ START_TEST(a_call_sends_the_request_and_returns_the_response)
     struct httpc *c = client_of(server_url(s));
     struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
     req.authorization = "Bearer abc";
-    call_well(c, &req, "{\"a\":1}");
+    call_ok(c, &req, "{\"a\":1}");
     cleanup_free char *got = server_request(s, 0);
     cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", server_port(s));
     ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
@@ -104,7 +104,7 @@ START_TEST(every_method_has_the_right_headers_and_body)
     struct httpc *c = client_of(server_url(s));
     for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
         struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
-        call_well(c, &req, "ok");
+        call_ok(c, &req, "ok");
         cleanup_free char *got = server_request(s, i);
         cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
         ck_assert_msg(strstr(got, line) == got, "%s", got);
@@ -121,7 +121,7 @@ START_TEST(every_method_has_the_right_headers_and_body)
 }
 END_TEST
 
-static void answer_head(struct server_conn *conn, void *ctx)
+static void respond_to_head(struct server_conn *conn, void *ctx)
 {
     (void)ctx;
     server_read(conn);
@@ -131,12 +131,12 @@ static void answer_head(struct server_conn *conn, void *ctx)
 
 START_TEST(head_has_a_response_without_a_body)
 {
-    struct server *s = server_start(answer_head, NULL);
+    struct server *s = server_start(respond_to_head, NULL);
     struct httpc *c = client_of(server_url(s));
     struct httpc_request req = request("HEAD", "/", NULL);
-    call_well(c, &req, "");
+    call_ok(c, &req, "");
     req = request("POST", "/", "x");
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     ck_assert_uint_eq(server_connections(s), 1);
     httpc_free(c);
     server_stop(s);
@@ -153,7 +153,7 @@ START_TEST(a_large_body_arrives_whole_and_without_expect)
         body[i] = (char)('a' + i * 7919 % 26);
     body[SIZE] = '\0';
     struct httpc_request req = request("POST", "/", body);
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     cleanup_free char *got = server_request(s, 0);
     ck_assert(strcasestr(got, "\r\nExpect") == NULL);
     ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
@@ -202,7 +202,7 @@ START_TEST(threads_share_a_client_and_connections_are_reused)
 }
 END_TEST
 
-static void answer_status(struct server_conn *conn, void *ctx)
+static void respond_status(struct server_conn *conn, void *ctx)
 {
     static const char *const heads[] = {
         "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
@@ -226,7 +226,7 @@ START_TEST(any_status_is_a_response)
         const char *body;
     } want[] = {
         {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
-    struct server *s = server_start(answer_status, NULL);
+    struct server *s = server_start(respond_status, NULL);
     struct httpc *c = client_of(server_url(s));
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         struct httpc_request req = request("POST", "/", "{}");
@@ -254,7 +254,7 @@ START_TEST(a_malformed_request_is_rejected_and_not_sent)
     bool sent;
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         struct httpc_request req = request("GET", paths[i], NULL);
-        ck_assert_msg(call_badly(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
+        ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
         ck_assert(!sent);
     }
     static const struct httpc_request bad[] = {
@@ -266,11 +266,11 @@ START_TEST(a_malformed_request_is_rejected_and_not_sent)
         {.method = "", .path = "/"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_msg(call_badly(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
+        ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
         ck_assert(!sent);
     }
     struct httpc_request req = request("GET", "/", NULL);
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     ck_assert_uint_eq(server_requests(s), 1);
     httpc_free(c);
     server_stop(s);
@@ -311,7 +311,7 @@ START_TEST(a_proxy_is_used_only_if_configured)
     struct server *s = server_start(server_echo, (void *)"ok");
     struct httpc *c = client_of(server_url(s));
     struct httpc_request req = request("GET", "/direct", NULL);
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     httpc_free(c);
 
     struct httpc_config config = {.url = "http://api.invalid:81", .proxy = server_url(s)};
@@ -319,7 +319,7 @@ START_TEST(a_proxy_is_used_only_if_configured)
     c = httpc_new(&config, &err);
     ck_assert_msg(c != NULL, "%s", err.msg);
     req.path = "/through";
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     cleanup_free char *got = server_request(s, 1);
     ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
     httpc_free(c);
@@ -334,7 +334,7 @@ START_TEST(the_last_reference_frees_the_client)
     ck_assert_ptr_eq(mine, c);
     httpc_free(c);
     struct httpc_request req = request("GET", "/", NULL);
-    call_well(mine, &req, "ok");
+    call_ok(mine, &req, "ok");
     httpc_free(mine);
     httpc_free(NULL);
     server_stop(s);
@@ -349,7 +349,7 @@ struct crowd {
 
 enum { CROWD = 6 };
 
-static void serve_crowd(struct server_conn *conn, void *ctx)
+static void serve_many(struct server_conn *conn, void *ctx)
 {
     struct crowd *crowd = ctx;
     atomic_fetch_add(&crowd->open, 1);
@@ -374,7 +374,7 @@ static void *call_once(void *ctx)
 START_TEST(idle_connections_are_limited_in_number_and_time)
 {
     struct crowd crowd = {.all = gate_new()};
-    struct server *s = server_start(serve_crowd, &crowd);
+    struct server *s = server_start(serve_many, &crowd);
     struct httpc_config config = {
         .url = server_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
     struct err err = {0};

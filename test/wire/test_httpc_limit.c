@@ -10,7 +10,7 @@
 
 /* Calls with truncated or too large responses. */
 
-static void say_it_all(struct server_conn *conn, void *ctx)
+static void send_all_lines(struct server_conn *conn, void *ctx)
 {
     server_read(conn);
     server_say(conn, "%s", (const char *)ctx);
@@ -27,7 +27,7 @@ START_TEST(a_truncated_response_is_an_error)
         "",
     };
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
-        struct server *s = server_start(say_it_all, (void *)answers[i]);
+        struct server *s = server_start(send_all_lines, (void *)answers[i]);
         struct httpc *c = client_of(server_url(s), 5000);
         struct httpc_request req = request("POST", "{}");
         struct outcome o = call(c, &req);
@@ -42,7 +42,7 @@ START_TEST(a_truncated_response_is_an_error)
 END_TEST
 
 /* Sends data until the client disconnects. */
-static void talk_forever(struct server_conn *conn, void *ctx)
+static void send_until_closed(struct server_conn *conn, void *ctx)
 {
     cleanup_free char *piece = xcalloc(1, 65536);
     server_read(conn);
@@ -57,7 +57,7 @@ static void talk_forever(struct server_conn *conn, void *ctx)
 START_TEST(a_body_is_truncated_at_its_limit)
 {
     struct server *s =
-        server_start(talk_forever, (void *)"Transfer-Encoding: chunked\r\n");
+        server_start(send_until_closed, (void *)"Transfer-Encoding: chunked\r\n");
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     struct outcome o = call(c, &req);

@@ -12,7 +12,7 @@
 
 /* The first connection sends one response, reads a second request and closes. All others
  * answer. */
-static void forget_the_second(struct server_conn *conn, void *ctx)
+static void close_on_the_second(struct server_conn *conn, void *ctx)
 {
     bool *with_reset = ctx;
     if (conn->index) {
@@ -34,7 +34,7 @@ START_TEST(a_write_is_never_retried_on_another_connection)
         {"POST", "{\"x\":1}"}, {"POST", NULL}, {"DELETE", NULL}, {"PATCH", "{}"}};
     for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
         bool with_reset = i % 2;
-        struct server *s = server_start(forget_the_second, &with_reset);
+        struct server *s = server_start(close_on_the_second, &with_reset);
         struct httpc *c = client_of(server_url(s), 5000);
         struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
         ck_assert_uint_eq(call(c, &req).status, 200);
@@ -55,7 +55,7 @@ END_TEST
 START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 {
     bool with_reset = false;
-    struct server *s = server_start(forget_the_second, &with_reset);
+    struct server *s = server_start(close_on_the_second, &with_reset);
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
@@ -69,7 +69,7 @@ START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 }
 END_TEST
 
-static void never_answer_twice(struct server_conn *conn, void *ctx)
+static void respond_once_per_connection(struct server_conn *conn, void *ctx)
 {
     (void)ctx;
     server_read(conn);
@@ -81,7 +81,7 @@ static void never_answer_twice(struct server_conn *conn, void *ctx)
 
 START_TEST(a_get_is_not_retried_more_than_once)
 {
-    struct server *s = server_start(never_answer_twice, NULL);
+    struct server *s = server_start(respond_once_per_connection, NULL);
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
@@ -95,7 +95,7 @@ START_TEST(a_get_is_not_retried_more_than_once)
 END_TEST
 
 /* Responds once and closes in the middle of the second request's body. */
-static void leave_in_the_body(struct server_conn *conn, void *ctx)
+static void close_in_the_body(struct server_conn *conn, void *ctx)
 {
     struct gate *seen = ctx;
     char byte;
@@ -110,7 +110,7 @@ START_TEST(a_partly_sent_body_is_not_sent_again)
 {
     enum { SIZE = 8 << 20 };
     struct gate *seen = gate_new();
-    struct server *s = server_start_narrow(leave_in_the_body, seen);
+    struct server *s = server_start_narrow(close_in_the_body, seen);
     struct httpc *c = client_of(server_url(s), 5000);
     cleanup_free char *body = xcalloc(1, SIZE + 1);
     memset(body, 'b', SIZE);
@@ -176,7 +176,7 @@ END_TEST
 
 /* Responds once, closes, and signals that. On the first connection it sends
  * unexpected bytes before. */
-static void answer_and_leave(struct server_conn *conn, void *ctx)
+static void respond_and_close(struct server_conn *conn, void *ctx)
 {
     struct gate **left = ctx;
     if (conn->index > 2) {
@@ -198,7 +198,7 @@ static void answer_and_leave(struct server_conn *conn, void *ctx)
 START_TEST(a_connection_with_unexpected_input_is_not_reused)
 {
     struct gate *left[2] = {gate_new(), gate_new()};
-    struct server *s = server_start(answer_and_leave, left);
+    struct server *s = server_start(respond_and_close, left);
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     for (unsigned i = 0; i < 3; i++) {

@@ -15,19 +15,19 @@ struct silence {
     bool was_reset;
 };
 
-static void silence_init(struct silence *silence)
+static void silent_server_init(struct silence *silence)
 {
     *silence = (struct silence){.gate = gate_new(), .drained = gate_new()};
 }
 
 /* Lets the server read until end of file. */
-static void silence_end(struct silence *silence)
+static void silent_server_end(struct silence *silence)
 {
     gate_open(silence->gate);
     gate_wait(silence->drained);
 }
 
-static void silence_fini(struct silence *silence)
+static void silent_server_fini(struct silence *silence)
 {
     gate_free(silence->gate);
     gate_free(silence->drained);
@@ -35,7 +35,7 @@ static void silence_fini(struct silence *silence)
 
 /* The first connection sends nothing until the gate opens, and then reads its input.
  */
-static void say_nothing(struct server_conn *conn, void *ctx)
+static void send_nothing(struct server_conn *conn, void *ctx)
 {
     struct silence *silence = ctx;
     if (conn->index) {
@@ -50,8 +50,8 @@ static void say_nothing(struct server_conn *conn, void *ctx)
 START_TEST(no_response_is_a_timeout_and_closes_the_connection)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
+    silent_server_init(&silence);
+    struct server *s = server_start(send_nothing, &silence);
     struct httpc *c = client_of(server_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     req.timeout_ms = 200;
@@ -63,19 +63,19 @@ START_TEST(no_response_is_a_timeout_and_closes_the_connection)
     req.timeout_ms = TIMEOUT_MS;
     ck_assert_uint_eq(call(c, &req).status, 200);
     ck_assert_uint_eq(server_connections(s), 2);
-    silence_end(&silence);
+    silent_server_end(&silence);
     ck_assert(!silence.was_reset);
     httpc_free(c);
     server_stop(s);
-    silence_fini(&silence);
+    silent_server_fini(&silence);
 }
 END_TEST
 
 START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
+    silent_server_init(&silence);
+    struct server *s = server_start(send_nothing, &silence);
     cleanup_free char *url = xasprintf("https://127.0.0.1:%u", server_port(s));
     struct httpc *c = client_of(url, 200);
     struct httpc_request req = request("POST", "{}");
@@ -84,21 +84,21 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
     ck_assert(!o.sent);
     ck_assert_int_ge(o.took_ms, 190);
     ck_assert_int_lt(o.took_ms, 10000);
-    silence_end(&silence);
+    silent_server_end(&silence);
     httpc_free(c);
     server_stop(s);
-    silence_fini(&silence);
+    silent_server_fini(&silence);
 }
 END_TEST
 
 enum { STUCK = 16 << 20 };
 
 /* Sends far more than the peer reads. Returns how the call and the connection ended. */
-static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
-                                struct silence *silence)
+static struct outcome get_unacknowledged(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
+                                         struct silence *silence)
 {
-    silence_init(silence);
-    struct server *s = server_start_narrow(say_nothing, silence);
+    silent_server_init(silence);
+    struct server *s = server_start_narrow(send_nothing, silence);
     struct httpc *c = client_of(server_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", NULL);
@@ -106,10 +106,10 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
     req.timeout_ms = timeout_ms;
     req.tcp_user_timeout_ms = tcp_user_timeout_ms;
     struct outcome o = call(c, &req);
-    silence_end(silence);
+    silent_server_end(silence);
     httpc_free(c);
     server_stop(s);
-    silence_fini(silence);
+    silent_server_fini(silence);
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
     ck_assert_uint_lt(silence->got, STUCK);
@@ -119,7 +119,7 @@ static struct outcome get_stuck(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
 START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
 {
     struct silence silence;
-    struct outcome o = get_stuck(TIMEOUT_MS, 300, &silence);
+    struct outcome o = get_unacknowledged(TIMEOUT_MS, 300, &silence);
     ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
     ck_assert(silence.was_reset);
 }
@@ -128,27 +128,27 @@ END_TEST
 START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
 {
     struct silence given_up, closed;
-    ck_assert_int_eq(get_stuck(300, 15000, &given_up).code, ERR_TIMEOUT);
+    ck_assert_int_eq(get_unacknowledged(300, 15000, &given_up).code, ERR_TIMEOUT);
     ck_assert(given_up.was_reset);
     /* Without it, the kernel still delivers the buffered bytes. */
-    ck_assert_int_eq(get_stuck(300, 0, &closed).code, ERR_TIMEOUT);
+    ck_assert_int_eq(get_unacknowledged(300, 0, &closed).code, ERR_TIMEOUT);
     ck_assert(!closed.was_reset);
     ck_assert_uint_gt(closed.got, given_up.got);
 }
 END_TEST
 
-static void get_stuck_later(struct server_conn *conn, void *ctx)
+static void get_unacknowledged_on_reuse(struct server_conn *conn, void *ctx)
 {
     server_read(conn);
     server_reply(conn, 200, "", "first");
-    say_nothing(conn, ctx);
+    send_nothing(conn, ctx);
 }
 
 START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start_narrow(get_stuck_later, &silence);
+    silent_server_init(&silence);
+    struct server *s = server_start_narrow(get_unacknowledged_on_reuse, &silence);
     struct httpc *c = client_of(server_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", "{}");
@@ -160,11 +160,11 @@ START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
     ck_assert(o.sent);
     ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
     ck_assert_uint_eq(server_connections(s), 1);
-    silence_end(&silence);
+    silent_server_end(&silence);
     ck_assert(silence.was_reset);
     httpc_free(c);
     server_stop(s);
-    silence_fini(&silence);
+    silent_server_fini(&silence);
 }
 END_TEST
 

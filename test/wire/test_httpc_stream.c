@@ -93,13 +93,13 @@ static void tell(server_fn serve, void *ctx, struct httpc_request req,
     server_stop(s);
 }
 
-static void say_it_all(struct server_conn *conn, void *ctx)
+static void send_all_lines(struct server_conn *conn, void *ctx)
 {
     while (server_read(conn))
         server_say(conn, "%s", (const char *)ctx);
 }
 
-static void say_once(struct server_conn *conn, void *ctx)
+static void send_once(struct server_conn *conn, void *ctx)
 {
     server_read(conn);
     server_say(conn, "%s", (const char *)ctx);
@@ -110,7 +110,7 @@ static void say_once(struct server_conn *conn, void *ctx)
 START_TEST(a_stream_begins_once_and_ends_once)
 {
     struct story story = {0};
-    tell(say_it_all,
+    tell(send_all_lines,
          (void *)"HTTP/1.1 100 Continue\r\n\r\n"
                  "HTTP/1.1 103 Early\r\nRetry-After: 3\r\n\r\n" CHUNKED
                  "3\r\nabc\r\n5\r\ndefgh\r\n0\r\nRetry-After: 4\r\n\r\n",
@@ -142,7 +142,7 @@ START_TEST(the_date_of_the_server_is_returned)
             xasprintf("HTTP/1.1 103 Early\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n"
                       "HTTP/1.1 200 OK\r\n%sContent-Length: 2\r\n\r\nok",
                       cases[i].head);
-        tell(say_it_all, answer, watch_of("/watch"), &story);
+        tell(send_all_lines, answer, watch_of("/watch"), &story);
         ck_assert_int_eq(story.why.code, ERR_NONE);
         ck_assert_int_eq(story.date_s, cases[i].date_s);
         buf_fini(&story.body);
@@ -153,7 +153,7 @@ END_TEST
 START_TEST(an_error_status_is_passed_on_with_its_body)
 {
     struct story story = {0};
-    tell(say_it_all,
+    tell(send_all_lines,
          (void *)"HTTP/1.1 429 No\r\nRetry-After: 5\r\nContent-Length: 4\r\n\r\nbusy",
          watch_of("/watch"), &story);
     ck_assert_uint_eq(story.status, 429);
@@ -174,7 +174,7 @@ START_TEST(a_truncated_stream_ends_with_an_error)
     };
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
         struct story story = {0};
-        tell(say_once, (void *)answers[i], watch_of("/"), &story);
+        tell(send_once, (void *)answers[i], watch_of("/"), &story);
         ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
         ck_assert_uint_eq(story.begins, i < 2);
         ck_assert_msg(strstr(story.why.msg, "GET http://127.") == story.why.msg, "%s",
@@ -188,7 +188,8 @@ START_TEST(the_sink_can_stop_a_stream)
 {
     for (int at_data = 0; at_data < 2; at_data++) {
         struct story story = {.stop_at_begin = !at_data, .stop_at_data = at_data};
-        tell(say_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"), &story);
+        tell(send_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"),
+             &story);
         ck_assert_uint_eq(story.begins, 1);
         ck_assert_int_eq(story.why.code, ERR_INVALID);
         ck_assert(strstr(story.why.msg, "stopped by the caller") != NULL);
@@ -199,7 +200,7 @@ START_TEST(the_sink_can_stop_a_stream)
 END_TEST
 
 /* Sends `ctx`, then nothing until the client disconnects. */
-static void say_and_wait(struct server_conn *conn, void *ctx)
+static void send_and_wait(struct server_conn *conn, void *ctx)
 {
     bool was_reset;
     server_read(conn);
@@ -215,7 +216,7 @@ START_TEST(a_stalled_stream_ends_after_stall_ms)
         struct httpc_request req = watch_of("/");
         req.stall_ms = 300;
         int64_t start = clock_mono_ms();
-        tell(say_and_wait, (void *)answers[i], req, &story);
+        tell(send_and_wait, (void *)answers[i], req, &story);
         int64_t took = clock_mono_ms() - start;
         ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
         ck_assert_int_ge(took, 300);
@@ -225,7 +226,7 @@ START_TEST(a_stalled_stream_ends_after_stall_ms)
 }
 END_TEST
 
-static void drip(struct server_conn *conn, void *ctx)
+static void send_slowly(struct server_conn *conn, void *ctx)
 {
     (void)ctx;
     server_read(conn);
@@ -243,7 +244,7 @@ START_TEST(a_slow_stream_is_not_a_stalled_one)
     struct story story = {0};
     struct httpc_request req = watch_of("/");
     req.stall_ms = 800;
-    tell(drip, NULL, req, &story);
+    tell(send_slowly, NULL, req, &story);
     ck_assert_msg(story.why.code == ERR_NONE, "%s", story.why.msg);
     ck_assert_uint_eq(story.body.n, 12);
     buf_fini(&story.body);
@@ -255,7 +256,7 @@ START_TEST(timeout_ms_limits_a_stream_as_a_whole)
     struct story story = {0};
     struct httpc_request req = watch_of("/");
     req.timeout_ms = 300;
-    tell(drip, NULL, req, &story);
+    tell(send_slowly, NULL, req, &story);
     ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
     buf_fini(&story.body);
 }
@@ -286,11 +287,11 @@ END_TEST
 START_TEST(an_invalid_request_is_reported_to_end)
 {
     struct story story = {0};
-    tell(say_it_all, (void *)"", watch_of("no path"), &story);
+    tell(send_all_lines, (void *)"", watch_of("no path"), &story);
     ck_assert_int_eq(story.why.code, ERR_INVALID);
     ck_assert_uint_eq(story.begins, 0);
 
-    struct server *s = server_start(say_it_all, (void *)"");
+    struct server *s = server_start(send_all_lines, (void *)"");
     struct httpc *c = client_of(server_url(s));
     server_stop(s);
     struct httpc_loop *loop = httpc_loop_new();
@@ -349,7 +350,7 @@ static void cancel_other(struct story *story)
     again->other = NULL;
 }
 
-static void stay_or_leave(struct server_conn *conn, void *ctx)
+static void keep_or_close(struct server_conn *conn, void *ctx)
 {
     bool was_reset;
     (void)ctx;
@@ -364,7 +365,7 @@ static void stay_or_leave(struct server_conn *conn, void *ctx)
 
 START_TEST(a_cancelled_stream_makes_no_more_calls)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
+    struct server *s = server_start(keep_or_close, NULL);
     struct httpc *c = client_of(server_url(s));
     struct again again = {.loop = httpc_loop_new()};
     struct story stay = {0}, leave = {.at_end = cancel_other, .ctx = &again};
@@ -394,7 +395,7 @@ END_TEST
 
 START_TEST(a_loop_can_be_freed_while_streams_run)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
+    struct server *s = server_start(keep_or_close, NULL);
     struct httpc *c = client_of(server_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[4] = {0};
@@ -442,7 +443,7 @@ END_TEST
 START_TEST(many_streams_run_concurrently)
 {
     enum { N = 20 };
-    struct server *s = server_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
+    struct server *s = server_start(send_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
     struct httpc *c = client_of(server_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[N] = {0};

@@ -14,8 +14,8 @@ START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -33,7 +33,7 @@ START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
         ck_assert(raw_ended(&c));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -42,8 +42,8 @@ START_TEST(pipelined_requests_get_replies_in_order)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -62,15 +62,15 @@ START_TEST(pipelined_requests_get_replies_in_order)
         }
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
@@ -93,7 +93,7 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
     ck_assert(raw_ended(&c));
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
@@ -101,8 +101,8 @@ START_TEST(head_is_get_without_the_body)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -118,7 +118,7 @@ START_TEST(head_is_get_without_the_body)
         ck_assert_body(r, "hello\n");
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -140,8 +140,8 @@ START_TEST(paths_and_parameters_are_decoded)
         {"/show?aa=1&b=a", "GET [/show] [aa=1&b=a] [(none)] [(none)]"},
         {"/show?a=1?a=2", "GET [/show] [a=1?a=2] [1?a=2] [(none)]"},
     };
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
@@ -156,7 +156,7 @@ START_TEST(paths_and_parameters_are_decoded)
     ck_assert_body(r, "GET [/show] [] [(none)] []");
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
@@ -164,8 +164,8 @@ START_TEST(a_query_of_very_many_parameters_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         cleanup_buf struct buf req = {0};
@@ -179,7 +179,7 @@ START_TEST(a_query_of_very_many_parameters_is_served)
         ck_assert_ptr_nonnull(strstr(r.body.p, "[last]"));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -236,12 +236,12 @@ START_TEST(ambiguous_requests_are_rejected)
     static const char nul[] = "GET /hello\0?a=1 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED;
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         for (size_t i = 0; i < ARRAY_LEN(requests); i++)
             expect_refusal(kit.port, requests[i], strlen(requests[i]));
         expect_refusal(kit.port, nul, sizeof nul - 1);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -250,8 +250,8 @@ START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -264,17 +264,18 @@ START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
         ck_assert(raw_ended(&c));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(two_listeners_have_their_own_routes_and_context)
 {
-    static const struct httpd_route only_hello[] = {{"GET", "/hello", kit_on_hello}, {0}};
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config second = kit_listener(&kit, HTTPD_EVENTS);
+    static const struct httpd_route only_hello[] = {{"GET", "/hello", fixture_on_hello},
+                                                    {0}};
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
     second.routes = only_hello;
     second.threads = 1;
     unsigned port;
@@ -294,21 +295,21 @@ START_TEST(two_listeners_have_their_own_routes_and_context)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
 START_TEST(a_listener_may_use_ipv6)
 {
-    struct kit kit;
-    kit_init(&kit, NULL);
-    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
+    struct fixture kit;
+    fixture_init(&kit, NULL);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     listener.address = "::1";
     struct err err = {0};
     if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
         /* Without IPv6 on this machine, expects an error. */
         ck_assert_msg(strncmp(err.msg, "listen on [::1]:0: ", 19) == 0, "%s", err.msg);
-        kit_fini(&kit);
+        fixture_fini(&kit);
         return;
     }
     struct sockaddr_in6 at = {.sin6_family = AF_INET6,
@@ -321,15 +322,15 @@ START_TEST(a_listener_may_use_ipv6)
     ck_assert_body(r, "hello\n");
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
 START_TEST(a_bad_address_is_an_error_that_names_it)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config listener = kit_listener(&kit, HTTPD_THREADS);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     listener.port = kit.port;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
@@ -349,16 +350,16 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     listener.port = 65536;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: port: expected at most 65535");
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
 START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
 {
     unsigned before = raw_count_fds();
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener_config second = kit_listener(&kit, HTTPD_EVENTS);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
     unsigned port;
     struct err err = {0};
     ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
@@ -386,7 +387,7 @@ START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
-    kit_fini(&kit);
+    fixture_fini(&kit);
     ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST

@@ -30,8 +30,8 @@ START_TEST(bodies_of_every_size_arrive_whole)
     static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -43,7 +43,7 @@ START_TEST(bodies_of_every_size_arrive_whole)
         raw_reply_fini(&r);
         raw_close(&c);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -52,11 +52,11 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener_config listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.max_body = 1000;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -93,7 +93,7 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         raw_reply_fini(&r);
         raw_close(&c);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -102,11 +102,11 @@ START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener_config listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.max_body = 1000;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -132,14 +132,14 @@ START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
         raw_close(&c);
         raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 static bool holds_900(void *ctx)
 {
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     struct httpd_stats stats;
     httpd_stats(kit->d, &stats);
     return stats.body_bytes == 900;
@@ -149,9 +149,9 @@ START_TEST(bodies_over_the_common_limit_are_503)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
-        struct httpd_listener_config other = kit_listener(&kit, HTTPD_EVENTS);
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct httpd_listener_config other = fixture_listener(&kit, HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
@@ -187,7 +187,7 @@ START_TEST(bodies_over_the_common_limit_are_503)
         ck_assert_body(r, "1000");
         raw_close(&b);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST

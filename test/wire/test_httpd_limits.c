@@ -7,7 +7,7 @@
 
 /* Sends `text` byte by byte, then 'a' every 20 ms, until the server closes
  * the connection. Returns after how many milliseconds. */
-static int64_t drip(struct raw *c, const char *text)
+static int64_t send_slowly(struct raw *c, const char *text)
 {
     int64_t begin = raw_now_ms();
     while (raw_now_ms() - begin < RAW_WAIT_MS) {
@@ -32,12 +32,12 @@ START_TEST(a_slow_first_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.first_request_ms = 400});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.first_request_ms = 400});
         for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
             struct raw c;
             raw_open(&c, kit.port);
-            int64_t bore = drip(&c, slow_starts[i]);
+            int64_t bore = send_slowly(&c, slow_starts[i]);
             ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
                           (int)bore);
             raw_close(&c);
@@ -46,7 +46,7 @@ START_TEST(a_slow_first_request_times_out)
         struct httpd_stats stats;
         httpd_stats(kit.d, &stats);
         ck_assert_uint_eq(stats.timed_out, ARRAY_LEN(slow_starts));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -55,22 +55,22 @@ START_TEST(a_slow_later_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode,
-                  &(struct httpd_limits){.first_request_ms = 400, .idle_ms = 600});
+        struct fixture kit;
+        fixture_start(&kit, mode,
+                      &(struct httpd_limits){.first_request_ms = 400, .idle_ms = 600});
         for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
             struct raw c;
             struct raw_reply r = {0};
             raw_open(&c, kit.port);
             raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-            int64_t bore = drip(&c, slow_starts[i]);
+            int64_t bore = send_slowly(&c, slow_starts[i]);
             ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
                           (int)bore);
             raw_reply_fini(&r);
             raw_close(&c);
         }
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -79,9 +79,9 @@ START_TEST(idle_connections_time_out_before_and_between_requests)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode,
-                  &(struct httpd_limits){.first_request_ms = 300, .idle_ms = 900});
+        struct fixture kit;
+        fixture_start(&kit, mode,
+                      &(struct httpd_limits){.first_request_ms = 300, .idle_ms = 900});
         struct raw a, b;
         struct raw_reply r = {0};
         raw_open(&a, kit.port);
@@ -95,33 +95,33 @@ START_TEST(idle_connections_time_out_before_and_between_requests)
         raw_reply_fini(&r);
         raw_close(&a);
         raw_close(&b);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_handler_may_take_longer_than_every_limit)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS,
-              &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS,
+                  &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
     struct raw a, b;
     struct raw_reply r = {0};
     raw_open(&a, kit.port);
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    kit_wait_blocked(&kit, 1);
+    fixture_wait_blocked(&kit, 1);
     int64_t begin = raw_now_ms();
     while (raw_now_ms() - begin < 1500) { /* other clients are not affected */
         raw_open(&b, kit.port);
         raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         raw_close(&b);
     }
-    kit_release(&kit);
+    fixture_release(&kit);
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     raw_reply_fini(&r);
     raw_close(&a);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
@@ -129,8 +129,8 @@ START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 300});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.idle_ms = 300});
         struct raw c;
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -138,7 +138,7 @@ START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
         ck_assert_int_eq(poll(&fd, 1, RAW_WAIT_MS), 1);
         ck_assert(raw_until(kit_is_empty, &kit));
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -147,8 +147,8 @@ START_TEST(a_slow_client_gets_a_big_reply_whole)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 400});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.idle_ms = 400});
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -167,7 +167,7 @@ START_TEST(a_slow_client_gets_a_big_reply_whole)
         ck_assert_uint_eq(got, (size_t)64 << 20);
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -178,8 +178,8 @@ START_TEST(excess_input_does_not_discard_the_reply)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -192,7 +192,7 @@ START_TEST(excess_input_does_not_discard_the_reply)
         raw_close(&c);
         raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -201,11 +201,11 @@ START_TEST(connections_over_the_limit_are_served_later)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener_config listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.connections = 3;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c[6];
         struct raw_reply r = {0};
         for (int i = 0; i < 6; i++) {
@@ -227,12 +227,12 @@ START_TEST(connections_over_the_limit_are_served_later)
         for (int i = 3; i < 6; i++)
             raw_close(&c[i]);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-static void still_answers(struct kit *kit)
+static void is_still_served(struct fixture *kit)
 {
     struct raw c;
     struct raw_reply r = {0};
@@ -245,7 +245,7 @@ static void still_answers(struct kit *kit)
 
 /* Fewer than before are fine: the first count may include a connection that the server
  * had not closed yet. */
-static bool no_more_fds(void *ctx)
+static bool use_up_fds(void *ctx)
 {
     return raw_count_fds() <= *(unsigned *)ctx;
 }
@@ -264,9 +264,9 @@ START_TEST(thousands_of_short_connections_leak_nothing)
     unsigned outside = raw_count_fds();
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
-        still_answers(&kit);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
         unsigned before = raw_count_fds();
         for (int i = 0; i < 2000; i++) {
@@ -279,10 +279,10 @@ START_TEST(thousands_of_short_connections_leak_nothing)
             raw_close(&c);
         }
         ck_assert(raw_until(kit_is_empty, &kit));
-        still_answers(&kit);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
-        ck_assert(raw_until(no_more_fds, &before));
-        kit_fini(&kit);
+        ck_assert(raw_until(use_up_fds, &before));
+        fixture_fini(&kit);
         ck_assert_int_eq(atomic_load(&kit.opened) > atomic_load(&kit.closed), 0);
     }
     ck_assert_uint_eq(raw_count_fds(), outside);
@@ -320,8 +320,8 @@ START_TEST(random_input_does_not_affect_other_clients)
     unsigned outside = raw_count_fds();
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct rng rng;
         rng_init(&rng, 20261121);
         cleanup_buf struct buf bytes = {0};
@@ -341,11 +341,11 @@ START_TEST(random_input_does_not_affect_other_clients)
                 raw_reset(&c);
             raw_close(&c);
             if (i % 500 == 0)
-                still_answers(&kit);
+                is_still_served(&kit);
         }
-        still_answers(&kit);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
     ck_assert_uint_eq(raw_count_fds(), outside);
 }
