@@ -33,9 +33,9 @@ extern const struct opt entry_table[]; /* opt_program.shared */
     }
 #define ENTRY_LOG_LEVEL(at, level)                                                       \
     {                                                                                    \
-        .name = "log-level", .env = "LOG_LEVEL", .arg = "LEVEL", .init = (level),        \
-        .type = OPT_CUSTOM, .parse = log_level_option, .offset = (at),                   \
-        .help = "Least severe level that is logged: error, warn, info or debug."         \
+        .name = "log-level", .env = "LOG_LEVEL", .arg = "error|warn|info|debug",         \
+        .init = (level), .type = OPT_CHOICE, .offset = (at),                             \
+        .help = "Least severe level of the lines that are logged."                       \
     }
 
 struct entry {

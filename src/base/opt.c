@@ -63,7 +63,7 @@ static int parse_choice(struct span text, const char *choices, int *out, struct 
 {
     struct span rest = span_of(choices);
     for (int i = 0; rest.n; i++) {
-        if (span_eq(text, span_cut(&rest, '|'))) {
+        if (span_eq_nocase(text, span_cut(&rest, '|'))) {
             *out = i;
             return 0;
         }

@@ -165,7 +165,7 @@ START_TEST(a_choice_is_the_index_of_its_word)
     ck_assert_int_eq(load(&c, NULL, &err, "--clock=exact", NULL, NULL), OPT_RUN);
     ck_assert_int_eq(c.clock, 1);
     opt_free(&program, &c);
-    ck_assert_int_eq(load(&c, NULL, &err, "--clock", "any", NULL), OPT_RUN);
+    ck_assert_int_eq(load(&c, NULL, &err, "--clock", "Any", NULL), OPT_RUN);
     ck_assert_int_eq(c.clock, 2);
     opt_free(&program, &c);
 }
