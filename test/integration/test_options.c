@@ -56,7 +56,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
          "--node-score: \"best\" is neither binpack, spread, scv nor fgd"},
         {"--advertise", "a/b",
          "--advertise: \"a/b\" is neither an IP address nor a name"},
-        {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
+        {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: expected an IP address"},
     };
     static const char *const files[][2] = {
         {"port: x\n", ":1: port: \"x\" is not an integer"},
@@ -98,16 +98,16 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
         {"text\n", "kubeconfig:1: not a kubeconfig"},
         {"current-context: c\n", "context \"c\" not found in "},
         {"current-context: c\ncontexts: 7\n",
-         "kubeconfig:2: \"contexts\" must be a list"},
+         "kubeconfig:2: contexts: expected a list"},
         {CONTEXT, "context \"c\": cluster \"d\" not found in "},
         {CONTEXT CLUSTER("server: \"ftp://x\"") USER(""),
-         "kubeconfig:3: cluster \"d\": server: it must begin with https:// or http://"},
+         "kubeconfig:3: cluster \"d\": server: expected a URL with https:// or http://"},
         {CONTEXT CLUSTER("server: [x]") USER(""),
          "kubeconfig:3: \"server\": expected a scalar"},
         {CONTEXT CLUSTER(SERVER ", certificate-authority: /nonexistent.crt") USER(""),
          "certificate-authority: /nonexistent.crt: No such file"},
         {CONTEXT CLUSTER(SERVER ", certificate-authority-data: \"!\"") USER(""),
-         "certificate-authority-data: not base64"},
+         "certificate-authority-data: invalid base64"},
         {CONTEXT CLUSTER(SERVER) USER("username: a, password: b"),
          "kubeconfig:4: user \"u\": username: not supported"},
         {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
@@ -117,7 +117,7 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
         temp_write(kit_dir, "kubeconfig", files[i][0]);
         check_start(path, ARGV(NULL), files[i][1], files[i][0]);
     }
-    check_start("/nonexistent/k", ARGV(NULL), "there is no /nonexistent/k", "missing");
+    check_start("/nonexistent/k", ARGV(NULL), "kubeconfig /nonexistent/k does not exist", "missing");
     check_start(kit_dir, ARGV(NULL), "Is a directory", "directory");
     check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
 }

@@ -149,7 +149,7 @@ START_TEST(what_is_replaced_is_used_and_what_is_bad_is_told)
     temp_write(kit_dir, "..data/tls.crt", "rubbish\n");
     kit_wait(healthz_says(&w, "tls of verbs: certificate "));
     kit_wait(healthz_says(&w, "tls of observers: certificate "));
-    ck_assert_says(program_said(&w.e.program), "the old ones stay in use");
+    ck_assert_says(program_said(&w.e.program), "still using the old ones");
     ck_assert_uint_eq(filter_as(&w, other, "kube-scheduler", &said), 200);
     ck_assert_uint_eq(peer_status(&w.e.observers, "/readyz"), 200);
 
