@@ -119,7 +119,7 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
     }
     check_start("/nonexistent/k", ARGV(NULL), "kubeconfig /nonexistent/k does not exist", "missing");
     check_start(kit_dir, ARGV(NULL), "Is a directory", "directory");
-    check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
+    check_start(NULL, ARGV("--kubeconfig="), " does not exist", "none at all");
 }
 
 KIT_MAIN("options", 150, bad_options_end_it_with_what_and_where,
