@@ -13,11 +13,11 @@
  *
  * Sources, from the config: a static token, a token file, an exec plugin, a client
  * certificate, and the certificate authorities for the server. Files are reloaded every
- * 50 s, at once after a 401, and at most a second after a failed connection; if a file is
- * missing, empty or malformed, the old value stays in use and one warning is logged. A
- * token file has precedence over a token, and both over a plugin, as for kubectl. A
- * plugin runs if there is no credential, 10 s before it expires, and after a 401. One run
- * serves all threads, and runs are at least a second apart.
+ * 50 s, at once after a 401, and after a failed connection (at most once a second); if a
+ * file is missing, empty or malformed, the old value stays in use and one warning is
+ * logged. A token file has precedence over a token, and both over a plugin, as for
+ * kubectl. A plugin runs if there is no credential, 10 s before it expires, and after a
+ * 401. One run serves all threads, and runs are at least a second apart.
  *
  * Tokens and keys are never logged and never part of an error message.
  */

@@ -32,7 +32,7 @@ struct httpc;
 
 struct httpc_config {
     const char *url;    /* "https://host:port", no path; all fields are copied */
-    struct span ca_pem; /* certificate authorities; empty: those of the system */
+    struct span ca_pem; /* the only trusted CAs; empty: those of the system */
     struct span cert_pem, key_pem; /* client certificate, or empty */
     const char *server_name; /* https: name for SNI and certificate verification; NULL:
                                 the host of the URL */
