@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
  * Does what is known agree with itself? A line for each difference, in a stable order;
@@ -15,9 +15,9 @@
  * without a card, annotations and objects that cannot be read, containers that the
  * kubelet gave other cards, memory in use from outside, sizes that differ. `node` empty:
  * all nodes. */
-size_t check_world(struct buf *out, const struct world *w, struct span node);
+size_t check_world(struct buf *out, const struct cluster_state *w, struct span node);
 
 /* The extender's view (GET /gpushare-scheduler/inspect, ours or that of the Go extender)
  * against the ledger. `who` stands for it in the lines. */
-size_t check_extender(struct buf *out, const struct world *w, const json_t *view,
+size_t check_extender(struct buf *out, const struct cluster_state *w, const json_t *view,
                       struct span node, const char *who);

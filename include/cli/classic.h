@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
  * What the Go plugin prints, byte for byte, from the same objects by the same rules:
@@ -10,5 +10,5 @@
  */
 
 /* `node` empty: all. False: there is no such node, and the text says so as it did. */
-bool classic_write(struct buf *out, const struct world *w, struct span node,
+bool classic_write(struct buf *out, const struct cluster_state *w, struct span node,
                    bool details);

@@ -8,7 +8,7 @@
  * The options of kubectl-inspect-gpushare.
  */
 
-enum cli_colour { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
+enum cli_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
 
 struct cli_config {
     char *kubeconfig, *context, *ns, *extender;
@@ -19,7 +19,7 @@ struct cli_config {
     bool require_scv, clock_exact, number_shares; /* as the extender has it */
     bool classic, details, watch, check;
     enum show_form form;
-    enum cli_colour colour;
+    enum cli_color color;
     struct opt_list words; /* what is no option */
 };
 

@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
  * Why a pod is where it is, or nowhere: for one that waits, each node and card and what
@@ -12,8 +12,8 @@
 
 /* `object` is the Pod as the API server sends it, for what kube-scheduler says; it may be
  * NULL. -1: there is no such pod among those that are not over. */
-int explain_pod(struct buf *out, const struct world *w, struct span ns, struct span name,
-                const json_t *object, bool colours, struct err *err);
+int explain_pod(struct buf *out, const struct cluster_state *w, struct span ns, struct span name,
+                const json_t *object, bool colors, struct err *err);
 
 /* Appends a line for each change of one thing that would let the request fit, none if
  * nothing would: pods that leave (the fewest), a smaller request, another model, a card

@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "cli/table.h"
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
  * A world for people (tables) and for programs (JSON, which YAML is made of). Nodes by
@@ -16,7 +16,7 @@ enum show_form { SHOW_TABLE, SHOW_WIDE, SHOW_JSON, SHOW_YAML };
 struct show {
     enum show_form form;
     bool details; /* tables: the pods, too */
-    bool colours;
+    bool colors;
     struct span node; /* only that; empty: all that have, or had, something to do with
                          GPUs */
     bool guessed;     /* the unit; say so */
@@ -29,7 +29,7 @@ size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
                   const struct ledger_node ***out);
 size_t show_pods_on(const struct ledger_node *node, struct arena *a,
                     const struct ledger_pod ***out);
-size_t show_waiting(const struct ledger *l, struct arena *a,
+size_t show_pending(const struct ledger *l, struct arena *a,
                     const struct ledger_pod ***out);
 
 /* Words and amounts that all forms use. */
@@ -44,10 +44,10 @@ void show_guess(struct buf *out, int64_t unit_mib);
 void show_state(struct buf *out, const struct ledger_node *node);
 
 /* False: there is no such node. */
-bool show_write(struct buf *out, const struct world *w, const struct show *show);
-bool show_table(struct buf *out, const struct world *w, const struct show *show);
+bool show_write(struct buf *out, const struct cluster_state *w, const struct show *show);
+bool show_table(struct buf *out, const struct cluster_state *w, const struct show *show);
 /* New; NULL: no such node. */
-json_t *show_json(const struct world *w, const struct show *show);
+json_t *show_json(const struct cluster_state *w, const struct show *show);
 /* The same text as JSON (indented) or as YAML. */
 void show_dump(struct buf *out, const json_t *j, bool yaml);
 /* A string of foreign bytes, new. */

@@ -17,24 +17,24 @@
  * objects) is written as '?'.
  */
 
-enum colour { PLAIN, BOLD, DIM, RED, GREEN, YELLOW };
+enum color { PLAIN, BOLD, DIM, RED, GREEN, YELLOW };
 
 struct table {
     struct buf text; /* of all cells */
     struct table_cell *cells;
     size_t n, cap;
-    bool colours;
+    bool colors;
 };
 
 void table_fini(struct table *t);
 #define cleanup_table __attribute__((cleanup(table_fini)))
 
 /* A cell, ended by a tab. */
-void table_cell(struct table *t, enum colour colour, const char *fmt, ...)
+void table_cell(struct table *t, enum color color, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void table_span(struct table *t, enum colour colour, struct span text);
+void table_span(struct table *t, enum color color, struct span text);
 /* What stands behind the last tab, perhaps nothing, and the end of the line. */
-void table_end(struct table *t, enum colour colour, const char *fmt, ...)
+void table_end(struct table *t, enum color color, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void table_write(const struct table *t, struct buf *out);
 

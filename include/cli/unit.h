@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
  * What one unit of aliyun.com/gpu-mem is in this cluster, for who was not told: a device
@@ -12,6 +12,6 @@
 
 /* From a world of any unit. True: it follows, or nothing there speaks for another than
  * GiB. False: it does not, and *mib is what is most likely. */
-bool unit_of_world(const struct world *w, int64_t *mib);
+bool unit_of_world(const struct cluster_state *w, int64_t *mib);
 /* What the extender says in its view. False: nothing that can be read. */
 bool unit_of_view(const json_t *view, int64_t *mib);

@@ -9,7 +9,7 @@
  * SubjectAccessReviews are POSTed, and nothing is kept of them.
  */
 
-void cluster_read(struct kube_client *client, struct setup_facts *f);
+void cluster_read(struct kube_client *client, struct facts *f);
 
 /* What the extender's account has to be allowed, as manifests/rbac.yaml has it. */
 struct cluster_right {
@@ -19,4 +19,4 @@ struct cluster_right {
 extern const struct cluster_right cluster_rights[]; /* ends with a NULL verb */
 /* Does the extender want it with the options that its Deployment gives it? The chart
  * grants no right that a value has made useless. */
-bool cluster_right_is_needed(const struct setup_facts *f, const struct cluster_right *r);
+bool cluster_right_is_needed(const struct facts *f, const struct cluster_right *r);

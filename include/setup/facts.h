@@ -6,8 +6,8 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "setup/pod.h"
-#include "setup/policy.h"
+#include "setup/scheduler_pod.h"
+#include "setup/extender_entry.h"
 
 /*
  * All that a look at a cluster can know before anything is concluded from it: of the node
@@ -16,7 +16,7 @@
  */
 
 /* A file of YAML or JSON. */
-struct setup_file {
+struct facts_file {
     char *path;     /* with the --root in front; NULL: none was looked for */
     struct err why; /* code ERR_NONE: it was read, and is one document */
     struct buf bytes;
@@ -26,29 +26,29 @@ struct setup_file {
 };
 
 /* A process named kube-scheduler. */
-struct setup_process {
+struct facts_process {
     int pid;
     int64_t started_ns;   /* wall clock; exact to a hundredth of a second */
     struct buf arguments; /* NUL behind each */
 };
 
 /* What became of an attempt to reach the extender. */
-enum setup_answer {
-    SETUP_UNASKED,
-    SETUP_REFUSED,
-    SETUP_SILENT,    /* no connection in time, or no answer */
-    SETUP_NO_ROUTE,  /* no such host, no way there */
-    SETUP_BROKEN,    /* neither HTTP nor TLS as wanted */
-    SETUP_NOT_OURS,  /* another program answers */
-    SETUP_GO,        /* an extender, but not this project's */
-    SETUP_NO_PATH,   /* ours, but not under this path */
-    SETUP_NOT_READY, /* ours; it says why in `words` */
-    SETUP_ANSWERS,
+enum reach_answer {
+    REACH_NOT_TRIED,
+    REACH_REFUSED,
+    REACH_TIMEOUT,    /* no connection in time, or no answer */
+    REACH_NO_ROUTE,  /* no such host, no way there */
+    REACH_PROTOCOL_ERROR,    /* neither HTTP nor TLS as wanted */
+    REACH_OTHER_PROGRAM,  /* another program answers */
+    REACH_GO_EXTENDER,        /* an extender, but not this project's */
+    REACH_WRONG_PATH,   /* ours, but not under this path */
+    REACH_NOT_READY, /* ours; it says why in `words` */
+    REACH_OK,
 };
 
-struct setup_reach {
-    struct setup_url url;
-    enum setup_answer answer;
+struct reach_result {
+    struct extender_entry_url url;
+    enum reach_answer answer;
     unsigned status;
     struct err words;
 };
@@ -59,71 +59,71 @@ struct setup_loopback {
 };
 
 /* A list of the API, or an object. */
-struct setup_list {
+struct facts_object {
     json_t *json;   /* NULL: see why */
     struct err why; /* ERR_NOT_FOUND: there is none, or no such kind */
 };
 
-enum setup_kind {
-    SETUP_VERSION,
-    SETUP_SYSTEM_PODS, /* of kube-system, with the mirrors of static pods */
-    SETUP_SERVICES, /* of extenders, by their label; in all namespaces, as what follows */
-    SETUP_SLICES,   /* EndpointSlices of kube-system */
-    SETUP_DEPLOYMENTS, /* of extenders */
-    SETUP_EXTENDERS,   /* their pods */
-    SETUP_PROXY,       /* kube-proxy's ConfigMap */
-    SETUP_CRD,
-    SETUP_SCVS,
-    SETUP_NODES,
-    SETUP_PLUGINS, /* DaemonSets of device plugins */
-    SETUP_PENDING, /* pods that wait for a node */
-    SETUP_EVENTS,  /* about those that failed to get one */
-    SETUP_KINDS
+enum facts_kind {
+    FACTS_VERSION,
+    FACTS_SYSTEM_PODS, /* of kube-system, with the mirrors of static pods */
+    FACTS_SERVICES, /* of extenders, by their label; in all namespaces, as what follows */
+    FACTS_SLICES,   /* EndpointSlices of kube-system */
+    FACTS_DEPLOYMENTS, /* of extenders */
+    FACTS_EXTENDERS,   /* their pods */
+    FACTS_PROXY,       /* kube-proxy's ConfigMap */
+    FACTS_CRD,
+    FACTS_SCVS,
+    FACTS_NODES,
+    FACTS_PLUGINS, /* DaemonSets of device plugins */
+    FACTS_PENDING, /* pods that wait for a node */
+    FACTS_EVENTS,  /* about those that failed to get one */
+    FACTS_KINDS
 };
 
-struct setup_facts {
+struct facts {
     /* the node */
     char *manifests; /* folder of static pods */
     struct err manifests_why;
-    struct setup_file
+    struct facts_file
         *files; /* of it, those that are of kube-scheduler or are unreadable */
     size_t n_files;
     int64_t now_ns; /* wall clock, when the processes were looked at */
-    struct setup_process *processes;
+    struct facts_process *processes;
     size_t n_processes;
-    struct setup_file config; /* that --config or --policy-config-file names */
+    struct facts_file config; /* that --config or --policy-config-file names */
     bool config_mounted;
     struct err processes_why;
-    struct setup_file
+    struct facts_file
         kubeconfig;           /* that the config file names; only whether it is there */
-    struct setup_file tls[3]; /* caFile, certFile, keyFile of our extender's tlsConfig */
+    struct facts_file tls[3]; /* caFile, certFile, keyFile of our extender's tlsConfig */
     struct setup_loopback loopback;
     /* the way */
-    struct setup_reach reach;
+    struct reach_result reach;
     char *elsewhere; /* HOST:PORT of this node where the extender answers, if it does not
                         on the loopback; or NULL */
     /* the API server */
     struct err cluster_why; /* code ERR_NONE: it was asked */
-    struct setup_list lists[SETUP_KINDS];
+    struct facts_object lists[FACTS_KINDS];
     json_t *denied; /* array of strings: what the extender's account may not do; NULL: not
                        known */
     struct err denied_why;
 };
 
-void setup_file_fini(struct setup_file *file);
-void setup_facts_fini(struct setup_facts *f);
+void facts_file_fini(struct facts_file *file);
+void facts_fini(struct facts *f);
 
 /* The file of the static pod of kube-scheduler: of several, the first whose pod has the
  * name that kubeadm gives it, or else the first. NULL if there is none. */
-const struct setup_file *setup_active(const struct setup_facts *f, struct setup_pod *pod);
+const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod);
 /* How its file is told to it. "": not at all. */
-const char *setup_config_option(const struct setup_pod *pod, bool *policy);
+const char *scheduler_pod_config_option(const struct scheduler_pod *pod, bool *policy);
 /* Fills in json or why from the bytes. */
-void setup_file_parse(struct setup_file *file);
+void facts_file_parse(struct facts_file *file);
 /* The process that the pod's command is; of several, the youngest. NULL: none. */
-const struct setup_process *setup_running(const struct setup_facts *f,
-                                          const struct setup_pod *pod);
+const struct facts_process *facts_scheduler(const struct facts *f,
+                                          const struct scheduler_pod *pod);
 /* Did it start before the file was changed, so that it has not read it as it is? */
-bool setup_process_is_older(const struct setup_process *p, const struct setup_file *file);
+bool facts_process_is_older(const struct facts_process *p, const struct facts_file *file);
 /* The minor version of kube-scheduler, or else of the API server; 0: not known. */
-int setup_minor(const struct setup_facts *f, const struct setup_pod *pod);
+int facts_minor(const struct facts *f, const struct scheduler_pod *pod);

@@ -17,11 +17,11 @@ struct reach_tls {
 };
 
 /* Fills in all of *out but the url, which it is to ask. `verb` is the filterVerb. */
-void reach_ask(struct setup_reach *out, const char *verb, const struct reach_tls *tls);
+void reach_ask(struct reach_result *out, const char *verb, const struct reach_tls *tls);
 /* The same of f->reach; and if nothing answers there, whether the extender does on
  * another address of this machine, into f->elsewhere. */
-void reach_ask_around(struct setup_facts *f, const char *verb,
+void reach_ask_around(struct facts *f, const char *verb,
                       const struct reach_tls *tls);
 /* The same as our entry in f->config says; with `address` (HOST:PORT) as if it had that
  * one. */
-void reach_ask_as_configured(struct setup_facts *f, const char *address);
+void reach_ask_as_configured(struct facts *f, const char *address);

@@ -4,14 +4,14 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "cli/unit.h"
 #include "domain/keys.h"
 
 struct check {
     struct buf *out;
-    const struct world *w;
+    const struct cluster_state *w;
     const struct ledger_node *node; /* that is looked at */
     size_t n;
     int64_t unit;
@@ -71,7 +71,7 @@ static void check_card(struct check *c, const struct card *card)
 /* The Node's capacity is what kube-scheduler goes by. */
 static void check_capacity(struct check *c)
 {
-    const struct world_node *is = world_node(c->w, c->node->name);
+    const struct cluster_state_node *is = cluster_state_node(c->w, c->node->name);
     int64_t units = 0;
     if (!is || c->node->source != SOURCE_SCV || c->node->state == NODE_SCV_DAMAGED)
         return;
@@ -159,12 +159,12 @@ static void check_held(struct check *c, const struct scv_held *held)
 
 static void check_node(struct check *c, struct arena *a)
 {
-    const struct world_scv *scv = world_scv(c->w, c->node->name);
+    const struct cluster_state_scv *scv = cluster_state_scv(c->w, c->node->name);
     cleanup_buf struct buf why = {0}, beat = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
     show_state(&why, c->node);
-    beats_note(&beat, c->w, c->node);
+    heartbeat_note(&beat, c->w, c->node);
     if (beat.n)
         note(c, "%s", beat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
@@ -186,8 +186,8 @@ static void check_node(struct check *c, struct arena *a)
 /* Annotations and requests that cannot be meant. */
 static void check_pods(struct check *c, struct span node, struct arena *a)
 {
-    const struct world_pod **pods;
-    size_t n = world_pods(c->w, a, &pods);
+    const struct cluster_state_pod **pods;
+    size_t n = cluster_state_pods(c->w, a, &pods);
     for (size_t i = 0; i < n; i++)
         if (pods[i]->damaged && !pods[i]->over &&
             (!node.n || span_eq(node, pods[i]->node)))
@@ -195,9 +195,9 @@ static void check_pods(struct check *c, struct span node, struct arena *a)
                     SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->why));
 }
 
-size_t check_world(struct buf *out, const struct world *w, struct span node)
+size_t check_world(struct buf *out, const struct cluster_state *w, struct span node)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     struct check c = {.out = out, .w = w, .unit = ledger_settings(l)->unit_mib};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
@@ -208,8 +208,8 @@ size_t check_world(struct buf *out, const struct world *w, struct span node)
     }
     c.node = NULL;
     check_pods(&c, node, &a);
-    for (size_t i = 0; i < world_faults(w) && !node.n; i++)
-        differs(&c, "%.*s", SPAN_ARG(world_fault(w, i)));
+    for (size_t i = 0; i < cluster_state_errors(w) && !node.n; i++)
+        differs(&c, "%.*s", SPAN_ARG(cluster_state_error(w, i)));
     return c.n;
 }
 
@@ -325,10 +325,10 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a,
                 json_array_size(devs), c->node->n_cards);
 }
 
-size_t check_extender(struct buf *out, const struct world *w, const json_t *view,
+size_t check_extender(struct buf *out, const struct cluster_state *w, const json_t *view,
                       struct span node, const char *who)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     struct check c = {.out = out, .w = w, .unit = ledger_settings(l)->unit_mib};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;

@@ -15,13 +15,13 @@ enum {
 
 /* A pod on a node. */
 struct row {
-    const struct world_pod *pod;
+    const struct cluster_state_pod *pod;
     struct promise split; /* n 0: all of it is on `card` */
     int64_t card;
 };
 
 struct go_node {
-    const struct world_node *is;
+    const struct cluster_state_node *is;
     int64_t total, count;
     struct row *rows;
     size_t n;
@@ -76,7 +76,7 @@ static int by_place(const void *a, const void *b)
     return c ? c : span_cmp(x->pod->uid, y->pod->uid);
 }
 
-static void read_row(struct cluster *c, const struct world_pod *pod, struct row *row)
+static void read_row(struct cluster *c, const struct cluster_state_pod *pod, struct row *row)
 {
     const struct pod only = {.allocation = pod->allocation};
     *row = (struct row){.pod = pod, .card = PENDING};
@@ -87,12 +87,12 @@ static void read_row(struct cluster *c, const struct world_pod *pod, struct row 
 
 static int by_node(const void *a, const void *b)
 {
-    return span_cmp((*(const struct world_pod *const *)a)->node,
-                    (*(const struct world_pod *const *)b)->node);
+    return span_cmp((*(const struct cluster_state_pod *const *)a)->node,
+                    (*(const struct cluster_state_pod *const *)b)->node);
 }
 
 /* Those of the node, of all pods by their nodes. */
-static const struct world_pod **pods_of(struct span node, const struct world_pod **pods,
+static const struct cluster_state_pod **pods_of(struct span node, const struct cluster_state_pod **pods,
                                         size_t *n)
 {
     size_t low = 0, high = *n, end;
@@ -110,7 +110,7 @@ static const struct world_pod **pods_of(struct span node, const struct world_pod
 }
 
 static void add_rows(struct cluster *c, struct go_node *node,
-                     const struct world_pod **pods, size_t n)
+                     const struct cluster_state_pod **pods, size_t n)
 {
     pods = pods_of(node->is->name, pods, &n);
     node->rows = arena_alloc(&c->arena, n * sizeof *node->rows);
@@ -129,8 +129,8 @@ static bool is_pending(const struct go_node *node)
     return false;
 }
 
-static void add_node(struct cluster *c, const struct world_node *is,
-                     const struct world_pod **pods, size_t n_pods)
+static void add_node(struct cluster *c, const struct cluster_state_node *is,
+                     const struct cluster_state_pod **pods, size_t n_pods)
 {
     struct go_node *node = &c->nodes[c->n++];
     *node = (struct go_node){.is = is, .total = is->allocatable.mem};
@@ -145,12 +145,12 @@ static void add_node(struct cluster *c, const struct world_node *is,
     c->pending |= is_pending(node);
 }
 
-static bool collect(struct cluster *c, const struct world *w, struct span name)
+static bool collect(struct cluster *c, const struct cluster_state *w, struct span name)
 {
-    const struct world_node **nodes;
-    const struct world_pod **pods;
-    size_t n = world_nodes(w, &c->arena, &nodes),
-           n_pods = world_pods(w, &c->arena, &pods);
+    const struct cluster_state_node **nodes;
+    const struct cluster_state_pod **pods;
+    size_t n = cluster_state_nodes(w, &c->arena, &nodes),
+           n_pods = cluster_state_pods(w, &c->arena, &pods);
     bool found = !name.n;
     c->unit = "";
     if (n_pods)
@@ -344,7 +344,7 @@ static void write_details(struct table *t, const struct cluster *c)
     table_end(t, PLAIN, "%s", "");
 }
 
-bool classic_write(struct buf *out, const struct world *w, struct span node, bool details)
+bool classic_write(struct buf *out, const struct cluster_state *w, struct span node, bool details)
 {
     cleanup_table struct table t = {0};
     struct cluster c = {0};

@@ -11,7 +11,7 @@
 #include "cli/check.h"
 #include "cli/classic.h"
 #include "cli/explain.h"
-#include "cli/scene.h"
+#include "cli/session.h"
 #include "kube/watchfeed.h"
 #include "wire/yaml.h"
 
@@ -27,16 +27,16 @@ enum {
 /* A command that runs. */
 struct run {
     const struct cli_config *config;
-    struct scene scene;
+    struct session scene;
     struct span node; /* empty: all */
     struct buf out;
 };
 
-static bool has_colours(const struct cli_config *c)
+static bool has_colors(const struct cli_config *c)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (c->colour != COLOUR_AUTO)
-        return c->colour == COLOUR_ALWAYS;
+    if (c->color != COLOR_AUTO)
+        return c->color == COLOR_ALWAYS;
     return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
@@ -53,17 +53,17 @@ static int print(struct buf *out, struct err *err)
 static int load(struct run *r, struct err *err)
 {
     r->scene.config = r->config;
-    return scene_load(&r->scene, err);
+    return session_load(&r->scene, err);
 }
 
-static const struct world *world_of(const struct run *r)
+static const struct cluster_state *cluster_state_of(const struct run *r)
 {
-    return scene_world(&r->scene);
+    return session_world(&r->scene);
 }
 
 static void finish(struct run *r)
 {
-    scene_fini(&r->scene);
+    session_fini(&r->scene);
     buf_fini(&r->out);
 }
 
@@ -71,10 +71,10 @@ static void finish(struct run *r)
 static int draw(struct run *r, bool *missing, struct err *err)
 {
     const struct cli_config *c = r->config;
-    const struct world *w = world_of(r);
+    const struct cluster_state *w = cluster_state_of(r);
     struct show show = {.form = c->form,
                         .details = c->details,
-                        .colours = has_colours(c),
+                        .colors = has_colors(c),
                         .node = r->node,
                         .guessed = r->scene.guessed,
                         .now_s = clock_wall_ns() / 1000000000};
@@ -91,7 +91,7 @@ static int draw(struct run *r, bool *missing, struct err *err)
 static void draw_trouble(struct run *r)
 {
     struct err why;
-    if (!r->config->classic && world_trouble(world_of(r), &why) == 0)
+    if (!r->config->classic && cluster_state_check_fresh(cluster_state_of(r), &why) == 0)
         return;
     if (r->config->classic || r->config->form > SHOW_WIDE)
         return;
@@ -116,12 +116,12 @@ static int watch(struct run *r, struct err *err)
         if (print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = world_generation(world_of(r));
+        uint64_t seen = cluster_state_generation(cluster_state_of(r));
         int64_t at;
         do {
-            look_wait(r->scene.look, REDRAW_MS);
+            cluster_client_wait(r->scene.look, REDRAW_MS);
             at = clock_mono_ms();
-        } while (at < drawn_ms + REDRAW_MS || (world_generation(world_of(r)) == seen &&
+        } while (at < drawn_ms + REDRAW_MS || (cluster_state_generation(cluster_state_of(r)) == seen &&
                                                !(terminal && at >= drawn_ms + AGES_MS)));
     }
 }
@@ -151,7 +151,7 @@ static void ask_extender(struct run *r, struct compared *c)
     const char *where = r->config->extender;
     bool asked = !where || strcmp(where, "none") != 0;
     json_decref(c->view);
-    c->view = scene_ask(&r->scene, VIEW_MS, &c->why);
+    c->view = session_ask(&r->scene, VIEW_MS, &c->why);
     c->who = c->view || (where && asked) ? "the extender" : NULL;
 }
 
@@ -164,14 +164,14 @@ static size_t compare(struct run *r, struct compared *c)
         buf_clear(&r->out);
         ask_extender(r, c);
         if (i == 0) /* its view is newer than ours: catch up */
-            look_wait(r->scene.look, AGAIN_MS);
-        found = check_world(&r->out, world_of(r), r->node);
+            cluster_client_wait(r->scene.look, AGAIN_MS);
+        found = check_world(&r->out, cluster_state_of(r), r->node);
         size_t theirs =
-            c->view ? check_extender(&r->out, world_of(r), c->view, r->node, c->who) : 0;
+            c->view ? check_extender(&r->out, cluster_state_of(r), c->view, r->node, c->who) : 0;
         found += theirs;
         if (!theirs)
             break;
-        look_wait(r->scene.look, AGAIN_MS);
+        cluster_client_wait(r->scene.look, AGAIN_MS);
     }
     return found;
 }
@@ -198,7 +198,7 @@ static int check(struct run *r, struct err *err)
     struct compared c = {0};
     if (load(r, err))
         return -1;
-    if (r->node.n && !ledger_node_find(world_ledger(world_of(r)), r->node))
+    if (r->node.n && !ledger_node_find(cluster_state_ledger(cluster_state_of(r)), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     size_t found = compare(r, &c);
     if (c.who && !c.view) {
@@ -247,9 +247,9 @@ static int explain(struct run *r, struct err *err)
         ns = span_of(r->config->ns ? r->config->ns : r->scene.ns);
     json_t *pod = get_pod(r, ns, name);
     int rc =
-        explain_pod(&r->out, world_of(r), ns, name, pod, has_colours(r->config), err);
+        explain_pod(&r->out, cluster_state_of(r), ns, name, pod, has_colors(r->config), err);
     if (rc == 0 && r->scene.guessed)
-        show_guess(&r->out, ledger_settings(world_ledger(world_of(r)))->unit_mib);
+        show_guess(&r->out, ledger_settings(cluster_state_ledger(cluster_state_of(r)))->unit_mib);
     json_decref(pod);
     return rc ? -1 : print(&r->out, err);
 }
@@ -271,20 +271,20 @@ static void names_of(void *ctx, const struct cli_config *config, bool pods,
     struct cli_config quick = *config;
     struct run r = {.config = &quick};
     cleanup_arena struct arena a = {0};
-    const struct world_node **nodes;
-    const struct world_pod **all;
+    const struct cluster_state_node **nodes;
+    const struct cluster_state_pod **all;
     struct err err;
     (void)ctx;
     quick.classic = true; /* nodes and pods will do */
     quick.timeout_ms = 3000;
     if (load(&r, &err) == 0) {
-        const struct world *w = world_of(&r);
+        const struct cluster_state *w = cluster_state_of(&r);
         struct span own = memchr(begun.p, '/', begun.n)
                               ? (struct span){0}
                               : span_of(quick.ns ? quick.ns : r.scene.ns);
-        size_t n = pods ? world_pods(w, &a, &all) : world_nodes(w, &a, &nodes);
+        size_t n = pods ? cluster_state_pods(w, &a, &all) : cluster_state_nodes(w, &a, &nodes);
         for (size_t i = 0; i < n; i++) {
-            if (pods && !ledger_pod_find(world_ledger(w), all[i]->uid))
+            if (pods && !ledger_pod_find(cluster_state_ledger(w), all[i]->uid))
                 continue;
             if (pods && !span_eq(all[i]->ns, own)) {
                 table_plain(out, all[i]->ns);

@@ -42,13 +42,13 @@ static int parse_form(struct span text, void *field, struct err *err)
     return 0;
 }
 
-static int parse_colour(struct span text, void *field, struct err *err)
+static int parse_color(struct span text, void *field, struct err *err)
 {
     static const char *const words[] = {"auto", "always", "never", NULL};
     int place;
     if (parse_word(text, words, &place, err))
         return -1;
-    *(enum cli_colour *)field = (enum cli_colour)place;
+    *(enum cli_color *)field = (enum cli_color)place;
     return 0;
 }
 
@@ -163,8 +163,8 @@ static const struct opt table[] = {
      .arg = "auto|always|never",
      .init = "auto",
      .type = OPT_CUSTOM,
-     .parse = parse_colour,
-     .offset = AT(colour),
+     .parse = parse_color,
+     .offset = AT(color),
      .help = "Colours. auto: on a terminal, unless NO_COLOR is set."},
     {.name = "request-timeout",
      .arg = "TIME",

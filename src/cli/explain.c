@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
@@ -13,12 +13,12 @@
 
 struct page {
     struct buf *out;
-    const struct world *w;
+    const struct cluster_state *w;
     const struct ledger *l;
     const struct ledger_pod *pod;
     const json_t *object;
     int64_t unit;
-    bool colours;
+    bool colors;
     bool tolerates; /* kube-scheduler offers it cordoned nodes, too */
 };
 
@@ -191,7 +191,7 @@ static enum fit fit_on(const struct page *p, const struct ledger_node *node,
 
 static struct fits add_nodes(struct page *p, const struct ledger_node **nodes, size_t n)
 {
-    cleanup_table struct table t = {.colours = p->colours};
+    cleanup_table struct table t = {.colors = p->colors};
     cleanup_buf struct buf unit = {0};
     struct fits fits = {0};
     unit_write(&unit, p->unit);
@@ -250,7 +250,7 @@ static void add_beats(struct page *p, const struct ledger_node **nodes, size_t n
 {
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf beat = {0};
-        beats_note(&beat, p->w, nodes[i]);
+        heartbeat_note(&beat, p->w, nodes[i]);
         if (!beat.n)
             continue;
         buf_adds(p->out, "! ");
@@ -314,7 +314,7 @@ static void add_share(struct page *p, const struct card *card, int64_t mib)
 }
 
 /* The Go plugin writes the time anew when it confirms; ours does not. */
-static void add_when(struct page *p, const struct world_pod *is)
+static void add_when(struct page *p, const struct cluster_state_pod *is)
 {
     const json_t *annotations = at(p->object, "metadata", "annotations");
     struct span time = text_at(annotations, KEY_MEM_ASSUME_TIME);
@@ -329,7 +329,7 @@ static void add_when(struct page *p, const struct world_pod *is)
     }
 }
 
-static void add_why(struct page *p, const struct world_pod *is)
+static void add_why(struct page *p, const struct cluster_state_pod *is)
 {
     const struct request *r = &p->pod->request;
     bool binpack = r->placement == PLACE_BINPACK;
@@ -360,7 +360,7 @@ static void add_why(struct page *p, const struct world_pod *is)
                          : "  the device plugin has not confirmed it (yet)\n");
 }
 
-static void explain_bound(struct page *p, const struct world_pod *is)
+static void explain_bound(struct page *p, const struct cluster_state_pod *is)
 {
     const struct ledger_node *node = p->pod->node;
     bool any = false;
@@ -397,28 +397,28 @@ static void explain_bound(struct page *p, const struct world_pod *is)
     add_when(p, is);
 }
 
-static const struct world_pod *find(const struct world *w, struct span ns,
+static const struct cluster_state_pod *find(const struct cluster_state *w, struct span ns,
                                     struct span name, struct arena *a)
 {
-    const struct world_pod **pods;
-    size_t n = world_pods(w, a, &pods);
+    const struct cluster_state_pod **pods;
+    size_t n = cluster_state_pods(w, a, &pods);
     for (size_t i = 0; i < n; i++)
         if (span_eq(pods[i]->ns, ns) && span_eq(pods[i]->name, name))
             return pods[i];
     return NULL;
 }
 
-int explain_pod(struct buf *out, const struct world *w, struct span ns, struct span name,
-                const json_t *object, bool colours, struct err *err)
+int explain_pod(struct buf *out, const struct cluster_state *w, struct span ns, struct span name,
+                const json_t *object, bool colors, struct err *err)
 {
     cleanup_arena struct arena a = {0};
-    const struct world_pod *is = find(w, ns, name, &a);
+    const struct cluster_state_pod *is = find(w, ns, name, &a);
     struct page p = {.out = out,
                      .w = w,
-                     .l = world_ledger(w),
+                     .l = cluster_state_ledger(w),
                      .object = object,
-                     .unit = ledger_settings(world_ledger(w))->unit_mib,
-                     .colours = colours,
+                     .unit = ledger_settings(cluster_state_ledger(w))->unit_mib,
+                     .colors = colors,
                      .tolerates = tolerates_cordon(object)};
     if (!is)
         return err_set(err, ERR_NOT_FOUND,

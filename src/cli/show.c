@@ -69,7 +69,7 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
     return sorted(node->pods, a, out);
 }
 
-size_t show_waiting(const struct ledger *l, struct arena *a,
+size_t show_pending(const struct ledger *l, struct arena *a,
                     const struct ledger_pod ***out)
 {
     return sorted(ledger_first_waiting(l), a, out);
@@ -109,7 +109,7 @@ void show_state(struct buf *out, const struct ledger_node *node)
         placement_reason(out, node, &any, placement_fit(node, &any));
 }
 
-bool show_write(struct buf *out, const struct world *w, const struct show *show)
+bool show_write(struct buf *out, const struct cluster_state *w, const struct show *show)
 {
     if (show->form == SHOW_TABLE || show->form == SHOW_WIDE)
         return show_table(out, w, show);

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
@@ -31,9 +31,9 @@ static void put_true(json_t *o, const char *key, bool is)
         json_object_set_new(o, key, json_true());
 }
 
-static json_t *pod_json(const struct world *w, const struct ledger_pod *pod, int64_t mib)
+static json_t *pod_json(const struct cluster_state *w, const struct ledger_pod *pod, int64_t mib)
 {
-    const struct world_pod *is = world_pod(w, pod->uid);
+    const struct cluster_state_pod *is = cluster_state_pod(w, pod->uid);
     json_t *o = json_object();
     put_text(o, "namespace", pod->ns);
     put_text(o, "name", pod->name);
@@ -46,17 +46,17 @@ static json_t *pod_json(const struct world *w, const struct ledger_pod *pod, int
     return o;
 }
 
-static const struct scv_card *scv_card_of(const struct world *w, struct span node,
+static const struct scv_card *scv_card_of(const struct cluster_state *w, struct span node,
                                           int32_t index)
 {
-    const struct world_scv *s = world_scv(w, node);
+    const struct cluster_state_scv *s = cluster_state_scv(w, node);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == index)
             return &s->scv.cards[i];
     return NULL;
 }
 
-static json_t *card_json(const struct world *w, const struct ledger_node *node,
+static json_t *card_json(const struct cluster_state *w, const struct ledger_node *node,
                          const struct card *card, const struct ledger_pod **pods,
                          size_t n)
 {
@@ -96,7 +96,7 @@ static bool is_placed(const struct ledger_pod *pod)
     return pod->request.kind == REQUEST_DEVICES;
 }
 
-static void put_unplaced(const struct world *w, json_t *o, const struct ledger_pod **pods,
+static void put_unplaced(const struct cluster_state *w, json_t *o, const struct ledger_pod **pods,
                          size_t n)
 {
     json_t *list = json_array();
@@ -110,14 +110,14 @@ static void put_unplaced(const struct world *w, json_t *o, const struct ledger_p
     json_decref(list);
 }
 
-static json_t *node_json(const struct world *w, const struct ledger_node *node,
+static json_t *node_json(const struct cluster_state *w, const struct ledger_node *node,
                          struct arena *a)
 {
     static const char *const sources[] = {
         [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
-    const struct world_node *is = world_node(w, node->name);
-    const struct world_scv *scv = world_scv(w, node->name);
-    const struct world_beat *beat = world_beat(w, node->name);
+    const struct cluster_state_node *is = cluster_state_node(w, node->name);
+    const struct cluster_state_scv *scv = cluster_state_scv(w, node->name);
+    const struct cluster_state_heartbeat *beat = cluster_state_heartbeat(w, node->name);
     struct ledger_news news = ledger_node_news(node);
     cleanup_buf struct buf why = {0}, time = {0}, odd = {0};
     const struct ledger_pod **pods;
@@ -133,7 +133,7 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
     put_text(o, "reason", buf_span(&why));
     if (beat)
         put_text(o, "heartbeat", beat->renewed);
-    beats_note(&odd, w, node);
+    heartbeat_note(&odd, w, node);
     put_text(o, "heartbeatNote", buf_span(&odd));
     if (news.has_sample)
         clock_format_s(&time, news.sample_s);
@@ -171,9 +171,9 @@ static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod
     return o;
 }
 
-json_t *show_json(const struct world *w, const struct show *show)
+json_t *show_json(const struct cluster_state *w, const struct show *show)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf unit = {0};
     const struct ledger_node **nodes;
@@ -189,7 +189,7 @@ json_t *show_json(const struct world *w, const struct show *show)
     for (size_t i = 0; i < n; i++)
         json_array_append_new(list, node_json(w, nodes[i], &a));
     json_object_set_new(o, "nodes", list);
-    n = show->node.n ? 0 : show_waiting(l, &a, &pods);
+    n = show->node.n ? 0 : show_pending(l, &a, &pods);
     for (size_t i = 0; i < n; i++)
         json_array_append_new(waiting, waiting_json(l, pods[i]));
     if (show->node.n)

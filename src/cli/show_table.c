@@ -2,27 +2,27 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
 /* What the tables are made with. */
 struct page {
-    const struct world *w;
+    const struct cluster_state *w;
     const struct show *show;
     int64_t unit;
     struct arena arena;
     struct table table;
 };
 
-static void amount(struct page *p, enum colour colour, int64_t mib)
+static void amount(struct page *p, enum color color, int64_t mib)
 {
     cleanup_buf struct buf text = {0};
     if (mib < 0)
         buf_adds(&text, "-");
     else
         show_amount(&text, mib, p->unit);
-    table_span(&p->table, colour, buf_span(&text));
+    table_span(&p->table, color, buf_span(&text));
 }
 
 static bool is_wide(const struct page *p)
@@ -52,7 +52,7 @@ static void add_header(struct page *p)
     table_end(&p->table, BOLD, "UUID");
 }
 
-static enum colour promised_colour(const struct card *card)
+static enum color promised_color(const struct card *card)
 {
     if (card->over)
         return RED;
@@ -67,13 +67,13 @@ static void add_promised(struct page *p, const struct card *card)
     buf_add_i64(&text, card->total_mib / p->unit);
     if (card->over)
         buf_adds(&text, "!");
-    table_span(&p->table, promised_colour(card), buf_span(&text));
+    table_span(&p->table, promised_color(card), buf_span(&text));
 }
 
 static const struct scv_extra *
 extra_of(const struct page *p, const struct ledger_node *node, const struct card *card)
 {
-    const struct world_scv *s = world_scv(p->w, node->name);
+    const struct cluster_state_scv *s = cluster_state_scv(p->w, node->name);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == card->index)
             return s->scv.cards[i].extra;
@@ -101,7 +101,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
     const struct scv_extra *extra = extra_of(p, node, card);
-    const struct world_node *is = world_node(p->w, node->name);
+    const struct cluster_state_node *is = cluster_state_node(p->w, node->name);
     struct ledger_news news = ledger_node_news(node);
     cleanup_buf struct buf age = {0};
     amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
@@ -149,7 +149,7 @@ static void add_card(struct page *p, const struct ledger_node *node,
 
 static void flush(struct page *p, struct buf *out)
 {
-    p->table.colours = p->show->colours;
+    p->table.colors = p->show->colors;
     table_write(&p->table, out);
     table_fini(&p->table);
 }
@@ -180,7 +180,7 @@ static const char *plural(size_t n)
 
 static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 {
-    size_t waiting = ledger_waiting(world_ledger(p->w));
+    size_t waiting = ledger_waiting(cluster_state_ledger(p->w));
     int64_t percent = s->total ? s->promised * 100 / s->total : 0;
     show_amount(out, s->promised, p->unit);
     buf_adds(out, " of ");
@@ -209,12 +209,12 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 }
 
 /* What is wrong with a node, a line each. */
-static void add_notes(struct buf *out, const struct world *w,
+static void add_notes(struct buf *out, const struct cluster_state *w,
                       const struct ledger_node *node)
 {
     cleanup_buf struct buf why = {0}, beat = {0};
     show_state(&why, node);
-    beats_note(&beat, w, node);
+    heartbeat_note(&beat, w, node);
     if (why.n) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
@@ -240,7 +240,7 @@ static void add_notes(struct buf *out, const struct world *w,
 static void add_pod_row(struct page *p, const struct ledger_node *node,
                         const struct ledger_pod *pod, const char *gpu, int64_t mib)
 {
-    const struct world_pod *is = world_pod(p->w, pod->uid);
+    const struct cluster_state_pod *is = cluster_state_pod(p->w, pod->uid);
     bool assigned = is && span_eq(is->assigned, SPAN("true"));
     table_span(&p->table, PLAIN, node->name);
     table_cell(&p->table, gpu ? PLAIN : YELLOW, "%s", gpu ? gpu : "none");
@@ -282,7 +282,7 @@ static void add_waiting(struct page *p, struct buf *out)
 {
     static const char *const names[] = {"WAITING", "POD", "ASKS FOR", "PRIORITY"};
     const struct ledger_pod **pods;
-    size_t n = show_waiting(world_ledger(p->w), &p->arena, &pods);
+    size_t n = show_pending(cluster_state_ledger(p->w), &p->arena, &pods);
     if (!n || p->show->node.n)
         return;
     buf_addc(out, '\n');
@@ -319,13 +319,13 @@ static void add_details(struct page *p, struct buf *out, const struct ledger_nod
     add_waiting(p, out);
 }
 
-bool show_table(struct buf *out, const struct world *w, const struct show *show)
+bool show_table(struct buf *out, const struct cluster_state *w, const struct show *show)
 {
     struct page p = {
-        .w = w, .show = show, .unit = ledger_settings(world_ledger(w))->unit_mib};
+        .w = w, .show = show, .unit = ledger_settings(cluster_state_ledger(w))->unit_mib};
     const struct ledger_node **nodes;
     struct sums sums = {0};
-    size_t n = show_nodes(world_ledger(w), show->node, &p.arena, &nodes);
+    size_t n = show_nodes(cluster_state_ledger(w), show->node, &p.arena, &nodes);
     add_header(&p);
     for (size_t i = 0; i < n; i++) {
         sums.nodes++;

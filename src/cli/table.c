@@ -13,7 +13,7 @@ struct table_cell {
     size_t room;     /* of its column */
     uint32_t column; /* place in its line */
     bool last;       /* ends the line */
-    enum colour colour;
+    enum color color;
 };
 
 void table_fini(struct table *t)
@@ -42,9 +42,9 @@ static size_t width_of(const char *p, size_t n)
     return width;
 }
 
-static void add(struct table *t, enum colour colour, struct span text, bool last)
+static void add(struct table *t, enum color color, struct span text, bool last)
 {
-    struct table_cell cell = {.at = t->text.n, .last = last, .colour = colour};
+    struct table_cell cell = {.at = t->text.n, .last = last, .color = color};
     if (t->n && !t->cells[t->n - 1].last)
         cell.column = t->cells[t->n - 1].column + 1;
     table_plain(&t->text, text);
@@ -54,29 +54,29 @@ static void add(struct table *t, enum colour colour, struct span text, bool last
     t->cells[t->n++] = cell;
 }
 
-void table_span(struct table *t, enum colour colour, struct span text)
+void table_span(struct table *t, enum color color, struct span text)
 {
-    add(t, colour, text, false);
+    add(t, color, text, false);
 }
 
-void table_cell(struct table *t, enum colour colour, const char *fmt, ...)
+void table_cell(struct table *t, enum color color, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    add(t, colour, buf_span(&text), false);
+    add(t, color, buf_span(&text), false);
 }
 
-void table_end(struct table *t, enum colour colour, const char *fmt, ...)
+void table_end(struct table *t, enum color color, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    add(t, colour, buf_span(&text), true);
+    add(t, color, buf_span(&text), true);
 }
 
 /* A block of one column that is still open, while lines are walked. */
@@ -131,10 +131,10 @@ void table_write(const struct table *t, struct buf *out)
     measure(t);
     for (size_t i = 0; i < t->n; i++) {
         const struct table_cell *cell = &t->cells[i];
-        bool coloured = t->colours && cell->colour != PLAIN && cell->n;
-        buf_adds(out, coloured ? codes[cell->colour] : "");
+        bool colored = t->colors && cell->color != PLAIN && cell->n;
+        buf_adds(out, colored ? codes[cell->color] : "");
         buf_add(out, t->text.p + cell->at, cell->n);
-        buf_adds(out, coloured ? "\033[0m" : "");
+        buf_adds(out, colored ? "\033[0m" : "");
         if (cell->last)
             buf_addc(out, '\n');
         for (size_t k = cell->width; !cell->last && k < cell->room; k++)

@@ -18,7 +18,7 @@ static int64_t units_of(const struct ledger_node *node, int64_t mib)
 }
 
 /* Does its Scv tell what its capacity is made of? */
-static bool is_witness(const struct ledger_node *node, const struct world_node *is)
+static bool is_witness(const struct ledger_node *node, const struct cluster_state_node *is)
 {
     return is && is->capacity.mem > 0 && node->source == SOURCE_SCV &&
            node->state != NODE_SCV_DAMAGED && units_of(node, 1) > 0 &&
@@ -30,13 +30,13 @@ struct votes {
     size_t yes, no;
 };
 
-static struct votes count(const struct world *w, int64_t mib)
+static struct votes count(const struct cluster_state *w, int64_t mib)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     struct votes votes = {0};
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        const struct world_node *is = node ? world_node(w, node->name) : NULL;
+        const struct cluster_state_node *is = node ? cluster_state_node(w, node->name) : NULL;
         if (!node || !is_witness(node, is))
             continue;
         bool yes = is->capacity.mem == units_of(node, mib);
@@ -48,7 +48,7 @@ static struct votes count(const struct world *w, int64_t mib)
 
 /* A fraction of a GiB that fits all nodes, as 256MiB. Not a multiple: a capacity that is
  * too small may as well lack a card. */
-static bool find_fraction(const struct world *w, int64_t *mib)
+static bool find_fraction(const struct cluster_state *w, int64_t *mib)
 {
     for (int64_t unit = GIB / 2; unit > 1; unit /= 2) {
         struct votes votes = count(w, unit);
@@ -61,12 +61,12 @@ static bool find_fraction(const struct world *w, int64_t *mib)
 }
 
 /* Where there is no Scv the capacity is all there is to see. */
-static bool is_beyond_gib(const struct world *w)
+static bool is_beyond_gib(const struct cluster_state *w)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        const struct world_node *is = node ? world_node(w, node->name) : NULL;
+        const struct cluster_state_node *is = node ? cluster_state_node(w, node->name) : NULL;
         if (is && node->source == SOURCE_CAPACITY && is->capacity.cards > 0 &&
             is->capacity.mem / is->capacity.cards > CARD_MAX)
             return true;
@@ -74,7 +74,7 @@ static bool is_beyond_gib(const struct world *w)
     return false;
 }
 
-bool unit_of_world(const struct world *w, int64_t *mib)
+bool unit_of_world(const struct cluster_state *w, int64_t *mib)
 {
     struct votes gib = count(w, GIB), one = count(w, 1);
     *mib = GIB;

@@ -9,24 +9,24 @@
 
 enum { TIMEOUT_MS = 10 * 1000 };
 
-static const char *const paths[SETUP_KINDS] = {
-    [SETUP_VERSION] = "/version",
-    [SETUP_SYSTEM_PODS] = "/api/v1/namespaces/kube-system/pods",
-    [SETUP_SERVICES] = "/api/v1/services" EXTENDER,
+static const char *const paths[FACTS_KINDS] = {
+    [FACTS_VERSION] = "/version",
+    [FACTS_SYSTEM_PODS] = "/api/v1/namespaces/kube-system/pods",
+    [FACTS_SERVICES] = "/api/v1/services" EXTENDER,
     /* They have the labels of their Service. */
-    [SETUP_SLICES] = "/apis/discovery.k8s.io/v1/endpointslices" EXTENDER,
-    [SETUP_DEPLOYMENTS] = "/apis/apps/v1/deployments" EXTENDER,
-    [SETUP_EXTENDERS] = "/api/v1/pods" EXTENDER,
-    [SETUP_PROXY] = "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
-    [SETUP_CRD] = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+    [FACTS_SLICES] = "/apis/discovery.k8s.io/v1/endpointslices" EXTENDER,
+    [FACTS_DEPLOYMENTS] = "/apis/apps/v1/deployments" EXTENDER,
+    [FACTS_EXTENDERS] = "/api/v1/pods" EXTENDER,
+    [FACTS_PROXY] = "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
+    [FACTS_CRD] = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
                   "scvs.core.run-linux.com",
-    [SETUP_SCVS] = "/apis/core.run-linux.com/v1/scvs",
-    [SETUP_NODES] = "/api/v1/nodes",
-    [SETUP_PLUGINS] =
+    [FACTS_SCVS] = "/apis/core.run-linux.com/v1/scvs",
+    [FACTS_NODES] = "/api/v1/nodes",
+    [FACTS_PLUGINS] =
         "/apis/apps/v1/daemonsets?labelSelector=component%3Dgpushare-device-plugin",
-    [SETUP_PENDING] =
+    [FACTS_PENDING] =
         "/api/v1/pods?fieldSelector=spec.nodeName%3D,status.phase%3DPending",
-    [SETUP_EVENTS] = "/api/v1/events?fieldSelector=reason%3DFailedScheduling",
+    [FACTS_EVENTS] = "/api/v1/events?fieldSelector=reason%3DFailedScheduling",
 };
 
 const struct cluster_right cluster_rights[] = {
@@ -70,16 +70,16 @@ static json_t *call(struct kube_client *client, const char *method, const char *
     return j;
 }
 
-static const json_t *deployment_of(const struct setup_facts *f)
+static const json_t *deployment_of(const struct facts *f)
 {
-    return json_array_get(setup_at(f->lists[SETUP_DEPLOYMENTS].json, "items"), 0);
+    return json_array_get(jsonpath_at(f->lists[FACTS_DEPLOYMENTS].json, "items"), 0);
 }
 
-bool cluster_right_is_needed(const struct setup_facts *f, const struct cluster_right *r)
+bool cluster_right_is_needed(const struct facts *f, const struct cluster_right *r)
 {
     const json_t *containers =
-        setup_at(deployment_of(f), "spec.template.spec.containers");
-    const json_t *args = setup_at(json_array_get(containers, 0), "args");
+        jsonpath_at(deployment_of(f), "spec.template.spec.containers");
+    const json_t *args = jsonpath_at(json_array_get(containers, 0), "args");
     if (strcmp(r->resource, "events") != 0)
         return true;
     for (size_t i = 0; i < json_array_size(args); i++) {
@@ -95,11 +95,11 @@ struct account {
     const char *ns, *name;
 };
 
-static struct account account_of(const struct setup_facts *f)
+static struct account account_of(const struct facts *f)
 {
     const json_t *deployment = deployment_of(f);
-    const char *ns = setup_str(deployment, "metadata.namespace");
-    const char *name = setup_str(deployment, "spec.template.spec.serviceAccountName");
+    const char *ns = jsonpath_str(deployment, "metadata.namespace");
+    const char *name = jsonpath_str(deployment, "spec.template.spec.serviceAccountName");
     return (struct account){*ns ? ns : "kube-system", *name ? name : ACCOUNT};
 }
 
@@ -120,12 +120,12 @@ static int ask_right(struct kube_client *client, const struct account *account,
     json_t *answer =
         call(client, "POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews",
              span_of(text), err);
-    *allowed = json_is_true(setup_at(answer, "status.allowed"));
+    *allowed = json_is_true(jsonpath_at(answer, "status.allowed"));
     json_decref(answer);
     return answer ? 0 : -1;
 }
 
-static void read_rights(struct kube_client *client, struct setup_facts *f)
+static void read_rights(struct kube_client *client, struct facts *f)
 {
     const struct account account = account_of(f);
     f->denied = json_array();
@@ -149,13 +149,13 @@ static void read_rights(struct kube_client *client, struct setup_facts *f)
     }
 }
 
-void cluster_read(struct kube_client *client, struct setup_facts *f)
+void cluster_read(struct kube_client *client, struct facts *f)
 {
-    f->lists[SETUP_VERSION].json =
-        call(client, "GET", paths[SETUP_VERSION], SPAN(""), &f->cluster_why);
-    if (!f->lists[SETUP_VERSION].json)
+    f->lists[FACTS_VERSION].json =
+        call(client, "GET", paths[FACTS_VERSION], SPAN(""), &f->cluster_why);
+    if (!f->lists[FACTS_VERSION].json)
         return;
-    for (int i = SETUP_VERSION + 1; i < SETUP_KINDS; i++)
+    for (int i = FACTS_VERSION + 1; i < FACTS_KINDS; i++)
         f->lists[i].json = call(client, "GET", paths[i], SPAN(""), &f->lists[i].why);
     read_rights(client, f);
 }

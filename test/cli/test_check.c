@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/check.h"
 
-#include "cli/rig.h"
+#include "cli/lib.h"
 #include "support/program.h"
 
 #define CARDS                                                                            \
@@ -9,9 +9,9 @@
     "," CARD_OF("1", "Healthy", "T4", "15360", "0")
 
 /* What /metrics would say of all nodes, each kind a digit. */
-static void ck_drift(const struct world *w, const char *want)
+static void ck_drift(const struct cluster_state *w, const char *want)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(w);
     int64_t counts[DRIFTS] = {0};
     char got[DRIFTS + 1] = {0};
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
@@ -25,14 +25,14 @@ static void ck_drift(const struct world *w, const char *want)
 static void expect(const struct lists *items, const char *drift, const char *want)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(items);
+    struct cluster_state *w = lib_cluster_state(items);
     size_t n = check_world(&out, w, (struct span){0}), lines = 0;
     ck_drift(w, drift);
     for (const char *p = want; (p = strchr(p, '\n')); p++)
         lines++;
     ck_assert_str_eq(out.n ? out.p : "", want);
     ck_assert_uint_eq(n, lines);
-    world_free(w);
+    cluster_state_free(w);
 }
 
 START_TEST(agreement_has_no_line)
@@ -96,7 +96,7 @@ START_TEST(the_kubelets_cards)
         "a", "GPU-1") "," HELD("b", "GPU-1") "," HELD("gone",                            \
                                                       "GPU-1") "],\"cardList\":[" CARDS  \
                                                                "]}}"
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *w = lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "30", "2"),
         .scvs = SCV_HELD,
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
@@ -107,11 +107,11 @@ START_TEST(the_kubelets_cards)
                           "annotations do not name\n");
     ck_assert_says(out.p, "note: node n1: container c of pod ns/gone holds 2 of "
                           "aliyun.com/gpu-mem, and no such pod is bound here");
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 
-static size_t against(const struct world *w, const char *view, struct buf *out)
+static size_t against(const struct cluster_state *w, const char *view, struct buf *out)
 {
     json_t *j = json_loads(view, 0, NULL);
     ck_assert_ptr_nonnull(j);
@@ -124,7 +124,7 @@ static size_t against(const struct world *w, const char *view, struct buf *out)
 START_TEST(the_extenders_view)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *w = lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0"))});
     ck_assert_uint_eq(
         against(w,
@@ -165,7 +165,7 @@ START_TEST(the_extenders_view)
     ck_assert_uint_eq(against(w, "[1]", &out), 1);
     ck_assert_uint_eq(against(w, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
                       1);
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 

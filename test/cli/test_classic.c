@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "cli/classic.h"
-#include "cli/rig.h"
+#include "cli/lib.h"
 
 /*
  * --classic by golden directories: test/golden/classic/<case>/ holds the lists nodes.json
@@ -21,7 +21,7 @@ static void load(const char *dir, const char *name, struct buf *text)
     ck_assert_done(file_read(path, FILE_MAX_BYTES, text, &err), err);
 }
 
-static void compare(const char *dir, const char *name, const struct world *w,
+static void compare(const char *dir, const char *name, const struct cluster_state *w,
                     bool details)
 {
     cleanup_buf struct buf want = {0}, got = {0};
@@ -34,14 +34,14 @@ static void compare(const char *dir, const char *name, const struct world *w,
 static void run_case(const char *dir)
 {
     cleanup_buf struct buf nodes = {0}, pods = {0};
-    const struct world_config config = {.ledger = {.unit_mib = 1024}, .only_pods = true};
-    struct world *w = world_new(&config);
+    const struct cluster_state_config config = {.ledger = {.unit_mib = 1024}, .only_pods = true};
+    struct cluster_state *w = cluster_state_new(&config);
     load(dir, "nodes.json", &nodes);
     load(dir, "pods.json", &pods);
-    rig_fill(w, &(struct lists){.nodes = nodes.p, .pods = pods.p});
+    lib_fill(w, &(struct lists){.nodes = nodes.p, .pods = pods.p});
     compare(dir, "summary.txt", w, false);
     compare(dir, "details.txt", w, true);
-    world_free(w);
+    cluster_state_free(w);
 }
 
 START_TEST(every_case_byte_for_byte)
@@ -63,7 +63,7 @@ END_TEST
 START_TEST(one_node_or_none)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(
+    struct cluster_state *w = lib_cluster_state(
         &(struct lists){.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2")});
     ck_assert(classic_write(&out, w, SPAN("b"), false));
     ck_assert_str_eq(
@@ -75,20 +75,20 @@ START_TEST(one_node_or_none)
     buf_clear(&out);
     ck_assert(!classic_write(&out, w, SPAN("nope"), false));
     ck_assert_str_eq(out.p, "Failed due to nodes \"nope\" not found");
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 
 START_TEST(numbers_that_no_node_has)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *w = lib_cluster_state(&(struct lists){
         .nodes = NODE("a", "1000000", "100000"),
         .pods = POD_OF("p", "a", "2", IDX("-9223372036854775808")) "," POD_OF(
             "q", "a", "2", IDX("9223372036854775807"))});
     ck_assert(classic_write(&out, w, (struct span){0}, true));
     ck_assert(classic_write(&out, w, (struct span){0}, false));
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 

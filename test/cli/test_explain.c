@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/explain.h"
 
-#include "cli/rig.h"
+#include "cli/lib.h"
 #include "support/program.h"
 
 static char *explained(const struct lists *items, const char *pod, const char *object)
 {
     cleanup_buf struct buf out = {0};
     struct err err = {0};
-    struct world *w = rig_world(items);
+    struct cluster_state *w = lib_cluster_state(items);
     json_t *j = object ? json_loads(object, 0, NULL) : NULL;
     ck_assert(!object || j);
     ck_assert_done(explain_pod(&out, w, SPAN("ns"), span_of(pod), j, false, &err), err);
     json_decref(j);
-    world_free(w);
+    cluster_state_free(w);
     return buf_take(&out);
 }
 
@@ -297,13 +297,13 @@ END_TEST
 
 START_TEST(a_pod_that_is_not_there)
 {
-    struct world *w = rig_world(&(struct lists){0});
+    struct cluster_state *w = lib_cluster_state(&(struct lists){0});
     cleanup_buf struct buf out = {0};
     struct err err = {0};
     ck_assert_int_eq(explain_pod(&out, w, SPAN("ns"), SPAN("x"), NULL, false, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_says(err.msg, "there is no pod ns/x");
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 

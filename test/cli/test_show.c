@@ -2,22 +2,22 @@
 #include "cli/show.h"
 
 #include "cli/cli.h"
-#include "cli/rig.h"
+#include "cli/lib.h"
 #include "support/program.h"
 
 #define TWO_CARDS                                                                        \
     CARD_OF("0", "Healthy", "Tesla T4", "15360", "5120")                                 \
     "," CARD_OF("1", "Bad", "Tesla T4", "15360", "0")
 
-static struct world *small(void)
+static struct cluster_state *small(void)
 {
-    return rig_world(&(struct lists){
+    return lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
         .scvs = SCV_OF("n1", TWO_CARDS),
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("w", "", "20", "")});
 }
 
-static char *table_of(const struct world *w, struct show show)
+static char *table_of(const struct cluster_state *w, struct show show)
 {
     cleanup_buf struct buf out = {0};
     show.now_s = 1767225600 + 30; /* half a minute after the sample */
@@ -27,7 +27,7 @@ static char *table_of(const struct world *w, struct show show)
 
 START_TEST(a_card_a_line)
 {
-    struct world *w = small();
+    struct cluster_state *w = small();
     cleanup_free char *plain = table_of(w, (struct show){0});
     /* 5120 MiB are in use, 1024 are tolerated, and the pod does not run yet. */
     ck_assert_str_eq(
@@ -46,15 +46,15 @@ START_TEST(a_card_a_line)
     ck_assert_says(details, "n1    0    ns         a    2         bound\n");
     ck_assert_says(details, "ns       w    20 GiB    0\n");
     ck_assert_ptr_null(strstr(details, "\033"));
-    cleanup_free char *colours = table_of(w, (struct show){.colours = true});
-    ck_assert_says(colours, "\033[31mUnhealthy\033[0m  0/15");
-    world_free(w);
+    cleanup_free char *colors = table_of(w, (struct show){.colors = true});
+    ck_assert_says(colors, "\033[31mUnhealthy\033[0m  0/15");
+    cluster_state_free(w);
 }
 END_TEST
 
 START_TEST(programs_get_the_same)
 {
-    struct world *w = small();
+    struct cluster_state *w = small();
     cleanup_free char *text = table_of(w, (struct show){.form = SHOW_JSON});
     json_error_t error;
     json_t *j = json_loads(text, 0, &error);
@@ -74,7 +74,7 @@ START_TEST(programs_get_the_same)
                          "  address: \"10.0.0.1\"\n");
     ck_assert_says(yaml, "  cards:\n  - index: 0\n    uuid: \"GPU-0\"\n");
     ck_assert_says(yaml, "    pods: []\n");
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 
@@ -87,7 +87,7 @@ START_TEST(a_cordoned_node_is_marked)
                           .scvs = SCV_OF("n1", TWO_CARDS) "," SCV_OF(
                               "n2", CARD_OF("0", "Healthy", "T4", "15360", "0")),
                           .pods = POD_OF("a", "n2", "2", IDX("0"))};
-    struct world *w = rig_world(&lists);
+    struct cluster_state *w = lib_cluster_state(&lists);
     cleanup_free char *plain = table_of(w, (struct show){0});
     ck_assert_str_eq(
         plain,
@@ -104,8 +104,8 @@ START_TEST(a_cordoned_node_is_marked)
         "use; 3 cards (2 healthy) on 2 nodes\n");
     cleanup_free char *wide = table_of(w, (struct show){.form = SHOW_WIDE});
     ck_assert_says(wide, "n2    0    T4        Healthy,SchedulingDisabled  2/15");
-    cleanup_free char *colours = table_of(w, (struct show){.colours = true});
-    ck_assert_says(colours, "\033[33mHealthy,SchedulingDisabled\033[0m");
+    cleanup_free char *colors = table_of(w, (struct show){.colors = true});
+    ck_assert_says(colors, "\033[33mHealthy,SchedulingDisabled\033[0m");
     cleanup_free char *json = table_of(w, (struct show){.form = SHOW_JSON});
     json_t *j = json_loads(json, 0, NULL), *list = json_object_get(j, "nodes");
     ck_assert_ptr_null(json_object_get(json_array_get(list, 0), "schedulingDisabled"));
@@ -115,20 +115,20 @@ START_TEST(a_cordoned_node_is_marked)
     cleanup_free char *yaml = table_of(w, (struct show){.form = SHOW_YAML});
     ck_assert_says(yaml, "- name: \"n2\"\n  source: \"scv\"\n"
                          "  schedulingDisabled: true\n");
-    world_free(w);
+    cluster_state_free(w);
     lists.scvs = NULL; /* no card to say it of */
     lists.nodes = cordoned;
-    w = rig_world(&lists);
+    w = lib_cluster_state(&lists);
     cleanup_free char *bare = table_of(w, (struct show){0});
     ck_assert_says(bare, "! n2 (SchedulingDisabled): the node has no GPU memory");
-    world_free(w);
+    cluster_state_free(w);
     free(nodes);
 }
 END_TEST
 
 START_TEST(a_node_alone_or_none)
 {
-    struct world *w = small();
+    struct cluster_state *w = small();
     cleanup_buf struct buf out = {0};
     struct show show = {.node = SPAN("nope")};
     ck_assert(!show_write(&out, w, &show));
@@ -138,14 +138,14 @@ START_TEST(a_node_alone_or_none)
     show = (struct show){.node = SPAN("cpu")};
     ck_assert(show_write(&out, w, &show));
     ck_assert_says(out.p, "! cpu: the node has no GPU memory");
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 
 /* What objects say cannot steer a terminal, nor break JSON or YAML. */
 START_TEST(hostile_objects)
 {
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *w = lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "15", "1"),
         .scvs = SCV_OF("n1", CARD_OF("0", "Healthy", "T4\\u001b[2J\\n: \\u0085\\u0000",
                                      "15360", "0")) ",{\"metadata\":7}",
@@ -162,8 +162,8 @@ START_TEST(hostile_objects)
     json_decref(j);
     cleanup_free char *yaml = table_of(w, (struct show){.form = SHOW_YAML});
     ck_assert_says(yaml, "model: \"T4\\u001b[2J\\u000a: \\u0085\\u0000\"\n");
-    ck_assert_uint_ge(world_faults(w), 1);
-    world_free(w);
+    ck_assert_uint_ge(cluster_state_errors(w), 1);
+    cluster_state_free(w);
 }
 END_TEST
 

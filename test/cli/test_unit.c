@@ -2,7 +2,7 @@
 #include "cli/unit.h"
 
 #include "cli/check.h"
-#include "cli/rig.h"
+#include "cli/lib.h"
 #include "cli/show.h"
 #include "support/program.h"
 
@@ -53,13 +53,13 @@ START_TEST(it_follows_from_capacity_and_cards)
         {NODE("n1", "30218", "2") "," NODE("n2", "15109", "1"), ONE_T4("n2"), true, 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct world *w =
-            rig_world(&(struct lists){.nodes = cases[i].nodes, .scvs = cases[i].scvs});
+        struct cluster_state *w =
+            lib_cluster_state(&(struct lists){.nodes = cases[i].nodes, .scvs = cases[i].scvs});
         int64_t mib = 0;
         bool sure = unit_of_world(w, &mib);
         ck_assert_msg(sure == cases[i].sure && mib == cases[i].mib, "%zu: %d, %lld MiB",
                       i, sure, (long long)mib);
-        world_free(w);
+        cluster_state_free(w);
     }
 }
 END_TEST
@@ -90,7 +90,7 @@ END_TEST
 
 START_TEST(a_guess_is_called_one)
 {
-    struct world *w = rig_world(&(struct lists){.nodes = NODE("n1", "15", "1")});
+    struct cluster_state *w = lib_cluster_state(&(struct lists){.nodes = NODE("n1", "15", "1")});
     struct show show = {.guessed = true};
     cleanup_buf struct buf out = {0}, sure = {0}, json = {0};
     ck_assert(show_write(&out, w, &show));
@@ -103,21 +103,21 @@ START_TEST(a_guess_is_called_one)
     show = (struct show){0};
     ck_assert(show_write(&sure, w, &show));
     ck_assert_ptr_null(strchr(sure.p, '!'));
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 
 /* Each of the two would bind by its own. */
 START_TEST(the_extender_has_another)
 {
-    struct world *w = rig_world(&(struct lists){0});
+    struct cluster_state *w = lib_cluster_state(&(struct lists){0});
     cleanup_buf struct buf out = {0};
     json_t *view = json_loads("{\"nodes\":[],\"unit\":\"MiB\"}", 0, NULL);
     ck_assert_uint_eq(check_extender(&out, w, view, (struct span){0}, "the extender"), 1);
     ck_assert_str_eq(out.p, "one unit of aliyun.com/gpu-mem is 1024 MiB, and 1 for the "
                             "extender\n");
     json_decref(view);
-    world_free(w);
+    cluster_state_free(w);
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rig.h"
+#include "lib.h"
 #include "setup/edit.h"
 
 /* Lines that are put into YAML; what is not asked for stays, byte for byte. */
@@ -101,7 +101,7 @@ END_TEST
 
 START_TEST(the_lines_of_a_list)
 {
-    cleanup_free char *text = rig_read(CONFIG);
+    cleanup_free char *text = lib_read(CONFIG);
     ck_assert_done(edit_lines("f", span_of(text), "extenders", &out, &err), err);
     const char *from = strstr(text, "- urlPrefix");
     ck_assert_ptr_nonnull(from);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/extender_view.h"
+
+#include "base/mem.h"
+#include "support/program.h"
+#include "support/server.h"
+
+/* The ways to the extender's view. */
+
+static json_t *ask(const char *body, const char *where, bool by_service, char **request,
+                   struct err *err)
+{
+    struct server *server = server_start(server_echo, (void *)body);
+    cleanup_free char *slash = xasprintf("%s/", server_url(server));
+    const struct kube_config config = {.server = (char *)server_url(server),
+                                       .path_prefix = (char *)"/k8s"};
+    struct kube_client *client = kube_client_new(&config, err);
+    ck_assert_ptr_nonnull(client);
+    json_t *view = extender_view_get(client, by_service ? where : slash, 5000, err);
+    *request = server_requests(server) ? server_request(server, 0) : xstrdup("");
+    kube_client_free(client);
+    server_stop(server);
+    return view;
+}
+
+START_TEST(by_its_address_and_through_the_api_server)
+{
+    struct err err = {0};
+    char *request;
+    json_t *view = ask("{\"nodes\":[]}", NULL, false, &request, &err);
+    ck_assert_msg(view != NULL, "%s", err.msg);
+    ck_assert_says(request, "GET /gpushare-scheduler/inspect HTTP/1.1\r\n");
+    json_decref(view);
+    free(request);
+    view = ask("{\"nodes\":[]}", "kube-system/ext:http", true, &request, &err);
+    ck_assert_msg(view != NULL, "%s", err.msg);
+    ck_assert_says(request, "GET /k8s/api/v1/namespaces/kube-system/services/ext%3Ahttp/"
+                            "proxy/gpushare-scheduler/inspect HTTP/1.1\r\n");
+    json_decref(view);
+    free(request);
+}
+END_TEST
+
+START_TEST(what_is_no_view)
+{
+    struct err err = {0};
+    char *request;
+    ck_assert_ptr_null(ask("<html>", "kube-system/ext:1", true, &request, &err));
+    ck_assert_says(err.msg, "its answer is no JSON: ");
+    free(request);
+    static const char *const bad[] = {
+        "", "ext", "ns/ext", "ns/ext:", "/x:1", "ns/a/b:1", "ftp://x/", "ns/:1"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        ck_assert_ptr_null(ask("{}", bad[i], true, &request, &err));
+        ck_assert_int_eq(err.code, ERR_INVALID);
+        ck_assert_str_eq(request, "");
+        free(request);
+    }
+}
+END_TEST
+
+UNIT_MAIN("extender_view", by_its_address_and_through_the_api_server, what_is_no_view)
