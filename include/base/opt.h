@@ -23,6 +23,7 @@ enum opt_type {
     OPT_INT,      /* int64_t within min..max */
     OPT_DURATION, /* int64_t milliseconds: 500ms, 10s, 2m, 1h; within min..max */
     OPT_SIZE,     /* int64_t bytes: 64Ki, 64Mi, 1Gi, 1000; within min..max */
+    OPT_CHOICE,   /* int or enum: which of the words of `arg`, "table|json", from 0 */
     OPT_CUSTOM,   /* whatever `parse` writes */
 };
 

@@ -59,6 +59,20 @@ static int parse_bool(struct span text, bool *out, struct err *err)
                    SPAN_ARG(text));
 }
 
+/* `choices` is the option's `arg`: "table|json". */
+static int parse_choice(struct span text, const char *choices, int *out, struct err *err)
+{
+    struct span rest = span_of(choices);
+    for (int i = 0; rest.n; i++) {
+        if (!span_eq(text, span_cut(&rest, '|')))
+            continue;
+        *out = i;
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "invalid value \"%.*s\"; expected one of %s",
+                   SPAN_ARG(text), choices);
+}
+
 static int parse_number(const struct opt *o, struct span text, int64_t *out,
                         struct err *err)
 {
@@ -132,6 +146,8 @@ static int set_value(const struct opt_program *p, const struct opt *o, void *con
         return 0;
     case OPT_BOOL:
         return parse_bool(text, field, err);
+    case OPT_CHOICE:
+        return parse_choice(text, o->arg, field, err);
     case OPT_CUSTOM:
         return o->parse(text, field, err);
     default:

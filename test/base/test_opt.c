@@ -10,6 +10,7 @@ struct config {
     bool bind_any;
     struct opt_list loads;
     int64_t unit;
+    enum { TABLE, JSON, YAML } form;
     struct opt_list rest;
 };
 
@@ -68,6 +69,12 @@ static const struct opt table[] = {
      .type = OPT_CUSTOM,
      .offset = AT(unit),
      .parse = parse_unit},
+    {.name = "output",
+     .arg = "table|json|yaml",
+     .init = "json",
+     .help = "Output format.",
+     .type = OPT_CHOICE,
+     .offset = AT(form)},
     {0},
 };
 static const struct opt_program program = {
@@ -148,6 +155,22 @@ START_TEST(booleans_and_lists)
 }
 END_TEST
 
+START_TEST(a_choice_is_the_place_of_its_word)
+{
+    struct config c;
+    struct err err = {0};
+    ck_assert_int_eq(load(&c, NULL, &err, NULL, NULL, NULL), OPT_RUN);
+    ck_assert_int_eq(c.form, JSON);
+    opt_free(&program, &c);
+    ck_assert_int_eq(load(&c, NULL, &err, "--output=table", NULL, NULL), OPT_RUN);
+    ck_assert_int_eq(c.form, TABLE);
+    opt_free(&program, &c);
+    ck_assert_int_eq(load(&c, NULL, &err, "--output", "yaml", NULL), OPT_RUN);
+    ck_assert_int_eq(c.form, YAML);
+    opt_free(&program, &c);
+}
+END_TEST
+
 START_TEST(an_error_names_the_option_and_its_source)
 {
     static const struct {
@@ -164,6 +187,10 @@ START_TEST(an_error_names_the_option_and_its_source)
         {"--unit=TB", NULL, NULL, "--unit: \"TB\" is no unit"},
         {"--bind-any=maybe", NULL, NULL,
          "--bind-any: \"maybe\" is neither true nor false"},
+        {"--output=JSON", NULL, NULL,
+         "--output: invalid value \"JSON\"; expected one of table|json|yaml"},
+        {"--output=", NULL, NULL,
+         "--output: invalid value \"\"; expected one of table|json|yaml"},
         {"port", NULL, NULL, "unexpected argument \"port\" (options are --name=value)"},
         {NULL, NULL, "PORT=abc",
          "environment variable PORT: \"abc\" is not a whole number"},
@@ -330,7 +357,7 @@ START_TEST(letters_and_what_is_no_option)
 }
 END_TEST
 
-UNIT_MAIN("opt", letters_and_what_is_no_option,
+UNIT_MAIN("opt", a_choice_is_the_place_of_its_word, letters_and_what_is_no_option,
           defaults_then_file_then_environment_then_flags, booleans_and_lists,
           an_error_names_the_option_and_its_source, help_lists_every_option,
           programs_share_options)
