@@ -6,14 +6,15 @@
 #include "kube/client.h"
 
 /*
- * The extender, asked for its view of the ledger. `where` is
+ * Fetches the extender's view of its ledger, GET /gpushare-scheduler/inspect. `address`
+ * is
  *
- *     http://HOST:PORT          there, or https:// by an authority that the system knows
- *     NAMESPACE/SERVICE:PORT    a Service, through the API server
+ *     http://HOST:PORT          or https://, with a certificate that the system trusts
+ *     NAMESPACE/SERVICE:PORT    a Service, through the API server's proxy
  */
 
-/* The view. New; NULL: it cannot be reached, or what it says is no JSON. */
-json_t *extender_view_get(struct kube_client *client, const char *where, int64_t timeout_ms,
-                      struct err *err);
-/* Can `where` be meant? */
-int extender_view_check_address(const char *where, struct err *err);
+/* New. NULL: the call failed, or the response is not JSON. */
+json_t *extender_view_get(struct kube_client *client, const char *address,
+                          int64_t timeout_ms, struct err *err);
+/* -1: `address` has neither form. */
+int extender_view_check_address(const char *address, struct err *err);

@@ -6,17 +6,17 @@
 #include "cli/cluster_state.h"
 
 /*
- * Whose scv-agent is alive? The extender watches heartbeats and knows. One who looks for
- * a moment has the times in the Leases, and must take the clocks of nodes for right:
- * where that leaves doubt the extender is asked, if it can be reached, and what it says
- * counts.
+ * Whether the scv-agent of each node is alive. The extender watches heartbeats and knows.
+ * A single list shows only the times in the Leases, which depend on the nodes' clocks:
+ * where they are not conclusive, the extender's view overrides them.
  */
 
-/* Is there a node about which it should be asked? */
-bool heartbeat_is_unclear(const struct cluster_state *w);
-/* Takes what its view says of those nodes. The view of the Go extender, which knows of no
- * heartbeats, and of one that is not ready change nothing. */
-void heartbeat_apply_view(struct cluster_state *w, const json_t *view);
-/* What is odd about the node's heartbeat, as part of a line; nothing is appended when
- * nothing is. Plain text. */
-void heartbeat_note(struct buf *out, const struct cluster_state *w, const struct ledger_node *node);
+/* Is there a node whose state only the extender knows? */
+bool heartbeat_is_unclear(const struct cluster_state *cs);
+/* Applies the extender's view (GET /gpushare-scheduler/inspect) to those nodes. The view
+ * of the Go extender, and of an extender that is not ready, change nothing. */
+void heartbeat_apply_view(struct cluster_state *cs, const json_t *view);
+/* Appends what is unusual about the node's heartbeat, as one sentence without control
+ * characters; nothing if nothing is. */
+void heartbeat_note(struct buf *out, const struct cluster_state *cs,
+                    const struct ledger_node *node);

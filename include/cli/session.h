@@ -3,32 +3,33 @@
 
 #include <jansson.h>
 
-#include "cli/config.h"
 #include "cli/cluster_client.h"
+#include "cli/config.h"
 
 /*
- * The cluster as the options want it looked at: the API server by the kubeconfig, and,
- * where its objects leave something open, the extender.
+ * One run of the plugin against a cluster, as the options configure it: the API server of
+ * the kubeconfig and, where its objects are not conclusive, the extender.
  */
 
 struct session {
     const struct cli_config *config; /* borrowed */
     struct kube_client *client;
-    struct cluster_client *look;
-    char *ns;     /* of the context */
-    bool guessed; /* what one unit of memory is */
+    struct cluster_client *cluster;
+    char *ns;          /* namespace of the kubeconfig's context */
+    bool unit_assumed; /* the memory unit could not be determined */
 
-    /* of scene.c alone */
+    /* private to session.c */
     json_t *view;
-    bool asked;
+    bool view_fetched;
 };
 
-/* Lists everything, finds out what a unit is if that was not said, and whose scv-agent is
- * alive. `s` is zeroed but for its config; release with session_fini, also after -1. */
+/* Lists everything, then determines the memory unit (unless configured) and whose
+ * scv-agent is alive. `s` is zeroed except for its config; release it with session_fini,
+ * also after -1. */
 int session_load(struct session *s, struct err *err);
 void session_fini(struct session *s);
-const struct cluster_state *session_world(const struct session *s); /* borrowed */
+const struct cluster_state *session_state(const struct session *s); /* borrowed */
 
-/* The extender's view of now, new. NULL: it is not to be asked (`why` is left alone), or
- * cannot be. */
-json_t *session_ask(struct session *s, int64_t timeout_ms, struct err *why);
+/* Fetches the extender's current view; new. NULL: disabled by --extender=none (`err` is
+ * left alone), or the call failed. */
+json_t *session_fetch_view(struct session *s, int64_t timeout_ms, struct err *err);

@@ -8,86 +8,87 @@
 #include "feed/stream.h"
 
 struct cluster_client {
-    struct cluster_state *world;
+    struct cluster_state *state;
     struct httpc_loop *loop;
     struct feed_stream streams[CORE_KINDS];
 };
 
-struct cluster_client *cluster_client_new(const struct cluster_state_config *config, struct kube_client *client)
+struct cluster_client *cluster_client_new(const struct cluster_state_config *config,
+                                          struct kube_client *client)
 {
-    struct cluster_client *l = xcalloc(1, sizeof *l);
-    l->world = cluster_state_new(config);
-    l->loop = httpc_loop_new();
+    struct cluster_client *c = xcalloc(1, sizeof *c);
+    c->state = cluster_state_new(config);
+    c->loop = httpc_loop_new();
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        l->streams[kind] = (struct feed_stream){
+        c->streams[kind] = (struct feed_stream){
             .client = client,
-            .loop = l->loop,
+            .loop = c->loop,
             .gzip = true,
             .sink = &cluster_state_sink,
-            .ctx = l->world,
+            .ctx = c->state,
         };
-    return l;
+    return c;
 }
 
-void cluster_client_free(struct cluster_client *l)
+void cluster_client_free(struct cluster_client *c)
 {
-    if (!l)
+    if (!c)
         return;
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        feed_stream_cancel(&l->streams[kind]);
-    httpc_loop_free(l->loop);
-    cluster_state_free(l->world);
-    free(l);
+        feed_stream_cancel(&c->streams[kind]);
+    httpc_loop_free(c->loop);
+    cluster_state_free(c->state);
+    free(c);
 }
 
-struct cluster_state *cluster_client_world(struct cluster_client *l)
+struct cluster_state *cluster_client_state(struct cluster_client *c)
 {
-    return l->world;
+    return c->state;
 }
 
-static void start_wishes(struct cluster_client *l)
+static void start_requests(struct cluster_client *c)
 {
-    cleanup_free struct core_output *wish = NULL;
-    while (free(wish), (wish = cluster_state_take_request(l->world)))
-        feed_stream_begin(&l->streams[wish->kind], wish);
+    cleanup_free struct core_output *request = NULL;
+    while (free(request), (request = cluster_state_take_request(c->state)))
+        feed_stream_begin(&c->streams[request->kind], request);
 }
 
-/* Moves everything on, until `until_ms` at the latest. */
-static void run(struct cluster_client *l, int64_t until_ms)
+/* Runs until the next timer or I/O, at most until `until_ms`. */
+static void run(struct cluster_client *c, int64_t until_ms)
 {
-    cluster_state_tick(l->world);
-    start_wishes(l);
-    int64_t due = cluster_state_due(l->world), at = clock_mono_ms();
+    cluster_state_tick(c->state);
+    start_requests(c);
+    int64_t due = cluster_state_due(c->state), now = clock_mono_ms();
     if (due > until_ms)
         due = until_ms;
-    httpc_loop_run(l->loop, due > at ? due - at : 0);
+    httpc_loop_run(c->loop, due > now ? due - now : 0);
 }
 
-int cluster_client_load(struct cluster_client *l, int64_t timeout_ms, struct err *err)
+int cluster_client_load(struct cluster_client *c, int64_t timeout_ms, struct err *err)
 {
     int64_t from_ms = clock_mono_ms(), until_ms = from_ms + timeout_ms;
     struct err why;
-    while (cluster_state_check_ready(l->world, &why)) {
+    while (cluster_state_check_ready(c->state, &why)) {
         if (why.code != ERR_NONE) {
             *err = why;
             return -1;
         }
         if (clock_mono_ms() >= until_ms)
             return err_set(err, ERR_TIMEOUT,
-                           "the API server has not listed everything after %lld s",
+                           "the API server did not list all objects within %lld s",
                            (long long)(timeout_ms / 1000));
-        run(l, until_ms);
+        run(c, until_ms);
     }
-    cluster_state_check_heartbeats(l->world, l->streams[CORE_LEASES].date_s,
-                (clock_mono_ms() - from_ms + 999) / 1000);
+    cluster_state_check_heartbeats(c->state, c->streams[CORE_LEASES].date_s,
+                                   (clock_mono_ms() - from_ms + 999) / 1000);
     return 0;
 }
 
-void cluster_client_wait(struct cluster_client *l, int64_t ms)
+void cluster_client_wait(struct cluster_client *c, int64_t ms)
 {
     int64_t until_ms = clock_mono_ms() + ms;
-    uint64_t seen = cluster_state_generation(l->world);
+    uint64_t seen = cluster_state_generation(c->state);
     do
-        run(l, until_ms);
-    while (clock_mono_ms() < until_ms && cluster_state_generation(l->world) == seen);
+        run(c, until_ms);
+    while (clock_mono_ms() < until_ms && cluster_state_generation(c->state) == seen);
 }

@@ -4,33 +4,37 @@
 
 #include "cli/cluster_state_priv.h"
 
-static const struct record *find(const struct cluster_state *w, enum core_kind kind,
+static const struct record *find(const struct cluster_state *cs, enum core_kind kind,
                                  struct span key)
 {
-    return map_get(&w->tables[kind].by_key, key);
+    return map_get(&cs->tables[kind].by_key, key);
 }
 
-const struct cluster_state_node *cluster_state_node(const struct cluster_state *w, struct span name)
+const struct cluster_state_node *cluster_state_node(const struct cluster_state *cs,
+                                                    struct span name)
 {
-    const struct record *r = find(w, CORE_NODES, name);
+    const struct record *r = find(cs, CORE_NODES, name);
     return r ? &r->node : NULL;
 }
 
-const struct cluster_state_heartbeat *cluster_state_heartbeat(const struct cluster_state *w, struct span name)
+const struct cluster_state_heartbeat *
+cluster_state_heartbeat(const struct cluster_state *cs, struct span name)
 {
-    const struct record *r = find(w, CORE_LEASES, name);
-    return r ? &r->beat : NULL;
+    const struct record *r = find(cs, CORE_LEASES, name);
+    return r ? &r->heartbeat : NULL;
 }
 
-const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *w, struct span name)
+const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *cs,
+                                                  struct span name)
 {
-    const struct record *r = find(w, CORE_SCVS, name);
+    const struct record *r = find(cs, CORE_SCVS, name);
     return r ? &r->scv : NULL;
 }
 
-const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *w, struct span uid)
+const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *cs,
+                                                  struct span uid)
 {
-    const struct record *r = find(w, CORE_PODS, uid);
+    const struct record *r = find(cs, CORE_PODS, uid);
     return r ? &r->pod : NULL;
 }
 
@@ -49,38 +53,40 @@ static int by_pod_name(const void *a, const void *b)
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
-size_t cluster_state_nodes(const struct cluster_state *w, struct arena *a, const struct cluster_state_node ***out)
+size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
+                           const struct cluster_state_node ***out)
 {
-    const struct record_table *k = &w->tables[CORE_NODES];
+    const struct record_table *t = &cs->tables[CORE_NODES];
     size_t n = 0;
-    *out = arena_alloc(a, k->n * sizeof **out);
-    for (const struct record *r = k->first; r; r = r->next)
+    *out = arena_alloc(a, t->n * sizeof **out);
+    for (const struct record *r = t->first; r; r = r->next)
         (*out)[n++] = &r->node;
     if (n)
         qsort(*out, n, sizeof **out, by_node_name);
     return n;
 }
 
-size_t cluster_state_pods(const struct cluster_state *w, struct arena *a, const struct cluster_state_pod ***out)
+size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
+                          const struct cluster_state_pod ***out)
 {
-    const struct record_table *k = &w->tables[CORE_PODS];
+    const struct record_table *t = &cs->tables[CORE_PODS];
     size_t n = 0;
-    *out = arena_alloc(a, k->n * sizeof **out);
-    for (const struct record *r = k->first; r; r = r->next)
+    *out = arena_alloc(a, t->n * sizeof **out);
+    for (const struct record *r = t->first; r; r = r->next)
         (*out)[n++] = &r->pod;
     if (n)
         qsort(*out, n, sizeof **out, by_pod_name);
     return n;
 }
 
-size_t cluster_state_errors(const struct cluster_state *w)
+size_t cluster_state_errors(const struct cluster_state *cs)
 {
-    return w->n_faults;
+    return cs->n_errors;
 }
 
-struct span cluster_state_error(const struct cluster_state *w, size_t i)
+struct span cluster_state_error(const struct cluster_state *cs, size_t i)
 {
-    const char *p = w->faults.p;
+    const char *p = cs->errors.p;
     while (i--)
         p += strlen(p) + 1;
     return span_of(p);

@@ -6,30 +6,31 @@
 
 #define INSPECT "/gpushare-scheduler/inspect"
 
-static bool is_url(const char *where)
+static bool is_url(const char *address)
 {
-    return span_starts(span_of(where), SPAN("http://")) ||
-           span_starts(span_of(where), SPAN("https://"));
+    return span_starts(span_of(address), SPAN("http://")) ||
+           span_starts(span_of(address), SPAN("https://"));
 }
 
 /* "kube-system/gpushare-schd-extender:12345" */
-static bool read_service(const char *where, struct span *ns, struct span *service)
+static bool parse_service(const char *address, struct span *ns, struct span *service)
 {
-    struct span rest = span_of(where), name;
+    struct span rest = span_of(address), name;
     *ns = span_cut(&rest, '/');
     *service = rest;
     name = span_cut(&rest, ':');
     return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
 }
 
-int extender_view_check_address(const char *where, struct err *err)
+int extender_view_check_address(const char *address, struct err *err)
 {
     struct span ns, service;
-    if (is_url(where) || read_service(where, &ns, &service))
+    if (is_url(address) || parse_service(address, &ns, &service))
         return 0;
     return err_set(err, ERR_INVALID,
-                   "\"%s\" is neither http://HOST:PORT nor NAMESPACE/SERVICE:PORT",
-                   where);
+                   "invalid address \"%s\"; expected http://HOST:PORT or "
+                   "NAMESPACE/SERVICE:PORT",
+                   address);
 }
 
 static int call_url(const char *url, int64_t timeout_ms, struct httpc_reply *reply,
@@ -51,13 +52,13 @@ static int call_url(const char *url, int64_t timeout_ms, struct httpc_reply *rep
     return rc;
 }
 
-static int call_service(struct kube_client *client, const char *where, int64_t timeout_ms,
-                        struct httpc_reply *reply, struct err *err)
+static int call_service(struct kube_client *client, const char *address,
+                        int64_t timeout_ms, struct httpc_reply *reply, struct err *err)
 {
     cleanup_buf struct buf path = {0};
     struct span ns, service;
-    if (!read_service(where, &ns, &service))
-        return extender_view_check_address(where, err);
+    if (!parse_service(address, &ns, &service))
+        return extender_view_check_address(address, err);
     buf_adds(&path, "/api/v1/namespaces/");
     watchfeed_add_escaped(&path, ns);
     buf_adds(&path, "/services/");
@@ -68,19 +69,19 @@ static int call_service(struct kube_client *client, const char *where, int64_t t
     return kube_call(client, &request, reply, err);
 }
 
-json_t *extender_view_get(struct kube_client *client, const char *where, int64_t timeout_ms,
-                      struct err *err)
+json_t *extender_view_get(struct kube_client *client, const char *address,
+                          int64_t timeout_ms, struct err *err)
 {
     struct httpc_reply reply = {0};
     json_error_t bad;
     json_t *view = NULL;
-    int rc = is_url(where) ? call_url(where, timeout_ms, &reply, err)
-                           : call_service(client, where, timeout_ms, &reply, err);
+    int rc = is_url(address) ? call_url(address, timeout_ms, &reply, err)
+                             : call_service(client, address, timeout_ms, &reply, err);
     if (rc == 0)
         rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
     if (rc == 0 &&
         !(view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad)))
-        err_set(err, ERR_INVALID, "its answer is no JSON: %s", bad.text);
+        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
     httpc_reply_fini(&reply);
     return view;
 }

@@ -4,23 +4,22 @@
 #include <inttypes.h>
 
 #include "cli/table.h"
-#include "placement/placement.h"
 
-/* Should the extender be asked about it? It also knows of a Lease that was deleted. */
-static bool is_doubtful(const struct cluster_state *w, const struct ledger_node *node)
+/* The extender also knows of Leases that were deleted. */
+static bool is_unclear(const struct cluster_state *cs, const struct ledger_node *node)
 {
-    const struct cluster_state_heartbeat *beat = cluster_state_heartbeat(w, node->name);
+    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
     if (node->source != SOURCE_SCV)
         return false;
-    return !beat || beat->doubt != HEARTBEAT_FRESH;
+    return !h || h->freshness != HEARTBEAT_FRESH;
 }
 
-bool heartbeat_is_unclear(const struct cluster_state *w)
+bool heartbeat_is_unclear(const struct cluster_state *cs)
 {
-    const struct ledger *l = cluster_state_ledger(w);
+    const struct ledger *l = cluster_state_ledger(cs);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && is_doubtful(w, node))
+        if (node && is_unclear(cs, node))
             return true;
     }
     return false;
@@ -31,22 +30,17 @@ static struct span text_at(const json_t *o, const char *key)
     return span_of(json_string_value(json_object_get(o, key)));
 }
 
-/* For how many seconds it has heard nothing; 0: it hears of it; -1: it does not say. */
+/* Seconds without a renewal, 0 for a node in use, -1 if the node is rejected for another
+ * reason, which says nothing of its heartbeat. */
 static int64_t silence_in(const json_t *node)
 {
-    struct span reason = text_at(node, "reason"), number;
-    int64_t seconds;
-    if (!reason.n)
-        return 0;
-    if (!span_starts(reason, SPAN(PLACEMENT_SILENT)))
-        return -1;
-    reason.p += sizeof PLACEMENT_SILENT - 1;
-    reason.n -= sizeof PLACEMENT_SILENT - 1;
-    number = span_cut(&reason, ' ');
-    return span_i64(number, &seconds) && seconds > 0 ? seconds : -1;
+    int64_t seconds = json_integer_value(json_object_get(node, "heartbeatAgeSeconds"));
+    if (seconds > 0)
+        return seconds;
+    return text_at(node, "reason").n ? -1 : 0;
 }
 
-void heartbeat_apply_view(struct cluster_state *w, const json_t *view)
+void heartbeat_apply_view(struct cluster_state *cs, const json_t *view)
 {
     const json_t *item;
     size_t i;
@@ -55,63 +49,64 @@ void heartbeat_apply_view(struct cluster_state *w, const json_t *view)
     json_array_foreach(json_object_get(view, "nodes"), i, item)
     {
         struct span name = text_at(item, "name");
-        const struct ledger_node *node = ledger_node_find(cluster_state_ledger(w), name);
-        const struct cluster_state_heartbeat *beat = cluster_state_heartbeat(w, name);
+        const struct ledger_node *node = ledger_node_find(cluster_state_ledger(cs), name);
+        const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, name);
         int64_t silence = silence_in(item);
-        if (!node || !is_doubtful(w, node) || silence < 0)
+        if (!node || !is_unclear(cs, node) || silence < 0)
             continue;
-        if (silence && beat && beat->age_s > silence)
-            silence = beat->age_s;
-        cluster_state_set_silence(w, node->name, silence);
+        if (silence && h && h->age_s > silence)
+            silence = h->age_s;
+        cluster_state_set_silence(cs, node->name, silence);
     }
 }
 
-static void add_time(struct buf *out, const struct cluster_state_heartbeat *beat)
+static void add_time(struct buf *out, const struct cluster_state_heartbeat *h)
 {
-    buf_adds(out, "its Lease is of ");
-    table_plain(out, beat->renewed);
+    buf_adds(out, "Lease last renewed at ");
+    table_plain(out, h->renewed);
 }
 
-static void add_contest(struct buf *out, const struct cluster_state_heartbeat *beat)
+static void add_conclusion(struct buf *out, const struct cluster_state_heartbeat *h)
 {
-    if (beat->heard)
-        buf_adds(out, ", and the extender hears of it: is the node's clock right?");
-    else
-        buf_adds(out, ", so that it does not tell whether scv-agent is alive");
+    buf_adds(out, h->confirmed
+                      ? "; the extender receives renewals: check the node's clock"
+                      : "; cannot tell whether scv-agent is running");
 }
 
-void heartbeat_note(struct buf *out, const struct cluster_state *w, const struct ledger_node *node)
+void heartbeat_note(struct buf *out, const struct cluster_state *cs,
+                    const struct ledger_node *node)
 {
-    const struct cluster_state_heartbeat *beat = cluster_state_heartbeat(w, node->name);
-    if (!beat || node->source != SOURCE_SCV)
+    const struct cluster_state_heartbeat *h = cluster_state_heartbeat(cs, node->name);
+    if (!h || node->source != SOURCE_SCV)
         return;
-    switch (beat->doubt) {
+    bool open = node->state != NODE_SILENT && !h->confirmed;
+    switch (h->freshness) {
     case HEARTBEAT_FRESH:
         break;
     case HEARTBEAT_OLD:
-        if (!beat->heard && ledger_node_news(node).foreign)
-            break; /* the reason says all of it */
-        add_time(out, beat);
-        buf_printf(out, ", %" PRId64 " s ago by the API server's clock", beat->age_s);
-        if (beat->heard)
-            add_contest(out, beat);
+        if (!h->confirmed && ledger_node_news(node).foreign)
+            break; /* the node's reason names the Lease's owner and time */
+        add_time(out, h);
+        buf_printf(out, ", %" PRId64 " s ago by the API server's clock", h->age_s);
+        if (h->confirmed)
+            add_conclusion(out, h);
         break;
     case HEARTBEAT_AHEAD:
         if (node->state == NODE_SILENT)
             break;
-        add_time(out, beat);
-        buf_printf(out, ", %" PRId64 " s ahead of the API server's clock", -beat->age_s);
-        add_contest(out, beat);
+        add_time(out, h);
+        buf_printf(out, ", %" PRId64 " s ahead of the API server's clock", -h->age_s);
+        add_conclusion(out, h);
         break;
     case HEARTBEAT_UNDATED:
-        if (node->state != NODE_SILENT && !beat->heard)
-            buf_adds(out, "its Lease has no renewTime that can be read, so that it does "
-                          "not tell whether scv-agent is alive");
+        if (open)
+            buf_adds(out, "Lease has no valid renewTime; cannot tell whether scv-agent "
+                          "is running");
         break;
     case HEARTBEAT_NO_CLOCK:
-        if (node->state != NODE_SILENT && !beat->heard)
-            buf_adds(out, "the API server does not say what time it is (Date), so that "
-                          "its Lease does not tell whether scv-agent is alive");
+        if (open)
+            buf_adds(out, "the API server sent no Date header; cannot tell from the "
+                          "Lease whether scv-agent is running");
         break;
     }
 }

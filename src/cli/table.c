@@ -8,11 +8,11 @@
 enum { PADDING = 2 };
 
 struct table_cell {
-    size_t at, n;    /* in the text */
-    size_t width;    /* code points */
-    size_t room;     /* of its column */
-    uint32_t column; /* place in its line */
-    bool last;       /* ends the line */
+    size_t at, n;        /* in the text */
+    size_t width;        /* code points */
+    size_t column_width; /* with padding */
+    uint32_t column;     /* index in its line */
+    bool last;           /* ends the line */
     enum color color;
 };
 
@@ -23,7 +23,7 @@ void table_fini(struct table *t)
     *t = (struct table){0};
 }
 
-/* C0 and C1 controls, and DEL. */
+/* C0 and C1 control characters, and DEL. */
 void table_plain(struct buf *out, struct span text)
 {
     for (size_t i = 0; i < text.n; i++) {
@@ -79,17 +79,17 @@ void table_end(struct table *t, enum color color, const char *fmt, ...)
     add(t, color, buf_span(&text), true);
 }
 
-/* A block of one column that is still open, while lines are walked. */
+/* A block of one column that has not ended yet. */
 struct block {
     size_t width;
-    size_t *cells; /* that are in it */
+    size_t *cells; /* indexes */
     size_t n, cap;
 };
 
 static void close_block(struct table_cell *cells, struct block *b)
 {
     for (size_t i = 0; i < b->n; i++)
-        cells[b->cells[i]].room = b->width + PADDING;
+        cells[b->cells[i]].column_width = b->width + PADDING;
     b->n = b->width = 0;
 }
 
@@ -99,7 +99,7 @@ static void measure(const struct table *t)
     size_t n_blocks = 0, cap = 0;
     for (size_t i = 0; i < t->n; i++) {
         const struct table_cell *cell = &t->cells[i];
-        if (cell->last) { /* the columns that the line does not have end here */
+        if (cell->last) { /* columns that this line does not have end here */
             for (size_t k = cell->column; k < n_blocks; k++)
                 close_block(t->cells, &blocks[k]);
             continue;
@@ -137,7 +137,7 @@ void table_write(const struct table *t, struct buf *out)
         buf_adds(out, colored ? "\033[0m" : "");
         if (cell->last)
             buf_addc(out, '\n');
-        for (size_t k = cell->width; !cell->last && k < cell->room; k++)
+        for (size_t k = cell->width; !cell->last && k < cell->column_width; k++)
             buf_addc(out, ' ');
     }
 }

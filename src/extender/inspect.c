@@ -207,6 +207,8 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
         placement_reason(&why, node, &any, placement_fit(node, &any));
         inspect_text(out, "reason", buf_span(&why));
     }
+    if (node->state == NODE_SILENT)
+        inspect_number(out, "heartbeatAgeSeconds", node->silent_s);
     if (node->state == NODE_NO_GPU)
         inspect_truth(out, "noGPU", true);
     buf_addc(out, '}');

@@ -8,45 +8,46 @@
 #include "cli/cluster_state.h"
 #include "support/unit.h"
 
-/* A world made of lists, without any server. */
+/* A cluster_state made of lists, without a server. */
 
 struct lists {
     const char *nodes, *pods, *scvs, *leases, *configmaps; /* items, or NULL: none */
 };
 
-static inline void lib_list(struct cluster_state *w, const struct core_output *wish,
+static inline void lib_list(struct cluster_state *cs, const struct core_output *request,
                             const char *list)
 {
     struct feed feed;
-    feed_start(&feed, wish->kind, false, wish->run, (struct span){0}, &cluster_state_sink, w);
+    feed_start(&feed, request->kind, false, request->run, (struct span){0},
+               &cluster_state_sink, cs);
     feed_begin(&feed, 200, -1);
     feed_data(&feed, list, strlen(list));
     feed_end(&feed, NULL);
     feed_fini(&feed);
 }
 
-static uint64_t lib_watches[CORE_KINDS]; /* their runs */
+static uint64_t lib_watches[CORE_KINDS]; /* the run of each watch */
 
-/* Lists of that text: `lists` has whole lists, not items. */
-static inline void lib_fill(struct cluster_state *w, const struct lists *lists)
+/* Answers the state's requests; `lists` has complete lists, not items. */
+static inline void lib_fill(struct cluster_state *cs, const struct lists *lists)
 {
     const char *const texts[CORE_KINDS] = {lists->nodes, lists->pods, lists->scvs,
                                            lists->leases, lists->configmaps};
-    struct core_output *wish;
+    struct core_output *request;
     struct err err;
-    cluster_state_tick(w);
-    while ((wish = cluster_state_take_request(w))) {
-        if (wish->type == CORE_LIST)
-            lib_list(w, wish, texts[wish->kind]);
+    cluster_state_tick(cs);
+    while ((request = cluster_state_take_request(cs))) {
+        if (request->type == CORE_LIST)
+            lib_list(cs, request, texts[request->kind]);
         else
-            lib_watches[wish->kind] = wish->run;
-        free(wish);
-        cluster_state_tick(w);
+            lib_watches[request->kind] = request->run;
+        free(request);
+        cluster_state_tick(cs);
     }
-    ck_assert_msg(cluster_state_check_ready(w, &err) == 0, "not ready: %s", err.msg);
+    ck_assert_msg(cluster_state_check_ready(cs, &err) == 0, "not ready: %s", err.msg);
 }
 
-/* New; of items. */
+/* New; `items` has the items of each list. */
 static inline struct cluster_state *lib_cluster_state(const struct lists *items)
 {
     const struct cluster_state_config config = {
@@ -58,11 +59,11 @@ static inline struct cluster_state *lib_cluster_state(const struct lists *items)
     for (int i = 0; i < CORE_KINDS; i++)
         all[i] = xasprintf("{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                            texts[i] ? texts[i] : "");
-    struct cluster_state *w = cluster_state_new(&config);
-    lib_fill(w, &(struct lists){all[0], all[1], all[2], all[3], all[4]});
+    struct cluster_state *cs = cluster_state_new(&config);
+    lib_fill(cs, &(struct lists){all[0], all[1], all[2], all[3], all[4]});
     for (int i = 0; i < CORE_KINDS; i++)
         free(all[i]);
-    return w;
+    return cs;
 }
 
 #define NODE(name, mem, cards)                                                           \
@@ -70,7 +71,7 @@ static inline struct cluster_state *lib_cluster_state(const struct lists *items)
     "\"InternalIP\",\"address\":\"10.0.0.1\"}],\"capacity\":{\"aliyun.com/"              \
     "gpu-mem\":\"" mem "\",\"aliyun.com/gpu-count\":\"" cards "\"},\"allocatable\":{"    \
     "\"aliyun.com/gpu-mem\":\"" mem "\",\"aliyun.com/gpu-count\":\"" cards "\"}}}"
-/* Cards of an Scv, MiB. */
+/* A card of an Scv; memory in MiB. */
 #define CARD_OF(id, health, model, total, used)                                          \
     "{\"id\":" id ",\"health\":\"" health "\",\"model\":\"" model                        \
     "\",\"uuid\":\"GPU-" id "\",\"totalMemory\":" total ",\"usedMemory\":" used          \

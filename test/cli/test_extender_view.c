@@ -5,9 +5,9 @@
 #include "support/program.h"
 #include "support/server.h"
 
-/* The ways to the extender's view. */
+/* Addresses of the extender. */
 
-static json_t *ask(const char *body, const char *where, bool by_service, char **request,
+static json_t *get(const char *body, const char *address, bool by_service, char **request,
                    struct err *err)
 {
     struct server *server = server_start(server_echo, (void *)body);
@@ -16,23 +16,23 @@ static json_t *ask(const char *body, const char *where, bool by_service, char **
                                        .path_prefix = (char *)"/k8s"};
     struct kube_client *client = kube_client_new(&config, err);
     ck_assert_ptr_nonnull(client);
-    json_t *view = extender_view_get(client, by_service ? where : slash, 5000, err);
+    json_t *view = extender_view_get(client, by_service ? address : slash, 5000, err);
     *request = server_requests(server) ? server_request(server, 0) : xstrdup("");
     kube_client_free(client);
     server_stop(server);
     return view;
 }
 
-START_TEST(by_its_address_and_through_the_api_server)
+START_TEST(a_url_and_a_service_behind_the_api_server)
 {
     struct err err = {0};
     char *request;
-    json_t *view = ask("{\"nodes\":[]}", NULL, false, &request, &err);
+    json_t *view = get("{\"nodes\":[]}", NULL, false, &request, &err);
     ck_assert_msg(view != NULL, "%s", err.msg);
     ck_assert_says(request, "GET /gpushare-scheduler/inspect HTTP/1.1\r\n");
     json_decref(view);
     free(request);
-    view = ask("{\"nodes\":[]}", "kube-system/ext:http", true, &request, &err);
+    view = get("{\"nodes\":[]}", "kube-system/ext:http", true, &request, &err);
     ck_assert_msg(view != NULL, "%s", err.msg);
     ck_assert_says(request, "GET /k8s/api/v1/namespaces/kube-system/services/ext%3Ahttp/"
                             "proxy/gpushare-scheduler/inspect HTTP/1.1\r\n");
@@ -41,17 +41,17 @@ START_TEST(by_its_address_and_through_the_api_server)
 }
 END_TEST
 
-START_TEST(what_is_no_view)
+START_TEST(invalid_responses_and_addresses)
 {
     struct err err = {0};
     char *request;
-    ck_assert_ptr_null(ask("<html>", "kube-system/ext:1", true, &request, &err));
-    ck_assert_says(err.msg, "its answer is no JSON: ");
+    ck_assert_ptr_null(get("<html>", "kube-system/ext:1", true, &request, &err));
+    ck_assert_says(err.msg, "the response is not JSON: ");
     free(request);
     static const char *const bad[] = {
         "", "ext", "ns/ext", "ns/ext:", "/x:1", "ns/a/b:1", "ftp://x/", "ns/:1"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_ptr_null(ask("{}", bad[i], true, &request, &err));
+        ck_assert_ptr_null(get("{}", bad[i], true, &request, &err));
         ck_assert_int_eq(err.code, ERR_INVALID);
         ck_assert_str_eq(request, "");
         free(request);
@@ -59,4 +59,5 @@ START_TEST(what_is_no_view)
 }
 END_TEST
 
-UNIT_MAIN("extender_view", by_its_address_and_through_the_api_server, what_is_no_view)
+UNIT_MAIN("extender_view", a_url_and_a_service_behind_the_api_server,
+          invalid_responses_and_addresses)

@@ -83,7 +83,7 @@ static void sees_a_dead_agent(const char *url)
     ck_assert_says(why,
                    "\nn1                           scv-agent on this node has not been");
     cleanup_free char *asked = as_viewer(0, ARGV(url));
-    ck_assert_says(asked, ", and the extender hears of it: is the node's clock right?");
+    ck_assert_says(asked, "; the extender receives renewals: check the node's clock");
 }
 
 START_TEST(a_user_with_these_rights_alone)
@@ -107,17 +107,17 @@ START_TEST(a_user_with_these_rights_alone)
     cleanup_free char *classic = as_viewer(0, ARGV("--classic", "n1"));
     ck_assert_says(classic, "GPU0(Allocated/Total)  GPU1(Allocated/Total)");
     cleanup_free char *explained = as_viewer(0, ARGV("explain", "pod", "w"));
-    ck_assert_says(explained, "pod default/w waits for 8 GiB");
-    ck_assert_says(explained, "kube-scheduler says: ");
+    ck_assert_says(explained, "pod default/w is pending; requests 8 GiB");
+    ck_assert_says(explained, "kube-scheduler: ");
 
     cleanup_free char *url =
         xasprintf("--extender=http://127.0.0.1:%u", cluster.extender.observers.port);
     cleanup_free char *checked = as_viewer(0, ARGV("--check", url));
-    ck_assert_says(checked, "no difference; compared with the extender, too\n");
+    ck_assert_says(checked, "no differences; compared with the extender\n");
     /* The proxy lets him through; but no pod stands behind that Service here. */
     cleanup_free char *proxied = as_viewer(0, ARGV("--check"));
     ck_assert_ptr_null(strstr(proxied, "forbidden"));
-    ck_assert_says(proxied, "no difference; not compared with the extender: ");
+    ck_assert_says(proxied, "no differences; not compared with the extender: ");
     cleanup_free char *other =
         as_viewer(1, ARGV("--check", "--extender=kube-system/other:1"));
     ck_assert_says(other, "forbidden");
