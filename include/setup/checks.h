@@ -5,20 +5,20 @@
 #include "setup/findings.h"
 
 /*
- * What follows from what is known: pure. Each adds what is wrong, what could not be
- * known, and a line for what is as it should be, in the order of the way of a pod from
- * kube-scheduler to its card.
+ * Evaluates the facts; pure. Each function adds problems, what could not be checked, and
+ * a line for what is correct.
  */
 
-/* The static pod, its file, its process. False: there is no point in what follows. */
+/* The static pod, its configuration file, its process. False: the configuration cannot be
+ * checked. */
 bool checks_scheduler(const struct facts *f, struct findings *out);
-/* The file that names extenders, and our entry in it. False: there is no entry. */
+/* The configuration file and our entry in it. False: there is no usable entry. */
 bool checks_config(const struct facts *f, struct findings *out);
-/* Whether the extender answers where the entry says. */
+/* The extender's answer at the configured address. */
 void checks_reach(const struct facts *f, struct findings *out);
-/* What the API server knows: other control planes, the extender's own objects and rights,
- * nodes, cards, pods that wait. */
+/* The API server's objects: other control planes, the extender's objects, nodes, pending
+ * pods. */
 void checks_cluster(const struct facts *f, struct findings *out);
 
-/* All of them, but of the cluster only if it was asked. */
-void checks_run(const struct facts *f, struct findings *out);
+/* All of them; those of the cluster only if `with_cluster`. */
+void checks_run(const struct facts *f, bool with_cluster, struct findings *out);

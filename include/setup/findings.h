@@ -6,24 +6,23 @@
 #include "base/str.h"
 
 /*
- * What a look at a cluster has found, in the order in which it is to be read: from
- * kube-scheduler to the extender and its nodes.
+ * The results of the checks, in the order of a pod's way: from kube-scheduler to the
+ * extender and its nodes.
  */
 
 enum finding_kind {
-    FINDING_OK,    /* as it should be */
-    FINDING_NOTE,    /* worth knowing, and nothing to repair */
-    FINDING_UNKNOWN, /* could not be looked at */
+    FINDING_OK,
+    FINDING_NOTE,    /* worth knowing; nothing to repair */
+    FINDING_UNKNOWN, /* could not be checked */
     FINDING_PROBLEM,
 };
 
 struct finding {
     enum finding_kind kind;
-    const char *id; /* a word that stays: "no-option" */
-    const char *what;
-    const char *why; /* why it matters; NULL: that goes without saying */
-    const char
-        *command; /* that repairs it, or shows more; lines split by '\n'; or NULL */
+    const char *id;      /* stable: "no-option" */
+    const char *what;    /* the fact */
+    const char *why;     /* its effect; or NULL */
+    const char *command; /* repairs it or shows more; several lines; or NULL */
 };
 
 struct findings {
@@ -32,19 +31,20 @@ struct findings {
     struct arena texts;
 };
 
-/* Adds one. What is returned can be added to until the next call. */
+/* Adds a finding. The result may be used until the next call. */
 struct finding *findings_add(struct findings *f, enum finding_kind kind, const char *id,
-                          const char *fmt, ...) __attribute__((format(printf, 4, 5)));
-void findings_set_reason(struct findings *f, struct finding *to, const char *fmt, ...)
+                             const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+void findings_why(struct findings *f, struct finding *to, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void findings_set_command(struct findings *f, struct finding *to, const char *fmt, ...)
+void findings_fix(struct findings *f, struct finding *to, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 void findings_fini(struct findings *f);
 
 bool findings_has(const struct findings *f, const char *id);
 size_t findings_count(const struct findings *f, enum finding_kind kind);
-/* What is written for people. Control characters of foreign texts become '?'. */
+/* Appends the findings as text. Control characters, which objects of the cluster may
+ * contain, become '?'. */
 void findings_write(const struct findings *f, struct buf *out);
-/* 0: nothing is wrong; 1: something is; 2: nothing is known to be, and something could
- * not be looked at. */
+/* 1: there is a problem; 2: no problem is known, but something could not be checked; 0:
+ * neither. */
 int findings_exit_status(const struct findings *f);

@@ -4,12 +4,12 @@
 #include "setup/facts.h"
 
 /*
- * What a control plane node says of its kube-scheduler: files and processes. Nothing is
- * changed. `root` is the node's root folder ("" for this machine's), `proc` its /proc.
+ * Reads the files and processes of kube-scheduler on a control plane node. `root` is the
+ * node's root folder ("" for this machine), `proc` its /proc.
  */
 
-void host_read_facts(const char *root, const char *proc, struct facts *f);
+void host_read(const char *root, const char *proc, struct facts *f);
 
-/* The addresses of this machine but the loopback's; at most `max`. They are put into
- * texts of 64 bytes each. */
+/* The IPv4 addresses of this machine except the loopback's, at most `max`. Returns their
+ * number. */
 size_t host_addresses(char (*out)[64], size_t max);

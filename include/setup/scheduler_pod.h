@@ -1,38 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include <jansson.h>
-
 #include "base/str.h"
+#include "setup/jsonpath.h"
 
 /*
- * What a Pod says of the kube-scheduler that it runs: a static pod's file as kubeadm
- * writes it, or the mirror of one in the API.
+ * A Pod that runs kube-scheduler: a static pod's manifest as kubeadm writes it, or its
+ * mirror pod in the API.
  */
 
 struct scheduler_pod {
     const json_t *pod;       /* borrowed, as all of these */
     const json_t *container; /* the one that runs kube-scheduler */
     const char *name;        /* of the pod; "" if it has none */
-    int minor;               /* 31 of "v1.31.0"; 0: the image does not tell */
+    int minor;               /* 31 of "v1.31.0"; 0: the image's tag is not a version */
 };
 
-/* Does this Pod run kube-scheduler? */
+/* False: the Pod does not run kube-scheduler. */
 bool scheduler_pod_read(const json_t *pod, struct scheduler_pod *out);
-/* The value of `--NAME=VALUE` or `--NAME VALUE`, "" for a flag alone, NULL when it is not
- * there; the last one counts, as for kube-scheduler. */
+/* The value of `--NAME=VALUE` or `--NAME VALUE`, "" for a flag without one, NULL if
+ * absent. The last occurrence counts, as for kube-scheduler. */
 const char *scheduler_pod_option(const struct scheduler_pod *p, const char *name);
-/* Where on the node the file of the container is, by its hostPath volumes and mounts.
- * False: nothing of the node is mounted there. */
-bool scheduler_pod_host_path(const struct scheduler_pod *p, const char *path, struct buf *out);
-/* Is a process with these arguments (NUL behind each) what the pod runs? */
+/* The file of --config, or else of --policy-config-file (*policy); "": neither. */
+const char *scheduler_pod_config_option(const struct scheduler_pod *p, bool *policy);
+/* Appends the path on the node of a path in the container, by the hostPath volumes.
+ * False: the path is not on a hostPath volume. */
+bool scheduler_pod_host_path(const struct scheduler_pod *p, const char *path,
+                             struct buf *out);
+/* Are these arguments, each NUL-terminated, the pod's command and args? */
 bool scheduler_pod_is_process(const struct scheduler_pod *p, struct span arguments);
-/* The user that it runs as; 0: root, or the image says. */
-int64_t scheduler_pod_user(const struct scheduler_pod *p);
-/* The minor version in "v1.31.0" or in an image of that tag; 0: none. */
+/* The minor version in "v1.31.0", or in an image with that tag; 0: none. */
 int scheduler_pod_parse_minor(const char *version);
-
-/* Paths into JSON, for all of this folder. `path` is "spec.containers"; NULL if there is
- * no such member. Never fails for NULL. */
-const json_t *jsonpath_at(const json_t *j, const char *path);
-const char *jsonpath_str(const json_t *j, const char *path); /* "" if it is no string */

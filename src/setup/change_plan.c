@@ -12,17 +12,17 @@
 
 enum { MINOR_CONFIG_FIRST = 19, MINOR_POLICY_LAST = 22 };
 
-/* What is being worked out. */
+/* A plan in progress. */
 struct work {
     const struct change_plan_input *in;
     struct change_plan *out;
     const struct facts_file *manifest;
     struct scheduler_pod pod;
-    const char *container; /* its path in the manifest */
+    const char *container; /* path of kube-scheduler's container in the manifest */
     bool policy;
-    const char *inside; /* the path of the file in the container */
-    struct buf text;    /* of policy/, as it is for this node */
-    const char *name;   /* of that, for messages */
+    const char *inside; /* path of the configuration file in the container */
+    struct buf text;    /* the file of policy/, adapted to this node */
+    const char *name;   /* of that file, for messages */
 };
 
 void change_plan_fini(struct change_plan *p)
@@ -35,7 +35,7 @@ void change_plan_fini(struct change_plan *p)
     *p = (struct change_plan){0};
 }
 
-/* `text` becomes what the edit made of it. */
+/* Replaces one value in `text`. */
 static int set(struct work *w, const char *path, const char *value, struct err *err)
 {
     cleanup_buf struct buf old = w->text;
@@ -51,7 +51,7 @@ static int set_url(struct work *w, struct err *err)
     return set(w, "extenders.0.urlPrefix", url, err);
 }
 
-/* The file of policy/ with this node's address, kubeconfig and version. */
+/* The file of policy/ with the address, kubeconfig and API version of this node. */
 static int make_text(struct work *w, struct err *err)
 {
     const char *kubeconfig = scheduler_pod_option(&w->pod, "kubeconfig");
@@ -66,8 +66,8 @@ static int make_text(struct work *w, struct err *err)
     if (kubeconfig && *kubeconfig == '/' &&
         set(w, "clientConnection.kubeconfig", kubeconfig, err))
         return -1;
-    return set(w, "apiVersion", extender_entry_newest_api(facts_minor(w->in->facts, &w->pod)),
-               err);
+    return set(w, "apiVersion",
+               extender_entry_newest_api(facts_minor(w->in->facts, &w->pod)), err);
 }
 
 static struct span manifest_text(const struct work *w)
@@ -76,7 +76,7 @@ static struct span manifest_text(const struct work *w)
     return c->path ? buf_span(&c->bytes) : buf_span(&w->manifest->bytes);
 }
 
-/* Takes over the bytes. */
+/* Takes the bytes. */
 static void keep(struct change_plan_file *c, const char *path, struct buf *bytes)
 {
     if (!c->path)
@@ -86,7 +86,7 @@ static void keep(struct change_plan_file *c, const char *path, struct buf *bytes
     *bytes = (struct buf){0};
 }
 
-/* One more item of a list in the manifest; the list is made where there is none. */
+/* Appends to a list in the manifest, and creates the list if it is missing. */
 static int add_to_manifest(struct work *w, const char *parent, const char *list,
                            const char *item, struct err *err)
 {
@@ -95,8 +95,8 @@ static int add_to_manifest(struct work *w, const char *parent, const char *list,
     cleanup_free char *entry = xasprintf("%s:\n%s", list, item);
     const char *name = w->manifest->path;
     bool there = jsonpath_at(!strcmp(parent, "spec") ? jsonpath_at(w->pod.pod, "spec")
-                                                  : w->pod.container,
-                          list) != NULL;
+                                                     : w->pod.container,
+                             list) != NULL;
     int rc = there ? edit_append(name, manifest_text(w), path, item, &bytes, err)
                    : edit_add_key(name, manifest_text(w), parent, entry, &bytes, err);
     if (rc == 0)
@@ -104,7 +104,7 @@ static int add_to_manifest(struct work *w, const char *parent, const char *list,
     return rc;
 }
 
-static void tell_manifest(struct work *w)
+static void describe_manifest(struct work *w)
 {
     buf_printf(&w->out->by_hand,
                "in %s:\n"
@@ -126,7 +126,8 @@ static int add_option(struct work *w, struct err *err)
 {
     cleanup_free char *item =
         xasprintf("- --%s=%s\n", w->policy ? "policy-config-file" : "config", w->inside);
-    /* Where its other options are; a command would take the place of the image's own. */
+    /* To the list that has the other options. A new `command` would replace the image's
+     * entrypoint. */
     const json_t *c = w->pod.container;
     bool args = jsonpath_at(c, "args") || !jsonpath_at(c, "command");
     const char *list = args ? "args" : "command";
@@ -149,7 +150,7 @@ static int add_mount(struct work *w, struct err *err)
     return add_to_manifest(w, "spec", "volumes", volume, err);
 }
 
-/* The path on the node; the mount is made if there is none. */
+/* The path of the configuration file on the node. Adds the mount if it is missing. */
 static int find_host_path(struct work *w, struct buf *path, struct err *err)
 {
     buf_adds(path, w->in->root);
@@ -157,15 +158,14 @@ static int find_host_path(struct work *w, struct buf *path, struct err *err)
         return 0;
     buf_adds(path, w->inside);
     if (add_mount(w, err)) {
-        tell_manifest(w);
+        describe_manifest(w);
         return -1;
     }
     return 0;
 }
 
-/* The whole file, where there is none, or one that nothing names. One that is named, and
- * was only not mounted, is somebody's: it stays, and is looked at when kube-scheduler
- * reads it. */
+/* Writes the whole file. An existing file that the manifest names, but does not mount, is
+ * the user's: it stays, and is checked once kube-scheduler reads it. */
 static int write_config(struct work *w, const char *path, bool named, struct err *err)
 {
     cleanup_buf struct buf old = {0};
@@ -181,7 +181,7 @@ static int write_config(struct work *w, const char *path, bool named, struct err
     return 0;
 }
 
-/* Our entry, for a file of the user's. */
+/* Adds our entry to the user's file. */
 static int add_entry(struct work *w, const char *path, struct err *err)
 {
     const struct facts_file *file = &w->in->facts->config;
@@ -189,7 +189,7 @@ static int add_entry(struct work *w, const char *path, struct err *err)
     bool there = extender_entry_list(file->json) != NULL;
     struct err why = {0};
     int rc =
-        w->policy ? err_set(&why, ERR_INVALID, "%s: JSON is not edited here", path) : 0;
+        w->policy ? err_set(&why, ERR_INVALID, "%s: JSON files are not edited", path) : 0;
     if (rc == 0 && edit_lines(w->name, buf_span(&w->text), "extenders", &lines, err))
         return -1;
     buf_printf(&entry, "extenders:\n%s", lines.p ? lines.p : "");
@@ -202,15 +202,15 @@ static int add_entry(struct work *w, const char *path, struct err *err)
         keep(&w->out->changes[CHANGE_PLAN_CONFIG], path, &bytes);
         return 0;
     }
-    buf_printf(&w->out->by_hand, "in %s, to the extenders, that of %s:\n%s", path,
-               w->name, w->policy ? w->text.p : entry.p);
+    buf_printf(&w->out->by_hand, "in %s, add the extender of %s:\n%s", path, w->name,
+               w->policy ? w->text.p : entry.p);
     *err = why;
     return -1;
 }
 
-/* An entry for us is there already: at most its address is changed. */
-static int readdress(struct work *w, const char *path, const json_t *ours,
-                     struct err *err)
+/* Our entry exists: only its address may change. */
+static int set_address(struct work *w, const char *path, const json_t *ours,
+                       struct err *err)
 {
     const struct facts_file *file = &w->in->facts->config;
     const json_t *list = extender_entry_list(file->json);
@@ -248,20 +248,20 @@ static int change_config(struct work *w, const char *path, struct err *err)
     }
     if (strcmp(jsonpath_str(file->json, "kind"),
                w->policy ? "Policy" : "KubeSchedulerConfiguration"))
-        return err_set(err, ERR_INVALID, "%s is no %s", path,
+        return err_set(err, ERR_INVALID, "%s is not a %s", path,
                        w->policy ? "Policy" : "KubeSchedulerConfiguration");
     if (ours)
-        return readdress(w, path, ours, err);
+        return set_address(w, path, ours, err);
     if (extender_entry_count_binders(file->json))
         return err_set(
             err, ERR_INVALID,
-            "%s: another extender has a bindVerb, and kube-scheduler allows one "
-            "alone. Decide which of them is to bind",
+            "%s: another extender has a bindVerb, and kube-scheduler allows only "
+            "one. Remove one of them",
             path);
     return add_entry(w, path, err);
 }
 
-/* Which file it is to be, and how it is named to kube-scheduler. */
+/* Determines the configuration file and the option that names it. */
 static int choose(struct work *w, bool *named, struct err *err)
 {
     const char *option = scheduler_pod_config_option(&w->pod, &w->policy);
@@ -271,27 +271,28 @@ static int choose(struct work *w, bool *named, struct err *err)
     if (!minor)
         return err_set(
             err, ERR_INVALID,
-            "%s: its image does not tell the version of Kubernetes, and the API "
-            "server was not asked",
+            "%s: unknown version of Kubernetes: the image's tag is not a version, "
+            "and the API server does not answer",
             path);
     if (scheduler_pod_option(&w->pod, "config") &&
         scheduler_pod_option(&w->pod, "policy-config-file"))
-        return err_set(err, ERR_INVALID,
-                       "%s has --config and --policy-config-file: take one out first",
-                       path);
-    if (w->policy && minor > MINOR_POLICY_LAST)
         return err_set(
             err, ERR_INVALID,
-            "%s has --policy-config-file, which kube-scheduler 1.%d refuses: take "
-            "it out first",
-            path, minor);
-    if (*named && *option != '/')
-        return err_set(err, ERR_INVALID, "%s: \"%s\" is no absolute path", path, option);
-    if (*named && !w->policy && minor < MINOR_CONFIG_FIRST)
+            "%s has --config and --policy-config-file: remove one of them first", path);
+    if (w->policy && minor > MINOR_POLICY_LAST)
         return err_set(err, ERR_INVALID,
-                       "%s has --config, and kube-scheduler 1.%d takes extenders from a "
-                       "Policy only",
+                       "%s has --policy-config-file, which kube-scheduler 1.%d rejects: "
+                       "remove it first",
                        path, minor);
+    if (*named && *option != '/')
+        return err_set(err, ERR_INVALID, "%s: \"%s\" is not an absolute path", path,
+                       option);
+    if (*named && !w->policy && minor < MINOR_CONFIG_FIRST)
+        return err_set(
+            err, ERR_INVALID,
+            "%s has --config, but kube-scheduler 1.%d reads extenders only from "
+            "a Policy",
+            path, minor);
     if (!*named)
         w->policy = minor <= MINOR_POLICY_LAST;
     w->inside = *named ? option : w->policy ? POLICY_AT : CONFIG_AT;
@@ -315,7 +316,7 @@ static int make(struct work *w, struct err *err)
     if (choose(w, &named, err) || make_text(w, err))
         return -1;
     if (!named && add_option(w, err)) {
-        tell_manifest(w);
+        describe_manifest(w);
         return -1;
     }
     if (find_host_path(w, &path, err))
@@ -323,9 +324,9 @@ static int make(struct work *w, struct err *err)
     return named ? change_config(w, path.p, err) : write_config(w, path.p, false, err);
 }
 
-/* A file that cannot be read may be the one that counts, and so may a second of the same
- * pod. */
-static bool refuses_files(const struct work *w, struct err *err)
+/* An unreadable manifest, or a second one of the same pod, may be the one that the
+ * kubelet runs. */
+static bool is_ambiguous(const struct work *w, struct err *err)
 {
     const struct facts *f = w->in->facts;
     for (size_t i = 0; i < f->n_files; i++) {
@@ -337,16 +338,18 @@ static bool refuses_files(const struct work *w, struct err *err)
         }
         if (file != w->manifest && scheduler_pod_read(file->json, &other) &&
             !strcmp(other.name, w->pod.name)) {
-            err_set(err, ERR_INVALID,
-                    "%s and %s are the same static pod: move one out of the folder",
-                    w->manifest->path, file->path);
+            err_set(
+                err, ERR_INVALID,
+                "%s and %s are the same static pod: move one of them out of the folder",
+                w->manifest->path, file->path);
             return true;
         }
     }
     return false;
 }
 
-int change_plan_make(const struct change_plan_input *in, struct change_plan *out, struct err *err)
+int change_plan_make(const struct change_plan_input *in, struct change_plan *out,
+                     struct err *err)
 {
     const struct facts *f = in->facts;
     struct work w = {.in = in, .out = out};
@@ -355,10 +358,10 @@ int change_plan_make(const struct change_plan_input *in, struct change_plan *out
         return -1;
     }
     w.manifest = facts_manifest(f, &w.pod);
-    if (refuses_files(&w, err))
+    if (is_ambiguous(&w, err))
         return -1;
     if (!w.manifest)
-        return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
+        return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
                        f->manifests ? f->manifests : "the node");
     cleanup_free char *container = container_path(&w.pod);
     w.container = container;

@@ -1,159 +1,109 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "setup/checks.h"
 
-#include <inttypes.h>
-
 #include "base/mem.h"
 
-#define CRASHED "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)"
+#define CRASH_LOG "crictl logs $(crictl ps -a --name kube-scheduler -q | head -1)"
 
 enum { MINOR_WITHOUT_POLICY = 23 };
 
-static const int64_t YOUNG_NS = INT64_C(10) * 1000 * 1000 * 1000;
-
-static void add_managed(struct findings *out, struct finding *it)
+static void explain_managed(struct findings *out, struct finding *it)
 {
-    findings_set_reason(
-        out, it,
-        "kube-scheduler is configured here only on control plane nodes that kubeadm "
-        "made. On a managed control plane (EKS, GKE, AKS, ...) it cannot be: a "
-        "second kube-scheduler of your own can, for the pods that name it in "
-        "schedulerName");
-    findings_set_command(out, it,
-             "on a control plane node of kubeadm: scripts/install --check\n"
-             "else: policy/second-scheduler.yaml.example");
+    findings_why(out, it,
+                 "kube-scheduler can be configured only on control plane nodes of "
+                 "kubeadm. On a managed control plane (EKS, GKE, AKS, ...), run a second "
+                 "kube-scheduler for pods that name it in schedulerName");
+    findings_fix(out, it,
+                 "on a control plane node of kubeadm: scripts/install --check\n"
+                 "otherwise: policy/second-scheduler.yaml.example");
 }
 
-static bool checks_folder(const struct facts *f, struct findings *out)
+static bool check_folder(const struct facts *f, struct findings *out)
 {
     struct finding *it;
     if (f->manifests_why.code == ERR_NONE)
         return true;
     if (f->manifests_why.code == ERR_NOT_FOUND) {
         it = findings_add(out, FINDING_PROBLEM, "no-static-pods",
-                       "there is no folder of static pods: %s", f->manifests_why.msg);
-        add_managed(out, it);
+                          "no folder of static pods: %s", f->manifests_why.msg);
+        explain_managed(out, it);
     } else {
         it = findings_add(out, FINDING_UNKNOWN, "manifests-unreadable", "%s",
-                       f->manifests_why.msg);
-        findings_set_command(out, it, "sudo scripts/install --check");
+                          f->manifests_why.msg);
+        findings_fix(out, it, "sudo scripts/install --check");
     }
     return false;
 }
 
-static void checks_broken_files(const struct facts *f, struct findings *out)
+static void check_malformed(const struct facts *f, struct findings *out)
 {
     for (size_t i = 0; i < f->n_files; i++) {
         const struct facts_file *file = &f->files[i];
         if (file->json)
             continue;
-        bool closed = file->why.code == ERR_FORBIDDEN;
-        struct finding *it = findings_add(out, closed ? FINDING_UNKNOWN : FINDING_PROBLEM,
-                                       "manifest-malformed", "%s", file->why.msg);
-        findings_set_reason(out, it,
-                  "the kubelet passes over a file that it cannot read, and of several "
-                  "documents it reads the first alone");
-        findings_set_command(out, it,
-                 closed ? "sudo scripts/install --check" : "journalctl -u kubelet");
+        bool denied = file->why.code == ERR_FORBIDDEN;
+        struct finding *it = findings_add(out, denied ? FINDING_UNKNOWN : FINDING_PROBLEM,
+                                          "manifest-malformed", "%s", file->why.msg);
+        findings_why(out, it,
+                     "the kubelet ignores manifests that it cannot parse, and reads only "
+                     "the first of several documents");
+        findings_fix(out, it,
+                     denied ? "sudo scripts/install --check" : "journalctl -u kubelet");
     }
 }
 
-/* A copy beside the file is one more pod to the kubelet, or the same one twice. */
-static void checks_copies(const struct facts *f, const struct facts_file *active,
+/* The kubelet runs every manifest in the folder, also a backup copy. */
+static void check_copies(const struct facts *f, const struct facts_file *manifest,
                          const struct scheduler_pod *pod, struct findings *out)
 {
     for (size_t i = 0; i < f->n_files; i++) {
         const struct facts_file *file = &f->files[i];
         struct scheduler_pod other;
-        if (file == active || !file->json || !scheduler_pod_read(file->json, &other))
+        if (file == manifest || !file->json || !scheduler_pod_read(file->json, &other) ||
+            strcmp(other.name, pod->name) != 0)
             continue;
-        if (strcmp(other.name, pod->name) != 0) {
-            findings_add(out, FINDING_NOTE, "second-scheduler",
-                      "%s is a further kube-scheduler, %s; it is not looked at",
-                      file->path, other.name);
-            continue;
-        }
         struct finding *it = findings_add(out, FINDING_PROBLEM, "two-manifests",
-                                       "%s and %s are the same static pod, %s",
-                                       active->path, file->path, pod->name);
-        findings_set_reason(out, it,
-                  "the kubelet reads every file in that folder, whatever its name ends "
-                  "in, and runs one of the two: perhaps the old one");
-        findings_set_command(out, it, "mv %s /root/", file->path);
+                                          "%s and %s are the same static pod, %s",
+                                          manifest->path, file->path, pod->name);
+        findings_why(out, it,
+                     "the kubelet reads every file in this folder, whatever its suffix, "
+                     "and runs one of the two, perhaps the old one");
+        findings_fix(out, it, "mv %s /root/", file->path);
     }
 }
 
-static bool checks_option(const struct facts *f, const struct scheduler_pod *pod,
+static bool check_option(const struct facts *f, const struct scheduler_pod *pod,
                          const char *path, struct findings *out)
 {
     const char *config = scheduler_pod_option(pod, "config");
-    const char *old = scheduler_pod_option(pod, "policy-config-file");
+    const char *policy = scheduler_pod_option(pod, "policy-config-file");
     int minor = facts_minor(f, pod);
     struct finding *it;
-    if (old && minor >= MINOR_WITHOUT_POLICY) {
-        it = findings_add(out, FINDING_PROBLEM, "policy-refused",
-                       "%s has --policy-config-file, which kube-scheduler 1.%d does not "
-                       "know",
-                       path, minor);
-        findings_set_reason(out, it,
-                  "since Kubernetes 1.23 it ends at once, with \"unknown flag\"");
-        findings_set_command(out, it,
-                 "take the option out, then scripts/install --yes, which adds --config");
+    if (policy && minor >= MINOR_WITHOUT_POLICY) {
+        it =
+            findings_add(out, FINDING_PROBLEM, "policy-refused",
+                         "%s has --policy-config-file, which kube-scheduler 1.%d rejects",
+                         path, minor);
+        findings_why(out, it,
+                     "since Kubernetes 1.23, kube-scheduler exits with \"unknown flag\"");
+        findings_fix(
+            out, it,
+            "remove the option, then scripts/install --yes, which adds --config");
         return config != NULL;
     }
-    if (config && old) {
-        it = findings_add(out, FINDING_PROBLEM, "both-options",
-                       "%s has --config and --policy-config-file", path);
-        findings_set_reason(out, it,
-                  "which of them tells of extenders depends on the version, and "
-                  "with profiles in the first kube-scheduler refuses both");
-        findings_set_command(out, it, "take --policy-config-file out, and put its extender into %s",
-                 config);
-        return false;
-    }
-    const char *value = config ? config : old;
-    if (!value) {
-        it = findings_add(out, FINDING_PROBLEM, "no-option",
-                       "kube-scheduler (%s) has neither --config nor "
-                       "--policy-config-file",
-                       path);
-        findings_set_reason(out, it,
-                  "it knows of no extender: it gives pods that ask for GPU memory a "
-                  "node by itself, and no card");
-        findings_set_command(out, it, "scripts/install --yes");
-    } else if (*value != '/') {
-        it =
-            findings_add(out, FINDING_PROBLEM, "option-relative",
-                      "%s names the file \"%s\", which is no absolute path", path, value);
-        findings_set_command(out, it, "write the path as the container has it, from /");
-        return false;
-    }
-    return value != NULL;
-}
-
-static bool is_of_group(const struct scheduler_pod *pod, unsigned gid)
-{
-    const json_t *more = jsonpath_at(pod->pod, "spec.securityContext.supplementalGroups");
-    for (size_t i = 0; i < json_array_size(more); i++)
-        if (json_integer_value(json_array_get(more, i)) == gid)
-            return true;
-    const json_t *group = jsonpath_at(pod->container, "securityContext.runAsGroup");
-    if (!group)
-        group = jsonpath_at(pod->pod, "spec.securityContext.runAsGroup");
-    return json_integer_value(group) == gid; /* without any it is root's */
-}
-
-static bool may_read(const struct facts_file *file, const struct scheduler_pod *pod)
-{
-    int64_t user = scheduler_pod_user(pod);
-    if (user == 0)
+    if (config || policy)
         return true;
-    return file->mode & (user == file->uid             ? 0400
-                         : is_of_group(pod, file->gid) ? 0040
-                                                       : 0004);
+    it = findings_add(out, FINDING_PROBLEM, "no-option",
+                      "kube-scheduler (%s) has neither --config nor --policy-config-file",
+                      path);
+    findings_why(out, it,
+                 "kube-scheduler does not call the extender: it gives pods that request "
+                 "GPU memory a node, but no card");
+    findings_fix(out, it, "scripts/install --yes");
+    return false;
 }
 
-static bool checks_file(const struct facts *f, const struct scheduler_pod *pod,
+static bool check_file(const struct facts *f, const struct scheduler_pod *pod,
                        const char *path, struct findings *out)
 {
     bool policy;
@@ -162,109 +112,98 @@ static bool checks_file(const struct facts *f, const struct scheduler_pod *pod,
     struct finding *it;
     if (!f->config_mounted) {
         it = findings_add(out, FINDING_PROBLEM, "not-mounted",
-                       "%s: nothing of the node is mounted at %s", path, inside);
-        findings_set_reason(out, it,
-                  "in its container kube-scheduler does not find the file, and ends");
-        findings_set_command(out, it,
-                 "scripts/install --yes, which adds the mount; by hand: a hostPath "
-                 "volume and a volumeMount with mountPath %s",
-                 inside);
+                          "%s: no hostPath volume is mounted at %s", path, inside);
+        findings_why(out, it,
+                     "kube-scheduler does not find the file in its container, and exits");
+        findings_fix(out, it,
+                     "scripts/install --yes, which adds the mount; by hand: a hostPath "
+                     "volume and a volumeMount with mountPath %s",
+                     inside);
         return false;
     }
     if (file->why.code == ERR_NOT_FOUND || file->why.code == ERR_UNAVAILABLE) {
-        it = findings_add(out, FINDING_PROBLEM,
-                       file->why.code == ERR_NOT_FOUND ? "file-absent" : "file-no-file",
-                       "%s", file->why.msg);
-        findings_set_reason(out, it, "%s names it as %s: kube-scheduler ends without it", path,
-                  inside);
-        findings_set_command(out, it, "cp policy/%s %s",
-                 policy ? "scheduler-policy-config.json" : "kube-scheduler-config.yaml",
-                 file->path);
+        it = findings_add(out, FINDING_PROBLEM, "file-absent", "%s", file->why.msg);
+        findings_why(out, it, "%s names this file as %s; kube-scheduler exits without it",
+                     path, inside);
+        findings_fix(out, it, "cp policy/%s %s",
+                     policy ? "scheduler-policy-config.json"
+                            : "kube-scheduler-config.yaml",
+                     file->path);
         return false;
     }
     if (file->why.code == ERR_FORBIDDEN) {
-        it = findings_add(out, FINDING_UNKNOWN, "file-closed", "%s", file->why.msg);
-        findings_set_command(out, it, "sudo scripts/install --check");
+        it = findings_add(out, FINDING_UNKNOWN, "file-unreadable", "%s", file->why.msg);
+        findings_fix(out, it, "sudo scripts/install --check");
         return false;
-    }
-    if (!may_read(file, pod)) {
-        it = findings_add(out, FINDING_PROBLEM, "file-unreadable",
-                       "%s has mode %04o, and kube-scheduler runs as user %" PRId64,
-                       file->path, file->mode, scheduler_pod_user(pod));
-        findings_set_reason(out, it, "it may not read its file, and ends");
-        findings_set_command(out, it, "chmod o+r %s", file->path);
     }
     return true;
 }
 
-static void checks_process(const struct facts *f, const struct scheduler_pod *pod,
+static void check_process(const struct facts *f, const struct scheduler_pod *pod,
                           const char *path, struct findings *out)
 {
     const struct facts_process *p = facts_scheduler(f, pod);
     struct finding *it;
     if (p && facts_process_is_older(p, &f->config)) {
         it = findings_add(out, FINDING_PROBLEM, "older-than-file",
-                       "kube-scheduler (process %d) has run since before %s was changed",
-                       p->pid, f->config.path);
-        findings_set_reason(out, it, "it reads the file at its start only");
-        findings_set_command(out, it, "kill %d    # the kubelet starts it again", p->pid);
+                          "kube-scheduler (process %d) started before %s was changed",
+                          p->pid, f->config.path);
+        findings_why(out, it, "kube-scheduler reads this file only when it starts");
+        findings_fix(out, it, "kill %d    # the kubelet restarts it", p->pid);
     } else if (p) {
-        findings_add(out, FINDING_OK, "process", "process %d runs as %s says", p->pid, path);
-        if (f->now_ns - p->started_ns < YOUNG_NS) {
-            it = findings_add(
-                out, FINDING_NOTE, "just-started",
-                "it started a moment ago; if that is so each time, it ends again "
-                "and again");
-            findings_set_command(out, it, CRASHED);
-        }
+        findings_add(out, FINDING_OK, "process", "process %d runs with the options of %s",
+                     p->pid, path);
     } else if (f->processes_why.code != ERR_NONE) {
         findings_add(out, FINDING_UNKNOWN, "processes", "%s", f->processes_why.msg);
     } else if (f->n_processes) {
         it = findings_add(out, FINDING_PROBLEM, "other-arguments",
-                       "kube-scheduler runs (process %d), but not with the options of %s",
-                       f->processes[0].pid, path);
-        findings_set_reason(out, it,
-                  "the kubelet has not taken the file up: it is busy, stopped, or "
-                  "refuses the file");
-        findings_set_command(out, it, "journalctl -u kubelet --since -10min");
+                          "kube-scheduler (process %d) does not run with the options of "
+                          "%s",
+                          f->processes[0].pid, path);
+        findings_why(out, it,
+                     "the kubelet has not applied the manifest: it is busy, stopped, or "
+                     "rejects the file");
+        findings_fix(out, it, "journalctl -u kubelet --since -10min");
     } else {
         it = findings_add(out, FINDING_PROBLEM, "not-running",
-                       "no kube-scheduler runs on this node");
-        findings_set_reason(out, it,
-                  "it ended, perhaps because of its configuration, or the kubelet "
-                  "does not start it");
-        findings_set_command(out, it, CRASHED "\njournalctl -u kubelet --since -10min");
+                          "kube-scheduler does not run on this node");
+        findings_why(out, it,
+                     "it exited, perhaps because of its configuration, or the kubelet "
+                     "does not start it");
+        findings_fix(out, it, CRASH_LOG "\njournalctl -u kubelet --since -10min");
     }
 }
 
 bool checks_scheduler(const struct facts *f, struct findings *out)
 {
     struct scheduler_pod pod;
-    if (!checks_folder(f, out))
+    if (!check_folder(f, out))
         return false;
-    checks_broken_files(f, out);
-    const struct facts_file *active = facts_manifest(f, &pod);
-    if (!active) {
+    check_malformed(f, out);
+    const struct facts_file *manifest = facts_manifest(f, &pod);
+    if (!manifest) {
         if (f->n_files)
             return false;
-        struct finding *it = findings_add(out, FINDING_PROBLEM, "no-static-pod",
-                                       "%s has no pod of kube-scheduler", f->manifests);
-        add_managed(out, it);
+        struct finding *it =
+            findings_add(out, FINDING_PROBLEM, "no-static-pod",
+                         "%s has no static pod of kube-scheduler", f->manifests);
+        explain_managed(out, it);
         return false;
     }
     int minor = facts_minor(f, &pod);
-    findings_add(out, FINDING_OK, "manifest", "%s: kube-scheduler%s%.0d", active->path,
-              minor ? " 1." : ", of a version that its image does not tell", minor);
-    checks_copies(f, active, &pod, out);
-    bool go_on = checks_option(f, &pod, active->path, out) &&
-                 checks_file(f, &pod, active->path, out);
-    checks_process(f, &pod, active->path, out);
-    return go_on;
+    findings_add(out, FINDING_OK, "manifest", "%s: kube-scheduler%s%.0d", manifest->path,
+                 minor ? " 1." : ", version unknown", minor);
+    check_copies(f, manifest, &pod, out);
+    bool usable = check_option(f, &pod, manifest->path, out) &&
+                  check_file(f, &pod, manifest->path, out);
+    check_process(f, &pod, manifest->path, out);
+    return usable;
 }
 
-void checks_run(const struct facts *f, struct findings *out)
+void checks_run(const struct facts *f, bool with_cluster, struct findings *out)
 {
     if (checks_scheduler(f, out) && checks_config(f, out))
         checks_reach(f, out);
-    checks_cluster(f, out);
+    if (with_cluster)
+        checks_cluster(f, out);
 }

@@ -4,28 +4,19 @@
 #include "base/mem.h"
 #include "setup/checks_priv.h"
 
-/* A bind answers after 15 s at most, and one that waits for the Lease seven later. */
+/* A bind takes at most 15 s, and 7 s more while no replica holds the lease. */
 enum { TIMEOUT_MIN_MS = 22 * 1000 };
 
-/* What is looked at. */
+/* Our entry in kube-scheduler's configuration. */
 struct entry {
     const struct facts *facts;
-    const char *path;   /* of the file */
-    const json_t *json; /* our entry in it */
+    const char *path; /* of the file */
+    const json_t *json;
     bool policy;
     struct findings *out;
 };
 
-static bool is_policy(const struct facts *f, struct scheduler_pod *pod)
-{
-    bool policy;
-    if (!facts_manifest(f, pod))
-        return false;
-    scheduler_pod_config_option(pod, &policy);
-    return policy;
-}
-
-static bool checks_form(const struct facts *f, const struct scheduler_pod *pod,
+static bool check_form(const struct facts *f, const struct scheduler_pod *pod,
                        bool policy, struct findings *out)
 {
     const json_t *json = f->config.json;
@@ -35,246 +26,199 @@ static bool checks_form(const struct facts *f, const struct scheduler_pod *pod,
     int minor = facts_minor(f, pod);
     struct finding *it;
     if (!json) {
-        it = findings_add(out, FINDING_PROBLEM, "config-malformed", "%s", f->config.why.msg);
-        findings_set_reason(out, it, "kube-scheduler ends at such a file");
+        it = findings_add(out, FINDING_PROBLEM, "config-malformed", "%s",
+                          f->config.why.msg);
+        findings_why(out, it, "kube-scheduler exits when it reads this file");
         return false;
     }
     if (strcmp(kind, wanted) != 0) {
-        it = findings_add(out, FINDING_PROBLEM, "config-kind", "%s has kind \"%s\", not %s",
-                       path, kind, wanted);
-        findings_set_reason(out, it, "kube-scheduler ends at such a file%s",
-                  strcmp(kind, "Policy") ? ""
-                                         : ": a Policy belongs to "
-                                           "--policy-config-file, up to Kubernetes 1.22");
+        it = findings_add(out, FINDING_PROBLEM, "config-kind",
+                          "%s has kind \"%s\" instead of %s", path, kind, wanted);
+        findings_why(out, it, "kube-scheduler exits when it reads this file%s",
+                     strcmp(kind, "Policy") ? ""
+                                            : "; a Policy needs --policy-config-file, up "
+                                              "to Kubernetes 1.22");
         return false;
     }
     if (policy || !minor || extender_entry_supports_api(api, minor))
         return true;
     it = findings_add(out, FINDING_PROBLEM, "api-version",
-                   "%s has apiVersion \"%s\", which kube-scheduler 1.%d does not read",
-                   path, api, minor);
-    findings_set_reason(out, it,
-              "it ends with \"no kind KubeSchedulerConfiguration is registered\"");
-    findings_set_command(out, it, "sed -i 's|^apiVersion: .*|apiVersion: %s|' %s",
-             extender_entry_newest_api(minor), path);
+                      "%s has apiVersion \"%s\", which kube-scheduler 1.%d does not read",
+                      path, api, minor);
+    findings_why(out, it,
+                 "kube-scheduler exits with \"no kind KubeSchedulerConfiguration is "
+                 "registered\"");
+    findings_fix(out, it, "sed -i 's|^apiVersion: .*|apiVersion: %s|' %s",
+                 extender_entry_newest_api(minor), path);
     return true;
 }
 
-static void checks_kubeconfig(const struct facts *f, const struct scheduler_pod *pod,
+static void check_kubeconfig(const struct facts *f, const struct scheduler_pod *pod,
                              struct findings *out)
 {
-    const char *named = jsonpath_str(f->config.json, "clientConnection.kubeconfig");
     const char *option = scheduler_pod_option(pod, "kubeconfig");
-    struct finding *it;
-    if (!*named) {
-        it = findings_add(out, FINDING_PROBLEM, "no-kubeconfig",
-                       "%s has no clientConnection.kubeconfig", f->config.path);
-        findings_set_reason(out, it,
-                  "with --config kube-scheduler does not read --kubeconfig any "
-                  "more: it finds no API server");
-        findings_set_command(out, it, "add to it:\nclientConnection:\n  kubeconfig: %s",
+    if (*jsonpath_str(f->config.json, "clientConnection.kubeconfig"))
+        return;
+    struct finding *it =
+        findings_add(out, FINDING_PROBLEM, "no-kubeconfig",
+                     "%s has no clientConnection.kubeconfig", f->config.path);
+    findings_why(out, it,
+                 "with --config, kube-scheduler ignores --kubeconfig and does not find "
+                 "the API server");
+    findings_fix(out, it, "add:\nclientConnection:\n  kubeconfig: %s",
                  option && *option ? option : "/etc/kubernetes/scheduler.conf");
-    } else if (f->kubeconfig.path && f->kubeconfig.why.code != ERR_NONE) {
-        it = findings_add(
-            out, f->kubeconfig.why.code == ERR_FORBIDDEN ? FINDING_UNKNOWN : FINDING_PROBLEM,
-            "kubeconfig-absent", "clientConnection.kubeconfig of %s: %s", f->config.path,
-            f->kubeconfig.why.msg);
-        findings_set_reason(out, it, "without it kube-scheduler finds no API server, and ends");
-    }
 }
 
-static void checks_verbs(const struct entry *e)
+static const struct member {
+    const char *id, *name, *want, *why;
+} members[] = {
+    {"no-filter", "filterVerb", "filter", "nodes whose cards are full are not rejected"},
+    {"no-bind", "bindVerb", "bind",
+     "pods are bound without a card, and their containers do not start"},
+    {"no-prioritize", "prioritizeVerb", "prioritize",
+     "pods are spread over the nodes, so that large pods do not fit later"},
+    {"no-preempt", "preemptVerb", "preempt",
+     "kube-scheduler evicts pods without knowing whether that frees a card"},
+    {"ignorable", "ignorable", "false",
+     "while the extender is unavailable, pods are bound without a card (since 1.30 also "
+     "after a failed bind)"},
+    {"no-node-cache", "nodeCacheCapable", "true",
+     "each call carries whole Node objects, and all nodes look idle to prioritize"}};
+
+static const char *value_of(const json_t *value)
 {
-    static const struct {
-        const char *name, *verb, *id, *why;
-    } verbs[] = {
-        {"filterVerb", "filter", "no-filter",
-         "nodes whose cards are full are not sorted out"},
-        {"bindVerb", "bind", "no-bind",
-         "pods are bound without a card, and their containers do not start"},
-        {"prioritizeVerb", "prioritize", "no-prioritize",
-         "pods fit, and are spread over the nodes, so that large ones find no room "
-         "later"},
-        {"preemptVerb", "preempt", "no-preempt",
-         "preemption evicts pods of whom it does not know whether that frees a card"}};
-    for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
-        const char *has = jsonpath_str(e->json, verbs[i].name);
-        struct finding *it;
-        if (!strcmp(has, verbs[i].verb))
+    if (json_is_string(value))
+        return json_string_value(value);
+    return json_is_true(value) ? "true" : json_is_false(value) ? "false" : "";
+}
+
+static void check_members(const struct entry *e)
+{
+    struct finding *it;
+    for (size_t i = 0; i < ARRAY_LEN(members); i++) {
+        const struct member *m = &members[i];
+        const json_t *value = jsonpath_at(e->json, m->name);
+        if (!strcmp(value_of(value), m->want) || (!value && !strcmp(m->want, "false")))
             continue;
-        it = findings_add(e->out, FINDING_PROBLEM, verbs[i].id, "%s: its %s is \"%s\"", e->path,
-                       verbs[i].name, has);
-        findings_set_reason(e->out, it, "%s", verbs[i].why);
-        findings_set_command(e->out, it, "%s: %s", verbs[i].name, verbs[i].verb);
-    }
-    const json_t *weight = jsonpath_at(e->json, "weight");
-    if (*jsonpath_str(e->json, "prioritizeVerb") && json_integer_value(weight) <= 0) {
-        struct finding *it = findings_add(e->out, FINDING_PROBLEM, "no-weight",
-                                       "%s: prioritizeVerb without a weight", e->path);
-        findings_set_reason(e->out, it, "kube-scheduler refuses that, and ends");
-        findings_set_command(e->out, it, "weight: 3");
+        it = findings_add(e->out, FINDING_PROBLEM, m->id, "%s: %s is \"%s\"", e->path,
+                          m->name, value_of(value));
+        findings_why(e->out, it, "%s", m->why);
+        findings_fix(e->out, it, "%s: %s", m->name, m->want);
     }
 }
 
-static void checks_switches(const struct entry *e)
+static void check_resource(const struct entry *e, const char *name)
 {
+    const json_t *all = jsonpath_at(e->json, "managedResources"), *found = NULL;
     struct finding *it;
-    if (json_is_true(jsonpath_at(e->json, "ignorable"))) {
-        it =
-            findings_add(e->out, FINDING_PROBLEM, "ignorable", "%s: ignorable is true", e->path);
-        findings_set_reason(e->out, it,
-                  "while the extender cannot be reached, pods are bound without a "
-                  "card (since 1.30 also after a failed bind)");
-        findings_set_command(e->out, it, "ignorable: false");
-    }
-    if (!json_is_true(jsonpath_at(e->json, "nodeCacheCapable"))) {
-        it = findings_add(e->out, FINDING_PROBLEM, "no-node-cache",
-                       "%s: nodeCacheCapable is not true", e->path);
-        findings_set_reason(e->out, it,
-                  "whole Node objects travel with each call, and kube-scheduler "
-                  "takes every node for idle when it scores");
-        findings_set_command(e->out, it, "nodeCacheCapable: true");
-    }
-    const char *stranger = setup_extender_stranger(e->json, e->policy);
-    if (stranger) {
-        it = findings_add(e->out, FINDING_PROBLEM, "unknown-member",
-                       "%s: an extender has no member \"%s\" here", e->path, stranger);
-        findings_set_reason(e->out, it,
-                  "kube-scheduler refuses it, or passes it over; a Policy has "
-                  "enableHttps, a KubeSchedulerConfiguration enableHTTPS");
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (!strcmp(jsonpath_str(json_array_get(all, i), "name"), name))
+            found = json_array_get(all, i);
+    if (!found) {
+        it = findings_add(e->out, FINDING_PROBLEM, "resource-missing",
+                          "%s: managedResources does not list %s", e->path, name);
+        findings_why(e->out, it,
+                     "kube-scheduler does not call the extender for pods that request "
+                     "only this resource");
+        findings_fix(e->out, it, "- name: %s\n  ignoredByScheduler: false", name);
+    } else if (json_is_true(jsonpath_at(found, "ignoredByScheduler"))) {
+        it = findings_add(e->out, FINDING_PROBLEM, "ignored-by-scheduler",
+                          "%s: %s has ignoredByScheduler: true", e->path, name);
+        findings_why(e->out, it,
+                     "kube-scheduler does not count this resource: it never preempts "
+                     "for it, and calls the extender for full nodes, too");
+        findings_fix(e->out, it, "ignoredByScheduler: false");
     }
 }
 
-static void checks_resources(const struct entry *e)
+static void check_resources(const struct entry *e)
 {
-    static const char *const wanted[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count"};
-    const json_t *all = jsonpath_at(e->json, "managedResources");
-    struct finding *it;
-    if (!json_array_size(all)) {
-        it = findings_add(e->out, FINDING_PROBLEM, "no-resources", "%s: no managedResources",
-                       e->path);
-        findings_set_reason(e->out, it,
-                  "kube-scheduler asks the extender about every pod, and to bind "
-                  "it: no pod of the cluster starts without the extender (right "
-                  "only for a kube-scheduler of its own, with --bind-any)");
-        findings_set_command(e->out, it, "managedResources: as in policy/kube-scheduler-config.yaml");
+    if (json_array_size(jsonpath_at(e->json, "managedResources"))) {
+        check_resource(e, "aliyun.com/gpu-mem");
+        check_resource(e, "aliyun.com/gpu-count");
         return;
     }
-    for (size_t k = 0; k < ARRAY_LEN(wanted); k++) {
-        const json_t *found = NULL;
-        for (size_t i = 0; i < json_array_size(all); i++)
-            if (!strcmp(jsonpath_str(json_array_get(all, i), "name"), wanted[k]))
-                found = json_array_get(all, i);
-        if (!found) {
-            it = findings_add(e->out, FINDING_PROBLEM, k ? "no-gpu-count" : "no-gpu-mem",
-                           "%s: managedResources do not name %s", e->path, wanted[k]);
-            findings_set_reason(e->out, it, "pods that ask for it alone go past the extender");
-            findings_set_command(e->out, it, "- name: %s\n  ignoredByScheduler: false", wanted[k]);
-        } else if (json_is_true(jsonpath_at(found, "ignoredByScheduler"))) {
-            it = findings_add(e->out, FINDING_PROBLEM, "ignored-by-scheduler",
-                           "%s: %s has ignoredByScheduler: true", e->path, wanted[k]);
-            findings_set_reason(e->out, it,
-                      "kube-scheduler then counts nothing of it: preemption never "
-                      "acts, and full nodes are asked about each time");
-            findings_set_command(e->out, it, "ignoredByScheduler: false");
-        }
-    }
+    struct finding *it = findings_add(e->out, FINDING_PROBLEM, "no-resources",
+                                      "%s: no managedResources", e->path);
+    findings_why(e->out, it,
+                 "kube-scheduler calls the extender for every pod, also to bind it: "
+                 "without the extender no pod of the cluster starts (intended only for a "
+                 "second kube-scheduler, with --bind-any)");
+    findings_fix(e->out, it, "managedResources: as in policy/kube-scheduler-config.yaml");
 }
 
-static void checks_timeout(const struct entry *e)
+static void check_timeout(const struct entry *e)
 {
-    const char *right = e->policy ? "\"httpTimeout\": 30000000000" : "httpTimeout: 30s";
-    struct finding *it;
-    struct err err = {0};
     int64_t ms;
-    if (extender_entry_timeout(e->json, e->policy, &ms, &err)) {
-        it = findings_add(e->out, FINDING_PROBLEM, "timeout-malformed", "%s: httpTimeout: %s",
-                       e->path, err.msg);
-        findings_set_reason(e->out, it, "kube-scheduler ends at such a file");
-    } else if (ms && ms < 1000) {
-        it = findings_add(e->out, FINDING_PROBLEM, "timeout-tiny",
-                       "%s: httpTimeout is less than a second", e->path);
-        findings_set_reason(e->out, it, "every call fails%s",
-                  e->policy ? ": in a Policy it is a number of nanoseconds" : "");
-    } else if (ms < TIMEOUT_MIN_MS) {
-        it = findings_add(e->out, FINDING_PROBLEM, ms ? "timeout-short" : "timeout-unset",
-                       ms ? "%s: httpTimeout is %" PRId64 " ms"
-                          : "%s: httpTimeout is left out, which means 5 s",
-                       e->path, ms);
-        findings_set_reason(e->out, it,
-                  "a bind whose outcome has to be found out answers after 22 s at "
-                  "most; kube-scheduler would give it up before");
-    } else {
+    if (!extender_entry_timeout(e->json, e->policy, &ms) || ms >= TIMEOUT_MIN_MS)
         return;
-    }
-    findings_set_command(e->out, it, "%s", right);
+    struct finding *it = findings_add(e->out, FINDING_PROBLEM, "timeout-short",
+                                      ms ? "%s: httpTimeout is %" PRId64 " ms"
+                                         : "%s: httpTimeout is not set, which means 5 s",
+                                      e->path, ms);
+    findings_why(e->out, it,
+                 "a bind may take 22 s; kube-scheduler would give up before%s",
+                 e->policy ? " (in a Policy, the unit is nanoseconds)" : "");
+    findings_fix(e->out, it, "%s",
+                 e->policy ? "\"httpTimeout\": 30000000000" : "httpTimeout: 30s");
 }
 
-/* kube-scheduler reads tlsConfig in any case. What the switch does is that, where no
- * authority is named, none is asked for. */
-static void checks_https(const struct entry *e, const struct extender_entry_url *url)
+/* kube-scheduler uses tlsConfig in any case. enableHTTPS matters where tlsConfig names no
+ * authority: with it, the certificate is not verified. */
+static void check_https(const struct entry *e, const struct extender_entry_url *url)
 {
     const char *key = e->policy ? "enableHttps" : "enableHTTPS";
     bool on = json_is_true(jsonpath_at(e->json, key));
     bool insecure = json_is_true(jsonpath_at(e->json, "tlsConfig.insecure"));
     bool ca = *jsonpath_str(e->json, "tlsConfig.caFile") ||
               *jsonpath_str(e->json, "tlsConfig.caData");
-    struct finding *it;
-    if (ca && insecure) {
-        it = findings_add(e->out, FINDING_PROBLEM, "tls-insecure",
-                       "%s: tlsConfig names an authority, and insecure is true", e->path);
-        findings_set_reason(e->out, it, "kube-scheduler refuses that, and ends");
-        findings_set_command(e->out, it, "insecure: false");
-    }
     if (url->tls == on || (url->tls && (ca || insecure)))
         return;
-    it = findings_add(e->out, FINDING_PROBLEM, "https",
-                   "%s: urlPrefix begins with %s, and %s is %s", e->path,
-                   url->tls ? "https://" : "http://", key, on ? "true" : "not true");
-    findings_set_reason(e->out, it,
-              url->tls ? "without a caFile in tlsConfig kube-scheduler then believes "
-                         "public authorities alone"
-                       : "the calls go out in the clear all the same");
-    findings_set_command(e->out, it, "%s: %s", key, url->tls ? "true" : "false");
+    struct finding *it = findings_add(
+        e->out, FINDING_PROBLEM, "https", "%s: urlPrefix begins with %s, but %s is %s",
+        e->path, url->tls ? "https://" : "http://", key, on ? "true" : "not true");
+    findings_why(e->out, it,
+                 url->tls ? "without a caFile in tlsConfig, kube-scheduler trusts only "
+                            "public authorities"
+                          : "kube-scheduler does not encrypt the calls");
+    findings_fix(e->out, it, "%s: %s", key, url->tls ? "true" : "false");
 }
 
-static void checks_tls(const struct entry *e, const struct extender_entry_url *url)
+static void check_tls_files(const struct entry *e)
 {
-    struct finding *it;
-    checks_https(e, url);
-    for (size_t i = 0; i < ARRAY_LEN(e->facts->tls); i++) {
+    for (size_t i = 0; i < FACTS_TLS_FILES; i++) {
         const struct facts_file *file = &e->facts->tls[i];
-        if (!file->path || file->why.code == ERR_NONE || file->why.code == ERR_INVALID)
+        if (!file->path || file->why.code == ERR_NONE)
             continue;
-        it = findings_add(e->out,
-                       file->why.code == ERR_FORBIDDEN ? FINDING_UNKNOWN : FINDING_PROBLEM,
-                       "tls-file", "tlsConfig of %s: %s", e->path, file->why.msg);
-        findings_set_reason(e->out, it, "kube-scheduler ends without it");
+        struct finding *it = findings_add(
+            e->out, file->why.code == ERR_FORBIDDEN ? FINDING_UNKNOWN : FINDING_PROBLEM,
+            "tls-file", "tlsConfig of %s: %s", e->path, file->why.msg);
+        findings_why(e->out, it, "kube-scheduler exits without this file");
     }
 }
 
-static bool checks_list(const struct facts *f, struct findings *out)
+static bool check_list(const struct facts *f, struct findings *out)
 {
     const json_t *json = f->config.json;
-    size_t n = json_array_size(extender_entry_list(json));
     struct finding *it;
-    if (extender_entry_count_binders(json) > 1) {
-        it = findings_add(out, FINDING_PROBLEM, "two-binders",
-                       "%s: more than one extender has a bindVerb", f->config.path);
-        findings_set_reason(out, it, "kube-scheduler refuses that, and ends");
-        findings_set_command(out, it, "leave bindVerb to the one extender that is to bind GPU pods");
-    }
     if (extender_entry_find(json))
         return true;
-    it = findings_add(out, FINDING_PROBLEM, n ? "no-extender" : "no-extenders",
-                   n ? "%s names %zu extenders, none of them for aliyun.com/gpu-mem"
-                     : "%s names no extender",
-                   f->config.path, n);
-    findings_set_reason(out, it,
-              "kube-scheduler gives pods that ask for GPU memory a node by itself, "
-              "and no card");
-    findings_set_command(out, it, "scripts/install --yes, which adds the entry and leaves the rest");
+    it = findings_add(out, FINDING_PROBLEM, "no-extender",
+                      "%s has no extender for aliyun.com/gpu-mem", f->config.path);
+    findings_why(out, it,
+                 "kube-scheduler gives pods that request GPU memory a node, but no card");
+    findings_fix(out, it, "scripts/install --yes, which adds the entry");
     return false;
+}
+
+static void check_entry(const struct entry *e, const struct extender_entry_url *url)
+{
+    check_members(e);
+    check_resources(e);
+    check_timeout(e);
+    check_https(e, url);
+    check_tls_files(e);
+    checks_proxy(e->facts, url, e->out);
 }
 
 bool checks_config(const struct facts *f, struct findings *out)
@@ -282,31 +226,30 @@ bool checks_config(const struct facts *f, struct findings *out)
     struct scheduler_pod pod;
     struct extender_entry_url url;
     struct err err = {0};
-    bool policy = is_policy(f, &pod);
+    bool policy = false;
     size_t before = findings_count(out, FINDING_PROBLEM);
-    if (!checks_form(f, &pod, policy, out))
+    if (!facts_manifest(f, &pod))
+        return false;
+    scheduler_pod_config_option(&pod, &policy);
+    if (!check_form(f, &pod, policy, out))
         return false;
     if (!policy)
-        checks_kubeconfig(f, &pod, out);
-    if (!checks_list(f, out))
+        check_kubeconfig(f, &pod, out);
+    if (!check_list(f, out))
         return false;
     const struct entry e = {f, f->config.path, extender_entry_find(f->config.json),
                             policy, out};
-    if (extender_entry_read_url(jsonpath_str(e.json, "urlPrefix"), &url, &err)) {
+    const char *prefix = jsonpath_str(e.json, "urlPrefix");
+    if (extender_entry_read_url(prefix, &url, &err)) {
         struct finding *it =
-            findings_add(out, FINDING_PROBLEM, "bad-url", "%s: urlPrefix \"%s\": %s", e.path,
-                      jsonpath_str(e.json, "urlPrefix"), err.msg);
-        findings_set_command(out, it, "urlPrefix: http://127.0.0.1:32766/gpushare-scheduler");
+            findings_add(out, FINDING_PROBLEM, "bad-url",
+                         "%s: invalid urlPrefix \"%s\": %s", e.path, prefix, err.msg);
+        findings_fix(out, it, "urlPrefix: http://127.0.0.1:32766/gpushare-scheduler");
         return false;
     }
-    checks_verbs(&e);
-    checks_switches(&e);
-    checks_resources(&e);
-    checks_timeout(&e);
-    checks_tls(&e, &url);
-    checks_proxy(f, &url, out);
+    check_entry(&e, &url);
     if (findings_count(out, FINDING_PROBLEM) == before)
-        findings_add(out, FINDING_OK, "config", "%s names the extender as it should",
-                  e.path);
+        findings_add(out, FINDING_OK, "config", "%s configures the extender correctly",
+                     e.path);
     return true;
 }

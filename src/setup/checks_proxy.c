@@ -7,12 +7,13 @@
 #include "setup/checks_priv.h"
 
 /*
- * kubeadm hands its own HTTP_PROXY on to the static pods, and kube-scheduler's client for
- * extenders obeys it as any program in Go: what NO_PROXY does not except goes through the
- * proxy, but for the loopback.
+ * kubeadm copies its own HTTP_PROXY into the static pods. kube-scheduler's client for
+ * extenders uses it like every Go program: all hosts except the loopback and those of
+ * NO_PROXY are called through the proxy (golang.org/x/net/http/httpproxy).
  */
 
-/* The value of the first of these two names that has one; "" if none has. */
+/* An environment variable of the container, by its name or its lower-case name; "": not
+ * set. */
 static const char *variable(const json_t *container, const char *name, const char *lower)
 {
     const char *const names[] = {name, lower};
@@ -29,7 +30,7 @@ static const char *variable(const json_t *container, const char *name, const cha
 }
 
 struct address {
-    int family; /* AF_UNSPEC: it is a name */
+    int family; /* AF_UNSPEC: not an address, but a name */
     unsigned char bytes[16];
 };
 
@@ -42,14 +43,14 @@ static struct address address_of(const char *text)
     return a;
 }
 
-static bool is_loopback(const char *host)
+bool checks_is_loopback(const char *host)
 {
     struct address a = address_of(host);
     return !strcasecmp(host, "localhost") || (a.family == AF_INET && a.bytes[0] == 127) ||
            (a.family == AF_INET6 && !strcmp(host, "::1"));
 }
 
-/* Is the address in NETWORK/BITS? */
+/* Is the address in the CIDR block NETWORK/BITS? */
 static bool is_within(const struct address *a, const char *network, struct span bits)
 {
     struct address of = address_of(network);
@@ -63,8 +64,9 @@ static bool is_within(const struct address *a, const char *network, struct span 
            (!rest || ((a->bytes[whole] ^ of.bytes[whole]) & mask) == 0);
 }
 
-/* "d.test" is that and what is below it, ".d.test" and "*.d.test" the latter alone. */
-static bool is_below(const char *host, const char *rule)
+/* "d.test" matches this domain and its subdomains; ".d.test" and "*.d.test" match only
+ * the subdomains. */
+static bool is_in_domain(const char *host, const char *rule)
 {
     rule += *rule == '*' && rule[1] == '.';
     size_t n = strlen(host), m = strlen(rule);
@@ -73,10 +75,10 @@ static bool is_below(const char *host, const char *rule)
     return *rule == '.' ? n > m : n == m || host[n - m - 1] == '.';
 }
 
-/* One part of NO_PROXY. */
-static bool excepts(struct span part, const struct extender_entry_url *url)
+/* Does an entry of NO_PROXY match the URL? */
+static bool matches(struct span entry, const struct extender_entry_url *url)
 {
-    struct span rest = span_trim(part), host;
+    struct span rest = span_trim(entry), host;
     struct address a = address_of(url->host);
     cleanup_free char *whole = xmemdup0(rest.p ? rest.p : "", rest.n);
     if (!strcmp(whole, "*"))
@@ -95,16 +97,16 @@ static bool excepts(struct span part, const struct extender_entry_url *url)
         return false;
     if (strrchr(whole, ':') && named.port != url->port)
         return false;
-    return a.family == AF_UNSPEC ? is_below(url->host, named.host)
+    return a.family == AF_UNSPEC ? is_in_domain(url->host, named.host)
                                  : !strcmp(url->host, named.host);
 }
 
 void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
-                 struct findings *out)
+                  struct findings *out)
 {
     struct scheduler_pod pod;
     const struct facts_file *manifest = facts_manifest(f, &pod);
-    if (!manifest || is_loopback(url->host))
+    if (!manifest || checks_is_loopback(url->host))
         return;
     const char *proxy = url->tls ? variable(pod.container, "HTTPS_PROXY", "https_proxy")
                                  : variable(pod.container, "HTTP_PROXY", "http_proxy");
@@ -112,14 +114,15 @@ void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
     if (!*proxy)
         return;
     while (rest.n)
-        if (excepts(span_cut(&rest, ','), url))
+        if (matches(span_cut(&rest, ','), url))
             return;
-    struct finding *it =
-        findings_add(out, FINDING_PROBLEM, "proxy",
-                  "%s gives kube-scheduler %s, and NO_PROXY there does not except %s",
-                  manifest->path, url->tls ? "HTTPS_PROXY" : "HTTP_PROXY", url->host);
-    findings_set_reason(out, it,
-              "kube-scheduler then asks the extender through the proxy, whatever this "
-              "node reaches by itself; only loopback addresses are excepted always");
-    findings_set_command(out, it, "add %s to the value of NO_PROXY in %s", url->host, manifest->path);
+    struct finding *it = findings_add(
+        out, FINDING_PROBLEM, "proxy",
+        "%s sets %s for kube-scheduler, and its NO_PROXY does not include %s",
+        manifest->path, url->tls ? "HTTPS_PROXY" : "HTTP_PROXY", url->host);
+    findings_why(
+        out, it,
+        "kube-scheduler calls the extender through the proxy, although this node "
+        "may reach it directly; only loopback addresses never use the proxy");
+    findings_fix(out, it, "add %s to NO_PROXY in %s", url->host, manifest->path);
 }

@@ -2,200 +2,145 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "setup/checks.h"
+#include "setup/checks_priv.h"
 #include "wire/yaml.h"
 
-/* What speaks against node ports on the loopback, in the order in which it is looked at.
- */
-enum obstacle { NO_OBSTACLE, OF_MODE, OF_IPV6, OF_ADDRESSES, OF_SWITCH, OF_KERNEL };
-
-struct proxy {
-    bool known;
-    char mode[32];
-    bool localhost_off; /* iptables.localhostNodePorts: false */
-    bool addresses;     /* nodePortAddresses are set */
-};
-
-static bool is_loopback(const char *host)
+/* kube-proxy's configuration: YAML inside its ConfigMap. NULL: unknown. New. */
+static json_t *proxy_config(const struct facts *f)
 {
-    return !strncmp(host, "127.", 4) || !strcmp(host, "localhost") ||
-           !strcmp(host, "::1");
-}
-
-/* kube-proxy's own configuration is YAML inside its ConfigMap. */
-static struct proxy read_proxy(const struct facts *f)
-{
-    struct proxy p = {0};
     const json_t *data = jsonpath_at(f->lists[FACTS_PROXY].json, "data");
     const char *text = json_string_value(json_object_get(data, "config.conf"));
     cleanup_yaml struct yaml *y =
         text ? yaml_parse("config.conf", text, strlen(text), NULL) : NULL;
     cleanup_buf struct buf json = {0};
     if (!y)
-        return p;
+        return NULL;
     yaml_json(yaml_document(y, 0), &json);
-    json_t *j = json_loadb(json.p, json.n, 0, NULL);
-    snprintf(p.mode, sizeof p.mode, "%s", jsonpath_str(j, "mode"));
-    p.known = j != NULL;
-    p.localhost_off = json_is_false(jsonpath_at(j, "iptables.localhostNodePorts"));
-    p.addresses = json_array_size(jsonpath_at(j, "nodePortAddresses")) > 0;
-    json_decref(j);
-    return p;
+    return json_loadb(json.p, json.n, 0, NULL);
 }
 
-static enum obstacle obstacle_of(const struct facts *f, const struct proxy *p)
+/* Appends why kube-proxy serves no node ports on the loopback; nothing if it does. */
+static void explain_proxy(const char *host, const json_t *proxy, struct buf *out)
 {
-    if (!strcmp(p->mode, "nftables") || !strcmp(p->mode, "ipvs"))
-        return OF_MODE;
-    if (!strcmp(f->reach.url.host, "::1"))
-        return OF_IPV6;
-    if (p->addresses)
-        return OF_ADDRESSES;
-    if (p->localhost_off)
-        return OF_SWITCH;
-    return f->loopback.route_localnet == 0 ? OF_KERNEL : NO_OBSTACLE;
+    const char *mode = jsonpath_str(proxy, "mode");
+    if (!strcmp(mode, "nftables") || !strcmp(mode, "ipvs"))
+        buf_printf(out, "kube-proxy runs in mode %s", mode);
+    else if (!strcmp(host, "::1"))
+        buf_adds(out, "kube-proxy serves no node ports on ::1, in any mode");
+    else if (json_array_size(jsonpath_at(proxy, "nodePortAddresses")))
+        buf_adds(out, "kube-proxy serves node ports only on its nodePortAddresses");
+    else if (json_is_false(jsonpath_at(proxy, "iptables.localhostNodePorts")))
+        buf_adds(out, "kube-proxy has iptables.localhostNodePorts: false");
 }
 
-static void say_obstacle(struct findings *out, enum obstacle o, const struct proxy *p)
+static int64_t node_port(const struct facts *f)
 {
-    struct finding *it;
-    const char *why =
-        "so nothing takes the port on 127.0.0.1, and kube-scheduler, which runs "
-        "on the host's network, does not reach the extender there";
-    switch (o) {
-    case OF_MODE:
-        it = findings_add(out, FINDING_PROBLEM, "loopback-mode",
-                       "kube-proxy runs in mode %s, which serves no node ports on the "
-                       "loopback",
-                       p->mode);
-        break;
-    case OF_IPV6:
-        it = findings_add(out, FINDING_PROBLEM, "loopback-ipv6",
-                       "kube-proxy serves no node ports on ::1, in any mode");
-        break;
-    case OF_ADDRESSES:
-        it = findings_add(out, FINDING_PROBLEM, "loopback-addresses",
-                       "kube-proxy serves node ports on its nodePortAddresses only");
-        break;
-    case OF_SWITCH:
-        it = findings_add(out, FINDING_PROBLEM, "loopback-switch",
-                       "kube-proxy has iptables.localhostNodePorts: false");
-        break;
-    case OF_KERNEL:
-        it = findings_add(out, FINDING_PROBLEM, "loopback-route-localnet",
-                       "route_localnet is 0 on every interface "
-                       "(/proc/sys/net/ipv4/conf/*/route_localnet)");
-        break;
-    default:
-        return;
-    }
-    findings_set_reason(out, it, "%s", why);
-}
-
-/* The Service's port on the nodes; 0: there is no such. */
-static int node_port(const struct facts *f)
-{
-    const json_t *all = jsonpath_at(f->lists[FACTS_SERVICES].json, "items");
+    const json_t *all = checks_items(f, FACTS_SERVICES);
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *ports = jsonpath_at(json_array_get(all, i), "spec.ports");
         for (size_t k = 0; k < json_array_size(ports); k++) {
-            const json_t *p = jsonpath_at(json_array_get(ports, k), "nodePort");
-            if (json_integer_value(p))
-                return (int)json_integer_value(p);
+            const json_t *port = jsonpath_at(json_array_get(ports, k), "nodePort");
+            if (json_integer_value(port))
+                return json_integer_value(port);
         }
     }
     return 0;
 }
 
-static void checks_loopback(const struct facts *f, struct findings *out)
+static void check_loopback(const struct facts *f, struct findings *out)
 {
-    const struct proxy p = read_proxy(f);
-    enum obstacle o = obstacle_of(f, &p);
-    if (f->reach.answer != REACH_REFUSED && f->reach.answer != REACH_TIMEOUT)
+    cleanup_buf struct buf why = {0};
+    const struct extender_entry_url *url = &f->reach.url;
+    if (f->reach.answer != FACTS_REACH_REFUSED && f->reach.answer != FACTS_REACH_TIMEOUT)
         return;
-    if (!is_loopback(f->reach.url.host))
+    if (!checks_is_loopback(url->host))
         return;
-    int port = node_port(f);
-    if (f->lists[FACTS_SERVICES].json && port != (int)f->reach.url.port)
-        return; /* it cannot be the loopback: checks_cluster says what it is */
-    say_obstacle(out, o, &p);
-    if (o == NO_OBSTACLE && !p.known)
-        findings_add(
-            out, FINDING_NOTE, "proxy-unknown",
-            "kube-proxy's mode is not known: with nftables or ipvs, node ports are not "
-            "served on the loopback");
+    if (f->lists[FACTS_SERVICES].json && node_port(f) != url->port)
+        return; /* the wrong port, which checks_cluster reports */
+    json_t *proxy = proxy_config(f);
+    explain_proxy(url->host, proxy, &why);
+    if (why.n) {
+        struct finding *it = findings_add(out, FINDING_PROBLEM, "loopback", "%s", why.p);
+        findings_why(out, it,
+                     "node ports are not served on 127.0.0.1, where kube-scheduler, "
+                     "which runs on the host's network, looks for the extender");
+    }
+    json_decref(proxy);
 }
 
-/* What stands in the way, and what to do about it where the address is at fault. */
-static const struct saying {
+static const struct {
     const char *id, *what, *why;
-} sayings[] = {
-    [REACH_REFUSED] = {"refused", "nothing listens there (connection refused)", NULL},
-    [REACH_TIMEOUT] = {"silent", "no answer in time",
-                      "a firewall or NetworkPolicy drops it, or the node is down"},
-    [REACH_NO_ROUTE] = {"no-route", "it cannot be reached", NULL},
-    [REACH_PROTOCOL_ERROR] = {"no-http", "what answers there does not speak as urlPrefix says",
-                      NULL},
-    [REACH_OTHER_PROGRAM] = {"wrong-program", "what answers there is no extender", NULL},
-    [REACH_GO_EXTENDER] = {"go-extender", "an extender answers there that is not this project's",
-                  "it holds its own ledger; with both, cards are promised twice"},
-    [REACH_WRONG_PATH] = {"wrong-path", "the extender is there, but not under this path",
-                       "kube-scheduler adds the verb to urlPrefix"},
-    [REACH_NOT_READY] = {"not-ready", "the extender is there, and is not ready", NULL},
+} answers[] = {
+    [FACTS_REACH_REFUSED] = {"refused", "connection refused", NULL},
+    [FACTS_REACH_TIMEOUT] =
+        {"timeout", "no answer in time",
+         "a firewall or NetworkPolicy drops packets, or the node is down"},
+    [FACTS_REACH_NO_ROUTE] = {"no-route", "unreachable", NULL},
+    [FACTS_REACH_PROTOCOL_ERROR] = {"protocol-error",
+                                    "the server does not speak the protocol of urlPrefix",
+                                    NULL},
+    [FACTS_REACH_OTHER_PROGRAM] = {"wrong-program", "the server is not an extender",
+                                   NULL},
+    [FACTS_REACH_GO_EXTENDER] = {"go-extender", "another extender answers",
+                                 "it has its own ledger; two extenders overcommit cards"},
+    [FACTS_REACH_WRONG_PATH] = {"wrong-path", "the extender does not serve this path",
+                                "kube-scheduler appends the verb to urlPrefix"},
+    [FACTS_REACH_NOT_READY] = {"not-ready", "the extender is not ready", NULL},
 };
 
-static void say_repair(const struct facts *f, struct findings *out, struct finding *it)
+static void suggest_fix(const struct facts *f, struct findings *out, struct finding *it)
 {
-    const struct reach_result *r = &f->reach;
-    switch (r->answer) {
-    case REACH_WRONG_PATH:
-        findings_set_command(out, it, "urlPrefix: .../gpushare-scheduler");
+    switch (f->reach.answer) {
+    case FACTS_REACH_WRONG_PATH:
+        findings_fix(out, it, "urlPrefix: .../gpushare-scheduler");
         return;
-    case REACH_NOT_READY:
-        findings_set_command(out, it,
-                 "kubectl -n kube-system logs deployment/gpushare-schd-extender");
+    case FACTS_REACH_NOT_READY:
+        findings_fix(out, it,
+                     "kubectl -n kube-system logs deployment/gpushare-schd-extender");
         return;
-    case REACH_GO_EXTENDER:
-        findings_set_command(out, it,
-                 "kubectl replace -f manifests/deployment.yaml    # and what else "
-                 "docs/operations.md says\n"
-                 "kubectl -n kube-system get deployments,pods -o wide");
+    case FACTS_REACH_GO_EXTENDER:
+        findings_fix(out, it,
+                     "kubectl replace -f manifests/deployment.yaml    # migration: "
+                     "docs/operations.md\n"
+                     "kubectl -n kube-system get deployments,pods -o wide");
         return;
     default:
         break;
     }
     if (f->elsewhere)
-        findings_set_command(out, it, "scripts/install --yes --address %s    # it answers there",
-                 f->elsewhere);
+        findings_fix(out, it,
+                     "scripts/install --yes --address %s    # the extender answers there",
+                     f->elsewhere);
     else
-        findings_set_command(out, it,
-                 "curl -i http://NODE-ADDRESS:%u/readyz    # where it answers, then:\n"
-                 "scripts/install --yes --address NODE-ADDRESS:%u",
-                 r->url.port, r->url.port);
+        findings_fix(out, it,
+                     "curl -i http://NODE-ADDRESS:%u/readyz    # if it answers:\n"
+                     "scripts/install --yes --address NODE-ADDRESS:%u",
+                     f->reach.url.port, f->reach.url.port);
 }
 
 void checks_reach(const struct facts *f, struct findings *out)
 {
-    const struct reach_result *r = &f->reach;
-    cleanup_buf struct buf base = {0};
-    extender_entry_url_base(&r->url, &base);
-    buf_adds(&base, r->url.path);
-    if (r->answer == REACH_NOT_TRIED) {
-        findings_add(out, FINDING_UNKNOWN, "not-asked", "%s was not asked: %s", base.p,
-                  r->words.msg);
+    const struct facts_reach *r = &f->reach;
+    cleanup_buf struct buf url = {0};
+    extender_entry_url_base(&r->url, &url);
+    buf_adds(&url, r->url.path);
+    if (r->answer == FACTS_REACH_NOT_TRIED) {
+        findings_add(out, FINDING_UNKNOWN, "not-called", "%s was not called: %s", url.p,
+                     r->words.msg);
         return;
     }
-    if (r->answer == REACH_OK) {
-        findings_add(out, FINDING_OK, "reach", "the extender answers at %s", base.p);
+    if (r->answer == FACTS_REACH_OK) {
+        findings_add(out, FINDING_OK, "reach", "the extender answers at %s", url.p);
         return;
     }
-    const struct saying *s = &sayings[r->answer];
-    struct finding *it = findings_add(out, FINDING_PROBLEM, s->id, "%s: %s%s%s", base.p, s->what,
-                                   *r->words.msg ? ": " : "", r->words.msg);
-    findings_set_reason(out, it,
-              "%s%spods that ask for GPU memory stay pending, with this error in "
-              "their events",
-              s->why ? s->why : "", s->why ? "; " : "");
-    say_repair(f, out, it);
-    checks_loopback(f, out);
+    const char *why = answers[r->answer].why;
+    struct finding *it =
+        findings_add(out, FINDING_PROBLEM, answers[r->answer].id, "%s: %s%s%s", url.p,
+                     answers[r->answer].what, *r->words.msg ? ": " : "", r->words.msg);
+    findings_why(out, it,
+                 "%s%spods that request GPU memory stay pending, with this error in "
+                 "their events",
+                 why ? why : "", why ? "; " : "");
+    suggest_fix(f, out, it);
+    check_loopback(f, out);
 }

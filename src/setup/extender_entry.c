@@ -2,11 +2,10 @@
 #include "setup/extender_entry.h"
 
 #include "base/mem.h"
-#include "setup/scheduler_pod.h"
 
 #define GROUP "kubescheduler.config.k8s.io/"
 
-/* From which minor version of Kubernetes to which it is read; 0: still. */
+/* The minor versions of Kubernetes that read each apiVersion; `to` 0: no end yet. */
 static const struct {
     const char *api;
     int from, to;
@@ -34,17 +33,17 @@ static int copy(struct span from, char *to, size_t size, const char *what,
                 struct err *err)
 {
     if (from.n >= size)
-        return err_set(err, ERR_INVALID, "its %s is too long", what);
+        return err_set(err, ERR_INVALID, "the %s is too long", what);
     for (size_t i = 0; i < from.n; i++)
         if ((unsigned char)from.p[i] <= ' ' || (unsigned char)from.p[i] >= 127)
-            return err_set(err, ERR_INVALID, "a character that no URL has");
+            return err_set(err, ERR_INVALID, "a URL cannot contain this character");
     if (from.n)
         memcpy(to, from.p, from.n);
     to[from.n] = '\0';
     return 0;
 }
 
-/* HOST, HOST:PORT, [HOST]:PORT. A port of 0: none is there. */
+/* HOST, HOST:PORT or [HOST]:PORT. out->port 0: no port. */
 static int read_authority(struct span s, struct extender_entry_url *out, struct err *err)
 {
     struct span host = s, port = {NULL, 0};
@@ -53,32 +52,33 @@ static int read_authority(struct span s, struct extender_entry_url *out, struct 
         host = (struct span){s.p + 1, (size_t)(end - s.p) - 1};
         port = (struct span){end + 1, s.n - host.n - 2};
         if (port.n && *port.p++ != ':')
-            return err_set(err, ERR_INVALID, "what is behind \"]\" is no port");
+            return err_set(err, ERR_INVALID, "\"]\" must be followed by \":PORT\"");
         port.n -= port.n > 0;
     } else {
         struct span rest = s;
         host = span_cut(&rest, ':');
         port = rest;
         if (memchr(port.p ? port.p : "", ':', port.n))
-            return err_set(err, ERR_INVALID, "an address of IPv6 wants brackets");
+            return err_set(err, ERR_INVALID, "an IPv6 address needs brackets");
     }
     int64_t number = 0;
     if (!host.n)
-        return err_set(err, ERR_INVALID, "it names no host");
+        return err_set(err, ERR_INVALID, "the host is missing");
     if (port.p && (!span_i64(port, &number) || number < 1 || number > 65535))
-        return err_set(err, ERR_INVALID, "\"%.*s\" is no port", SPAN_ARG(port));
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not a port number", SPAN_ARG(port));
     out->port = (unsigned)number;
     return copy(host, out->host, sizeof out->host, "host", err);
 }
 
-int extender_entry_read_url(const char *text, struct extender_entry_url *out, struct err *err)
+int extender_entry_read_url(const char *text, struct extender_entry_url *out,
+                            struct err *err)
 {
     struct span rest = span_of(text), authority;
     *out = (struct extender_entry_url){0};
     if (span_starts(rest, SPAN("https://")))
         out->tls = true;
     else if (!span_starts(rest, SPAN("http://")))
-        return err_set(err, ERR_INVALID, "it begins with neither http:// nor https://");
+        return err_set(err, ERR_INVALID, "expected http:// or https://");
     rest.p += out->tls ? 8 : 7;
     rest.n -= out->tls ? 8 : 7;
     authority = rest;
@@ -108,7 +108,8 @@ int extender_entry_check_address(const char *address, struct err *err)
 {
     struct extender_entry_url u = {0};
     if (strpbrk(address, "/?#@ ") || read_authority(span_of(address), &u, err) || !u.port)
-        return err_set(err, ERR_INVALID, "\"%s\" is not of the form HOST:PORT", address);
+        return err_set(err, ERR_INVALID, "invalid address \"%s\"; expected HOST:PORT",
+                       address);
     return 0;
 }
 
@@ -154,78 +155,55 @@ size_t extender_entry_count_binders(const json_t *json)
     return n;
 }
 
-/* Of Go: "1m30s", "500ms", "1.5h". Sums up; false: it is none. */
-static bool go_duration(const char *s, int64_t *ms)
+static int64_t unit_ns(struct span unit)
 {
     static const struct {
-        const char *unit;
-        double ms;
-    } units[] = {{"ns", 1e-6}, {"us", 1e-3}, {"ms", 1},
-                 {"s", 1e3},   {"m", 6e4},   {"h", 3.6e6}};
-    double sum = 0;
-    if (!*s)
-        return false;
-    while (*s) {
-        size_t digits = strspn(s, "0123456789."), i;
-        if (!digits || digits > 15)
-            return false;
-        double v = 0, scale = 0;
-        for (; digits; digits--, s++) {
-            if (*s == '.')
-                scale = 1;
-            else if (!scale)
-                v = v * 10 + (*s - '0');
-            else
-                v += (*s - '0') * (scale /= 10);
-        }
-        size_t letters = strspn(s, "nusmh");
-        for (i = 0; i < ARRAY_LEN(units); i++)
-            if (strlen(units[i].unit) == letters && !strncmp(s, units[i].unit, letters))
-                break;
-        if (i == ARRAY_LEN(units))
-            return false;
-        sum += v * units[i].ms;
-        s += letters;
-    }
-    *ms = sum >= 1e15 ? (int64_t)1e15 : sum > 0 && sum < 1 ? 1 : (int64_t)sum;
-    return true;
-}
-
-int extender_entry_timeout(const json_t *extender, bool policy, int64_t *ms,
-                           struct err *err)
-{
-    const json_t *value = jsonpath_at(extender, "httpTimeout");
-    *ms = 0;
-    if (!value || json_is_null(value))
-        return 0;
-    if (policy) {
-        if (!json_is_integer(value))
-            return err_set(err, ERR_INVALID,
-                           "in a Policy it is a number of nanoseconds, as 30000000000");
-        *ms = json_integer_value(value) / 1000000;
-        *ms += !*ms && json_integer_value(value) > 0;
-        return 0;
-    }
-    if (!json_is_string(value) || !go_duration(json_string_value(value), ms))
-        return err_set(err, ERR_INVALID, "here it is a text such as 30s");
+        const char *name;
+        int64_t ns;
+    } units[] = {{"ns", 1},
+                 {"us", 1000},
+                 {"ms", 1000000},
+                 {"s", 1000000000},
+                 {"m", INT64_C(60000000000)},
+                 {"h", INT64_C(3600000000000)}};
+    for (size_t i = 0; i < ARRAY_LEN(units); i++)
+        if (span_eq(unit, span_of(units[i].name)))
+            return units[i].ns;
     return 0;
 }
 
-const char *setup_extender_stranger(const json_t *extender, bool policy)
+/* A Go duration of whole numbers: "1m30s", "500ms". */
+static bool parse_duration(struct span s, int64_t *ms)
 {
-    static const char *const known[] = {"urlPrefix",        "filterVerb", "preemptVerb",
-                                        "prioritizeVerb",   "weight",     "bindVerb",
-                                        "nodeCacheCapable", "tlsConfig",  "httpTimeout",
-                                        "managedResources", "ignorable"};
-    const char *key;
-    json_t *value;
-    json_object_foreach((json_t *)extender, key, value)
-    {
-        size_t i = 0;
-        while (i < ARRAY_LEN(known) && strcmp(key, known[i]) != 0)
-            i++;
-        if (i == ARRAY_LEN(known) && strcmp(key, policy ? "enableHttps" : "enableHTTPS"))
-            return key;
+    int64_t sum_ns = 0;
+    while (s.n) {
+        struct span number = s, unit;
+        int64_t n, ns;
+        while (s.n && *s.p >= '0' && *s.p <= '9')
+            s = (struct span){s.p + 1, s.n - 1};
+        number.n -= s.n;
+        unit = s;
+        while (s.n && (*s.p < '0' || *s.p > '9'))
+            s = (struct span){s.p + 1, s.n - 1};
+        unit.n -= s.n;
+        if (!span_i64(number, &n) || !(ns = unit_ns(unit)) ||
+            __builtin_mul_overflow(n, ns, &n) ||
+            __builtin_add_overflow(sum_ns, n, &sum_ns))
+            return false;
     }
-    return NULL;
+    *ms = sum_ns / 1000000 + (sum_ns % 1000000 != 0);
+    return true;
+}
+
+bool extender_entry_timeout(const json_t *entry, bool policy, int64_t *ms)
+{
+    const json_t *value = jsonpath_at(entry, "httpTimeout");
+    *ms = 0;
+    if (!value || json_is_null(value))
+        return true;
+    *ms = (json_integer_value(value) + 999999) / 1000000;
+    if (policy)
+        return json_is_integer(value);
+    struct span text = span_of(json_string_value(value));
+    return text.n && parse_duration(text, ms);
 }

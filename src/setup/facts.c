@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
-enum { SLACK_NS = 20 * 1000 * 1000 }; /* what the start of a process is not exact to */
+enum { SLACK_NS = 20 * 1000 * 1000 }; /* more than the error of a process's start */
 
 void facts_file_fini(struct facts_file *file)
 {
@@ -25,12 +25,10 @@ void facts_fini(struct facts *f)
         buf_fini(&f->processes[i].arguments);
     free(f->processes);
     facts_file_fini(&f->config);
-    facts_file_fini(&f->kubeconfig);
     for (size_t i = 0; i < ARRAY_LEN(f->tls); i++)
         facts_file_fini(&f->tls[i]);
     for (int i = 0; i < FACTS_KINDS; i++)
         json_decref(f->lists[i].json);
-    json_decref(f->denied);
     free(f->elsewhere);
     *f = (struct facts){0};
 }
@@ -45,7 +43,7 @@ void facts_file_parse(struct facts_file *file)
         return;
     if (yaml_count(y) != 1 || !yaml_document(y, 0)) {
         err_set(&file->why, ERR_INVALID, "%s: %s", file->path,
-                yaml_count(y) > 1 ? "more than one document" : "it is empty");
+                yaml_count(y) > 1 ? "more than one document" : "empty");
         return;
     }
     yaml_json(yaml_document(y, 0), &text);
@@ -63,27 +61,19 @@ const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_
     for (size_t i = 0; i < f->n_files; i++) {
         if (!f->files[i].json || !scheduler_pod_read(f->files[i].json, &other))
             continue;
-        bool kubeadms = !strcmp(other.name, "kube-scheduler");
-        if (first && !kubeadms)
+        bool kubeadm = !strcmp(other.name, "kube-scheduler");
+        if (first && !kubeadm)
             continue;
         first = &f->files[i];
         *pod = other;
-        if (kubeadms)
+        if (kubeadm)
             break;
     }
     return first;
 }
 
-const char *scheduler_pod_config_option(const struct scheduler_pod *pod, bool *policy)
-{
-    const char *config = scheduler_pod_option(pod, "config");
-    const char *old = scheduler_pod_option(pod, "policy-config-file");
-    *policy = !config && old;
-    return config ? config : old ? old : "";
-}
-
 const struct facts_process *facts_scheduler(const struct facts *f,
-                                          const struct scheduler_pod *pod)
+                                            const struct scheduler_pod *pod)
 {
     const struct facts_process *youngest = NULL;
     for (size_t i = 0; i < f->n_processes; i++) {
@@ -104,5 +94,6 @@ int facts_minor(const struct facts *f, const struct scheduler_pod *pod)
 {
     if (pod->minor)
         return pod->minor;
-    return scheduler_pod_parse_minor(jsonpath_str(f->lists[FACTS_VERSION].json, "gitVersion"));
+    return scheduler_pod_parse_minor(
+        jsonpath_str(f->lists[FACTS_VERSION].json, "gitVersion"));
 }

@@ -13,7 +13,7 @@ static const char *text(struct findings *f, const char *fmt, va_list ap)
 }
 
 struct finding *findings_add(struct findings *f, enum finding_kind kind, const char *id,
-                          const char *fmt, ...)
+                             const char *fmt, ...)
 {
     va_list ap;
     MEM_GROW(f->items, f->cap, f->n + 1);
@@ -24,7 +24,7 @@ struct finding *findings_add(struct findings *f, enum finding_kind kind, const c
     return to;
 }
 
-void findings_set_reason(struct findings *f, struct finding *to, const char *fmt, ...)
+void findings_why(struct findings *f, struct finding *to, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -32,7 +32,7 @@ void findings_set_reason(struct findings *f, struct finding *to, const char *fmt
     va_end(ap);
 }
 
-void findings_set_command(struct findings *f, struct finding *to, const char *fmt, ...)
+void findings_fix(struct findings *f, struct finding *to, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -63,9 +63,9 @@ size_t findings_count(const struct findings *f, enum finding_kind kind)
     return n;
 }
 
-/* How many bytes of it are a control character. Terminals take U+0080 to U+009F for such,
- * too. */
-static size_t control(const char *s)
+/* The length of the control character at `s`, or 0. Terminals also interpret U+0080 to
+ * U+009F. */
+static size_t control_length(const char *s)
 {
     unsigned char c = (unsigned char)s[0], next = c ? (unsigned char)s[1] : 0;
     if (c == 0xc2 && next >= 0x80 && next < 0xa0)
@@ -73,14 +73,14 @@ static size_t control(const char *s)
     return c < ' ' || c == 127;
 }
 
-/* Each line behind the mark, which stands before the first only. */
+/* Indents all lines by the width of the mark, which precedes the first. */
 static void add_lines(struct buf *out, const char *mark, const char *s)
 {
     if (!s)
         return;
     buf_printf(out, "%-8s", mark);
     while (*s) {
-        size_t n = control(s);
+        size_t n = control_length(s);
         if (*s == '\n')
             buf_adds(out, "\n        ");
         else
@@ -92,7 +92,7 @@ static void add_lines(struct buf *out, const char *mark, const char *s)
 
 void findings_write(const struct findings *f, struct buf *out)
 {
-    static const char *const marks[] = {"ok", "note", "unknown", "FOUND"};
+    static const char *const marks[] = {"ok", "note", "unknown", "PROBLEM"};
     for (size_t i = 0; i < f->n; i++) {
         const struct finding *it = &f->items[i];
         cleanup_buf struct buf first = {0};
@@ -101,7 +101,7 @@ void findings_write(const struct findings *f, struct buf *out)
         buf_adds(&first, it->what);
         add_lines(out, marks[it->kind], first.p);
         add_lines(out, "  why", it->why);
-        add_lines(out, "  do", it->command);
+        add_lines(out, "  fix", it->command);
     }
 }
 

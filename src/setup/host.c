@@ -4,12 +4,10 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <ifaddrs.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "setup/host_priv.h"
@@ -19,7 +17,7 @@
 
 enum { FILE_MAX = 1 << 20 };
 
-/* Only regular files: a pipe would never end. */
+/* Regular files only: reading a pipe might never end. */
 static void read_file(struct facts_file *file)
 {
     struct stat st;
@@ -30,13 +28,10 @@ static void read_file(struct facts_file *file)
         err_set(&file->why, code, "%s: %m", file->path);
         return;
     }
-    file->mode = st.st_mode & 07777;
-    file->uid = st.st_uid;
-    file->gid = st.st_gid;
     file->changed_ns = st.st_ctim.tv_sec * INT64_C(1000000000) + st.st_ctim.tv_nsec;
     if (!S_ISREG(st.st_mode))
-        err_set(&file->why, ERR_UNAVAILABLE, "%s: %s, not a file", file->path,
-                S_ISDIR(st.st_mode) ? "a folder" : "something else");
+        err_set(&file->why, ERR_UNAVAILABLE, "%s: %s", file->path,
+                S_ISDIR(st.st_mode) ? "is a directory" : "is not a regular file");
     else
         file_read(file->path, FILE_MAX, &file->bytes, &file->why);
 }
@@ -73,7 +68,7 @@ static void add_file(struct facts *f, const char *name)
 {
     struct facts_file file = {.path = xasprintf("%s/%s", f->manifests, name)};
     struct stat st;
-    /* The kubelet takes regular files only, too. */
+    /* The kubelet also reads regular files only. */
     if (stat(file.path, &st) == 0 && S_ISREG(st.st_mode))
         read_yaml(&file);
     if (!file.why.code && !file.json) {
@@ -100,14 +95,14 @@ static void read_manifests(const char *root, struct facts *f)
         return;
     }
     for (int i = 0; i < n; i++) {
-        if (names[i]->d_name[0] != '.') /* which the kubelet passes over, too */
+        if (names[i]->d_name[0] != '.') /* the kubelet skips these, too */
             add_file(f, names[i]->d_name);
         free(names[i]);
     }
     free(names);
 }
 
-/* A file by its path in the container. False: nothing is mounted there. */
+/* A file by its path in the container. False: not mounted. */
 static bool file_of(const char *root, const struct scheduler_pod *pod, const char *inside,
                     struct facts_file *out)
 {
@@ -116,7 +111,7 @@ static bool file_of(const char *root, const struct scheduler_pod *pod, const cha
     out->path = mounted ? xasprintf("%s%s", root, path.p) : xstrdup(inside);
     if (!mounted)
         err_set(&out->why, ERR_NOT_FOUND,
-                "%s: nothing of the node is mounted there in the container", inside);
+                "%s is not mounted in the container of kube-scheduler", inside);
     return mounted;
 }
 
@@ -129,40 +124,18 @@ static void read_config(const char *root, struct facts *f)
     if (!facts_manifest(f, &pod))
         return;
     const char *inside = scheduler_pod_config_option(&pod, &policy);
-    if (*inside != '/')
+    if (!*inside)
         return;
     f->config_mounted = file_of(root, &pod, inside, &f->config);
     if (!f->config_mounted)
         return;
     read_yaml(&f->config);
-    const char *kubeconfig = jsonpath_str(f->config.json, "clientConnection.kubeconfig");
-    if (*kubeconfig && file_of(root, &pod, kubeconfig, &f->kubeconfig))
-        read_file(&f->kubeconfig);
     const json_t *ours = extender_entry_find(f->config.json);
     for (size_t i = 0; i < ARRAY_LEN(members); i++) {
         const char *named = jsonpath_str(ours, members[i]);
         if (*named && file_of(root, &pod, named, &f->tls[i]))
             read_file(&f->tls[i]);
     }
-}
-
-static int read_route_localnet(const char *proc)
-{
-    cleanup_free char *pattern = xasprintf("%s/sys/net/ipv4/conf/*/route_localnet", proc);
-    glob_t all = {0};
-    int any = -1;
-    if (glob(pattern, 0, NULL, &all) == 0) {
-        for (size_t i = 0; i < all.gl_pathc; i++) {
-            cleanup_buf struct buf text = {0};
-            const char *path = all.gl_pathv[i];
-            if (strstr(path, "/lo/") || strstr(path, "/default/") ||
-                file_read(path, 64, &text, NULL))
-                continue;
-            any = any > 0 || (text.n && *text.p == '1');
-        }
-    }
-    globfree(&all);
-    return any;
 }
 
 size_t host_addresses(char (*out)[64], size_t max)
@@ -182,13 +155,11 @@ size_t host_addresses(char (*out)[64], size_t max)
     return n;
 }
 
-void host_read_facts(const char *root, const char *proc, struct facts *f)
+void host_read(const char *root, const char *proc, struct facts *f)
 {
     read_manifests(root, f);
     if (f->manifests_why.code != ERR_NONE)
         return;
     read_config(root, f);
-    f->now_ns = clock_wall_ns();
     host_read_processes(proc, f);
-    f->loopback.route_localnet = read_route_localnet(proc);
 }

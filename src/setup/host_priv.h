@@ -3,5 +3,5 @@
 
 #include "setup/host.h"
 
-/* The processes named kube-scheduler. */
+/* Reads the processes named kube-scheduler. */
 void host_read_processes(const char *proc, struct facts *f);

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "setup/host_priv.h"
 
-enum { TEXT_MAX = 256 * 1024, START_FIELD = 19 /* of stat, counted behind the name */ };
+enum { TEXT_MAX = 256 * 1024, START_FIELD = 19 /* starttime, counted from the state */ };
 
 static bool read_of(const char *proc, const char *pid, const char *name, struct buf *out)
 {
@@ -18,8 +18,8 @@ static bool read_of(const char *proc, const char *pid, const char *name, struct 
     return file_read(path, TEXT_MAX, out, NULL) == 0 && out->n;
 }
 
-/* When the kernel started it, on the wall clock of now. Exact to a tick; the boot time of
- * /proc/stat is in whole seconds only. */
+/* The start of the process on the wall clock, exact to a tick. (The btime of /proc/stat
+ * has whole seconds only.) */
 static bool read_start(const char *proc, const char *pid, int64_t *ns)
 {
     cleanup_buf struct buf stat = {0};
@@ -46,7 +46,7 @@ static void add_process(const char *proc, const char *pid, struct facts *f)
     if (!read_of(proc, pid, "comm", &name) ||
         !span_eq(span_trim(buf_span(&name)), SPAN("kube-scheduler")))
         return;
-    /* One that has ended, and that nobody has waited for, has no arguments any more. */
+    /* A zombie has no arguments. */
     if (!read_of(proc, pid, "cmdline", &p.arguments) ||
         !read_start(proc, pid, &p.started_ns)) {
         buf_fini(&p.arguments);

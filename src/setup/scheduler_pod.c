@@ -3,22 +3,6 @@
 
 #include "base/mem.h"
 
-const json_t *jsonpath_at(const json_t *j, const char *path)
-{
-    struct span rest = span_of(path);
-    while (j && rest.n) {
-        struct span key = span_cut(&rest, '.');
-        j = json_object_getn(j, key.p, key.n);
-    }
-    return j;
-}
-
-const char *jsonpath_str(const json_t *j, const char *path)
-{
-    const char *s = json_string_value(jsonpath_at(j, path));
-    return s ? s : "";
-}
-
 static const char *last_part(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -60,7 +44,8 @@ static int minor_of_image(const char *image)
 {
     struct span rest = span_of(image), name = span_cut(&rest, '@');
     cleanup_free char *tagged = xmemdup0(name.p ? name.p : "", name.n);
-    return strchr(last_part(tagged), ':') ? scheduler_pod_parse_minor(last_part(tagged)) : 0;
+    return strchr(last_part(tagged), ':') ? scheduler_pod_parse_minor(last_part(tagged))
+                                          : 0;
 }
 
 bool scheduler_pod_read(const json_t *pod, struct scheduler_pod *out)
@@ -70,16 +55,17 @@ bool scheduler_pod_read(const json_t *pod, struct scheduler_pod *out)
         const json_t *container = json_array_get(all, i);
         if (!is_kube_scheduler(container))
             continue;
-        *out = (struct scheduler_pod){.pod = pod,
-                                  .container = container,
-                                  .name = jsonpath_str(pod, "metadata.name"),
-                                  .minor = minor_of_image(jsonpath_str(container, "image"))};
+        *out = (struct scheduler_pod){
+            .pod = pod,
+            .container = container,
+            .name = jsonpath_str(pod, "metadata.name"),
+            .minor = minor_of_image(jsonpath_str(container, "image"))};
         return true;
     }
     return false;
 }
 
-/* The i-th word of command and args; NULL behind the last. */
+/* The i-th word of command and args; NULL after the last. */
 static const char *word_at(const struct scheduler_pod *p, size_t i)
 {
     const json_t *command = jsonpath_at(p->container, "command");
@@ -116,15 +102,15 @@ bool scheduler_pod_is_process(const struct scheduler_pod *p, struct span argumen
     return !arguments.n;
 }
 
-int64_t scheduler_pod_user(const struct scheduler_pod *p)
+const char *scheduler_pod_config_option(const struct scheduler_pod *p, bool *policy)
 {
-    const json_t *user = jsonpath_at(p->container, "securityContext.runAsUser");
-    if (!user)
-        user = jsonpath_at(p->pod, "spec.securityContext.runAsUser");
-    return json_integer_value(user);
+    const char *config = scheduler_pod_option(p, "config");
+    const char *file = scheduler_pod_option(p, "policy-config-file");
+    *policy = !config && file;
+    return config ? config : file ? file : "";
 }
 
-/* The hostPath of a volume; NULL if it has none. */
+/* The hostPath of a volume; NULL: not a hostPath volume. */
 static const char *volume_path(const struct scheduler_pod *p, const char *name)
 {
     const json_t *all = jsonpath_at(p->pod, "spec.volumes");
@@ -136,9 +122,8 @@ static const char *volume_path(const struct scheduler_pod *p, const char *name)
     return NULL;
 }
 
-/* What of `path` stands behind the folder (or is the file) `mount`; NULL: nothing to do
- * with each other. */
-static const char *behind(const char *path, const char *mount)
+/* The rest of `path` below `mount`, a folder or the file itself; NULL: not below it. */
+static const char *below(const char *path, const char *mount)
 {
     size_t n = strlen(mount);
     while (n > 1 && mount[n - 1] == '/')
@@ -150,13 +135,14 @@ static const char *behind(const char *path, const char *mount)
     return path + n;
 }
 
-bool scheduler_pod_host_path(const struct scheduler_pod *p, const char *path, struct buf *out)
+bool scheduler_pod_host_path(const struct scheduler_pod *p, const char *path,
+                             struct buf *out)
 {
     const json_t *all = jsonpath_at(p->container, "volumeMounts"), *best = NULL;
     const char *rest = NULL;
     for (size_t i = 0; i < json_array_size(all); i++) {
         const json_t *mount = json_array_get(all, i);
-        const char *r = behind(path, jsonpath_str(mount, "mountPath"));
+        const char *r = below(path, jsonpath_str(mount, "mountPath"));
         if (r && (!rest || strlen(r) <= strlen(rest))) {
             rest = r;
             best = mount;

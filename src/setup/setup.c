@@ -9,10 +9,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kube/connect.h"
-#include "setup/cluster.h"
-#include "setup/checks.h"
-#include "setup/host.h"
 #include "setup/change_plan.h"
+#include "setup/checks.h"
+#include "setup/cluster.h"
+#include "setup/host.h"
 #include "setup/reach.h"
 #include "wire/httpc.h"
 #include "wire/yaml.h"
@@ -20,15 +20,15 @@
 #define ADMIN "/etc/kubernetes/admin.conf"
 
 enum {
-    FAILED = 3, /* exit status; those below are of findings_exit_status */
+    EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
     FILE_MAX = 1 << 20,
     HEALTH_MS = 2000,
 };
 
-/* A command that runs. */
+/* The command being run. */
 struct run {
     const struct setup_options *options;
-    char *root, *proc; /* root without a '/' at its end */
+    char *root, *proc; /* without a trailing '/' */
     struct facts facts;
     struct buf out;
 };
@@ -41,7 +41,7 @@ static char *without_slash(const char *path)
     return xmemdup0(n ? path : "", n);
 }
 
-/* Without an option, what kubeadm leaves for the administrator. */
+/* Without --kubeconfig, uses kubeadm's admin.conf. */
 static void read_cluster(struct run *r)
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, r->root);
@@ -71,15 +71,10 @@ static int print(struct buf *out, struct err *err)
 static int check(struct run *r, struct err *err)
 {
     struct findings found = {0};
-    host_read_facts(r->root, r->proc, &r->facts);
-    reach_ask_as_configured(&r->facts, NULL);
+    host_read(r->root, r->proc, &r->facts);
+    reach_call_configured(&r->facts, NULL);
     read_cluster(r);
-    if (r->options->no_cluster) {
-        if (checks_scheduler(&r->facts, &found) && checks_config(&r->facts, &found))
-            checks_reach(&r->facts, &found);
-    } else {
-        checks_run(&r->facts, &found);
-    }
+    checks_run(&r->facts, !r->options->no_cluster, &found);
     findings_write(&found, &r->out);
     int status = findings_exit_status(&found);
     findings_fini(&found);
@@ -102,7 +97,7 @@ static int read_policy(const struct run *r, const char *name, struct buf *out,
     return file_read(path, FILE_MAX, out, err);
 }
 
-/* Each file goes to --out, and a line says where it belongs. */
+/* Writes each file to --out, and prints a line with its destination. */
 static int write_plan(struct run *r, const struct change_plan *plan, struct err *err)
 {
     static const char *const names[CHANGE_PLAN_FILES] = {"config", "manifest"};
@@ -118,7 +113,7 @@ static int write_plan(struct run *r, const struct change_plan *plan, struct err 
     return print(&r->out, err);
 }
 
-/* The version of kube-scheduler, where its image does not tell. */
+/* Reads the version from the API server if the image's tag is not one. */
 static void read_version(struct run *r)
 {
     struct scheduler_pod pod;
@@ -131,49 +126,49 @@ static int plan(struct run *r, struct err *err)
     cleanup_buf struct buf config = {0}, policy = {0};
     struct change_plan made = {0};
     if (!r->options->out)
-        return err_set(err, ERR_INVALID, "plan wants --out");
+        return err_set(err, ERR_INVALID, "plan: --out is required");
     if (r->options->address && extender_entry_check_address(r->options->address, err))
         return err_wrap(err, "--address");
     if (read_policy(r, "kube-scheduler-config.yaml", &config, err) ||
         read_policy(r, "scheduler-policy-config.json", &policy, err))
         return -1;
-    host_read_facts(r->root, r->proc, &r->facts);
+    host_read(r->root, r->proc, &r->facts);
     read_version(r);
     const struct change_plan_input in = {.facts = &r->facts,
-                                  .root = r->root,
-                                  .address = r->options->address,
-                                  .config = buf_span(&config),
-                                  .policy = buf_span(&policy),
-                                  .read = read_for_plan};
+                                         .root = r->root,
+                                         .address = r->options->address,
+                                         .config = buf_span(&config),
+                                         .policy = buf_span(&policy),
+                                         .read = read_for_plan};
     int rc = change_plan_make(&in, &made, err);
     if (rc == 0)
         rc = write_plan(r, &made, err);
     else if (made.by_hand.n)
-        fprintf(stderr, "What is to be added by hand:\n%s", made.by_hand.p);
+        fprintf(stderr, "Make these changes by hand:\n%s", made.by_hand.p);
     change_plan_fini(&made);
     return rc;
 }
 
-/* reach: of the address that plan would write, or that is written already */
+/* reach: the address that plan would write, or the configured one */
 
 static int reach(struct run *r, struct err *err)
 {
     static const struct reach_tls plain = {0};
     const char *address = r->options->address;
     struct findings found = {0};
-    host_read_facts(r->root, r->proc, &r->facts);
+    host_read(r->root, r->proc, &r->facts);
     if (address && extender_entry_check_address(address, err))
         return err_wrap(err, "--address");
     if (extender_entry_find(r->facts.config.json)) {
-        reach_ask_as_configured(&r->facts, address);
+        reach_call_configured(&r->facts, address);
     } else {
         cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler",
                                            address ? address : "127.0.0.1:32766");
         if (extender_entry_read_url(url, &r->facts.reach.url, err))
             return -1;
-        reach_ask_around(&r->facts, "filter", &plain);
+        reach_call(&r->facts, "filter", &plain);
     }
-    read_cluster(r); /* what is in the way of the loopback */
+    read_cluster(r); /* kube-proxy's configuration */
     checks_reach(&r->facts, &found);
     findings_write(&found, &r->out);
     int status = findings_exit_status(&found);
@@ -183,16 +178,16 @@ static int reach(struct run *r, struct err *err)
 
 /* running */
 
-/* Does it answer where its probes ask it? */
+/* The health check of the static pod's probes. */
 static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
 {
     const char *port = scheduler_pod_option(pod, "secure-port");
     const char *host = scheduler_pod_option(pod, "bind-address");
     bool any = !host || !*host || !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
-    bool six = !any && strchr(host, ':');
+    bool ipv6 = !any && strchr(host, ':');
     cleanup_free char *url =
-        xasprintf("https://%s%s%s:%s", six ? "[" : "", any ? "127.0.0.1" : host,
-                  six ? "]" : "", port && *port ? port : "10259");
+        xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "", any ? "127.0.0.1" : host,
+                  ipv6 ? "]" : "", port && *port ? port : "10259");
     const struct httpc_config config = {.url = url,
                                         .insecure = true,
                                         .user_agent = "gpushare-setup",
@@ -212,16 +207,16 @@ static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
     return healthy;
 }
 
-/* Prints the process, if there is one, and answers whether it has read the files as they
- * are now and is well. */
+/* Prints kube-scheduler's process id, if there is one. 0: it has read the current files
+ * and is healthy. 1: it has not. */
 static int running(struct run *r, struct err *err)
 {
     struct scheduler_pod pod;
     struct err why = {0};
-    host_read_facts(r->root, r->proc, &r->facts);
+    host_read(r->root, r->proc, &r->facts);
     const struct facts_file *manifest = facts_manifest(&r->facts, &pod);
     if (!manifest)
-        return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
+        return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
                        r->facts.manifests);
     const struct facts_process *p = facts_scheduler(&r->facts, &pod);
     if (!p) {
@@ -230,8 +225,8 @@ static int running(struct run *r, struct err *err)
     } else {
         buf_printf(&r->out, "%d\n", p->pid);
         if (facts_process_is_older(p, &r->facts.config))
-            err_set(&why, ERR_CONFLICT, "process %d is older than %s", p->pid,
-                    r->facts.config.path);
+            err_set(&why, ERR_CONFLICT, "process %d started before %s was changed",
+                    p->pid, r->facts.config.path);
         else
             is_healthy(&pod, &why);
     }
@@ -247,11 +242,12 @@ static int command(struct run *r, struct err *err)
         int (*run)(struct run *r, struct err *err);
     } verbs[] = {
         {"check", check}, {"plan", plan}, {"reach", reach}, {"running", running}};
-    const struct opt_list *words = &r->options->words;
+    const struct opt_list *args = &r->options->args;
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        if (words->n == 1 && !strcmp(words->items[0], verbs[i].name))
+        if (args->n == 1 && !strcmp(args->items[0], verbs[i].name))
             return verbs[i].run(r, err);
-    return err_set(err, ERR_INVALID, "what is to be done? check, plan, running or reach");
+    return err_set(err, ERR_INVALID, "%s; expected one of check, plan, running, reach",
+                   args->n ? "unknown command" : "missing command");
 }
 
 int setup_main(int argc, char **argv)
@@ -278,5 +274,5 @@ int setup_main(int argc, char **argv)
     free(r.root);
     free(r.proc);
     opt_free(&setup_program, &options);
-    return rc < 0 ? FAILED : rc;
+    return rc < 0 ? EXIT_ERROR : rc;
 }

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A static pod of kube-scheduler and the file that it names, with a NUL between: whatever
- * they say, what is wrong with them can be told, and a plan that can be made leads to
- * files that need no further change. A plan for a node changes nothing but what was
- * verified, so this cannot show what went wrong in an edit; test/setup compares bytes.
+ * The input is a static pod of kube-scheduler and, after a NUL, its configuration file.
+ * The checks must report something for every input, and after a plan is applied the next
+ * plan must be empty. Whether an edit keeps all other bytes is tested in test/setup.
  */
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "fuzz/fuzz.h"
-#include "setup/checks.h"
 #include "setup/change_plan.h"
+#include "setup/checks.h"
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -26,13 +25,13 @@ static int not_there(void *ctx, const char *path, struct buf *out, struct err *e
 
 static struct facts_file file(const char *path, struct span text)
 {
-    struct facts_file f = {.path = xstrdup(path), .mode = 0644};
+    struct facts_file f = {.path = xstrdup(path)};
     buf_add_span(&f.bytes, text);
     facts_file_parse(&f);
     return f;
 }
 
-/* `text` NULL: the second file is not there. */
+/* `text` NULL: no configuration file. */
 static struct facts facts(struct span manifest, const struct span *text)
 {
     struct facts f = {.n_files = 1, .files = xcalloc(1, sizeof *f.files)};
@@ -54,18 +53,19 @@ static int make(const struct facts *f, struct change_plan *plan)
 {
     struct err err = {0};
     const struct change_plan_input in = {.facts = f,
-                                  .root = "",
-                                  .address = "h:1",
-                                  .config = buf_span(&config),
-                                  .policy = buf_span(&policy),
-                                  .read = not_there};
+                                         .root = "",
+                                         .address = "h:1",
+                                         .config = buf_span(&config),
+                                         .policy = buf_span(&policy),
+                                         .read = not_there};
     int rc = change_plan_make(&in, plan, &err);
     if (rc && (err.code == ERR_NONE || !*err.msg))
-        fuzz_fail("an error without words");
+        fuzz_fail("an error without a message");
     return rc;
 }
 
-static struct span of(const struct change_plan *plan, enum change_plan_kind kind, struct span old)
+static struct span of(const struct change_plan *plan, enum change_plan_kind kind,
+                      struct span old)
 {
     const struct change_plan_file *c = &plan->changes[kind];
     return c->path ? buf_span(&c->bytes) : old;
@@ -78,9 +78,10 @@ static void check_plan(struct facts *f, struct span manifest, struct span text)
         struct span second = of(&plan, CHANGE_PLAN_CONFIG, text);
         struct facts after = facts(of(&plan, CHANGE_PLAN_MANIFEST, manifest), &second);
         if (make(&after, &again))
-            fuzz_fail("what was planned is refused");
-        if (again.changes[CHANGE_PLAN_MANIFEST].path || again.changes[CHANGE_PLAN_CONFIG].path)
-            fuzz_fail("what was planned is to be changed again");
+            fuzz_fail("the planned files are rejected");
+        if (again.changes[CHANGE_PLAN_MANIFEST].path ||
+            again.changes[CHANGE_PLAN_CONFIG].path)
+            fuzz_fail("the planned files need another change");
         facts_fini(&after);
     }
     change_plan_fini(&plan);
@@ -99,10 +100,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct facts f = facts(manifest, text.p ? &text : NULL);
     extender_entry_read_url("http://h:1", &f.reach.url, NULL);
     err_set(&f.cluster_why, ERR_UNAVAILABLE, "not asked");
-    checks_run(&f, &found);
+    checks_run(&f, true, &found);
     findings_write(&found, &said);
     if (!said.n || !findings_exit_status(&found))
-        fuzz_fail("nothing is said, though nothing was asked");
+        fuzz_fail("no finding, although nothing was called");
     check_plan(&f, manifest, text);
     findings_fini(&found);
     facts_fini(&f);

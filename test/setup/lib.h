@@ -8,7 +8,7 @@
 #include "setup/facts.h"
 #include "support/unit.h"
 
-/* Texts for tests of what is made of a node's files. */
+/* Files of a control plane node. */
 
 #define KUBEADM   "test/data/kubeadm/kube-scheduler-"
 #define CONFIG    "policy/kube-scheduler-config.yaml"
@@ -24,7 +24,7 @@ static inline char *lib_read(const char *path)
     return buf_take(&b);
 }
 
-/* The text with every `from` replaced by `to`; there must be one. Frees the text. */
+/* Replaces every `from`, of which there must be at least one. Takes the text. */
 static inline char *lib_swap(char *text, const char *from, const char *to)
 {
     struct buf out = {0};
@@ -40,7 +40,7 @@ static inline char *lib_swap(char *text, const char *from, const char *to)
     return buf_take(&out);
 }
 
-/* kubeadm's manifest of that version ("1.31") with the option and its mount. */
+/* kubeadm's manifest of a version ("1.31") with the option and its mount added. */
 static inline char *lib_manifest(const char *version, const char *option, const char *at)
 {
     cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
@@ -55,11 +55,10 @@ static inline char *lib_manifest(const char *version, const char *option, const 
     return lib_swap(text, "  volumes:\n", volume);
 }
 
-/* A file of that text, which is freed. */
+/* A file with this content. Takes the text. */
 static inline struct facts_file lib_file(const char *path, char *text)
 {
-    struct facts_file file = {
-        .path = xstrdup(path), .mode = 0644, .changed_ns = 1000000000};
+    struct facts_file file = {.path = xstrdup(path), .changed_ns = 1000000000};
     buf_adds(&file.bytes, text);
     facts_file_parse(&file);
     free(text);

@@ -3,14 +3,14 @@
 #include "setup/change_plan.h"
 #include "support/mutate.h"
 
-/* What is to be changed on a node, of every form that its files can have. */
+/* The changes for each form that a node's files can have. */
 
 #define MANIFEST_AT "/etc/kubernetes/manifests/kube-scheduler.yaml"
 
 static struct change_plan plan;
 static struct err err;
 static const char
-    *on_disk; /* what the file is that nothing names; NULL: it is not there */
+    *on_disk; /* content of a file that the manifest does not name; NULL: no such file */
 
 static int read_disk(void *ctx, const char *path, struct buf *out, struct err *e)
 {
@@ -21,7 +21,7 @@ static int read_disk(void *ctx, const char *path, struct buf *out, struct err *e
     return 0;
 }
 
-/* Takes over both texts; config NULL: the file is not there. */
+/* Takes both texts; config NULL: no such file. */
 static int make(char *manifest, char *config, const char *address)
 {
     cleanup_free char *yaml = lib_read(CONFIG), *json = lib_read(POLICY);
@@ -36,10 +36,10 @@ static int make(char *manifest, char *config, const char *address)
     else
         err_set(&f.config.why, ERR_NOT_FOUND, "not there");
     if (facts_manifest(&f, &pod))
-        f.config_mounted =
-            scheduler_pod_host_path(&pod, scheduler_pod_config_option(&pod, &policy), &path);
-    const struct change_plan_input in = {&f,        "",  address, span_of(yaml), span_of(json),
-                                  read_disk, NULL};
+        f.config_mounted = scheduler_pod_host_path(
+            &pod, scheduler_pod_config_option(&pod, &policy), &path);
+    const struct change_plan_input in = {
+        &f, "", address, span_of(yaml), span_of(json), read_disk, NULL};
     err = (struct err){0};
     int rc = change_plan_make(&in, &plan, &err);
     facts_fini(&f);
@@ -57,8 +57,8 @@ static const char *bytes(enum change_plan_kind kind)
     return plan.changes[kind].path ? plan.changes[kind].bytes.p : "";
 }
 
-/* All lines of `old` are in `now`, in order; how many more it has. */
-static size_t lines_more(const char *old, const char *now)
+/* Checks that `now` has all lines of `old` in order; returns how many it has besides. */
+static size_t count_added(const char *old, const char *now)
 {
     struct span a = span_of(old), b = span_of(now);
     size_t more = 0;
@@ -75,7 +75,7 @@ static size_t lines_more(const char *old, const char *now)
     return more;
 }
 
-START_TEST(a_node_as_kubeadm_makes_it)
+START_TEST(the_files_of_kubeadm)
 {
     static const struct {
         const char *version, *option, *at, *api;
@@ -88,10 +88,10 @@ START_TEST(a_node_as_kubeadm_makes_it)
         ck_assert_done(make(kubeadm(cases[i].version), NULL, NULL), err);
         ck_assert_str_eq(plan.changes[CHANGE_PLAN_MANIFEST].path, MANIFEST_AT);
         ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, cases[i].at);
-        ck_assert_uint_eq(lines_more(before, bytes(CHANGE_PLAN_MANIFEST)), 8);
+        ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 8);
         ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), cases[i].option));
         ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), cases[i].api));
-        /* Once more, with what came out: nothing. */
+        /* A second plan, for the new files, is empty. */
         char *manifest = xstrdup(bytes(CHANGE_PLAN_MANIFEST)),
              *config = xstrdup(bytes(CHANGE_PLAN_CONFIG));
         ck_assert_done(make(manifest, config, NULL), err);
@@ -101,7 +101,7 @@ START_TEST(a_node_as_kubeadm_makes_it)
 }
 END_TEST
 
-START_TEST(the_file_is_made_for_the_node)
+START_TEST(the_file_has_the_nodes_values)
 {
     char *manifest = lib_swap(kubeadm("1.25"), "v1.25.16", "v1.23.17");
     manifest = lib_swap(manifest, "--kubeconfig=/etc/kubernetes/scheduler.conf",
@@ -118,7 +118,7 @@ START_TEST(the_file_is_made_for_the_node)
 }
 END_TEST
 
-START_TEST(a_file_that_nothing_names_is_used)
+START_TEST(an_existing_file_that_no_option_names)
 {
     cleanup_free char *same = lib_read(CONFIG);
     on_disk = same;
@@ -137,7 +137,7 @@ END_TEST
     "KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles:\n"        \
     "  - schedulerName: default-scheduler\n    plugins: {score: {disabled: []}}\n"
 
-START_TEST(an_entry_joins_the_users_own_file)
+START_TEST(an_entry_is_added_to_the_users_file)
 {
     static const char other[] =
         "extenders:\n  - urlPrefix: http://x/y\n    filterVerb: f\n"
@@ -145,20 +145,20 @@ START_TEST(an_entry_joins_the_users_own_file)
     ck_assert_done(make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup(USER), NULL),
                    err);
     ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
-    ck_assert_int_eq(
-        strncmp(bytes(CHANGE_PLAN_CONFIG), USER "extenders:\n- urlPrefix: ", strlen(USER) + 12),
-        0);
+    ck_assert_int_eq(strncmp(bytes(CHANGE_PLAN_CONFIG),
+                             USER "extenders:\n- urlPrefix: ", strlen(USER) + 12),
+                     0);
     cleanup_free char *text = xasprintf("%s%s", USER, other);
     ck_assert_done(make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup(text), NULL),
                    err);
-    ck_assert_uint_gt(lines_more(text, bytes(CHANGE_PLAN_CONFIG)), 20);
+    ck_assert_uint_gt(count_added(text, bytes(CHANGE_PLAN_CONFIG)), 20);
     ck_assert_ptr_nonnull(
         strstr(bytes(CHANGE_PLAN_CONFIG), "\n  - urlPrefix: http://127.0.0.1"));
     ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), "\n    ignorable: false\n"));
 }
 END_TEST
 
-START_TEST(an_entry_that_is_there_stays)
+START_TEST(an_existing_entry_stays)
 {
     char *config = lib_swap(lib_read(CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
     cleanup_free char *before = xstrdup(config);
@@ -180,23 +180,24 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
                               "    - --leader-elect=true\n    - --config=/x/c.yaml\n");
     cleanup_free char *before = xstrdup(manifest);
     ck_assert_done(make(manifest, NULL, NULL), err);
-    ck_assert_uint_eq(lines_more(before, bytes(CHANGE_PLAN_MANIFEST)), 7);
+    ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 7);
     ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, "/x/c.yaml");
-    /* A file that is there already is somebody's. */
+    /* An existing file is the user's. */
     on_disk = "kind: KubeSchedulerConfiguration\n";
     ck_assert_done(make(xstrdup(before), NULL, NULL), err);
     ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_MANIFEST].path);
     ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
     on_disk = NULL;
-    /* A folder that is mounted already will do. */
+    /* A mounted folder suffices. */
     manifest = lib_swap(kubeadm("1.31"), "mountPath: /etc/kubernetes/scheduler.conf",
                         "mountPath: /etc/kubernetes");
     manifest = lib_swap(manifest, "      path: /etc/kubernetes/scheduler.conf",
                         "      path: /srv/k");
     ck_assert_done(make(manifest, NULL, NULL), err);
-    ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, "/srv/k/kube-scheduler-config.yaml");
+    ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path,
+                     "/srv/k/kube-scheduler-config.yaml");
     ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "gpushare-scheduler-config"));
-    /* Neither mounts nor volumes are there. */
+    /* Without volumeMounts and volumes. */
     manifest =
         xstrdup("apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n  containers:\n"
                 "  - image: x/kube-scheduler:v1.31.0\n    command:\n"
@@ -204,25 +205,27 @@ START_TEST(a_mount_is_added_to_an_option_without_one)
     ck_assert_done(make(manifest, NULL, NULL), err);
     ck_assert_ptr_nonnull(
         strstr(bytes(CHANGE_PLAN_MANIFEST), "    volumeMounts:\n    - mountPath: "));
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), "\n  volumes:\n  - hostPath:\n"));
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "\n  volumes:\n  - hostPath:\n"));
 }
 END_TEST
 
-START_TEST(what_cannot_be_done_safely_is_told)
+START_TEST(unsafe_changes_are_described)
 {
     static const struct {
         const char *from, *to, *why, *by_hand;
     } manifests[] = {
-        {"v1.35.4", "latest", "does not tell the version", NULL},
+        {"v1.35.4", "latest", "unknown version of Kubernetes", NULL},
         {"    - --leader-elect=true\n",
-         "    - --leader-elect=true\n    - --policy-config-file=/p\n",
-         "take it out first", NULL},
-        {"    - --leader-elect=true\n",
-         "    - --config=/c\n    - --policy-config-file=/p\n", "take one out first",
+         "    - --leader-elect=true\n    - --policy-config-file=/p\n", "remove it first",
          NULL},
-        {"    - --leader-elect=true\n", "    - --config=c\n", "no absolute path", NULL},
+        {"    - --leader-elect=true\n",
+         "    - --config=/c\n    - --policy-config-file=/p\n", "remove one of them first",
+         NULL},
+        {"    - --leader-elect=true\n", "    - --config=c\n", "not an absolute path",
+         NULL},
         {"name: kube-scheduler\n  names", "name: &n x\n  names", "anchors", NULL},
-        {"  - command:\n", "  -\n    command:\n", NULL, NULL}, /* goes well */
+        {"  - command:\n", "  -\n    command:\n", NULL, NULL}, /* safe */
         {"    volumeMounts:\n    - mountPath: /etc/kubernetes/scheduler.conf\n      "
          "name: "
          "kubeconfig\n      readOnly: true\n",
@@ -250,7 +253,7 @@ START_TEST(what_cannot_be_done_safely_is_told)
     ck_assert_int_eq(
         make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup("kind: Policy\n"), NULL),
         -1);
-    ck_assert_ptr_nonnull(strstr(err.msg, "is no KubeSchedulerConfiguration"));
+    ck_assert_ptr_nonnull(strstr(err.msg, "is not a KubeSchedulerConfiguration"));
     ck_assert_int_eq(make(lib_manifest("1.22", "policy-config-file", CONFIG_AT),
                           xstrdup("{\"kind\": \"Policy\", \"extenders\": []}"), NULL),
                      -1);
@@ -258,7 +261,7 @@ START_TEST(what_cannot_be_done_safely_is_told)
 }
 END_TEST
 
-START_TEST(options_stand_where_the_others_do)
+START_TEST(the_option_is_added_to_the_existing_list)
 {
     static const char spec[] = "apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n"
                                "  hostNetwork: true\n  containers:\n"
@@ -266,15 +269,17 @@ START_TEST(options_stand_where_the_others_do)
     cleanup_free char *args =
         xasprintf("%s    command: [kube-scheduler]\n    args:\n    - --v=2\n", spec);
     ck_assert_done(make(xstrdup(args), NULL, NULL), err);
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), "    - --v=2\n    - --config="));
-    /* The image's own command stays what it is. */
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "    - --v=2\n    - --config="));
+    /* The image's entrypoint stays. */
     ck_assert_done(make(xstrdup(spec), NULL, NULL), err);
-    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), "    args:\n    - --config="));
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "    args:\n    - --config="));
     ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "command"));
 }
 END_TEST
 
-/* Whatever is in the files: no crash, no other change than the one that was verified. */
+/* No content of the files leads to a crash or to an unverified change. */
 START_TEST(hostile_files)
 {
     cleanup_free char *manifest = lib_manifest("1.35", "config", CONFIG_AT);
@@ -305,8 +310,8 @@ START_TEST(hostile_files)
 }
 END_TEST
 
-UNIT_MAIN("setup/plan", a_node_as_kubeadm_makes_it, the_file_is_made_for_the_node,
-          a_file_that_nothing_names_is_used, an_entry_joins_the_users_own_file,
-          an_entry_that_is_there_stays, a_mount_is_added_to_an_option_without_one,
-          what_cannot_be_done_safely_is_told, options_stand_where_the_others_do,
+UNIT_MAIN("setup/change_plan", the_files_of_kubeadm, the_file_has_the_nodes_values,
+          an_existing_file_that_no_option_names, an_entry_is_added_to_the_users_file,
+          an_existing_entry_stays, a_mount_is_added_to_an_option_without_one,
+          unsafe_changes_are_described, the_option_is_added_to_the_existing_list,
           hostile_files)
