@@ -17,7 +17,8 @@
 #include "wire/httpc.h"
 #include "wire/yaml.h"
 
-#define ADMIN "/etc/kubernetes/admin.conf"
+#define ADMIN    "/etc/kubernetes/admin.conf"
+#define COMMANDS "check, plan, running, reach"
 
 enum {
     EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
@@ -246,8 +247,10 @@ static int command(struct run *r, struct err *err)
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
         if (args->n == 1 && !strcmp(args->items[0], verbs[i].name))
             return verbs[i].run(r, err);
-    return err_set(err, ERR_INVALID, "%s; expected one of check, plan, running, reach",
-                   args->n ? "unknown command" : "missing command");
+    if (!args->n)
+        return err_set(err, ERR_INVALID, "missing command; expected one of " COMMANDS);
+    return err_set(err, ERR_INVALID, "unknown command \"%s\"; expected one of " COMMANDS,
+                   args->items[args->n - 1]);
 }
 
 int setup_main(int argc, char **argv)

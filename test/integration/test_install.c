@@ -712,10 +712,32 @@ START_TEST(a_symbolic_link_is_not_replaced)
 }
 END_TEST
 
-KIT_MAIN("install", 120, the_extender_answers_or_refuses, the_extender_is_not_ready,
-         another_program_answers, the_extender_answers_over_tls,
-         the_go_extender_and_a_server_that_does_not_answer, the_api_server_is_checked,
-         problems_of_files_and_processes, hostile_files,
+static char *setup(const char *const *options)
+{
+    struct program p;
+    kit_program(&p, "gpushare-setup", ARGV(NULL), options);
+    ck_assert_int_eq(program_wait(&p), 3);
+    char *said = xstrdup(program_said(&p));
+    program_fini(&p);
+    return said;
+}
+
+START_TEST(a_missing_or_unknown_command)
+{
+    cleanup_free char *missing = setup(ARGV(NULL));
+    ck_assert_str_eq(missing, "gpushare-setup: missing command; expected one of check, "
+                              "plan, running, reach\n");
+    cleanup_free char *unknown = setup(ARGV("chek"));
+    ck_assert_says(unknown, "unknown command \"chek\"; expected one of check, plan");
+    cleanup_free char *more = setup(ARGV("check", "it"));
+    ck_assert_says(more, "unknown command \"it\"; expected one of check, plan");
+}
+END_TEST
+
+KIT_MAIN("install", 120, a_missing_or_unknown_command, the_extender_answers_or_refuses,
+         the_extender_is_not_ready, another_program_answers,
+         the_extender_answers_over_tls, the_go_extender_and_a_server_that_does_not_answer,
+         the_api_server_is_checked, problems_of_files_and_processes, hostile_files,
          nothing_is_changed_without_confirmation, a_copy_of_the_manifest_prevents_changes,
          install_twice_and_undo, an_unhealthy_kube_scheduler_restores_the_files,
          a_signal_restores_the_files, installed_under_another_prefix,
