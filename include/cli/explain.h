@@ -15,11 +15,3 @@
  * may be NULL. -1: no such pod, or all its containers have ended. */
 int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
                 struct span name, const json_t *object, bool colors, struct err *err);
-
-/* Appends one line per single change that would let the request fit and returns their
- * number: pods to remove (the fewest), a smaller request, another model, a card or node
- * back in service, memory freed by processes outside Kubernetes. Of a cordoned node only
- * `kubectl uncordon` is listed, unless the pod tolerates cordoned nodes. */
-size_t change_list(struct buf *out, const struct ledger *l,
-                   const struct ledger_node *const *nodes, size_t n,
-                   const struct ledger_pod *pod, bool tolerates);

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/explain.h"
+#include "cli/change.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"

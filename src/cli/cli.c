@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "cli/check.h"
 #include "cli/classic.h"
+#include "cli/complete.h"
 #include "cli/explain.h"
 #include "cli/session.h"
 #include "kube/watchfeed.h"

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "cli/change.h"
 #include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/keys.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/show.h"
 
-#include "cli/cli.h"
+#include "cli/complete.h"
 #include "cli/lib.h"
 #include "support/program.h"
 
