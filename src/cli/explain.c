@@ -1,34 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/explain.h"
-
 #include <inttypes.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "cli/change.h"
+#include "cli/explain_priv.h"
 #include "cli/heartbeat.h"
-#include "cli/show.h"
-#include "domain/keys.h"
 #include "domain/quantity.h"
 #include "placement/placement.h"
 
-struct page {
-    struct buf *out;
-    const struct cluster_state *cs;
-    const struct ledger *l;
-    const struct ledger_pod *pod;
-    const json_t *object;
-    int64_t unit;
-    bool colors;
-    bool tolerates; /* the pod tolerates cordoned nodes */
-};
-
-static void plain(struct page *p, struct span text)
+void explain_plain(struct explain_page *p, struct span text)
 {
     table_plain(p->out, text);
 }
 
-static void add_amount(struct buf *out, int64_t mib, int64_t unit)
+void explain_amount(struct buf *out, int64_t mib, int64_t unit)
 {
     show_amount(out, mib, unit);
     buf_addc(out, ' ');
@@ -65,7 +50,7 @@ static bool tolerates_cordon(const json_t *pod)
 }
 
 /* kube-scheduler's own reason, which also covers CPU, taints and volumes. */
-static void add_condition(struct page *p)
+static void add_condition(struct explain_page *p)
 {
     const json_t *item;
     size_t i;
@@ -76,15 +61,15 @@ static void add_condition(struct page *p)
             !span_eq(text_at(item, "status"), SPAN("False")) || !message.n)
             continue;
         buf_adds(p->out, "kube-scheduler: ");
-        plain(p, message);
+        explain_plain(p, message);
         buf_addc(p->out, '\n');
     }
 }
 
 /* -- pending pods -- */
 
-static void add_promises(struct buf *out, const struct ledger_node *node,
-                         const struct card *card, int64_t unit, struct arena *a)
+void explain_promises(struct buf *out, const struct ledger_node *node,
+                      const struct card *card, int64_t unit, struct arena *a)
 {
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
@@ -95,12 +80,12 @@ static void add_promises(struct buf *out, const struct ledger_node *node,
             continue;
         buf_printf(out, "%s%.*s/%.*s ", before, SPAN_ARG(pods[i]->ns),
                    SPAN_ARG(pods[i]->name));
-        add_amount(out, mib, unit);
+        explain_amount(out, mib, unit);
         before = ", ";
     }
 }
 
-static void add_card_reason(struct page *p, struct buf *out,
+static void add_card_reason(struct explain_page *p, struct buf *out,
                             const struct ledger_node *node, const struct card *card)
 {
     const struct request *r = &p->pod->request;
@@ -119,21 +104,21 @@ static void add_card_reason(struct page *p, struct buf *out,
         buf_adds(out, "promised as a whole card");
     else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {
         buf_adds(out, "lacks ");
-        add_amount(out, r->mib_per_card - card->free_mib, p->unit);
+        explain_amount(out, r->mib_per_card - card->free_mib, p->unit);
     } else if (r->kind == REQUEST_MEMORY || card_is_free(card))
         buf_adds(out, "fits");
     else
         buf_adds(out, "not entirely free");
     if (card->out == CARD_IN && card->withheld_mib) {
         buf_adds(out, "; used outside Kubernetes: ");
-        add_amount(out, card->withheld_mib, p->unit);
+        explain_amount(out, card->withheld_mib, p->unit);
     }
     cleanup_arena struct arena a = {0};
-    add_promises(out, node, card, p->unit, &a);
+    explain_promises(out, node, card, p->unit, &a);
 }
 
-static void add_node_row(struct page *p, struct table *t, const struct ledger_node *node,
-                         enum fit fit)
+static void add_node_row(struct explain_page *p, struct table *t,
+                         const struct ledger_node *node, enum fit fit)
 {
     cleanup_buf struct buf why = {0};
     uint32_t picks[REQUEST_MAX_CARDS];
@@ -158,8 +143,8 @@ static void add_node_row(struct page *p, struct table *t, const struct ledger_no
               "%s", why.n ? why.p : "");
 }
 
-static void add_card_row(struct page *p, struct table *t, const struct ledger_node *node,
-                         const struct card *card)
+static void add_card_row(struct explain_page *p, struct table *t,
+                         const struct ledger_node *node, const struct card *card)
 {
     cleanup_buf struct buf reason = {0}, free = {0};
     add_card_reason(p, &reason, node, card);
@@ -177,7 +162,7 @@ struct fits {
     size_t open, cordoned;
 };
 
-static enum fit fit_on(const struct page *p, const struct ledger_node *node,
+static enum fit fit_on(const struct explain_page *p, const struct ledger_node *node,
                        struct fits *fits)
 {
     const struct ledger_pod *pod = p->pod;
@@ -191,7 +176,8 @@ static enum fit fit_on(const struct page *p, const struct ledger_node *node,
     return fit;
 }
 
-static struct fits add_nodes(struct page *p, const struct ledger_node **nodes, size_t n)
+static struct fits add_nodes(struct explain_page *p, const struct ledger_node **nodes,
+                             size_t n)
 {
     cleanup_table struct table t = {.colors = p->colors};
     cleanup_buf struct buf unit = {0};
@@ -215,8 +201,8 @@ static const char *plural(size_t n)
     return n == 1 ? "" : "s";
 }
 
-static void add_verdict(struct page *p, const struct ledger_node **nodes, size_t n,
-                        struct fits fits)
+static void add_verdict(struct explain_page *p, const struct ledger_node **nodes,
+                        size_t n, struct fits fits)
 {
     if (fits.open) {
         buf_printf(
@@ -249,7 +235,8 @@ static void add_verdict(struct page *p, const struct ledger_node **nodes, size_t
 }
 
 /* Heartbeats that make the table unreliable. */
-static void add_heartbeats(struct page *p, const struct ledger_node **nodes, size_t n)
+static void add_heartbeats(struct explain_page *p, const struct ledger_node **nodes,
+                           size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         cleanup_buf struct buf note = {0};
@@ -257,12 +244,12 @@ static void add_heartbeats(struct page *p, const struct ledger_node **nodes, siz
         if (!note.n)
             continue;
         buf_adds(p->out, "! ");
-        plain(p, nodes[i]->name);
+        explain_plain(p, nodes[i]->name);
         buf_printf(p->out, ": %s\n", note.p);
     }
 }
 
-static void explain_pending(struct page *p)
+static void explain_pending(struct explain_page *p)
 {
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
@@ -270,7 +257,7 @@ static void explain_pending(struct page *p)
     buf_adds(p->out, " is pending");
     if (p->pod->why_not.n) {
         buf_adds(p->out, "; request invalid: ");
-        plain(p, p->pod->why_not);
+        explain_plain(p, p->pod->why_not);
         buf_addc(p->out, '\n');
         add_condition(p);
         return;
@@ -286,119 +273,6 @@ static void explain_pending(struct page *p)
     } else
         buf_adds(p->out, "no node of the cluster has a GPU managed by gpushare\n");
     add_condition(p);
-}
-
-/* -- bound pods -- */
-
-static void add_share(struct page *p, const struct card *card, int64_t mib)
-{
-    cleanup_arena struct arena a = {0};
-    buf_printf(p->out, "  GPU%" PRId32 "  ", card->index);
-    plain(p, card->model);
-    buf_adds(p->out, card->model.n ? "  " : "");
-    plain(p, card->uuid);
-    buf_adds(p->out, card->uuid.n ? "  " : "");
-    add_amount(p->out, mib, p->unit);
-    buf_adds(p->out, " promised of ");
-    add_amount(p->out, card->total_mib, p->unit);
-    if (p->pod->request.kind == REQUEST_CARDS)
-        buf_adds(p->out, " (the whole card)");
-    if (card->used_mib >= 0) {
-        buf_adds(p->out, "; in use by all processes: ");
-        add_amount(p->out, card->used_mib, p->unit);
-    }
-    buf_printf(p->out, "; %s", show_health(card->out));
-    if (card->pods > 1) {
-        cleanup_buf struct buf others = {0};
-        add_promises(&others, p->pod->node, card, p->unit, &a);
-        plain(p, buf_span(&others));
-    }
-    buf_addc(p->out, '\n');
-}
-
-/* The Go plugin overwrites the time when it confirms the pod; our device plugin does not.
- */
-static void add_time(struct page *p, const struct cluster_state_pod *object)
-{
-    const json_t *annotations = at(p->object, "metadata", "annotations");
-    struct span time = text_at(annotations, KEY_MEM_ASSUME_TIME);
-    int64_t ns;
-    if (time.n && span_i64(time, &ns) && ns > 0) {
-        buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
-                             ? "  cards chosen, or confirmed by the Go plugin, at "
-                             : "  cards chosen at ");
-        clock_format_s(p->out, ns / 1000000000);
-        buf_addc(p->out, '\n');
-    }
-}
-
-static void add_source(struct page *p, const struct cluster_state_pod *object)
-{
-    const struct request *r = &p->pod->request;
-    bool binpack = r->placement == PLACE_BINPACK;
-    if (r->kind == REQUEST_DEVICES) {
-        buf_adds(p->out, "  the kubelet chooses the card of an nvidia.com/gpu request\n");
-        return;
-    }
-    if (!p->pod->n_shares) {
-        buf_adds(
-            p->out,
-            "  no card: the pod was not bound by an extender (no annotation " KEY_MEM_IDX
-            ")\n");
-        return;
-    }
-    buf_adds(p->out, "  annotation ");
-    if (object->idx.p)
-        buf_adds(p->out, KEY_MEM_IDX " \"");
-    else
-        buf_adds(p->out, KEY_ALLOCATION " \"");
-    plain(p, object->idx.p ? object->idx : object->allocation);
-    buf_adds(p->out, object->allocation.p ? "\", written by the extender at bind"
-                                          : "\", in the form of the Go extender");
-    if (r->kind == REQUEST_MEMORY && object->allocation.p)
-        buf_printf(p->out, "; policy %s: the card with the %s free memory that fits",
-                   binpack ? "binpack" : "spread", binpack ? "least" : "most");
-    buf_addc(p->out, '\n');
-    buf_adds(p->out, span_eq(object->assigned, SPAN("true"))
-                         ? "  confirmed by the device plugin\n"
-                         : "  not yet confirmed by the device plugin\n");
-}
-
-static void explain_bound(struct page *p, const struct cluster_state_pod *object)
-{
-    const struct ledger_node *node = p->pod->node;
-    bool any = false;
-    buf_adds(p->out, " is bound to node ");
-    plain(p, node->name);
-    buf_adds(p->out, p->pod->running ? " and running" : ", not running yet");
-    buf_adds(p->out, "; requests ");
-    if (p->pod->why_not.n)
-        plain(p, p->pod->why_not);
-    else
-        request_write(p->out, &p->pod->request, p->unit);
-    buf_addc(p->out, '\n');
-    for (uint32_t k = 0; k < node->n_cards; k++) {
-        int64_t mib = ledger_pod_mib(p->pod, &node->cards[k]);
-        if (mib < 0)
-            continue;
-        add_share(p, &node->cards[k], mib);
-        any = true;
-    }
-    for (uint32_t i = 0; i < p->pod->n_shares; i++) {
-        const struct ledger_share *share = &p->pod->shares[i];
-        if (share->on)
-            continue;
-        buf_printf(p->out, "  GPU%" PRId32 "  ", share->card);
-        plain(p, share->uuid);
-        buf_adds(p->out, share->uuid.n ? "  " : "");
-        add_amount(p->out, share->mib, p->unit);
-        buf_adds(p->out, " promised, but the node does not have this card\n");
-        any = true;
-    }
-    if (!any)
-        buf_adds(p->out, "  no card is recorded for this pod\n");
-    add_source(p, object);
-    add_time(p, object);
 }
 
 static const struct cluster_state_pod *
@@ -417,22 +291,22 @@ int explain_pod(struct buf *out, const struct cluster_state *cs, struct span ns,
 {
     cleanup_arena struct arena a = {0};
     const struct cluster_state_pod *found = find(cs, ns, name, &a);
-    struct page p = {.out = out,
-                     .cs = cs,
-                     .l = cluster_state_ledger(cs),
-                     .object = object,
-                     .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
-                     .colors = colors,
-                     .tolerates = tolerates_cordon(object)};
+    struct explain_page p = {.out = out,
+                             .cs = cs,
+                             .l = cluster_state_ledger(cs),
+                             .object = object,
+                             .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib,
+                             .colors = colors,
+                             .tolerates = tolerates_cordon(object)};
     if (!found)
         return err_set(err, ERR_NOT_FOUND,
                        "pod %.*s/%.*s not found, or all its containers have ended",
                        SPAN_ARG(ns), SPAN_ARG(name));
     p.pod = ledger_pod_find(p.l, found->uid);
     buf_adds(out, "pod ");
-    plain(&p, ns);
+    explain_plain(&p, ns);
     buf_addc(out, '/');
-    plain(&p, name);
+    explain_plain(&p, name);
     if (!p.pod) {
         buf_adds(out,
                  " requests no GPU memory; gpushare does not affect where it runs\n");
