@@ -143,19 +143,19 @@ $(B)/test/e2e/%: $(B)/test/e2e/%.o $(call kit_of,e2e) $(SUPPORT) $(call archives
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
 # A node of its own; what is shared with test/e2e is there.
 # NODE="plugins" chooses among them.
-NODE_SUITES := $(patsubst %,$(B)/test/node/test_%,\
-                 $(or $(NODE),$(patsubst test/node/test_%.c,%,$(wildcard test/node/test_*.c))))
-$(NODE_SUITES): $(B)/test/node/%: $(B)/test/node/%.o $(sort $(call kit_of,node) $(call kit_of,e2e)) \
+NODE_SUITES := $(patsubst %,$(B)/test/e2e-node/test_%,\
+                 $(or $(NODE),$(patsubst test/e2e-node/test_%.c,%,$(wildcard test/e2e-node/test_*.c))))
+$(NODE_SUITES): $(B)/test/e2e-node/%: $(B)/test/e2e-node/%.o $(sort $(call kit_of,e2e-node) $(call kit_of,e2e)) \
                                   $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
-$(B)/test/node/guest: test/node/guest/guest.c
+$(B)/test/e2e-node/guest: test/e2e-node/guest/guest.c
 	$(call say,CC,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
-$(B)/test/node/images.tar: test/node/images scripts/oci.sh $(B)/test/node/guest
+$(B)/test/e2e-node/images.tar: test/e2e-node/images scripts/oci.sh $(B)/test/e2e-node/guest
 	$(call say,TAR,$@)
-	$(Q)test/node/images $(B)/test/node/guest $@
+	$(Q)test/e2e-node/images $(B)/test/e2e-node/guest $@
 $(B)/test/peers/%: $(B)/test/peers/%.o $(B)/test/peers/peers.o $(SUPPORT) $(call archives,kube)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call libs,kube) $$(pkg-config --libs check)
@@ -284,7 +284,7 @@ e2e-node:
 	$(Q)scripts/e2e-programs kube-apiserver kube-controller-manager kube-scheduler kubectl kwok \
 		kubelet kube-proxy helm >/dev/null
 	$(Q)$(MAKE) --no-print-directory check-e2e-node
-check-e2e-node: images $(NODE_SUITES) $(FAKE_NVML) $(B)/test/node/images.tar
+check-e2e-node: images $(NODE_SUITES) $(FAKE_NVML) $(B)/test/e2e-node/images.tar
 	$(Q)BUILD=$(B) E2E_NODE=$(E2E_NODE) TEST_TIMEOUT=1200 scripts/run-tests $(B) $(NODE_SUITES)
 
 # make test-gpu: the real NVML of this machine beside nvidia-smi; fails where there is no card.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/machine.h"
+#include "agent/publisher.h"
 #include "wire/entry.h"
 
 /*

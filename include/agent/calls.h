@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/machine.h"
+#include "agent/publisher.h"
 #include "kube/client.h"
 
 /*
- * From the machine's outputs to requests, and from what comes back to its inputs. Pure.
+ * From the publisher's outputs to requests, and from what comes back to its inputs. Pure.
  */
 
 struct calls_names {
@@ -13,16 +13,16 @@ struct calls_names {
 };
 
 /* Of a call, or of a watch. Strings are in the arena. */
-void calls_request(const struct calls_names *names, const struct machine_output *o,
+void calls_request(const struct calls_names *names, const struct publisher_output *o,
                    struct arena *a, struct kube_request *request);
 
 /* What became of a call. */
 struct calls_answer {
-    struct machine_input input; /* points into the rest */
+    struct publisher_input input; /* points into the rest */
     struct agent_object object;
     struct err err;
 };
 /* `reply` is what came; NULL: nothing, and `why` says why not. The answer borrows from
  * the reply's body and the arena. */
-void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+void calls_answer(const struct publisher_output *o, const struct httpc_reply *reply,
                   const struct err *why, struct arena *a, struct calls_answer *answer);

@@ -29,7 +29,7 @@ static const char *path(struct arena *a, const char *fmt, ...)
 
 /* Only our own object is of interest: a thousand agents that watched all of them would be
  * told of each change a thousand times. */
-static const char *watch_path(const char *node, const struct machine_output *o,
+static const char *watch_path(const char *node, const struct publisher_output *o,
                               struct arena *a)
 {
     cleanup_buf struct buf b = {0};
@@ -41,35 +41,35 @@ static const char *watch_path(const char *node, const struct machine_output *o,
     return arena_copy(a, buf_span(&b)).p;
 }
 
-void calls_request(const struct calls_names *names, const struct machine_output *o,
+void calls_request(const struct calls_names *names, const struct publisher_output *o,
                    struct arena *a, struct kube_request *r)
 {
     const char *node = names->node, *ns = names->lease_namespace;
-    *r = (struct kube_request){.method = "GET", .timeout_ms = MACHINE_CALL_MS};
+    *r = (struct kube_request){.method = "GET", .timeout_ms = PUBLISHER_CALL_MS};
     if (o->body)
         r->body = arena_copy(a, span_of(o->body));
     switch (o->type) {
-    case MACHINE_WATCH:
+    case PUBLISHER_WATCH:
         r->path = watch_path(node, o, a);
         r->timeout_ms = 0;
         r->stall_ms = STALL_MS;
         break;
-    case MACHINE_LIST:
+    case PUBLISHER_LIST:
         r->path = path(a, SCVS "?fieldSelector=metadata.name%%3D%s", node);
         break;
-    case MACHINE_CREATE:
+    case PUBLISHER_CREATE:
         r->method = "POST";
         r->path = SCVS;
         break;
-    case MACHINE_PATCH:
+    case PUBLISHER_PATCH:
         r->method = "PATCH";
         r->path = path(a, SCVS "/%s", node);
         break;
-    case MACHINE_CREATE_LEASE:
+    case PUBLISHER_CREATE_LEASE:
         r->method = "POST";
         r->path = path(a, LEASES "%s/leases", ns);
         break;
-    case MACHINE_PATCH_LEASE:
+    case PUBLISHER_PATCH_LEASE:
         r->method = "PATCH";
         r->path = path(a, LEASES "%s/leases/%s", ns, node);
         break;
@@ -81,12 +81,12 @@ void calls_request(const struct calls_names *names, const struct machine_output 
         r->content_type = "application/merge-patch+json";
 }
 
-static int read_body(const struct machine_output *o, struct span body, struct arena *a,
+static int read_body(const struct publisher_output *o, struct span body, struct arena *a,
                      struct calls_answer *answer)
 {
     bool found = true;
-    int rc = o->type == MACHINE_LIST
-                 ? agent_list_read(body, a, &answer->object, &found,
+    int rc = o->type == PUBLISHER_LIST
+                 ? agent_object_read_list(body, a, &answer->object, &found,
                                    &answer->input.version, &answer->err)
                  : agent_object_read(body, a, &answer->object, &answer->err);
     if (rc) {
@@ -98,12 +98,12 @@ static int read_body(const struct machine_output *o, struct span body, struct ar
     return 0;
 }
 
-void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+void calls_answer(const struct publisher_output *o, const struct httpc_reply *reply,
                   const struct err *why, struct arena *a, struct calls_answer *answer)
 {
     answer->err = (struct err){0};
-    answer->input = (struct machine_input){
-        .type = MACHINE_ANSWER, .call = o->call, .retry_after_ms = -1};
+    answer->input = (struct publisher_input){
+        .type = PUBLISHER_ANSWER, .call = o->call, .retry_after_ms = -1};
     if (!reply) {
         answer->err = *why;
     } else {

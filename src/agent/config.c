@@ -29,8 +29,8 @@ static const struct opt table[] = {
      .arg = "TIME",
      .init = "1s",
      .type = OPT_DURATION,
-     .min = MACHINE_MIN_INTERVAL_MS,
-     .max = MACHINE_MAX_INTERVAL_MS,
+     .min = PUBLISHER_MIN_INTERVAL_MS,
+     .max = PUBLISHER_MAX_INTERVAL_MS,
      .offset = AT(interval_ms),
      .help = "spec.updateInterval of an Scv that is created: how often the cards are\n"
              "read. What the object says from then on is what counts."},

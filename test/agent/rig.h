@@ -2,16 +2,16 @@
 #pragma once
 
 #include "agent/cards.h"
-#include "agent/machine.h"
+#include "agent/publisher.h"
 #include "base/mem.h"
 
 /*
- * A machine under a test: time that the test sets, the outputs of the last step, and
+ * A publisher under a test: time that the test sets, the outputs of the last step, and
  * answers as an API server gives them. Objects are JSON with ' for ".
  */
 
-static struct machine *machine;
-static struct machine_outputs outputs;
+static struct publisher *publisher;
+static struct publisher_outputs outputs;
 static struct arena arena;
 static int64_t now_ms;
 
@@ -26,7 +26,7 @@ static int64_t now_ms;
 
 static inline void rig_begin(void)
 {
-    static const struct machine_settings settings = {
+    static const struct publisher_settings settings = {
         .node = "n1",
         .lease_namespace = "leases",
         .interval_ms = 1000,
@@ -43,27 +43,27 @@ static inline void rig_begin(void)
         .seed = 7,
     };
     now_ms = 1000000;
-    machine = machine_new(&settings, (struct machine_time){now_ms, 1795338000000});
+    publisher = publisher_new(&settings, (struct publisher_time){now_ms, 1795338000000});
 }
 
 static inline void rig_end(void)
 {
-    machine_free(machine);
-    machine_outputs_fini(&outputs);
+    publisher_free(publisher);
+    publisher_outputs_fini(&outputs);
     arena_fini(&arena);
 }
 
-static inline struct machine_time rig_now(void)
+static inline struct publisher_time rig_now(void)
 {
-    return (struct machine_time){now_ms, 1795338000000 + now_ms};
+    return (struct publisher_time){now_ms, 1795338000000 + now_ms};
 }
 
-static inline void step(struct machine_input in)
+static inline void step(struct publisher_input in)
 {
     outputs.n = 0;
     arena_reset(&outputs.arena);
     in.retry_after_ms = -1;
-    machine_step(machine, rig_now(), &in, &outputs);
+    publisher_step(publisher, rig_now(), &in, &outputs);
 }
 
 /* Time goes by, with a tick a second, as the ticker does it. Outputs of the last one. */
@@ -71,12 +71,12 @@ static inline void pass(int64_t ms)
 {
     for (; ms > 1000; ms -= 1000) {
         now_ms += 1000;
-        step((struct machine_input){.type = MACHINE_TICK});
+        step((struct publisher_input){.type = PUBLISHER_TICK});
         if (outputs.n)
             return;
     }
     now_ms += ms;
-    step((struct machine_input){.type = MACHINE_TICK});
+    step((struct publisher_input){.type = PUBLISHER_TICK});
 }
 
 static inline struct span json(const char *text)
@@ -89,13 +89,13 @@ static inline struct span json(const char *text)
 }
 
 /* The only output of the type; NULL: there is none. */
-static inline const struct machine_output *out(enum machine_output_type type)
+static inline const struct publisher_output *out(enum publisher_output_type type)
 {
-    const struct machine_output *found = NULL;
+    const struct publisher_output *found = NULL;
     for (size_t i = 0; i < outputs.n; i++) {
         if (outputs.items[i].type != type)
             continue;
-        ck_assert_msg(!found || type == MACHINE_NOTE, "twice: %d", (int)type);
+        ck_assert_msg(!found || type == PUBLISHER_LOG, "twice: %d", (int)type);
         found = &outputs.items[i];
     }
     return found;
@@ -104,7 +104,7 @@ static inline const struct machine_output *out(enum machine_output_type type)
 static inline bool noted(const char *text)
 {
     for (size_t i = 0; i < outputs.n; i++)
-        if (outputs.items[i].type == MACHINE_NOTE && strstr(outputs.items[i].text, text))
+        if (outputs.items[i].type == PUBLISHER_LOG && strstr(outputs.items[i].text, text))
             return true;
     return false;
 }
@@ -112,9 +112,9 @@ static inline bool noted(const char *text)
 /* The call of that type, which must be there: its number and its body. */
 static uint64_t call_id;
 static const char *call_body;
-static inline void called(enum machine_output_type type)
+static inline void called(enum publisher_output_type type)
 {
-    const struct machine_output *o = out(type);
+    const struct publisher_output *o = out(type);
     ck_assert_msg(o != NULL, "there is no call %d", (int)type);
     call_id = o->call;
     call_body = o->body ? arena_copy(&arena, span_of(o->body)).p : "";
@@ -122,21 +122,21 @@ static inline void called(enum machine_output_type type)
 
 static inline void sampled(const char *cards)
 {
-    step((struct machine_input){.type = MACHINE_SAMPLED, .sample = cards_of(cards)});
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED, .sample = cards_of(cards)});
 }
 
 static inline void sample_failed(const char *why)
 {
     struct err err;
     err_set(&err, ERR_NOT_FOUND, "%s", why);
-    step((struct machine_input){.type = MACHINE_SAMPLED, .err = &err});
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED, .err = &err});
 }
 
 static inline void answer(uint64_t call, const char *object)
 {
     struct agent_object o;
     struct err err;
-    struct machine_input in = {.type = MACHINE_ANSWER, .call = call};
+    struct publisher_input in = {.type = PUBLISHER_ANSWER, .call = call};
     if (object) {
         ck_assert_done(agent_object_read(json(object), &arena, &o, &err), err);
         in.object = &o;
@@ -149,11 +149,11 @@ static inline void answer_list(uint64_t call, const char *version, const char *o
     cleanup_buf struct buf list = {0};
     struct agent_object o;
     struct err err;
-    struct machine_input in = {.type = MACHINE_ANSWER, .call = call};
+    struct publisher_input in = {.type = PUBLISHER_ANSWER, .call = call};
     bool found;
     buf_printf(&list, "{'metadata':{'resourceVersion':'%s'},'items':[%s]}", version,
                object ? object : "");
-    ck_assert_done(agent_list_read(json(list.p), &arena, &o, &found, &in.version, &err),
+    ck_assert_done(agent_object_read_list(json(list.p), &arena, &o, &found, &in.version, &err),
                    err);
     in.object = found ? &o : NULL;
     step(in);
@@ -163,20 +163,20 @@ static inline void refuse(uint64_t call, enum err_code code, const char *why)
 {
     struct err err;
     err_set(&err, code, "%s", why);
-    step((struct machine_input){.type = MACHINE_ANSWER, .call = call, .err = &err});
+    step((struct publisher_input){.type = PUBLISHER_ANSWER, .call = call, .err = &err});
 }
 
 static uint64_t watch_run;
 static inline void watching(void)
 {
-    const struct machine_output *o = out(MACHINE_WATCH);
+    const struct publisher_output *o = out(PUBLISHER_WATCH);
     ck_assert_ptr_nonnull(o);
     watch_run = o->run;
 }
 
 static inline void alive(void)
 {
-    step((struct machine_input){.type = MACHINE_WATCH_ALIVE, .run = watch_run});
+    step((struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .run = watch_run});
 }
 
 static inline void event(bool gone, const char *object)
@@ -184,13 +184,13 @@ static inline void event(bool gone, const char *object)
     struct agent_object o;
     struct err err;
     ck_assert_done(agent_object_read(json(object), &arena, &o, &err), err);
-    step((struct machine_input){
-        .type = MACHINE_OBJECT, .run = watch_run, .gone = gone, .object = &o});
+    step((struct publisher_input){
+        .type = PUBLISHER_OBJECT, .run = watch_run, .gone = gone, .object = &o});
 }
 
-static inline bool is_well(enum machine_part part)
+static inline bool is_well(enum publisher_check part)
 {
-    return machine_check(machine, rig_now(), part, NULL) == 0;
+    return publisher_check(publisher, rig_now(), part, NULL) == 0;
 }
 
 /* Does the body hold this piece (with ' for ")? */

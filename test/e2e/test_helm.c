@@ -9,7 +9,7 @@
 /*
  * What helm does with manifests/chart in a cluster: it installs, takes over what `kubectl
  * apply` has installed and leaves it to that again, upgrades the kind Scv too, and at its
- * end keeps what must not go. (Containers that run through all this: test/node.)
+ * end keeps what must not go. (Containers that run through all this: test/e2e-node.)
  */
 
 #define SYSTEM "kube-system"

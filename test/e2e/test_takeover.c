@@ -7,7 +7,7 @@
 /*
  * docs/operations.md, "From the Go gpushare": its objects, as a cluster has them, become
  * ours by the commands that are given there, and nothing of theirs is left in them.
- * (What becomes of its pods: test_requests and test/node.)
+ * (What becomes of its pods: test_requests and test/e2e-node.)
  */
 
 #define GO         "test/e2e/go-gpushare.yaml"

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/card_inventory.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "agent/scv_build.h"
+#include "base/mem.h"
+
+struct item {
+    struct gpu_card card;  /* as it is shown; without processes */
+    bool present;          /* in the last sample */
+    int64_t bad_since_ms;  /* it cannot be read since then; -1: it can */
+    int64_t gone_since_ms; /* NVML works without it since then; -1: it is there */
+};
+
+struct card_inventory {
+    struct card_inventory_settings settings;
+    struct card_health *health;
+    struct item items[GPU_MAX_CARDS];
+    size_t n;
+    uint64_t mig;             /* bit i: card i is left out */
+    char failure[300];        /* why there is no sample; empty: there is one */
+    bool sampled;             /* at least once, well */
+    int64_t failing_since_ms; /* -1: it is not */
+    struct gpu_card shown[GPU_MAX_CARDS];
+    struct gpu_sample sample; /* of what is shown */
+};
+
+struct card_inventory *card_inventory_new(const struct card_inventory_settings *settings)
+{
+    struct card_inventory *inv = xcalloc(1, sizeof *inv);
+    inv->settings = *settings;
+    inv->health = card_health_new(&settings->health);
+    inv->failing_since_ms = -1;
+    inv->sample.cards = inv->shown;
+    return inv;
+}
+
+void card_inventory_free(struct card_inventory *inv)
+{
+    if (inv)
+        card_health_free(inv->health);
+    free(inv);
+}
+
+/* -- finding -- */
+
+typedef bool (*same_fn)(const struct gpu_card *a, const struct gpu_card *b);
+
+static bool same_uuid(const struct gpu_card *a, const struct gpu_card *b)
+{
+    return a->uuid[0] && strcmp(a->uuid, b->uuid) == 0;
+}
+
+/* A card that cannot be opened has no uuid in the sample: then its place has to do. */
+static bool same_place(const struct gpu_card *a, const struct gpu_card *b)
+{
+    return (!a->uuid[0] || !b->uuid[0]) && a->index == b->index;
+}
+
+/* Among those that the sample has not shown yet. */
+static struct item *find(struct card_inventory *inv, const struct gpu_card *g, same_fn same)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (!inv->items[i].present && same(&inv->items[i].card, g))
+            return &inv->items[i];
+    return NULL;
+}
+
+static void drop(struct card_inventory *inv, struct item *item)
+{
+    size_t i = (size_t)(item - inv->items);
+    memmove(item, item + 1, (inv->n - i - 1) * sizeof *item);
+    inv->n--;
+}
+
+/* Where the list is full, who has been gone for longest makes room. */
+static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
+{
+    struct item *oldest = NULL;
+    for (size_t i = 0; i < inv->n; i++)
+        if (!inv->items[i].present &&
+            (!oldest || inv->items[i].gone_since_ms < oldest->gone_since_ms))
+            oldest = &inv->items[i];
+    if (inv->n == GPU_MAX_CARDS && oldest)
+        drop(inv, oldest);
+    if (inv->n == GPU_MAX_CARDS)
+        return NULL;
+    struct item *item = &inv->items[inv->n++];
+    *item = (struct item){.card = *g, .bad_since_ms = -1, .gone_since_ms = -1};
+    return item;
+}
+
+/* -- one card -- */
+
+static void forget(struct gpu_card *c, enum gpu_metric m)
+{
+    c->known &= ~(1u << m);
+}
+
+static void is_lost(struct item *item, const char *why)
+{
+    item->card.state = GPU_LOST;
+    snprintf(item->card.why, sizeof item->card.why, "%s", why);
+    forget(&item->card, GPU_MEM_FREE);
+    forget(&item->card, GPU_MEM_USED);
+    forget(&item->card, GPU_UTILIZATION);
+    forget(&item->card, GPU_TEMPERATURE);
+}
+
+/* What a card in trouble does not tell any more, and cannot have changed. */
+static void keep_known(struct gpu_card *to, const struct gpu_card *from)
+{
+    static const enum gpu_metric fixed[] = {GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX,
+                                            GPU_CLOCK_MEM_MAX,  GPU_PCIE_GEN_MAX,
+                                            GPU_PCIE_WIDTH_MAX, GPU_POWER_LIMIT};
+    if (!to->uuid[0])
+        memcpy(to->uuid, from->uuid, sizeof to->uuid);
+    if (!to->model[0])
+        memcpy(to->model, from->model, sizeof to->model);
+    if (!to->bus_id[0])
+        memcpy(to->bus_id, from->bus_id, sizeof to->bus_id);
+    for (size_t i = 0; i < ARRAY_LEN(fixed); i++) {
+        if (gpu_knows(to, fixed[i]) || !gpu_knows(from, fixed[i]))
+            continue;
+        to->known |= 1u << fixed[i];
+        to->value[fixed[i]] = from->value[fixed[i]];
+    }
+}
+
+static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
+                   const struct gpu_card *g)
+{
+    item->present = true;
+    item->gone_since_ms = -1;
+    if (g->state != GPU_UNREADABLE)
+        item->bad_since_ms = -1;
+    else if (item->bad_since_ms < 0)
+        item->bad_since_ms = now_ms;
+    if (g->state == GPU_UNREADABLE && item->card.state == GPU_OK &&
+        now_ms - item->bad_since_ms < inv->settings.unhealthy_after_ms) {
+        item->card.index = g->index;
+        return;
+    }
+    struct gpu_card card = *g;
+    if (g->state != GPU_OK)
+        keep_known(&card, &item->card);
+    item->card = card;
+    item->card.processes = NULL;
+    item->card.n_processes = 0;
+}
+
+/* -- all of them -- */
+
+static bool taken(const struct card_inventory *inv, const struct item *by_other, int32_t index)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (&inv->items[i] != by_other && inv->items[i].card.index == index)
+            return true;
+    return false;
+}
+
+static int by_index(const void *pa, const void *pb)
+{
+    const struct item *a = pa, *b = pb;
+    return a->card.index < b->card.index ? -1 : a->card.index > b->card.index;
+}
+
+static void settle_indexes(struct card_inventory *inv)
+{
+    for (size_t i = 0; i < inv->n; i++) {
+        struct item *item = &inv->items[i];
+        if (item->present || !taken(inv, item, item->card.index))
+            continue;
+        for (item->card.index = 0; taken(inv, item, item->card.index);)
+            item->card.index++;
+    }
+    qsort(inv->items, inv->n, sizeof *inv->items, by_index);
+}
+
+static void show(struct card_inventory *inv, int64_t now_ms)
+{
+    settle_indexes(inv);
+    for (size_t i = 0; i < inv->n; i++)
+        inv->shown[i] = inv->items[i].card;
+    inv->sample.n_cards = inv->n;
+    card_health_sample(inv->health, now_ms, &inv->sample);
+}
+
+static void leave_out(struct card_inventory *inv, struct item *item, const struct gpu_card *g)
+{
+    if (item)
+        drop(inv, item);
+    if (g->index >= 0 && g->index < 64)
+        inv->mig |= 1ull << g->index;
+}
+
+static void take(struct card_inventory *inv, int64_t now_ms, const struct gpu_card *g,
+                 same_fn same, bool last_chance)
+{
+    struct item *item = find(inv, g, same);
+    if (g->state == GPU_MIG) {
+        leave_out(inv, item, g);
+        return;
+    }
+    if (!item && last_chance)
+        item = add(inv, g);
+    if (item)
+        update(inv, item, now_ms, g);
+}
+
+static bool is_known(const struct card_inventory *inv, const struct gpu_card *g)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (inv->items[i].present && same_uuid(&inv->items[i].card, g))
+            return true;
+    return false;
+}
+
+static void settle_the_lost(struct card_inventory *inv, int64_t now_ms)
+{
+    for (size_t i = inv->n; i-- > 0;) {
+        struct item *item = &inv->items[i];
+        if (item->present)
+            continue;
+        if (item->gone_since_ms < 0)
+            item->gone_since_ms = now_ms;
+        if (now_ms - item->gone_since_ms >= inv->settings.keep_lost_ms)
+            drop(inv, item);
+        else
+            is_lost(item, "NVML does not list it any more");
+    }
+}
+
+void card_inventory_sample(struct card_inventory *inv, int64_t now_ms, const struct gpu_sample *s)
+{
+    inv->mig = 0;
+    inv->sampled = true;
+    inv->failure[0] = '\0';
+    inv->failing_since_ms = -1;
+    memcpy(inv->sample.driver, s->driver, sizeof s->driver);
+    inv->sample.cuda_major = s->cuda_major;
+    inv->sample.cuda_minor = s->cuda_minor;
+    for (size_t i = 0; i < inv->n; i++)
+        inv->items[i].present = false;
+    for (size_t i = 0; i < s->n_cards; i++)
+        take(inv, now_ms, &s->cards[i], same_uuid, false);
+    for (size_t i = 0; i < s->n_cards; i++)
+        if (!is_known(inv, &s->cards[i]))
+            take(inv, now_ms, &s->cards[i], same_place, true);
+    settle_the_lost(inv, now_ms);
+    show(inv, now_ms);
+}
+
+void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *why,
+                      bool at_once)
+{
+    if (inv->failing_since_ms < 0)
+        inv->failing_since_ms = now_ms;
+    if (!at_once && inv->n &&
+        now_ms - inv->failing_since_ms < inv->settings.unhealthy_after_ms)
+        return;
+    snprintf(inv->failure, sizeof inv->failure, "%s", why);
+    for (size_t i = 0; i < inv->n; i++)
+        is_lost(&inv->items[i], why);
+    show(inv, now_ms);
+}
+
+bool card_inventory_event(struct card_inventory *inv, int64_t now_ms, const struct gpu_event *event)
+{
+    return card_health_event(inv->health, now_ms, event);
+}
+
+/* -- what was published before -- */
+
+static void know(struct gpu_card *g, enum gpu_metric m, int64_t value)
+{
+    if (value <= 0)
+        return;
+    g->known |= 1u << m;
+    g->value[m] = value;
+}
+
+/* A link that has this bandwidth. */
+static void know_link(struct gpu_card *g, int64_t bandwidth)
+{
+    for (int64_t generation = 6; bandwidth && generation > 0; generation--)
+        for (int64_t lanes = 1; lanes <= 32; lanes *= 2)
+            if (scv_bandwidth(generation, lanes) == bandwidth) {
+                know(g, GPU_PCIE_GEN_MAX, generation);
+                know(g, GPU_PCIE_WIDTH_MAX, lanes);
+                return;
+            }
+}
+
+static void text(char *out, size_t size, struct span s)
+{
+    snprintf(out, size, "%.*s", SPAN_ARG(s));
+}
+
+static struct gpu_card card_of(const struct scv_card *c)
+{
+    struct gpu_card g = {.index = c->id, .state = GPU_OK};
+    text(g.uuid, sizeof g.uuid, c->uuid);
+    text(g.model, sizeof g.model, c->model);
+    know(&g, GPU_MEM_TOTAL, c->total_mib << 20);
+    know(&g, GPU_MEM_FREE, c->free_mib << 20);
+    know(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
+    know(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
+    know(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
+    know_link(&g, c->spec.bandwidth);
+    text(g.bus_id, sizeof g.bus_id, c->bus_id);
+    return g;
+}
+
+static bool is_there(const struct card_inventory *inv, const struct gpu_card *g)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (same_uuid(&inv->items[i].card, g) || same_place(&inv->items[i].card, g))
+            return true;
+    return g->index < 64 && (inv->mig >> g->index & 1);
+}
+
+/* Its first look at the card is a bad one. */
+static void was_ill(struct card_inventory *inv, int64_t now_ms, struct gpu_card g)
+{
+    g.state = GPU_UNREADABLE;
+    text(g.why, sizeof g.why, SPAN("it was so before scv-agent was started"));
+    card_health_sample(inv->health, now_ms, &(struct gpu_sample){.cards = &g, .n_cards = 1});
+}
+
+void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms, const struct scv *scv)
+{
+    for (size_t i = 0; i < scv->n_cards; i++) {
+        struct gpu_card g = card_of(&scv->cards[i]);
+        if (g.index >= GPU_MAX_CARDS)
+            continue;
+        struct item *added = is_there(inv, &g) ? NULL : add(inv, &g);
+        if (added && inv->sampled) {
+            added->gone_since_ms = now_ms;
+            is_lost(added, "NVML does not list it any more");
+        }
+        if (!scv->cards[i].healthy)
+            was_ill(inv, now_ms, g);
+    }
+    show(inv, now_ms);
+}
+
+/* -- reading -- */
+
+size_t card_inventory_count(const struct card_inventory *inv)
+{
+    return inv->n;
+}
+
+const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
+                                      bool *healthy, const char **why)
+{
+    *healthy = card_health_is_good(inv->health, &inv->shown[i], why);
+    return &inv->shown[i];
+}
+
+void card_inventory_report(const struct card_inventory *inv, struct arena *a, struct scv *scv)
+{
+    scv_build_cards(&inv->sample, inv->health, a, scv);
+}
+
+bool card_inventory_any_lost(const struct card_inventory *inv)
+{
+    for (size_t i = 0; i < inv->n; i++)
+        if (inv->items[i].card.state == GPU_LOST)
+            return true;
+    return false;
+}
+
+const char *card_inventory_driver(const struct card_inventory *inv)
+{
+    return inv->sample.driver;
+}
+
+static void clause(struct buf *out)
+{
+    if (out->n)
+        buf_adds(out, "; ");
+}
+
+void card_inventory_message(const struct card_inventory *inv, struct buf *out)
+{
+    if (inv->failure[0])
+        buf_adds(out, inv->failure);
+    for (size_t i = 0; i < inv->n; i++) {
+        const char *why = "";
+        bool healthy;
+        const struct gpu_card *g = card_inventory_card(inv, i, &healthy, &why);
+        if (healthy || (inv->failure[0] && strcmp(why, inv->failure) == 0))
+            continue;
+        clause(out);
+        buf_printf(out, "GPU%d is Unhealthy: %s", (int)g->index, why);
+    }
+    for (int i = 0; i < 64; i++) {
+        if (!(inv->mig >> i & 1))
+            continue;
+        clause(out);
+        buf_printf(out, "GPU%d is split into MIG instances and left out", i);
+    }
+}

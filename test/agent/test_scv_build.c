@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/cards.h"
+#include "agent/scv_build.h"
+
+static struct arena arena;
+
+static void status_is(const struct gpu_sample *s, const struct card_health *h,
+                      const char *want)
+{
+    cleanup_buf struct buf status = {0};
+    struct scv scv = {0};
+    scv_build_cards(s, h, &arena, &scv);
+    scv_write_status(&status, &scv);
+    for (size_t i = 0; i < status.n; i++)
+        if (status.p[i] == '"')
+            status.p[i] = '\'';
+    ck_assert_str_eq(status.p, want);
+}
+
+#define VERSIONS "'cudaVersion':'12.2','driverVersion':'535.129.03'"
+
+START_TEST(all_that_a_card_tells_is_reported)
+{
+    /* A T4 of 15109.99 MiB: what is not a whole MiB is cut off. */
+    status_is(
+        cards_of("{'uuid':'GPU-0','model':'Tesla T4','busId':'00000000:3B:00.0',"
+                 "'memoryTotal':15843721215,'memoryFree':15307898879,"
+                 "'memoryUsed':3145727,'memoryReserved':500000000,'clockMemoryMax':5001,"
+                 "'clockSmMax':1590,'clockGraphicsMax':1600,'pcieGenerationMax':3,"
+                 "'pcieWidthMax':16,'powerLimit':70999,'utilization':7,"
+                 "'temperature':31,'processes':[{'pid':1,'bytes':2}]},"
+                 "{'index':5,'uuid':'GPU-5','model':'NVIDIA H200','memoryTotal':1048576,"
+                 "'memoryFree':0,'memoryUsed':0,'pcieGenerationMax':5,"
+                 "'pcieWidthMax':16,'utilization':0,'temperature':0}"),
+        NULL,
+        "{'cardList':[{'bandwidth':15760,'busId':'00000000:3B:00.0','clock':5001,"
+        "'core':1590,'freeMemory':14598,'health':'Healthy','id':0,'model':'Tesla T4',"
+        "'power':70,'temperature':31,'totalMemory':15109,'usedMemory':2,"
+        "'utilization':7,'uuid':'GPU-0'},"
+        "{'bandwidth':63008,'health':'Healthy','id':5,'model':'NVIDIA H200',"
+        "'temperature':0,'totalMemory':1,'usedMemory':0,'utilization':0,"
+        "'uuid':'GPU-5'}],'cardNumber':2," VERSIONS
+        ",'freeMemorySum':14598,'totalMemorySum':15110}");
+}
+END_TEST
+
+START_TEST(what_is_unknown_is_left_out)
+{
+    status_is(cards_of("{'memoryTotal':9437184,'memoryFree':3145728}"), NULL,
+              "{'cardList':[{'freeMemory':3,'health':'Healthy','id':0,"
+              "'totalMemory':9}],'cardNumber':1," VERSIONS
+              ",'freeMemorySum':3,'totalMemorySum':9}");
+    status_is(cards_of(""), NULL, "{" VERSIONS "}");
+    status_is(&(struct gpu_sample){0}, NULL, "{}");
+    status_is(cards_of("{'memoryTotal':1048576,'utilization':101,'temperature':1001}"),
+              NULL,
+              "{'cardList':[{'freeMemory':1,'health':'Healthy','id':0,'totalMemory':1}],"
+              "'cardNumber':1," VERSIONS ",'freeMemorySum':1,'totalMemorySum':1}");
+}
+END_TEST
+
+START_TEST(cards_in_trouble)
+{
+    status_is(cards_of("{'uuid':'GPU-0','migMode':1,'memoryTotal':9437184},"
+                       "{'uuid':'GPU-1','state':'lost','memoryTotal':9437184,"
+                       "'memoryFree':0},"
+                       "{'uuid':'GPU-2','remapFailed':1,'memoryTotal':9437184},{}"),
+              NULL,
+              "{'cardList':["
+              "{'health':'Unhealthy','id':1,'totalMemory':9,'uuid':'GPU-1'},"
+              "{'freeMemory':9,'health':'Unhealthy','id':2,'totalMemory':9,"
+              "'uuid':'GPU-2'},{'health':'Unhealthy','id':3}],'cardNumber':3," VERSIONS
+              ",'freeMemorySum':9,'totalMemorySum':18}");
+}
+END_TEST
+
+START_TEST(card_health_has_a_memory)
+{
+    struct card_health_settings settings = {.recover_ms = 10, .hold_ms = 100};
+    struct card_health *h = card_health_new(&settings);
+    const struct gpu_sample *s = cards_of("{'memoryTotal':1048576}");
+    card_health_sample(h, 0, s);
+    card_health_event(h, 1,
+                 &(struct gpu_event){.kind = GPU_EVENT_XID, .xid = 79, .index = -1});
+    status_is(s, h,
+              "{'cardList':[{'freeMemory':1,'health':'Unhealthy','id':0,"
+              "'totalMemory':1}],'cardNumber':1," VERSIONS
+              ",'freeMemorySum':1,'totalMemorySum':1}");
+    card_health_sample(h, 101, s);
+    status_is(s, h,
+              "{'cardList':[{'freeMemory':1,'health':'Healthy','id':0,"
+              "'totalMemory':1}],'cardNumber':1," VERSIONS
+              ",'freeMemorySum':1,'totalMemorySum':1}");
+    card_health_free(h);
+}
+END_TEST
+
+UNIT_MAIN("report", all_that_a_card_tells_is_reported, what_is_unknown_is_left_out,
+          cards_in_trouble, card_health_has_a_memory)
