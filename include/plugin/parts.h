@@ -6,7 +6,7 @@
 
 /*
  * How the parts of the plugin are, each with its reason: what /livez, /readyz, /healthz
- * and the metric part_ok say. Pure.
+ * and the metric healthcheck say. Pure.
  *
  * - /livez: a thread does not come by any more. A restart helps there, and nowhere else.
  * - /healthz: anything at all is wrong.

@@ -53,11 +53,11 @@ static void write_calls(const struct metrics *f, struct buf *out)
 
 static void write_parts(const struct publisher *m, struct publisher_time now, struct buf *out)
 {
-    prom_family(out, NAME("part_ok"), PROM_GAUGE,
+    prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "Whether a part of the agent does its work, as /healthz says it.");
     for (int part = 0; part < PUBLISHER_CHECKS; part++) {
         const char *name = publisher_check_name((enum publisher_check)part);
-        prom_sample(out, NAME("part_ok"), &(struct prom_label){"part", span_of(name)}, 1,
+        prom_sample(out, NAME("healthcheck"), &(struct prom_label){"name", span_of(name)}, 1,
                     publisher_check(m, now, (enum publisher_check)part, NULL) == 0);
     }
 }

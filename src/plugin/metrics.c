@@ -53,11 +53,11 @@ static void per_call(struct buf *out, const struct brain_stats *b)
 
 static void per_part(struct buf *out, const struct parts *parts)
 {
-    prom_family(out, NAME("part_ok"), PROM_GAUGE,
+    prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "Whether a part of the plugin does its work, as /healthz says it.");
     for (int i = 0; i < PARTS; i++) {
-        struct prom_label l = {"part", span_of(part_name((enum part)i))};
-        prom_sample(out, NAME("part_ok"), &l, 1,
+        struct prom_label l = {"name", span_of(part_name((enum part)i))};
+        prom_sample(out, NAME("healthcheck"), &l, 1,
                     parts_check(parts, (enum part)i, NULL) == 0);
     }
 }

@@ -32,7 +32,7 @@ START_TEST(the_cards_are_told_as_they_are_published)
     ck_line("scv_agent_card_memory_free_bytes{card=\"0\",uuid=\"GPU-0\"} 1048576");
     ck_line("scv_agent_card_temperature_celsius{card=\"0\",uuid=\"GPU-0\"} 41");
     ck_assert_ptr_null(strstr(text.p, "temperature_celsius{card=\"1\""));
-    ck_line("scv_agent_part_ok{part=\"cards\"} 1");
+    ck_line("scv_agent_healthcheck{name=\"cards\"} 1");
 }
 END_TEST
 

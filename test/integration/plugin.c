@@ -42,7 +42,7 @@ double plugin_metric(const struct plugin *p, const char *name)
 bool plugin_trouble(const struct plugin *p, const char *part, const char *words)
 {
     cleanup_free char *line = agent_line(&p->health, "/healthz", part);
-    cleanup_free char *metric = xasprintf("part_ok{part=\"%s\"}", part);
+    cleanup_free char *metric = xasprintf("healthcheck{name=\"%s\"}", part);
     return strstr(line, words) && peer_status(&p->health, "/healthz") == 503 &&
            plugin_metric(p, metric) == 0;
 }

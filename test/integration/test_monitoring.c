@@ -325,7 +325,7 @@ static char *all_metrics(void)
     cleanup_free char *of_plugin = metrics_of(&plugin.health);
     promtool_check_metrics(span_of(of_agent));
     promtool_check_metrics(span_of(of_plugin));
-    ck_assert_says(of_agent, "\nscv_agent_part_ok{part=\"cards\"} 1\n");
+    ck_assert_says(of_agent, "\nscv_agent_healthcheck{name=\"cards\"} 1\n");
     ck_assert_says(of_agent, "\nscv_agent_card_healthy{card=\"0\",uuid=\"GPU-0\"} 1\n");
     ck_assert_says(of_agent, "scv_agent_card_memory_capacity_bytes{card=\"0\","
                              "uuid=\"GPU-0\"} 2097152\n");

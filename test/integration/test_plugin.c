@@ -343,10 +343,10 @@ START_TEST(an_api_server_that_is_gone_is_told)
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
     kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
-    ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
+    ck_assert(plugin_metric(&plugin, "healthcheck{name=\"node\"}") == 1);
     sim_no_faults(&sim);
     kit_wait(plugin_is_well(&plugin));
-    ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
+    ck_assert(plugin_metric(&plugin, "healthcheck{name=\"pods\"}") == 1);
     sim_stop(&sim);
     kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
     kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));

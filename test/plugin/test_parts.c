@@ -127,7 +127,7 @@ START_TEST(metrics_say_the_same)
                                         "podresources\"} 1\n"};
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
         cleanup_free char *line =
-            xasprintf("\ngpushare_plugin_part_ok{part=\"%s", lines[i]);
+            xasprintf("\ngpushare_plugin_healthcheck{name=\"%s", lines[i]);
         ck_assert_msg(strstr(text.p, line) != NULL, "%s is not in %s", line, text.p);
     }
 }
