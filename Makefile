@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli setup
+FOLDERS        := base wire domain gpu placement kube core feed node extender agent plugin sim replay cli setup
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -19,8 +19,9 @@ USES_kube      := wire domain base
 USES_core      := placement domain base
 USES_feed      := core placement kube wire domain base
 USES_extender  := feed core placement kube wire domain base
-USES_agent     := gpu kube wire domain base
-USES_plugin    := gpu kube wire domain base
+USES_node      := gpu kube wire domain base
+USES_agent     := node gpu kube wire domain base
+USES_plugin    := node gpu kube wire domain base
 USES_sim       := wire base
 USES_replay    := placement wire domain base
 USES_cli       := feed core placement kube wire domain base
@@ -217,7 +218,7 @@ $(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(call
 # With clang, libFuzzer takes the place of the driver.
 $(B)/test/fuzz/%: $(B)/test/fuzz/%.o \
                   $(B)/test/fuzz/$(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver).o \
-                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/gpu.a \
+                  $(B)/lib/sim.a $(B)/lib/agent.a $(B)/lib/plugin.a $(B)/lib/node.a $(B)/lib/gpu.a \
                   $(B)/lib/replay.a $(B)/lib/setup.a $(call archives,extender)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS) $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) -o $@ \

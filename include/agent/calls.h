@@ -19,7 +19,7 @@ void calls_request(const struct calls_names *names, const struct publisher_outpu
 /* What became of a call. */
 struct calls_answer {
     struct publisher_input input; /* points into the rest */
-    struct agent_object object;
+    struct api_object object;
     struct err err;
 };
 /* `reply` is what came; NULL: nothing, and `why` says why not. The answer borrows from

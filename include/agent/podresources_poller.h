@@ -4,11 +4,10 @@
 #include "agent/publisher.h"
 
 /*
- * The thread that asks the kubelet which container holds which devices.
+ * The thread that polls the kubelet's podresources API for the devices of each container.
  *
- * It asks seldom: a kubelet that answers List in the middle of an allocation forgets
- * which ids it is about to give out (our device plugin checks for itself, others may
- * not).
+ * The interval is long: a kubelet that answers List during an allocation forgets which
+ * ids it is about to allocate. Our device plugin detects that, others may not.
  */
 
 struct podresources_poller;
@@ -21,9 +20,12 @@ struct podresources_poller_settings {
 };
 
 /* New; the thread runs at once. `settings` is copied. */
-struct podresources_poller *podresources_poller_start(const struct podresources_poller_settings *settings);
-void podresources_poller_stop(struct podresources_poller *l); /* joins the thread; NULL is accepted */
+struct podresources_poller *
+podresources_poller_start(const struct podresources_poller_settings *settings);
+/* Joins the thread. NULL is accepted. */
+void podresources_poller_stop(struct podresources_poller *l);
 void podresources_poller_free(struct podresources_poller *l); /* NULL is accepted */
 
-/* One look. Fills *pods; strings and arrays are in the arena. */
-int podresources_poller_ask(const char *socket, struct arena *a, struct container_devices *pods, struct err *err);
+/* One List. Fills *devices; strings and arrays are in the arena. */
+int podresources_poller_list(const char *socket, struct arena *a,
+                             struct container_devices *devices, struct err *err);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/card_health.h"
 #include "domain/scv.h"
+#include "gpu/gpu.h"
 
 /*
- * From what the cards say to what the Scv object says; pure.
+ * The status of the Scv from a sample. Pure.
  *
- * Bytes become MiB, floored for each card. A card that is split into MIG instances is
- * left out. A card that cannot be reached keeps what was known of it, without free
- * memory. What is unknown is left out.
+ * Bytes become MiB, rounded down per card. Cards in MIG mode are left out. A card that
+ * cannot be reached keeps its last known values, without free memory. Unknown values are
+ * left out.
  */
 
-/* Fills the cards and versions of *scv, and leaves the rest alone. Strings are borrowed
- * from the sample, the arrays are in the arena. Without `h`, a card is healthy when its
- * state is GPU_OK. */
-void scv_build_cards(const struct gpu_sample *s, const struct card_health *h, struct arena *a,
-                  struct scv *scv);
+/* Sets the cards and versions of *scv; leaves its other members alone. Strings are
+ * borrowed from the sample, arrays are in the arena. `healthy` has one value per card of
+ * the sample; NULL: a card is healthy when its state is GPU_OK. */
+void scv_build_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
+                     struct scv *scv);

@@ -19,7 +19,8 @@ struct scv_decode {
 };
 
 void scv_decode_init(struct scv_decode *f,
-                  void (*input)(void *ctx, const struct publisher_input *in), void *ctx);
+                     void (*input)(void *ctx, const struct publisher_input *in),
+                     void *ctx);
 void scv_decode_fini(struct scv_decode *f);
 
 void scv_decode_start(struct scv_decode *f, uint64_t run);

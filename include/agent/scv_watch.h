@@ -15,8 +15,9 @@ struct scv_watch_sink {
 };
 
 /* New; the thread runs at once. What is handed over is borrowed, `sink` is copied. */
-struct scv_watch *scv_watch_start(struct kube_client *client, const struct calls_names *names,
-                          const struct scv_watch_sink *sink);
+struct scv_watch *scv_watch_start(struct kube_client *client,
+                                  const struct calls_names *names,
+                                  const struct scv_watch_sink *sink);
 /* PUBLISHER_WATCH. From any thread; never blocks for long. */
 void scv_watch_begin(struct scv_watch *w, const struct publisher_output *output);
 void scv_watch_stop(struct scv_watch *w); /* joins the thread; NULL is accepted */

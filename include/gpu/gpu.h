@@ -142,7 +142,7 @@ struct gpu_event {
 /* Does this XID speak of the program on the card, and not of the card? The list is that
  * of NVIDIA's own device plugin (13, 31, 43, 45, 68, 109); any other one is a reason to
  * look upon the card as ill. */
-bool gpu_xid_is_of_program(int64_t xid);
+bool gpu_xid_is_application_error(int64_t xid);
 
 struct gpu;
 

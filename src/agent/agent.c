@@ -8,8 +8,6 @@
 
 #include "agent/metrics.h"
 #include "agent/podresources_poller.h"
-#include "agent/status_server.h"
-#include "agent/card_sampler.h"
 #include "agent/scv_watch.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,6 +17,8 @@
 #include "base/worker.h"
 #include "domain/node.h"
 #include "kube/connect.h"
+#include "node/card_sampler.h"
+#include "node/status_server.h"
 
 struct agent {
     char *node, *lease_namespace;
@@ -30,11 +30,11 @@ struct agent {
     struct gpu *gpu;
     struct worker *lanes[PUBLISHER_LANES];
     struct scv_watch *watch;
-    struct card_sampler *sampler;
-    char *podresources;    /* or NULL */
-    struct podresources_poller *podresources_poller; /* or NULL */
+    struct card_sampler *card_sampler;
+    char *podresources;                 /* or NULL */
+    struct podresources_poller *poller; /* or NULL */
     struct ticker *ticker;
-    struct status_server *probes;
+    struct status_server *status_server;
 };
 
 static struct publisher_time time_now(void)
@@ -44,15 +44,15 @@ static struct publisher_time time_now(void)
 
 /* -- the publisher and its lock -- */
 
-static void note(const struct publisher_output *o)
+static void log_line(const struct publisher_output *o)
 {
     if (o->code == ERR_NONE)
-        log_info("agent", o->text);
+        log_info(o->subject, o->text);
     else
-        log_warn("agent", o->text, LOG_S("code", err_code_name(o->code)));
+        log_warn(o->subject, o->text, LOG_S("code", err_code_name(o->code)));
 }
 
-/* A copy that stands alone. Calls have no strings but the body. */
+/* A copy that owns its body. Calls have no other strings. */
 static struct publisher_output *copy_of(const struct publisher_output *o)
 {
     size_t n = o->body ? strlen(o->body) + 1 : 0;
@@ -68,7 +68,7 @@ static void carry_out(struct agent *agent, const struct publisher_outputs *outpu
     for (size_t i = 0; i < outputs->n; i++) {
         const struct publisher_output *o = &outputs->items[i];
         if (o->type == PUBLISHER_LOG)
-            note(o);
+            log_line(o);
         else if (o->type == PUBLISHER_WATCH)
             scv_watch_begin(agent->watch, o);
         else
@@ -92,9 +92,12 @@ static void take_input(void *ctx, const struct publisher_input *in)
         ticker_hurry(agent->ticker);
 }
 
+/* -- time and samples -- */
+
 static void tick(void *ctx)
 {
-    take_input(ctx, &(struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
+    take_input(ctx,
+               &(struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
 }
 
 static int64_t due(void *ctx)
@@ -108,34 +111,53 @@ static int64_t due(void *ctx)
 
 static const struct ticker_fns ticker_fns = {tick, due};
 
-static int64_t interval(void *ctx, bool *lost)
+static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
+{
+    take_input(ctx, &(struct publisher_input){.type = PUBLISHER_SAMPLED,
+                                              .sample = sample,
+                                              .err = err,
+                                              .retry_after_ms = -1});
+}
+
+static void on_event(void *ctx, const struct gpu_event *event)
+{
+    take_input(ctx, &(struct publisher_input){
+                        .type = PUBLISHER_EVENT, .event = event, .retry_after_ms = -1});
+}
+
+static int64_t interval(void *ctx, bool *reopen)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
     int64_t ms = publisher_interval(agent->publisher);
-    *lost = publisher_any_lost(agent->publisher);
+    *reopen = publisher_any_lost(agent->publisher);
     pthread_mutex_unlock(&agent->lock);
     return ms;
 }
 
-static int check(void *ctx, int part, struct err *err)
+/* -- probes and metrics -- */
+
+static void add_check(struct agent *agent, enum status_probe probe,
+                      enum publisher_check check, struct status_report *report)
 {
-    struct agent *agent = ctx;
-    pthread_mutex_lock(&agent->lock);
-    int rc = part < 0 ? publisher_live(agent->publisher, time_now(), err)
-                      : publisher_check(agent->publisher, time_now(), (enum publisher_check)part,
-                                      err);
-    pthread_mutex_unlock(&agent->lock);
-    return rc;
+    struct err err = {0};
+    bool required = true;
+    int rc = probe == STATUS_READYZ
+                 ? publisher_ready(agent->publisher, time_now(), check, &required, &err)
+                 : publisher_check(agent->publisher, time_now(), check, &err);
+    status_report_add(report, publisher_check_name(check), rc, &err, required);
 }
 
-static int ready(void *ctx, int part, struct err *err)
+static void checks(void *ctx, enum status_probe probe, struct status_report *report)
 {
     struct agent *agent = ctx;
+    struct err err = {0};
     pthread_mutex_lock(&agent->lock);
-    int rc = publisher_ready(agent->publisher, time_now(), (enum publisher_check)part, err);
+    int rc = publisher_live(agent->publisher, time_now(), &err);
+    status_report_add(report, "threads", rc, &err, true);
+    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++)
+        add_check(agent, probe, (enum publisher_check)i, report);
     pthread_mutex_unlock(&agent->lock);
-    return rc;
 }
 
 static void metrics(void *ctx, struct buf *out)
@@ -177,26 +199,27 @@ static int check_name(const struct agent_config *config, struct err *err)
     if (!object_is_name(span_of(config->lease_namespace)) ||
         strpbrk(config->lease_namespace, "%?#&"))
         return err_set(err, ERR_INVALID,
-                       "--lease-namespace: \"%s\" cannot be the name of a namespace",
+                       "--lease-namespace: \"%s\" is not a valid namespace name",
                        config->lease_namespace);
     if (config->grace_ms <= config->renew_ms)
         return err_set(err, ERR_INVALID,
-                       "--lease-grace must be longer than --lease-renew");
+                       "--lease-grace: must be longer than --lease-renew");
     return 0;
 }
 
-static struct card_inventory_settings card_inventory_of(const struct agent_config *config)
+static struct card_inventory_settings
+card_inventory_settings(const struct agent_config *config)
 {
     return (struct card_inventory_settings){
-        .unhealthy_after_ms = config->unhealthy_after_ms,
         .keep_lost_ms = config->keep_lost_ms,
-        .health = {.recover_ms = config->healthy_after_ms,
-                   .hold_ms = config->xid_hold_ms},
+        .health = {.unhealthy_after_ms = config->unhealthy_after_ms,
+                   .healthy_after_ms = config->healthy_after_ms,
+                   .xid_hold_ms = config->xid_hold_ms},
     };
 }
 
-static struct publisher *make_machine(struct agent *agent,
-                                    const struct agent_config *config)
+static struct publisher *new_publisher(struct agent *agent,
+                                       const struct agent_config *config)
 {
     struct publisher_settings settings = {
         .node = agent->node,
@@ -209,7 +232,7 @@ static struct publisher *make_machine(struct agent *agent,
         .sampler_limit_ms = config->sampler_limit_ms,
         .with_pods = agent->podresources != NULL,
         .pods_limit_ms = 3 * config->pods_ms + 30 * 1000,
-        .cards = card_inventory_of(config),
+        .cards = card_inventory_settings(config),
         .seed = rng_entropy(),
     };
     return publisher_new(&settings, time_now());
@@ -219,15 +242,16 @@ static void start_threads(struct agent *agent, int64_t pods_ms)
 {
     static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
     struct scv_watch_sink sink = {take_input, agent};
-    struct card_sampler_fns fns = {take_input, interval, agent};
-    struct podresources_poller_settings podresources_poller = {agent->podresources, pods_ms, take_input, agent};
+    struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
+    struct podresources_poller_settings poller = {agent->podresources, pods_ms,
+                                                  take_input, agent};
     for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
     agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
     ticker_start(agent->ticker, &ticker_fns, agent);
-    agent->sampler = card_sampler_start(agent->gpu, &fns);
+    agent->card_sampler = card_sampler_start(agent->gpu, &fns);
     if (agent->podresources)
-        agent->podresources_poller = podresources_poller_start(&podresources_poller);
+        agent->poller = podresources_poller_start(&poller);
 }
 
 struct agent *agent_start(const struct agent_config *config, struct err *err)
@@ -235,7 +259,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (check_name(config, err))
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
-    struct status_server_checks checks = {check, ready, metrics, agent};
+    struct status_server_fns status = {checks, metrics, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])
@@ -248,11 +272,11 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         agent->client =
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (agent->client) {
-        agent->publisher = make_machine(agent, config);
-        agent->probes =
-            status_server_start(config->entry.listen, (unsigned)config->port, &checks, err);
+        agent->publisher = new_publisher(agent, config);
+        agent->status_server = status_server_start(config->entry.listen,
+                                                   (unsigned)config->port, &status, err);
     }
-    if (!agent->probes) {
+    if (!agent->status_server) {
         agent_stop(agent);
         return NULL;
     }
@@ -262,22 +286,22 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
 
 bool agent_stop(struct agent *agent)
 {
-    status_server_stop(agent->probes);
-    if (!card_sampler_stop(agent->sampler)) {
-        log_warn("agent", "the driver does not answer; ending without it");
+    status_server_stop(agent->status_server);
+    if (!card_sampler_stop(agent->card_sampler)) {
+        log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     ticker_stop(agent->ticker);
     scv_watch_stop(agent->watch);
-    podresources_poller_stop(agent->podresources_poller);
+    podresources_poller_stop(agent->poller);
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_stop(agent->lanes[i]);
-    /* No thread is left. */
+    /* All threads have ended. */
     for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);
     scv_watch_free(agent->watch);
-    podresources_poller_free(agent->podresources_poller);
-    card_sampler_free(agent->sampler);
+    podresources_poller_free(agent->poller);
+    card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);
     publisher_free(agent->publisher);
     gpu_free(agent->gpu);
@@ -293,7 +317,7 @@ bool agent_stop(struct agent *agent)
 int agent_once(const struct agent_config *config, struct buf *out, struct err *err)
 {
     char host[256] = "unknown";
-    struct card_inventory_settings settings = card_inventory_of(config);
+    struct card_inventory_settings settings = card_inventory_settings(config);
     cleanup_gpu_sample struct gpu_sample sample = {0};
     cleanup_arena struct arena a = {0};
     struct gpu *gpu = gpu_open(config->gpu_source, err);

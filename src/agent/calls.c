@@ -86,9 +86,9 @@ static int read_body(const struct publisher_output *o, struct span body, struct 
 {
     bool found = true;
     int rc = o->type == PUBLISHER_LIST
-                 ? agent_object_read_list(body, a, &answer->object, &found,
-                                   &answer->input.version, &answer->err)
-                 : agent_object_read(body, a, &answer->object, &answer->err);
+                 ? api_object_read_list(body, a, &answer->object, &found,
+                                        &answer->input.version, &answer->err)
+                 : api_object_read(body, a, &answer->object, &answer->err);
     if (rc) {
         answer->err.code = ERR_INTERNAL;
         return err_wrap(&answer->err, "the API server's answer");

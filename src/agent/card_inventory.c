@@ -8,15 +8,15 @@
 #include "base/mem.h"
 
 struct item {
-    struct gpu_card card;  /* as it is shown; without processes */
-    bool present;          /* in the last sample */
-    int64_t bad_since_ms;  /* it cannot be read since then; -1: it can */
-    int64_t gone_since_ms; /* NVML works without it since then; -1: it is there */
+    struct gpu_card card; /* as published; without processes */
+    struct card_health health;
+    bool present; /* in the last sample */
+    int64_t
+        missing_since_ms; /* samples succeed without the card since then; -1: present */
 };
 
 struct card_inventory {
     struct card_inventory_settings settings;
-    struct card_health *health;
     struct item items[GPU_MAX_CARDS];
     size_t n;
     uint64_t mig;             /* bit i: card i is left out */
@@ -27,11 +27,12 @@ struct card_inventory {
     struct gpu_sample sample; /* of what is shown */
 };
 
+#define NOT_LISTED "NVML no longer lists the card"
+
 struct card_inventory *card_inventory_new(const struct card_inventory_settings *settings)
 {
     struct card_inventory *inv = xcalloc(1, sizeof *inv);
     inv->settings = *settings;
-    inv->health = card_health_new(&settings->health);
     inv->failing_since_ms = -1;
     inv->sample.cards = inv->shown;
     return inv;
@@ -39,8 +40,6 @@ struct card_inventory *card_inventory_new(const struct card_inventory_settings *
 
 void card_inventory_free(struct card_inventory *inv)
 {
-    if (inv)
-        card_health_free(inv->health);
     free(inv);
 }
 
@@ -60,7 +59,8 @@ static bool same_place(const struct gpu_card *a, const struct gpu_card *b)
 }
 
 /* Among those that the sample has not shown yet. */
-static struct item *find(struct card_inventory *inv, const struct gpu_card *g, same_fn same)
+static struct item *find(struct card_inventory *inv, const struct gpu_card *g,
+                         same_fn same)
 {
     for (size_t i = 0; i < inv->n; i++)
         if (!inv->items[i].present && same(&inv->items[i].card, g))
@@ -81,14 +81,14 @@ static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
     struct item *oldest = NULL;
     for (size_t i = 0; i < inv->n; i++)
         if (!inv->items[i].present &&
-            (!oldest || inv->items[i].gone_since_ms < oldest->gone_since_ms))
+            (!oldest || inv->items[i].missing_since_ms < oldest->missing_since_ms))
             oldest = &inv->items[i];
     if (inv->n == GPU_MAX_CARDS && oldest)
         drop(inv, oldest);
     if (inv->n == GPU_MAX_CARDS)
         return NULL;
     struct item *item = &inv->items[inv->n++];
-    *item = (struct item){.card = *g, .bad_since_ms = -1, .gone_since_ms = -1};
+    *item = (struct item){.card = *g, .missing_since_ms = -1};
     return item;
 }
 
@@ -99,10 +99,13 @@ static void forget(struct gpu_card *c, enum gpu_metric m)
     c->known &= ~(1u << m);
 }
 
-static void is_lost(struct item *item, const char *why)
+static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now_ms,
+                      const char *reason)
 {
     item->card.state = GPU_LOST;
-    snprintf(item->card.why, sizeof item->card.why, "%s", why);
+    snprintf(item->card.why, sizeof item->card.why, "%s", reason);
+    card_health_sample(&item->health, &inv->settings.health, now_ms, CARD_HEALTH_FAILED,
+                       reason);
     forget(&item->card, GPU_MEM_FREE);
     forget(&item->card, GPU_MEM_USED);
     forget(&item->card, GPU_UTILIZATION);
@@ -132,14 +135,12 @@ static void keep_known(struct gpu_card *to, const struct gpu_card *from)
 static void update(const struct card_inventory *inv, struct item *item, int64_t now_ms,
                    const struct gpu_card *g)
 {
+    const char *reason;
+    enum card_health_reading reading = card_health_read(g, &reason);
     item->present = true;
-    item->gone_since_ms = -1;
-    if (g->state != GPU_UNREADABLE)
-        item->bad_since_ms = -1;
-    else if (item->bad_since_ms < 0)
-        item->bad_since_ms = now_ms;
-    if (g->state == GPU_UNREADABLE && item->card.state == GPU_OK &&
-        now_ms - item->bad_since_ms < inv->settings.unhealthy_after_ms) {
+    item->missing_since_ms = -1;
+    card_health_sample(&item->health, &inv->settings.health, now_ms, reading, reason);
+    if (item->health.tolerated) {
         item->card.index = g->index;
         return;
     }
@@ -153,7 +154,8 @@ static void update(const struct card_inventory *inv, struct item *item, int64_t 
 
 /* -- all of them -- */
 
-static bool taken(const struct card_inventory *inv, const struct item *by_other, int32_t index)
+static bool taken(const struct card_inventory *inv, const struct item *by_other,
+                  int32_t index)
 {
     for (size_t i = 0; i < inv->n; i++)
         if (&inv->items[i] != by_other && inv->items[i].card.index == index)
@@ -179,16 +181,16 @@ static void settle_indexes(struct card_inventory *inv)
     qsort(inv->items, inv->n, sizeof *inv->items, by_index);
 }
 
-static void show(struct card_inventory *inv, int64_t now_ms)
+static void publish(struct card_inventory *inv)
 {
     settle_indexes(inv);
     for (size_t i = 0; i < inv->n; i++)
         inv->shown[i] = inv->items[i].card;
     inv->sample.n_cards = inv->n;
-    card_health_sample(inv->health, now_ms, &inv->sample);
 }
 
-static void leave_out(struct card_inventory *inv, struct item *item, const struct gpu_card *g)
+static void leave_out(struct card_inventory *inv, struct item *item,
+                      const struct gpu_card *g)
 {
     if (item)
         drop(inv, item);
@@ -224,16 +226,17 @@ static void settle_the_lost(struct card_inventory *inv, int64_t now_ms)
         struct item *item = &inv->items[i];
         if (item->present)
             continue;
-        if (item->gone_since_ms < 0)
-            item->gone_since_ms = now_ms;
-        if (now_ms - item->gone_since_ms >= inv->settings.keep_lost_ms)
+        if (item->missing_since_ms < 0)
+            item->missing_since_ms = now_ms;
+        if (now_ms - item->missing_since_ms >= inv->settings.keep_lost_ms)
             drop(inv, item);
         else
-            is_lost(item, "NVML does not list it any more");
+            mark_lost(inv, item, now_ms, NOT_LISTED);
     }
 }
 
-void card_inventory_sample(struct card_inventory *inv, int64_t now_ms, const struct gpu_sample *s)
+void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
+                           const struct gpu_sample *s)
 {
     inv->mig = 0;
     inv->sampled = true;
@@ -250,26 +253,32 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms, const str
         if (!is_known(inv, &s->cards[i]))
             take(inv, now_ms, &s->cards[i], same_place, true);
     settle_the_lost(inv, now_ms);
-    show(inv, now_ms);
+    publish(inv);
 }
 
 void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *why,
-                      bool at_once)
+                           bool at_once)
 {
     if (inv->failing_since_ms < 0)
         inv->failing_since_ms = now_ms;
     if (!at_once && inv->n &&
-        now_ms - inv->failing_since_ms < inv->settings.unhealthy_after_ms)
+        card_health_tolerates(&inv->settings.health, inv->failing_since_ms, now_ms))
         return;
     snprintf(inv->failure, sizeof inv->failure, "%s", why);
     for (size_t i = 0; i < inv->n; i++)
-        is_lost(&inv->items[i], why);
-    show(inv, now_ms);
+        mark_lost(inv, &inv->items[i], now_ms, why);
+    publish(inv);
 }
 
-bool card_inventory_event(struct card_inventory *inv, int64_t now_ms, const struct gpu_event *event)
+bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
+                          const struct gpu_event *event)
 {
-    return card_health_event(inv->health, now_ms, event);
+    struct card_health_target cards[GPU_MAX_CARDS];
+    for (size_t i = 0; i < inv->n; i++)
+        cards[i] =
+            (struct card_health_target){&inv->items[i].health, inv->items[i].card.uuid,
+                                        inv->items[i].card.index, inv->items[i].present};
+    return card_health_event(cards, inv->n, now_ms, event);
 }
 
 /* -- what was published before -- */
@@ -314,37 +323,48 @@ static struct gpu_card card_of(const struct scv_card *c)
     return g;
 }
 
-static bool is_there(const struct card_inventory *inv, const struct gpu_card *g)
+static struct item *find_published(struct card_inventory *inv, const struct gpu_card *g)
 {
     for (size_t i = 0; i < inv->n; i++)
         if (same_uuid(&inv->items[i].card, g) || same_place(&inv->items[i].card, g))
-            return true;
+            return &inv->items[i];
+    return NULL;
+}
+
+static bool is_mig(const struct card_inventory *inv, const struct gpu_card *g)
+{
     return g->index < 64 && (inv->mig >> g->index & 1);
 }
 
-/* Its first look at the card is a bad one. */
-static void was_ill(struct card_inventory *inv, int64_t now_ms, struct gpu_card g)
+static struct item *adopt(struct card_inventory *inv, int64_t now_ms,
+                          const struct gpu_card *g)
 {
-    g.state = GPU_UNREADABLE;
-    text(g.why, sizeof g.why, SPAN("it was so before scv-agent was started"));
-    card_health_sample(inv->health, now_ms, &(struct gpu_sample){.cards = &g, .n_cards = 1});
+    struct item *item = is_mig(inv, g) ? NULL : add(inv, g);
+    if (item && inv->sampled) {
+        item->missing_since_ms = now_ms;
+        mark_lost(inv, item, now_ms, NOT_LISTED);
+    }
+    return item;
 }
 
-void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms, const struct scv *scv)
+void card_inventory_adopt(struct card_inventory *inv, int64_t now_ms,
+                          const struct scv *scv)
 {
     for (size_t i = 0; i < scv->n_cards; i++) {
         struct gpu_card g = card_of(&scv->cards[i]);
         if (g.index >= GPU_MAX_CARDS)
             continue;
-        struct item *added = is_there(inv, &g) ? NULL : add(inv, &g);
-        if (added && inv->sampled) {
-            added->gone_since_ms = now_ms;
-            is_lost(added, "NVML does not list it any more");
-        }
-        if (!scv->cards[i].healthy)
-            was_ill(inv, now_ms, g);
+        struct item *item = find_published(inv, &g);
+        if (!item)
+            item = adopt(inv, now_ms, &g);
+        if (item && !inv->sampled && !item->health.sampled)
+            card_health_sample(&item->health, &inv->settings.health, now_ms,
+                               CARD_HEALTH_GOOD, NULL);
+        if (item && !scv->cards[i].healthy)
+            card_health_sample(&item->health, &inv->settings.health, now_ms,
+                               CARD_HEALTH_FAILED, "unhealthy before scv-agent started");
     }
-    show(inv, now_ms);
+    publish(inv);
 }
 
 /* -- reading -- */
@@ -355,15 +375,20 @@ size_t card_inventory_count(const struct card_inventory *inv)
 }
 
 const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
-                                      bool *healthy, const char **why)
+                                           bool *healthy, const char **why)
 {
-    *healthy = card_health_is_good(inv->health, &inv->shown[i], why);
+    *healthy = inv->items[i].health.healthy;
+    *why = inv->items[i].health.reason;
     return &inv->shown[i];
 }
 
-void card_inventory_report(const struct card_inventory *inv, struct arena *a, struct scv *scv)
+void card_inventory_report(const struct card_inventory *inv, struct arena *a,
+                           struct scv *scv)
 {
-    scv_build_cards(&inv->sample, inv->health, a, scv);
+    bool healthy[GPU_MAX_CARDS];
+    for (size_t i = 0; i < inv->n; i++)
+        healthy[i] = inv->items[i].health.healthy;
+    scv_build_cards(&inv->sample, healthy, a, scv);
 }
 
 bool card_inventory_any_lost(const struct card_inventory *inv)

@@ -19,7 +19,8 @@ struct row {
     struct span id;
 };
 
-static int by_holder(const struct container_devices_entry *a, const struct container_devices_entry *b)
+static int by_holder(const struct container_devices_entry *a,
+                     const struct container_devices_entry *b)
 {
     int order = span_cmp(a->ns, b->ns);
     if (!order)
@@ -36,11 +37,13 @@ static int by_row(const void *a, const void *b)
     return order ? order : span_cmp(x->id, y->id);
 }
 
-static size_t rows_of(const struct container_devices *from, struct arena *a, struct row **rows)
+static size_t rows_of(const struct container_devices *from, struct arena *a,
+                      struct row **rows)
 {
     size_t n = 0;
     for (size_t i = 0; i < from->n; i++)
-        n += container_devices_is_gpu(from->entries[i].resource) ? from->entries[i].n_ids : 0;
+        n += container_devices_is_gpu(from->entries[i].resource) ? from->entries[i].n_ids
+                                                                 : 0;
     *rows = arena_alloc(a, (n + 1) * sizeof **rows);
     n = 0;
     for (size_t i = 0; i < from->n; i++) {
@@ -52,7 +55,8 @@ static size_t rows_of(const struct container_devices *from, struct arena *a, str
     return n;
 }
 
-void container_devices_normalize(const struct container_devices *from, struct arena *a, struct container_devices *to)
+void container_devices_normalize(const struct container_devices *from, struct arena *a,
+                                 struct container_devices *to)
 {
     cleanup_arena struct arena scratch = {0};
     struct row *rows;
@@ -66,12 +70,12 @@ void container_devices_normalize(const struct container_devices *from, struct ar
         if (same && span_eq(rows[i - 1].id, row->id))
             continue;
         if (!same)
-            entries[to->n++] =
-                (struct container_devices_entry){.ns = arena_copy(a, row->of->ns),
-                                    .pod = arena_copy(a, row->of->pod),
-                                    .container = arena_copy(a, row->of->container),
-                                    .resource = arena_copy(a, row->of->resource),
-                                    .ids = ids};
+            entries[to->n++] = (struct container_devices_entry){
+                .ns = arena_copy(a, row->of->ns),
+                .pod = arena_copy(a, row->of->pod),
+                .container = arena_copy(a, row->of->container),
+                .resource = arena_copy(a, row->of->resource),
+                .ids = ids};
         *ids++ = arena_copy(a, row->id);
         entries[to->n - 1].n_ids++;
     }
@@ -87,7 +91,8 @@ static bool has_card(const struct container_devices_entry *e, const struct ids_c
     return false;
 }
 
-void container_devices_to_scv(const struct container_devices *pods, struct scv *scv, struct arena *a)
+void container_devices_to_scv(const struct container_devices *pods, struct scv *scv,
+                              struct arena *a)
 {
     struct ids_card *cards = arena_alloc(a, (scv->n_cards + 1) * sizeof *cards);
     for (size_t i = 0; i < scv->n_cards; i++)

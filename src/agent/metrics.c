@@ -51,20 +51,21 @@ static void write_calls(const struct metrics *f, struct buf *out)
         }
 }
 
-static void write_parts(const struct publisher *m, struct publisher_time now, struct buf *out)
+static void write_parts(const struct publisher *m, struct publisher_time now,
+                        struct buf *out)
 {
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
                 "Whether a part of the agent does its work, as /healthz says it.");
     for (int part = 0; part < PUBLISHER_CHECKS; part++) {
         const char *name = publisher_check_name((enum publisher_check)part);
-        prom_sample(out, NAME("healthcheck"), &(struct prom_label){"name", span_of(name)}, 1,
-                    publisher_check(m, now, (enum publisher_check)part, NULL) == 0);
+        prom_sample(out, NAME("healthcheck"), &(struct prom_label){"name", span_of(name)},
+                    1, publisher_check(m, now, (enum publisher_check)part, NULL) == 0);
     }
 }
 
 /* A family of one sample for each card that has it; `metric` < 0: its health. */
-static void per_card(const struct card_inventory *cards, const char *name, const char *help,
-                     int metric, struct buf *out)
+static void per_card(const struct card_inventory *cards, const char *name,
+                     const char *help, int metric, struct buf *out)
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < card_inventory_count(cards); i++) {

@@ -6,10 +6,7 @@
 
 #include "base/mem.h"
 #include "base/pause.h"
-#include "kube/podresources.h"
-#include "wire/grpcc.h"
-
-enum { CALL_MS = 5000 };
+#include "node/podresources_client.h"
 
 struct podresources_poller {
     struct podresources_poller_settings settings;
@@ -30,56 +27,54 @@ static void add_container(struct container_devices_entry *entries, size_t *n,
                           const struct podres_pod *pod, const struct podres_container *c)
 {
     for (size_t i = 0; i < c->n_devices; i++)
-        entries[(*n)++] = (struct container_devices_entry){.ns = pod->ns,
-                                              .pod = pod->name,
-                                              .container = c->name,
-                                              .resource = c->devices[i].resource,
-                                              .ids = c->devices[i].ids,
-                                              .n_ids = c->devices[i].n_ids};
+        entries[(*n)++] =
+            (struct container_devices_entry){.ns = pod->ns,
+                                             .pod = pod->name,
+                                             .container = c->name,
+                                             .resource = c->devices[i].resource,
+                                             .ids = c->devices[i].ids,
+                                             .n_ids = c->devices[i].n_ids};
 }
 
-int podresources_poller_ask(const char *socket, struct arena *a, struct container_devices *pods, struct err *err)
+int podresources_poller_list(const char *socket, struct arena *a,
+                             struct container_devices *devices, struct err *err)
 {
-    struct grpcc_request request = {.socket = socket,
-                                    .method = PODRES_LIST,
-                                    .timeout_ms = CALL_MS,
-                                    .max_message = PODRES_MESSAGE_MAX};
-    cleanup_buf struct buf reply = {0};
     struct podres_list list;
-    if (grpcc_call(&request, &reply, NULL, err))
+    if (podresources_client_list(socket, a, &list, err))
         return -1;
-    if (podres_list_decode(arena_copy(a, buf_span(&reply)), a, &list, err))
-        return -1;
-    struct container_devices_entry *entries = arena_alloc(a, (count(&list) + 1) * sizeof *entries);
-    *pods = (struct container_devices){.entries = entries};
+    struct container_devices_entry *entries =
+        arena_alloc(a, (count(&list) + 1) * sizeof *entries);
+    *devices = (struct container_devices){.entries = entries};
     for (size_t i = 0; i < list.n; i++)
         for (size_t k = 0; k < list.pods[i].n_containers; k++)
-            add_container(entries, &pods->n, &list.pods[i], &list.pods[i].containers[k]);
+            add_container(entries, &devices->n, &list.pods[i],
+                          &list.pods[i].containers[k]);
     return 0;
 }
 
-static void ask(const struct podresources_poller *l)
+static void poll(const struct podresources_poller *l)
 {
     cleanup_arena struct arena a = {0};
     struct container_devices pods = {0};
     struct err err = {0};
-    int rc = podresources_poller_ask(l->settings.socket, &a, &pods, &err);
+    int rc = podresources_poller_list(l->settings.socket, &a, &pods, &err);
     l->settings.input(l->settings.ctx, &(struct publisher_input){.type = PUBLISHER_PODS,
-                                                               .pods = &pods,
-                                                               .err = rc ? &err : NULL,
-                                                               .retry_after_ms = -1});
+                                                                 .pods = &pods,
+                                                                 .err = rc ? &err : NULL,
+                                                                 .retry_after_ms = -1});
 }
 
 static void *run(void *arg)
 {
     struct podresources_poller *l = arg;
     do
-        ask(l);
+        poll(l);
     while (!pause_for(&l->stop, l->settings.interval_ms));
     return NULL;
 }
 
-struct podresources_poller *podresources_poller_start(const struct podresources_poller_settings *settings)
+struct podresources_poller *
+podresources_poller_start(const struct podresources_poller_settings *settings)
 {
     struct podresources_poller *l = xcalloc(1, sizeof *l);
     l->settings = *settings;

@@ -5,67 +5,69 @@
 
 #include "base/mem.h"
 
-static struct card_health_seen *told_of(struct publisher *m, const struct gpu_card *g)
+static struct logged_health *logged_of(struct publisher *p, const struct gpu_card *g)
 {
-    for (size_t i = 0; i < m->n_told; i++)
-        if (strcmp(m->told[i].uuid, g->uuid) == 0 &&
-            (g->uuid[0] || m->told[i].index == g->index))
-            return &m->told[i];
+    for (size_t i = 0; i < p->n_logged; i++)
+        if (strcmp(p->logged[i].uuid, g->uuid) == 0 &&
+            (g->uuid[0] || p->logged[i].index == g->index))
+            return &p->logged[i];
     return NULL;
 }
 
-/* Tells of each card whose health has changed. */
-static void note_health(struct step *s)
+/* Logs every card whose health changed. */
+static void log_health(struct step *s)
 {
-    struct publisher *m = s->m;
-    size_t n = card_inventory_count(m->cards);
-    struct card_health_seen *now = xcalloc(n + 1, sizeof *now);
+    struct publisher *p = s->p;
+    size_t n = card_inventory_count(p->cards);
+    struct logged_health *now = xcalloc(n + 1, sizeof *now);
     for (size_t i = 0; i < n; i++) {
-        const char *why = "";
+        const char *reason;
         bool healthy;
-        const struct gpu_card *g = card_inventory_card(m->cards, i, &healthy, &why);
-        const struct card_health_seen *before = told_of(m, g);
+        const struct gpu_card *g = card_inventory_card(p->cards, i, &healthy, &reason);
+        const struct logged_health *before = logged_of(p, g);
         if (!healthy && (!before || before->healthy))
-            publisher_log(s, ERR_UNAVAILABLE, "GPU%d %s is Unhealthy: %s", (int)g->index,
-                         g->uuid, why);
+            publisher_log(s, "cards", ERR_UNAVAILABLE, "GPU%d %s is Unhealthy: %s",
+                          (int)g->index, g->uuid, reason);
         else if (healthy && before && !before->healthy)
-            publisher_log(s, ERR_NONE, "GPU%d %s is Healthy again", (int)g->index,
-                         g->uuid);
+            publisher_log(s, "cards", ERR_NONE, "GPU%d %s is Healthy again",
+                          (int)g->index, g->uuid);
         memcpy(now[i].uuid, g->uuid, sizeof now[i].uuid);
         now[i].index = g->index;
         now[i].healthy = healthy;
     }
-    free(m->told);
-    m->told = now;
-    m->n_told = n;
+    free(p->logged);
+    p->logged = now;
+    p->n_logged = n;
 }
 
-static void note_sampling(struct step *s, bool works)
+static void log_sampling(struct step *s, bool works)
 {
-    struct publisher *m = s->m;
-    bool changed = !m->sampled || m->sampling_works != works || m->silent;
+    struct publisher *p = s->p;
+    bool changed = !p->sampled || p->sampling_works != works || p->silent;
     if (changed && works)
-        publisher_log(s, ERR_NONE, "%zu cards, driver %s", card_inventory_count(m->cards),
-                     card_inventory_driver(m->cards));
+        publisher_log(s, "cards", ERR_NONE, "sampled %zu cards, driver %s",
+                      card_inventory_count(p->cards), card_inventory_driver(p->cards));
     else if (changed)
-        publisher_log(s, s->in->err->code, "no cards can be read: %s", s->in->err->msg);
+        publisher_log(s, "cards", s->in->err->code,
+                      "cannot sample: %s; retrying in %lld ms", s->in->err->msg,
+                      (long long)publisher_interval(p));
 }
 
 void publisher_cards_on_sample(struct step *s)
 {
-    struct publisher *m = s->m;
+    struct publisher *p = s->p;
     bool works = publisher_error_code(s->in) == ERR_NONE;
     if (works)
-        card_inventory_sample(m->cards, s->now.mono_ms, s->in->sample);
+        card_inventory_sample(p->cards, s->now.mono_ms, s->in->sample);
     else
-        card_inventory_failed(m->cards, s->now.mono_ms, s->in->err->msg, false);
-    note_sampling(s, works);
-    note_health(s);
-    m->sampled = true;
-    m->sampling_works = works;
-    m->silent = false;
-    m->sampled_ms = s->now.mono_ms;
-    m->taken_wall_ms = s->now.wall_ms;
+        card_inventory_failed(p->cards, s->now.mono_ms, s->in->err->msg, false);
+    log_sampling(s, works);
+    log_health(s);
+    p->sampled = true;
+    p->sampling_works = works;
+    p->silent = false;
+    p->sampled_ms = s->now.mono_ms;
+    p->taken_wall_ms = s->now.wall_ms;
     publisher_scv_render(s);
 }
 
@@ -74,62 +76,62 @@ void publisher_cards_on_event(struct step *s)
     const struct gpu_event *e = s->in->event;
     if (e->kind == GPU_EVENT_NONE)
         return;
-    if (card_inventory_event(s->m->cards, s->now.mono_ms, e)) {
-        note_health(s);
+    if (card_inventory_event(s->p->cards, s->now.mono_ms, e)) {
+        log_health(s);
         publisher_scv_render(s);
     } else if (e->kind == GPU_EVENT_XID) {
-        publisher_log(s, ERR_NONE, "XID %lld of %s: a program's own mistake",
-                     (long long)e->xid, e->uuid[0] ? e->uuid : "a card");
+        publisher_log(s, "cards", ERR_NONE, "XID %lld of %s ignored: application error",
+                      (long long)e->xid, e->uuid[0] ? e->uuid : "an unknown card");
     }
 }
 
 void publisher_cards_on_pods(struct step *s)
 {
-    struct publisher *m = s->m;
+    struct publisher *p = s->p;
     if (publisher_error_code(s->in) != ERR_NONE) {
-        if (!m->pods_noted)
-            publisher_log(s, s->in->err->code, "no list of pods: %s", s->in->err->msg);
-        m->pods_noted = true;
+        if (!p->pods_failure_logged)
+            publisher_log(s, "podresources", s->in->err->code,
+                          "List failed: %s; retrying", s->in->err->msg);
+        p->pods_failure_logged = true;
         return;
     }
-    if (m->pods_noted)
-        publisher_log(s, ERR_NONE, "the list of pods works again");
-    m->pods_noted = false;
-    m->has_pods = true;
-    m->pods_ms = s->now.mono_ms;
-    arena_reset(&m->pods_arena);
-    container_devices_normalize(s->in->pods, &m->pods_arena, &m->pods);
+    if (p->pods_failure_logged)
+        publisher_log(s, "podresources", ERR_NONE, "List succeeded again");
+    p->pods_failure_logged = false;
+    p->has_pods = true;
+    p->pods_ms = s->now.mono_ms;
+    arena_reset(&p->pods_arena);
+    container_devices_normalize(s->in->pods, &p->pods_arena, &p->pods);
     publisher_scv_render(s);
 }
 
 static void check_sampler(struct step *s)
 {
-    struct publisher *m = s->m;
+    struct publisher *p = s->p;
     struct err err;
-    if (m->silent || publisher_check(m, s->now, PUBLISHER_CHECK_CARDS, &err) == 0)
+    if (p->silent || publisher_check(p, s->now, PUBLISHER_CHECK_CARDS, &err) == 0)
         return;
-    publisher_log(s, ERR_TIMEOUT, "%s", err.msg);
-    card_inventory_failed(m->cards, s->now.mono_ms, "the driver does not answer any more",
-                     true);
-    note_health(s);
-    m->silent = m->sampled = true;
-    m->sampling_works = false;
+    publisher_log(s, "cards", ERR_TIMEOUT, "%s; all cards are Unhealthy", err.msg);
+    card_inventory_failed(p->cards, s->now.mono_ms, "the driver does not respond", true);
+    log_health(s);
+    p->silent = p->sampled = true;
+    p->sampling_works = false;
     publisher_scv_render(s);
 }
 
 void publisher_cards_tick(struct step *s)
 {
-    struct publisher *m = s->m;
+    struct publisher *p = s->p;
     check_sampler(s);
-    if (m->has_pods && s->now.mono_ms - m->pods_ms > m->settings.pods_limit_ms) {
-        m->has_pods = false;
+    if (p->has_pods && s->now.mono_ms - p->pods_ms > p->settings.pods_limit_ms) {
+        p->has_pods = false;
         publisher_scv_render(s);
     }
 }
 
 void publisher_cards_adopt(struct step *s, const struct scv *scv)
 {
-    card_inventory_adopt(s->m->cards, s->now.mono_ms, scv);
-    note_health(s);
+    card_inventory_adopt(s->p->cards, s->now.mono_ms, scv);
+    log_health(s);
     publisher_scv_render(s);
 }

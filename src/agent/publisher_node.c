@@ -2,62 +2,61 @@
 #include "agent/publisher_priv.h"
 
 /*
- * The Node is looked at when something has to be created, because what is made for a Node
- * that is gone stays behind for ever. Otherwise its UID is known from the look before: a
- * Node that was made anew takes the Scv and the Lease with it, by the garbage collector,
- * and they are missed then.
+ * The Node is read before an object is created, because an object of a deleted Node would
+ * stay forever. Otherwise the UID of the last GET is enough: when a Node is recreated,
+ * the garbage collector deletes the Scv and the Lease of the old one, and they are found
+ * missing.
  */
 
-static bool wanted(const struct publisher *m)
+static bool wanted(const struct publisher *p)
 {
-    return !m->node_uid.n ||
-           (m->seen.listed && !m->seen.exists &&
-            m->node_seen_ms < m->seen.missing_since_ms) ||
-           (m->lease_missing && m->node_seen_ms < m->lease_missing_ms);
+    return !p->node_uid.n ||
+           (p->observed.listed && !p->observed.exists &&
+            p->node_seen_ms < p->observed.missing_since_ms) ||
+           (p->lease_missing && p->node_seen_ms < p->lease_missing_ms);
 }
 
 bool publisher_node_seen_since(struct step *s, int64_t since_ms)
 {
-    return s->m->node_uid.n && s->m->node_seen_ms >= since_ms;
+    return s->p->node_uid.n && s->p->node_seen_ms >= since_ms;
 }
 
 void publisher_node_on_answer(struct step *s)
 {
-    struct publisher *m = s->m;
-    struct lane *lane = &m->lanes[PUBLISHER_LANE_NODE];
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
     enum err_code code = publisher_error_code(s->in);
     if (code == ERR_NONE && s->in->object && s->in->object->meta.uid.n) {
         struct span uid = s->in->object->meta.uid;
-        bool other = m->node_uid.n && !span_eq(uid, buf_span(&m->node_uid));
-        publisher_call_succeeded(s, PUBLISHER_LANE_NODE, "the look at the Node");
-        if (other)
-            publisher_log(s, ERR_NONE, "the Node was made anew");
-        buf_clear(&m->node_uid);
-        buf_add_span(&m->node_uid, uid);
-        if (other)
-            m->seen.owned = m->lease_owned = false;
-        m->node_seen_ms = lane->sent_ms;
-        m->node_unknown_ms = -1;
+        bool recreated = p->node_uid.n && !span_eq(uid, buf_span(&p->node_uid));
+        publisher_call_succeeded(s, PUBLISHER_LANE_NODE, "GET of the Node");
+        if (recreated)
+            publisher_log(s, "node", ERR_NONE, "Node %s was recreated", p->node);
+        buf_clear(&p->node_uid);
+        buf_add_span(&p->node_uid, uid);
+        if (recreated)
+            p->observed.owned = p->lease_owned = false;
+        p->node_seen_ms = lane->sent_ms;
+        p->node_unknown_ms = -1;
         return;
     }
-    if (m->node_unknown_ms < 0)
-        m->node_unknown_ms = s->now.mono_ms;
+    if (p->node_unknown_ms < 0)
+        p->node_unknown_ms = s->now.mono_ms;
     if (code == ERR_NOT_FOUND) {
-        buf_clear(&m->node_uid);
+        buf_clear(&p->node_uid);
         publisher_call_failed(s, PUBLISHER_LANE_NODE,
-                       "there is no Node %s; its Scv and Lease are not made before "
-                       "there is",
-                       m->node);
+                              "Node %s not found; its Scv and Lease are created after it",
+                              p->node);
     } else {
-        publisher_call_failed(s, PUBLISHER_LANE_NODE, "the Node cannot be looked at: %s",
-                       s->in->err ? s->in->err->msg : "it has no UID");
+        publisher_call_failed(s, PUBLISHER_LANE_NODE, "cannot get Node %s: %s", p->node,
+                              s->in->err ? s->in->err->msg : "it has no UID");
     }
 }
 
 void publisher_node_tick(struct step *s)
 {
-    struct publisher *m = s->m;
-    struct lane *lane = &m->lanes[PUBLISHER_LANE_NODE];
-    if (!lane->busy && lane->due_ms <= s->now.mono_ms && wanted(m))
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_NODE];
+    if (!lane->busy && lane->due_ms <= s->now.mono_ms && wanted(p))
         publisher_call(s, PUBLISHER_GET_NODE, PUBLISHER_LANE_NODE, NULL);
 }

@@ -4,45 +4,45 @@
 #include "agent/publisher.h"
 #include "base/rng.h"
 
-/* One call at a time, and when the next may be made. */
+/* One call at a time, and the time of the next. */
 struct lane {
     bool busy;
     uint64_t call;
-    enum publisher_output_type type;   /* of the call under way, or the last one */
+    enum publisher_output_type type;   /* of the call in flight, or the last one */
     enum publisher_output_type failed; /* of the last call that failed */
     int64_t sent_ms;
-    int64_t due_ms;     /* not before */
-    unsigned failures;  /* in a row */
-    struct err trouble; /* the last failure; code ERR_NONE: there is none */
-    int64_t noted_ms;   /* when it was told */
+    int64_t due_ms;        /* the next call is not made before */
+    unsigned failures;     /* in a row */
+    struct err last_error; /* code ERR_NONE: the last call succeeded */
+    int64_t logged_ms;     /* when last_error was logged last */
 };
 
-/* The Scv as it was seen last. */
-struct seen {
+/* The Scv of the last list, watch event or answer. */
+struct observed {
     bool listed; /* at least once */
     bool exists;
-    int64_t missing_since_ms; /* when it was found missing */
+    int64_t missing_since_ms;
     struct buf uid, version;
-    uint64_t shown; /* of what we write: a hash */
+    uint64_t hash; /* of the members that we write */
     bool has_message;
     bool owned;          /* by our Node */
-    struct buf owners;   /* the references to others, with commas between them */
-    int64_t interval_ms; /* that it asks for; 0: none */
+    struct buf owners;   /* the other owner references, separated by commas */
+    int64_t interval_ms; /* spec.updateInterval; 0: none */
 };
 
-/* What the last write was made of. */
+/* The input of the last write. */
 struct written {
     bool any;
     struct buf status; /* without the slow fields and the time */
     struct buf message;
-    uint64_t shown; /* of the answer */
-    bool shown_known;
+    uint64_t hash; /* of the answer */
+    bool hash_known;
     int32_t slow[GPU_MAX_CARDS][2];
     int64_t at_ms;
 };
 
-/* Of which card the log has said what. */
-struct card_health_seen {
+/* The health of a card that was logged last. */
+struct logged_health {
     char uuid[96];
     int32_t index;
     bool healthy;
@@ -58,26 +58,26 @@ struct publisher {
 
     /* the cards */
     struct card_inventory *cards;
-    struct card_health_seen *told; /* what was said of each card */
-    size_t n_told;
-    bool sampled;        /* at least once, well or not */
-    bool sampling_works; /* the last time */
-    bool silent;         /* it was told that the sampler hangs */
+    struct logged_health *logged; /* per card */
+    size_t n_logged;
+    bool sampled;        /* a sample succeeded or failed at least once */
+    bool sampling_works; /* the last sample succeeded */
+    bool silent;         /* it was logged that the driver does not respond */
     int64_t started_ms, sampled_ms, taken_wall_ms;
 
-    /* who holds what: the texts are in the arena */
+    /* podList: the strings are in the arena */
     struct container_devices pods;
     struct arena pods_arena, scratch;
-    bool has_pods, pods_noted;
+    bool has_pods, pods_failure_logged;
     int64_t pods_ms;
 
     /* the Scv */
-    struct seen seen;
+    struct observed observed;
     struct written written;
-    struct buf want, want_message; /* what should be written */
-    int64_t waiting_since_ms;      /* something is to be written since then; -1: no */
+    struct buf want, want_message; /* the content to write */
+    int64_t pending_since_ms;      /* a write is pending since then; -1: none */
     bool want_list;
-    bool published; /* a write of ours has succeeded */
+    bool published; /* at least one write succeeded */
     int64_t owner_tried_ms;
 
     /* the watch */
@@ -89,44 +89,45 @@ struct publisher {
 
     /* the Node and the Lease */
     struct buf node_uid;
-    int64_t node_seen_ms;    /* when the last look that found it was sent; -1: never */
-    int64_t node_unknown_ms; /* since when it is not known */
+    int64_t node_seen_ms;    /* when the last GET that found it was sent; -1: never */
+    int64_t node_unknown_ms; /* unknown since; -1: known */
     bool lease_missing;
     int64_t lease_missing_ms;
     bool lease_owned;
     struct buf lease_owners;
     int64_t renewed_ms;
-    bool withheld;
-    int64_t clamped_ms; /* the interval about which was complained */
+    bool withheld;      /* the Lease is deliberately not renewed */
+    int64_t clamped_ms; /* the invalid interval that was logged */
 };
 
 struct step {
-    struct publisher *m;
+    struct publisher *p;
     struct publisher_time now;
     const struct publisher_input *in;
     struct publisher_outputs *out;
 };
 
 /* publisher.c */
-void publisher_log(struct step *s, enum err_code code, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+void publisher_log(struct step *s, const char *subject, enum err_code code,
+                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 struct publisher_output *publisher_call(struct step *s, enum publisher_output_type type,
-                                    enum publisher_lane lane, const struct buf *body);
-/* The failure of a call: told when it is new, or once a minute. */
+                                        enum publisher_lane lane, const struct buf *body);
+/* Notes a failed call and schedules the retry. The text is logged when the error is new,
+ * then once a minute. */
 void publisher_call_failed(struct step *s, enum publisher_lane lane, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const char *what);
-/* For the n-th failure in a row. */
-int64_t publisher_backoff(struct publisher *m, unsigned failures, int64_t retry_after_ms);
+void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const char *call);
+/* Milliseconds to wait after the n-th failure in a row; exponential, with jitter. */
+int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms);
 enum err_code publisher_error_code(const struct publisher_input *in);
-/* A list of owner references: those of others and ours. */
-void publisher_add_owners(const struct publisher *m, struct buf *out,
-                        const struct buf *others);
-/* Takes the references to others out of an object; answers whether ours is there. */
-bool publisher_read_owners(const struct publisher *m, const struct agent_object *o,
-                         struct buf *others);
+/* Appends owner references: the other ones and ours. */
+void publisher_add_owners(const struct publisher *p, struct buf *out,
+                          const struct buf *others);
+/* Takes the other owner references out of an object; returns whether ours is there. */
+bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
+                           struct buf *others);
 
-/* publisher_gpu.c */
+/* publisher_cards.c */
 void publisher_cards_on_sample(struct step *s);
 void publisher_cards_on_event(struct step *s);
 void publisher_cards_on_pods(struct step *s);
@@ -148,7 +149,8 @@ void publisher_watch_tick(struct step *s);
 /* publisher_node.c */
 void publisher_node_on_answer(struct step *s);
 void publisher_node_tick(struct step *s);
-/* Was the Node there at a look that was sent later than that? If not, one is sent. */
+/* Whether a GET that was sent at `since_ms` or later returned the Node. If none was
+ * sent, publisher_node_tick sends one. */
 bool publisher_node_seen_since(struct step *s, int64_t since_ms);
 
 /* publisher_lease.c */

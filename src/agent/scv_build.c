@@ -58,16 +58,16 @@ static struct span cuda_version(const struct gpu_sample *s, struct arena *a)
     return arena_copy(a, buf_span(&text));
 }
 
-void scv_build_cards(const struct gpu_sample *s, const struct card_health *h, struct arena *a,
-                  struct scv *scv)
+void scv_build_cards(const struct gpu_sample *s, const bool *healthy, struct arena *a,
+                     struct scv *scv)
 {
     scv->cards = arena_alloc(a, s->n_cards * sizeof *scv->cards);
     scv->n_cards = 0;
     for (size_t i = 0; i < s->n_cards; i++) {
         const struct gpu_card *c = &s->cards[i];
-        bool good = h ? card_health_is_good(h, c, NULL) : c->state == GPU_OK;
         if (c->state != GPU_MIG)
-            fill_card(c, good, a, &scv->cards[scv->n_cards++]);
+            fill_card(c, healthy ? healthy[i] : c->state == GPU_OK, a,
+                      &scv->cards[scv->n_cards++]);
     }
     scv->driver_version = span_of(s->driver);
     scv->cuda_version = cuda_version(s, a);

@@ -11,12 +11,12 @@ static void hand_on(struct scv_decode *f, struct publisher_input in)
 static void on_object(void *ctx, struct jread *j, bool gone)
 {
     struct scv_decode *f = ctx;
-    struct agent_object object;
+    struct api_object object;
     struct span raw;
     struct err err;
     if (!jread_raw(j, &raw))
         return; /* cut off: it comes again */
-    if (agent_object_read(raw, &f->in.arena, &object, &err))
+    if (api_object_read(raw, &f->in.arena, &object, &err))
         watchfeed_fail(&f->in, &err);
     else
         hand_on(f, (struct publisher_input){
@@ -25,7 +25,8 @@ static void on_object(void *ctx, struct jread *j, bool gone)
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    hand_on(ctx, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
+    hand_on(ctx,
+            (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -37,7 +38,8 @@ static void on_fault(void *ctx, const struct err *err)
 static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
 
 void scv_decode_init(struct scv_decode *f,
-                  void (*input)(void *ctx, const struct publisher_input *in), void *ctx)
+                     void (*input)(void *ctx, const struct publisher_input *in),
+                     void *ctx)
 {
     *f = (struct scv_decode){.input = input, .ctx = ctx};
     watchfeed_init(&f->in, &reader, f);
@@ -70,5 +72,6 @@ bool scv_decode_data(struct scv_decode *f, const char *p, size_t n)
 void scv_decode_end(struct scv_decode *f, const struct err *why)
 {
     watchfeed_end(&f->in, why);
-    hand_on(f, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.failed});
+    hand_on(
+        f, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.failed});
 }

@@ -97,8 +97,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct scv_watch *scv_watch_start(struct kube_client *client, const struct calls_names *names,
-                          const struct scv_watch_sink *to)
+struct scv_watch *scv_watch_start(struct kube_client *client,
+                                  const struct calls_names *names,
+                                  const struct scv_watch_sink *to)
 {
     struct scv_watch *w = xcalloc(1, sizeof *w);
     w->client = client;

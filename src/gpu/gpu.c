@@ -27,7 +27,7 @@ const char *gpu_state_name(enum gpu_state s)
     return names[s];
 }
 
-bool gpu_xid_is_of_program(int64_t xid)
+bool gpu_xid_is_application_error(int64_t xid)
 {
     static const int64_t list[] = {13, 31, 43, 45, 68, 109};
     for (size_t i = 0; i < ARRAY_LEN(list); i++)

@@ -90,7 +90,7 @@ static void sample(struct cardwatch *s)
 
 static void tell_event(struct cardwatch *s, const struct gpu_event *event)
 {
-    if (event->kind == GPU_EVENT_XID && gpu_xid_is_of_program(event->xid))
+    if (event->kind == GPU_EVENT_XID && gpu_xid_is_application_error(event->xid))
         return;
     struct brain_msg *m = brain_msg_new(BRAIN_STRUCK);
     cleanup_buf struct buf what = {0};

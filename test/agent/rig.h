@@ -37,9 +37,10 @@ static inline void rig_begin(void)
         .sampler_limit_ms = 30000,
         .with_pods = true,
         .pods_limit_ms = 60000,
-        .cards = {.unhealthy_after_ms = 3000,
-                  .keep_lost_ms = 3600000,
-                  .health = {.recover_ms = 30000, .hold_ms = 600000}},
+        .cards = {.keep_lost_ms = 3600000,
+                  .health = {.unhealthy_after_ms = 3000,
+                             .healthy_after_ms = 30000,
+                             .xid_hold_ms = 600000}},
         .seed = 7,
     };
     now_ms = 1000000;
@@ -134,11 +135,11 @@ static inline void sample_failed(const char *why)
 
 static inline void answer(uint64_t call, const char *object)
 {
-    struct agent_object o;
+    struct api_object o;
     struct err err;
     struct publisher_input in = {.type = PUBLISHER_ANSWER, .call = call};
     if (object) {
-        ck_assert_done(agent_object_read(json(object), &arena, &o, &err), err);
+        ck_assert_done(api_object_read(json(object), &arena, &o, &err), err);
         in.object = &o;
     }
     step(in);
@@ -147,14 +148,14 @@ static inline void answer(uint64_t call, const char *object)
 static inline void answer_list(uint64_t call, const char *version, const char *object)
 {
     cleanup_buf struct buf list = {0};
-    struct agent_object o;
+    struct api_object o;
     struct err err;
     struct publisher_input in = {.type = PUBLISHER_ANSWER, .call = call};
     bool found;
     buf_printf(&list, "{'metadata':{'resourceVersion':'%s'},'items':[%s]}", version,
                object ? object : "");
-    ck_assert_done(agent_object_read_list(json(list.p), &arena, &o, &found, &in.version, &err),
-                   err);
+    ck_assert_done(
+        api_object_read_list(json(list.p), &arena, &o, &found, &in.version, &err), err);
     in.object = found ? &o : NULL;
     step(in);
 }
@@ -181,9 +182,9 @@ static inline void alive(void)
 
 static inline void event(bool gone, const char *object)
 {
-    struct agent_object o;
+    struct api_object o;
     struct err err;
-    ck_assert_done(agent_object_read(json(object), &arena, &o, &err), err);
+    ck_assert_done(api_object_read(json(object), &arena, &o, &err), err);
     step((struct publisher_input){
         .type = PUBLISHER_OBJECT, .run = watch_run, .gone = gone, .object = &o});
 }

@@ -15,9 +15,10 @@ static char said[4096];
 static void begin(void)
 {
     static const struct card_inventory_settings settings = {
-        .unhealthy_after_ms = 3000,
         .keep_lost_ms = 100000,
-        .health = {.recover_ms = 30000, .hold_ms = 600000}};
+        .health = {.unhealthy_after_ms = 3000,
+                   .healthy_after_ms = 30000,
+                   .xid_hold_ms = 600000}};
     card_inventory = card_inventory_new(&settings);
 }
 
@@ -80,7 +81,7 @@ START_TEST(a_card_that_is_gone_stays_and_gets_a_free_index)
     /* NVML begins anew and counts the others from 0. */
     ck_assert_str_eq(look(1000, AT(0, 0) "," AT(1, 2)), "0:GPU-0+ 1:GPU-2+ 2:GPU-1-");
     ck_assert(card_inventory_any_lost(card_inventory));
-    ck_assert_str_eq(message(), "GPU2 is Unhealthy: NVML does not list it any more");
+    ck_assert_str_eq(message(), "GPU2 is Unhealthy: NVML no longer lists the card");
     ck_assert_str_eq(look(2000, AT(0, 0) "," AT(1, 2)), "0:GPU-0+ 1:GPU-2+ 2:GPU-1-");
     /* A new card takes its place in the row, and it moves on. */
     ck_assert_str_eq(look(3000, AT(0, 0) "," AT(1, 2) "," AT(2, 9)),
@@ -186,8 +187,10 @@ START_TEST(a_full_list_makes_room)
     bool healthy;
     const char *why;
     for (int i = 0; i < GPU_MAX_CARDS; i++)
-        ck_assert_int_eq(card_inventory_card(card_inventory, (size_t)i, &healthy, &why)->index, i);
-    ck_assert_str_eq(card_inventory_card(card_inventory, 63, &healthy, &why)->uuid, "GPU-95");
+        ck_assert_int_eq(
+            card_inventory_card(card_inventory, (size_t)i, &healthy, &why)->index, i);
+    ck_assert_str_eq(card_inventory_card(card_inventory, 63, &healthy, &why)->uuid,
+                     "GPU-95");
 }
 END_TEST
 
@@ -205,5 +208,6 @@ int main(void)
         a_full_list_makes_room,
     };
     const struct unit_fixtures around = {.begin = begin, .end = end};
-    return unit_run_with("card_inventory", tests, sizeof tests / sizeof *tests, 60, &around);
+    return unit_run_with("card_inventory", tests, sizeof tests / sizeof *tests, 60,
+                         &around);
 }

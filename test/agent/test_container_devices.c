@@ -163,14 +163,17 @@ START_TEST(there_is_an_end_to_it)
     cleanup_arena struct arena a = {0};
     struct scv scv = {0};
     const struct span id = SPAN("GPU-0");
-    struct container_devices_entry *entries = arena_zalloc(&a, (SCV_MAX_HELD + 5) * sizeof *entries);
+    struct container_devices_entry *entries =
+        arena_zalloc(&a, (SCV_MAX_HELD + 5) * sizeof *entries);
     for (size_t i = 0; i < SCV_MAX_HELD + 5; i++) {
         cleanup_free char *name = xasprintf("p%06zu", i);
-        entries[i] = (struct container_devices_entry){SPAN("ns"), arena_copy(&a, span_of(name)),
-                                         SPAN("c"),  SPAN("nvidia.com/gpu"),
-                                         &id,        1};
+        entries[i] =
+            (struct container_devices_entry){SPAN("ns"), arena_copy(&a, span_of(name)),
+                                             SPAN("c"),  SPAN("nvidia.com/gpu"),
+                                             &id,        1};
     }
-    container_devices_to_scv(&(struct container_devices){entries, SCV_MAX_HELD + 5}, &scv, &a);
+    container_devices_to_scv(&(struct container_devices){entries, SCV_MAX_HELD + 5}, &scv,
+                             &a);
     ck_assert_uint_eq(scv.n_held, SCV_MAX_HELD);
     ck_assert_span_eq(scv.held[SCV_MAX_HELD - 1].pod, "p008191");
 }

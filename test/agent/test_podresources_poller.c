@@ -12,7 +12,7 @@
 
 static char *dir, *path;
 static struct grpcd *kubelet;
-static atomic_bool refuses;
+static atomic_bool rate_limited;
 
 static void on_list(void *ctx, struct grpcd_call *call, struct span request)
 {
@@ -38,7 +38,7 @@ static void on_list(void *ctx, struct grpcd_call *call, struct span request)
     struct buf reply = {0};
     (void)ctx;
     (void)request;
-    if (refuses) {
+    if (rate_limited) {
         grpcd_end(call, GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
         return;
     }
@@ -78,7 +78,7 @@ START_TEST(each_resource_of_each_container_is_an_entry)
     struct container_devices pods = {0};
     struct err err = {0};
     start_kubelet();
-    ck_assert_done(podresources_poller_ask(path, &a, &pods, &err), err);
+    ck_assert_done(podresources_poller_list(path, &a, &pods, &err), err);
     ck_assert_uint_eq(pods.n, 3);
     ck_assert_span_eq(pods.entries[1].ns, "ns");
     ck_assert_span_eq(pods.entries[1].pod, "p");
@@ -91,16 +91,16 @@ START_TEST(each_resource_of_each_container_is_an_entry)
 }
 END_TEST
 
-START_TEST(what_goes_wrong_is_told)
+START_TEST(errors_are_returned)
 {
     cleanup_arena struct arena a = {0};
     struct container_devices pods = {0};
     struct err err = {0};
-    ck_assert_int_eq(podresources_poller_ask(path, &a, &pods, &err), -1);
+    ck_assert_int_eq(podresources_poller_list(path, &a, &pods, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     start_kubelet();
-    refuses = true;
-    ck_assert_int_eq(podresources_poller_ask(path, &a, &pods, &err), -1);
+    rate_limited = true;
+    ck_assert_int_eq(podresources_poller_list(path, &a, &pods, &err), -1);
     ck_assert_msg(strstr(err.msg, "rejected by rate limit"), "%s", err.msg);
 }
 END_TEST
@@ -125,7 +125,7 @@ static void wait_for(atomic_int *counter)
     }
 }
 
-START_TEST(the_kubelet_goes_away_and_comes_back)
+START_TEST(polling_survives_a_kubelet_restart)
 {
     const struct podresources_poller_settings settings = {path, 20, take, NULL};
     struct podresources_poller *l = podresources_poller_start(&settings);
@@ -147,8 +147,9 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {each_resource_of_each_container_is_an_entry,
-                                  what_goes_wrong_is_told,
-                                  the_kubelet_goes_away_and_comes_back};
+                                  errors_are_returned,
+                                  polling_survives_a_kubelet_restart};
     const struct unit_fixtures around = {.begin = begin, .end = end};
-    return unit_run_with("podresources_poller", tests, sizeof tests / sizeof *tests, 60, &around);
+    return unit_run_with("podresources_poller", tests, sizeof tests / sizeof *tests, 60,
+                         &around);
 }

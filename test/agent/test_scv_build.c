@@ -4,12 +4,11 @@
 
 static struct arena arena;
 
-static void status_is(const struct gpu_sample *s, const struct card_health *h,
-                      const char *want)
+static void status_is(const struct gpu_sample *s, const bool *healthy, const char *want)
 {
     cleanup_buf struct buf status = {0};
     struct scv scv = {0};
-    scv_build_cards(s, h, &arena, &scv);
+    scv_build_cards(s, healthy, &arena, &scv);
     scv_write_status(&status, &scv);
     for (size_t i = 0; i < status.n; i++)
         if (status.p[i] == '"')
@@ -74,26 +73,18 @@ START_TEST(cards_in_trouble)
 }
 END_TEST
 
-START_TEST(card_health_has_a_memory)
+START_TEST(the_given_health_is_published)
 {
-    struct card_health_settings settings = {.recover_ms = 10, .hold_ms = 100};
-    struct card_health *h = card_health_new(&settings);
-    const struct gpu_sample *s = cards_of("{'memoryTotal':1048576}");
-    card_health_sample(h, 0, s);
-    card_health_event(h, 1,
-                 &(struct gpu_event){.kind = GPU_EVENT_XID, .xid = 79, .index = -1});
-    status_is(s, h,
+    static const bool healthy[] = {false, true};
+    status_is(cards_of("{'memoryTotal':1048576},"
+                       "{'uuid':'GPU-1','memoryTotal':1048576,'state':'ecc'}"),
+              healthy,
               "{'cardList':[{'freeMemory':1,'health':'Unhealthy','id':0,"
-              "'totalMemory':1}],'cardNumber':1," VERSIONS
-              ",'freeMemorySum':1,'totalMemorySum':1}");
-    card_health_sample(h, 101, s);
-    status_is(s, h,
-              "{'cardList':[{'freeMemory':1,'health':'Healthy','id':0,"
-              "'totalMemory':1}],'cardNumber':1," VERSIONS
-              ",'freeMemorySum':1,'totalMemorySum':1}");
-    card_health_free(h);
+              "'totalMemory':1},{'freeMemory':1,'health':'Healthy','id':1,"
+              "'totalMemory':1,'uuid':'GPU-1'}],'cardNumber':2," VERSIONS
+              ",'freeMemorySum':2,'totalMemorySum':2}");
 }
 END_TEST
 
-UNIT_MAIN("report", all_that_a_card_tells_is_reported, what_is_unknown_is_left_out,
-          cards_in_trouble, card_health_has_a_memory)
+UNIT_MAIN("scv_build", all_that_a_card_tells_is_reported, what_is_unknown_is_left_out,
+          cards_in_trouble, the_given_health_is_published)

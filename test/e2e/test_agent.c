@@ -189,7 +189,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     json_decref(peer_json(&cluster.api, "DELETE", "/api/v1/nodes/n1", NULL));
     kit_wait(peer_status(&cluster.api, SCVS "/n1") == 404);
     kit_wait(peer_status(&cluster.api, LEASES "/n1") == 404);
-    ck_assert(program_says(&agent.program, "there is no Node n1"));
+    ck_assert(program_says(&agent.program, "Node n1 not found"));
     ck_assert_uint_eq(peer_status(&cluster.api, SCVS "/n1"), 404);
     agent_stop(&agent); /* its pod is gone, too, and the token with it */
     add_node("n1");

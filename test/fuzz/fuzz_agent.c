@@ -24,7 +24,8 @@ enum { CALLS = 64 };
 struct world {
     struct publisher *publisher;
     struct publisher_time now;
-    struct publisher_output calls[CALLS]; /* without answers; their strings are not kept */
+    struct publisher_output
+        calls[CALLS]; /* without answers; their strings are not kept */
     size_t n;
     uint64_t run;      /* of the newest watch */
     uint64_t watching; /* the one that `feed` reads; 0: none */
@@ -108,7 +109,8 @@ static void on_answer(struct world *w, struct span text, bool list)
 static void on_input(void *ctx, const struct publisher_input *in)
 {
     struct world *w = ctx;
-    if (in->type == PUBLISHER_WATCH_ENDED && in->err->code != ERR_NONE && !in->err->msg[0])
+    if (in->type == PUBLISHER_WATCH_ENDED && in->err->code != ERR_NONE &&
+        !in->err->msg[0])
         fuzz_fail("an error without words");
     step(w, *in);
 }
@@ -201,9 +203,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .grace_ms = 40000,
         .late_ms = 15000,
         .sampler_limit_ms = 30000,
-        .cards = {.unhealthy_after_ms = 3000,
-                  .keep_lost_ms = 100000,
-                  .health = {.recover_ms = 30000, .hold_ms = 60000}},
+        .cards = {.keep_lost_ms = 100000,
+                  .health = {.unhealthy_after_ms = 3000,
+                             .healthy_after_ms = 30000,
+                             .xid_hold_ms = 60000}},
         .seed = 1,
     };
     struct world w = {.now = {1000, 1795338000000}};

@@ -137,12 +137,12 @@ START_TEST(events_are_told_once)
     ck_assert_int_eq(event.xid, 79);
     ck_assert_str_eq(event.uuid, "GPU-h200");
     ck_assert_int_eq(event.index, 1);
-    ck_assert(!gpu_xid_is_of_program(event.xid));
+    ck_assert(!gpu_xid_is_application_error(event.xid));
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.xid, 31);
     ck_assert_int_eq(event.index, -1);
     ck_assert_str_eq(event.uuid, "");
-    ck_assert(gpu_xid_is_of_program(event.xid));
+    ck_assert(gpu_xid_is_application_error(event.xid));
     /* The T4 has but XIDs and double bit errors; the latter were asked for. */
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_ECC);

@@ -147,7 +147,7 @@ START_TEST(the_interval_is_honoured_at_once_and_left_alone)
                         json_integer(150));
     cleanup_free char *text = json_dumps(scv, 0);
     ck_assert_uint_eq(peer_call(&sim.api, "PUT", SCVS "/n1", text, &reply), 200);
-    ck_assert(program_says(&agent.program, "the cards are read every 150 ms"));
+    ck_assert(program_says(&agent.program, "sampling every 150 ms"));
     set_used(1);
     kit_wait(agent_number(&sim, "status.freeMemorySum") == 30719);
     ck_assert_int_eq(agent_number(&sim, "spec.updateInterval"), 150);
@@ -180,7 +180,7 @@ START_TEST(a_removed_node_leaves_nothing_behind)
     kit_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     json_decref(peer_json(&sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
     collect_garbage();
-    ck_assert(program_says(&agent.program, "there is no Node n1"));
+    ck_assert(program_says(&agent.program, "Node n1 not found"));
     collect_garbage(); /* what was made anew before that was heard of has no owner either
                         */
     int looks = sim_count(&sim, "get", "nodes", "");
@@ -226,7 +226,7 @@ START_TEST(nvml_is_lost_and_comes_back)
     kit_wait(agent_says(&sim, "Healthy Healthy", ""));
     /* It is gone for good. */
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0));
-    kit_wait(agent_says(&sim, "Healthy Unhealthy", "NVML does not list it any more"));
+    kit_wait(agent_says(&sim, "Healthy Unhealthy", "NVML no longer lists the card"));
     ck_assert_int_eq(agent_number(&sim, "status.totalMemorySum"), 30720);
     tear_down();
 }
@@ -241,7 +241,7 @@ START_TEST(an_xid_makes_a_card_unhealthy_for_a_while)
                 ARGV(QUICK, "--healthy-after", "200ms", "--xid-hold", "1s"));
     kit_wait(agent_says(&sim, "Healthy Healthy", ""));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0) FAKE(1) "event 1 GPU-1 8 31\n");
-    ck_assert(program_says(&agent.program, "XID 31 of GPU-1: a program's own mistake"));
+    ck_assert(program_says(&agent.program, "XID 31 of GPU-1 ignored: application error"));
     agent_script("driver 535.1\ncuda 12020\n" FAKE(0)
                      FAKE(1) "event 1 GPU-1 8 31\nevent 2 GPU-1 8 79\n");
     kit_wait(agent_says(&sim, "Healthy Unhealthy", "GPU1 is Unhealthy: XID 79"));
@@ -272,9 +272,9 @@ START_TEST(the_kind_is_missing)
     cleanup_free char *source = agent_file();
     agent_start(&agent, &sim, source, ARGV(QUICK));
     ck_assert(program_says(&agent.program,
-                           "the kind scvs.core.run-linux.com is not installed"));
+                           "the CRD scvs.core.run-linux.com is not installed"));
     kit_wait(agent_part_is(&agent, "watch", "not installed"));
-    kit_wait(agent_part_is(&agent, "scv", "waits to be written"));
+    kit_wait(agent_part_is(&agent, "scv", "a write of the Scv is pending"));
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&sim.api, LEASES "/n1"), 404);
@@ -296,7 +296,7 @@ START_TEST(the_namespace_of_the_lease_is_missing)
     agent_start(&agent, &sim, source, ARGV(QUICK));
     kit_wait(agent_says(&sim, "Healthy", "")); /* all the same */
     ck_assert(program_says(&agent.program,
-                           "there is no namespace nvidia-gpu-scheduler-node-lease"));
+                           "namespace nvidia-gpu-scheduler-node-lease is missing"));
     sim_no_faults(&sim);
     agent_world(&sim);
     kit_wait(peer_status(&sim.api, LEASES "/n1") == 200);
@@ -355,7 +355,7 @@ START_TEST(a_call_without_an_answer_is_shown)
     set_up(ARGV(QUICK));
     sim_fault(&sim, "{\"verb\":\"patch\",\"resource\":\"scvs\",\"action\":\"hang\"}");
     set_used(5);
-    kit_wait(agent_part_is(&agent, "scv", "waits to be written"));
+    kit_wait(agent_part_is(&agent, "scv", "a write of the Scv is pending"));
     sim_no_faults(&sim);
     kit_wait(agent_number(&sim, "status.freeMemorySum") == 30715);
     kit_wait(agent_part_is(&agent, "scv", "ok"));
@@ -369,10 +369,10 @@ START_TEST(a_driver_that_hangs_is_shown_everywhere)
     kit_wait(peer_status(&sim.api, LEASES "/n1") == 200);
     temp_remove(kit_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0); /* to open it takes as long as one likes */
-    kit_wait(agent_says(&sim, "Unhealthy Unhealthy", "does not answer any more"));
-    ck_assert(agent_part_is(&agent, "cards", "the driver has not answered for"));
-    ck_assert(program_says(&agent.program, "the driver has not answered for"));
-    ck_assert(program_says(&agent.program, "the Lease is not renewed"));
+    kit_wait(agent_says(&sim, "Unhealthy Unhealthy", "the driver does not respond"));
+    ck_assert(agent_part_is(&agent, "cards", "no response from the driver for"));
+    ck_assert(program_says(&agent.program, "no response from the driver for"));
+    ck_assert(program_says(&agent.program, "heartbeat withheld"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
     ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
@@ -410,7 +410,7 @@ START_TEST(bad_options_end_it)
         {"--gpu-source", "file:", "--gpu-source: \"file:\" is none of nvml"},
         {"--node-name", "a/b", "--node-name: \"a/b\" cannot be the name of a Node"},
         {"--node-name", "", "--node-name (or NODE_NAME) is missing"},
-        {"--lease-grace", "5s", "--lease-grace must be longer than --lease-renew"},
+        {"--lease-grace", "5s", "--lease-grace: must be longer than --lease-renew"},
         {"--update-interval", "1ms", "--update-interval: \"1ms\" is not within"},
         {"--port", "70000", "--port: \"70000\" is not within"},
         {"--kubeconfig", "/nonexistent", "there is no /nonexistent"},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/status_server.h"
+#include "node/status_server.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "agent/publisher.h"
 #include "base/mem.h"
 #include "base/prom.h"
 #include "wire/httpd.h"
@@ -17,52 +16,49 @@ enum {
 
 struct status_server {
     struct httpd *httpd;
-    struct status_server_checks checks;
+    struct status_server_fns fns;
 };
 
-static void line(struct httpd_reply *reply, const char *what, int rc,
-                 const struct err *err)
+struct status_report {
+    struct httpd_reply *reply;
+};
+
+void status_report_add(struct status_report *report, const char *name, int rc,
+                       const struct err *err, bool required)
 {
-    buf_printf(&reply->body, "%s: %s\n", what, rc ? err->msg : "ok");
-    if (rc)
-        reply->status = 503;
+    buf_printf(&report->reply->body, "%s: %s%s\n", name, rc ? err->msg : "ok",
+               rc && !required ? " (not required for readiness)" : "");
+    if (rc && required)
+        report->reply->status = 503;
+}
+
+static void answer(struct status_server *s, enum status_probe probe,
+                   struct httpd_reply *reply)
+{
+    struct status_report report = {reply};
+    reply->content_type = "text/plain";
+    s->fns.checks(s->fns.ctx, probe, &report);
 }
 
 static void on_livez(void *ctx, const struct httpd_request *req,
                      struct httpd_reply *reply)
 {
-    struct status_server *s = ctx;
-    struct err err = {0};
     (void)req;
-    reply->content_type = "text/plain";
-    line(reply, "threads", s->checks.check(s->checks.ctx, -1, &err), &err);
-}
-
-static void show_parts(struct status_server *s, int (*check)(void *, int, struct err *),
-                       struct httpd_reply *reply)
-{
-    for (int part = 0; part < PUBLISHER_CHECKS; part++) {
-        struct err err = {0};
-        int rc = check(s->checks.ctx, part, &err);
-        if (rc <= 0)
-            line(reply, publisher_check_name((enum publisher_check)part), rc, &err);
-    }
-}
-
-static void on_healthz(void *ctx, const struct httpd_request *req,
-                       struct httpd_reply *reply)
-{
-    struct status_server *s = ctx;
-    on_livez(ctx, req, reply);
-    show_parts(s, s->checks.check, reply);
+    answer(ctx, STATUS_LIVEZ, reply);
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    struct status_server *s = ctx;
-    on_livez(ctx, req, reply);
-    show_parts(s, s->checks.ready, reply);
+    (void)req;
+    answer(ctx, STATUS_READYZ, reply);
+}
+
+static void on_healthz(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    (void)req;
+    answer(ctx, STATUS_HEALTHZ, reply);
 }
 
 static void on_metrics(void *ctx, const struct httpd_request *req,
@@ -71,7 +67,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     struct status_server *s = ctx;
     (void)req;
     reply->content_type = PROM_CONTENT_TYPE;
-    s->checks.metrics(s->checks.ctx, &reply->body);
+    s->fns.metrics(s->fns.ctx, &reply->body);
     prom_process(&reply->body);
 }
 
@@ -90,7 +86,8 @@ static const struct httpd_route routes[] = {
 };
 
 struct status_server *status_server_start(const char *address, unsigned port,
-                            const struct status_server_checks *checks, struct err *err)
+                                          const struct status_server_fns *fns,
+                                          struct err *err)
 {
     struct status_server *s = xcalloc(1, sizeof *s);
     struct httpd_limits limits = {.first_request_ms = FIRST_REQUEST_MS,
@@ -104,7 +101,7 @@ struct status_server *status_server_start(const char *address, unsigned port,
         .routes = routes,
         .ctx = s,
     };
-    s->checks = *checks;
+    s->fns = *fns;
     s->httpd = httpd_new(&limits);
     if (httpd_listen(s->httpd, &listener, &port, err)) {
         err_wrap(err, "--port");

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/agent_object.h"
+#include "agent/api_object.h"
 
 #include "base/mem.h"
 
 /* -- metadata -- */
 
-static void read_owner(struct jread *j, struct arena *a, struct agent_object *o)
+static void read_owner(struct jread *j, struct arena *a, struct api_object *o)
 {
     struct owner owner = {0};
     struct jread_str key;
@@ -27,7 +27,7 @@ static void read_owner(struct jread *j, struct arena *a, struct agent_object *o)
     o->owners[o->n_owners++] = owner;
 }
 
-static void read_owners(struct span metadata, struct arena *a, struct agent_object *o)
+static void read_owners(struct span metadata, struct arena *a, struct api_object *o)
 {
     struct jread j;
     struct jread_str key;
@@ -44,7 +44,7 @@ static void read_owners(struct span metadata, struct arena *a, struct agent_obje
     }
 }
 
-static void read_meta(struct jread *j, struct arena *a, struct agent_object *o)
+static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
 {
     const struct object_field message = {OBJECT_ANNOTATION, SPAN(KEY_MESSAGE),
                                          &o->message};
@@ -59,7 +59,7 @@ static void read_meta(struct jread *j, struct arena *a, struct agent_object *o)
 
 /* -- the rest -- */
 
-static void read_spec(struct jread *j, struct agent_object *o)
+static void read_spec(struct jread *j, struct api_object *o)
 {
     struct jread_str key;
     jread_object(j, "spec");
@@ -71,7 +71,7 @@ static void read_spec(struct jread *j, struct agent_object *o)
     }
 }
 
-static void read_cards(struct span object, struct arena *a, struct agent_object *o)
+static void read_cards(struct span object, struct arena *a, struct api_object *o)
 {
     struct jread j;
     jread_init(&j, object.p, object.n);
@@ -80,11 +80,11 @@ static void read_cards(struct span object, struct arena *a, struct agent_object 
         o->scv = (struct scv){0};
 }
 
-static void read_object(struct span bytes, struct arena *a, struct agent_object *o)
+static void read_object(struct span bytes, struct arena *a, struct api_object *o)
 {
     struct jread j;
     struct jread_str key;
-    *o = (struct agent_object){0};
+    *o = (struct api_object){0};
     jread_init(&j, bytes.p, bytes.n);
     jread_object(&j, "object");
     while (jread_member(&j, &key)) {
@@ -99,18 +99,18 @@ static void read_object(struct span bytes, struct arena *a, struct agent_object 
     }
 }
 
-static int check(const struct agent_object *o, struct err *err)
+static int check(const struct api_object *o, struct err *err)
 {
     if (object_is_name(o->meta.name))
         return 0;
     return err_set(err, ERR_INVALID, "the object has no name");
 }
 
-int agent_object_read(struct span bytes, struct arena *a, struct agent_object *o,
-                      struct err *err)
+int api_object_read(struct span bytes, struct arena *a, struct api_object *o,
+                    struct err *err)
 {
     struct jread j;
-    *o = (struct agent_object){0};
+    *o = (struct api_object){0};
     jread_init(&j, bytes.p, bytes.n);
     jread_skip(&j);
     if (jread_finish(&j, err))
@@ -119,8 +119,8 @@ int agent_object_read(struct span bytes, struct arena *a, struct agent_object *o
     return check(o, err);
 }
 
-int agent_object_read_list(struct span bytes, struct arena *a, struct agent_object *o,
-                    bool *found, struct span *version, struct err *err)
+int api_object_read_list(struct span bytes, struct arena *a, struct api_object *o,
+                         bool *found, struct span *version, struct err *err)
 {
     struct jread j;
     struct jread_str key;
@@ -151,7 +151,7 @@ int agent_object_read_list(struct span bytes, struct arena *a, struct agent_obje
     return check(o, err);
 }
 
-void agent_object_status_patch(struct buf *out, struct span status)
+void api_object_status_patch(struct buf *out, struct span status)
 {
     static const char *const names[] = {"cardList",       "cardNumber",    "cudaVersion",
                                         "driverVersion",  "freeMemorySum", "podList",

@@ -15,7 +15,7 @@ enum {
     OBJECT_MAX_OWNERS = 16,
 };
 
-struct agent_object {
+struct api_object {
     struct object_meta meta;
     struct owner {
         struct span raw; /* the reference as it stands there */
@@ -31,14 +31,14 @@ struct agent_object {
 
 /* Reads one object. Strings are borrowed from the bytes and the arena. -1: it is no
  * object with a name. */
-int agent_object_read(struct span bytes, struct arena *a, struct agent_object *o,
-                      struct err *err);
+int api_object_read(struct span bytes, struct arena *a, struct api_object *o,
+                    struct err *err);
 
 /* Reads a list of which at most one item matters: *found says whether there is one.
  * *version is the list's. */
-int agent_object_read_list(struct span bytes, struct arena *a, struct agent_object *o,
-                    bool *found, struct span *version, struct err *err);
+int api_object_read_list(struct span bytes, struct arena *a, struct api_object *o,
+                         bool *found, struct span *version, struct err *err);
 
 /* Appends a status (of scv_write_status) for a merge patch: what an earlier one may hold
  * and this one does not is null. */
-void agent_object_status_patch(struct buf *out, struct span status);
+void api_object_status_patch(struct buf *out, struct span status);

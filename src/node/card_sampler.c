@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/card_sampler.h"
+#include "node/card_sampler.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include "base/pause.h"
 
 enum {
-    SLICE_MS = 500,        /* so soon a new interval, or a stop, is noticed */
-    REOPEN_MS = 60 * 1000, /* between two new beginnings for a lost card */
+    SLICE_MS = 500, /* bounds the delay until a stop or a new interval takes effect */
+    REOPEN_MS = 60 * 1000,
     STOP_MS = 2000,
 };
 
@@ -20,49 +20,46 @@ struct card_sampler {
     struct gpu_sample sample;
     int64_t reopened_ms;
     pthread_t thread;
-    struct pause stop, end; /* it shall end, it has */
+    struct pause stop, end; /* the thread shall end; it has ended */
 };
 
-static void sample(struct card_sampler *s, bool lost)
+static void sample(struct card_sampler *s, bool reopen)
 {
     struct err err = {0};
     int64_t now = clock_mono_ms();
-    if (lost && now - s->reopened_ms >= REOPEN_MS) {
+    if (reopen && now - s->reopened_ms >= REOPEN_MS) {
         s->reopened_ms = now;
         gpu_reopen(s->gpu);
     }
-    int rc = gpu_sample(s->gpu, &s->sample, &err);
-    s->fns.input(s->fns.ctx, &(struct publisher_input){.type = PUBLISHER_SAMPLED,
-                                                     .sample = &s->sample,
-                                                     .err = rc ? &err : NULL,
-                                                     .retry_after_ms = -1});
+    if (gpu_sample(s->gpu, &s->sample, &err))
+        s->fns.on_sample(s->fns.ctx, NULL, &err);
+    else
+        s->fns.on_sample(s->fns.ctx, &s->sample, NULL);
 }
 
-/* Waits for an event, a little. Sources that know none, or answer early, do not make it
- * spin. True: stop. */
-static bool wait_a_little(struct card_sampler *s, int64_t ms)
+/* Waits at most `ms` for an event. Sources without events return early: the rest of the
+ * time is waited here. True: stop. */
+static bool wait_for_event(struct card_sampler *s, int64_t ms)
 {
     struct gpu_event event = {0};
     struct err err;
     int64_t before = clock_mono_ms();
-    int rc = gpu_wait(s->gpu, (int)ms, &event, &err);
-    if (rc == 0 && event.kind != GPU_EVENT_NONE) {
-        s->fns.input(s->fns.ctx, &(struct publisher_input){.type = PUBLISHER_EVENT,
-                                                         .event = &event,
-                                                         .retry_after_ms = -1});
+    if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
+        s->fns.on_event(s->fns.ctx, &event);
         return pause_for(&s->stop, 0);
     }
     int64_t rest = ms - (clock_mono_ms() - before);
     return pause_for(&s->stop, rest > 0 ? rest : 0);
 }
 
-static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *lost)
+static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
 {
     for (;;) {
-        int64_t rest = from_ms + s->fns.interval(s->fns.ctx, lost) - clock_mono_ms();
+        *reopen = false;
+        int64_t rest = from_ms + s->fns.interval(s->fns.ctx, reopen) - clock_mono_ms();
         if (rest <= 0)
             return pause_for(&s->stop, 0);
-        if (wait_a_little(s, rest < SLICE_MS ? rest : SLICE_MS))
+        if (wait_for_event(s, rest < SLICE_MS ? rest : SLICE_MS))
             return true;
     }
 }
@@ -70,17 +67,18 @@ static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *lost)
 static void *run(void *arg)
 {
     struct card_sampler *s = arg;
-    bool lost = false;
+    bool reopen = false;
     int64_t from;
     do {
         from = clock_mono_ms();
-        sample(s, lost);
-    } while (!wait_for_next(s, from, &lost));
+        sample(s, reopen);
+    } while (!wait_for_next(s, from, &reopen));
     pause_end(&s->end);
     return NULL;
 }
 
-struct card_sampler *card_sampler_start(struct gpu *gpu, const struct card_sampler_fns *fns)
+struct card_sampler *card_sampler_start(struct gpu *gpu,
+                                        const struct card_sampler_fns *fns)
 {
     struct card_sampler *s = xcalloc(1, sizeof *s);
     s->gpu = gpu;
