@@ -65,8 +65,9 @@ struct alloc_settings {
     const char *node; /* copied */
     int64_t unit_mib;
     int64_t wait_ms;
-    int64_t reconcile_interval_ms;       /* between two looks at all pods; 0: none */
-    int64_t well_ms, hold_ms, silent_ms; /* as in struct cards */
+    int64_t reconcile_interval_ms; /* between two looks at all pods; 0: none */
+    int64_t silent_ms;             /* as in struct cards_settings */
+    struct card_health_settings health;
     bool allow_unpromised, strict_env, legacy_env;
     struct response_settings response; /* its strings are borrowed */
 };
@@ -123,13 +124,14 @@ void alloc_outputs_fini(struct alloc_outputs *out);
 void alloc_restore(struct alloc *a, struct allocation_set *from);
 /* The label of the Node. */
 void alloc_set_cgpu_disable(struct alloc *a, bool on);
-/* Cards were looked at (n of them, or `failed` says why not), or one was struck by
- * something. True when what is listed to the kubelet has changed. */
+/* A sample of the cards: n of them, or `failed` with the reason why there is none.
+ * Returns whether the device list of ListAndWatch has changed. */
 bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
                          const struct card_seen *seen, size_t n, const char *failed,
                          struct alloc_outputs *out);
-bool alloc_card_failed(struct alloc *a, struct alloc_time now, struct span uuid,
-                       const char *what, struct alloc_outputs *out);
+/* An XID or ECC error. Returns as above. */
+bool alloc_card_event(struct alloc *a, struct alloc_time now,
+                      const struct gpu_event *event, struct alloc_outputs *out);
 
 /* A pod of this node; the pod is taken over. */
 void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,

@@ -14,7 +14,7 @@ enum dispatcher_msg_kind {
     DISPATCHER_POD_DELETED,   /* `text`: its uid */
     DISPATCHER_LIST,          /* `flag`: it has ended; else it begins */
     DISPATCHER_CARDS,         /* `seen` and `n`, or `text` says why there are none */
-    DISPATCHER_CARD_FAILED,   /* `uuid` ("": all cards), `text`: by what */
+    DISPATCHER_CARD_EVENT,    /* `card_event`: an XID or ECC error */
     DISPATCHER_REQUEST,       /* `ask`; what it points to is in the arena */
     DISPATCHER_CANCEL,        /* `token` */
     DISPATCHER_STREAM_OPENED, /* `resource`, `token`: the kubelet listens */
@@ -29,7 +29,7 @@ struct dispatcher_msg {
     struct arena arena;
     struct pod_allocation *pod;
     const char *text;
-    const char *uuid;
+    struct gpu_event card_event;
     struct card_seen *seen;
     size_t n;
     bool flag;

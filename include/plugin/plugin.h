@@ -13,7 +13,7 @@ struct plugin_config {
     struct entry_options entry;
     char *node_name;
     char *gpu_source;
-    int64_t interval_ms, healthy_after_ms, xid_hold_ms, sampler_limit_ms, late_ms;
+    int64_t interval_ms, unhealthy_after_ms, healthy_after_ms, xid_hold_ms, sampler_limit_ms, late_ms;
     int64_t unit_mib;
     char *plugin_dir, *podresources, *state;
     bool allow_unpromised, strict_env, legacy_env;

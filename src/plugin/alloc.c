@@ -16,8 +16,9 @@ struct alloc *alloc_new(const struct alloc_settings *settings)
     a->settings.node = a->node;
     a->kubelet_epoch = 1;
     a->settings.response.unit_mib = settings->unit_mib;
-    cards_init(&a->cards, settings->unit_mib, settings->well_ms, settings->hold_ms,
-               settings->silent_ms);
+    cards_init(&a->cards, &(struct cards_settings){.unit_mib = settings->unit_mib,
+                                                   .silent_ms = settings->silent_ms,
+                                                   .health = settings->health});
     return a;
 }
 
@@ -75,14 +76,15 @@ bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
 
 /* Cards */
 
-static void note_cards(const struct alloc *a, struct alloc_outputs *out)
+static void log_cards(const struct alloc *a, struct alloc_outputs *out)
 {
     for (size_t i = 0; i < a->cards.n; i++) {
         const struct plugin_card *c = &a->cards.items[i];
-        alloc_output_log(out, c->healthy ? LOG_INFO : LOG_WARN,
-                         "card %s%s%s: %lld units%s%s", alloc_output_card(out, c),
-                         c->model[0] ? ", " : "", c->model, (long long)c->units,
-                         c->healthy ? "" : ", out: ", c->why);
+        alloc_output_log(
+            out, c->health.healthy ? LOG_INFO : LOG_WARN, "card %s%s%s: %lld units%s%s",
+            alloc_output_card(out, c), c->model[0] ? ", " : "", c->model,
+            (long long)c->units,
+            c->health.healthy ? ", healthy" : ", unhealthy: ", c->health.reason);
     }
 }
 
@@ -91,21 +93,21 @@ bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
                          struct alloc_outputs *out)
 {
     struct err err = {0};
-    bool changed = failed ? cards_unseen(&a->cards, now.mono_ms, failed)
-                          : cards_seen(&a->cards, now.mono_ms, seen, n, &err);
+    bool changed = failed ? cards_sample_failed(&a->cards, now.mono_ms, failed)
+                          : cards_sampled(&a->cards, now.mono_ms, seen, n, &err);
     if (err.code != ERR_NONE && changed)
         alloc_output_log(out, LOG_ERROR, "%s", err.msg);
     if (changed)
-        note_cards(a, out);
+        log_cards(a, out);
     return changed;
 }
 
-bool alloc_card_failed(struct alloc *a, struct alloc_time now, struct span uuid,
-                       const char *what, struct alloc_outputs *out)
+bool alloc_card_event(struct alloc *a, struct alloc_time now,
+                      const struct gpu_event *event, struct alloc_outputs *out)
 {
-    bool changed = cards_struck(&a->cards, now.mono_ms, uuid, what);
+    bool changed = cards_event(&a->cards, now.mono_ms, event);
     if (changed)
-        note_cards(a, out);
+        log_cards(a, out);
     return changed;
 }
 
@@ -156,9 +158,9 @@ static bool wait_for_cards(struct alloc *a, struct alloc_time now,
                            struct alloc_outputs *out)
 {
     int64_t late = now.mono_ms - a->due_ms;
-    if (!cards_waited(&a->cards, now.mono_ms, late > TICK_MS ? late : 0))
+    if (!cards_tick(&a->cards, now.mono_ms, late > TICK_MS ? late : 0))
         return false;
-    note_cards(a, out);
+    log_cards(a, out);
     return true;
 }
 

@@ -118,7 +118,7 @@ static const struct plugin_card *smallest_untouched(const struct alloc *a, int64
     const struct plugin_card *best = NULL;
     for (size_t i = 0; i < a->cards.n; i++) {
         const struct plugin_card *c = &a->cards.items[i];
-        if (!taken[i] && c->healthy && c->units >= units &&
+        if (!taken[i] && c->health.healthy && c->units >= units &&
             (!best || c->units < best->units) && is_untouched(a, c))
             best = c;
     }
@@ -183,10 +183,11 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
                 req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
                 "pod %s was promised card %d %.*s, which is not on this node",
                 pod_name(req, pod), c->shares[i].index, SPAN_ARG(c->shares[i].uuid));
-        if (!card->healthy)
+        if (!card->health.healthy)
             return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
                                          "pod %s was promised card %s, which is out: %s",
-                                         pod_name(req, pod), card->uuid, card->why);
+                                         pod_name(req, pod), card->uuid,
+                                         card->health.reason);
         const struct local_pod *user = silent_user(a, t, card);
         if (user)
             return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,

@@ -53,12 +53,11 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
 
 static void take_cards(struct dispatcher *d, struct dispatcher_msg *m)
 {
-    bool changed = m->kind == DISPATCHER_CARD_FAILED
-                       ? alloc_card_failed(d->alloc, dispatcher_now(), span_of(m->uuid),
-                                           m->text, &d->out)
-                       : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n,
-                                             m->text, &d->out);
-    d->cards_known |= m->kind == DISPATCHER_CARDS && !m->text;
+    bool changed =
+        m->kind == DISPATCHER_CARD_EVENT
+            ? alloc_card_event(d->alloc, dispatcher_now(), &m->card_event, &d->out)
+            : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n, m->text,
+                                  &d->out);
     if (changed)
         dispatcher_registration_cards_changed(d);
 }
@@ -80,7 +79,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
             alloc_list_started(d->alloc);
         break;
     case DISPATCHER_CARDS:
-    case DISPATCHER_CARD_FAILED:
+    case DISPATCHER_CARD_EVENT:
         take_cards(d, m);
         break;
     case DISPATCHER_REQUEST:
@@ -138,8 +137,8 @@ static void publish(struct dispatcher *d)
     s->cards = cards->n;
     s->healthy = s->units = 0;
     for (size_t i = 0; i < cards->n; i++) {
-        s->healthy += cards->items[i].healthy;
-        s->units += cards->items[i].healthy ? (size_t)cards->items[i].units : 0;
+        s->healthy += cards->items[i].health.healthy;
+        s->units += cards->items[i].health.healthy ? (size_t)cards->items[i].units : 0;
     }
     s->cards_err = (struct err){0};
     cards_check(cards, clock_mono_ms(), &s->cards_err);

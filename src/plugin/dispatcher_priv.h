@@ -34,7 +34,6 @@ struct dispatcher {
     struct err refused[IDS_RESOURCES]; /* why it was not registered the last time */
     bool fit_said;
     int64_t scanned_ms; /* at the directory, unasked */
-    bool cards_known;
     int wake; /* eventfd */
     pthread_t thread;
     bool running;

@@ -178,7 +178,7 @@ int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *ou
             ids_write(&id, &one);
             devices[list.n++] = (struct dp_device){
                 .id = arena_copy(&a, buf_span(&id)),
-                .is_healthy = c->healthy && (r == IDS_COUNT || u < c->units)};
+                .is_healthy = c->health.healthy && (r == IDS_COUNT || u < c->units)};
         }
     }
     return dp_devices_encode(&list, out, err);

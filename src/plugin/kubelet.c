@@ -2,21 +2,17 @@
 #include "plugin/kubelet.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/worker.h"
 #include "kube/deviceplugin.h"
-#include "kube/podresources.h"
+#include "node/podresources_client.h"
 #include "wire/grpcc.h"
 
 enum {
-    LOOK_MS = 2000,
     /* The kubelet dials back, for 10 s at most, before it answers. */
     REGISTER_MS = 15 * 1000,
-    BUSY_TRIES = 20, /* the kubelet takes 100 calls a second */
-    BUSY_MS = 25,
 };
 
 struct kubelet {
@@ -35,12 +31,6 @@ struct entry {
     enum ids_resource resource;
     char endpoint[];
 };
-
-static void pause_ms(int64_t ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
 
 /* The ids of our resources; one that comes several times is put together. */
 static void show_container(const struct podres_container *from, struct arena *a,
@@ -77,70 +67,25 @@ static void show(const struct podres_pod *pods, size_t n, struct dispatcher_msg 
     m->view.n_pods = n;
 }
 
-static int call(const struct kubelet *k, const char *method, struct span message,
-                struct buf *reply, enum grpc_status *status, struct err *err)
-{
-    struct grpcc_request request = {.socket = k->settings.podresources,
-                                    .method = method,
-                                    .message = message,
-                                    .timeout_ms = LOOK_MS,
-                                    .max_message = PODRES_MESSAGE_MAX};
-    int rc;
-    for (int i = 0;; i++) {
-        buf_clear(reply);
-        rc = grpcc_call(&request, reply, status, err);
-        if (rc == 0 || *status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
-            err->code == ERR_TOO_LARGE)
-            return rc;
-        pause_ms(BUSY_MS);
-    }
-}
-
 static int list(const struct kubelet *k, struct dispatcher_msg *m)
 {
-    cleanup_buf struct buf reply = {0};
     struct podres_list all;
-    enum grpc_status status;
-    if (call(k, PODRES_LIST, (struct span){0}, &reply, &status, &m->err) ||
-        podres_list_decode(arena_copy(&m->arena, buf_span(&reply)), &m->arena, &all,
-                           &m->err))
+    if (podresources_client_list(k->settings.podresources, &m->arena, &all, &m->err))
         return -1;
     show(all.pods, all.n, m);
     return 0;
 }
 
-/* UNIMPLEMENTED: there is no such call. FAILED_PRECONDITION or UNKNOWN with "disabled":
- * there is, and it is switched off. */
-static bool is_unsupported(enum grpc_status status, const struct err *err)
-{
-    return status == GRPC_UNIMPLEMENTED || status == GRPC_FAILED_PRECONDITION ||
-           (status == GRPC_UNKNOWN && strstr(err->msg, "disabled"));
-}
-
-/* A pod that is not there is an error, whose code depends on the kubelet. */
-static bool is_absent(enum grpc_status status, const struct err *err)
-{
-    return status == GRPC_NOT_FOUND ||
-           (status == GRPC_UNKNOWN && strstr(err->msg, "not found"));
-}
-
 static int get(const struct kubelet *k, const struct look *look, struct dispatcher_msg *m)
 {
-    cleanup_buf struct buf message = {0}, reply = {0};
     struct podres_pod pod;
-    enum grpc_status status = GRPC_OK;
     struct span ns = span_of(look->names), name = span_of(look->names + ns.n + 1);
-    if (podres_get_request_encode(ns, name, &message, &m->err))
-        return -1;
-    if (call(k, PODRES_GET, buf_span(&message), &reply, &status, &m->err)) {
-        m->view.unsupported = is_unsupported(status, &m->err);
-        return is_absent(status, &m->err) ? 0 : -1;
-    }
-    if (podres_get_decode(arena_copy(&m->arena, buf_span(&reply)), &m->arena, &pod,
-                          &m->err))
-        return -1;
-    show(&pod, 1, m);
-    return 0;
+    enum podresources_result result = podresources_client_get(
+        k->settings.podresources, ns, name, &m->arena, &pod, &m->err);
+    if (result == PODRESOURCES_FOUND)
+        show(&pod, 1, m);
+    m->view.unsupported = result == PODRESOURCES_UNSUPPORTED;
+    return result == PODRESOURCES_FOUND || result == PODRESOURCES_ABSENT ? 0 : -1;
 }
 
 static void on_query(void *ctx, void *job)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/metrics.h"
+
 #include "base/prom.h"
-#include "plugin/gauges.h"
 
 #define NAME(rest) "gpushare_plugin_" rest
 
@@ -52,22 +53,22 @@ static void per_call(struct buf *out, const struct dispatcher_stats *b)
     }
 }
 
-static void per_part(struct buf *out, const struct parts *parts)
+static void health(struct buf *out, const struct health_checks *checks)
 {
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
-                "Whether a part of the plugin does its work, as /healthz says it.");
-    for (int i = 0; i < PARTS; i++) {
-        struct prom_label l = {"name", span_of(part_name((enum part)i))};
+                "Whether a check of /healthz passes, by name.");
+    for (int i = 0; i < HEALTH_CHECKS; i++) {
+        struct prom_label l = {"name", span_of(health_checks_name((enum health_check)i))};
         prom_sample(out, NAME("healthcheck"), &l, 1,
-                    parts_check(parts, (enum part)i, NULL) == 0);
+                    health_checks_run(checks, (enum health_check)i, NULL) == 0);
     }
 }
 
-void gauges_write(struct buf *out, const struct parts *parts)
+void metrics_write(struct buf *out, const struct health_checks *checks)
 {
-    const struct dispatcher_stats *b = parts->dispatcher;
-    const struct plugin_api_stats *api = parts->api;
-    per_part(out, parts);
+    const struct dispatcher_stats *b = checks->dispatcher;
+    const struct plugin_api_stats *api = checks->api;
+    health(out, checks);
     per_resource(out, b);
     prom_family(out, NAME("refused_total"), PROM_COUNTER,
                 "Calls of the kubelet that were refused.");

@@ -8,11 +8,11 @@
 #include "domain/node.h"
 #include "kube/connect.h"
 #include "kube/deviceplugin.h"
-#include "plugin/cardwatch.h"
+#include "plugin/card_input.h"
 #include "plugin/dispatcher.h"
-#include "plugin/gauges.h"
 #include "plugin/kubelet.h"
 #include "plugin/plugin_api.h"
+#include "plugin/status.h"
 
 struct plugin {
     struct plugin_config config; /* strings borrowed */
@@ -22,8 +22,8 @@ struct plugin {
     struct kubelet *kubelet;
     struct dispatcher *dispatcher;
     struct plugin_api *api;
-    struct cardwatch *cardwatch;
-    struct gauges *gauges;
+    struct card_input *card_input;
+    struct status *status;
 };
 
 static void query_pods(void *ctx, uint64_t query, const char *ns, const char *name)
@@ -74,9 +74,10 @@ static int make_dispatcher(struct plugin *p, struct err *err)
                   .unit_mib = c->unit_mib,
                   .wait_ms = c->wait_ms,
                   .reconcile_interval_ms = c->reconcile_interval_ms,
-                  .well_ms = c->healthy_after_ms,
-                  .hold_ms = c->xid_hold_ms,
                   .silent_ms = c->interval_ms + c->sampler_limit_ms,
+                  .health = {.unhealthy_after_ms = c->unhealthy_after_ms,
+                             .healthy_after_ms = c->healthy_after_ms,
+                             .xid_hold_ms = c->xid_hold_ms},
                   .allow_unpromised = c->allow_unpromised,
                   .strict_env = c->strict_env,
                   .legacy_env = c->legacy_env,
@@ -102,9 +103,9 @@ static void start_threads(struct plugin *p)
     p->kubelet = kubelet_start(&kubelet);
     kubelet_set_dispatcher(p->kubelet, p->dispatcher);
     p->api = plugin_api_start(p->client, &api, p->dispatcher);
-    p->cardwatch = cardwatch_start(p->gpu, p->config.interval_ms, p->dispatcher);
+    p->card_input = card_input_start(p->gpu, p->config.interval_ms, p->dispatcher);
     dispatcher_start(p->dispatcher);
-    gauges_show(p->gauges, p->dispatcher, p->api, p->config.late_ms);
+    status_set_parts(p->status, p->dispatcher, p->api, p->config.late_ms);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
@@ -118,7 +119,7 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (!p->client || make_dispatcher(p, err) ||
-        !(p->gauges = gauges_start(config->entry.listen, (unsigned)config->port, err))) {
+        !(p->status = status_start(config->entry.listen, (unsigned)config->port, err))) {
         plugin_stop(p);
         return NULL;
     }
@@ -128,16 +129,16 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
 
 bool plugin_stop(struct plugin *p)
 {
-    gauges_stop(p->gauges);
+    status_stop(p->status);
     dispatcher_stop(p->dispatcher);
-    if (!cardwatch_stop(p->cardwatch)) {
-        log_warn("plugin", "the driver does not answer; ending without it");
+    if (!card_input_stop(p->card_input)) {
+        log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     plugin_api_stop(p->api);
     kubelet_stop(p->kubelet);
     /* No thread is left but those of the endpoints, which only tell. */
-    cardwatch_free(p->cardwatch);
+    card_input_free(p->card_input);
     dispatcher_free(p->dispatcher);
     plugin_api_free(p->api);
     kubelet_free(p->kubelet);

@@ -258,7 +258,7 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not know it");
+    ck_assert_says(a.words, "NVML no longer lists the card");
     tear_down();
 }
 END_TEST
@@ -289,15 +289,15 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     make_driver_hang();
     kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
-    ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
-    kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
+    ck_assert(program_says(&plugin.program, "unhealthy: the driver does not respond"));
+    kit_wait(plugin_trouble(&plugin, "cards", "the driver does not respond"));
     /* What neither a restart nor an update would change. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not answer");
+    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not respond");
     let_driver_go_on();
     kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
@@ -316,7 +316,7 @@ START_TEST(a_driver_that_is_gone_is_told)
     temp_write(kit_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
-    kit_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
+    kit_wait(plugin_trouble(&plugin, "cards", "no card was sampled yet: "));
     kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_str_eq(line, "not registered: no card has been seen yet");
@@ -327,7 +327,7 @@ START_TEST(a_driver_that_is_gone_is_told)
     kubelet_wait_registered(&kubelet, -1);
     kit_wait(plugin_is_well(&plugin));
     agent_cards("%s", "");
-    kit_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
+    kit_wait(plugin_trouble(&plugin, "cards", "none of 2 cards is healthy; GPU-0: "));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     agent_cards(CARDS);
     kit_wait(plugin_is_well(&plugin));
@@ -342,14 +342,14 @@ START_TEST(an_api_server_that_is_gone_is_told)
     kit_wait(plugin_is_well(&plugin));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(plugin_trouble(&plugin, "pods", "the pod watch fails"));
     ck_assert(plugin_metric(&plugin, "healthcheck{name=\"node\"}") == 1);
     sim_no_faults(&sim);
     kit_wait(plugin_is_well(&plugin));
     ck_assert(plugin_metric(&plugin, "healthcheck{name=\"pods\"}") == 1);
     sim_stop(&sim);
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    kit_wait(plugin_trouble(&plugin, "pods", "the pod watch fails"));
+    kit_wait(plugin_trouble(&plugin, "node", "GET of the Node fails"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
@@ -363,7 +363,7 @@ START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    kit_wait(plugin_trouble(&plugin, "node", "GET of the Node fails"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
     kit_wait(plugin_is_well(&plugin));
@@ -383,7 +383,7 @@ START_TEST(a_podresources_service_that_is_gone_is_told)
     kubelet_wait_registered(&kubelet, -1);
     kit_wait(plugin_is_well(&plugin));
     ck_assert_int_eq(rename(socket, aside), 0);
-    kit_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
+    kit_wait(plugin_trouble(&plugin, "podresources", "podresources calls fail for "));
     ck_assert_int_eq(rename(aside, socket), 0);
     kit_wait(plugin_is_well(&plugin));
     tear_down();
@@ -409,7 +409,7 @@ START_TEST(cards_of_nvml_and_their_xids)
         "free=17179869184;used=0;reserved=0;events=15\nevent 1 GPU-1 8 79\n");
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
     kit_wait(kubelet_devices(&kubelet, MEM, false) == 16);
-    ck_assert(program_says(&plugin.program, "out: XID 79"));
+    ck_assert(program_says(&plugin.program, "unhealthy: XID 79"));
     tear_down();
 }
 END_TEST
@@ -598,7 +598,7 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
     kit_wait(peer_status(&plugin.health, "/readyz") == 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/healthz"), 503);
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
-    ck_assert_says(line, "not registered: in units of MiB the list");
+    ck_assert_says(line, "not registered: in units of MiB the device list");
     ck_assert_says(line, "--memory-unit=8MiB");
     ck_assert(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-mem\"}") == 0);
     kit_wait(plugin_metric(&plugin, "registered{resource=\"aliyun.com/gpu-count\"}") ==

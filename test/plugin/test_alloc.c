@@ -473,7 +473,10 @@ START_TEST(a_lost_card_is_not_given)
     start();
     waiting("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    alloc_card_failed(rig.a, rig.now, SPAN("GPU-1"), "XID 79", &rig.out);
+    alloc_card_event(rig.a, rig.now,
+                     &(struct gpu_event){
+                         .kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = -1},
+                     &rig.out);
     check_answer(rig_allocate(&rig, "GPU-1/0-2"),
                  "card-out: pod default/p was promised card GPU-1, which is out: XID 79");
     rig_api(&rig, "q", "Pending", ON("5", "GPU-9"), "", MEM("a", 3));
