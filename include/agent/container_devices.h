@@ -6,7 +6,7 @@
 #include "domain/scv.h"
 
 /*
- * Which container holds which devices, as the kubelet's podresources service says.
+ * The devices of each container, as the kubelet's podresources API returns them. Pure.
  */
 
 struct container_devices_entry {
@@ -20,17 +20,16 @@ struct container_devices {
     size_t n;
 };
 
-/* Copies what concerns GPUs, in an order of its own: by namespace, pod, container and
- * resource, one entry for each. A kubelet has an entry for each id (and for each NUMA
- * node of it) and no order at all, so that the same state looks different each time.
- * Everything is in the arena. */
+/* Copies the entries of GPU resources, sorted by namespace, pod, container and resource,
+ * one entry for each. A kubelet returns an entry for each id and NUMA node, in no fixed
+ * order: without this, the same state would differ in each answer. Everything is in the
+ * arena. */
 void container_devices_normalize(const struct container_devices *from, struct arena *a,
                                  struct container_devices *to);
 
-/* Fills scv->held with these, in the arena. Of which cards they are, the ids say; see
- * ids_is_of. */
-void container_devices_to_scv(const struct container_devices *pods, struct scv *scv,
+/* Sets scv->held, in the arena. The cards follow from the device ids; see ids_is_of. */
+void container_devices_to_scv(const struct container_devices *devices, struct scv *scv,
                               struct arena *a);
 
-/* Is that a resource whose devices are published: a GPU of any kind? */
+/* Whether devices of the resource are published: GPUs of any kind. */
 bool container_devices_is_gpu(struct span resource);

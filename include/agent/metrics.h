@@ -6,23 +6,23 @@
 #include "agent/publisher.h"
 
 /*
- * /metrics of scv-agent: what it counts, and what the publisher knows of the cards. What
- * each figure means to an operator: docs/metrics.md.
+ * The metrics of scv-agent: its counters, and the cards that the publisher publishes.
+ * docs/metrics.md describes each for operators.
  */
 
 enum { METRICS_CALLS = PUBLISHER_PATCH_LEASE + 1, METRICS_CODES = ERR_INTERNAL + 1 };
 
-/* Any thread may count. {0} is valid. */
+/* Counted by any thread. {0} is valid. */
 struct metrics {
     _Atomic uint64_t samples, failed_samples;
     _Atomic uint64_t calls[METRICS_CALLS][METRICS_CODES]; /* by publisher_output_type */
 };
 
-/* Counts an input, as it goes to the publisher. */
-void metrics_input(struct metrics *f, const struct publisher_input *in);
-/* Counts the end of a call. */
-void metrics_call(struct metrics *f, enum publisher_output_type call, enum err_code code);
+/* Counts an input of the publisher. */
+void metrics_input(struct metrics *m, const struct publisher_input *in);
+/* Counts a finished call. */
+void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code);
 
-/* Appends the text. */
-void metrics_write(const struct metrics *f, const struct publisher *m,
+/* Appends the text of /metrics. */
+void metrics_write(const struct metrics *m, const struct publisher *p,
                    struct publisher_time now, struct buf *out);

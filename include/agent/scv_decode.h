@@ -5,10 +5,10 @@
 #include "kube/watchfeed.h"
 
 /*
- * From the bytes of the watch of our Scv to inputs of the publisher. Pure.
+ * From the bytes of the Scv's watch to inputs of the publisher. Pure.
  *
- * An event that cannot be understood ends the watch: it may have been a change. The list
- * that follows tells.
+ * An event that cannot be decoded ends the watch, because it may be a change. The list
+ * that follows returns the object.
  */
 
 struct scv_decode {
@@ -24,8 +24,9 @@ void scv_decode_init(struct scv_decode *f,
 void scv_decode_fini(struct scv_decode *f);
 
 void scv_decode_start(struct scv_decode *f, uint64_t run);
-/* The answer begins; a piece of its body. False: the rest is not wanted. */
+/* The headers of the answer; a piece of its body. False: cancel the stream. */
 bool scv_decode_begin(struct scv_decode *f, unsigned status, int64_t retry_after_s);
 bool scv_decode_data(struct scv_decode *f, const char *p, size_t n);
-/* It has ended, or there was none; `why` is NULL if as announced. Tells the publisher. */
+/* The answer ended, or there was none: passes PUBLISHER_WATCH_ENDED on. `why` is NULL
+ * when the server ended the watch regularly. */
 void scv_decode_end(struct scv_decode *f, const struct err *why);

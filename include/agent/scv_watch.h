@@ -4,17 +4,17 @@
 #include "agent/calls.h"
 
 /*
- * The thread that has the watch of the Scv: one at a time, the newest that was asked for.
+ * The thread that watches the Scv: one watch at a time, the last one requested.
  */
 
-struct watch;
+struct scv_watch;
 
 struct scv_watch_sink {
     void (*input)(void *ctx, const struct publisher_input *in);
     void *ctx;
 };
 
-/* New; the thread runs at once. What is handed over is borrowed, `sink` is copied. */
+/* New; the thread runs at once. `client` and `names` are borrowed, `sink` is copied. */
 struct scv_watch *scv_watch_start(struct kube_client *client,
                                   const struct calls_names *names,
                                   const struct scv_watch_sink *sink);

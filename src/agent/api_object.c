@@ -10,7 +10,7 @@ static void read_owner(struct jread *j, struct arena *a, struct api_object *o)
     struct owner owner = {0};
     struct jread_str key;
     struct jread inner;
-    if (!jread_raw(j, &owner.raw) || o->n_owners == OBJECT_MAX_OWNERS)
+    if (!jread_raw(j, &owner.raw) || o->n_owners == API_OBJECT_MAX_OWNERS)
         return;
     jread_init(&inner, owner.raw.p, owner.raw.n);
     jread_object(&inner, "owner");
@@ -57,7 +57,7 @@ static void read_meta(struct jread *j, struct arena *a, struct api_object *o)
     read_owners(raw, a, o);
 }
 
-/* -- the rest -- */
+/* -- spec and status -- */
 
 static void read_spec(struct jread *j, struct api_object *o)
 {
@@ -156,20 +156,20 @@ void api_object_status_patch(struct buf *out, struct span status)
     static const char *const names[] = {"cardList",       "cardNumber",    "cudaVersion",
                                         "driverVersion",  "freeMemorySum", "podList",
                                         "totalMemorySum", "updateTime"};
-    bool there[ARRAY_LEN(names)] = {0}, any = false;
+    bool present[ARRAY_LEN(names)] = {0}, any = false;
     struct jread j;
     struct jread_str key;
     jread_init(&j, status.p, status.n);
     jread_object(&j, "status");
     while (jread_member(&j, &key)) {
         for (size_t i = 0; i < ARRAY_LEN(names); i++)
-            there[i] |= jread_str_eq(key, span_of(names[i]));
+            present[i] |= jread_str_eq(key, span_of(names[i]));
         any = true;
         jread_skip(&j);
     }
-    buf_add(out, status.p, status.n - 1); /* without the brace at its end */
+    buf_add(out, status.p, status.n - 1); /* without the closing brace */
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        if (there[i])
+        if (present[i])
             continue;
         buf_printf(out, "%s\"%s\":null", any ? "," : "", names[i]);
         any = true;

@@ -5,10 +5,11 @@
 #include "kube/watchfeed.h"
 
 enum {
-    /* How long a watch is asked for: bookmarks are no sign of life, its end is one. */
+    /* timeoutSeconds of a watch. Bookmarks are optional, so the regular end of a watch
+     * is what shows that it works. */
     WATCH_MIN_S = 50,
     WATCH_MORE_S = 25,
-    STALL_MS = 90 * 1000, /* no watch is ever silent for so long */
+    STALL_MS = 90 * 1000, /* longer than any watch lasts */
     RETRY_AFTER_MAX_S = 60,
 };
 
@@ -27,8 +28,8 @@ static const char *path(struct arena *a, const char *fmt, ...)
     return arena_copy(a, buf_span(&b)).p;
 }
 
-/* Only our own object is of interest: a thousand agents that watched all of them would be
- * told of each change a thousand times. */
+/* A watch of our own object only: with 1,000 agents that watch every Scv, each change
+ * would be sent 1,000 times. */
 static const char *watch_path(const char *node, const struct publisher_output *o,
                               struct arena *a)
 {
@@ -91,7 +92,7 @@ static int read_body(const struct publisher_output *o, struct span body, struct 
                  : api_object_read(body, a, &answer->object, &answer->err);
     if (rc) {
         answer->err.code = ERR_INTERNAL;
-        return err_wrap(&answer->err, "the API server's answer");
+        return err_wrap(&answer->err, "answer of the API server");
     }
     if (found)
         answer->input.object = &answer->object;

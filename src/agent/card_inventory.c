@@ -20,11 +20,11 @@ struct card_inventory {
     struct item items[GPU_MAX_CARDS];
     size_t n;
     uint64_t mig;             /* bit i: card i is left out */
-    char failure[300];        /* why there is no sample; empty: there is one */
-    bool sampled;             /* at least once, well */
-    int64_t failing_since_ms; /* -1: it is not */
+    char failure[300];        /* of the last sample; empty: it succeeded */
+    bool sampled;             /* at least one sample succeeded */
+    int64_t failing_since_ms; /* -1: the last sample succeeded */
     struct gpu_card shown[GPU_MAX_CARDS];
-    struct gpu_sample sample; /* of what is shown */
+    struct gpu_sample sample; /* of `shown` */
 };
 
 #define NOT_LISTED "NVML no longer lists the card"
@@ -43,7 +43,7 @@ void card_inventory_free(struct card_inventory *inv)
     free(inv);
 }
 
-/* -- finding -- */
+/* -- lookup -- */
 
 typedef bool (*same_fn)(const struct gpu_card *a, const struct gpu_card *b);
 
@@ -52,13 +52,13 @@ static bool same_uuid(const struct gpu_card *a, const struct gpu_card *b)
     return a->uuid[0] && strcmp(a->uuid, b->uuid) == 0;
 }
 
-/* A card that cannot be opened has no uuid in the sample: then its place has to do. */
-static bool same_place(const struct gpu_card *a, const struct gpu_card *b)
+/* A card that cannot be opened has no UUID in the sample: its index identifies it. */
+static bool same_index(const struct gpu_card *a, const struct gpu_card *b)
 {
     return (!a->uuid[0] || !b->uuid[0]) && a->index == b->index;
 }
 
-/* Among those that the sample has not shown yet. */
+/* An item that no card of the sample was matched with yet. */
 static struct item *find(struct card_inventory *inv, const struct gpu_card *g,
                          same_fn same)
 {
@@ -75,7 +75,7 @@ static void drop(struct card_inventory *inv, struct item *item)
     inv->n--;
 }
 
-/* Where the list is full, who has been gone for longest makes room. */
+/* In a full list, the card that is missing for longest is replaced. */
 static struct item *add(struct card_inventory *inv, const struct gpu_card *g)
 {
     struct item *oldest = NULL;
@@ -112,7 +112,7 @@ static void mark_lost(struct card_inventory *inv, struct item *item, int64_t now
     forget(&item->card, GPU_TEMPERATURE);
 }
 
-/* What a card in trouble does not tell any more, and cannot have changed. */
+/* Keeps constant properties that a failed card does not report. */
 static void keep_known(struct gpu_card *to, const struct gpu_card *from)
 {
     static const enum gpu_metric fixed[] = {GPU_MEM_TOTAL,      GPU_CLOCK_SM_MAX,
@@ -220,7 +220,7 @@ static bool is_known(const struct card_inventory *inv, const struct gpu_card *g)
     return false;
 }
 
-static void settle_the_lost(struct card_inventory *inv, int64_t now_ms)
+static void mark_missing(struct card_inventory *inv, int64_t now_ms)
 {
     for (size_t i = inv->n; i-- > 0;) {
         struct item *item = &inv->items[i];
@@ -251,12 +251,12 @@ void card_inventory_sample(struct card_inventory *inv, int64_t now_ms,
         take(inv, now_ms, &s->cards[i], same_uuid, false);
     for (size_t i = 0; i < s->n_cards; i++)
         if (!is_known(inv, &s->cards[i]))
-            take(inv, now_ms, &s->cards[i], same_place, true);
-    settle_the_lost(inv, now_ms);
+            take(inv, now_ms, &s->cards[i], same_index, true);
+    mark_missing(inv, now_ms);
     publish(inv);
 }
 
-void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *why,
+void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const char *reason,
                            bool at_once)
 {
     if (inv->failing_since_ms < 0)
@@ -264,9 +264,9 @@ void card_inventory_failed(struct card_inventory *inv, int64_t now_ms, const cha
     if (!at_once && inv->n &&
         card_health_tolerates(&inv->settings.health, inv->failing_since_ms, now_ms))
         return;
-    snprintf(inv->failure, sizeof inv->failure, "%s", why);
+    snprintf(inv->failure, sizeof inv->failure, "%s", reason);
     for (size_t i = 0; i < inv->n; i++)
-        mark_lost(inv, &inv->items[i], now_ms, why);
+        mark_lost(inv, &inv->items[i], now_ms, reason);
     publish(inv);
 }
 
@@ -281,9 +281,9 @@ bool card_inventory_event(struct card_inventory *inv, int64_t now_ms,
     return card_health_event(cards, inv->n, now_ms, event);
 }
 
-/* -- what was published before -- */
+/* -- the Scv of the previous process -- */
 
-static void know(struct gpu_card *g, enum gpu_metric m, int64_t value)
+static void set_metric(struct gpu_card *g, enum gpu_metric m, int64_t value)
 {
     if (value <= 0)
         return;
@@ -291,14 +291,14 @@ static void know(struct gpu_card *g, enum gpu_metric m, int64_t value)
     g->value[m] = value;
 }
 
-/* A link that has this bandwidth. */
-static void know_link(struct gpu_card *g, int64_t bandwidth)
+/* Any link with this bandwidth. */
+static void set_link(struct gpu_card *g, int64_t bandwidth)
 {
     for (int64_t generation = 6; bandwidth && generation > 0; generation--)
         for (int64_t lanes = 1; lanes <= 32; lanes *= 2)
             if (scv_bandwidth(generation, lanes) == bandwidth) {
-                know(g, GPU_PCIE_GEN_MAX, generation);
-                know(g, GPU_PCIE_WIDTH_MAX, lanes);
+                set_metric(g, GPU_PCIE_GEN_MAX, generation);
+                set_metric(g, GPU_PCIE_WIDTH_MAX, lanes);
                 return;
             }
 }
@@ -313,12 +313,12 @@ static struct gpu_card card_of(const struct scv_card *c)
     struct gpu_card g = {.index = c->id, .state = GPU_OK};
     text(g.uuid, sizeof g.uuid, c->uuid);
     text(g.model, sizeof g.model, c->model);
-    know(&g, GPU_MEM_TOTAL, c->total_mib << 20);
-    know(&g, GPU_MEM_FREE, c->free_mib << 20);
-    know(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
-    know(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
-    know(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
-    know_link(&g, c->spec.bandwidth);
+    set_metric(&g, GPU_MEM_TOTAL, c->total_mib << 20);
+    set_metric(&g, GPU_MEM_FREE, c->free_mib << 20);
+    set_metric(&g, GPU_POWER_LIMIT, c->spec.power_w * 1000);
+    set_metric(&g, GPU_CLOCK_MEM_MAX, c->spec.clock_mhz);
+    set_metric(&g, GPU_CLOCK_SM_MAX, c->spec.core_mhz);
+    set_link(&g, c->spec.bandwidth);
     text(g.bus_id, sizeof g.bus_id, c->bus_id);
     return g;
 }
@@ -326,7 +326,7 @@ static struct gpu_card card_of(const struct scv_card *c)
 static struct item *find_published(struct card_inventory *inv, const struct gpu_card *g)
 {
     for (size_t i = 0; i < inv->n; i++)
-        if (same_uuid(&inv->items[i].card, g) || same_place(&inv->items[i].card, g))
+        if (same_uuid(&inv->items[i].card, g) || same_index(&inv->items[i].card, g))
             return &inv->items[i];
     return NULL;
 }
@@ -375,10 +375,10 @@ size_t card_inventory_count(const struct card_inventory *inv)
 }
 
 const struct gpu_card *card_inventory_card(const struct card_inventory *inv, size_t i,
-                                           bool *healthy, const char **why)
+                                           bool *healthy, const char **reason)
 {
     *healthy = inv->items[i].health.healthy;
-    *why = inv->items[i].health.reason;
+    *reason = inv->items[i].health.reason;
     return &inv->shown[i];
 }
 
@@ -415,18 +415,18 @@ void card_inventory_message(const struct card_inventory *inv, struct buf *out)
     if (inv->failure[0])
         buf_adds(out, inv->failure);
     for (size_t i = 0; i < inv->n; i++) {
-        const char *why = "";
+        const char *reason = "";
         bool healthy;
-        const struct gpu_card *g = card_inventory_card(inv, i, &healthy, &why);
-        if (healthy || (inv->failure[0] && strcmp(why, inv->failure) == 0))
+        const struct gpu_card *g = card_inventory_card(inv, i, &healthy, &reason);
+        if (healthy || (inv->failure[0] && strcmp(reason, inv->failure) == 0))
             continue;
         clause(out);
-        buf_printf(out, "GPU%d is Unhealthy: %s", (int)g->index, why);
+        buf_printf(out, "GPU%d is Unhealthy: %s", (int)g->index, reason);
     }
     for (int i = 0; i < 64; i++) {
         if (!(inv->mig >> i & 1))
             continue;
         clause(out);
-        buf_printf(out, "GPU%d is split into MIG instances and left out", i);
+        buf_printf(out, "GPU%d is in MIG mode and left out", i);
     }
 }

@@ -11,7 +11,7 @@ bool container_devices_is_gpu(struct span resource)
     return ids_resource_read(resource, &ours) || scv_is_foreign(resource);
 }
 
-/* -- in order -- */
+/* -- sorting -- */
 
 /* One id of one container. */
 struct row {
@@ -81,7 +81,7 @@ void container_devices_normalize(const struct container_devices *from, struct ar
     }
 }
 
-/* -- published -- */
+/* -- podList -- */
 
 static bool has_card(const struct container_devices_entry *e, const struct ids_card *card)
 {
@@ -91,16 +91,16 @@ static bool has_card(const struct container_devices_entry *e, const struct ids_c
     return false;
 }
 
-void container_devices_to_scv(const struct container_devices *pods, struct scv *scv,
+void container_devices_to_scv(const struct container_devices *devices, struct scv *scv,
                               struct arena *a)
 {
     struct ids_card *cards = arena_alloc(a, (scv->n_cards + 1) * sizeof *cards);
     for (size_t i = 0; i < scv->n_cards; i++)
         cards[i] = ids_card_of(scv->cards[i].uuid);
-    scv->held = arena_alloc(a, (pods->n + 1) * sizeof *scv->held);
-    for (scv->n_held = 0; scv->n_held < pods->n && scv->n_held < SCV_MAX_HELD;
+    scv->held = arena_alloc(a, (devices->n + 1) * sizeof *scv->held);
+    for (scv->n_held = 0; scv->n_held < devices->n && scv->n_held < SCV_MAX_HELD;
          scv->n_held++) {
-        const struct container_devices_entry *e = &pods->entries[scv->n_held];
+        const struct container_devices_entry *e = &devices->entries[scv->n_held];
         struct scv_held *held = &scv->held[scv->n_held];
         *held = (struct scv_held){
             .ns = e->ns,

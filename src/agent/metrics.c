@@ -10,17 +10,17 @@
 
 enum { DIGITS = 12 };
 
-void metrics_input(struct metrics *f, const struct publisher_input *in)
+void metrics_input(struct metrics *m, const struct publisher_input *in)
 {
     if (in->type != PUBLISHER_SAMPLED)
         return;
     bool failed = in->err && in->err->code != ERR_NONE;
-    atomic_fetch_add(failed ? &f->failed_samples : &f->samples, 1);
+    atomic_fetch_add(failed ? &m->failed_samples : &m->samples, 1);
 }
 
-void metrics_call(struct metrics *f, enum publisher_output_type call, enum err_code code)
+void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code)
 {
-    atomic_fetch_add(&f->calls[call][code], 1);
+    atomic_fetch_add(&m->calls[call][code], 1);
 }
 
 static const struct {
@@ -35,43 +35,43 @@ static const struct {
     {PUBLISHER_PATCH_LEASE, "lease-patch"},
 };
 
-static void write_calls(const struct metrics *f, struct buf *out)
+static void write_calls(const struct metrics *m, struct buf *out)
 {
     prom_family(out, NAME("api_requests_total"), PROM_COUNTER,
-                "Requests to the API server, by how they ended.");
+                "Requests to the API server, by call and result.");
     for (size_t i = 0; i < ARRAY_LEN(calls); i++)
         for (int code = 0; code < METRICS_CODES; code++) {
-            uint64_t n = atomic_load(&f->calls[calls[i].call][code]);
-            const char *word =
+            uint64_t n = atomic_load(&m->calls[calls[i].call][code]);
+            const char *result =
                 code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
             struct prom_label l[] = {{"call", span_of(calls[i].name)},
-                                     {"code", span_of(word)}};
+                                     {"code", span_of(result)}};
             if (n || code == ERR_NONE)
                 prom_sample(out, NAME("api_requests_total"), l, 2, (int64_t)n);
         }
 }
 
-static void write_parts(const struct publisher *m, struct publisher_time now,
-                        struct buf *out)
+static void write_checks(const struct publisher *p, struct publisher_time now,
+                         struct buf *out)
 {
     prom_family(out, NAME("healthcheck"), PROM_GAUGE,
-                "Whether a part of the agent does its work, as /healthz says it.");
-    for (int part = 0; part < PUBLISHER_CHECKS; part++) {
-        const char *name = publisher_check_name((enum publisher_check)part);
+                "Whether a check of /healthz passes, by name.");
+    for (int check = 0; check < PUBLISHER_CHECKS; check++) {
+        const char *name = publisher_check_name((enum publisher_check)check);
         prom_sample(out, NAME("healthcheck"), &(struct prom_label){"name", span_of(name)},
-                    1, publisher_check(m, now, (enum publisher_check)part, NULL) == 0);
+                    1, publisher_check(p, now, (enum publisher_check)check, NULL) == 0);
     }
 }
 
-/* A family of one sample for each card that has it; `metric` < 0: its health. */
-static void per_card(const struct card_inventory *cards, const char *name,
-                     const char *help, int metric, struct buf *out)
+/* A family with one sample per card that has the metric; `metric` < 0: its health. */
+static void write_per_card(const struct card_inventory *cards, const char *name,
+                           const char *help, int metric, struct buf *out)
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < card_inventory_count(cards); i++) {
         bool healthy;
-        const char *why;
-        const struct gpu_card *card = card_inventory_card(cards, i, &healthy, &why);
+        const char *reason;
+        const struct gpu_card *card = card_inventory_card(cards, i, &healthy, &reason);
         char index[DIGITS];
         snprintf(index, sizeof index, "%d", card->index);
         struct prom_label l[] = {{"card", span_of(index)}, {"uuid", span_of(card->uuid)}};
@@ -82,28 +82,27 @@ static void per_card(const struct card_inventory *cards, const char *name,
     }
 }
 
-void metrics_write(const struct metrics *f, const struct publisher *m,
+void metrics_write(const struct metrics *m, const struct publisher *p,
                    struct publisher_time now, struct buf *out)
 {
-    const struct card_inventory *cards = publisher_cards(m);
-    prom_family(out, NAME("build_info"), PROM_GAUGE, "Which version this is.");
+    const struct card_inventory *cards = publisher_cards(p);
+    prom_family(out, NAME("build_info"), PROM_GAUGE, "The version of this process.");
     prom_sample(out, NAME("build_info"),
                 &(struct prom_label){"version", SPAN(GPUSHARE_VERSION)}, 1, 1);
-    write_parts(m, now, out);
-    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards that are published.",
+    write_checks(p, now, out);
+    prom_one(out, NAME("cards"), PROM_GAUGE, "Cards in the Scv.",
              (int64_t)card_inventory_count(cards));
-    per_card(cards, NAME("card_healthy"), "Whether a card is published as Healthy.", -1,
-             out);
-    per_card(cards, NAME("card_memory_capacity_bytes"), "Memory of a card.",
-             GPU_MEM_TOTAL, out);
-    per_card(cards, NAME("card_memory_free_bytes"), "What is free of it, as measured.",
-             GPU_MEM_FREE, out);
-    per_card(cards, NAME("card_temperature_celsius"), "Temperature of a card.",
-             GPU_TEMPERATURE, out);
-    prom_one(out, NAME("samples_total"), PROM_COUNTER, "Samples of all cards.",
-             (int64_t)atomic_load(&f->samples));
+    write_per_card(cards, NAME("card_healthy"), "Whether a card is Healthy in the Scv.",
+                   -1, out);
+    write_per_card(cards, NAME("card_memory_capacity_bytes"), "Memory size of a card.",
+                   GPU_MEM_TOTAL, out);
+    write_per_card(cards, NAME("card_memory_free_bytes"),
+                   "Measured free memory of a card.", GPU_MEM_FREE, out);
+    write_per_card(cards, NAME("card_temperature_celsius"), "Temperature of a card.",
+                   GPU_TEMPERATURE, out);
+    prom_one(out, NAME("samples_total"), PROM_COUNTER, "Successful samples of the cards.",
+             (int64_t)atomic_load(&m->samples));
     prom_one(out, NAME("sample_failures_total"), PROM_COUNTER,
-             "Samples that could not be taken.",
-             (int64_t)atomic_load(&f->failed_samples));
-    write_calls(f, out);
+             "Failed samples of the cards.", (int64_t)atomic_load(&m->failed_samples));
+    write_calls(m, out);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/scv_decode.h"
 
-static void hand_on(struct scv_decode *f, struct publisher_input in)
+static void pass(struct scv_decode *f, struct publisher_input in)
 {
     in.run = f->run;
     in.retry_after_ms = f->in.retry_after_ms;
@@ -15,18 +15,18 @@ static void on_object(void *ctx, struct jread *j, bool gone)
     struct span raw;
     struct err err;
     if (!jread_raw(j, &raw))
-        return; /* cut off: it comes again */
+        return; /* truncated: the next watch sends it again */
     if (api_object_read(raw, &f->in.arena, &object, &err))
         watchfeed_fail(&f->in, &err);
     else
-        hand_on(f, (struct publisher_input){
-                       .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
+        pass(f, (struct publisher_input){
+                    .type = PUBLISHER_OBJECT, .gone = gone, .object = &object});
 }
 
 static void on_bookmark(void *ctx, struct span version)
 {
-    hand_on(ctx,
-            (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
+    pass(ctx,
+         (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE, .version = version});
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -60,7 +60,7 @@ bool scv_decode_begin(struct scv_decode *f, unsigned status, int64_t retry_after
 {
     watchfeed_begin(&f->in, status, retry_after_s);
     if (status == 200)
-        hand_on(f, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
+        pass(f, (struct publisher_input){.type = PUBLISHER_WATCH_ALIVE});
     return true;
 }
 
@@ -72,6 +72,6 @@ bool scv_decode_data(struct scv_decode *f, const char *p, size_t n)
 void scv_decode_end(struct scv_decode *f, const struct err *why)
 {
     watchfeed_end(&f->in, why);
-    hand_on(
-        f, (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.failed});
+    pass(f,
+         (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .err = &f->in.failed});
 }

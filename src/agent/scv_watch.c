@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-struct wish {
+struct next_watch {
     uint64_t run;
     char *version;
 };
@@ -19,12 +19,12 @@ struct scv_watch {
     struct httpc_loop *loop;
     pthread_t thread;
 
-    /* of the thread alone */
+    /* used only by the thread */
     struct httpc_stream *stream;
     struct scv_decode feed;
 
-    pthread_mutex_t lock; /* protects what follows */
-    struct wish wanted;   /* version NULL: none */
+    pthread_mutex_t lock;   /* protects the members below */
+    struct next_watch next; /* version NULL: none */
     bool stop;
 };
 
@@ -47,7 +47,7 @@ static void on_end(void *ctx, const struct err *why)
     struct scv_watch *w = ctx;
     w->stream = NULL;
     scv_decode_end(&w->feed, why);
-    log_debug("watch", "ended", LOG_ERR(&w->feed.in.failed));
+    log_debug("scv", "watch ended", LOG_ERR(&w->feed.in.failed));
 }
 
 static const struct httpc_sink sink = {on_begin, on_data, on_end};
@@ -59,39 +59,39 @@ static void cancel(struct scv_watch *w)
     w->stream = NULL;
 }
 
-static void begin(struct scv_watch *w, const struct wish *wish)
+static void begin(struct scv_watch *w, const struct next_watch *next)
 {
     struct publisher_output output = {
-        .type = PUBLISHER_WATCH, .run = wish->run, .version = wish->version};
+        .type = PUBLISHER_WATCH, .run = next->run, .version = next->version};
     struct kube_request request;
     struct err err;
     cleanup_arena struct arena a = {0};
     cancel(w);
-    scv_decode_start(&w->feed, wish->run);
+    scv_decode_start(&w->feed, next->run);
     calls_request(w->names, &output, &a, &request);
     w->stream = kube_stream_start(w->client, w->loop, &request, &sink, w, &err);
     if (!w->stream)
-        on_end(w, &err); /* no credentials: as if there had been no answer */
+        on_end(w, &err); /* without credentials there is no answer */
 }
 
-/* Starts what is wanted. False: it is time to stop. */
-static bool take_wish(struct scv_watch *w)
+/* Starts the requested watch. False: the thread must stop. */
+static bool start_next(struct scv_watch *w)
 {
     pthread_mutex_lock(&w->lock);
-    struct wish wish = w->wanted;
+    struct next_watch next = w->next;
     bool stop = w->stop;
-    w->wanted.version = NULL;
+    w->next.version = NULL;
     pthread_mutex_unlock(&w->lock);
-    if (wish.version && !stop)
-        begin(w, &wish);
-    free(wish.version);
+    if (next.version && !stop)
+        begin(w, &next);
+    free(next.version);
     return !stop;
 }
 
 static void *run(void *arg)
 {
     struct scv_watch *w = arg;
-    while (take_wish(w))
+    while (start_next(w))
         httpc_loop_run(w->loop, 1000);
     cancel(w);
     return NULL;
@@ -116,10 +116,10 @@ struct scv_watch *scv_watch_start(struct kube_client *client,
 void scv_watch_begin(struct scv_watch *w, const struct publisher_output *output)
 {
     pthread_mutex_lock(&w->lock);
-    /* Threads may pass each other on the way here. */
-    if (output->run > w->wanted.run) {
-        free(w->wanted.version);
-        w->wanted = (struct wish){output->run, xstrdup(output->version)};
+    /* Threads may overtake each other: the highest run wins. */
+    if (output->run > w->next.run) {
+        free(w->next.version);
+        w->next = (struct next_watch){output->run, xstrdup(output->version)};
     }
     pthread_mutex_unlock(&w->lock);
     httpc_loop_wake(w->loop);
@@ -141,7 +141,7 @@ void scv_watch_free(struct scv_watch *w)
     if (!w)
         return;
     httpc_loop_free(w->loop);
-    free(w->wanted.version);
+    free(w->next.version);
     scv_decode_fini(&w->feed);
     pthread_mutex_destroy(&w->lock);
     free(w);

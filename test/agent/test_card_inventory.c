@@ -139,7 +139,7 @@ START_TEST(mig_is_left_out)
 {
     look(0, CARD(0) "," CARD(1));
     ck_assert_str_eq(look(1000, CARD(0) "," STATE(1, "mig", "")), "0:GPU-0+");
-    ck_assert_str_eq(message(), "GPU1 is split into MIG instances and left out");
+    ck_assert_str_eq(message(), "GPU1 is in MIG mode and left out");
     ck_assert_str_eq(look(2000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1+");
 }
 END_TEST
