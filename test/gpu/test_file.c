@@ -70,7 +70,7 @@ START_TEST(the_file_may_say_the_state_and_change)
     ck_assert_str_eq(sample.cards[0].why, "on purpose");
     ck_assert_int_eq(sample.cards[1].state, GPU_OK);
     ck_assert_str_eq(sample.cards[1].why, "");
-    ck_assert_str_eq(sample.cards[2].why, "the file says so");
+    ck_assert_str_eq(sample.cards[2].why, "set by the file");
     ck_assert_int_eq(sample.cards[3].state, GPU_UNREADABLE);
     write_cards("{'cards':null}");
     rig_sample();
@@ -97,13 +97,13 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     refused("[]", "the file");
     refused("{'cards':{}}", "cards");
     refused("{'cards':[7]}", "cards[]");
-    refused("{'cards':[{'index':64}]}", "cards[].index: is no index of a card");
-    refused("{'cards':[{'index':-1}]}", "cards[].index: is no index of a card");
-    refused("{'cards':[{'index':0},{'index':0}]}", "cards[].index: comes twice");
-    refused("{'cards':[{'index':1},{}]}", "cards[].index: comes twice");
-    refused("{'cards':[{'uuid':'a,b'}]}", "cards[].uuid: is no uuid");
+    refused("{'cards':[{'index':64}]}", "cards[].index: is not within 0..63");
+    refused("{'cards':[{'index':-1}]}", "cards[].index: is not within 0..63");
+    refused("{'cards':[{'index':0},{'index':0}]}", "cards[].index: is not unique");
+    refused("{'cards':[{'index':1},{}]}", "cards[].index: is not unique");
+    refused("{'cards':[{'uuid':'a,b'}]}", "cards[].uuid: is not a valid UUID");
     refused("{'cards':[{'uuid':7}]}", "cards[].uuid");
-    refused("{'cards':[{'state':'fine'}]}", "cards[].state: is none of ok");
+    refused("{'cards':[{'state':'fine'}]}", "cards[].state: is not one of ok");
     refused("{'cards':[{'memoryTotal':-1}]}", "memoryTotal: is negative or too large");
     refused("{'cards':[{'temperature':2305843009213693952}]}",
             "temperature: is negative or too large");
@@ -111,9 +111,9 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     refused("{'cards':[{'processes':[{'bytes':1}]}]}", "cards[].processes[].pid");
     refused("{'cards':[{'processes':[{'pid':1,'bytes':-2}]}]}",
             "cards[].processes[].bytes");
-    refused("{'cudaVersion':'12'}", "cudaVersion: is not like");
+    refused("{'cudaVersion':'12'}", "cudaVersion: is not of the form");
     refused("{'events':[{'xid':7}]}", "events[].id: is missing");
-    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: comes twice");
+    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: is not unique");
     refused("{'events':[{'id':7,'xid':-3}]}", "events[].xid: is negative");
     cleanup_buf struct buf many = {0};
     buf_adds(&many, "{'cards':[");

@@ -164,11 +164,11 @@ START_TEST(a_card_in_instances_is_told_apart)
 {
     open_fake("card uuid=GPU-0;name=NVIDIA A100;total=1000;free=900;mig=1;events=8\n" T4);
     rig_sample();
-    state_is(0, GPU_MIG, "MIG is enabled");
+    state_is(0, GPU_MIG, "MIG mode");
     state_is(1, GPU_OK, NULL);
     rig_script("card uuid=GPU-0;name=NVIDIA A100;mig=1\n" T4);
     rig_sample();
-    state_is(0, GPU_MIG, "MIG is enabled");
+    state_is(0, GPU_MIG, "MIG mode");
 }
 END_TEST
 
@@ -181,7 +181,7 @@ START_TEST(memory_that_is_in_trouble)
     } cases[] = {
         {"remap=0", GPU_OK, NULL},
         {"remap=1", GPU_OK, NULL},
-        {"remap=2", GPU_ECC, "could not be remapped"},
+        {"remap=2", GPU_ECC, "row remapping failed"},
         {"pages=1", GPU_ECC, "until the driver is reloaded"},
         {"ecc0=5;ecc1=2", GPU_OK, NULL},
         {"recovery=1;remap=2", GPU_RESET, "a reset of the card"},
@@ -215,7 +215,7 @@ START_TEST(figures_that_cannot_be_true)
         cleanup_free char *script = xasprintf("card uuid=GPU-0;%s\n" T4, wrong[i]);
         open_fake(script);
         rig_sample();
-        state_is(0, GPU_UNREADABLE, "its memory cannot be as it says");
+        state_is(0, GPU_UNREADABLE, "implausible memory values");
         ck_assert(!gpu_knows(card(0), GPU_MEM_TOTAL));
         state_is(1, GPU_OK, NULL);
         gpu_free(gpu);
@@ -230,7 +230,7 @@ START_TEST(figures_that_cannot_be_true)
     ck_assert_int_eq(card(0)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(1)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(2)->value[GPU_MEM_USED], 21);
-    state_is(3, GPU_UNREADABLE, "its memory cannot be read: not supported (3)");
+    state_is(3, GPU_UNREADABLE, "cannot read its memory: not supported (3)");
 }
 END_TEST
 
@@ -292,7 +292,7 @@ START_TEST(more_cards_than_there_can_be)
     ck_assert_str_eq(card(63)->uuid, "GPU-63");
     buf_adds(&script, "card uuid=GPU-64;total=9;free=9\n");
     rig_script(script.p);
-    refused(ERR_UNAVAILABLE, "65 cards; there can be no more than 64");
+    refused(ERR_UNAVAILABLE, "65 cards, more than the limit of 64");
     rig_script("driver 1\n");
     rig_sample();
     ck_assert_uint_eq(sample.n_cards, 0);

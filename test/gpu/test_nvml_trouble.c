@@ -16,7 +16,7 @@ START_TEST(there_is_no_library_or_it_is_another_one)
     refused(ERR_NOT_FOUND, "none.so");
     gpu_free(gpu);
     gpu = gpu_nvml_new("libc.so.6");
-    refused(ERR_UNAVAILABLE, "libc.so.6 has no function nvmlInit_v2");
+    refused(ERR_UNAVAILABLE, "libc.so.6 lacks function nvmlInit_v2");
     gpu_reopen(gpu);
 }
 END_TEST
@@ -25,12 +25,12 @@ START_TEST(a_driver_that_comes_goes_and_comes_back)
 {
     open_fake("down 9\n" T4);
     refused(ERR_UNAVAILABLE, "the NVIDIA driver is not loaded (9)");
-    refused(ERR_UNAVAILABLE, "initialising");
+    refused(ERR_UNAVAILABLE, "initializing");
     rig_script(T4);
     rig_sample();
     state_is(0, GPU_OK, NULL);
     rig_script("down 18\n" T4);
-    refused(ERR_UNAVAILABLE, "driver and library are of different versions (18)");
+    refused(ERR_UNAVAILABLE, "driver and library versions differ (18)");
     struct gpu_event event;
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
     rig_script(T4 H200);
@@ -38,7 +38,7 @@ START_TEST(a_driver_that_comes_goes_and_comes_back)
     ck_assert_uint_eq(sample.n_cards, 2);
     /* In the middle of a card, and while events are waited for. */
     rig_script("fail nvmlDeviceGetTemperature 1 1\n" T4 H200);
-    refused(ERR_UNAVAILABLE, "reading a card: NVML is not initialised (1)");
+    refused(ERR_UNAVAILABLE, "reading a card: NVML is not initialized (1)");
     rig_script("fail nvmlDeviceGetHandleByIndex_v2 9 1\n" T4 H200);
     refused(ERR_UNAVAILABLE, "not loaded");
     rig_script(T4 H200);
@@ -83,7 +83,7 @@ START_TEST(a_lost_card_keeps_its_name)
     }
     rig_script("fail nvmlDeviceGetPowerManagementLimit 16 1\n" T4 H200);
     rig_sample();
-    state_is(1, GPU_LOST, "has to be reset (16)");
+    state_is(1, GPU_LOST, "requires a reset (16)");
     ck_assert(!gpu_knows(card(1), GPU_MEM_FREE));
     gpu_reopen(gpu);
     rig_script(T4 H200);
@@ -98,7 +98,7 @@ START_TEST(a_name_is_not_given_to_two_cards)
     /* Lost from the beginning: there is no name to know. */
     open_fake("card open=999\n" H200);
     rig_sample();
-    state_is(0, GPU_LOST, "an error of the driver (999)");
+    state_is(0, GPU_LOST, "unknown driver error (999)");
     ck_assert_str_eq(card(0)->uuid, "");
     ck_assert_uint_eq(card(0)->known, 0);
     /* The second moves up, and in its old place is one that cannot be opened. */
@@ -118,7 +118,7 @@ START_TEST(a_name_is_not_given_to_two_cards)
     rig_script(H200 T4 H200);
     rig_sample();
     state_is(0, GPU_OK, NULL);
-    state_is(2, GPU_UNREADABLE, "has the uuid of card 0, GPU-h200");
+    state_is(2, GPU_UNREADABLE, "has the UUID of card 0, GPU-h200");
     ck_assert_str_eq(card(2)->uuid, "");
 }
 END_TEST
@@ -178,7 +178,7 @@ START_TEST(cards_without_events)
     ck_assert(!card(0)->events);
     ck_assert_int_eq(gpu_wait(gpu, 60000, &event, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    ck_assert_has(err.msg, "no card tells its events");
+    ck_assert_has(err.msg, "no card supports events");
     rig_script("card uuid=GPU-0;total=9;free=9;events=0\n"
                "card uuid=GPU-1;total=9;free=9;events=8\n");
     rig_sample();
@@ -196,7 +196,7 @@ START_TEST(a_set_that_broke_is_made_anew)
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
     ck_assert_has(err.msg, "fell off the bus");
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
-    ck_assert_has(err.msg, "no card tells its events");
+    ck_assert_has(err.msg, "no card supports events");
     rig_script(T4);
     rig_sample();
     rig_script(T4 "event 1 GPU-t4 8 79\n");

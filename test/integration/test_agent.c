@@ -406,8 +406,8 @@ START_TEST(once_prints_the_object)
 START_TEST(bad_options_end_it)
 {
     static const char *const cases[][3] = {
-        {"--gpu-source", "amd", "--gpu-source: \"amd\" is none of nvml"},
-        {"--gpu-source", "file:", "--gpu-source: \"file:\" is none of nvml"},
+        {"--gpu-source", "amd", "--gpu-source: \"amd\" is not one of nvml"},
+        {"--gpu-source", "file:", "--gpu-source: \"file:\" is not one of nvml"},
         {"--node-name", "a/b", "--node-name: \"a/b\" cannot be the name of a Node"},
         {"--node-name", "", "--node-name (or NODE_NAME) is missing"},
         {"--lease-grace", "5s", "--lease-grace: must be longer than --lease-renew"},
