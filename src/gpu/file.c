@@ -77,9 +77,9 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     for (;;) {
         struct gpu_file_data data = {0};
         int rc = load(f, &data, err);
-        bool told = !rc && take_event(f, &data, event);
+        bool found = !rc && take_event(f, &data, event);
         gpu_sample_fini(&data.sample);
-        if (rc || told || clock_mono_ms() >= end)
+        if (rc || found || clock_mono_ms() >= end)
             return rc;
         nanosleep(&pause, NULL);
     }

@@ -78,7 +78,7 @@ START_TEST(each_answer_is_an_input)
     ck_assert_int_eq(answer.input.object->interval_ms, 9);
     ck_assert_uint_eq(answer.input.object->scv.n_cards, 1);
     ck_assert_span_eq(answer.input.object->status, "{\"cardList\":[{\"id\":3}]}");
-    /* A status that cannot be understood is one that will be written anew. */
+    /* A malformed status is written again. */
     answered(PUBLISHER_LIST, 200, -1,
              "{\"items\":[{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"updateInterval\":"
              "\"x\"},\"status\":{\"cardList\":[{\"id\":-3}]}}]}");

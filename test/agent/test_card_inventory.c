@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/card_inventory.h"
 
-#include "agent/cards.h"
+#include "agent/samples.h"
 
 static struct card_inventory *card_inventory;
 static struct arena arena;
@@ -44,7 +44,7 @@ static const char *shown(void)
 
 static const char *look(int64_t now_ms, const char *cards)
 {
-    card_inventory_sample(card_inventory, now_ms, cards_of(cards));
+    card_inventory_sample(card_inventory, now_ms, sample_of(cards));
     return shown();
 }
 
@@ -56,7 +56,7 @@ static const char *message(void)
     return said;
 }
 
-START_TEST(a_card_that_cannot_be_read_is_let_be_for_a_while)
+START_TEST(an_unreadable_card_is_tolerated)
 {
     look(0, CARD(0) "," CARD(1));
     ck_assert_str_eq(look(1000, CARD(0) "," STATE(1, "unreadable", "no memory")),
@@ -75,10 +75,10 @@ START_TEST(a_card_that_cannot_be_read_is_let_be_for_a_while)
 }
 END_TEST
 
-START_TEST(a_card_that_is_gone_stays_and_gets_a_free_index)
+START_TEST(a_missing_card_stays_and_gets_a_free_index)
 {
     look(0, CARD(0) "," CARD(1) "," CARD(2));
-    /* NVML begins anew and counts the others from 0. */
+    /* NVML is reopened and numbers the other cards from 0. */
     ck_assert_str_eq(look(1000, AT(0, 0) "," AT(1, 2)), "0:GPU-0+ 1:GPU-2+ 2:GPU-1-");
     ck_assert(card_inventory_any_lost(card_inventory));
     ck_assert_str_eq(message(), "GPU2 is Unhealthy: NVML no longer lists the card");
@@ -95,7 +95,7 @@ START_TEST(a_card_that_is_gone_stays_and_gets_a_free_index)
 }
 END_TEST
 
-START_TEST(it_is_dropped_in_the_end)
+START_TEST(a_missing_card_is_dropped_after_keep_lost)
 {
     look(0, CARD(0) "," CARD(1));
     look(1000, CARD(0));
@@ -107,7 +107,7 @@ START_TEST(it_is_dropped_in_the_end)
 }
 END_TEST
 
-START_TEST(a_card_without_a_name_is_the_one_in_its_place)
+START_TEST(a_card_without_uuid_is_the_one_at_its_index)
 {
     look(0, CARD(0) "," CARD(1));
     ck_assert_str_eq(look(1000, CARD(0) ",{'state':'lost','why':'gone'}"),
@@ -120,7 +120,7 @@ START_TEST(a_card_without_a_name_is_the_one_in_its_place)
 }
 END_TEST
 
-START_TEST(without_samples_all_are_let_be_for_a_while)
+START_TEST(failed_samples_are_tolerated)
 {
     look(0, CARD(0));
     card_inventory_failed(card_inventory, 1000, "no driver", false);
@@ -154,7 +154,7 @@ static void adopt(int64_t now_ms)
     card_inventory_adopt(card_inventory, now_ms, &scv);
 }
 
-START_TEST(a_restart_forgets_no_card_and_no_trouble)
+START_TEST(a_restart_keeps_cards_and_their_health)
 {
     adopt(0);
     ck_assert_str_eq(shown(), "0:GPU-0+ 1:GPU-1- 2:GPU-2+");
@@ -163,7 +163,7 @@ START_TEST(a_restart_forgets_no_card_and_no_trouble)
 }
 END_TEST
 
-START_TEST(in_whichever_order_they_come)
+START_TEST(adoption_after_the_first_sample)
 {
     look(0, CARD(0) "," CARD(1));
     adopt(500);
@@ -173,7 +173,7 @@ START_TEST(in_whichever_order_they_come)
 }
 END_TEST
 
-START_TEST(a_full_list_makes_room)
+START_TEST(a_full_list_drops_a_missing_card)
 {
     cleanup_buf struct buf cards = {0};
     for (int i = 0; i < GPU_MAX_CARDS; i++)
@@ -197,15 +197,15 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        a_card_that_cannot_be_read_is_let_be_for_a_while,
-        a_card_that_is_gone_stays_and_gets_a_free_index,
-        it_is_dropped_in_the_end,
-        a_card_without_a_name_is_the_one_in_its_place,
-        without_samples_all_are_let_be_for_a_while,
+        an_unreadable_card_is_tolerated,
+        a_missing_card_stays_and_gets_a_free_index,
+        a_missing_card_is_dropped_after_keep_lost,
+        a_card_without_uuid_is_the_one_at_its_index,
+        failed_samples_are_tolerated,
         mig_is_left_out,
-        a_restart_forgets_no_card_and_no_trouble,
-        in_whichever_order_they_come,
-        a_full_list_makes_room,
+        a_restart_keeps_cards_and_their_health,
+        adoption_after_the_first_sample,
+        a_full_list_drops_a_missing_card,
     };
     const struct unit_fixtures around = {.begin = begin, .end = end};
     return unit_run_with("card_inventory", tests, sizeof tests / sizeof *tests, 60,

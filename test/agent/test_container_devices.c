@@ -58,7 +58,7 @@ static void kept_is(const struct container_devices *from, const char *want)
 
 /* A kubelet has an entry for each id, of a container twice if it is near two NUMA nodes,
  * and what it has comes out of hash tables. */
-START_TEST(the_same_state_looks_the_same)
+START_TEST(equal_states_have_equal_entries)
 {
     struct rng rng;
     struct container_devices pods;
@@ -128,7 +128,7 @@ static const char *ours(const char *pod, const char *const *cards, size_t n,
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(ids_of_our_plugin_say_which_card)
+START_TEST(ids_of_our_plugin_name_the_card)
 {
     static const char *const mixed[] = {"GPU-1", "GPU-1", "GPU-0"}, *const one[] = {
                                                                         "GPU-1"};
@@ -158,7 +158,7 @@ START_TEST(ids_of_other_plugins)
 }
 END_TEST
 
-START_TEST(there_is_an_end_to_it)
+START_TEST(the_number_of_entries_is_limited)
 {
     cleanup_arena struct arena a = {0};
     struct scv scv = {0};
@@ -181,9 +181,9 @@ END_TEST
 
 int main(void)
 {
-    const TTest *const tests[] = {the_same_state_looks_the_same,
-                                  ids_of_our_plugin_say_which_card, ids_of_other_plugins,
-                                  there_is_an_end_to_it};
+    const TTest *const tests[] = {equal_states_have_equal_entries,
+                                  ids_of_our_plugin_name_the_card, ids_of_other_plugins,
+                                  the_number_of_entries_is_limited};
     const struct unit_fixtures around = {.end = end};
     return unit_run_with("pods", tests, sizeof tests / sizeof *tests, 60, &around);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agent/metrics.h"
 
-#include "agent/rig.h"
+#include "agent/fixture.h"
 #include "support/promtool.h"
 
 static struct metrics metrics;
@@ -10,7 +10,7 @@ static struct buf text;
 static void write_text(void)
 {
     buf_clear(&text);
-    metrics_write(&metrics, publisher, rig_now(), &text);
+    metrics_write(&metrics, publisher, fixture_now(), &text);
     promtool_check_metrics(buf_span(&text));
 }
 
@@ -20,7 +20,7 @@ static void ck_line(const char *line)
     ck_assert_msg(strstr(text.p, want) != NULL, "no \"%s\" in %s", line, text.p);
 }
 
-START_TEST(the_cards_are_told_as_they_are_published)
+START_TEST(the_published_cards_have_metrics)
 {
     sampled("{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':1048576,"
             "'temperature':41},{'uuid':'GPU-1','state':'lost','why':'gone'}");
@@ -58,8 +58,9 @@ END_TEST
 
 int main(void)
 {
-    static const struct unit_fixtures around = {.begin = rig_begin, .end = rig_end};
-    const TTest *const tests[] = {the_cards_are_told_as_they_are_published,
+    static const struct unit_fixtures around = {.begin = fixture_begin,
+                                                .end = fixture_end};
+    const TTest *const tests[] = {the_published_cards_have_metrics,
                                   samples_and_calls_are_counted};
     return unit_run_with("metrics", tests, ARRAY_LEN(tests), 60, &around);
 }

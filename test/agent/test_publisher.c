@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "agent/rig.h"
+#include "agent/fixture.h"
 
 static uint64_t node_call, list_call, lease_call;
 
@@ -34,10 +34,10 @@ static void set_up(void)
 static bool blocks_readiness(enum publisher_check check, struct err *err)
 {
     bool required = false;
-    return publisher_ready(publisher, rig_now(), check, &required, err) && required;
+    return publisher_ready(publisher, fixture_now(), check, &required, err) && required;
 }
 
-START_TEST(nothing_is_made_before_the_node_is_known)
+START_TEST(nothing_is_created_before_the_node_is_known)
 {
     begin_calls();
     answer_list(list_call, "10", NULL);
@@ -46,7 +46,7 @@ START_TEST(nothing_is_made_before_the_node_is_known)
     sampled(CARD(0));
     ck_assert_ptr_null(out(PUBLISHER_CREATE));
     refuse(node_call, ERR_NOT_FOUND, "nodes \"n1\" not found");
-    ck_assert(noted("Node n1 not found"));
+    ck_assert(logged("Node n1 not found"));
     pass(20000);
     called(PUBLISHER_GET_NODE);
     ck_assert(!is_well(PUBLISHER_CHECK_NODE) || now_ms < 1015000);
@@ -59,7 +59,7 @@ START_TEST(nothing_is_made_before_the_node_is_known)
 }
 END_TEST
 
-START_TEST(a_rollout_waits_a_while_for_the_first_answer_of_the_driver)
+START_TEST(a_rollout_waits_for_the_first_sample)
 {
     struct err err;
     begin_calls();
@@ -98,7 +98,7 @@ START_TEST(nothing_is_written_while_nothing_changes)
 }
 END_TEST
 
-START_TEST(what_changes_during_a_write_is_written_after_it)
+START_TEST(a_change_during_a_write_is_written_afterwards)
 {
     set_up();
     sampled(USED(0));
@@ -155,7 +155,7 @@ START_TEST(a_deleted_scv_is_made_again_after_a_look_at_the_node)
     set_up();
     now_ms += 5;
     event(true, SCV("12", ""));
-    ck_assert(noted("deleted"));
+    ck_assert(logged("deleted"));
     ck_assert_ptr_null(out(PUBLISHER_CREATE));
     called(PUBLISHER_GET_NODE);
     answer(call_id, NODE);
@@ -199,7 +199,7 @@ START_TEST(an_older_deletion_is_not_believed)
     answer(call_id, SCV("20", ",'status':{'a':2}"));
     event(true, SCV("15", ""));
     ck_assert_uint_eq(outputs.n, 0);
-    ck_assert(!noted("deleted"));
+    ck_assert(!logged("deleted"));
 }
 END_TEST
 
@@ -213,7 +213,7 @@ START_TEST(a_conflict_is_redone_on_the_newer_object)
     answer_list(call_id, "14", SCV("14", ",'status':{'a':1}"));
     called(PUBLISHER_PATCH);
     ck_assert_body("'resourceVersion':'14'");
-    for (int i = 0; i < 3; i++) { /* again and again: it slows down, and is told */
+    for (int i = 0; i < 3; i++) { /* with backoff, and a log line */
         refuse(call_id, ERR_CONFLICT, "the object has been modified");
         if (out(PUBLISHER_LIST)) {
             called(PUBLISHER_LIST);
@@ -252,15 +252,15 @@ START_TEST(one_that_is_there_already_is_taken_over)
 }
 END_TEST
 
-START_TEST(the_interval_is_the_users)
+START_TEST(the_interval_belongs_to_the_user)
 {
     set_up();
     event(false, SCV("12", ",'spec':{'updateInterval':250},'status':{'a':1}"));
     ck_assert_int_eq(publisher_interval(publisher), 250);
-    ck_assert(noted("sampling every 250 ms"));
+    ck_assert(logged("sampling every 250 ms"));
     event(false, SCV("13", ",'spec':{'updateInterval':1},'status':{'a':1}"));
     ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MIN_INTERVAL_MS);
-    ck_assert(noted("not within 100..3600000"));
+    ck_assert(logged("not within 100..3600000"));
     event(false, SCV("14", ",'spec':{'updateInterval':-5},'status':{'a':1}"));
     ck_assert_int_eq(publisher_interval(publisher), 1000);
     event(false, SCV("15", ",'spec':{'updateInterval':99999999999},'status':{'a':1}"));
@@ -273,7 +273,7 @@ START_TEST(the_interval_is_the_users)
 }
 END_TEST
 
-START_TEST(what_somebody_else_changes_is_put_right_once_per_interval)
+START_TEST(foreign_changes_are_reverted_once_per_interval)
 {
     set_up();
     event(false, SCV("12", ",'spec':{'updateInterval':1000},'status':{'a':9}"));
@@ -291,17 +291,17 @@ START_TEST(the_kind_that_is_not_installed_is_waited_for)
     answer(node_call, NODE);
     sampled(CARD(0));
     refuse(list_call, ERR_NOT_FOUND, "the server could not find the requested resource");
-    ck_assert(noted("the CRD scvs.core.run-linux.com is not installed"));
+    ck_assert(logged("the CRD scvs.core.run-linux.com is not installed"));
     int notes = 0, lists = 0;
     for (int i = 0; i < 120; i++) {
         now_ms += 1000;
         sampled(CARD(0));
-        notes += noted("not installed");
+        notes += logged("not installed");
         if (!out(PUBLISHER_LIST))
             continue;
         lists++;
         refuse(out(PUBLISHER_LIST)->call, ERR_NOT_FOUND, "none");
-        notes += noted("not installed");
+        notes += logged("not installed");
     }
     ck_assert_int_ge(lists, 8);
     ck_assert_int_le(lists, 24);
@@ -313,30 +313,30 @@ START_TEST(the_kind_that_is_not_installed_is_waited_for)
     pass(15000);
     called(PUBLISHER_LIST);
     answer_list(call_id, "1", NULL);
-    ck_assert(noted("succeeded again"));
+    ck_assert(logged("succeeded again"));
     called(PUBLISHER_GET_NODE);
     answer(call_id, NODE);
     called(PUBLISHER_CREATE);
 }
 END_TEST
 
-START_TEST(a_refusal_is_told_and_tried_again)
+START_TEST(a_rejected_write_is_logged_and_retried)
 {
     set_up();
     sampled(USED(0));
     called(PUBLISHER_PATCH);
     refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
-    ck_assert(noted("cannot patch Scv n1: scvs is forbidden"));
+    ck_assert(logged("cannot patch Scv n1: scvs is forbidden"));
     pass(2000);
     called(PUBLISHER_PATCH);
     refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
-    ck_assert(!noted("forbidden"));
+    ck_assert(!logged("forbidden"));
     now_ms += 20000;
     ck_assert(!is_well(PUBLISHER_CHECK_SCV));
     pass(1);
     called(PUBLISHER_PATCH);
     answer(call_id, SCV("12", ",'status':{'a':2}"));
-    ck_assert(noted("succeeded again"));
+    ck_assert(logged("succeeded again"));
     ck_assert(is_well(PUBLISHER_CHECK_SCV));
 }
 END_TEST
@@ -356,11 +356,11 @@ START_TEST(the_heartbeat_is_made_where_it_is_missing)
     ck_assert_body("'ownerReferences':[" OWNER "]");
     ck_assert_body("'acquireTime':'");
     refuse(call_id, ERR_NOT_FOUND, "namespaces \"leases\" not found");
-    ck_assert(noted("namespace leases is missing"));
+    ck_assert(logged("namespace leases is missing"));
     pass(5000);
     called(PUBLISHER_CREATE_LEASE);
     answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
-    ck_assert(noted("created Lease leases/n1"));
+    ck_assert(logged("created Lease leases/n1"));
 }
 END_TEST
 
@@ -375,10 +375,10 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
     now_ms += 21000;
     step((struct publisher_input){.type = PUBLISHER_TICK});
-    ck_assert(noted("no response from the driver for"));
+    ck_assert(logged("no response from the driver for"));
     for (int part = 0; part < PUBLISHER_CHECKS; part++)
         ck_assert(!blocks_readiness((enum publisher_check)part, NULL));
-    ck_assert(noted("GPU0 GPU-0 is Unhealthy: the driver does not respond"));
+    ck_assert(logged("GPU0 GPU-0 is Unhealthy: the driver does not respond"));
     ck_assert(!is_well(PUBLISHER_CHECK_CARDS));
     ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
     called(PUBLISHER_PATCH);
@@ -387,7 +387,7 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     answer(call_id, SCV("12", ",'status':{'a':2}"));
     pass(30000);
     ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
-    ck_assert_int_eq(publisher_live(publisher, rig_now(), NULL), 0);
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), NULL), 0);
     sampled(CARD(0)); /* it has come back */
     ck_assert(is_well(PUBLISHER_CHECK_CARDS));
     ck_assert(!blocks_readiness(PUBLISHER_CHECK_CARDS, NULL));
@@ -395,7 +395,7 @@ START_TEST(the_heartbeat_stops_when_the_driver_hangs)
     called(PUBLISHER_PATCH);
     ck_assert_body("'health':'Unhealthy'"); /* for a while */
     now_ms += 700000;
-    ck_assert_int_eq(publisher_live(publisher, rig_now(), NULL), -1);
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), NULL), -1);
 }
 END_TEST
 
@@ -406,11 +406,11 @@ START_TEST(a_call_without_an_answer_is_seen)
     called(PUBLISHER_PATCH);
     now_ms += 15000 + 1;
     struct err err;
-    ck_assert_int_eq(publisher_check(publisher, rig_now(), PUBLISHER_CHECK_SCV, &err),
+    ck_assert_int_eq(publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_SCV, &err),
                      -1);
-    ck_assert_int_eq(publisher_live(publisher, rig_now(), &err), 0);
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), &err), 0);
     now_ms += PUBLISHER_STUCK_MS;
-    ck_assert_int_eq(publisher_live(publisher, rig_now(), &err), -1);
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), &err), -1);
     ck_assert_ptr_nonnull(strstr(err.msg, "thread scv hangs"));
 }
 END_TEST
@@ -436,7 +436,7 @@ START_TEST(writes_that_succeed_one_after_the_other_are_no_delay)
 }
 END_TEST
 
-START_TEST(a_silent_watch_is_seen)
+START_TEST(a_silent_watch_is_detected)
 {
     set_up();
     now_ms += PUBLISHER_SILENT_MS + 1;
@@ -478,7 +478,7 @@ START_TEST(without_nvml_the_object_says_so)
     answer(node_call, NODE);
     answer_list(list_call, "10", NULL);
     sample_failed("libnvidia-ml.so.1: cannot open shared object file");
-    ck_assert(noted("cannot sample: libnvidia-ml.so.1"));
+    ck_assert(logged("cannot sample: libnvidia-ml.so.1"));
     called(PUBLISHER_CREATE);
     ck_assert_body("'gpushare/message':'libnvidia-ml.so.1: cannot open shared object "
                    "file'");
@@ -545,30 +545,30 @@ END_TEST
 int main(void)
 {
     const TTest *const tests[] = {
-        nothing_is_made_before_the_node_is_known,
-        a_rollout_waits_a_while_for_the_first_answer_of_the_driver,
+        nothing_is_created_before_the_node_is_known,
+        a_rollout_waits_for_the_first_sample,
         nothing_is_written_while_nothing_changes,
-        what_changes_during_a_write_is_written_after_it,
+        a_change_during_a_write_is_written_afterwards,
         the_slow_fields_alone_wait_for_a_minute,
         a_deleted_scv_is_made_again_after_a_look_at_the_node,
         a_removed_node_leaves_nothing_behind,
         an_older_deletion_is_not_believed,
         a_conflict_is_redone_on_the_newer_object,
         one_that_is_there_already_is_taken_over,
-        the_interval_is_the_users,
-        what_somebody_else_changes_is_put_right_once_per_interval,
+        the_interval_belongs_to_the_user,
+        foreign_changes_are_reverted_once_per_interval,
         the_kind_that_is_not_installed_is_waited_for,
-        a_refusal_is_told_and_tried_again,
+        a_rejected_write_is_logged_and_retried,
         the_heartbeat_is_made_where_it_is_missing,
         the_heartbeat_stops_when_the_driver_hangs,
         a_call_without_an_answer_is_seen,
         writes_that_succeed_one_after_the_other_are_no_delay,
-        a_silent_watch_is_seen,
+        a_silent_watch_is_detected,
         a_watch_ends_and_goes_on,
         without_nvml_the_object_says_so,
         pods_are_published_and_forgotten,
         it_is_never_due_in_the_past,
     };
-    const struct unit_fixtures around = {.begin = rig_begin, .end = rig_end};
+    const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
     return unit_run_with("publisher", tests, sizeof tests / sizeof *tests, 60, &around);
 }

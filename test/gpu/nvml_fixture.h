@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
-#include "gpu/rig.h"
+#include "gpu/fixture.h"
 
 /* What the tests of NVML share: two cards, and the fake library that has them. */
 
@@ -18,13 +18,13 @@
 
 static inline void open_library(const char *name)
 {
-    cleanup_free char *library = rig_library(name);
+    cleanup_free char *library = fixture_library(name);
     gpu = gpu_nvml_new(library);
 }
 
 static inline void open_fake(const char *script)
 {
-    rig_script(script);
+    fixture_script(script);
     open_library("libnvidia-ml.so.1");
 }
 

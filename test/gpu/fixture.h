@@ -17,7 +17,7 @@ static struct gpu *gpu;
 static struct gpu_sample sample;
 static struct err err;
 
-static inline void rig_begin(void)
+static inline void fixture_begin(void)
 {
     dir = temp_dir();
     cleanup_free char *script = temp_path(dir, "script");
@@ -25,7 +25,7 @@ static inline void rig_begin(void)
     err = (struct err){0};
 }
 
-static inline void rig_end(void)
+static inline void fixture_end(void)
 {
     gpu_free(gpu);
     gpu = NULL;
@@ -35,18 +35,18 @@ static inline void rig_end(void)
 }
 
 /* One of the fake libraries, new: "libnvidia-ml.so.1" or "old/libnvidia-ml.so.1". */
-static inline char *rig_library(const char *name)
+static inline char *fixture_library(const char *name)
 {
     const char *build = getenv("GPUSHARE_BUILD");
     return xasprintf("%s/fake-nvml/%s", build ? build : "build", name);
 }
 
-static inline void rig_script(const char *text)
+static inline void fixture_script(const char *text)
 {
     temp_write(dir, "script", text);
 }
 
-static inline void rig_sample(void)
+static inline void fixture_sample(void)
 {
     ck_assert_done(gpu_sample(gpu, &sample, &err), err);
 }

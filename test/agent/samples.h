@@ -8,7 +8,7 @@
 
 /* A sample of the cards in JSON with ' for ", as the file source reads them:
  * "{'uuid':'GPU-0'},{'uuid':'GPU-1'}". Valid until the next one. */
-static inline const struct gpu_sample *cards_of(const char *cards)
+static inline const struct gpu_sample *sample_of(const char *cards)
 {
     static struct gpu_file_data data;
     cleanup_buf struct buf text = {0};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/cards.h"
 #include "agent/publisher.h"
+#include "agent/samples.h"
 #include "base/mem.h"
 
 /*
- * A publisher under a test: time that the test sets, the outputs of the last step, and
- * answers as an API server gives them. Objects are JSON with ' for ".
+ * A publisher under test: time that the test sets, the outputs of the last step, and
+ * answers in the form of an API server. Objects are JSON with ' for ".
  */
 
 static struct publisher *publisher;
@@ -24,7 +24,7 @@ static int64_t now_ms;
     "{'metadata':{'name':'n1','uid':'u1','resourceVersion':'" version                    \
     "','ownerReferences':[" OWNER "]}" more "}"
 
-static inline void rig_begin(void)
+static inline void fixture_begin(void)
 {
     static const struct publisher_settings settings = {
         .node = "n1",
@@ -47,14 +47,14 @@ static inline void rig_begin(void)
     publisher = publisher_new(&settings, (struct publisher_time){now_ms, 1795338000000});
 }
 
-static inline void rig_end(void)
+static inline void fixture_end(void)
 {
     publisher_free(publisher);
     publisher_outputs_fini(&outputs);
     arena_fini(&arena);
 }
 
-static inline struct publisher_time rig_now(void)
+static inline struct publisher_time fixture_now(void)
 {
     return (struct publisher_time){now_ms, 1795338000000 + now_ms};
 }
@@ -64,10 +64,10 @@ static inline void step(struct publisher_input in)
     outputs.n = 0;
     arena_reset(&outputs.arena);
     in.retry_after_ms = -1;
-    publisher_step(publisher, rig_now(), &in, &outputs);
+    publisher_step(publisher, fixture_now(), &in, &outputs);
 }
 
-/* Time goes by, with a tick a second, as the ticker does it. Outputs of the last one. */
+/* Advances the time with one tick per second. Keeps the outputs of the last tick. */
 static inline void pass(int64_t ms)
 {
     for (; ms > 1000; ms -= 1000) {
@@ -102,7 +102,7 @@ static inline const struct publisher_output *out(enum publisher_output_type type
     return found;
 }
 
-static inline bool noted(const char *text)
+static inline bool logged(const char *text)
 {
     for (size_t i = 0; i < outputs.n; i++)
         if (outputs.items[i].type == PUBLISHER_LOG && strstr(outputs.items[i].text, text))
@@ -116,14 +116,14 @@ static const char *call_body;
 static inline void called(enum publisher_output_type type)
 {
     const struct publisher_output *o = out(type);
-    ck_assert_msg(o != NULL, "there is no call %d", (int)type);
+    ck_assert_msg(o != NULL, "no call %d", (int)type);
     call_id = o->call;
     call_body = o->body ? arena_copy(&arena, span_of(o->body)).p : "";
 }
 
 static inline void sampled(const char *cards)
 {
-    step((struct publisher_input){.type = PUBLISHER_SAMPLED, .sample = cards_of(cards)});
+    step((struct publisher_input){.type = PUBLISHER_SAMPLED, .sample = sample_of(cards)});
 }
 
 static inline void sample_failed(const char *why)
@@ -191,7 +191,7 @@ static inline void event(bool gone, const char *object)
 
 static inline bool is_well(enum publisher_check part)
 {
-    return publisher_check(publisher, rig_now(), part, NULL) == 0;
+    return publisher_check(publisher, fixture_now(), part, NULL) == 0;
 }
 
 /* Does the body hold this piece (with ' for ")? */
