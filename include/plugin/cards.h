@@ -3,7 +3,7 @@
 
 #include "base/err.h"
 #include "domain/ids.h"
-#include "plugin/trouble.h"
+#include "plugin/failure.h"
 
 /*
  * The cards of this node, as they are listed to the kubelet.
@@ -53,7 +53,7 @@ struct cards {
     size_t n;
     int64_t seen_ms;        /* when anything was seen last */
     int64_t looked_ms;      /* when a look ended last, however it ended */
-    struct trouble trouble; /* since when looks show nothing */
+    struct failure trouble; /* since when looks show nothing */
     bool blind;             /* for so long that all cards are ill */
 };
 

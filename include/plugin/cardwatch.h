@@ -2,7 +2,7 @@
 #pragma once
 
 #include "gpu/gpu.h"
-#include "plugin/brain.h"
+#include "plugin/dispatcher.h"
 
 /*
  * The thread that looks at the cards, and waits for events of them in between.
@@ -10,9 +10,9 @@
 
 struct cardwatch;
 
-/* New; the thread runs at once. `gpu` and `brain` are borrowed. */
+/* New; the thread runs at once. `gpu` and `dispatcher` are borrowed. */
 struct cardwatch *cardwatch_start(struct gpu *gpu, int64_t interval_ms,
-                                  struct brain *brain);
+                                  struct dispatcher *dispatcher);
 /* Joins the thread. False: it hangs in the driver, and the process has to be ended as it
  * is. NULL is accepted. */
 bool cardwatch_stop(struct cardwatch *s);

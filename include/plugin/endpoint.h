@@ -13,21 +13,21 @@ struct endpoint;
 
 /* What the kubelet wants. They are called in the server's thread and must not block; the
  * call is theirs to end, when they like. */
-struct endpoint_fns {
+struct endpoint_handlers {
     /* It listens: it is to be sent lists. */
-    void (*stream)(void *ctx, enum ids_resource r, struct grpcd_call *call);
+    void (*stream_opened)(void *ctx, enum ids_resource r, struct grpcd_call *call);
     /* It asks. What `ask` points to is in the arena, which is taken over; the token is
      * not set. */
-    void (*ask)(void *ctx, struct grpcd_call *call, const struct alloc_ask *ask,
+    void (*request)(void *ctx, struct grpcd_call *call, const struct alloc_request *ask,
                 struct arena *arena);
     /* Nobody waits for the call any more; it may be over already. */
-    void (*over)(void *ctx, struct grpcd_call *call);
+    void (*call_closed)(void *ctx, struct grpcd_call *call);
     void *ctx;
 };
 
 /* New; serves at once. `fns` is copied. */
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                const struct endpoint_fns *fns, struct err *err);
+                                const struct endpoint_handlers *fns, struct err *err);
 bool endpoint_is_reachable(const struct endpoint *e);
 /* Removes the socket, ends the streams, waits a little for answers under way. */
 void endpoint_stop(struct endpoint *e);
@@ -38,4 +38,4 @@ int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *ou
                   struct err *err);
 int endpoint_preferred(const char *const *ids, size_t n, struct buf *out,
                        struct err *err);
-int endpoint_granted(const struct response *response, struct buf *out, struct err *err);
+int endpoint_allocated(const struct response *response, struct buf *out, struct err *err);

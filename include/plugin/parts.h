@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/api.h"
-#include "plugin/brain.h"
+#include "plugin/plugin_api.h"
+#include "plugin/dispatcher.h"
 
 /*
  * How the parts of the plugin are, each with its reason: what /livez, /readyz, /healthz
@@ -27,12 +27,12 @@ enum part {
 };
 const char *part_name(enum part part); /* "cards", ... */
 
-enum part_thread { PART_THREAD_BRAIN, PART_THREAD_PODS, PART_THREADS };
+enum part_thread { PART_THREAD_DISPATCHER, PART_THREAD_PODS, PART_THREADS };
 const char *part_thread_name(enum part_thread thread);
 
 /* What is known; borrowed. */
 struct parts {
-    const struct brain_stats *brain;
+    const struct dispatcher_stats *dispatcher;
     const struct plugin_api_stats *api;
     int64_t now_ms, started_ms; /* of clock_mono_ms */
     int64_t late_ms;            /* trouble that is younger is let pass */

@@ -21,7 +21,7 @@ struct plugin_config {
     char *cdi_kind;
     int isolation;
     char *mps_dir;
-    int64_t wait_ms, audit_ms, node_ms;
+    int64_t wait_ms, reconcile_interval_ms, node_ms;
     int64_t port;
 };
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "plugin/cards.h"
-#include "plugin/grants.h"
-#include "plugin/plan.h"
+#include "plugin/allocation.h"
+#include "plugin/pod_allocation.h"
 
 /*
  * What a container is given, as the kubelet hands it to the container runtime: variables,
@@ -42,8 +42,8 @@ struct response {
 
 /* Of a container that was granted these cards. */
 struct response *response_of(const struct response_settings *settings,
-                             const struct cards *cards, const struct plan *plan,
-                             const struct grant *grant, struct arena *a);
+                             const struct cards *cards, const struct pod_allocation *pod,
+                             const struct allocation *grant, struct arena *a);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

@@ -134,7 +134,7 @@ bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *see
     bool there[CARDS_MAX] = {false}, changed = false;
     err->code = ERR_NONE;
     cards->seen_ms = cards->looked_ms = now_ms;
-    trouble_over(&cards->trouble);
+    failure_clear(&cards->trouble);
     cards->blind = false;
     for (size_t i = 0; i < n; i++)
         changed |= take_card(cards, now_ms, &seen[i], there, err);
@@ -158,7 +158,7 @@ bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why)
     struct err err;
     err_set(&err, ERR_UNAVAILABLE, "%s", why);
     cards->looked_ms = now_ms;
-    trouble_note(&cards->trouble, now_ms, &err);
+    failure_record(&cards->trouble, now_ms, &err);
     return now_ms - cards->seen_ms >= CARDS_BLIND_MS && go_blind(cards);
 }
 
@@ -171,7 +171,7 @@ bool cards_waited(struct cards *cards, int64_t now_ms, int64_t lost_ms)
     if (!cards->silent_ms || now_ms - cards->looked_ms < cards->silent_ms)
         return false;
     err_set(&err, ERR_TIMEOUT, "the driver does not answer");
-    trouble_note(&cards->trouble, cards->looked_ms, &err);
+    failure_record(&cards->trouble, cards->looked_ms, &err);
     return go_blind(cards);
 }
 
@@ -190,7 +190,7 @@ bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid, const c
 
 int cards_check(const struct cards *cards, int64_t now_ms, struct err *err)
 {
-    const struct trouble *t = &cards->trouble;
+    const struct failure *t = &cards->trouble;
     if (!cards->n)
         return err_set(err, ERR_UNAVAILABLE, "none has been seen yet%s%s",
                        t->since_ms ? ": " : "", t->err.msg);

@@ -18,7 +18,7 @@ enum {
 
 struct cardwatch {
     struct gpu *gpu;
-    struct brain *brain;
+    struct dispatcher *dispatcher;
     int64_t interval_ms, reopened_ms;
     struct gpu_sample sample;
     bool lost, mig_said;
@@ -45,7 +45,7 @@ bool cardwatch_card(const struct gpu_card *card, struct card_seen *seen)
 
 static void tell_cards(struct cardwatch *s)
 {
-    struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_CARDS);
     m->seen = arena_zalloc(&m->arena, (s->sample.n_cards + 1) * sizeof *m->seen);
     s->lost = false;
     for (size_t i = 0; i < s->sample.n_cards; i++) {
@@ -59,17 +59,17 @@ static void tell_cards(struct cardwatch *s)
             s->mig_said = true;
         }
     }
-    brain_tell(s->brain, m);
+    dispatcher_post(s->dispatcher, m);
 }
 
 static void tell_failure(struct cardwatch *s, const struct err *err)
 {
-    struct brain_msg *m = brain_msg_new(BRAIN_CARDS);
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_CARDS);
     m->text = arena_copy(&m->arena, span_of(err->msg)).p;
     if (strcmp(s->last_error, err->msg) != 0)
         log_warn("gpu", "the cards cannot be read; trying on", LOG_ERR(err));
     snprintf(s->last_error, sizeof s->last_error, "%s", err->msg);
-    brain_tell(s->brain, m);
+    dispatcher_post(s->dispatcher, m);
 }
 
 static void sample(struct cardwatch *s)
@@ -92,7 +92,7 @@ static void tell_event(struct cardwatch *s, const struct gpu_event *event)
 {
     if (event->kind == GPU_EVENT_XID && gpu_xid_is_of_program(event->xid))
         return;
-    struct brain_msg *m = brain_msg_new(BRAIN_STRUCK);
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_CARD_FAILED);
     cleanup_buf struct buf what = {0};
     if (event->kind == GPU_EVENT_XID)
         buf_printf(&what, "XID %lld", (long long)event->xid);
@@ -100,7 +100,7 @@ static void tell_event(struct cardwatch *s, const struct gpu_event *event)
         buf_adds(&what, "an error of ECC that could not be corrected");
     m->text = arena_copy(&m->arena, buf_span(&what)).p;
     m->uuid = arena_copy(&m->arena, span_of(event->uuid)).p;
-    brain_tell(s->brain, m);
+    dispatcher_post(s->dispatcher, m);
 }
 
 /* Sources that know no events, or answer early, do not make it spin. True: stop. */
@@ -137,12 +137,12 @@ static void *run(void *arg)
 }
 
 struct cardwatch *cardwatch_start(struct gpu *gpu, int64_t interval_ms,
-                                  struct brain *brain)
+                                  struct dispatcher *dispatcher)
 {
     struct cardwatch *s = xcalloc(1, sizeof *s);
     s->gpu = gpu;
     s->interval_ms = interval_ms;
-    s->brain = brain;
+    s->dispatcher = dispatcher;
     s->reopened_ms = clock_mono_ms();
     pause_init(&s->stop);
     pause_init(&s->end);

@@ -172,7 +172,7 @@ static const struct opt table[] = {
      .init = "60s",
      .type = OPT_DURATION,
      .max = DAY_MS,
-     .offset = AT(audit_ms),
+     .offset = AT(reconcile_interval_ms),
      .help = "How often what the kubelet has handed out is compared with what was\n"
              "promised. 0s: never."},
     {.name = "node-interval",

@@ -13,7 +13,7 @@ enum {
 
 struct endpoint {
     enum ids_resource resource;
-    struct endpoint_fns fns;
+    struct endpoint_handlers fns;
     struct grpcd *server;
 };
 
@@ -34,14 +34,14 @@ static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct endpoint *e = ctx;
     (void)request;
-    e->fns.stream(e->fns.ctx, e->resource, call);
+    e->fns.stream_opened(e->fns.ctx, e->resource, call);
 }
 
-static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_ask *what,
+static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_request *what,
                 struct arena *arena)
 {
     what->resource = e->resource;
-    e->fns.ask(e->fns.ctx, call, what, arena);
+    e->fns.request(e->fns.ctx, call, what, arena);
 }
 
 /* A kubelet sends one container at a time, and looks at one answer only. */
@@ -65,7 +65,7 @@ static void on_preferred(void *ctx, struct grpcd_call *call, struct span request
     }
     const struct dp_preference *one = all.items;
     ask(ctx, call,
-        &(struct alloc_ask){.type = ALLOC_ASK_PREFER,
+        &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
                             .ids = one->available.items,
                             .n_ids = one->available.n,
                             .must = one->must_include.items,
@@ -86,8 +86,8 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     ask(ctx, call,
-        &(struct alloc_ask){
-            .type = ALLOC_ASK_ALLOCATE, .ids = all.items->items, .n_ids = all.items->n},
+        &(struct alloc_request){
+            .type = ALLOC_REQUEST_ALLOCATE, .ids = all.items->items, .n_ids = all.items->n},
         &a);
 }
 
@@ -102,14 +102,14 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     ask(ctx, call,
-        &(struct alloc_ask){.type = ALLOC_ASK_START, .ids = ids.items, .n_ids = ids.n},
+        &(struct alloc_request){.type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
         &a);
 }
 
 static void on_over(void *ctx, struct grpcd_call *call)
 {
     struct endpoint *e = ctx;
-    e->fns.over(e->fns.ctx, call);
+    e->fns.call_closed(e->fns.ctx, call);
 }
 
 static const struct grpcd_method methods[] = {
@@ -122,7 +122,7 @@ static const struct grpcd_method methods[] = {
 };
 
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                const struct endpoint_fns *fns, struct err *err)
+                                const struct endpoint_handlers *fns, struct err *err)
 {
     struct endpoint *e = xcalloc(1, sizeof *e);
     struct grpcd_config config = {
@@ -193,7 +193,7 @@ int endpoint_preferred(const char *const *ids, size_t n, struct buf *out, struct
     return dp_groups_encode(&all, out, err);
 }
 
-int endpoint_granted(const struct response *r, struct buf *out, struct err *err)
+int endpoint_allocated(const struct response *r, struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     struct dp_entry *envs = arena_zalloc(&a, (r->n_envs + 1) * sizeof *envs);

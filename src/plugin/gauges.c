@@ -21,13 +21,13 @@ struct gauges {
     int64_t started_ms;
     pthread_mutex_t lock; /* protects what follows */
     int64_t late_ms;
-    struct brain *brain; /* NULL: not yet */
-    struct api *api;
+    struct dispatcher *dispatcher; /* NULL: not yet */
+    struct plugin_api *api;
 };
 
 /* What /metrics and health are made of, as of now. */
 struct view {
-    struct brain_stats brain;
+    struct dispatcher_stats dispatcher;
     struct plugin_api_stats api;
     struct parts parts;
 };
@@ -36,12 +36,12 @@ static void look(struct gauges *s, struct view *v)
 {
     *v = (struct view){0};
     pthread_mutex_lock(&s->lock);
-    if (s->brain) {
-        brain_stats(s->brain, &v->brain);
+    if (s->dispatcher) {
+        dispatcher_stats(s->dispatcher, &v->dispatcher);
         plugin_api_stats(s->api, &v->api);
     }
     v->parts =
-        (struct parts){&v->brain, &v->api, clock_mono_ms(), s->started_ms, s->late_ms};
+        (struct parts){&v->dispatcher, &v->api, clock_mono_ms(), s->started_ms, s->late_ms};
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -160,11 +160,11 @@ struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
     return s;
 }
 
-void gauges_show(struct gauges *s, struct brain *brain, struct api *api, int64_t late_ms)
+void gauges_show(struct gauges *s, struct dispatcher *dispatcher, struct plugin_api *api, int64_t late_ms)
 {
     pthread_mutex_lock(&s->lock);
     s->late_ms = late_ms;
-    s->brain = brain;
+    s->dispatcher = dispatcher;
     s->api = api;
     pthread_mutex_unlock(&s->lock);
 }

@@ -21,8 +21,8 @@ enum {
 
 struct kubelet {
     struct kubelet_settings settings;
-    struct brain *brain;
-    struct worker *looks, *enrolls;
+    struct dispatcher *dispatcher;
+    struct worker *queries, *registrations;
 };
 
 struct look {
@@ -44,7 +44,7 @@ static void pause_ms(int64_t ms)
 
 /* The ids of our resources; one that comes several times is put together. */
 static void show_container(const struct podres_container *from, struct arena *a,
-                           struct shown_container *to)
+                           struct alloc_kubelet_container *to)
 {
     to->name = from->name;
     for (int r = 0; r < IDS_RESOURCES; r++) {
@@ -62,18 +62,18 @@ static void show_container(const struct podres_container *from, struct arena *a,
     }
 }
 
-static void show(const struct podres_pod *pods, size_t n, struct brain_msg *m)
+static void show(const struct podres_pod *pods, size_t n, struct dispatcher_msg *m)
 {
-    struct shown_pod *shown = arena_zalloc(&m->arena, (n + 1) * sizeof *shown);
+    struct alloc_kubelet_pod *view = arena_zalloc(&m->arena, (n + 1) * sizeof *view);
     for (size_t i = 0; i < n; i++) {
-        struct shown_container *cs =
+        struct alloc_kubelet_container *cs =
             arena_zalloc(&m->arena, (pods[i].n_containers + 1) * sizeof *cs);
         for (size_t k = 0; k < pods[i].n_containers; k++)
             show_container(&pods[i].containers[k], &m->arena, &cs[k]);
-        shown[i] = (struct shown_pod){pods[i].ns, pods[i].name, cs, pods[i].n_containers};
+        view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs, pods[i].n_containers};
     }
-    m->shown.pods = shown;
-    m->shown.n_pods = n;
+    m->view.pods = view;
+    m->view.n_pods = n;
 }
 
 static int call(const struct kubelet *k, const char *method, struct span message,
@@ -95,7 +95,7 @@ static int call(const struct kubelet *k, const char *method, struct span message
     }
 }
 
-static int list(const struct kubelet *k, struct brain_msg *m)
+static int list(const struct kubelet *k, struct dispatcher_msg *m)
 {
     cleanup_buf struct buf reply = {0};
     struct podres_list all;
@@ -123,7 +123,7 @@ static bool is_absent(enum grpc_status status, const struct err *err)
            (status == GRPC_UNKNOWN && strstr(err->msg, "not found"));
 }
 
-static int get(const struct kubelet *k, const struct look *look, struct brain_msg *m)
+static int get(const struct kubelet *k, const struct look *look, struct dispatcher_msg *m)
 {
     cleanup_buf struct buf message = {0}, reply = {0};
     struct podres_pod pod;
@@ -132,7 +132,7 @@ static int get(const struct kubelet *k, const struct look *look, struct brain_ms
     if (podres_get_request_encode(ns, name, &message, &m->err))
         return -1;
     if (call(k, PODRES_GET, buf_span(&message), &reply, &status, &m->err)) {
-        m->shown.unsupported = is_unsupported(status, &m->err);
+        m->view.unsupported = is_unsupported(status, &m->err);
         return is_absent(status, &m->err) ? 0 : -1;
     }
     if (podres_get_decode(arena_copy(&m->arena, buf_span(&reply)), &m->arena, &pod,
@@ -142,18 +142,18 @@ static int get(const struct kubelet *k, const struct look *look, struct brain_ms
     return 0;
 }
 
-static void on_look(void *ctx, void *job)
+static void on_query(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
     const struct look *look = job;
-    struct brain_msg *m = brain_msg_new(BRAIN_SHOWN);
-    m->shown.query = look->query;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_PODRESOURCES);
+    m->view.query = look->query;
     if (look->get ? get(k, look, m) : list(k, m))
-        m->shown.err = &m->err;
-    brain_tell(k->brain, m);
+        m->view.err = &m->err;
+    dispatcher_post(k->dispatcher, m);
 }
 
-static void on_enroll(void *ctx, void *job)
+static void on_register(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
     const struct entry *e = job;
@@ -162,7 +162,7 @@ static void on_enroll(void *ctx, void *job)
                             .resource = span_of(ids_resource_name(e->resource)),
                             .options = {.preferred_allocation = true}};
     cleanup_buf struct buf message = {0}, reply = {0};
-    struct brain_msg *m = brain_msg_new(BRAIN_REGISTERED);
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
     int rc = dp_register_encode(&r, &message, &m->err);
     struct grpcc_request request = {.socket = k->settings.registration,
                                     .method = DP_REGISTER,
@@ -178,24 +178,24 @@ static void on_enroll(void *ctx, void *job)
                  LOG_S("endpoint", e->endpoint));
     m->resource = e->resource;
     m->flag = rc == 0;
-    brain_tell(k->brain, m);
+    dispatcher_post(k->dispatcher, m);
 }
 
 struct kubelet *kubelet_start(const struct kubelet_settings *settings)
 {
     struct kubelet *k = xcalloc(1, sizeof *k);
     k->settings = *settings;
-    k->looks = worker_start("podresources", on_look, k);
-    k->enrolls = worker_start("register", on_enroll, k);
+    k->queries = worker_start("podresources", on_query, k);
+    k->registrations = worker_start("register", on_register, k);
     return k;
 }
 
-void kubelet_tell(struct kubelet *k, struct brain *brain)
+void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher)
 {
-    k->brain = brain;
+    k->dispatcher = dispatcher;
 }
 
-void kubelet_look(struct kubelet *k, uint64_t query, const char *ns, const char *name)
+void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns, const char *name)
 {
     size_t n = ns ? strlen(ns) + 1 : 0, m = ns ? strlen(name) + 1 : 0;
     struct look *look = xmalloc(sizeof *look + n + m);
@@ -205,31 +205,31 @@ void kubelet_look(struct kubelet *k, uint64_t query, const char *ns, const char 
         memcpy(look->names, ns, n);
         memcpy(look->names + n, name, m);
     }
-    worker_add(k->looks, look);
+    worker_add(k->queries, look);
 }
 
-void kubelet_enroll(struct kubelet *k, enum ids_resource r, const char *endpoint)
+void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint)
 {
     size_t n = strlen(endpoint) + 1;
     struct entry *e = xmalloc(sizeof *e + n);
     e->resource = r;
     memcpy(e->endpoint, endpoint, n);
-    worker_add(k->enrolls, e);
+    worker_add(k->registrations, e);
 }
 
 void kubelet_stop(struct kubelet *k)
 {
     if (!k)
         return;
-    worker_stop(k->looks);
-    worker_stop(k->enrolls);
+    worker_stop(k->queries);
+    worker_stop(k->registrations);
 }
 
 void kubelet_free(struct kubelet *k)
 {
     if (!k)
         return;
-    worker_free(k->looks);
-    worker_free(k->enrolls);
+    worker_free(k->queries);
+    worker_free(k->registrations);
     free(k);
 }

@@ -15,12 +15,12 @@ static void by_resource(struct buf *out, const char *name, int r, uint64_t n)
     prom_sample(out, name, &l, 1, (int64_t)n);
 }
 
-static void per_resource(struct buf *out, const struct brain_stats *b)
+static void per_resource(struct buf *out, const struct dispatcher_stats *b)
 {
     prom_family(out, NAME("granted_total"), PROM_COUNTER,
                 "Containers that got their ids.");
     for (int r = 0; r < IDS_RESOURCES; r++)
-        by_resource(out, NAME("granted_total"), r, b->alloc.granted[r]);
+        by_resource(out, NAME("granted_total"), r, b->alloc.allocated[r]);
     prom_family(out, NAME("registered"), PROM_GAUGE, "Whether the kubelet listens.");
     for (int r = 0; r < IDS_RESOURCES; r++)
         by_resource(out, NAME("registered"), r, b->up[r]);
@@ -32,20 +32,20 @@ static void per_resource(struct buf *out, const struct brain_stats *b)
 
 static struct prom_label call(int i)
 {
-    return (struct prom_label){"call", span_of(alloc_ask_name((enum alloc_ask_type)i))};
+    return (struct prom_label){"call", span_of(alloc_request_name((enum alloc_request_type)i))};
 }
 
-static void per_call(struct buf *out, const struct brain_stats *b)
+static void per_call(struct buf *out, const struct dispatcher_stats *b)
 {
     prom_family(out, NAME("call_seconds"), PROM_SUMMARY,
                 "How long calls of the kubelet took.");
-    for (int i = 0; i < ALLOC_ASKS; i++) {
+    for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
         struct prom_label l = call(i);
         prom_seconds(out, NAME("call_seconds_sum"), &l, 1, b->calls[i].sum_us * 1000);
         prom_sample(out, NAME("call_seconds_count"), &l, 1, b->calls[i].n);
     }
     prom_family(out, NAME("call_seconds_max"), PROM_GAUGE, "The longest of them.");
-    for (int i = 0; i < ALLOC_ASKS; i++) {
+    for (int i = 0; i < ALLOC_REQUEST_TYPES; i++) {
         struct prom_label l = call(i);
         prom_seconds(out, NAME("call_seconds_max"), &l, 1, b->calls[i].max_us * 1000);
     }
@@ -64,27 +64,27 @@ static void per_part(struct buf *out, const struct parts *parts)
 
 void gauges_write(struct buf *out, const struct parts *parts)
 {
-    const struct brain_stats *b = parts->brain;
+    const struct dispatcher_stats *b = parts->dispatcher;
     const struct plugin_api_stats *api = parts->api;
     per_part(out, parts);
     per_resource(out, b);
     prom_family(out, NAME("refused_total"), PROM_COUNTER,
                 "Calls of the kubelet that were refused.");
-    for (int i = 0; i < REFUSALS; i++)
+    for (int i = 0; i < REJECTIONS; i++)
         prom_sample(out, NAME("refused_total"),
                     &(struct prom_label){
-                        "reason", span_of(alloc_refusal_name((enum alloc_refusal)i))},
-                    1, b->alloc.refused[i]);
+                        "reason", span_of(alloc_rejection_name((enum alloc_rejection)i))},
+                    1, b->alloc.rejected[i]);
     prom_one(out, NAME("waited_total"), PROM_COUNTER, "Calls that had to wait for news.",
-             b->alloc.waited);
+             b->alloc.deferred);
     prom_one(out, NAME("mismatches_total"), PROM_COUNTER,
              "Pods with a container on another card than was promised.",
              b->alloc.mismatches);
     prom_one(out, NAME("adopted_total"), PROM_COUNTER,
-             "Containers that only the kubelet knew of.", b->alloc.adopted);
+             "Containers that only the kubelet knew of.", b->alloc.recovered);
     prom_one(out, NAME("audited_total"), PROM_COUNTER, "Looks at a pod.",
-             b->alloc.audited);
-    prom_one(out, NAME("held"), PROM_GAUGE, "Containers that hold ids.", b->grants);
+             b->alloc.reconciled);
+    prom_one(out, NAME("held"), PROM_GAUGE, "Containers that hold ids.", b->allocations);
     prom_one(out, NAME("cards"), PROM_GAUGE, "Cards that are listed.", b->cards);
     prom_one(out, NAME("cards_healthy"), PROM_GAUGE, "Those of them that are healthy.",
              b->healthy);

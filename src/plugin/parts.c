@@ -2,7 +2,7 @@
 #include "plugin/parts.h"
 
 enum {
-    BRAIN_MS = 30 * 1000,
+    DISPATCHER_MS = 30 * 1000,
     /* The watch's thread looks up names and makes connections. */
     PODS_MS = 5 * 60 * 1000,
 };
@@ -15,7 +15,7 @@ const char *part_name(enum part part)
 
 const char *part_thread_name(enum part_thread thread)
 {
-    static const char *const names[PART_THREADS] = {"brain", "watch"};
+    static const char *const names[PART_THREADS] = {"dispatcher", "watch"};
     return names[thread];
 }
 
@@ -26,15 +26,15 @@ static long long seconds(int64_t ms)
 
 int parts_alive(const struct parts *p, enum part_thread thread, struct err *err)
 {
-    bool brain = thread == PART_THREAD_BRAIN;
-    int64_t away = p->now_ms - (brain ? p->brain->alive_ms : p->api->alive_ms);
-    if (away < (brain ? BRAIN_MS : PODS_MS))
+    bool dispatcher = thread == PART_THREAD_DISPATCHER;
+    int64_t away = p->now_ms - (dispatcher ? p->dispatcher->alive_ms : p->api->alive_ms);
+    if (away < (dispatcher ? DISPATCHER_MS : PODS_MS))
         return 0;
     return err_set(err, ERR_TIMEOUT, "the thread has not come by for %lld s",
                    seconds(away));
 }
 
-static int check_trouble(const struct parts *p, const struct trouble *t, const char *what,
+static int check_trouble(const struct parts *p, const struct failure *t, const char *what,
                          struct err *err)
 {
     int64_t lasts = p->now_ms - t->since_ms;
@@ -46,8 +46,8 @@ static int check_trouble(const struct parts *p, const struct trouble *t, const c
 
 static int check_pods(const struct parts *p, struct err *err)
 {
-    const struct trouble *t = &p->api->watch;
-    if (!p->brain->listed)
+    const struct failure *t = &p->api->watch;
+    if (!p->dispatcher->listed)
         return err_set(err, ERR_UNAVAILABLE,
                        "the API server has not told yet which there are%s%s",
                        t->since_ms ? ": " : "", t->err.msg);
@@ -69,26 +69,26 @@ int parts_check(const struct parts *p, enum part part, struct err *err)
     case PART_NODE:
         return check_trouble(p, &p->api->node, "it could not be read", err);
     case PART_PODRESOURCES:
-        return check_trouble(p, &p->brain->podresources, "the kubelet shows nothing",
+        return check_trouble(p, &p->dispatcher->podresources, "the kubelet shows nothing",
                              err);
     default:
-        return take(&p->brain->cards_err, err);
+        return take(&p->dispatcher->cards_err, err);
     }
 }
 
 int parts_registered(const struct parts *p, enum ids_resource r, struct err *err)
 {
-    return take(&p->brain->registered_err[r], err);
+    return take(&p->dispatcher->registered_err[r], err);
 }
 
 bool parts_waits(const struct parts *p, enum part part)
 {
     if (part != PART_CARDS)
         return part != PART_NODE;
-    return !p->brain->cards && p->now_ms - p->started_ms < PARTS_CARDS_MS;
+    return !p->dispatcher->cards && p->now_ms - p->started_ms < PARTS_CARDS_MS;
 }
 
 bool parts_waits_for_resource(const struct parts *p, enum ids_resource r)
 {
-    return p->brain->wanted[r];
+    return p->dispatcher->wanted[r];
 }

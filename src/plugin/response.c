@@ -69,7 +69,7 @@ struct work {
     const struct response_settings *settings;
     const struct plugin_card *cards[CARDS_MAX];
     size_t n;
-    const struct grant *grant;
+    const struct allocation *grant;
     struct arena *a;
     struct response *r;
 };
@@ -163,11 +163,11 @@ static struct response *empty(struct arena *a)
 }
 
 struct response *response_of(const struct response_settings *settings,
-                             const struct cards *cards, const struct plan *plan,
-                             const struct grant *grant, struct arena *a)
+                             const struct cards *cards, const struct pod_allocation *pod,
+                             const struct allocation *grant, struct arena *a)
 {
     struct work w = {.settings = settings, .grant = grant, .a = a, .r = empty(a)};
-    int64_t mine = 0, all = plan->request.units;
+    int64_t mine = 0, all = pod->request.units;
     for (size_t i = 0; i < grant->n_cards && w.n < CARDS_MAX; i++) {
         const struct plugin_card *card = cards_by_uuid(cards, grant->cards[i].uuid);
         if (card)
@@ -175,10 +175,10 @@ struct response *response_of(const struct response_settings *settings,
     }
     for (size_t i = 0; i < w.n; i++)
         mine += units_on(&w, i);
-    for (size_t i = 0; i < plan->n_cards && plan->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, plan->cards[i].uuid);
+    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, pod->cards[i].uuid);
         if (!card)
-            card = cards_by_index(cards, plan->cards[i].index);
+            card = cards_by_index(cards, pod->cards[i].index);
         all += card ? card->units : 0;
     }
     add_visible(&w);

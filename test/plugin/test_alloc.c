@@ -52,7 +52,7 @@ START_TEST(the_container_gets_the_card_that_was_promised)
                               "ALIYUN_COM_GPU_MEM_DEV=16\n");
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     ck_assert_int_eq(rig.saves, 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->granted[IDS_MEM], 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->allocated[IDS_MEM], 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -86,8 +86,8 @@ START_TEST(which_of_two_is_not_guessed)
     ck_assert(!rig.answered);
     rig_pass(&rig, 200);
     check_answer(rig.answer, "ambiguous: 2 pods of this node wait for 3 of");
-    ck_assert_uint_eq(alloc_stats(rig.a)->refused[REFUSED_AMBIGUOUS], 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->waited, 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->rejected[REJECTED_AMBIGUOUS], 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->deferred, 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -209,7 +209,7 @@ START_TEST(ids_of_another_card_are_refused)
     check_answer(rig.answer,
                  "is of card GPU-0; container a of pod default/p was promised "
                  "3 of 1 GPU-1");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -262,8 +262,8 @@ static void admit(const char *pod, const char *container, enum ids_resource res,
 {
     char ids[sizeof rig.answer];
     struct rig_pod *p = rig_find(&rig, pod);
-    strcpy(ids, rig_ask(&rig, ALLOC_ASK_PREFER, res, size, available, ""));
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, res, 0, ids, ""), "granted");
+    strcpy(ids, rig_request(&rig, ALLOC_REQUEST_PREFERRED, res, size, available, ""));
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, res, 0, ids, ""), "granted");
     struct span list[RIG_IDS];
     size_t n = rig_ids(&rig, ids, list);
     for (size_t i = 0; i < p->n; i++)
@@ -312,7 +312,7 @@ START_TEST(a_deleted_pod_holds_nothing)
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/3");
     rig_kubelet_gone(&rig, "p");
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/0");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -331,7 +331,7 @@ START_TEST(containers_come_in_sequence)
     check_answer(rig.answer, "no-pod: ");
 
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* i, never shown */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* i, never view */
     admit("p", "s", IDS_MEM, 1, "GPU-1/2-15");
     /* a takes over i's ids: the kubelet asks for no preference. */
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
@@ -342,7 +342,7 @@ START_TEST(containers_come_in_sequence)
     ck_assert_ptr_null(rig.log.p); /* not all of them yet */
     admit("p", "b", IDS_MEM, 4, "GPU-1/3-15");
     check_log("patch p uid-p");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 4);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 4);
     rig_stop(&rig);
 }
 END_TEST
@@ -354,7 +354,7 @@ START_TEST(ids_of_the_init_container_that_must_be_taken)
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "granted");
-    ck_assert_str_eq(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_MEM, 4, ALL, "GPU-1/6-7"),
+    ck_assert_str_eq(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 4, ALL, "GPU-1/6-7"),
                      "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "granted");
     rig_stop(&rig);
@@ -395,7 +395,7 @@ START_TEST(a_whole_card_is_nobody_elses)
     waiting("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+    check_answer(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
                  "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "held: ");
@@ -426,13 +426,13 @@ START_TEST(a_pod_of_the_go_plugin_keeps_its_card)
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-8");
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-9");
     waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+    check_answer(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
                  "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "held: card GPU-1 is used by pod default/old");
     /* Its ids are not looked upon as those of GPU-0: no complaint, no grant. */
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     waiting("v", "0", MEM("a", 3));
     admit("v", "a", IDS_MEM, 3, ALL);
     rig_stop(&rig);
@@ -446,16 +446,16 @@ START_TEST(cards_of_a_pod_with_an_init_container_go_in_any_order)
             "'" KEY_MEM_IDX "':'0,1','" KEY_CARD_UUID "':'GPU-0,GPU-1'", CARDS("i", 2),
             CARDS("a", 1) "," CARDS("b", 1));
     rig_kubelet(&rig, "p", RIG_NAMES("a", "b"));
-    rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 2, "GPU-0 GPU-1", "");
+    rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 2, "GPU-0 GPU-1", "");
     ck_assert_str_eq(rig.answer, "GPU-0 GPU-1");
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
                  "granted");
     /* What i had is handed on at random. */
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""), "granted");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""), "granted");
     check_env("NVIDIA_VISIBLE_DEVICES=GPU-1\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[0], IDS_COUNT, rig_id(&rig, "GPU-1"));
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
                  "(nothing yet)"); /* a's */
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "held: ");
@@ -468,7 +468,7 @@ START_TEST(a_lost_card_is_not_given)
     start();
     waiting("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    alloc_card_struck(rig.a, rig.now, SPAN("GPU-1"), "XID 79", &rig.out);
+    alloc_card_failed(rig.a, rig.now, SPAN("GPU-1"), "XID 79", &rig.out);
     check_answer(rig_allocate(&rig, "GPU-1/0-2"),
                  "card-out: pod default/p was promised card GPU-1, which is out: XID 79");
     rig_api(&rig, "q", "Pending", ON("5", "GPU-9"), "", MEM("a", 3));
@@ -506,10 +506,10 @@ START_TEST(ids_that_are_none_of_ours)
     start();
     waiting("p", "1", MEM("a", 1));
     rig_prefer(&rig, 1, ALL);
-    struct alloc_ask ask = {
-        .type = ALLOC_ASK_ALLOCATE, .token = 77, .ids = &id, .n_ids = 1};
+    struct alloc_request req = {
+        .type = ALLOC_REQUEST_ALLOCATE, .token = 77, .ids = &id, .n_ids = 1};
     rig.answered = false;
-    alloc_ask(rig.a, rig.now, &ask, &rig.out);
+    alloc_request(rig.a, rig.now, &req, &rig.out);
     rig_take(&rig);
     check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is no id of this node's cards");
     rig_stop(&rig);
@@ -557,8 +557,8 @@ START_TEST(a_static_pod_is_given_an_untouched_card)
     /* Its mirror pod comes, and is annotated. */
     rig_api(&rig, "s-n1", "Pending", "'" KEY_MIRROR "':'1'", "", MEM("a", 2));
     check_log("patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
-    ck_assert_span_eq(alloc_grants(rig.a)->items[0]->uid, "uid-s-n1");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_span_eq(alloc_allocations(rig.a)->items[0]->uid, "uid-s-n1");
     rig_stop(&rig);
 }
 END_TEST
@@ -596,7 +596,7 @@ START_TEST(the_old_way_of_failing)
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
                               "ALIYUN_COM_GPU_MEM_CONTAINER=3\n"
                               "ALIYUN_COM_GPU_MEM_DEV=0\n");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -667,14 +667,14 @@ START_TEST(a_lost_checkpoint_begins_anew)
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
-    ck_assert_str_eq(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_MEM, 3, ALL, "GPU-1/0-1"),
+    ck_assert_str_eq(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 3, ALL, "GPU-1/0-1"),
                      "GPU-1/0 GPU-1/1 GPU-1/2");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
     /* It has both, and the kubelet shows neither. */
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
     rig_stop(&rig);
 }
 END_TEST
@@ -689,7 +689,7 @@ START_TEST(a_lost_state_file_is_made_up_for)
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/2"));
     waiting("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/3 GPU-1/4");
-    ck_assert_uint_eq(alloc_stats(rig.a)->adopted, 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->recovered, 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     rig_stop(&rig);
@@ -699,7 +699,7 @@ END_TEST
 START_TEST(the_audit_finds_a_container_on_another_card)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -728,11 +728,11 @@ END_TEST
 START_TEST(a_pod_that_is_told_of_late_holds_its_ids_once)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     rig.a = alloc_new(&s);
     rig.now = (struct alloc_time){1000, 1};
     rig_cards(&rig, two_cards);
-    alloc_list_begins(rig.a);
+    alloc_list_started(rig.a);
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     rig_kubelet(&rig, "q", RIG_NAMES("a"));
@@ -744,9 +744,9 @@ START_TEST(a_pod_that_is_told_of_late_holds_its_ids_once)
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
     check_answer(rig_allocate(&rig, "GPU-1/1-2"), "granted");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
     rig_pass(&rig, 125000);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
     rig_stop(&rig);
 }
@@ -755,7 +755,7 @@ END_TEST
 START_TEST(an_audit_that_an_ask_overtook_is_made_again)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -763,18 +763,18 @@ START_TEST(an_audit_that_an_ask_overtook_is_made_again)
     alloc_tick(rig.a, rig.now, &rig.out); /* asks for p */
     ck_assert_uint_eq(rig.out.n, 1);
     ck_assert_int_eq(rig.out.items[0].type, ALLOC_GET);
-    rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/5", ""); /* and then p is shown */
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""); /* and then p is view */
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_pass(&rig, 1000);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
     rig_stop(&rig);
 }
 END_TEST
 
-static void pass_with_audits(int64_t audit_ms)
+static void pass_with_audits(int64_t reconcile_interval_ms)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = audit_ms;
+    s.reconcile_interval_ms = reconcile_interval_ms;
     start_with(s);
     /* A pod of no interest to us. */
     rig_api(&rig, "other", "Running", "", "", "{'name':'a'}");
@@ -788,17 +788,17 @@ START_TEST(podresources_is_asked_even_if_there_is_nothing_to_ask)
     ck_assert_int_eq(rig.gets, 1);
     rig_pass(&rig, 182000);
     ck_assert_int_eq(rig.gets, 4);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     /* More often while it does not answer. */
     rig.kubelet_away = true;
     rig_pass(&rig, 90000);
     ck_assert_int_ge(rig.gets, 8);
-    int64_t since = alloc_kubelet_trouble(rig.a)->since_ms;
+    int64_t since = alloc_podresources_failure(rig.a)->since_ms;
     ck_assert_int_ge(rig.now.mono_ms - since, 30000);
-    ck_assert_str_eq(alloc_kubelet_trouble(rig.a)->err.msg, "away");
+    ck_assert_str_eq(alloc_podresources_failure(rig.a)->err.msg, "away");
     rig.kubelet_away = false;
     rig_pass(&rig, 6000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     ck_assert_int_eq(rig.lists, 0);
     rig_stop(&rig);
 }
@@ -812,10 +812,10 @@ START_TEST(a_kubelet_without_get_is_no_trouble)
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets, 1);
     ck_assert_int_ge(rig.lists, 2);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig.kubelet_away = true;
     rig_pass(&rig, 130000);
-    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig_stop(&rig);
 }
 END_TEST
@@ -823,7 +823,7 @@ END_TEST
 START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 0;
+    s.reconcile_interval_ms = 0;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -832,10 +832,10 @@ START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
     rig.kubelet_away = true;
     rig_prefer(&rig, 1, ALL);
     rig_pass(&rig, 60000); /* who has asked has given up */
-    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig.kubelet_away = false;
     rig_pass(&rig, 10000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     int asked = rig.gets + rig.lists;
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets + rig.lists, asked);
@@ -846,7 +846,7 @@ END_TEST
 START_TEST(an_answer_that_never_comes_is_trouble)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     int64_t asked = rig.now.mono_ms;
@@ -854,30 +854,30 @@ START_TEST(an_answer_that_never_comes_is_trouble)
     ck_assert_uint_eq(rig.out.n, 1);
     alloc_outputs_reset(&rig.out);
     rig_pass(&rig, 9000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig_pass(&rig, 2000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, asked);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, asked);
     rig_stop(&rig);
 }
 END_TEST
 
 START_TEST(state_of_the_file_is_held)
 {
-    struct grants gs = {0};
-    struct grant *g = grant_new(SPAN("uid-p"), SPAN("default"), SPAN("p"), SPAN("a"),
+    struct allocation_set set = {0};
+    struct allocation *al = allocation_new(SPAN("uid-p"), SPAN("default"), SPAN("p"), SPAN("a"),
                                 CONTAINER_APP, IDS_MEM);
-    grant_add(g, SPAN("GPU-1"), 1, 0);
-    grants_put(&gs, g);
-    g = grant_new(SPAN("uid-gone"), SPAN("default"), SPAN("gone"), SPAN("a"),
+    allocation_add(al, SPAN("GPU-1"), 1, 0);
+    allocation_set_put(&set, al);
+    al = allocation_new(SPAN("uid-gone"), SPAN("default"), SPAN("gone"), SPAN("a"),
                   CONTAINER_APP, IDS_MEM);
-    grant_add(g, SPAN("GPU-1"), 1, 1);
-    grants_put(&gs, g);
+    allocation_add(al, SPAN("GPU-1"), 1, 1);
+    allocation_set_put(&set, al);
     struct alloc_settings s = rig_settings();
     rig.a = alloc_new(&s);
     rig.now = (struct alloc_time){1000, 1};
     rig_cards(&rig, two_cards);
-    alloc_adopt(rig.a, &gs);
-    alloc_list_begins(rig.a);
+    alloc_restore(rig.a, &set);
+    alloc_list_started(rig.a);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
@@ -885,9 +885,9 @@ START_TEST(state_of_the_file_is_held)
     rig_take(&rig);
     waiting("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
-    check_answer(rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/0", ""), "started");
-    check_answer(rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/5", ""),
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""), "started");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""),
                  "not-offered: these ids were granted to nobody");
     rig_stop(&rig);
 }
@@ -921,7 +921,7 @@ START_TEST(the_node_can_switch_isolation_off)
     struct alloc_settings s = rig_settings();
     s.response.strategy = RESPONSE_VOLUME_MOUNTS;
     start_with(s);
-    alloc_cgpu_disable(rig.a, true);
+    alloc_set_cgpu_disable(rig.a, true);
     waiting("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     check_env("CGPU_DISABLE=true\n");

@@ -71,12 +71,12 @@ struct fifo {
     size_t from, to;
 };
 
-struct shown_copy {
+struct view_copy {
     bool used;
     uint64_t query;
     bool get, ready;
     char name[16];
-    struct alloc_shown shown;
+    struct alloc_kubelet_view view;
     struct arena arena;
     struct err err;
 };
@@ -96,7 +96,7 @@ struct world {
     int admitting; /* slot, -1: none */
     enum { IDLE, PREFERRING, ALLOCATING } call;
     uint64_t token;
-    struct shown_copy answers[16];
+    struct view_copy answers[16];
     struct buf state; /* the state file */
     bool listing;
     /* counts */
@@ -412,7 +412,7 @@ static void ask_allocate(struct wpod *p)
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
     struct span ids[CARDS_N * (UNITS + 1)];
-    struct alloc_ask ask = {.type = ALLOC_ASK_ALLOCATE,
+    struct alloc_request req = {.type = ALLOC_REQUEST_ALLOCATE,
                             .resource = c->res,
                             .token = ++w->token,
                             .ids = ids,
@@ -421,7 +421,7 @@ static void ask_allocate(struct wpod *p)
         for (int u = 0; u <= UNITS; u++)
             w->in_use[card][u] |= p->picked[card][u];
     w->call = ALLOCATING;
-    alloc_ask(w->a, w->now, &ask, &w->out);
+    alloc_request(w->a, w->now, &req, &w->out);
     take();
 }
 
@@ -435,7 +435,7 @@ static void ask_prefer(struct wpod *p)
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             all[card][u] |= p->must[card][u];
-    struct alloc_ask ask = {.type = ALLOC_ASK_PREFER,
+    struct alloc_request req = {.type = ALLOC_REQUEST_PREFERRED,
                             .resource = c->res,
                             .token = ++w->token,
                             .ids = ids,
@@ -444,7 +444,7 @@ static void ask_prefer(struct wpod *p)
                             .n_must = texts_of(p->must, c->res, &arena, must),
                             .size = c->amount};
     w->call = PREFERRING;
-    alloc_ask(w->a, w->now, &ask, &w->out);
+    alloc_request(w->a, w->now, &req, &w->out);
     take();
 }
 
@@ -564,10 +564,10 @@ static void granted(const struct alloc_output *o)
 static void query(const struct alloc_output *o)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
-        struct shown_copy *s = &w->answers[i];
+        struct view_copy *s = &w->answers[i];
         if (s->used)
             continue;
-        *s = (struct shown_copy){.used = true, .query = o->query};
+        *s = (struct view_copy){.used = true, .query = o->query};
         s->get = o->type == ALLOC_GET;
         if (s->get)
             snprintf(s->name, sizeof s->name, "%s", o->name);
@@ -576,9 +576,9 @@ static void query(const struct alloc_output *o)
     ck_abort_msg("too many queries");
 }
 
-static void show(struct shown_copy *s)
+static void show(struct view_copy *s)
 {
-    struct shown_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
+    struct alloc_kubelet_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
     size_t n = 0;
     for (int i = 0; i < SLOTS; i++) {
         struct wpod *p = &w->pods[i];
@@ -586,7 +586,7 @@ static void show(struct shown_copy *s)
             (s->get ? strcmp(p->name, s->name) != 0
                     : p->terminal && w->list_hides_terminal))
             continue;
-        struct shown_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
+        struct alloc_kubelet_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
         size_t k = 0;
         for (int c = 0; c < p->n; c++) {
             struct part *from = &p->parts[c];
@@ -600,15 +600,15 @@ static void show(struct shown_copy *s)
             }
             k++;
         }
-        pods[n++] = (struct shown_pod){SPAN("default"),
+        pods[n++] = (struct alloc_kubelet_pod){SPAN("default"),
                                        arena_copy(&s->arena, span_of(p->name)), cs, k};
     }
-    s->shown = (struct alloc_shown){.query = s->query, .pods = pods, .n_pods = n};
+    s->view = (struct alloc_kubelet_view){.query = s->query, .pods = pods, .n_pods = n};
     if (s->get && !w->has_get) {
         err_set(&s->err, ERR_UNAVAILABLE, "no Get");
-        s->shown.err = &s->err;
-        s->shown.unsupported = true;
-        s->shown.n_pods = 0;
+        s->view.err = &s->err;
+        s->view.unsupported = true;
+        s->view.n_pods = 0;
     }
     s->ready = true;
 }
@@ -616,7 +616,7 @@ static void show(struct shown_copy *s)
 static void save(void)
 {
     buf_clear(&w->state);
-    grants_write(&w->state, alloc_grants(w->a), SPAN("n1"));
+    checkpoint_write(&w->state, alloc_allocations(w->a), SPAN("n1"));
 }
 
 /* Answers of calls that nobody waits for any more (the kubelet has died) are dropped. */
@@ -636,13 +636,13 @@ static void output(const struct alloc_output *o)
         if (is_awaited(o))
             preferred(o);
         break;
-    case ALLOC_GRANTED:
+    case ALLOC_ALLOCATED:
         if (is_awaited(o))
             granted(o);
         break;
-    case ALLOC_REFUSED:
+    case ALLOC_REJECTED:
         w->refused++;
-        snprintf(w->why, sizeof w->why, "%s: %s", alloc_refusal_name(o->refusal),
+        snprintf(w->why, sizeof w->why, "%s: %s", alloc_rejection_name(o->rejection),
                  o->text);
         holds(w->trouble, "refused without a reason: %s", w->why);
         if (is_awaited(o))
@@ -678,9 +678,9 @@ static void hear_plugin(void)
     arena_reset(&w->arena);
     struct pod pod = object_pod(&w->arena, quoted(&w->arena, "%s", n->json));
     if (n->gone)
-        alloc_pod_gone(w->a, w->now, pod.meta.uid, &w->out);
+        alloc_pod_deleted(w->a, w->now, pod.meta.uid, &w->out);
     else
-        alloc_pod_seen(w->a, w->now, plan_new(&pod, 1024), &w->out);
+        alloc_pod_seen(w->a, w->now, pod_allocation_new(&pod, 1024), &w->out);
     take();
 }
 
@@ -758,18 +758,18 @@ static void answer(void)
     size_t i = rng_below(&w->rng, ARRAY_LEN(w->answers)), n = 0;
     while (!w->answers[i].used && n++ < ARRAY_LEN(w->answers))
         i = (i + 1) % ARRAY_LEN(w->answers);
-    struct shown_copy *s = &w->answers[i];
+    struct view_copy *s = &w->answers[i];
     if (!s->used)
         return;
     if (!s->ready) {
         show(s);
         return;
     }
-    struct shown_copy copy = *s;
-    *s = (struct shown_copy){0};
-    if (copy.shown.err)
-        copy.shown.err = &copy.err;
-    alloc_shown(w->a, w->now, &copy.shown, &w->out);
+    struct view_copy copy = *s;
+    *s = (struct view_copy){0};
+    if (copy.view.err)
+        copy.view.err = &copy.err;
+    alloc_kubelet_answered(w->a, w->now, &copy.view, &w->out);
     arena_fini(&copy.arena);
     take();
 }
@@ -787,10 +787,10 @@ static void start_plugin(bool lost)
     struct alloc_settings settings = {.node = "n1",
                                       .unit_mib = 1024,
                                       .wait_ms = 5000,
-                                      .audit_ms = 20000,
+                                      .reconcile_interval_ms = 20000,
                                       .response = {.cdi_kind = "nvidia.com/gpu"}};
     struct card_seen seen[CARDS_N] = {0};
-    struct grants gs = {0};
+    struct allocation_set set = {0};
     struct err err = {0};
     w->a = alloc_new(&settings);
     for (int i = 0; i < CARDS_N; i++) {
@@ -798,13 +798,13 @@ static void start_plugin(bool lost)
         seen[i].index = i;
         seen[i].mib = gib[i] * 1024;
     }
-    alloc_cards(w->a, w->now, seen, CARDS_N, NULL, &w->out);
+    alloc_cards_sampled(w->a, w->now, seen, CARDS_N, NULL, &w->out);
     if (w->state.n && !lost)
-        ck_assert_done(grants_read(&gs, buf_span(&w->state), SPAN("n1"), &err), err);
-    alloc_adopt(w->a, &gs);
+        ck_assert_done(checkpoint_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
+    alloc_restore(w->a, &set);
     /* A list shows the truth of now. */
     w->to_plugin.from = w->to_plugin.to;
-    alloc_list_begins(w->a);
+    alloc_list_started(w->a);
     for (int i = 0; i < SLOTS; i++)
         if (w->pods[i].stage != FREE && w->pods[i].in_api)
             tell(i, false);
@@ -818,7 +818,7 @@ static void drop_answers(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
         arena_fini(&w->answers[i].arena);
-        w->answers[i] = (struct shown_copy){0};
+        w->answers[i] = (struct view_copy){0};
     }
 }
 
@@ -842,13 +842,13 @@ static void break_calls(void)
     struct err err;
     err_set(&err, ERR_UNAVAILABLE, "the connection broke");
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
-        struct shown_copy *s = &w->answers[i];
-        struct alloc_shown shown = {.query = s->query, .err = &err};
+        struct view_copy *s = &w->answers[i];
+        struct alloc_kubelet_view view = {.query = s->query, .err = &err};
         if (!s->used)
             continue;
         arena_fini(&s->arena);
-        *s = (struct shown_copy){0};
-        alloc_shown(w->a, w->now, &shown, &w->out);
+        *s = (struct view_copy){0};
+        alloc_kubelet_answered(w->a, w->now, &view, &w->out);
         take();
     }
     alloc_cancel(w->a, w->now, w->token, &w->out);

@@ -7,7 +7,7 @@
 
 enum { NOW = 1000 * 1000, LATE = 15 * 1000 };
 
-static struct brain_stats brain;
+static struct dispatcher_stats dispatcher;
 static struct plugin_api_stats api;
 static struct parts parts;
 static struct err err;
@@ -15,20 +15,20 @@ static struct err err;
 /* All is well. */
 static void start(void)
 {
-    brain = (struct brain_stats){.cards = 2,
+    dispatcher = (struct dispatcher_stats){.cards = 2,
                                  .healthy = 2,
                                  .listed = true,
                                  .up = {true, true},
                                  .wanted = {true, true},
                                  .alive_ms = NOW};
     api = (struct plugin_api_stats){.alive_ms = NOW};
-    parts = (struct parts){&brain, &api, NOW, NOW, LATE};
+    parts = (struct parts){&dispatcher, &api, NOW, NOW, LATE};
     err = (struct err){0};
 }
 
-static struct trouble trouble(int64_t since_ms, const char *words)
+static struct failure trouble(int64_t since_ms, const char *words)
 {
-    struct trouble t = {.since_ms = since_ms};
+    struct failure t = {.since_ms = since_ms};
     err_set(&t.err, ERR_UNAVAILABLE, "%s", words);
     return t;
 }
@@ -54,8 +54,8 @@ END_TEST
 START_TEST(threads_that_do_not_come_by)
 {
     start();
-    brain.alive_ms = NOW - 31000;
-    check_says(parts_alive(&parts, PART_THREAD_BRAIN, &err),
+    dispatcher.alive_ms = NOW - 31000;
+    check_says(parts_alive(&parts, PART_THREAD_DISPATCHER, &err),
                "the thread has not come by for 31 s");
     api.alive_ms = NOW - 31000; /* it waits for others now and then */
     ck_assert_done(parts_alive(&parts, PART_THREAD_PODS, &err), err);
@@ -70,7 +70,7 @@ START_TEST(trouble_counts_when_it_lasts)
     start();
     api.watch = trouble(NOW - LATE + 1, "503");
     api.node = trouble(NOW - LATE + 1, "404");
-    brain.podresources = trouble(NOW - LATE + 1, "refused");
+    dispatcher.podresources = trouble(NOW - LATE + 1, "refused");
     for (int i = 0; i < PARTS; i++)
         ck_assert_done(parts_check(&parts, (enum part)i, &err), err);
     parts.now_ms++;
@@ -81,7 +81,7 @@ START_TEST(trouble_counts_when_it_lasts)
     check_says(parts_check(&parts, PART_PODRESOURCES, &err),
                "the kubelet shows nothing for 15 s: refused");
     ck_assert_done(parts_check(&parts, PART_CARDS, &err), err);
-    err_set(&brain.cards_err, ERR_TIMEOUT, "blind");
+    err_set(&dispatcher.cards_err, ERR_TIMEOUT, "blind");
     check_says(parts_check(&parts, PART_CARDS, &err), "blind");
 }
 END_TEST
@@ -89,7 +89,7 @@ END_TEST
 START_TEST(a_first_list_is_not_there_at_once)
 {
     start();
-    brain.listed = false;
+    dispatcher.listed = false;
     check_says(parts_check(&parts, PART_PODS, &err),
                "the API server has not told yet which there are");
     api.watch = trouble(NOW - 1, "HTTP 403");
@@ -105,14 +105,14 @@ START_TEST(an_update_does_not_wait_for_a_driver)
     ck_assert(!parts_waits(&parts, PART_NODE));
     ck_assert(!parts_waits(&parts, PART_CARDS));
     /* But a version that sees no cards must not run through the cluster at once. */
-    brain.cards = 0;
+    dispatcher.cards = 0;
     ck_assert(parts_waits(&parts, PART_CARDS));
     parts.now_ms += PARTS_CARDS_MS - 1;
     ck_assert(parts_waits(&parts, PART_CARDS));
     parts.now_ms++;
     ck_assert(!parts_waits(&parts, PART_CARDS));
     ck_assert(parts_waits_for_resource(&parts, IDS_MEM));
-    brain.wanted[IDS_MEM] = false;
+    dispatcher.wanted[IDS_MEM] = false;
     ck_assert(!parts_waits_for_resource(&parts, IDS_MEM));
 }
 END_TEST
