@@ -3,8 +3,8 @@
 
 #include "base/err.h"
 #include "base/log.h"
-#include "plugin/cards.h"
 #include "plugin/allocation.h"
+#include "plugin/cards.h"
 #include "plugin/pod_allocation.h"
 #include "plugin/response.h"
 
@@ -43,20 +43,20 @@
 
 enum alloc_rejection {
     REJECTED_NOT_SYNCED,     /* nothing was heard of the API server yet */
-    REJECTED_NO_PENDING_POD,      /* no pod of this node waits for that */
-    REJECTED_AMBIGUOUS,   /* it could be more than one */
-    REJECTED_UNKNOWN_POD,    /* the kubelet has a pod that the API server did not tell of */
+    REJECTED_NO_PENDING_POD, /* no pod of this node waits for that */
+    REJECTED_AMBIGUOUS,      /* it could be more than one */
+    REJECTED_UNKNOWN_POD, /* the kubelet has a pod that the API server did not tell of */
     REJECTED_NO_PROMISE,  /* nobody promised the pod a card */
-    REJECTED_INVALID_REQUEST,     /* its request or its annotations cannot be meant */
-    REJECTED_WRONG_CARD,  /* the ids are not those of its card */
-    REJECTED_IN_USE,        /* another container holds them, or the card */
-    REJECTED_UNHEALTHY_CARD,    /* its card is lost or ill */
-    REJECTED_INSUFFICIENT_IDS,       /* the kubelet has not enough ids of its card */
-    REJECTED_UNKNOWN_ID,  /* not one of ours */
-    REJECTED_NOT_PREFERRED, /* the kubelet did not req for a preference before */
+    REJECTED_INVALID_REQUEST,  /* its request or its annotations cannot be meant */
+    REJECTED_WRONG_CARD,       /* the ids are not those of its card */
+    REJECTED_IN_USE,           /* another container holds them, or the card */
+    REJECTED_UNHEALTHY_CARD,   /* its card is lost or ill */
+    REJECTED_INSUFFICIENT_IDS, /* the kubelet has not enough ids of its card */
+    REJECTED_UNKNOWN_ID,       /* not one of ours */
+    REJECTED_NOT_PREFERRED,    /* the kubelet did not req for a preference before */
     REJECTED_ENV_OVERRIDE,     /* --strict-env */
     REJECTED_PODRESOURCES,     /* podresources does not answer */
-    REJECTED_CANCELED,   /* nobody waits for the answer any more */
+    REJECTED_CANCELED,         /* nobody waits for the answer any more */
     REJECTIONS,
 };
 const char *alloc_rejection_name(enum alloc_rejection r); /* "no-news", ... */
@@ -65,7 +65,7 @@ struct alloc_settings {
     const char *node; /* copied */
     int64_t unit_mib;
     int64_t wait_ms;
-    int64_t reconcile_interval_ms;                    /* between two looks at all pods; 0: none */
+    int64_t reconcile_interval_ms;       /* between two looks at all pods; 0: none */
     int64_t well_ms, hold_ms, silent_ms; /* as in struct cards */
     bool allow_unpromised, strict_env, legacy_env;
     struct response_settings response; /* its strings are borrowed */
@@ -86,14 +86,14 @@ enum alloc_output_type {
     ALLOC_LIST,      /* req podresources for all pods; answer with alloc_kubelet_view */
     ALLOC_GET,       /* ... for the pod ns/name */
     ALLOC_PREFERRED, /* answer of token: ids */
-    ALLOC_ALLOCATED,   /* answer of token: response */
-    ALLOC_START,   /* answer of token: go on */
-    ALLOC_REJECTED,   /* answer of token: an error, `text` */
+    ALLOC_ALLOCATED, /* answer of token: response */
+    ALLOC_START,     /* answer of token: go on */
+    ALLOC_REJECTED,  /* answer of token: an error, `text` */
     ALLOC_SAVE,      /* write the grants to the state file */
     ALLOC_PATCH,     /* set the annotations (JSON) of pod ns/name with this uid */
     ALLOC_EVENT,     /* a Warning of pod ns/name: `reason`, `text` */
-    ALLOC_RELIST,      /* list the pods anew: what is awaited does not come */
-    ALLOC_LOG,      /* for the log, at `level` */
+    ALLOC_RELIST,    /* list the pods anew: what is awaited does not come */
+    ALLOC_LOG,       /* for the log, at `level` */
 };
 
 struct alloc_output {
@@ -125,8 +125,9 @@ void alloc_restore(struct alloc *a, struct allocation_set *from);
 void alloc_set_cgpu_disable(struct alloc *a, bool on);
 /* Cards were looked at (n of them, or `failed` says why not), or one was struck by
  * something. True when what is listed to the kubelet has changed. */
-bool alloc_cards_sampled(struct alloc *a, struct alloc_time now, const struct card_seen *seen,
-                 size_t n, const char *failed, struct alloc_outputs *out);
+bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
+                         const struct card_seen *seen, size_t n, const char *failed,
+                         struct alloc_outputs *out);
 bool alloc_card_failed(struct alloc *a, struct alloc_time now, struct span uuid,
                        const char *what, struct alloc_outputs *out);
 
@@ -134,7 +135,7 @@ bool alloc_card_failed(struct alloc *a, struct alloc_time now, struct span uuid,
 void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,
                     struct alloc_outputs *out);
 void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
-                    struct alloc_outputs *out);
+                       struct alloc_outputs *out);
 /* A list of this node's pods begins; it has ended: pods that it did not show are gone. */
 void alloc_list_started(struct alloc *a);
 void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
@@ -143,7 +144,12 @@ void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outpu
 void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
                            struct alloc_outputs *out);
 
-enum alloc_request_type { ALLOC_REQUEST_PREFERRED, ALLOC_REQUEST_ALLOCATE, ALLOC_REQUEST_START, ALLOC_REQUEST_TYPES };
+enum alloc_request_type {
+    ALLOC_REQUEST_PREFERRED,
+    ALLOC_REQUEST_ALLOCATE,
+    ALLOC_REQUEST_START,
+    ALLOC_REQUEST_TYPES
+};
 const char *alloc_request_name(enum alloc_request_type type); /* "Allocate", ... */
 struct alloc_request {
     enum alloc_request_type type;
@@ -155,8 +161,8 @@ struct alloc_request {
     size_t n_must;
     int64_t size; /* PREFER: how many it needs */
 };
-void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_request *req,
-               struct alloc_outputs *out);
+void alloc_request(struct alloc *a, struct alloc_time now,
+                   const struct alloc_request *req, struct alloc_outputs *out);
 /* Nobody waits for that answer any more; it is given all the same. */
 void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
                   struct alloc_outputs *out);
@@ -179,8 +185,9 @@ struct alloc_kubelet_view {
     const struct err *err; /* NULL: as above; else it did not answer */
     bool unsupported;      /* GET: the kubelet has no such call */
 };
-void alloc_kubelet_answered(struct alloc *a, struct alloc_time now, const struct alloc_kubelet_view *view,
-                 struct alloc_outputs *out);
+void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
+                            const struct alloc_kubelet_view *view,
+                            struct alloc_outputs *out);
 
 /* Time went by. True when what is listed to the kubelet has changed. */
 bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
@@ -197,9 +204,9 @@ const struct failure *alloc_podresources_failure(const struct alloc *a);
 struct alloc_stats {
     uint64_t allocated[IDS_RESOURCES];
     uint64_t rejected[REJECTIONS]; /* Allocate and GetPreferredAllocation together */
-    uint64_t mismatches;        /* containers on another card than was promised */
-    uint64_t recovered;           /* containers that only the kubelet knew of */
-    uint64_t deferred;            /* asks that had to wait for news */
+    uint64_t mismatches;           /* containers on another card than was promised */
+    uint64_t recovered;            /* containers that only the kubelet knew of */
+    uint64_t deferred;             /* asks that had to wait for news */
     uint64_t reconciled;           /* looks at a pod */
 };
 const struct alloc_stats *alloc_stats(const struct alloc *a);

@@ -10,17 +10,17 @@
  */
 
 enum dispatcher_msg_kind {
-    DISPATCHER_POD,        /* `pod` */
+    DISPATCHER_POD,           /* `pod` */
     DISPATCHER_POD_DELETED,   /* `text`: its uid */
-    DISPATCHER_LIST,       /* `flag`: it has ended; else it begins */
-    DISPATCHER_CARDS,      /* `seen` and `n`, or `text` says why there are none */
-    DISPATCHER_CARD_FAILED,     /* `uuid` ("": all cards), `text`: by what */
-    DISPATCHER_REQUEST,        /* `ask`; what it points to is in the arena */
-    DISPATCHER_CANCEL,     /* `token` */
-    DISPATCHER_STREAM_OPENED,     /* `resource`, `token`: the kubelet listens */
-    DISPATCHER_PODRESOURCES,      /* `view`; what it points to is in the arena */
-    DISPATCHER_REGISTERED, /* `resource`, `flag`: accepted, or `err` says why not */
-    DISPATCHER_NODE,       /* `flag`: its label switches isolation off */
+    DISPATCHER_LIST,          /* `flag`: it has ended; else it begins */
+    DISPATCHER_CARDS,         /* `seen` and `n`, or `text` says why there are none */
+    DISPATCHER_CARD_FAILED,   /* `uuid` ("": all cards), `text`: by what */
+    DISPATCHER_REQUEST,       /* `ask`; what it points to is in the arena */
+    DISPATCHER_CANCEL,        /* `token` */
+    DISPATCHER_STREAM_OPENED, /* `resource`, `token`: the kubelet listens */
+    DISPATCHER_PODRESOURCES,  /* `view`; what it points to is in the arena */
+    DISPATCHER_REGISTERED,    /* `resource`, `flag`: accepted, or `err` says why not */
+    DISPATCHER_NODE,          /* `flag`: its label switches isolation off */
 };
 
 /* Made by dispatcher_tell_new, filled, and handed over with dispatcher_post. */
@@ -61,7 +61,8 @@ struct dispatcher_settings {
 struct dispatcher;
 
 /* New; reads the state file. The thread runs from dispatcher_start on. */
-struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings, struct err *err);
+struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
+                                  struct err *err);
 void dispatcher_start(struct dispatcher *b);
 struct dispatcher_msg *dispatcher_msg_new(enum dispatcher_msg_kind kind);
 /* Takes the message over. From any thread; never blocks. */
@@ -79,7 +80,7 @@ struct dispatcher_stats {
     uint64_t registered[IDS_RESOURCES], lost[IDS_RESOURCES];
     struct dispatcher_call_stats {
         uint64_t n, sum_us, max_us; /* how long they took */
-    } calls[ALLOC_REQUEST_TYPES];            /* that were answered */
+    } calls[ALLOC_REQUEST_TYPES];   /* that were answered */
     uint64_t save_failed;
     struct err cards_err;                     /* code ERR_NONE: they are well */
     struct err registered_err[IDS_RESOURCES]; /* why it is not; ERR_NONE: it is */

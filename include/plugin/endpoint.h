@@ -19,7 +19,7 @@ struct endpoint_handlers {
     /* It asks. What `ask` points to is in the arena, which is taken over; the token is
      * not set. */
     void (*request)(void *ctx, struct grpcd_call *call, const struct alloc_request *ask,
-                struct arena *arena);
+                    struct arena *arena);
     /* Nobody waits for the call any more; it may be over already. */
     void (*call_closed)(void *ctx, struct grpcd_call *call);
     void *ctx;

@@ -16,7 +16,8 @@ struct failure {
 };
 
 /* It did not work. The first time counts, and the last reason. */
-static inline void failure_record(struct failure *t, int64_t now_ms, const struct err *why)
+static inline void failure_record(struct failure *t, int64_t now_ms,
+                                  const struct err *why)
 {
     if (!t->since_ms)
         t->since_ms = now_ms;

@@ -19,7 +19,8 @@ struct kubelet *kubelet_start(const struct kubelet_settings *settings); /* new *
 /* Answers go to this dispatcher, which is borrowed. Before anything is asked. */
 void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher);
 /* As struct dispatcher_callbacks wants it; `k` is the context. */
-void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns, const char *name);
+void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
+                        const char *name);
 void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint);
 void kubelet_stop(struct kubelet *k); /* joins the threads; NULL is accepted */
 void kubelet_free(struct kubelet *k); /* NULL is accepted */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/plugin_api.h"
 #include "plugin/dispatcher.h"
+#include "plugin/plugin_api.h"
 
 /*
  * How the parts of the plugin are, each with its reason: what /livez, /readyz, /healthz

@@ -17,15 +17,15 @@ struct plugin_api_settings {
 
 struct plugin_api;
 
-struct plugin_api *
-plugin_api_start(struct kube_client *client, const struct plugin_api_settings *settings,
-                 struct dispatcher *dispatcher); /* new; `client` and `dispatcher` are borrowed */
+struct plugin_api *plugin_api_start(
+    struct kube_client *client, const struct plugin_api_settings *settings,
+    struct dispatcher *dispatcher); /* new; `client` and `dispatcher` are borrowed */
 /* As struct dispatcher_callbacks wants it. */
 void plugin_api_patch(struct plugin_api *api, const struct alloc_output *o);
 void plugin_api_event(struct plugin_api *api, const struct alloc_output *o);
 void plugin_api_relist(struct plugin_api *api); /* instead of waiting for the watch */
-void plugin_api_stop(struct plugin_api *api);      /* joins the threads; NULL is accepted */
-void plugin_api_free(struct plugin_api *api);      /* NULL is accepted */
+void plugin_api_stop(struct plugin_api *api);   /* joins the threads; NULL is accepted */
+void plugin_api_free(struct plugin_api *api);   /* NULL is accepted */
 
 struct plugin_api_stats {
     uint64_t patched, patch_failed, events, events_failed, lists, watch_failures;

@@ -20,10 +20,13 @@ struct plugin_dir;
 
 /* New. Sockets of plugins that are dead are removed. */
 struct plugin_dir *plugin_dir_open(const char *path, struct err *err);
-void plugin_dir_close(struct plugin_dir *d);                                      /* NULL is accepted */
-const char *plugin_dir_endpoint(const struct plugin_dir *d, enum ids_resource r); /* a file name */
-const char *plugin_dir_socket(const struct plugin_dir *d, enum ids_resource r);   /* its path */
-const char *plugin_dir_kubelet(const struct plugin_dir *d); /* path of the kubelet's socket */
+void plugin_dir_close(struct plugin_dir *d); /* NULL is accepted */
+const char *plugin_dir_endpoint(const struct plugin_dir *d,
+                                enum ids_resource r); /* a file name */
+const char *plugin_dir_socket(const struct plugin_dir *d,
+                              enum ids_resource r); /* its path */
+const char *
+plugin_dir_kubelet(const struct plugin_dir *d); /* path of the kubelet's socket */
 
 /* Inode of the kubelet's socket; 0: there is none. */
 uint64_t plugin_dir_kubelet_id(const struct plugin_dir *d);

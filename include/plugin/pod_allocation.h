@@ -32,15 +32,15 @@ struct pod_allocation_container {
 /* How a pod comes by its cards. */
 enum pod_allocation_promise {
     POD_ALLOCATION_PROMISED,
-    POD_ALLOCATION_UNPROMISED,    /* no annotation names a card */
-    POD_ALLOCATION_DAMAGED, /* they do not go with what it asks for; see why_not */
-    POD_ALLOCATION_INVALID, /* what it asks for cannot be meant; see why_not */
+    POD_ALLOCATION_UNPROMISED, /* no annotation names a card */
+    POD_ALLOCATION_DAMAGED,    /* they do not go with what it asks for; see why_not */
+    POD_ALLOCATION_INVALID,    /* what it asks for cannot be meant; see why_not */
 };
 
 struct pod_allocation {
     struct arena arena;
     struct span uid, ns, name;
-    bool terminal;     /* none of its containers will run again */
+    bool terminal; /* none of its containers will run again */
     bool started;  /* it has left Pending */
     bool mirror;   /* stands for a static pod */
     bool assigned; /* its annotation says so */
@@ -49,7 +49,8 @@ struct pod_allocation {
     struct request request;
     struct pod_allocation_share *cards; /* of the whole pod, as promised */
     size_t n_cards;
-    struct pod_allocation_container *containers; /* those that ask for something of ours */
+    struct pod_allocation_container
+        *containers; /* those that ask for something of ours */
     size_t n_containers;
 };
 
@@ -58,4 +59,5 @@ struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mi
 void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
 /* Gives the pod these cards, as if they had been promised; they are copied. For MEMORY
  * each holds an even part. */
-void pod_allocation_assign(struct pod_allocation *alloc, const struct pod_allocation_share *cards, size_t n);
+void pod_allocation_assign(struct pod_allocation *alloc,
+                           const struct pod_allocation_share *cards, size_t n);

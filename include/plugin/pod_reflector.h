@@ -33,16 +33,18 @@ struct pod_reflector {
 };
 
 void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
-                  const struct pod_reflector_sink *sink, void *ctx);
+                        const struct pod_reflector_sink *sink, void *ctx);
 void pod_reflector_fini(struct pod_reflector *f);
 
 /* Gives the request up that is under way, if any: the next one is a list. */
 void pod_reflector_relist(struct pod_reflector *f);
 /* The next request. Strings are in the arena. */
-void pod_reflector_request(struct pod_reflector *f, struct arena *a, struct kube_request *request);
+void pod_reflector_request(struct pod_reflector *f, struct arena *a,
+                           struct kube_request *request);
 /* The answer begins; a piece of its body. False: the rest is not wanted. */
 bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s);
 bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n);
 /* The answer has ended; `why` NULL: as announced. Returns after how many milliseconds the
  * next request is due. *err is why it went wrong (code ERR_NONE: it did not). */
-int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct err *err);
+int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why,
+                          struct err *err);

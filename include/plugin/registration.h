@@ -12,8 +12,8 @@
  * - A kubelet that starts removes our socket and makes its own anew: serve again, then
  *   register. It is known by its socket's inode.
  * - A registration counts when the kubelet has opened ListAndWatch. If it does not within
- *   REGISTRATION_STREAM_MS, or the stream ends, register again; but not at once, because a
- *   kubelet that is just winding up the old stream would cut the new one.
+ *   REGISTRATION_STREAM_MS, or the stream ends, register again; but not at once, because
+ * a kubelet that is just winding up the old stream would cut the new one.
  * - When the stream ended because a newer plugin has registered (in a rolling update),
  * wait until that is gone: two plugins that take the resource from each other would go on
  * for ever.
@@ -58,11 +58,13 @@ void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_
 void registration_serving(struct registration *e, int64_t now_ms, bool reachable);
 void registration_answered(struct registration *e, int64_t now_ms, bool accepted);
 void registration_stream(struct registration *e, int64_t now_ms, bool opened, bool rival);
-void registration_newer_plugin(struct registration *e, int64_t now_ms, bool there); /* looked for it */
+void registration_newer_plugin(struct registration *e, int64_t now_ms,
+                               bool there); /* looked for it */
 
 /* What to do now; called until it is nothing. */
 enum registration_action registration_next(struct registration *e, int64_t now_ms);
-int64_t registration_due(const struct registration *e); /* INT64_MAX: nothing is awaited */
+int64_t
+registration_due(const struct registration *e); /* INT64_MAX: nothing is awaited */
 /* What is missing until it is registered, in words; NULL: nothing. */
 const char *registration_missing(const struct registration *e);
 bool registration_checks_newer_plugin(const struct registration *e, int64_t now_ms);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/cards.h"
 #include "plugin/allocation.h"
+#include "plugin/cards.h"
 #include "plugin/pod_allocation.h"
 
 /*

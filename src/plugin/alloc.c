@@ -64,7 +64,7 @@ void alloc_wake_at(struct alloc *a, int64_t at_ms)
 }
 
 bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
-               struct device_id *unit)
+                   struct device_id *unit)
 {
     struct ids_id id;
     if (!ids_read(r, text, &id))
@@ -80,14 +80,15 @@ static void note_cards(const struct alloc *a, struct alloc_outputs *out)
     for (size_t i = 0; i < a->cards.n; i++) {
         const struct plugin_card *c = &a->cards.items[i];
         alloc_output_log(out, c->healthy ? LOG_INFO : LOG_WARN,
-                       "card %s%s%s: %lld units%s%s", alloc_output_card(out, c),
-                       c->model[0] ? ", " : "", c->model, (long long)c->units,
-                       c->healthy ? "" : ", out: ", c->why);
+                         "card %s%s%s: %lld units%s%s", alloc_output_card(out, c),
+                         c->model[0] ? ", " : "", c->model, (long long)c->units,
+                         c->healthy ? "" : ", out: ", c->why);
     }
 }
 
-bool alloc_cards_sampled(struct alloc *a, struct alloc_time now, const struct card_seen *seen,
-                 size_t n, const char *failed, struct alloc_outputs *out)
+bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
+                         const struct card_seen *seen, size_t n, const char *failed,
+                         struct alloc_outputs *out)
 {
     struct err err = {0};
     bool changed = failed ? cards_unseen(&a->cards, now.mono_ms, failed)
@@ -123,7 +124,8 @@ void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
 
 /* The kubelet shows */
 
-static void hear(struct alloc *a, struct alloc_time now, const struct alloc_kubelet_view *view)
+static void hear(struct alloc *a, struct alloc_time now,
+                 const struct alloc_kubelet_view *view)
 {
     a->answered_ms = now.mono_ms;
     if (view->err && !view->unsupported)
@@ -132,8 +134,9 @@ static void hear(struct alloc *a, struct alloc_time now, const struct alloc_kube
         failure_clear(&a->podresources_failure);
 }
 
-void alloc_kubelet_answered(struct alloc *a, struct alloc_time now, const struct alloc_kubelet_view *view,
-                 struct alloc_outputs *out)
+void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
+                            const struct alloc_kubelet_view *view,
+                            struct alloc_outputs *out)
 {
     hear(a, now, view);
     for (struct pending_request *req = a->requests; req; req = req->next)

@@ -2,13 +2,15 @@
 #include "base/mem.h"
 #include "plugin/alloc_priv.h"
 
-/* What the kubelet has forgotten of the pod is void; see alloc_identify_next_container. */
+/* What the kubelet has forgotten of the pod is void; see alloc_identify_next_container.
+ */
 static void forget_later(struct alloc *a, const struct alloc_target *t)
 {
     const struct pod_allocation *pod = t->local->pod;
     for (size_t i = t->container; i < pod->n_containers; i++) {
         const struct pod_allocation_container *c = &pod->containers[i];
-        struct allocation *al = allocation_set_find(&a->allocations, pod->uid, c->name, c->resource);
+        struct allocation *al =
+            allocation_set_find(&a->allocations, pod->uid, c->name, c->resource);
         if (al)
             allocation_set_drop(&a->allocations, al);
     }
@@ -16,7 +18,8 @@ static void forget_later(struct alloc *a, const struct alloc_target *t)
 
 /* Cards in the order of the promise, so that the container sees them in that order. */
 static struct allocation *allocation_of(const struct alloc *a, struct alloc_time now,
-                              const struct pending_request *req, const struct alloc_target *t)
+                                        const struct pending_request *req,
+                                        const struct alloc_target *t)
 {
     const struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = &pod->containers[t->container];
@@ -46,13 +49,13 @@ static void tell_own_env(struct alloc *a, const struct alloc_target *t,
     alloc_output_event(
         out, t->local->pod, "GPUEnvOverridden",
         alloc_output_printf(out,
-                         "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which "
-                         "takes the place of the card that it was given",
-                         SPAN_ARG(c->name)));
+                            "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which "
+                            "takes the place of the card that it was given",
+                            SPAN_ARG(c->name)));
 }
 
 void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request *req,
-               const struct alloc_target *t, struct alloc_outputs *out)
+                  const struct alloc_target *t, struct alloc_outputs *out)
 {
     struct local_pod *p = t->local;
     forget_later(a, t);
@@ -67,9 +70,10 @@ void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request
     o->token = req->token;
     o->response = r;
     alloc_output_log(out, LOG_INFO, "%.*s/%.*s, container %.*s: %lld %s of %s%s",
-                   SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name), SPAN_ARG(al->container),
-                   (long long)req->size, ids_resource_name(req->resource),
-                   al->cards[0].uuid.p, al->n_cards > 1 ? " and others" : "");
+                     SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name),
+                     SPAN_ARG(al->container), (long long)req->size,
+                     ids_resource_name(req->resource), al->cards[0].uuid.p,
+                     al->n_cards > 1 ? " and others" : "");
     tell_own_env(a, t, out);
     alloc_pod_annotate_assigned(a, now, p, out);
     alloc_pod_mark_assigned(a, now, p, out);

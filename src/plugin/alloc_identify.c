@@ -11,7 +11,8 @@ enum {
 };
 
 /* How many ids of its resource the kubelet shows for the container. */
-static size_t shown_ids(const struct alloc_kubelet_pod *pod, const struct pod_allocation_container *c)
+static size_t shown_ids(const struct alloc_kubelet_pod *pod,
+                        const struct pod_allocation_container *c)
 {
     size_t n = 0;
     for (size_t i = 0; i < pod->n_containers; i++)
@@ -20,7 +21,8 @@ static size_t shown_ids(const struct alloc_kubelet_pod *pod, const struct pod_al
     return n;
 }
 
-static bool is_shown(const struct alloc_kubelet_pod *pod, const struct pod_allocation_container *c)
+static bool is_shown(const struct alloc_kubelet_pod *pod,
+                     const struct pod_allocation_container *c)
 {
     return c->role != CONTAINER_INIT && shown_ids(pod, c) >= (size_t)c->amount;
 }
@@ -29,7 +31,7 @@ static bool is_shown(const struct alloc_kubelet_pod *pod, const struct pod_alloc
  * container that has its ids. Unless the kubelet has forgotten one that it would show:
  * then its checkpoint is lost, and it begins anew with the first. */
 bool alloc_identify_next_container(const struct alloc *a, const struct local_pod *p,
-               const struct alloc_kubelet_pod *view, size_t *next)
+                                   const struct alloc_kubelet_pod *view, size_t *next)
 {
     const struct pod_allocation *pod = p->pod;
     bool forgotten = false;
@@ -46,8 +48,9 @@ bool alloc_identify_next_container(const struct alloc *a, const struct local_pod
         const struct pod_allocation_container *c = &pod->containers[i];
         bool done = is_shown(view, c);
         if (c->role == CONTAINER_INIT)
-            done = i < last_shown || (!forgotten && allocation_set_find(&a->allocations, pod->uid,
-                                                                c->name, c->resource));
+            done = i < last_shown ||
+                   (!forgotten &&
+                    allocation_set_find(&a->allocations, pod->uid, c->name, c->resource));
         if (!done) {
             *next = i;
             return true;
@@ -63,7 +66,8 @@ static void free_unknown(struct unknown_pod *s)
     free(s);
 }
 
-struct unknown_pod *alloc_identify_add_unknown(struct alloc *a, struct span ns, struct span name)
+struct unknown_pod *alloc_identify_add_unknown(struct alloc *a, struct span ns,
+                                               struct span name)
 {
     struct unknown_pod *s = xcalloc(1, sizeof *s), **at = &s->next;
     s->ns = xmemdup0(ns.p, ns.n);
@@ -88,8 +92,8 @@ void alloc_identify_forget_unknown(struct alloc *a)
     a->unknown_pods = NULL;
 }
 
-static struct unknown_pod *find_unknown(struct alloc *a, const struct alloc_kubelet_pod *pod,
-                                    uint64_t serial)
+static struct unknown_pod *
+find_unknown(struct alloc *a, const struct alloc_kubelet_pod *pod, uint64_t serial)
 {
     for (struct unknown_pod *s = a->unknown_pods; s; s = s->next)
         if (span_eq(pod->ns, span_of(s->ns)) && span_eq(pod->name, span_of(s->name)))
@@ -99,7 +103,8 @@ static struct unknown_pod *find_unknown(struct alloc *a, const struct alloc_kube
     return s;
 }
 
-void alloc_identify_answered(struct alloc *a, const struct pod_allocation *pod, uint64_t serial)
+void alloc_identify_answered(struct alloc *a, const struct pod_allocation *pod,
+                             uint64_t serial)
 {
     const struct alloc_kubelet_pod view = {.ns = pod->ns, .name = pod->name};
     struct unknown_pod *s = find_unknown(a, &view, serial);
@@ -144,8 +149,9 @@ static bool shows_ids(const struct alloc_kubelet_pod *pod)
  * API server told of, and that it is gone, may have come anew under the same name; but a
  * kubelet before 1.34 shows what has ended, too, and cannot forget it while it waits for
  * us. So much time is given to the news that it is another one. */
-static bool may_be_requester(struct alloc *a, int64_t age_ms, const struct pending_request *req,
-                      const struct alloc_kubelet_pod *pod, bool former)
+static bool may_be_requester(struct alloc *a, int64_t age_ms,
+                             const struct pending_request *req,
+                             const struct alloc_kubelet_pod *pod, bool former)
 {
     if (shows_ids(pod))
         return false;
@@ -172,8 +178,9 @@ static bool may_be_static(const struct alloc *a, const struct alloc_kubelet_pod 
 
 /* A pod for it, as far as it can be known: its first container. The kubelet does not
  * show what a container requests for. */
-static struct local_pod *take_in_static(struct alloc *a, const struct pending_request *req,
-                                    const struct alloc_kubelet_pod *view)
+static struct local_pod *take_in_static(struct alloc *a,
+                                        const struct pending_request *req,
+                                        const struct alloc_kubelet_pod *view)
 {
     if (view->n_containers != 1)
         return NULL;
@@ -191,10 +198,10 @@ static struct local_pod *take_in_static(struct alloc *a, const struct pending_re
         .units = req->resource == IDS_MEM ? req->size : 0};
     pod->containers = arena_zalloc(&pod->arena, sizeof *pod->containers);
     pod->n_containers = 1;
-    pod->containers[0] =
-        (struct pod_allocation_container){.name = arena_copy(&pod->arena, view->containers[0].name),
-                                .resource = req->resource,
-                                .amount = req->size};
+    pod->containers[0] = (struct pod_allocation_container){
+        .name = arena_copy(&pod->arena, view->containers[0].name),
+        .resource = req->resource,
+        .amount = req->size};
     struct local_pod *p = xcalloc(1, sizeof *p);
     p->pod = pod;
     p->list = a->list;
@@ -234,13 +241,15 @@ static void look_at(struct alloc *a, int64_t age_ms, struct pending_request *req
     s->matches++;
 }
 
-static enum verdict nobody(struct alloc *a, struct pending_request *req, const struct survey *s,
-                           int64_t age_ms, struct alloc_target *target)
+static enum verdict nobody(struct alloc *a, struct pending_request *req,
+                           const struct survey *s, int64_t age_ms,
+                           struct alloc_target *target)
 {
     if (s->unknown_pods == 0)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                       "no pod of this node that the kubelet has waits for %lld of %s",
-                       (long long)req->size, ids_resource_name(req->resource));
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
+            "no pod of this node that the kubelet has waits for %lld of %s",
+            (long long)req->size, ids_resource_name(req->resource));
     /* Half of the time is over: it does not come from the API server any more. */
     if (s->unknown_pods == 1 && may_be_static(a, s->unknown_pod) &&
         age_ms * 2 >= a->settings.wait_ms &&
@@ -248,43 +257,50 @@ static enum verdict nobody(struct alloc *a, struct pending_request *req, const s
         target->container = 0;
         return VERDICT_YES;
     }
-    return alloc_request_explain(req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-                   "the kubelet has pod %.*s/%.*s, of which the API server has told "
-                   "nothing yet",
-                   SPAN_ARG(s->unknown_pod->ns), SPAN_ARG(s->unknown_pod->name));
+    return alloc_request_explain(
+        req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
+        "the kubelet has pod %.*s/%.*s, of which the API server has told "
+        "nothing yet",
+        SPAN_ARG(s->unknown_pod->ns), SPAN_ARG(s->unknown_pod->name));
 }
 
-enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms, struct pending_request *req,
-                         const struct alloc_kubelet_view *view, struct alloc_target *target)
+enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
+                                      struct pending_request *req,
+                                      const struct alloc_kubelet_view *view,
+                                      struct alloc_target *target)
 {
     struct survey s = {0};
     int64_t age_ms = now_ms - req->began_ms;
     drop_unknown(a, view);
     if (!a->listed)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
-                       "the API server has not yet told which pods are on this node");
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
+            "the API server has not yet told which pods are on this node");
     for (size_t i = 0; i < view->n_pods; i++)
         look_at(a, age_ms, req, &view->pods[i], &s);
     if (s.matches == 0)
         return nobody(a, req, &s, age_ms, target);
     if (s.matches > 1)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
-                       "%zu pods of this node wait for %lld of %s, among them %.*s and "
-                       "%.*s, and it cannot be told which of them it is",
-                       s.matches, (long long)req->size, ids_resource_name(req->resource),
-                       SPAN_ARG(s.other), SPAN_ARG(s.match.local->pod->name));
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
+            "%zu pods of this node wait for %lld of %s, among them %.*s and "
+            "%.*s, and it cannot be told which of them it is",
+            s.matches, (long long)req->size, ids_resource_name(req->resource),
+            SPAN_ARG(s.other), SPAN_ARG(s.match.local->pod->name));
     if (s.unknown_pods)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-                       "it may be pod %.*s/%.*s, which the kubelet has and of which the "
-                       "API server has told nothing yet",
-                       SPAN_ARG(s.unknown_pod->ns), SPAN_ARG(s.unknown_pod->name));
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
+            "it may be pod %.*s/%.*s, which the kubelet has and of which the "
+            "API server has told nothing yet",
+            SPAN_ARG(s.unknown_pod->ns), SPAN_ARG(s.unknown_pod->name));
     *target = s.match;
     return VERDICT_YES;
 }
 
 /* The pod with a plain init container that holds the unit. */
-static struct local_pod *init_holder(const struct alloc *a, const struct pending_request *req,
-                                 const struct device_id *unit)
+static struct local_pod *init_holder(const struct alloc *a,
+                                     const struct pending_request *req,
+                                     const struct device_id *unit)
 {
     for (size_t i = 0; i < a->allocations.n; i++) {
         const struct allocation *al = a->allocations.items[i];
@@ -295,7 +311,8 @@ static struct local_pod *init_holder(const struct alloc *a, const struct pending
     return NULL;
 }
 
-bool alloc_identify_reuse(const struct alloc *a, const struct pending_request *req, struct alloc_target *target)
+bool alloc_identify_reuse(const struct alloc *a, const struct pending_request *req,
+                          struct alloc_target *target)
 {
     struct local_pod *p = NULL;
     for (size_t i = 0; i < req->n_ids; i++) {

@@ -8,13 +8,13 @@
 const char *alloc_rejection_name(enum alloc_rejection r)
 {
     static const char *const names[REJECTIONS] = {
-        [REJECTED_NOT_SYNCED] = "no-news",       [REJECTED_NO_PENDING_POD] = "no-pod",
-        [REJECTED_AMBIGUOUS] = "ambiguous",   [REJECTED_UNKNOWN_POD] = "stranger",
-        [REJECTED_NO_PROMISE] = "no-promise", [REJECTED_INVALID_REQUEST] = "unmeant",
-        [REJECTED_WRONG_CARD] = "wrong-card", [REJECTED_IN_USE] = "held",
-        [REJECTED_UNHEALTHY_CARD] = "card-out",     [REJECTED_INSUFFICIENT_IDS] = "short",
-        [REJECTED_UNKNOWN_ID] = "unknown-id", [REJECTED_NOT_PREFERRED] = "not-offered",
-        [REJECTED_ENV_OVERRIDE] = "own-env",       [REJECTED_PODRESOURCES] = "kubelet",
+        [REJECTED_NOT_SYNCED] = "no-news",      [REJECTED_NO_PENDING_POD] = "no-pod",
+        [REJECTED_AMBIGUOUS] = "ambiguous",     [REJECTED_UNKNOWN_POD] = "stranger",
+        [REJECTED_NO_PROMISE] = "no-promise",   [REJECTED_INVALID_REQUEST] = "unmeant",
+        [REJECTED_WRONG_CARD] = "wrong-card",   [REJECTED_IN_USE] = "held",
+        [REJECTED_UNHEALTHY_CARD] = "card-out", [REJECTED_INSUFFICIENT_IDS] = "short",
+        [REJECTED_UNKNOWN_ID] = "unknown-id",   [REJECTED_NOT_PREFERRED] = "not-offered",
+        [REJECTED_ENV_OVERRIDE] = "own-env",    [REJECTED_PODRESOURCES] = "kubelet",
         [REJECTED_CANCELED] = "cancelled",
     };
     return r < REJECTIONS ? names[r] : "unknown";
@@ -33,7 +33,8 @@ void alloc_outputs_fini(struct alloc_outputs *out)
     *out = (struct alloc_outputs){0};
 }
 
-struct alloc_output *alloc_output_add(struct alloc_outputs *out, enum alloc_output_type type)
+struct alloc_output *alloc_output_add(struct alloc_outputs *out,
+                                      enum alloc_output_type type)
 {
     MEM_GROW(out->items, out->cap, out->n + 1);
     struct alloc_output *o = &out->items[out->n++];
@@ -62,7 +63,8 @@ const char *alloc_output_printf(struct alloc_outputs *out, const char *fmt, ...)
     return text;
 }
 
-void alloc_output_log(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
+void alloc_output_log(struct alloc_outputs *out, enum log_level level, const char *fmt,
+                      ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -73,10 +75,12 @@ void alloc_output_log(struct alloc_outputs *out, enum log_level level, const cha
     o->text = text;
 }
 
-static struct alloc_output *
-add_of_pod(struct alloc_outputs *out, enum alloc_output_type type, const struct pod_allocation *pod)
+static struct alloc_output *add_of_pod(struct alloc_outputs *out,
+                                       enum alloc_output_type type,
+                                       const struct pod_allocation *pod)
 {
-    const char *ns = alloc_output_text(out, pod->ns), *name = alloc_output_text(out, pod->name);
+    const char *ns = alloc_output_text(out, pod->ns),
+               *name = alloc_output_text(out, pod->name);
     const char *uid = alloc_output_text(out, pod->uid);
     struct alloc_output *o = alloc_output_add(out, type);
     o->ns = ns;
@@ -86,7 +90,7 @@ add_of_pod(struct alloc_outputs *out, enum alloc_output_type type, const struct 
 }
 
 void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *pod,
-                     const char *reason, const char *text)
+                        const char *reason, const char *text)
 {
     struct alloc_output *o = add_of_pod(out, ALLOC_EVENT, pod);
     o->reason = reason;
@@ -94,7 +98,7 @@ void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *
 }
 
 void alloc_output_patch(struct alloc_outputs *out, const struct pod_allocation *pod,
-                     const char *annotations)
+                        const char *annotations)
 {
     const char *text = alloc_output_text(out, span_of(annotations));
     add_of_pod(out, ALLOC_PATCH, pod)->annotations = text;

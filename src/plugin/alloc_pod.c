@@ -25,7 +25,8 @@ struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
 }
 
 /* Of two with the same name, the one that is not over, or that came last. */
-struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns, struct span name)
+struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
+                                    struct span name)
 {
     struct local_pod *found = NULL;
     for (struct local_pod *p = a->local_pods; p; p = p->next)
@@ -47,9 +48,10 @@ bool alloc_pod_is_complete(const struct alloc *a, const struct local_pod *p)
 }
 
 void alloc_pod_mark_assigned(struct alloc *a, struct alloc_time now, struct local_pod *p,
-                struct alloc_outputs *out)
+                             struct alloc_outputs *out)
 {
-    if (p->pod->assigned || p->pod->terminal || p->pod->promise != POD_ALLOCATION_PROMISED ||
+    if (p->pod->assigned || p->pod->terminal ||
+        p->pod->promise != POD_ALLOCATION_PROMISED ||
         span_starts(p->pod->uid, SPAN("static:")) || !alloc_pod_is_complete(a, p) ||
         (p->patched_ms && now.mono_ms - p->patched_ms < MARK_AGAIN_MS))
         return;
@@ -72,7 +74,7 @@ void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
                 at++;
             if (at == n && n < CARDS_MAX)
                 shares[n++] = (struct pod_allocation_share){.uuid = al->cards[k].uuid,
-                                                  .index = al->cards[k].index};
+                                                            .index = al->cards[k].index};
         }
     }
     if (n == 0)
@@ -82,8 +84,8 @@ void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
     p->annotated = false;
 }
 
-void alloc_pod_annotate_assigned(struct alloc *a, struct alloc_time now, struct local_pod *p,
-                       struct alloc_outputs *out)
+void alloc_pod_annotate_assigned(struct alloc *a, struct alloc_time now,
+                                 struct local_pod *p, struct alloc_outputs *out)
 {
     struct promise_share shares[CARDS_MAX];
     const struct pod_allocation *pod = p->pod;
@@ -192,7 +194,7 @@ static void remove_local_pod(struct alloc *a, struct local_pod *gone)
 }
 
 void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
-                    struct alloc_outputs *out)
+                       struct alloc_outputs *out)
 {
     struct local_pod *p = alloc_pod_find(a, uid);
     a->api_changes++;

@@ -13,9 +13,11 @@ enum {
 
 /* What the kubelet shows for a container, as a grant. NULL: nothing, or ids of the Go
  * plugin, which say nothing of the card. */
-static struct allocation *allocation_shown(const struct alloc *a, const struct pod_allocation *pod,
-                                 const struct pod_allocation_container *c,
-                                 const struct alloc_kubelet_pod *view, struct span *unknown)
+static struct allocation *allocation_shown(const struct alloc *a,
+                                           const struct pod_allocation *pod,
+                                           const struct pod_allocation_container *c,
+                                           const struct alloc_kubelet_pod *view,
+                                           struct span *unknown)
 {
     struct allocation *al = NULL;
     for (size_t i = 0; i < view->n_containers; i++) {
@@ -31,7 +33,7 @@ static struct allocation *allocation_shown(const struct alloc *a, const struct p
             }
             if (!al)
                 al = allocation_new(pod->uid, pod->ns, pod->name, c->name, c->role,
-                              c->resource);
+                                    c->resource);
             allocation_add(al, span_of(unit.card->uuid), unit.card->index, unit.number);
         }
     }
@@ -97,7 +99,8 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
                        const struct alloc_kubelet_pod *view)
 {
     cleanup_free char *uid = uid_of_shown(view->ns, view->name);
-    const struct pod_allocation pod = {.uid = span_of(uid), .ns = view->ns, .name = view->name};
+    const struct pod_allocation pod = {
+        .uid = span_of(uid), .ns = view->ns, .name = view->name};
     for (size_t i = 0; i < a->allocations.n; i++)
         if (span_eq(a->allocations.items[i]->name, pod.name) &&
             span_eq(a->allocations.items[i]->ns, pod.ns))
@@ -105,7 +108,7 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
     for (size_t i = 0; i < view->n_containers; i++) {
         for (int r = 0; r < IDS_RESOURCES; r++) {
             const struct pod_allocation_container c = {.name = view->containers[i].name,
-                                             .resource = (enum ids_resource)r};
+                                                       .resource = (enum ids_resource)r};
             struct span unknown;
             struct allocation *al = allocation_shown(a, &pod, &c, view, &unknown);
             if (!al)
@@ -139,7 +142,7 @@ static void tell_mismatch(struct alloc *a, struct local_pod *p, const char *what
     p->mismatch_reported = true;
     a->stats.mismatches++;
     alloc_output_log(out, LOG_ERROR, "%.*s/%.*s: %s", SPAN_ARG(p->pod->ns),
-                   SPAN_ARG(p->pod->name), what);
+                     SPAN_ARG(p->pod->name), what);
     alloc_output_event(out, p->pod, "GPUMismatch", what);
 }
 
@@ -154,13 +157,14 @@ static void compare(struct alloc *a, struct local_pod *p, size_t container,
         size_t units = al->resource == IDS_COUNT ? 1 : al->cards[i].n_units;
         if (!card)
             continue;
-        if (p->pod->promise == POD_ALLOCATION_PROMISED && units > alloc_select_limit(a, &t, card))
+        if (p->pod->promise == POD_ALLOCATION_PROMISED &&
+            units > alloc_select_limit(a, &t, card))
             tell_mismatch(
                 a, p,
                 alloc_output_printf(out,
-                                 "container %.*s holds %zu of card %s, which is not "
-                                 "what was promised to it",
-                                 SPAN_ARG(c->name), units, card->uuid),
+                                    "container %.*s holds %zu of card %s, which is not "
+                                    "what was promised to it",
+                                    SPAN_ARG(c->name), units, card->uuid),
                 out);
         for (size_t k = 0; k < units; k++) {
             int64_t number =
@@ -191,9 +195,10 @@ static bool is_too_new(const struct local_pod *p, int64_t now_ms)
 
 /* The kubelet is right about who holds what; the annotations are right about who should.
  */
-static void reconcile_container(struct alloc *a, struct alloc_time now, struct local_pod *p,
-                            size_t i, const struct alloc_kubelet_pod *view,
-                            struct alloc_outputs *out)
+static void reconcile_container(struct alloc *a, struct alloc_time now,
+                                struct local_pod *p, size_t i,
+                                const struct alloc_kubelet_pod *view,
+                                struct alloc_outputs *out)
 {
     const struct pod_allocation_container *c = &p->pod->containers[i];
     struct span unknown = {0};
@@ -204,9 +209,9 @@ static void reconcile_container(struct alloc *a, struct alloc_time now, struct l
         tell_mismatch(
             a, p,
             alloc_output_printf(out,
-                             "container %.*s holds %.*s, which is no id of this "
-                             "node's cards",
-                             SPAN_ARG(c->name), SPAN_ARG(unknown)),
+                                "container %.*s holds %.*s, which is no id of this "
+                                "node's cards",
+                                SPAN_ARG(c->name), SPAN_ARG(unknown)),
             out);
     if (!al || (known && is_too_new(p, now.mono_ms))) {
         allocation_free(al);
@@ -222,9 +227,9 @@ static void reconcile_container(struct alloc *a, struct alloc_time now, struct l
         tell_mismatch(
             a, p,
             alloc_output_printf(out,
-                             "the kubelet has given container %.*s other ids than "
-                             "were granted",
-                             SPAN_ARG(c->name)),
+                                "the kubelet has given container %.*s other ids than "
+                                "were granted",
+                                SPAN_ARG(c->name)),
             out);
     al->time_ns = now.wall_ns;
     allocation_set_put(&a->allocations, al);
@@ -235,8 +240,9 @@ static void reconcile_container(struct alloc *a, struct alloc_time now, struct l
         compare(a, p, i, al, out);
 }
 
-void alloc_reconcile_view(struct alloc *a, struct alloc_time now, const struct alloc_kubelet_view *view,
-                 bool all, struct alloc_outputs *out)
+void alloc_reconcile_view(struct alloc *a, struct alloc_time now,
+                          const struct alloc_kubelet_view *view, bool all,
+                          struct alloc_outputs *out)
 {
     if (all)
         drop_gone(a, view);
@@ -257,12 +263,15 @@ void alloc_reconcile_view(struct alloc *a, struct alloc_time now, const struct a
 
 static bool is_due(const struct alloc *a, const struct local_pod *p, int64_t now_ms)
 {
-    return a->settings.reconcile_interval_ms && !p->pod->terminal && p->pod->n_containers > 0 &&
-           (p->reconciled_ms == 0 || now_ms - p->reconciled_ms >= a->settings.reconcile_interval_ms);
+    return a->settings.reconcile_interval_ms && !p->pod->terminal &&
+           p->pod->n_containers > 0 &&
+           (p->reconciled_ms == 0 ||
+            now_ms - p->reconciled_ms >= a->settings.reconcile_interval_ms);
 }
 
 /* One pod at a time, where the kubelet has Get. A List for all where it has not: it is
- * what every exporter requests for, and Allocate looks for itself whether ids are held. */
+ * what every exporter requests for, and Allocate looks for itself whether ids are held.
+ */
 static void look_at(struct alloc *a, struct alloc_time now, struct local_pod *p,
                     struct alloc_outputs *out)
 {
@@ -277,7 +286,8 @@ static void look_at(struct alloc *a, struct alloc_time now, struct local_pod *p,
     a->reconcile_all = a->no_get;
     if (!a->no_get)
         p->reconciled_ms = now.mono_ms;
-    a->reconcile_next_ms = now.mono_ms + (a->no_get ? a->settings.reconcile_interval_ms : GET_EVERY_MS);
+    a->reconcile_next_ms =
+        now.mono_ms + (a->no_get ? a->settings.reconcile_interval_ms : GET_EVERY_MS);
     alloc_wake_at(a, a->reconcile_next_ms);
 }
 
@@ -286,7 +296,8 @@ static void look_at(struct alloc *a, struct alloc_time now, struct local_pod *p,
 static struct local_pod *next_local_pod(const struct alloc *a, int64_t now_ms)
 {
     struct local_pod *any = NULL;
-    int64_t wait = a->podresources_failure.since_ms ? TRY_AGAIN_MS : a->settings.reconcile_interval_ms;
+    int64_t wait = a->podresources_failure.since_ms ? TRY_AGAIN_MS
+                                                    : a->settings.reconcile_interval_ms;
     for (struct local_pod *p = a->local_pods; p; p = p->next) {
         if (is_due(a, p, now_ms))
             return p;
@@ -306,7 +317,8 @@ static void miss_answer(struct alloc *a, int64_t now_ms)
     failure_record(&a->podresources_failure, a->reconcile_asked_ms, &err);
 }
 
-void alloc_reconcile_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
+void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
+                          struct alloc_outputs *out)
 {
     if (a->reconcile_query)
         miss_answer(a, now.mono_ms);
@@ -324,7 +336,7 @@ void alloc_reconcile_tick(struct alloc *a, struct alloc_time now, struct alloc_o
 
 /* What was handed out while it was under way may or may not be in it. */
 static void reconcile_later(struct alloc *a, struct alloc_time now,
-                        const struct alloc_kubelet_view *view)
+                            const struct alloc_kubelet_view *view)
 {
     if (a->reconcile_all)
         a->reconcile_next_ms = now.mono_ms + LIST_AGAIN_MS;
@@ -335,8 +347,9 @@ static void reconcile_later(struct alloc *a, struct alloc_time now,
     }
 }
 
-void alloc_reconcile_answered(struct alloc *a, struct alloc_time now, const struct alloc_kubelet_view *view,
-                  struct alloc_outputs *out)
+void alloc_reconcile_answered(struct alloc *a, struct alloc_time now,
+                              const struct alloc_kubelet_view *view,
+                              struct alloc_outputs *out)
 {
     a->reconcile_query = 0;
     if (view->err && view->unsupported)

@@ -11,8 +11,8 @@ enum {
     PRESS_MS = 1000,
 };
 
-enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict, enum alloc_rejection why,
-                     const char *fmt, ...)
+enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
+                                   enum alloc_rejection why, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
@@ -39,7 +39,8 @@ static void finish(struct alloc *a, struct pending_request *req)
     alloc_request_free(req);
 }
 
-static struct alloc_output *answer(struct alloc_outputs *out, const struct pending_request *req,
+static struct alloc_output *answer(struct alloc_outputs *out,
+                                   const struct pending_request *req,
                                    enum alloc_output_type type)
 {
     struct alloc_output *o = alloc_output_add(out, type);
@@ -49,8 +50,8 @@ static struct alloc_output *answer(struct alloc_outputs *out, const struct pendi
 
 const char *alloc_request_name(enum alloc_request_type type)
 {
-    static const char *const names[ALLOC_REQUEST_TYPES] = {"GetPreferredAllocation", "Allocate",
-                                                  "PreStartContainer"};
+    static const char *const names[ALLOC_REQUEST_TYPES] = {
+        "GetPreferredAllocation", "Allocate", "PreStartContainer"};
     return names[type];
 }
 
@@ -79,14 +80,14 @@ static void refuse(struct alloc *a, struct pending_request *req, struct local_po
 {
     a->stats.rejected[req->why]++;
     alloc_output_log(out, LOG_WARN, "%s of %lld %s refused (%s): %s",
-                   alloc_request_name(req->type), (long long)req->size,
-                   ids_resource_name(req->resource), alloc_rejection_name(req->why),
-                   req->text);
+                     alloc_request_name(req->type), (long long)req->size,
+                     ids_resource_name(req->resource), alloc_rejection_name(req->why),
+                     req->text);
     if (p) {
         p->rejected_epoch = a->kubelet_epoch;
         alloc_identify_answered(a, p->pod, req->serial);
         alloc_output_event(out, p->pod, "GPURefused",
-                        alloc_output_text(out, span_of(req->text)));
+                           alloc_output_text(out, span_of(req->text)));
     }
     answer_refusal(a, req, out);
     if (req->type == ALLOC_REQUEST_ALLOCATE)
@@ -95,8 +96,8 @@ static void refuse(struct alloc *a, struct pending_request *req, struct local_po
 }
 
 /* A watch whose connection has died is silent for a long time: a list is a new one. */
-static void wait_for_change(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                          struct alloc_outputs *out)
+static void wait_for_change(struct alloc *a, struct alloc_time now,
+                            struct pending_request *req, struct alloc_outputs *out)
 {
     if (!req->waited)
         a->stats.deferred++;
@@ -144,7 +145,8 @@ static void prefer(struct alloc *a, struct alloc_time now, struct pending_reques
     o->n_ids = n;
     a->preference = (struct preference){
         .valid = true, .resource = req->resource, .container = t->container};
-    snprintf(a->preference.uid, sizeof a->preference.uid, "%.*s", SPAN_ARG(t->local->pod->uid));
+    snprintf(a->preference.uid, sizeof a->preference.uid, "%.*s",
+             SPAN_ARG(t->local->pod->uid));
     finish(a, req);
 }
 
@@ -165,7 +167,8 @@ static void allocate(struct alloc *a, struct alloc_time now, struct pending_requ
 
 /* What was offered just before. Only without an preference may it be ids that an init
  * container of the pod had. */
-static bool find_for_allocate(struct alloc *a, const struct pending_request *req, struct alloc_target *t)
+static bool find_for_allocate(struct alloc *a, const struct pending_request *req,
+                              struct alloc_target *t)
 {
     const struct preference *o = &a->preference;
     if (!o->valid)
@@ -183,20 +186,22 @@ static void look(struct alloc *a, struct pending_request *req, struct alloc_outp
     req->state = PENDING_QUERY;
 }
 
-static void try_prefer(struct alloc *a, struct pending_request *req, struct alloc_outputs *out)
+static void try_prefer(struct alloc *a, struct pending_request *req,
+                       struct alloc_outputs *out)
 {
     look(a, req, alloc_output_add(out, ALLOC_LIST));
 }
 
-static void try_allocate(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                         struct alloc_outputs *out)
+static void try_allocate(struct alloc *a, struct alloc_time now,
+                         struct pending_request *req, struct alloc_outputs *out)
 {
     struct alloc_target t = {0};
     enum verdict v = VERDICT_NO;
     if (!find_for_allocate(a, req, &t)) {
-        alloc_request_explain(req, v, REJECTED_NOT_PREFERRED,
-                "the kubelet did not req for a preference before, so that it cannot be "
-                "told for which pod this is");
+        alloc_request_explain(
+            req, v, REJECTED_NOT_PREFERRED,
+            "the kubelet did not req for a preference before, so that it cannot be "
+            "told for which pod this is");
         conclude(a, now, req, v, NULL, out);
     } else if (a->no_get || req->get_confirmed) {
         allocate(a, now, req, &t, out);
@@ -226,7 +231,8 @@ static void try_start(struct alloc *a, struct alloc_time now, struct pending_req
             return;
         }
     }
-    alloc_request_explain(req, VERDICT_NO, REJECTED_NOT_PREFERRED, "these ids were granted to nobody");
+    alloc_request_explain(req, VERDICT_NO, REJECTED_NOT_PREFERRED,
+                          "these ids were granted to nobody");
     conclude(a, now, req, VERDICT_NO, NULL, out);
 }
 
@@ -237,8 +243,8 @@ static void try(struct alloc *a, struct alloc_time now, struct pending_request *
     if (req->type == ALLOC_REQUEST_START) {
         try_start(a, now, req, out);
     } else if (req->n_unknown) {
-        alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID, "%s is no id of this node's cards",
-                req->unknown);
+        alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
+                              "%s is no id of this node's cards", req->unknown);
         conclude(a, now, req, VERDICT_NO, NULL, out);
     } else if (req->type == ALLOC_REQUEST_PREFERRED) {
         try_prefer(a, req, out);
@@ -249,8 +255,10 @@ static void try(struct alloc *a, struct alloc_time now, struct pending_request *
 
 /* The pod must be there, and lack this container: what was true when the preference was
  * given is true still. */
-static void shown_to_allocate(struct alloc *a, struct alloc_time now, struct pending_request *req,
-                              const struct alloc_kubelet_view *view, struct alloc_outputs *out)
+static void shown_to_allocate(struct alloc *a, struct alloc_time now,
+                              struct pending_request *req,
+                              const struct alloc_kubelet_view *view,
+                              struct alloc_outputs *out)
 {
     struct alloc_target t;
     size_t next = 0;
@@ -262,14 +270,16 @@ static void shown_to_allocate(struct alloc *a, struct alloc_time now, struct pen
     const struct pod_allocation *pod = t.local->pod;
     if (view->n_pods == 0)
         v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                    "the kubelet does not have pod %.*s/%.*s any more",
-                    SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
-    else if (!alloc_identify_next_container(a, t.local, view->pods, &next) || next != t.container)
-        v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                    "it is not container %.*s of pod %.*s/%.*s that the kubelet shows "
-                    "without ids",
-                    SPAN_ARG(pod->containers[t.container].name), SPAN_ARG(pod->ns),
-                    SPAN_ARG(pod->name));
+                                  "the kubelet does not have pod %.*s/%.*s any more",
+                                  SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
+    else if (!alloc_identify_next_container(a, t.local, view->pods, &next) ||
+             next != t.container)
+        v = alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
+            "it is not container %.*s of pod %.*s/%.*s that the kubelet shows "
+            "without ids",
+            SPAN_ARG(pod->containers[t.container].name), SPAN_ARG(pod->ns),
+            SPAN_ARG(pod->name));
     if (v != VERDICT_YES) {
         conclude(a, now, req, v, NULL, out);
         return;
@@ -278,8 +288,10 @@ static void shown_to_allocate(struct alloc *a, struct alloc_time now, struct pen
     allocate(a, now, req, &t, out);
 }
 
-void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now, struct pending_request *req,
-               const struct alloc_kubelet_view *view, struct alloc_outputs *out)
+void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
+                                    struct pending_request *req,
+                                    const struct alloc_kubelet_view *view,
+                                    struct alloc_outputs *out)
 {
     struct alloc_target t = {0};
     req->query = 0;
@@ -287,9 +299,9 @@ void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now, stru
         a->no_get = true;
         try_allocate(a, now, req, out);
     } else if (view->err) {
-        enum verdict v =
-            alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
-                    "the kubelet's podresources service: %s", view->err->msg);
+        enum verdict v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
+                                               "the kubelet's podresources service: %s",
+                                               view->err->msg);
         conclude(a, now, req, v, NULL, out);
     } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
         shown_to_allocate(a, now, req, view, out);
@@ -305,7 +317,8 @@ void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now, stru
 }
 
 /* Something was heard that those who wait may have waited for. */
-void alloc_request_retry_all(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
+void alloc_request_retry_all(struct alloc *a, struct alloc_time now,
+                             struct alloc_outputs *out)
 {
     for (struct pending_request *req = a->requests, *next; req; req = next) {
         next = req->next;
@@ -325,8 +338,8 @@ void alloc_request_tick(struct alloc *a, struct alloc_time now, struct alloc_out
     }
 }
 
-static void read_ids(struct alloc *a, struct pending_request *to, const struct span *ids, size_t n,
-                     struct device_id **units, size_t *n_units)
+static void read_ids(struct alloc *a, struct pending_request *to, const struct span *ids,
+                     size_t n, struct device_id **units, size_t *n_units)
 {
     *units = arena_alloc(&to->arena, n * sizeof **units);
     for (size_t i = 0; i < n; i++) {
@@ -340,7 +353,7 @@ static void read_ids(struct alloc *a, struct pending_request *to, const struct s
 }
 
 void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_request *in,
-               struct alloc_outputs *out)
+                   struct alloc_outputs *out)
 {
     struct pending_request *req = xcalloc(1, sizeof *req), **at = &a->requests;
     req->type = in->type;

@@ -6,7 +6,8 @@
 #include "base/mem.h"
 
 /* A card goes by its UUID, and by its index only where it has none. */
-const struct plugin_card *alloc_select_card(const struct alloc *a, const struct pod_allocation_share *s)
+const struct plugin_card *alloc_select_card(const struct alloc *a,
+                                            const struct pod_allocation_share *s)
 {
     return s->uuid.n ? cards_by_uuid(&a->cards, s->uuid)
                      : cards_by_index(&a->cards, s->index);
@@ -17,8 +18,9 @@ static const struct pod_allocation_container *container_of(const struct alloc_ta
     return &t->local->pod->containers[t->container];
 }
 
-static bool pod_allocation_has_card(const struct alloc *a, const struct pod_allocation *pod,
-                          const struct plugin_card *card)
+static bool pod_allocation_has_card(const struct alloc *a,
+                                    const struct pod_allocation *pod,
+                                    const struct plugin_card *card)
 {
     for (size_t i = 0; i < pod->n_cards; i++)
         if (alloc_select_card(a, &pod->cards[i]) == card)
@@ -46,8 +48,9 @@ static bool leaves(const struct alloc_target *t, const struct allocation *al)
            (al->role == CONTAINER_INIT || comes_later(t, al));
 }
 
-const struct allocation *alloc_select_holder(const struct alloc *a, const struct alloc_target *t,
-                                const struct device_id *unit)
+const struct allocation *alloc_select_holder(const struct alloc *a,
+                                             const struct alloc_target *t,
+                                             const struct device_id *unit)
 {
     bool whole = container_of(t)->resource == IDS_COUNT;
     struct span uuid = span_of(unit->card->uuid);
@@ -62,8 +65,9 @@ const struct allocation *alloc_select_holder(const struct alloc *a, const struct
 
 /* Another pod that may use the card although no id of ours says so: one of the Go
  * plugin's, or one whose ids are not known (any more). */
-static const struct local_pod *silent_user(const struct alloc *a, const struct alloc_target *t,
-                                       const struct plugin_card *card)
+static const struct local_pod *silent_user(const struct alloc *a,
+                                           const struct alloc_target *t,
+                                           const struct plugin_card *card)
 {
     bool whole = container_of(t)->resource == IDS_COUNT;
     for (const struct local_pod *p = a->local_pods; p; p = p->next) {
@@ -88,11 +92,11 @@ static enum verdict say_held(struct pending_request *req, const struct device_id
 {
     cleanup_buf struct buf id = {0};
     alloc_output_id(&id, unit);
-    return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
-                   "%s of card %s is held by container %.*s of pod %.*s/%.*s%s", id.p,
-                   unit->card->uuid, SPAN_ARG(al->container), SPAN_ARG(al->ns),
-                   SPAN_ARG(al->name),
-                   al->resource == req->resource ? "" : ", through the other resource");
+    return alloc_request_explain(
+        req, VERDICT_WAIT, REJECTED_IN_USE,
+        "%s of card %s is held by container %.*s of pod %.*s/%.*s%s", id.p,
+        unit->card->uuid, SPAN_ARG(al->container), SPAN_ARG(al->ns), SPAN_ARG(al->name),
+        al->resource == req->resource ? "" : ", through the other resource");
 }
 
 /* Cards on which nothing is promised and nothing held, for a pod that nobody scheduled.
@@ -121,7 +125,8 @@ static const struct plugin_card *smallest_untouched(const struct alloc *a, int64
     return best;
 }
 
-static enum verdict give_untouched(struct alloc *a, struct pending_request *req, struct local_pod *p)
+static enum verdict give_untouched(struct alloc *a, struct pending_request *req,
+                                   struct local_pod *p)
 {
     struct pod_allocation_share shares[CARDS_MAX];
     bool taken[CARDS_MAX] = {false};
@@ -130,10 +135,11 @@ static enum verdict give_untouched(struct alloc *a, struct pending_request *req,
     for (uint32_t i = 0; i < r->cards && r->cards <= CARDS_MAX; i++) {
         const struct plugin_card *c = smallest_untouched(a, units, taken);
         if (!c)
-            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-                           "pod %s was promised no card, and there are not %u cards "
-                           "with %lld units on which nothing is promised",
-                           pod_name(req, p->pod), r->cards, (long long)units);
+            return alloc_request_explain(
+                req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+                "pod %s was promised no card, and there are not %u cards "
+                "with %lld units on which nothing is promised",
+                pod_name(req, p->pod), r->cards, (long long)units);
         taken[c - a->cards.items] = true;
         shares[i] = (struct pod_allocation_share){
             .uuid = span_of(c->uuid), .index = c->index, .units = units};
@@ -142,43 +148,50 @@ static enum verdict give_untouched(struct alloc *a, struct pending_request *req,
     p->assigned_here = true;
     return p->pod->promise == POD_ALLOCATION_PROMISED
                ? VERDICT_YES
-               : alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST, "pod %s: %.*s",
-                         pod_name(req, p->pod), SPAN_ARG(p->pod->why_not));
+               : alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
+                                       "pod %s: %.*s", pod_name(req, p->pod),
+                                       SPAN_ARG(p->pod->why_not));
 }
 
-enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request *req, const struct alloc_target *t)
+enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request *req,
+                                        const struct alloc_target *t)
 {
     struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = container_of(t);
     enum verdict v = VERDICT_YES;
     if (pod->promise == POD_ALLOCATION_INVALID || pod->promise == POD_ALLOCATION_DAMAGED)
-        return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST, "pod %s: %.*s",
-                       pod_name(req, pod), SPAN_ARG(pod->why_not));
+        return alloc_request_explain(req, VERDICT_NO, REJECTED_INVALID_REQUEST,
+                                     "pod %s: %.*s", pod_name(req, pod),
+                                     SPAN_ARG(pod->why_not));
     if (c->own_devices && a->settings.strict_env)
-        return alloc_request_explain(req, VERDICT_NO, REJECTED_ENV_OVERRIDE,
-                       "container %.*s of pod %s sets NVIDIA_VISIBLE_DEVICES itself",
-                       SPAN_ARG(c->name), pod_name(req, pod));
-    if (pod->promise == POD_ALLOCATION_UNPROMISED && !a->settings.allow_unpromised && !pod->mirror)
-        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-                       "pod %s was promised no card: it was not bound by the extender",
-                       pod_name(req, pod));
+        return alloc_request_explain(
+            req, VERDICT_NO, REJECTED_ENV_OVERRIDE,
+            "container %.*s of pod %s sets NVIDIA_VISIBLE_DEVICES itself",
+            SPAN_ARG(c->name), pod_name(req, pod));
+    if (pod->promise == POD_ALLOCATION_UNPROMISED && !a->settings.allow_unpromised &&
+        !pod->mirror)
+        return alloc_request_explain(
+            req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+            "pod %s was promised no card: it was not bound by the extender",
+            pod_name(req, pod));
     if (pod->promise == POD_ALLOCATION_UNPROMISED)
         v = give_untouched(a, req, t->local);
     for (size_t i = 0; i < c->n_shares && v == VERDICT_YES; i++) {
         const struct plugin_card *card = alloc_select_card(a, &c->shares[i]);
         if (!card)
-            return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
-                           "pod %s was promised card %d %.*s, which is not on this node",
-                           pod_name(req, pod), c->shares[i].index,
-                           SPAN_ARG(c->shares[i].uuid));
+            return alloc_request_explain(
+                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                "pod %s was promised card %d %.*s, which is not on this node",
+                pod_name(req, pod), c->shares[i].index, SPAN_ARG(c->shares[i].uuid));
         if (!card->healthy)
             return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
-                           "pod %s was promised card %s, which is out: %s",
-                           pod_name(req, pod), card->uuid, card->why);
+                                         "pod %s was promised card %s, which is out: %s",
+                                         pod_name(req, pod), card->uuid, card->why);
         const struct local_pod *user = silent_user(a, t, card);
         if (user)
-            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE, "card %s is used by pod %s",
-                           card->uuid, pod_name(req, user->pod));
+            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
+                                         "card %s is used by pod %s", card->uuid,
+                                         pod_name(req, user->pod));
     }
     return v;
 }
@@ -216,7 +229,8 @@ static bool is_among(const struct device_id *units, size_t n, const struct devic
     return n && bsearch(u, units, n, sizeof *units, by_unit);
 }
 
-static size_t on_card(const struct device_id *units, size_t n, const struct plugin_card *card)
+static size_t on_card(const struct device_id *units, size_t n,
+                      const struct plugin_card *card)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -255,13 +269,14 @@ static enum verdict short_of(struct pending_request *req, const struct plugin_ca
     if (holder)
         return say_held(req, held, holder);
     return alloc_request_explain(req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
-                   "the kubelet has %zu ids of card %s too few to give", missing,
-                   card->uuid);
+                                 "the kubelet has %zu ids of card %s too few to give",
+                                 missing, card->uuid);
 }
 
 /* What must be taken, and then of each share what is missing. */
-enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req, const struct alloc_target *t,
-                      struct device_id **ids, size_t *n)
+enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
+                              const struct alloc_target *t, struct device_id **ids,
+                              size_t *n)
 {
     const struct pod_allocation_container *c = container_of(t);
     struct device_id *picked =
@@ -305,14 +320,15 @@ static enum verdict say_wrong(struct pending_request *req, const struct alloc_ta
         buf_printf(&cards, "%s%lld of %d%s%.*s", i ? ", " : "",
                    (long long)c->shares[i].units, c->shares[i].index,
                    c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
-    return alloc_request_explain(req, VERDICT_NO, REJECTED_WRONG_CARD,
-                   "id %s is of card %s; container %.*s of pod %s was promised %s", id.p,
-                   unit->card->uuid, SPAN_ARG(c->name), pod_name(req, t->local->pod),
-                   cards.p ? cards.p : "nothing");
+    return alloc_request_explain(
+        req, VERDICT_NO, REJECTED_WRONG_CARD,
+        "id %s is of card %s; container %.*s of pod %s was promised %s", id.p,
+        unit->card->uuid, SPAN_ARG(c->name), pod_name(req, t->local->pod),
+        cards.p ? cards.p : "nothing");
 }
 
 size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
-                     const struct plugin_card *card)
+                          const struct plugin_card *card)
 {
     const struct pod_allocation_container *c = container_of(t);
     if (any_order(t) && pod_allocation_has_card(a, t->local->pod, card))
@@ -324,7 +340,8 @@ size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
 }
 
 /* Ids come sorted: a card's are together. */
-static enum verdict check_cards(struct alloc *a, struct pending_request *req, const struct alloc_target *t)
+static enum verdict check_cards(struct alloc *a, struct pending_request *req,
+                                const struct alloc_target *t)
 {
     for (size_t i = 0, to; i < req->n_ids; i = to) {
         for (to = i; to < req->n_ids && req->ids[to].card == req->ids[i].card;)
@@ -335,19 +352,21 @@ static enum verdict check_cards(struct alloc *a, struct pending_request *req, co
     return VERDICT_YES;
 }
 
-enum verdict alloc_select_check(struct alloc *a, struct pending_request *req, const struct alloc_target *t)
+enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
+                                const struct alloc_target *t)
 {
     const struct pod_allocation_container *c = container_of(t);
     if (req->n_ids != (size_t)c->amount)
-        return alloc_request_explain(req, VERDICT_NO, REJECTED_WRONG_CARD,
-                       "%zu ids for container %.*s of pod %s, which requests for %lld",
-                       req->n_ids, SPAN_ARG(c->name), pod_name(req, t->local->pod),
-                       (long long)c->amount);
+        return alloc_request_explain(
+            req, VERDICT_NO, REJECTED_WRONG_CARD,
+            "%zu ids for container %.*s of pod %s, which requests for %lld", req->n_ids,
+            SPAN_ARG(c->name), pod_name(req, t->local->pod), (long long)c->amount);
     sort_units(req->ids, req->n_ids);
     enum verdict v = check_cards(a, req, t);
     for (size_t i = 0; i < req->n_ids && v == VERDICT_YES; i++) {
         if (i && by_unit(&req->ids[i - 1], &req->ids[i]) == 0)
-            return alloc_request_explain(req, VERDICT_NO, REJECTED_IN_USE, "an id comes twice");
+            return alloc_request_explain(req, VERDICT_NO, REJECTED_IN_USE,
+                                         "an id comes twice");
         const struct allocation *al = alloc_select_holder(a, t, &req->ids[i]);
         if (al)
             return say_held(req, &req->ids[i], al);

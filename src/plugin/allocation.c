@@ -10,8 +10,8 @@ enum {
 };
 
 struct allocation *allocation_new(struct span uid, struct span ns, struct span name,
-                        struct span container, enum container_role role,
-                        enum ids_resource resource)
+                                  struct span container, enum container_role role,
+                                  enum ids_resource resource)
 {
     struct allocation *al = xcalloc(1, sizeof *al);
     al->uid = arena_copy(&al->arena, uid);
@@ -35,7 +35,8 @@ void allocation_free(struct allocation *al)
     arena_fini(&arena);
 }
 
-const struct allocation_card *allocation_card(const struct allocation *al, struct span uuid)
+const struct allocation_card *allocation_card(const struct allocation *al,
+                                              struct span uuid)
 {
     for (size_t i = 0; i < al->n_cards; i++)
         if (span_eq(al->cards[i].uuid, uuid))
@@ -108,8 +109,8 @@ void allocation_set_fini(struct allocation_set *set)
     *set = (struct allocation_set){0};
 }
 
-struct allocation *allocation_set_find(const struct allocation_set *set, struct span uid, struct span container,
-                          enum ids_resource resource)
+struct allocation *allocation_set_find(const struct allocation_set *set, struct span uid,
+                                       struct span container, enum ids_resource resource)
 {
     for (size_t i = 0; i < set->n; i++) {
         struct allocation *al = set->items[i];
@@ -122,14 +123,16 @@ struct allocation *allocation_set_find(const struct allocation_set *set, struct 
 
 void allocation_set_put(struct allocation_set *set, struct allocation *al)
 {
-    struct allocation *old = allocation_set_find(set, al->uid, al->container, al->resource);
+    struct allocation *old =
+        allocation_set_find(set, al->uid, al->container, al->resource);
     if (old)
         allocation_set_drop(set, old);
     MEM_GROW(set->items, set->cap, set->n + 1);
     set->items[set->n++] = al;
 }
 
-static size_t drop_where(struct allocation_set *set, const struct allocation *one, struct span uid)
+static size_t drop_where(struct allocation_set *set, const struct allocation *one,
+                         struct span uid)
 {
     size_t kept = 0, n = set->n;
     for (size_t i = 0; i < n; i++) {

@@ -100,7 +100,8 @@ static bool read_units(struct reading *r, struct allocation *al, struct span uui
         if (range.p && (!read_unit(range, &to) || to < from))
             return false;
         for (int64_t unit = from; unit <= to; unit++)
-            if (++r->units > ALLOCATION_SET_UNITS_MAX || !allocation_add(al, uuid, index, unit))
+            if (++r->units > ALLOCATION_SET_UNITS_MAX ||
+                !allocation_add(al, uuid, index, unit))
                 return false;
     }
     return true;
@@ -133,7 +134,7 @@ static void read_card(struct reading *r, struct jread *j, struct allocation *al)
     if (!uuid.n || index < INT32_MIN || index > INT32_MAX)
         jread_fail(j, "cards", "a card that cannot be");
     else if (al->resource == IDS_COUNT ? !read_whole(r, al, uuid, (int32_t)index)
-                                      : !read_units(r, al, uuid, (int32_t)index, units))
+                                       : !read_units(r, al, uuid, (int32_t)index, units))
         jread_fail(j, "cards", "units that cannot be");
 }
 
@@ -170,7 +171,7 @@ static void read_entry(struct jread *j, struct arena *a, struct entry *e)
 }
 
 static struct allocation *allocation_of(struct reading *r, const struct entry *e,
-                              struct jread *outer)
+                                        struct jread *outer)
 {
     size_t role = 0;
     enum ids_resource resource;
@@ -183,7 +184,7 @@ static struct allocation *allocation_of(struct reading *r, const struct entry *e
         return NULL;
     }
     struct allocation *al = allocation_new(e->uid, e->ns, e->name, e->container,
-                                (enum container_role)role, resource);
+                                           (enum container_role)role, resource);
     al->time_ns = e->time_ns;
     struct jread j;
     jread_init(&j, e->cards.p, e->cards.n);
@@ -249,7 +250,8 @@ static int read_all(struct allocation_set *set, struct span text, struct span no
     return 0;
 }
 
-int checkpoint_read(struct allocation_set *set, struct span text, struct span node, struct err *err)
+int checkpoint_read(struct allocation_set *set, struct span text, struct span node,
+                    struct err *err)
 {
     struct allocation_set found = {0};
     int rc = read_all(&found, text, node, err);

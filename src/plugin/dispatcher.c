@@ -53,10 +53,11 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
 
 static void take_cards(struct dispatcher *d, struct dispatcher_msg *m)
 {
-    bool changed =
-        m->kind == DISPATCHER_CARD_FAILED
-            ? alloc_card_failed(d->alloc, dispatcher_now(), span_of(m->uuid), m->text, &d->out)
-            : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n, m->text, &d->out);
+    bool changed = m->kind == DISPATCHER_CARD_FAILED
+                       ? alloc_card_failed(d->alloc, dispatcher_now(), span_of(m->uuid),
+                                           m->text, &d->out)
+                       : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n,
+                                             m->text, &d->out);
     d->cards_known |= m->kind == DISPATCHER_CARDS && !m->text;
     if (changed)
         dispatcher_registration_cards_changed(d);
@@ -165,7 +166,8 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
 static void wait_for_something(struct dispatcher *d)
 {
     struct pollfd fds[] = {{d->wake, POLLIN, 0}, {plugin_dir_fd(d->dir), POLLIN, 0}};
-    int64_t due = alloc_due(d->alloc), door = dispatcher_registration_due(d), now = clock_mono_ms();
+    int64_t due = alloc_due(d->alloc), door = dispatcher_registration_due(d),
+            now = clock_mono_ms();
     int64_t ms = (door < due ? door : due) - now;
     ms = ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : ms;
     poll(fds, ARRAY_LEN(fds), (int)ms);
@@ -205,7 +207,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings, struct err *err)
+struct dispatcher *dispatcher_new(const struct dispatcher_settings *settings,
+                                  struct err *err)
 {
     struct plugin_dir *dir = plugin_dir_open(settings->dir, err);
     if (!dir)

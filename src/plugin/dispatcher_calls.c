@@ -5,7 +5,8 @@
 
 /* Returns the token by which the call is known from now on. (What a stream asks for is of
  * no interest.) */
-static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call, enum alloc_request_type type)
+static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
+                            enum alloc_request_type type)
 {
     pthread_mutex_lock(&d->lock);
     MEM_GROW(d->pending, d->cap_pending, d->n_pending + 1);

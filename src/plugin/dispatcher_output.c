@@ -38,7 +38,8 @@ void dispatcher_output_load(struct dispatcher *d)
     }
     cleanup_free char *aside = xasprintf("%s.damaged", d->settings.state);
     log_error("state", "the state file cannot be used; the kubelet is asked instead",
-              LOG_S("file", d->settings.state), LOG_S("pending as", aside), LOG_ERR(&err));
+              LOG_S("file", d->settings.state), LOG_S("pending as", aside),
+              LOG_ERR(&err));
     if (rename(d->settings.state, aside))
         log_warn("state", "it could not be put aside");
 }

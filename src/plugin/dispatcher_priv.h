@@ -4,12 +4,13 @@
 #include <pthread.h>
 
 #include "plugin/dispatcher.h"
-#include "plugin/plugin_dir.h"
 #include "plugin/endpoint.h"
+#include "plugin/plugin_dir.h"
 #include "plugin/registration.h"
 
-/* The dispatcher in pieces: dispatcher.c (queue, thread), dispatcher_call_stats.c (the kubelet's calls),
- * dispatcher_do.c (what the allocator wants), dispatcher_door.c (sockets, registrations, streams).
+/* The dispatcher in pieces: dispatcher.c (queue, thread), dispatcher_call_stats.c (the
+ * kubelet's calls), dispatcher_do.c (what the allocator wants), dispatcher_door.c
+ * (sockets, registrations, streams).
  */
 
 /* A call of the kubelet that is not ended yet. */
@@ -50,7 +51,8 @@ struct dispatcher {
 struct alloc_time dispatcher_now(void);
 
 /* dispatcher_call_stats.c. From any thread. */
-struct endpoint_handlers dispatcher_calls_handlers(struct dispatcher *d); /* each call is pending and told of */
+struct endpoint_handlers
+dispatcher_calls_handlers(struct dispatcher *d); /* each call is pending and told of */
 /* Takes the call of the token, to end it. NULL: it was ended. */
 struct grpcd_call *dispatcher_calls_take(struct dispatcher *d, uint64_t token);
 
@@ -63,10 +65,13 @@ void dispatcher_registration_open(struct dispatcher *d);
 void dispatcher_registration_step(struct dispatcher *d); /* whatever is due */
 void dispatcher_registration_scan(struct dispatcher *d); /* at the directory */
 int64_t dispatcher_registration_due(const struct dispatcher *d);
-void dispatcher_registration_cards_changed(struct dispatcher *d); /* what is listed has changed */
-void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r, uint64_t token);
+void dispatcher_registration_cards_changed(
+    struct dispatcher *d); /* what is listed has changed */
+void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r,
+                                           uint64_t token);
 /* Was it a stream? Then it is ended. */
 bool dispatcher_registration_stream_closed(struct dispatcher *d, uint64_t token);
 /* Is it registered, and if not, why? */
-int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r, struct err *err);
+int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r,
+                                  struct err *err);
 void dispatcher_registration_close(struct dispatcher *d);

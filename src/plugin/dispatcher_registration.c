@@ -20,12 +20,14 @@ void dispatcher_registration_scan(struct dispatcher *d)
     uint64_t inode = plugin_dir_kubelet_id(d->dir);
     d->scanned_ms = now;
     if (inode && inode != d->registration[0].kubelet) {
-        log_info("kubelet", "its socket is there", LOG_S("socket", plugin_dir_kubelet(d->dir)));
+        log_info("kubelet", "its socket is there",
+                 LOG_S("socket", plugin_dir_kubelet(d->dir)));
         alloc_kubelet_started(d->alloc, dispatcher_now(), &d->out);
     }
     for (int r = 0; r < IDS_RESOURCES; r++) {
         if (d->endpoints[r] && d->registration[r].reachable)
-            registration_serving(&d->registration[r], now, endpoint_is_reachable(d->endpoints[r]));
+            registration_serving(&d->registration[r], now,
+                                 endpoint_is_reachable(d->endpoints[r]));
         registration_kubelet_socket(&d->registration[r], now, inode);
     }
 }
@@ -34,7 +36,8 @@ static void serve(struct dispatcher *d, enum ids_resource r)
 {
     struct endpoint_handlers fns = dispatcher_calls_handlers(d);
     endpoint_free(d->endpoints[r]);
-    d->endpoints[r] = endpoint_start(plugin_dir_socket(d->dir, r), r, &fns, &d->refused[r]);
+    d->endpoints[r] =
+        endpoint_start(plugin_dir_socket(d->dir, r), r, &fns, &d->refused[r]);
     if (!d->endpoints[r])
         log_error("server", "cannot serve", LOG_S("resource", ids_resource_name(r)),
                   LOG_ERR(&d->refused[r]));
@@ -143,7 +146,8 @@ static int why_not_wanted(const struct dispatcher *d, struct err *err)
     return err_set(err, ERR_UNAVAILABLE, "not registered: no card has been seen yet");
 }
 
-int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r, struct err *err)
+int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r,
+                                  struct err *err)
 {
     const struct registration *e = &d->registration[r];
     const struct err *refused = &d->refused[r];
@@ -160,7 +164,8 @@ int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource 
 }
 
 /* Another plugin may have been at work meanwhile: what it wrote down counts too. */
-void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r, uint64_t token)
+void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r,
+                                           uint64_t token)
 {
     struct grpcd_call *call = NULL;
     pthread_mutex_lock(&d->lock);
@@ -210,7 +215,8 @@ static void end_calls(struct dispatcher *d)
         pthread_mutex_unlock(&d->lock);
         if (!token)
             return;
-        grpcd_end(dispatcher_calls_take(d, token), GRPC_UNAVAILABLE, "the device plugin stops");
+        grpcd_end(dispatcher_calls_take(d, token), GRPC_UNAVAILABLE,
+                  "the device plugin stops");
     }
 }
 

@@ -66,11 +66,11 @@ static void on_preferred(void *ctx, struct grpcd_call *call, struct span request
     const struct dp_preference *one = all.items;
     ask(ctx, call,
         &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
-                            .ids = one->available.items,
-                            .n_ids = one->available.n,
-                            .must = one->must_include.items,
-                            .n_must = one->must_include.n,
-                            .size = one->size},
+                                .ids = one->available.items,
+                                .n_ids = one->available.n,
+                                .must = one->must_include.items,
+                                .n_must = one->must_include.n,
+                                .size = one->size},
         &a);
 }
 
@@ -86,8 +86,9 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     ask(ctx, call,
-        &(struct alloc_request){
-            .type = ALLOC_REQUEST_ALLOCATE, .ids = all.items->items, .n_ids = all.items->n},
+        &(struct alloc_request){.type = ALLOC_REQUEST_ALLOCATE,
+                                .ids = all.items->items,
+                                .n_ids = all.items->n},
         &a);
 }
 
@@ -102,7 +103,8 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
         return;
     }
     ask(ctx, call,
-        &(struct alloc_request){.type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
+        &(struct alloc_request){
+            .type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
         &a);
 }
 

@@ -40,8 +40,8 @@ static void look(struct gauges *s, struct view *v)
         dispatcher_stats(s->dispatcher, &v->dispatcher);
         plugin_api_stats(s->api, &v->api);
     }
-    v->parts =
-        (struct parts){&v->dispatcher, &v->api, clock_mono_ms(), s->started_ms, s->late_ms};
+    v->parts = (struct parts){&v->dispatcher, &v->api, clock_mono_ms(), s->started_ms,
+                              s->late_ms};
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -160,7 +160,8 @@ struct gauges *gauges_start(const char *address, unsigned port, struct err *err)
     return s;
 }
 
-void gauges_show(struct gauges *s, struct dispatcher *dispatcher, struct plugin_api *api, int64_t late_ms)
+void gauges_show(struct gauges *s, struct dispatcher *dispatcher, struct plugin_api *api,
+                 int64_t late_ms)
 {
     pthread_mutex_lock(&s->lock);
     s->late_ms = late_ms;

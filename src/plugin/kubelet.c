@@ -70,7 +70,8 @@ static void show(const struct podres_pod *pods, size_t n, struct dispatcher_msg 
             arena_zalloc(&m->arena, (pods[i].n_containers + 1) * sizeof *cs);
         for (size_t k = 0; k < pods[i].n_containers; k++)
             show_container(&pods[i].containers[k], &m->arena, &cs[k]);
-        view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs, pods[i].n_containers};
+        view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs,
+                                             pods[i].n_containers};
     }
     m->view.pods = view;
     m->view.n_pods = n;
@@ -195,7 +196,8 @@ void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher)
     k->dispatcher = dispatcher;
 }
 
-void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns, const char *name)
+void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
+                        const char *name)
 {
     size_t n = ns ? strlen(ns) + 1 : 0, m = ns ? strlen(name) + 1 : 0;
     struct look *look = xmalloc(sizeof *look + n + m);

@@ -32,7 +32,8 @@ static void per_resource(struct buf *out, const struct dispatcher_stats *b)
 
 static struct prom_label call(int i)
 {
-    return (struct prom_label){"call", span_of(alloc_request_name((enum alloc_request_type)i))};
+    return (struct prom_label){"call",
+                               span_of(alloc_request_name((enum alloc_request_type)i))};
 }
 
 static void per_call(struct buf *out, const struct dispatcher_stats *b)

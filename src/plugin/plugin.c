@@ -8,11 +8,11 @@
 #include "domain/node.h"
 #include "kube/connect.h"
 #include "kube/deviceplugin.h"
-#include "plugin/plugin_api.h"
-#include "plugin/dispatcher.h"
 #include "plugin/cardwatch.h"
+#include "plugin/dispatcher.h"
 #include "plugin/gauges.h"
 #include "plugin/kubelet.h"
+#include "plugin/plugin_api.h"
 
 struct plugin {
     struct plugin_config config; /* strings borrowed */
@@ -92,12 +92,13 @@ static int make_dispatcher(struct plugin *p, struct err *err)
     return p->dispatcher ? 0 : -1;
 }
 
-/* The dispatcher first hears, then speaks: it runs when all to whom it speaks are there. */
+/* The dispatcher first hears, then speaks: it runs when all to whom it speaks are there.
+ */
 static void start_threads(struct plugin *p)
 {
     struct kubelet_settings kubelet = {p->config.podresources, p->registration};
     struct plugin_api_settings api = {p->config.node_name, p->config.unit_mib,
-                               p->config.node_ms};
+                                      p->config.node_ms};
     p->kubelet = kubelet_start(&kubelet);
     kubelet_set_dispatcher(p->kubelet, p->dispatcher);
     p->api = plugin_api_start(p->client, &api, p->dispatcher);

@@ -68,8 +68,8 @@ static struct job *job_new(enum job_kind kind, const struct alloc_output *o)
 }
 
 /* Returns 0, or -1 with why not. *again: it may go better another time. */
-static int call(struct plugin_api *api, const struct kube_request *request, struct buf *body,
-                bool *again, struct err *err)
+static int call(struct plugin_api *api, const struct kube_request *request,
+                struct buf *body, bool *again, struct err *err)
 {
     struct httpc_reply reply;
     int rc = kube_call(api->client, request, &reply, err);
@@ -356,7 +356,8 @@ static void *run(void *arg)
 }
 
 struct plugin_api *plugin_api_start(struct kube_client *client,
-                             const struct plugin_api_settings *settings, struct dispatcher *dispatcher)
+                                    const struct plugin_api_settings *settings,
+                                    struct dispatcher *dispatcher)
 {
     struct plugin_api *api = xcalloc(1, sizeof *api);
     api->client = client;

@@ -7,14 +7,15 @@
 #include "domain/promise.h"
 #include "domain/quantity.h"
 
-static struct pod_allocation_share *copy_shares(struct pod_allocation *alloc, const struct promise_share *from,
-                                      size_t n)
+static struct pod_allocation_share *
+copy_shares(struct pod_allocation *alloc, const struct promise_share *from, size_t n)
 {
     struct pod_allocation_share *to = arena_zalloc(&alloc->arena, n * sizeof *to);
     for (size_t i = 0; i < n; i++)
-        to[i] = (struct pod_allocation_share){.uuid = arena_copy(&alloc->arena, from[i].uuid),
-                                    .index = from[i].card,
-                                    .units = from[i].units};
+        to[i] =
+            (struct pod_allocation_share){.uuid = arena_copy(&alloc->arena, from[i].uuid),
+                                          .index = from[i].card,
+                                          .units = from[i].units};
     return to;
 }
 
@@ -28,10 +29,10 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
         return;
     alloc->containers[alloc->n_containers++] =
         (struct pod_allocation_container){.name = arena_copy(&alloc->arena, c->name),
-                                .role = c->role,
-                                .resource = resource,
-                                .amount = amount,
-                                .own_devices = c->own_devices};
+                                          .role = c->role,
+                                          .resource = resource,
+                                          .amount = amount,
+                                          .own_devices = c->own_devices};
 }
 
 /* The kubelet's order, not that of the struct: there, app containers may come first. */
@@ -84,11 +85,13 @@ static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_con
 
 /* Whole cards: app containers and sidecars take them in turn. An init container has them
  * for itself while it runs: it gets the first ones. */
-static void share_in_turn(struct pod_allocation *alloc, struct pod_allocation_container *c, size_t *next)
+static void share_in_turn(struct pod_allocation *alloc,
+                          struct pod_allocation_container *c, size_t *next)
 {
     size_t from = c->role == CONTAINER_INIT ? 0 : *next;
     if ((size_t)c->amount > alloc->n_cards - from) {
-        damaged(alloc, "%zu cards are promised, which is less than its containers ask for",
+        damaged(alloc,
+                "%zu cards are promised, which is less than its containers ask for",
                 alloc->n_cards);
         return;
     }
@@ -104,8 +107,8 @@ static void share_in_turn(struct pod_allocation *alloc, struct pod_allocation_co
 
 /* What the allocation says of the container. False: nothing, or not as much as it asks
  * for. */
-static bool share_as_said(struct pod_allocation *alloc, const struct pod *pod, uint32_t index,
-                          struct pod_allocation_container *c)
+static bool share_as_said(struct pod_allocation *alloc, const struct pod *pod,
+                          uint32_t index, struct pod_allocation_container *c)
 {
     cleanup_arena struct arena a = {0};
     struct promise part;
@@ -123,7 +126,8 @@ static bool share_as_said(struct pod_allocation *alloc, const struct pod *pod, u
     return true;
 }
 
-static bool all_as_said(struct pod_allocation *alloc, const struct pod *pod, const uint32_t *indexes)
+static bool all_as_said(struct pod_allocation *alloc, const struct pod *pod,
+                        const uint32_t *indexes)
 {
     for (size_t i = 0; i < alloc->n_containers; i++)
         if (alloc->containers[i].role != CONTAINER_INIT &&
@@ -134,11 +138,13 @@ static bool all_as_said(struct pod_allocation *alloc, const struct pod *pod, con
 
 /* Either the allocation speaks of every container, or it is not gone by at all: half of
  * it and half of the index would give a card twice. */
-static void share_out(struct pod_allocation *alloc, const struct pod *pod, const uint32_t *indexes)
+static void share_out(struct pod_allocation *alloc, const struct pod *pod,
+                      const uint32_t *indexes)
 {
     bool said = pod && all_as_said(alloc, pod, indexes);
     size_t next = 0;
-    for (size_t i = 0; i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
+    for (size_t i = 0;
+         i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
         struct pod_allocation_container *c = &alloc->containers[i];
         if (said && c->role != CONTAINER_INIT)
             continue;
@@ -147,7 +153,8 @@ static void share_out(struct pod_allocation *alloc, const struct pod *pod, const
         else
             share_evenly(alloc, c);
     }
-    for (size_t i = 0; i < alloc->n_containers && alloc->promise != POD_ALLOCATION_PROMISED; i++)
+    for (size_t i = 0;
+         i < alloc->n_containers && alloc->promise != POD_ALLOCATION_PROMISED; i++)
         alloc->containers[i].n_shares = 0;
 }
 
@@ -167,7 +174,8 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
 }
 
 /* The reason of request_of, and the request without what it borrows. */
-static bool read_request(struct pod_allocation *alloc, const struct pod *pod, int64_t unit_mib)
+static bool read_request(struct pod_allocation *alloc, const struct pod *pod,
+                         int64_t unit_mib)
 {
     struct err err;
     const struct request_rules rules = {.unit_mib = unit_mib};
@@ -208,7 +216,8 @@ void pod_allocation_free(struct pod_allocation *alloc)
     arena_fini(&arena);
 }
 
-void pod_allocation_assign(struct pod_allocation *alloc, const struct pod_allocation_share *cards, size_t n)
+void pod_allocation_assign(struct pod_allocation *alloc,
+                           const struct pod_allocation_share *cards, size_t n)
 {
     alloc->promise = POD_ALLOCATION_PROMISED;
     alloc->cards = arena_zalloc(&alloc->arena, n * sizeof *cards);

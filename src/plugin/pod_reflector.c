@@ -21,9 +21,10 @@ static void on_fault(void *ctx, const struct err *err);
 static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
 
 void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
-                  const struct pod_reflector_sink *sink, void *ctx)
+                        const struct pod_reflector_sink *sink, void *ctx)
 {
-    *f = (struct pod_reflector){.node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
+    *f = (struct pod_reflector){
+        .node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
     watchfeed_init(&f->in, &reader, f);
 }
 
@@ -54,7 +55,8 @@ static void add_list(struct pod_reflector *f, struct buf *path)
     watchfeed_add_list(path, &f->in);
 }
 
-void pod_reflector_request(struct pod_reflector *f, struct arena *a, struct kube_request *request)
+void pod_reflector_request(struct pod_reflector *f, struct arena *a,
+                           struct kube_request *request)
 {
     cleanup_buf struct buf path = {0};
     buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");

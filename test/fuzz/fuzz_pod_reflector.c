@@ -98,7 +98,7 @@ static void turn(struct world *w, unsigned status, const struct err *why,
         pod_reflector_begin(&w->feed, status, -1);
     for (size_t at = 0; at < body.n && go_on; at += piece)
         go_on = pod_reflector_data(&w->feed, body.p + at,
-                             body.n - at < piece ? body.n - at : piece);
+                                   body.n - at < piece ? body.n - at : piece);
     w->before_end = w->told.n;
     int64_t wait = pod_reflector_end(&w->feed, why, &err);
     if (wait < 0 || wait > LATEST_MS || (err.code != ERR_NONE && wait == 0))

@@ -185,15 +185,15 @@ static inline void rig_show(struct rig *r, uint64_t query, const char *name, boo
         if (get && strcmp(p->name, name) != 0)
             continue;
         for (size_t k = 0; k < p->n; k++) {
-            containers[i][k] =
-                (struct alloc_kubelet_container){span_of(p->containers[k].name), {0}, {0}};
+            containers[i][k] = (struct alloc_kubelet_container){
+                span_of(p->containers[k].name), {0}, {0}};
             for (int res = 0; res < IDS_RESOURCES; res++) {
                 containers[i][k].ids[res] = p->containers[k].ids[res];
                 containers[i][k].n_ids[res] = p->containers[k].n_ids[res];
             }
         }
-        pods[view.n_pods++] =
-            (struct alloc_kubelet_pod){SPAN("default"), span_of(p->name), containers[i], p->n};
+        pods[view.n_pods++] = (struct alloc_kubelet_pod){
+            SPAN("default"), span_of(p->name), containers[i], p->n};
     }
     if (r->kubelet_away || (get && r->no_get)) {
         view.err = &err;
@@ -326,18 +326,18 @@ static inline size_t rig_ids(struct rig *r, const char *text, struct span *ids)
 }
 
 static inline const char *rig_request(struct rig *r, enum alloc_request_type type,
-                                  enum ids_resource res, int64_t size, const char *ids,
-                                  const char *must)
+                                      enum ids_resource res, int64_t size,
+                                      const char *ids, const char *must)
 {
     struct span all[RIG_IDS], have[RIG_IDS];
     struct alloc_request req = {.type = type,
-                            .resource = res,
-                            .token = ++r->tokens,
-                            .ids = all,
-                            .n_ids = rig_ids(r, ids, all),
-                            .must = have,
-                            .n_must = rig_ids(r, must, have),
-                            .size = size};
+                                .resource = res,
+                                .token = ++r->tokens,
+                                .ids = all,
+                                .n_ids = rig_ids(r, ids, all),
+                                .must = have,
+                                .n_must = rig_ids(r, must, have),
+                                .size = size};
     r->answered = false;
     strcpy(r->answer, "(nothing yet)");
     alloc_request(r->a, r->now, &req, &r->out);

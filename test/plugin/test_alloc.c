@@ -354,8 +354,9 @@ START_TEST(ids_of_the_init_container_that_must_be_taken)
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "granted");
-    ck_assert_str_eq(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 4, ALL, "GPU-1/6-7"),
-                     "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
+    ck_assert_str_eq(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 4, ALL, "GPU-1/6-7"),
+        "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "granted");
     rig_stop(&rig);
 }
@@ -395,8 +396,9 @@ START_TEST(a_whole_card_is_nobody_elses)
     waiting("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
-                 "(nothing yet)");
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+        "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "held: ");
     check_answer(rig.answer, "of pod default/p, through the other resource");
@@ -426,8 +428,9 @@ START_TEST(a_pod_of_the_go_plugin_keeps_its_card)
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-8");
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-9");
     waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
-                 "(nothing yet)");
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+        "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "held: card GPU-1 is used by pod default/old");
     /* Its ids are not looked upon as those of GPU-0: no complaint, no grant. */
@@ -448,10 +451,12 @@ START_TEST(cards_of_a_pod_with_an_init_container_go_in_any_order)
     rig_kubelet(&rig, "p", RIG_NAMES("a", "b"));
     rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 2, "GPU-0 GPU-1", "");
     ck_assert_str_eq(rig.answer, "GPU-0 GPU-1");
-    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
-                 "granted");
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
+        "granted");
     /* What i had is handed on at random. */
-    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""), "granted");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
+                 "granted");
     check_env("NVIDIA_VISIBLE_DEVICES=GPU-1\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[0], IDS_COUNT, rig_id(&rig, "GPU-1"));
@@ -667,8 +672,9 @@ START_TEST(a_lost_checkpoint_begins_anew)
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
-    ck_assert_str_eq(rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 3, ALL, "GPU-1/0-1"),
-                     "GPU-1/0 GPU-1/1 GPU-1/2");
+    ck_assert_str_eq(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 3, ALL, "GPU-1/0-1"),
+        "GPU-1/0 GPU-1/1 GPU-1/2");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
     /* It has both, and the kubelet shows neither. */
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
@@ -763,7 +769,8 @@ START_TEST(an_audit_that_an_ask_overtook_is_made_again)
     alloc_tick(rig.a, rig.now, &rig.out); /* asks for p */
     ck_assert_uint_eq(rig.out.n, 1);
     ck_assert_int_eq(rig.out.items[0].type, ALLOC_GET);
-    rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""); /* and then p is view */
+    rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5",
+                ""); /* and then p is view */
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_pass(&rig, 1000);
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
@@ -864,12 +871,12 @@ END_TEST
 START_TEST(state_of_the_file_is_held)
 {
     struct allocation_set set = {0};
-    struct allocation *al = allocation_new(SPAN("uid-p"), SPAN("default"), SPAN("p"), SPAN("a"),
-                                CONTAINER_APP, IDS_MEM);
+    struct allocation *al = allocation_new(SPAN("uid-p"), SPAN("default"), SPAN("p"),
+                                           SPAN("a"), CONTAINER_APP, IDS_MEM);
     allocation_add(al, SPAN("GPU-1"), 1, 0);
     allocation_set_put(&set, al);
     al = allocation_new(SPAN("uid-gone"), SPAN("default"), SPAN("gone"), SPAN("a"),
-                  CONTAINER_APP, IDS_MEM);
+                        CONTAINER_APP, IDS_MEM);
     allocation_add(al, SPAN("GPU-1"), 1, 1);
     allocation_set_put(&set, al);
     struct alloc_settings s = rig_settings();
@@ -886,7 +893,8 @@ START_TEST(state_of_the_file_is_held)
     waiting("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
-    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""), "started");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""),
+                 "started");
     check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""),
                  "not-offered: these ids were granted to nobody");
     rig_stop(&rig);

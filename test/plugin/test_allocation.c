@@ -4,10 +4,11 @@
 #include "base/mem.h"
 #include "support/unit.h"
 
-static struct allocation *made(const char *uid, const char *container, enum ids_resource r)
+static struct allocation *made(const char *uid, const char *container,
+                               enum ids_resource r)
 {
     return allocation_new(span_of(uid), SPAN("default"), SPAN("p\"1"), span_of(container),
-                     CONTAINER_INIT, r);
+                          CONTAINER_INIT, r);
 }
 
 START_TEST(a_grant_knows_its_units)
@@ -127,8 +128,8 @@ START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
      */
     for (size_t i = 0; i + 2 < good.n; i++) {
         struct allocation_set back = {0};
-        ck_assert_int_eq(checkpoint_read(&back, (struct span){good.p, i}, SPAN("n1"), &err),
-                         -1);
+        ck_assert_int_eq(
+            checkpoint_read(&back, (struct span){good.p, i}, SPAN("n1"), &err), -1);
         ck_assert_uint_eq(back.n, 0);
     }
     static const struct {

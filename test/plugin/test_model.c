@@ -413,10 +413,10 @@ static void ask_allocate(struct wpod *p)
     cleanup_arena struct arena arena = {0};
     struct span ids[CARDS_N * (UNITS + 1)];
     struct alloc_request req = {.type = ALLOC_REQUEST_ALLOCATE,
-                            .resource = c->res,
-                            .token = ++w->token,
-                            .ids = ids,
-                            .n_ids = texts_of(p->picked, c->res, &arena, ids)};
+                                .resource = c->res,
+                                .token = ++w->token,
+                                .ids = ids,
+                                .n_ids = texts_of(p->picked, c->res, &arena, ids)};
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             w->in_use[card][u] |= p->picked[card][u];
@@ -436,13 +436,13 @@ static void ask_prefer(struct wpod *p)
         for (int u = 0; u <= UNITS; u++)
             all[card][u] |= p->must[card][u];
     struct alloc_request req = {.type = ALLOC_REQUEST_PREFERRED,
-                            .resource = c->res,
-                            .token = ++w->token,
-                            .ids = ids,
-                            .n_ids = texts_of(all, c->res, &arena, ids),
-                            .must = must,
-                            .n_must = texts_of(p->must, c->res, &arena, must),
-                            .size = c->amount};
+                                .resource = c->res,
+                                .token = ++w->token,
+                                .ids = ids,
+                                .n_ids = texts_of(all, c->res, &arena, ids),
+                                .must = must,
+                                .n_must = texts_of(p->must, c->res, &arena, must),
+                                .size = c->amount};
     w->call = PREFERRING;
     alloc_request(w->a, w->now, &req, &w->out);
     take();
@@ -600,8 +600,8 @@ static void show(struct view_copy *s)
             }
             k++;
         }
-        pods[n++] = (struct alloc_kubelet_pod){SPAN("default"),
-                                       arena_copy(&s->arena, span_of(p->name)), cs, k};
+        pods[n++] = (struct alloc_kubelet_pod){
+            SPAN("default"), arena_copy(&s->arena, span_of(p->name)), cs, k};
     }
     s->view = (struct alloc_kubelet_view){.query = s->query, .pods = pods, .n_pods = n};
     if (s->get && !w->has_get) {

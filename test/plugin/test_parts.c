@@ -16,11 +16,11 @@ static struct err err;
 static void start(void)
 {
     dispatcher = (struct dispatcher_stats){.cards = 2,
-                                 .healthy = 2,
-                                 .listed = true,
-                                 .up = {true, true},
-                                 .wanted = {true, true},
-                                 .alive_ms = NOW};
+                                           .healthy = 2,
+                                           .listed = true,
+                                           .up = {true, true},
+                                           .wanted = {true, true},
+                                           .alive_ms = NOW};
     api = (struct plugin_api_stats){.alive_ms = NOW};
     parts = (struct parts){&dispatcher, &api, NOW, NOW, LATE};
     err = (struct err){0};

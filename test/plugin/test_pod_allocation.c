@@ -6,7 +6,8 @@
 static struct arena arena;
 
 /* A pod of node n1 with these annotations, init containers and containers. */
-static struct pod_allocation *planned(const char *annotations, const char *inits, const char *apps)
+static struct pod_allocation *planned(const char *annotations, const char *inits,
+                                      const char *apps)
 {
     struct span json = quoted(&arena,
                               "{'metadata':{'name':'p','namespace':'ns','uid':'u1',"
@@ -55,9 +56,10 @@ END_TEST
 
 START_TEST(the_pod_is_known)
 {
-    struct pod_allocation *alloc = planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
-                                         "':'x','" KEY_CARD_UUID "':'GPU-c'",
-                                "", MEM("a", 3));
+    struct pod_allocation *alloc =
+        planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
+                         "':'x','" KEY_CARD_UUID "':'GPU-c'",
+                "", MEM("a", 3));
     ck_assert_span_eq(alloc->uid, "u1");
     ck_assert_span_eq(alloc->ns, "ns");
     ck_assert_span_eq(alloc->name, "p");
@@ -157,8 +159,8 @@ START_TEST(cards_can_be_given)
 }
 END_TEST
 
-UNIT_MAIN("pod_allocation", containers_stand_in_the_order_of_their_admission, the_pod_is_known,
-          each_container_gets_what_the_allocation_says,
+UNIT_MAIN("pod_allocation", containers_stand_in_the_order_of_their_admission,
+          the_pod_is_known, each_container_gets_what_the_allocation_says,
           a_sidecar_has_its_index_behind_the_containers,
           an_allocation_that_is_not_of_all_is_not_gone_by, whole_cards_are_taken_in_turn,
           what_does_not_go_together_is_said, nothing_promised_nothing_shared,

@@ -55,7 +55,8 @@ static int64_t turn(const char *path_has, unsigned status, const char *json, siz
     if (status)
         pod_reflector_begin(&feed, status, -1);
     for (size_t i = 0; i < body.n && status; i += piece)
-        if (!pod_reflector_data(&feed, body.p + i, body.n - i < piece ? body.n - i : piece))
+        if (!pod_reflector_data(&feed, body.p + i,
+                                body.n - i < piece ? body.n - i : piece))
             break;
     return pod_reflector_end(&feed, why, err);
 }

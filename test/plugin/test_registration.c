@@ -11,7 +11,8 @@ static void up(void)
     registration_init(&e);
     ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_NOTHING);
     registration_set_wanted(&e, true);
-    ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_NOTHING); /* there is no kubelet */
+    ck_assert_int_eq(registration_next(&e, 0),
+                     REGISTRATION_NOTHING); /* there is no kubelet */
     ck_assert(registration_due(&e) == INT64_MAX);
     registration_kubelet_socket(&e, 0, 7);
     ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_SERVE);
@@ -58,7 +59,8 @@ START_TEST(a_refusal_is_tried_again_with_patience)
         ck_assert_int_eq(registration_next(&e, now + wait - 1), REGISTRATION_NOTHING);
         ck_assert_int_eq(registration_due(&e), now + wait);
         now += wait;
-        wait = wait * 2 > REGISTRATION_LAST_RETRY_MS ? REGISTRATION_LAST_RETRY_MS : wait * 2;
+        wait =
+            wait * 2 > REGISTRATION_LAST_RETRY_MS ? REGISTRATION_LAST_RETRY_MS : wait * 2;
     }
     ck_assert_int_eq(wait, REGISTRATION_LAST_RETRY_MS);
     ck_assert_uint_eq(e.failed, 12);
@@ -75,8 +77,9 @@ START_TEST(without_a_stream_it_does_not_count)
     registration_answered(&e, 0, true);
     ck_assert_int_eq(registration_due(&e), REGISTRATION_STREAM_MS);
     ck_assert_int_eq(registration_next(&e, REGISTRATION_STREAM_MS), REGISTRATION_NOTHING);
-    ck_assert_int_eq(registration_next(&e, REGISTRATION_STREAM_MS + REGISTRATION_FIRST_RETRY_MS),
-                     REGISTRATION_REGISTER);
+    ck_assert_int_eq(
+        registration_next(&e, REGISTRATION_STREAM_MS + REGISTRATION_FIRST_RETRY_MS),
+        REGISTRATION_REGISTER);
 }
 END_TEST
 
@@ -84,8 +87,10 @@ START_TEST(a_stream_that_ends_is_waited_out)
 {
     up();
     registration_stream(&e, 1000, false, false);
-    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_SETTLE_MS - 1), REGISTRATION_NOTHING);
-    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_SETTLE_MS), REGISTRATION_REGISTER);
+    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_SETTLE_MS - 1),
+                     REGISTRATION_NOTHING);
+    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_SETTLE_MS),
+                     REGISTRATION_REGISTER);
     ck_assert_uint_eq(e.lost, 1);
 }
 END_TEST
@@ -120,7 +125,8 @@ START_TEST(a_socket_that_was_removed_is_made_anew)
     ck_assert_int_eq(registration_next(&e, 1000), REGISTRATION_SERVE);
     registration_serving(&e, 1000, false); /* it cannot be made */
     ck_assert_int_eq(registration_next(&e, 1000), REGISTRATION_NOTHING);
-    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_FIRST_RETRY_MS), REGISTRATION_SERVE);
+    ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_FIRST_RETRY_MS),
+                     REGISTRATION_SERVE);
 }
 END_TEST
 
@@ -153,7 +159,8 @@ START_TEST(a_kubelet_that_changes_during_the_call)
     registration_next(&e, 0);
     registration_kubelet_socket(&e, 5, 8);
     registration_answered(&e, 6, false);
-    ck_assert_int_eq(registration_next(&e, 6 + REGISTRATION_FIRST_RETRY_MS), REGISTRATION_REGISTER);
+    ck_assert_int_eq(registration_next(&e, 6 + REGISTRATION_FIRST_RETRY_MS),
+                     REGISTRATION_REGISTER);
 }
 END_TEST
 
@@ -168,7 +175,8 @@ START_TEST(what_is_missing_is_said)
     registration_next(&e, 0);
     ck_assert_str_eq(registration_missing(&e), "the kubelet has not answered yet");
     registration_answered(&e, 10, true);
-    ck_assert_str_eq(registration_missing(&e), "the kubelet has not asked for the list yet");
+    ck_assert_str_eq(registration_missing(&e),
+                     "the kubelet has not asked for the list yet");
     registration_stream(&e, 20, true, false);
     ck_assert_ptr_null(registration_missing(&e));
     registration_stream(&e, 1000, false, true);
@@ -176,9 +184,9 @@ START_TEST(what_is_missing_is_said)
 }
 END_TEST
 
-UNIT_MAIN("registration", it_serves_and_then_registers, the_stream_may_come_before_the_answer,
-          a_refusal_is_tried_again_with_patience, without_a_stream_it_does_not_count,
-          a_stream_that_ends_is_waited_out, a_second_stream_keeps_it_up,
-          a_new_kubelet_gets_a_new_socket, a_socket_that_was_removed_is_made_anew,
-          a_newer_plugin_goes_before, a_kubelet_that_changes_during_the_call,
-          what_is_missing_is_said)
+UNIT_MAIN("registration", it_serves_and_then_registers,
+          the_stream_may_come_before_the_answer, a_refusal_is_tried_again_with_patience,
+          without_a_stream_it_does_not_count, a_stream_that_ends_is_waited_out,
+          a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_socket,
+          a_socket_that_was_removed_is_made_anew, a_newer_plugin_goes_before,
+          a_kubelet_that_changes_during_the_call, what_is_missing_is_said)
