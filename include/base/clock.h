@@ -17,6 +17,7 @@
 int64_t clock_mono_ms(void);
 int64_t clock_mono_us(void); /* the same clock */
 int64_t clock_wall_ns(void); /* since 1970, UTC */
+void clock_sleep_ms(int64_t ms); /* a signal can end it early */
 
 /*
  * Until when something may be done, for a machine that may have stood still without its

@@ -5,27 +5,23 @@
 
 #include "base/err.h"
 
-/*
- * Something that does not work, since when, and why: kept by the part that sees it, view
- * by /healthz.
- */
+/* A condition that lasts until it is cleared: recorded where it is detected, reported by
+ * /healthz. */
 
 struct failure {
-    int64_t since_ms; /* of clock_mono_ms; 0: it works */
-    struct err err;   /* the newest reason */
+    int64_t since_ms; /* clock_mono_ms of the first error; 0: no failure */
+    struct err err;   /* the newest error */
 };
 
-/* It did not work. The first time counts, and the last reason. */
-static inline void failure_record(struct failure *t, int64_t now_ms,
+static inline void failure_record(struct failure *f, int64_t now_ms,
                                   const struct err *why)
 {
-    if (!t->since_ms)
-        t->since_ms = now_ms;
-    t->err = *why;
+    if (!f->since_ms)
+        f->since_ms = now_ms;
+    f->err = *why;
 }
 
-/* It works. */
-static inline void failure_clear(struct failure *t)
+static inline void failure_clear(struct failure *f)
 {
-    *t = (struct failure){0};
+    *f = (struct failure){0};
 }

@@ -4,8 +4,8 @@
 #include "plugin/dispatcher.h"
 
 /*
- * Calls to the kubelet, each in a thread that may wait for it: podresources List and Get,
- * and Register.
+ * gRPC calls to the kubelet: podresources List and Get in one thread, Register in
+ * another.
  */
 
 struct kubelet_settings {
@@ -16,9 +16,9 @@ struct kubelet_settings {
 struct kubelet;
 
 struct kubelet *kubelet_start(const struct kubelet_settings *settings); /* new */
-/* Answers go to this dispatcher, which is borrowed. Before anything is asked. */
+/* Sets the receiver of the answers (borrowed), before the first call. */
 void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher);
-/* As struct dispatcher_callbacks wants it; `k` is the context. */
+/* For struct dispatcher_callbacks. */
 void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
                         const char *name);
 void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint);

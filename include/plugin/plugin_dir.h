@@ -8,31 +8,32 @@
 #include "domain/ids.h"
 
 /*
- * The directory in which the kubelet and its plugins have their sockets. Ours are called
+ * The kubelet's device plugin directory: the kubelet's registration socket and the
+ * sockets (endpoints) of plugins. Endpoints of this plugin are named
  *
  *     gpushare-mem-<start>-<pid>.sock    gpushare-count-<start>-<pid>.sock
  *
- * with the time at which the process started, so that two plugins in a rolling update do
- * not take the socket from each other, and each knows which of them is newer.
+ * with the start time of the process. During a rolling update two plugins thus have
+ * different sockets, and each can tell which one is newer.
  */
 
 struct plugin_dir;
 
-/* New. Sockets of plugins that are dead are removed. */
+/* New. Removes sockets of plugins that have died. */
 struct plugin_dir *plugin_dir_open(const char *path, struct err *err);
 void plugin_dir_close(struct plugin_dir *d); /* NULL is accepted */
-const char *plugin_dir_endpoint(const struct plugin_dir *d,
-                                enum ids_resource r); /* a file name */
-const char *plugin_dir_socket(const struct plugin_dir *d,
-                              enum ids_resource r); /* its path */
-const char *
-plugin_dir_kubelet(const struct plugin_dir *d); /* path of the kubelet's socket */
+/* The endpoint's file name, and its path. */
+const char *plugin_dir_endpoint(const struct plugin_dir *d, enum ids_resource r);
+const char *plugin_dir_socket(const struct plugin_dir *d, enum ids_resource r);
+/* Path of the kubelet's registration socket. */
+const char *plugin_dir_kubelet(const struct plugin_dir *d);
 
-/* Inode of the kubelet's socket; 0: there is none. */
+/* Identifies the kubelet's socket: changes when a kubelet creates a new one. 0: there is
+ * no socket. */
 uint64_t plugin_dir_kubelet_id(const struct plugin_dir *d);
-/* Is a newer plugin of ours there that answers for this resource? */
+/* Does a newer gpushare plugin serve this resource? */
 bool plugin_dir_has_newer(const struct plugin_dir *d, enum ids_resource r);
-/* Readable when something in the directory has changed; -1: look at it now and then. */
+/* Readable when the directory has changed. -1: no inotify; poll the directory. */
 int plugin_dir_fd(const struct plugin_dir *d);
-/* Takes note of the changes; watches the directory anew if it was replaced. */
+/* Reads the pending events; watches the directory again if it was replaced. */
 void plugin_dir_drain(struct plugin_dir *d);

@@ -5,32 +5,34 @@
 #include <stdint.h>
 
 /*
- * How one resource comes to be registered with the kubelet, and stays so. Pure: it is
- * told what happened, and says what to do next.
+ * The registration of one resource with the kubelet, as a state machine. Pure: inputs are
+ * events, registration_next returns the next action.
  *
- * - The server listens before Register, because the kubelet calls back before it answers.
- * - A kubelet that starts removes our socket and makes its own anew: serve again, then
- *   register. It is known by its socket's inode.
+ * - The endpoint must be served before Register, because the kubelet connects to it
+ * before it answers.
+ * - A kubelet that starts removes all endpoints and creates a new registration socket.
+ * The endpoint must be served again, and then registered.
  * - A registration counts when the kubelet has opened ListAndWatch. If it does not within
- *   REGISTRATION_STREAM_MS, or the stream ends, register again; but not at once, because
- * a kubelet that is just winding up the old stream would cut the new one.
- * - When the stream ended because a newer plugin has registered (in a rolling update),
- * wait until that is gone: two plugins that take the resource from each other would go on
- * for ever.
+ *   REGISTRATION_STREAM_MS, or if the stream ends, the plugin registers again; not
+ *   immediately, because a kubelet that is still closing the old stream would cut the new
+ *   one.
+ * - If the stream ended because a newer plugin has registered (rolling update), this one
+ *   yields until the newer one is gone. Otherwise the two would take the resource from
+ *   each other forever.
  */
 
 enum {
-    REGISTRATION_FIRST_RETRY_MS = 50, /* doubled each time ... */
+    REGISTRATION_FIRST_RETRY_MS = 50, /* doubled after each failure ... */
     REGISTRATION_LAST_RETRY_MS = 5000,
     REGISTRATION_SETTLE_MS = 1000, /* after a stream has ended */
     REGISTRATION_STREAM_MS = 10000,
-    REGISTRATION_NEWER_PLUGIN_MS = 1000, /* between two looks for it */
+    REGISTRATION_NEWER_PLUGIN_MS = 1000, /* between two checks for a newer plugin */
 };
 
 enum registration_state {
-    REGISTRATION_WAITING, /* for a kubelet, for the cards, or for `at_ms` */
+    REGISTRATION_WAITING, /* for a kubelet, for cards, or until `at_ms` */
     REGISTRATION_REGISTERING,
-    REGISTRATION_AWAITING_STREAM, /* the kubelet's ListAndWatch */
+    REGISTRATION_AWAITING_STREAM,
     REGISTRATION_REGISTERED,
     REGISTRATION_YIELDING, /* to a newer plugin */
 };
@@ -38,33 +40,34 @@ enum registration_state {
 struct registration {
     enum registration_state state;
     bool wanted;
-    uint64_t kubelet; /* inode of its socket; 0: there is none */
-    bool reachable;   /* our socket leads to us */
-    unsigned streams; /* that are open */
+    uint64_t kubelet; /* identifies its socket; 0: there is none */
+    bool reachable;   /* our socket's path leads to our server */
+    unsigned streams; /* number of open ListAndWatch streams */
     int64_t at_ms, retry_ms;
-    uint64_t registered, failed, lost; /* counted */
+    uint64_t registered, failed, lost; /* counters */
 };
 
 enum registration_action {
     REGISTRATION_NOTHING,
-    REGISTRATION_SERVE,    /* make the socket anew, and say whether that worked */
-    REGISTRATION_REGISTER, /* call the kubelet, and say what it answered */
+    REGISTRATION_SERVE,    /* create the endpoint, then call registration_serving */
+    REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
 };
 
 void registration_init(struct registration *e);
-/* What happened. */
+/* Events. */
 void registration_set_wanted(struct registration *e, bool wanted);
-void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_t inode);
+void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_t id);
 void registration_serving(struct registration *e, int64_t now_ms, bool reachable);
 void registration_answered(struct registration *e, int64_t now_ms, bool accepted);
-void registration_stream(struct registration *e, int64_t now_ms, bool opened, bool rival);
-void registration_newer_plugin(struct registration *e, int64_t now_ms,
-                               bool there); /* looked for it */
+/* A stream was opened or closed; `newer`: a newer plugin serves the resource. */
+void registration_stream(struct registration *e, int64_t now_ms, bool opened, bool newer);
+/* The result of a check for a newer plugin. */
+void registration_newer_plugin(struct registration *e, int64_t now_ms, bool present);
 
-/* What to do now; called until it is nothing. */
+/* The next action; to be called until it is REGISTRATION_NOTHING. */
 enum registration_action registration_next(struct registration *e, int64_t now_ms);
-int64_t
-registration_due(const struct registration *e); /* INT64_MAX: nothing is awaited */
-/* What is missing until it is registered, in words; NULL: nothing. */
+int64_t registration_due(const struct registration *e); /* INT64_MAX: no timer */
+/* Why the resource is not registered; NULL: it is. */
 const char *registration_missing(const struct registration *e);
+/* Is a check for a newer plugin due? */
 bool registration_checks_newer_plugin(const struct registration *e, int64_t now_ms);

@@ -25,6 +25,12 @@ int64_t clock_wall_ns(void)
     return now_ns(CLOCK_REALTIME);
 }
 
+void clock_sleep_ms(int64_t ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
 int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns)
 {
     return wall_ns / 1000000 - mono_ms;

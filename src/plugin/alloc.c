@@ -73,16 +73,14 @@ bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
     return unit->card && id.unit < unit->card->most_units;
 }
 
-/* Cards */
-
-static void note_cards(const struct alloc *a, struct alloc_outputs *out)
+static void log_cards(const struct alloc *a, struct alloc_outputs *out)
 {
     for (size_t i = 0; i < a->cards.n; i++) {
         const struct plugin_card *c = &a->cards.items[i];
         alloc_output_log(out, c->healthy ? LOG_INFO : LOG_WARN,
                          "card %s%s%s: %lld units%s%s", alloc_output_card(out, c),
                          c->model[0] ? ", " : "", c->model, (long long)c->units,
-                         c->healthy ? "" : ", out: ", c->why);
+                         c->healthy ? ", healthy" : ", unhealthy: ", c->why);
     }
 }
 
@@ -96,7 +94,7 @@ bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
     if (err.code != ERR_NONE && changed)
         alloc_output_log(out, LOG_ERROR, "%s", err.msg);
     if (changed)
-        note_cards(a, out);
+        log_cards(a, out);
     return changed;
 }
 
@@ -105,7 +103,7 @@ bool alloc_card_failed(struct alloc *a, struct alloc_time now, struct span uuid,
 {
     bool changed = cards_struck(&a->cards, now.mono_ms, uuid, what);
     if (changed)
-        note_cards(a, out);
+        log_cards(a, out);
     return changed;
 }
 
@@ -122,10 +120,8 @@ void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
     (void)out;
 }
 
-/* The kubelet shows */
-
-static void hear(struct alloc *a, struct alloc_time now,
-                 const struct alloc_kubelet_view *view)
+static void record_answer(struct alloc *a, struct alloc_time now,
+                          const struct alloc_kubelet_view *view)
 {
     a->answered_ms = now.mono_ms;
     if (view->err && !view->unsupported)
@@ -138,7 +134,7 @@ void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
                             const struct alloc_kubelet_view *view,
                             struct alloc_outputs *out)
 {
-    hear(a, now, view);
+    record_answer(a, now, view);
     for (struct pending_request *req = a->requests; req; req = req->next)
         if (req->query == view->query && req->state == PENDING_QUERY) {
             alloc_request_kubelet_answered(a, now, req, view, out);
@@ -149,22 +145,20 @@ void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
     alloc_output_save(a, out);
 }
 
-/* Time */
-
-/* A tick that comes late: the whole process was stopped, or its disk was slow. */
-static bool wait_for_cards(struct alloc *a, struct alloc_time now,
-                           struct alloc_outputs *out)
+/* A tick that is late because the process was stopped or the disk was slow must not count
+ * as silence of the driver. */
+static bool tick_cards(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
 {
     int64_t late = now.mono_ms - a->due_ms;
     if (!cards_waited(&a->cards, now.mono_ms, late > TICK_MS ? late : 0))
         return false;
-    note_cards(a, out);
+    log_cards(a, out);
     return true;
 }
 
 bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
 {
-    bool changed = wait_for_cards(a, now, out);
+    bool changed = tick_cards(a, now, out);
     a->due_ms = now.mono_ms + TICK_MS;
     alloc_request_tick(a, now, out);
     for (struct local_pod *p = a->local_pods; p; p = p->next)

@@ -2,9 +2,9 @@
 #include "base/mem.h"
 #include "plugin/alloc_priv.h"
 
-/* What the kubelet has forgotten of the pod is void; see alloc_identify_next_container.
- */
-static void forget_later(struct alloc *a, const struct alloc_target *t)
+/* If the kubelet lost its checkpoint it admits the pod's containers again from the first:
+ * allocations of this container and later ones are void. */
+static void drop_later(struct alloc *a, const struct alloc_target *t)
 {
     const struct pod_allocation *pod = t->local->pod;
     for (size_t i = t->container; i < pod->n_containers; i++) {
@@ -16,7 +16,7 @@ static void forget_later(struct alloc *a, const struct alloc_target *t)
     }
 }
 
-/* Cards in the order of the promise, so that the container sees them in that order. */
+/* The container sees its cards in the order of the promise. */
 static struct allocation *allocation_of(const struct alloc *a, struct alloc_time now,
                                         const struct pending_request *req,
                                         const struct alloc_target *t)
@@ -38,8 +38,8 @@ static struct allocation *allocation_of(const struct alloc *a, struct alloc_time
     return al;
 }
 
-static void tell_own_env(struct alloc *a, const struct alloc_target *t,
-                         struct alloc_outputs *out)
+static void report_env_override(struct alloc *a, const struct alloc_target *t,
+                                struct alloc_outputs *out)
 {
     const struct pod_allocation_container *c = &t->local->pod->containers[t->container];
     if (!c->own_devices || t->local->env_override_reported ||
@@ -50,7 +50,7 @@ static void tell_own_env(struct alloc *a, const struct alloc_target *t,
         out, t->local->pod, "GPUEnvOverridden",
         alloc_output_printf(out,
                             "container %.*s sets NVIDIA_VISIBLE_DEVICES itself, which "
-                            "takes the place of the card that it was given",
+                            "overrides the card allocated to it",
                             SPAN_ARG(c->name)));
 }
 
@@ -58,7 +58,7 @@ void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request
                   const struct alloc_target *t, struct alloc_outputs *out)
 {
     struct local_pod *p = t->local;
-    forget_later(a, t);
+    drop_later(a, t);
     struct allocation *al = allocation_of(a, now, req, t);
     allocation_set_put(&a->allocations, al);
     a->dirty = true;
@@ -69,12 +69,12 @@ void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request
     struct alloc_output *o = alloc_output_add(out, ALLOC_ALLOCATED);
     o->token = req->token;
     o->response = r;
-    alloc_output_log(out, LOG_INFO, "%.*s/%.*s, container %.*s: %lld %s of %s%s",
+    alloc_output_log(out, LOG_INFO, "pod %.*s/%.*s: container %.*s got %lld %s of %s%s",
                      SPAN_ARG(p->pod->ns), SPAN_ARG(p->pod->name),
                      SPAN_ARG(al->container), (long long)req->size,
                      ids_resource_name(req->resource), al->cards[0].uuid.p,
                      al->n_cards > 1 ? " and others" : "");
-    tell_own_env(a, t, out);
+    report_env_override(a, t, out);
     alloc_pod_annotate_assigned(a, now, p, out);
     alloc_pod_mark_assigned(a, now, p, out);
 }

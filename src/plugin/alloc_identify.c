@@ -7,10 +7,9 @@
 
 enum {
     UNKNOWN_PODS_MAX = 512,
-    FORMER_MS = 1000,
+    FORMER_POD_MS = 1000,
 };
 
-/* How many ids of its resource the kubelet shows for the container. */
 static size_t shown_ids(const struct alloc_kubelet_pod *pod,
                         const struct pod_allocation_container *c)
 {
@@ -27,14 +26,15 @@ static bool is_shown(const struct alloc_kubelet_pod *pod,
     return c->role != CONTAINER_INIT && shown_ids(pod, c) >= (size_t)c->amount;
 }
 
-/* Plain init containers are never view: what we granted counts for them, and a later
- * container that has its ids. Unless the kubelet has forgotten one that it would show:
- * then its checkpoint is lost, and it begins anew with the first. */
+/* podresources never shows plain init containers: one has its ids if an allocation of it
+ * is recorded, or if a later container has ids. An allocation that the kubelet should
+ * show but does not means that its checkpoint is lost: it starts again with the first
+ * container. */
 bool alloc_identify_next_container(const struct alloc *a, const struct local_pod *p,
                                    const struct alloc_kubelet_pod *view, size_t *next)
 {
     const struct pod_allocation *pod = p->pod;
-    bool forgotten = false;
+    bool checkpoint_lost = false;
     size_t last_shown = 0;
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_allocation_container *c = &pod->containers[i];
@@ -42,14 +42,14 @@ bool alloc_identify_next_container(const struct alloc *a, const struct local_pod
             last_shown = i + 1;
         else if (c->role != CONTAINER_INIT &&
                  allocation_set_find(&a->allocations, pod->uid, c->name, c->resource))
-            forgotten = true;
+            checkpoint_lost = true;
     }
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_allocation_container *c = &pod->containers[i];
         bool done = is_shown(view, c);
         if (c->role == CONTAINER_INIT)
             done = i < last_shown ||
-                   (!forgotten &&
+                   (!checkpoint_lost &&
                     allocation_set_find(&a->allocations, pod->uid, c->name, c->resource));
         if (!done) {
             *next = i;
@@ -121,7 +121,7 @@ static bool is_among(const struct unknown_pod *s, const struct alloc_kubelet_vie
     return false;
 }
 
-/* Those that the kubelet does not have any more. */
+/* Drops pods that have left the kubelet's view. */
 static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 {
     struct unknown_pod **at = &a->unknown_pods, *s;
@@ -144,11 +144,11 @@ static bool shows_ids(const struct alloc_kubelet_pod *pod)
     return false;
 }
 
-/* Could the pod, which the API server did not tell of, be the one? Not if it has all it
- * needs, and not if an earlier req met it: the kubelet has gone on since. One that the
- * API server told of, and that it is gone, may have come anew under the same name; but a
- * kubelet before 1.34 shows what has ended, too, and cannot forget it while it waits for
- * us. So much time is given to the news that it is another one. */
+/* Could a pod that the API server has not sent be the requester? Not if it has ids, and
+ * not if an earlier request met it: the kubelet has moved on since. A pod known as
+ * deleted or terminal may have been recreated under its name. But a kubelet before 1.34
+ * shows terminal pods too, and cannot drop them while it waits for this answer; there
+ * such a pod is ruled out after FORMER_POD_MS. */
 static bool may_be_requester(struct alloc *a, int64_t age_ms,
                              const struct pending_request *req,
                              const struct alloc_kubelet_pod *pod, bool former)
@@ -159,7 +159,8 @@ static bool may_be_requester(struct alloc *a, int64_t age_ms,
     if (s->serial == 0)
         s->serial = req->serial;
     s->former |= former;
-    return s->serial == req->serial && !(s->former && a->no_get && age_ms >= FORMER_MS);
+    return s->serial == req->serial &&
+           !(s->former && a->no_get && age_ms >= FORMER_POD_MS);
 }
 
 static bool ends_with(struct span s, const char *end)
@@ -168,17 +169,17 @@ static bool ends_with(struct span s, const char *end)
     return s.n > n && memcmp(s.p + s.n - n, end, n) == 0;
 }
 
-/* The name of a static pod ends with its node's. Until the kubelet has admitted it there
- * is nothing of it in the API. */
+/* The name of a static pod ends with the node's name. The API server has no object of it
+ * until the kubelet has admitted it. */
 static bool may_be_static(const struct alloc *a, const struct alloc_kubelet_pod *pod)
 {
     cleanup_free char *suffix = xasprintf("-%s", a->node);
     return ends_with(pod->name, suffix);
 }
 
-/* A pod for it, as far as it can be known: its first container. The kubelet does not
- * show what a container requests for. */
-static struct local_pod *take_in_static(struct alloc *a,
+/* podresources does not show what a container requests, so only a static pod with a
+ * single container can be described: by the request at hand. */
+static struct local_pod *add_static_pod(struct alloc *a,
                                         const struct pending_request *req,
                                         const struct alloc_kubelet_pod *view)
 {
@@ -210,7 +211,7 @@ static struct local_pod *take_in_static(struct alloc *a,
     return p;
 }
 
-/* Pods that can be meant, and what stands against being sure of one of them. */
+/* The pods in the kubelet's view that the request could be for. */
 struct survey {
     struct alloc_target match;
     size_t matches, unknown_pods;
@@ -218,14 +219,14 @@ struct survey {
     struct span other; /* name of a second match */
 };
 
-static void look_at(struct alloc *a, int64_t age_ms, struct pending_request *req,
-                    const struct alloc_kubelet_pod *view, struct survey *s)
+static void survey_pod(struct alloc *a, int64_t age_ms, struct pending_request *req,
+                       const struct alloc_kubelet_pod *view, struct survey *s)
 {
     struct local_pod *p = alloc_pod_by_name(a, view->ns, view->name);
     size_t next;
-    bool done = p && (p->pod->terminal || p->rejected_epoch == a->kubelet_epoch);
-    if (!p || done) {
-        if (may_be_requester(a, age_ms, req, view, done)) {
+    bool former = p && (p->pod->terminal || p->rejected_epoch == a->kubelet_epoch);
+    if (!p || former) {
+        if (may_be_requester(a, age_ms, req, view, former)) {
             s->unknown_pods++;
             s->unknown_pod = view;
         }
@@ -241,26 +242,25 @@ static void look_at(struct alloc *a, int64_t age_ms, struct pending_request *req
     s->matches++;
 }
 
-static enum verdict nobody(struct alloc *a, struct pending_request *req,
-                           const struct survey *s, int64_t age_ms,
-                           struct alloc_target *target)
+static enum verdict no_match(struct alloc *a, struct pending_request *req,
+                             const struct survey *s, int64_t age_ms,
+                             struct alloc_target *target)
 {
     if (s->unknown_pods == 0)
-        return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-            "no pod of this node that the kubelet has waits for %lld of %s",
-            (long long)req->size, ids_resource_name(req->resource));
-    /* Half of the time is over: it does not come from the API server any more. */
+        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
+                                     "no pod in the kubelet's view lacks %lld ids of %s",
+                                     (long long)req->size,
+                                     ids_resource_name(req->resource));
+    /* After half of the wait the API server is unlikely to send it: a static pod. */
     if (s->unknown_pods == 1 && may_be_static(a, s->unknown_pod) &&
         age_ms * 2 >= a->settings.wait_ms &&
-        (target->local = take_in_static(a, req, s->unknown_pod)) != NULL) {
+        (target->local = add_static_pod(a, req, s->unknown_pod)) != NULL) {
         target->container = 0;
         return VERDICT_YES;
     }
     return alloc_request_explain(
         req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-        "the kubelet has pod %.*s/%.*s, of which the API server has told "
-        "nothing yet",
+        "the kubelet has pod %.*s/%.*s, which the API server has not sent yet",
         SPAN_ARG(s->unknown_pod->ns), SPAN_ARG(s->unknown_pod->name));
 }
 
@@ -275,29 +275,30 @@ enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
     if (!a->listed)
         return alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NOT_SYNCED,
-            "the API server has not yet told which pods are on this node");
+            "the API server has not yet listed the pods of this node");
     for (size_t i = 0; i < view->n_pods; i++)
-        look_at(a, age_ms, req, &view->pods[i], &s);
+        survey_pod(a, age_ms, req, &view->pods[i], &s);
     if (s.matches == 0)
-        return nobody(a, req, &s, age_ms, target);
+        return no_match(a, req, &s, age_ms, target);
     if (s.matches > 1)
         return alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_AMBIGUOUS,
-            "%zu pods of this node wait for %lld of %s, among them %.*s and "
-            "%.*s, and it cannot be told which of them it is",
+            "%zu pods of this node lack %lld ids of %s, among them %.*s and %.*s: cannot "
+            "identify the pod",
             s.matches, (long long)req->size, ids_resource_name(req->resource),
             SPAN_ARG(s.other), SPAN_ARG(s.match.local->pod->name));
     if (s.unknown_pods)
-        return alloc_request_explain(
-            req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
-            "it may be pod %.*s/%.*s, which the kubelet has and of which the "
-            "API server has told nothing yet",
-            SPAN_ARG(s.unknown_pod->ns), SPAN_ARG(s.unknown_pod->name));
+        return alloc_request_explain(req, VERDICT_WAIT, REJECTED_UNKNOWN_POD,
+                                     "the request can be for pod %.*s/%.*s, which the "
+                                     "kubelet has and the API server "
+                                     "has not sent yet",
+                                     SPAN_ARG(s.unknown_pod->ns),
+                                     SPAN_ARG(s.unknown_pod->name));
     *target = s.match;
     return VERDICT_YES;
 }
 
-/* The pod with a plain init container that holds the unit. */
+/* The pod whose plain init container holds the id. */
 static struct local_pod *init_holder(const struct alloc *a,
                                      const struct pending_request *req,
                                      const struct device_id *unit)

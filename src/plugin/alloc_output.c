@@ -8,14 +8,21 @@
 const char *alloc_rejection_name(enum alloc_rejection r)
 {
     static const char *const names[REJECTIONS] = {
-        [REJECTED_NOT_SYNCED] = "no-news",      [REJECTED_NO_PENDING_POD] = "no-pod",
-        [REJECTED_AMBIGUOUS] = "ambiguous",     [REJECTED_UNKNOWN_POD] = "stranger",
-        [REJECTED_NO_PROMISE] = "no-promise",   [REJECTED_INVALID_REQUEST] = "unmeant",
-        [REJECTED_WRONG_CARD] = "wrong-card",   [REJECTED_IN_USE] = "held",
-        [REJECTED_UNHEALTHY_CARD] = "card-out", [REJECTED_INSUFFICIENT_IDS] = "short",
-        [REJECTED_UNKNOWN_ID] = "unknown-id",   [REJECTED_NOT_PREFERRED] = "not-offered",
-        [REJECTED_ENV_OVERRIDE] = "own-env",    [REJECTED_PODRESOURCES] = "kubelet",
-        [REJECTED_CANCELED] = "cancelled",
+        [REJECTED_NOT_SYNCED] = "not-synced",
+        [REJECTED_NO_PENDING_POD] = "no-pending-pod",
+        [REJECTED_AMBIGUOUS] = "ambiguous",
+        [REJECTED_UNKNOWN_POD] = "unknown-pod",
+        [REJECTED_NO_PROMISE] = "no-promise",
+        [REJECTED_INVALID_REQUEST] = "invalid-request",
+        [REJECTED_WRONG_CARD] = "wrong-card",
+        [REJECTED_IN_USE] = "in-use",
+        [REJECTED_UNHEALTHY_CARD] = "unhealthy-card",
+        [REJECTED_INSUFFICIENT_IDS] = "insufficient-ids",
+        [REJECTED_UNKNOWN_ID] = "unknown-id",
+        [REJECTED_NOT_PREFERRED] = "not-preferred",
+        [REJECTED_ENV_OVERRIDE] = "env-override",
+        [REJECTED_PODRESOURCES] = "podresources",
+        [REJECTED_CANCELED] = "canceled",
     };
     return r < REJECTIONS ? names[r] : "unknown";
 }

@@ -7,7 +7,7 @@
 #include "plugin/alloc_priv.h"
 
 enum {
-    MARK_AGAIN_MS = 30 * 1000, /* a patch that has not view by then is sent again */
+    PATCH_RETRY_MS = 30 * 1000, /* if the pod watch has not shown the patch */
 };
 
 void alloc_pod_free(struct local_pod *p)
@@ -24,7 +24,7 @@ struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
     return NULL;
 }
 
-/* Of two with the same name, the one that is not over, or that came last. */
+/* Of several pods with this name: the one that is not terminal, else the newest. */
 struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
                                     struct span name)
 {
@@ -53,7 +53,7 @@ void alloc_pod_mark_assigned(struct alloc *a, struct alloc_time now, struct loca
     if (p->pod->assigned || p->pod->terminal ||
         p->pod->promise != POD_ALLOCATION_PROMISED ||
         span_starts(p->pod->uid, SPAN("static:")) || !alloc_pod_is_complete(a, p) ||
-        (p->patched_ms && now.mono_ms - p->patched_ms < MARK_AGAIN_MS))
+        (p->patched_ms && now.mono_ms - p->patched_ms < PATCH_RETRY_MS))
         return;
     p->patched_ms = now.mono_ms;
     alloc_output_patch(out, p->pod, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
@@ -111,17 +111,17 @@ static void drop_grants(struct alloc *a, struct span uid)
         a->dirty = true;
 }
 
-/* The pod is gone, but nobody said that its containers are: the kubelet will not show
- * them any more when they are. */
-static void let_go(struct alloc *a, struct span uid)
+/* Containers can outlive their deleted pod: their ids stay held until they leave the
+ * kubelet's view. */
+static void mark_deleted(struct alloc *a, struct span uid)
 {
     for (size_t i = 0; i < a->allocations.n; i++)
         if (span_eq(a->allocations.items[i]->uid, uid))
             a->allocations.items[i]->pod_deleted = true;
 }
 
-/* A static pod that was admitted before the API had anything of it: what it was given is
- * its mirror pod's now. */
+/* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
+ * allocations. */
 static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocation *pod)
 {
     struct local_pod *p = alloc_pod_by_name(a, pod->ns, pod->name);
@@ -146,9 +146,8 @@ static struct local_pod *new_local_pod(struct alloc *a)
     return *at = xcalloc(1, sizeof **at);
 }
 
-/* What we chose for a pod that nobody had promised anything stays, until the API says the
- * same. */
-static void keep_given(struct local_pod *p, struct pod_allocation *pod)
+/* Cards chosen here for an unpromised pod stay until its annotations name them. */
+static void keep_assigned(struct local_pod *p, struct pod_allocation *pod)
 {
     bool still = p->assigned_here && pod->promise == POD_ALLOCATION_UNPROMISED;
     if (still)
@@ -164,10 +163,10 @@ void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocatio
         p = adopt_static(a, pod);
     if (!p) {
         p = new_local_pod(a);
-        p->since_ms = now.mono_ms;
+        p->first_seen_ms = now.mono_ms;
     }
     if (p->pod)
-        keep_given(p, pod);
+        keep_assigned(p, pod);
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = a->list;
@@ -188,7 +187,7 @@ static void remove_local_pod(struct alloc *a, struct local_pod *gone)
     while (*at != gone)
         at = &(*at)->next;
     *at = gone->next;
-    let_go(a, gone->pod->uid);
+    mark_deleted(a, gone->pod->uid);
     alloc_identify_add_unknown(a, gone->pod->ns, gone->pod->name)->former = true;
     alloc_pod_free(gone);
 }
@@ -201,7 +200,7 @@ void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
     if (p)
         remove_local_pod(a, p);
     else
-        let_go(a, uid);
+        mark_deleted(a, uid);
     alloc_output_save(a, out);
     alloc_request_retry_all(a, now, out);
 }
@@ -211,9 +210,9 @@ void alloc_list_started(struct alloc *a)
     a->list++;
 }
 
-/* Grants of pods that are not there any more; those of static pods that the API does not
- * know yet stay. */
-static void sweep_grants(struct alloc *a)
+/* Marks allocations of deleted pods, except those of static pods that have no mirror pod
+ * yet. */
+static void sweep_allocations(struct alloc *a)
 {
     for (size_t i = 0; i < a->allocations.n; i++) {
         struct allocation *al = a->allocations.items[i];
@@ -231,7 +230,7 @@ void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outpu
     }
     a->listed = true;
     a->api_changes++;
-    sweep_grants(a);
+    sweep_allocations(a);
     alloc_output_save(a, out);
     alloc_request_retry_all(a, now, out);
     alloc_wake_at(a, now.mono_ms);

@@ -5,14 +5,14 @@
 
 enum {
     SURE_AFTER_MS = 10 * 1000,
-    LIST_AGAIN_MS = 1000,
-    GET_EVERY_MS = 50, /* the kubelet takes 100 calls a second, of everybody together */
-    TRY_AGAIN_MS = 5000,
-    ANSWER_MS = 10 * 1000, /* each call has a shorter limit of its own */
+    LIST_RETRY_MS = 1000,
+    GET_INTERVAL_MS = 50, /* the kubelet limits all podresources clients to 100 calls/s */
+    RETRY_MS = 5000,
+    ANSWER_MS = 10 * 1000, /* longer than the timeout of a call */
 };
 
-/* What the kubelet shows for a container, as a grant. NULL: nothing, or ids of the Go
- * plugin, which say nothing of the card. */
+/* The ids that the kubelet shows for a container. NULL: none, or ids of the Go plugin,
+ * which do not name a card. */
 static struct allocation *allocation_shown(const struct alloc *a,
                                            const struct pod_allocation *pod,
                                            const struct pod_allocation_container *c,
@@ -55,7 +55,6 @@ static bool is_same(const struct allocation *x, const struct allocation *y)
     return true;
 }
 
-/* Does the kubelet still show that the container holds this? */
 static bool is_shown(const struct alloc *a, const struct allocation *al,
                      const struct alloc_kubelet_view *view)
 {
@@ -75,8 +74,8 @@ static bool is_shown(const struct alloc *a, const struct allocation *al,
     return false;
 }
 
-/* Those whose pods have gone, and now from the kubelet too. */
-static void drop_gone(struct alloc *a, const struct alloc_kubelet_view *view)
+/* Drops allocations of deleted pods that have left the kubelet's view. */
+static void drop_deleted(struct alloc *a, const struct alloc_kubelet_view *view)
 {
     for (size_t i = a->allocations.n; i-- > 0;) {
         const struct allocation *al = a->allocations.items[i];
@@ -87,14 +86,14 @@ static void drop_gone(struct alloc *a, const struct alloc_kubelet_view *view)
     }
 }
 
-/* Who holds the ids of a pod whose UID is not known. To free. */
+/* Stands for the UID of a pod that only the kubelet has. To free. */
 static char *uid_of_shown(struct span ns, struct span name)
 {
     return xasprintf("view:%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
 }
 
-/* A pod that the API does not have (any more, or yet), with ids that nobody knows to be
- * its: they are held, for as long as the kubelet shows them. */
+/* A pod that the API server does not have (yet, or any more) holds its ids for as long as
+ * the kubelet shows them. */
 static void hold_shown(struct alloc *a, struct alloc_time now,
                        const struct alloc_kubelet_pod *view)
 {
@@ -122,8 +121,8 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
     }
 }
 
-/* The API has told of the pod: what was held for its name is this grant of its own. */
-static void is_known_now(struct alloc *a, const struct allocation *own)
+/* The pod is now known: its own allocation replaces the one held for its name. */
+static void drop_held_for_name(struct alloc *a, const struct allocation *own)
 {
     cleanup_free char *uid = uid_of_shown(own->ns, own->name);
     const struct allocation *held =
@@ -134,19 +133,19 @@ static void is_known_now(struct alloc *a, const struct allocation *own)
     a->dirty = true;
 }
 
-static void tell_mismatch(struct alloc *a, struct local_pod *p, const char *what,
-                          struct alloc_outputs *out)
+static void report_mismatch(struct alloc *a, struct local_pod *p, const char *what,
+                            struct alloc_outputs *out)
 {
     if (p->mismatch_reported)
         return;
     p->mismatch_reported = true;
     a->stats.mismatches++;
-    alloc_output_log(out, LOG_ERROR, "%.*s/%.*s: %s", SPAN_ARG(p->pod->ns),
+    alloc_output_log(out, LOG_ERROR, "pod %.*s/%.*s: %s", SPAN_ARG(p->pod->ns),
                      SPAN_ARG(p->pod->name), what);
     alloc_output_event(out, p->pod, "GPUMismatch", what);
 }
 
-/* Is each unit on a card that was promised, and nobody else's? */
+/* Checks that each id is of a promised card and that no other container holds it. */
 static void compare(struct alloc *a, struct local_pod *p, size_t container,
                     const struct allocation *al, struct alloc_outputs *out)
 {
@@ -159,11 +158,11 @@ static void compare(struct alloc *a, struct local_pod *p, size_t container,
             continue;
         if (p->pod->promise == POD_ALLOCATION_PROMISED &&
             units > alloc_select_limit(a, &t, card))
-            tell_mismatch(
+            report_mismatch(
                 a, p,
                 alloc_output_printf(out,
-                                    "container %.*s holds %zu of card %s, which is not "
-                                    "what was promised to it",
+                                    "container %.*s holds %zu ids of card %s, more than "
+                                    "the promise allows",
                                     SPAN_ARG(c->name), units, card->uuid),
                 out);
         for (size_t k = 0; k < units; k++) {
@@ -173,28 +172,29 @@ static void compare(struct alloc *a, struct local_pod *p, size_t container,
             const struct allocation *holder = alloc_select_holder(a, &t, &unit);
             if (!holder)
                 continue;
-            tell_mismatch(a, p,
-                          alloc_output_printf(
-                              out,
-                              "container %.*s holds what container %.*s of pod "
-                              "%.*s/%.*s holds, on card %s",
-                              SPAN_ARG(c->name), SPAN_ARG(holder->container),
-                              SPAN_ARG(holder->ns), SPAN_ARG(holder->name), card->uuid),
-                          out);
+            report_mismatch(a, p,
+                            alloc_output_printf(
+                                out,
+                                "container %.*s and container %.*s of pod %.*s/%.*s "
+                                "hold the same id of card %s",
+                                SPAN_ARG(c->name), SPAN_ARG(holder->container),
+                                SPAN_ARG(holder->ns), SPAN_ARG(holder->name), card->uuid),
+                            out);
             break;
         }
     }
 }
 
-/* Podresources shows names, not UIDs: for a moment the kubelet may still have the pod
- * that had this name before. What it holds is held then, but no ground for complaint. */
+/* podresources shows names, not UIDs: shortly after a pod is created the kubelet can
+ * still show its predecessor of the same name. Its ids are held, but prove no mismatch.
+ */
 static bool is_too_new(const struct local_pod *p, int64_t now_ms)
 {
-    return !p->pod->started && now_ms - p->since_ms < SURE_AFTER_MS;
+    return !p->pod->started && now_ms - p->first_seen_ms < SURE_AFTER_MS;
 }
 
-/* The kubelet is right about who holds what; the annotations are right about who should.
- */
+/* The kubelet is the authority on what a container holds, the annotations on what it may
+ * hold. */
 static void reconcile_container(struct alloc *a, struct alloc_time now,
                                 struct local_pod *p, size_t i,
                                 const struct alloc_kubelet_pod *view,
@@ -206,11 +206,11 @@ static void reconcile_container(struct alloc *a, struct alloc_time now,
     const struct allocation *known =
         allocation_set_find(&a->allocations, p->pod->uid, c->name, c->resource);
     if (unknown.p && !is_too_new(p, now.mono_ms))
-        tell_mismatch(
+        report_mismatch(
             a, p,
             alloc_output_printf(out,
-                                "container %.*s holds %.*s, which is no id of this "
-                                "node's cards",
+                                "container %.*s holds %.*s, which is not a device id of "
+                                "this node",
                                 SPAN_ARG(c->name), SPAN_ARG(unknown)),
             out);
     if (!al || (known && is_too_new(p, now.mono_ms))) {
@@ -218,24 +218,24 @@ static void reconcile_container(struct alloc *a, struct alloc_time now,
         return;
     }
     if (known && is_same(known, al)) {
-        is_known_now(a, known);
+        drop_held_for_name(a, known);
         compare(a, p, i, known, out);
         allocation_free(al);
         return;
     }
     if (known)
-        tell_mismatch(
+        report_mismatch(
             a, p,
             alloc_output_printf(out,
-                                "the kubelet has given container %.*s other ids than "
-                                "were granted",
+                                "the kubelet gave container %.*s other ids than those "
+                                "allocated",
                                 SPAN_ARG(c->name)),
             out);
     al->time_ns = now.wall_ns;
     allocation_set_put(&a->allocations, al);
     a->dirty = true;
     a->stats.recovered++;
-    is_known_now(a, al);
+    drop_held_for_name(a, al);
     if (!is_too_new(p, now.mono_ms))
         compare(a, p, i, al, out);
 }
@@ -245,7 +245,7 @@ void alloc_reconcile_view(struct alloc *a, struct alloc_time now,
                           struct alloc_outputs *out)
 {
     if (all)
-        drop_gone(a, view);
+        drop_deleted(a, view);
     for (size_t i = 0; i < view->n_pods; i++) {
         struct local_pod *p = alloc_pod_by_name(a, view->pods[i].ns, view->pods[i].name);
         if (!p)
@@ -269,11 +269,11 @@ static bool is_due(const struct alloc *a, const struct local_pod *p, int64_t now
             now_ms - p->reconciled_ms >= a->settings.reconcile_interval_ms);
 }
 
-/* One pod at a time, where the kubelet has Get. A List for all where it has not: it is
- * what every exporter requests for, and Allocate looks for itself whether ids are held.
- */
-static void look_at(struct alloc *a, struct alloc_time now, struct local_pod *p,
-                    struct alloc_outputs *out)
+/* One pod at a time where the kubelet implements Get, else a List. List can make the
+ * kubelet forget ids in flight, as any exporter's List can: Allocate checks the holders
+ * of ids itself. */
+static void query_pod(struct alloc *a, struct alloc_time now, struct local_pod *p,
+                      struct alloc_outputs *out)
 {
     const char *ns = alloc_output_text(out, p->pod->ns);
     const char *name = alloc_output_text(out, p->pod->name);
@@ -287,17 +287,17 @@ static void look_at(struct alloc *a, struct alloc_time now, struct local_pod *p,
     if (!a->no_get)
         p->reconciled_ms = now.mono_ms;
     a->reconcile_next_ms =
-        now.mono_ms + (a->no_get ? a->settings.reconcile_interval_ms : GET_EVERY_MS);
+        now.mono_ms + (a->no_get ? a->settings.reconcile_interval_ms : GET_INTERVAL_MS);
     alloc_wake_at(a, a->reconcile_next_ms);
 }
 
-/* Whose turn it is. When it is nobody's for long, that of any pod: on a node without pods
- * of ours, too, it is to be known whether the kubelet answers. */
+/* The next pod that is due. If none has been due for an interval, any pod: whether
+ * podresources answers must be known on a node without GPU pods too. */
 static struct local_pod *next_local_pod(const struct alloc *a, int64_t now_ms)
 {
     struct local_pod *any = NULL;
-    int64_t wait = a->podresources_failure.since_ms ? TRY_AGAIN_MS
-                                                    : a->settings.reconcile_interval_ms;
+    int64_t wait =
+        a->podresources_failure.since_ms ? RETRY_MS : a->settings.reconcile_interval_ms;
     for (struct local_pod *p = a->local_pods; p; p = p->next) {
         if (is_due(a, p, now_ms))
             return p;
@@ -307,13 +307,13 @@ static struct local_pod *next_local_pod(const struct alloc *a, int64_t now_ms)
     return now_ms - a->answered_ms >= wait ? any : NULL;
 }
 
-/* It cannot be asked again, but it can be told. */
-static void miss_answer(struct alloc *a, int64_t now_ms)
+/* A second call cannot be sent while one is outstanding, but the failure is recorded. */
+static void check_answer_overdue(struct alloc *a, int64_t now_ms)
 {
     struct err err;
     if (now_ms - a->reconcile_asked_ms < ANSWER_MS)
         return;
-    err_set(&err, ERR_TIMEOUT, "no answer, and no error either");
+    err_set(&err, ERR_TIMEOUT, "podresources call neither answered nor failed");
     failure_record(&a->podresources_failure, a->reconcile_asked_ms, &err);
 }
 
@@ -321,7 +321,7 @@ void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
                           struct alloc_outputs *out)
 {
     if (a->reconcile_query)
-        miss_answer(a, now.mono_ms);
+        check_answer_overdue(a, now.mono_ms);
     bool wanted = a->settings.reconcile_interval_ms || a->podresources_failure.since_ms;
     if (!wanted || !a->listed || a->requests || a->reconcile_query)
         return;
@@ -331,15 +331,15 @@ void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
     }
     struct local_pod *p = next_local_pod(a, now.mono_ms);
     if (p)
-        look_at(a, now, p, out);
+        query_pod(a, now, p, out);
 }
 
-/* What was handed out while it was under way may or may not be in it. */
+/* The view may or may not contain allocations made while the call was in flight. */
 static void reconcile_later(struct alloc *a, struct alloc_time now,
                             const struct alloc_kubelet_view *view)
 {
     if (a->reconcile_all)
-        a->reconcile_next_ms = now.mono_ms + LIST_AGAIN_MS;
+        a->reconcile_next_ms = now.mono_ms + LIST_RETRY_MS;
     for (size_t i = 0; i < view->n_pods; i++) {
         struct local_pod *p = alloc_pod_by_name(a, view->pods[i].ns, view->pods[i].name);
         if (p)
@@ -354,8 +354,8 @@ void alloc_reconcile_answered(struct alloc *a, struct alloc_time now,
     a->reconcile_query = 0;
     if (view->err && view->unsupported)
         a->no_get = true;
-    if (view->err && a->reconcile_next_ms > now.mono_ms + TRY_AGAIN_MS)
-        a->reconcile_next_ms = now.mono_ms + TRY_AGAIN_MS;
+    if (view->err && a->reconcile_next_ms > now.mono_ms + RETRY_MS)
+        a->reconcile_next_ms = now.mono_ms + RETRY_MS;
     if (view->err)
         return;
     if (a->serial == a->reconcile_serial)

@@ -7,8 +7,8 @@
 #include "base/mem.h"
 
 enum {
-    RETRY_MS = 100, /* between two looks at the kubelet while news are waited for */
-    PRESS_MS = 1000,
+    RETRY_MS = 100, /* between two podresources calls of a waiting request */
+    RELIST_AFTER_MS = 1000,
 };
 
 enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
@@ -29,7 +29,6 @@ void alloc_request_free(struct pending_request *req)
     arena_fini(&arena);
 }
 
-/* The answer was given. */
 static void finish(struct alloc *a, struct pending_request *req)
 {
     struct pending_request **at = &a->requests;
@@ -55,10 +54,10 @@ const char *alloc_request_name(enum alloc_request_type type)
     return names[type];
 }
 
-/* With --legacy-no-gpu-env a rejection is a success that names no card, and a preference
- * for nothing in particular. */
-static void answer_refusal(struct alloc *a, const struct pending_request *req,
-                           struct alloc_outputs *out)
+/* With --legacy-no-gpu-env a rejection is a success that names no card, or an empty
+ * preference. */
+static void answer_rejection(struct alloc *a, const struct pending_request *req,
+                             struct alloc_outputs *out)
 {
     bool legacy = a->settings.legacy_env && req->type != ALLOC_REQUEST_START;
     if (!legacy) {
@@ -75,34 +74,34 @@ static void answer_refusal(struct alloc *a, const struct pending_request *req,
     }
 }
 
-static void refuse(struct alloc *a, struct pending_request *req, struct local_pod *p,
+static void reject(struct alloc *a, struct pending_request *req, struct local_pod *p,
                    struct alloc_outputs *out)
 {
     a->stats.rejected[req->why]++;
-    alloc_output_log(out, LOG_WARN, "%s of %lld %s refused (%s): %s",
+    alloc_output_log(out, LOG_WARN, "%s of %lld %s rejected (%s): %s",
                      alloc_request_name(req->type), (long long)req->size,
                      ids_resource_name(req->resource), alloc_rejection_name(req->why),
                      req->text);
     if (p) {
         p->rejected_epoch = a->kubelet_epoch;
         alloc_identify_answered(a, p->pod, req->serial);
-        alloc_output_event(out, p->pod, "GPURefused",
+        alloc_output_event(out, p->pod, "GPUAllocationFailed",
                            alloc_output_text(out, span_of(req->text)));
     }
-    answer_refusal(a, req, out);
+    answer_rejection(a, req, out);
     if (req->type == ALLOC_REQUEST_ALLOCATE)
         a->preference.valid = false;
     finish(a, req);
 }
 
-/* A watch whose connection has died is silent for a long time: a list is a new one. */
+/* A watch on a dead connection stays silent for a long time; a list uses a new one. */
 static void wait_for_change(struct alloc *a, struct alloc_time now,
                             struct pending_request *req, struct alloc_outputs *out)
 {
     if (!req->waited)
         a->stats.deferred++;
     req->waited = true;
-    if (!req->relist_sent && now.mono_ms - req->began_ms >= PRESS_MS &&
+    if (!req->relist_sent && now.mono_ms - req->began_ms >= RELIST_AFTER_MS &&
         req->why != REJECTED_PODRESOURCES) {
         req->relist_sent = true;
         alloc_output_add(out, ALLOC_RELIST);
@@ -112,14 +111,14 @@ static void wait_for_change(struct alloc *a, struct alloc_time now,
     alloc_wake_at(a, req->retry_ms);
 }
 
-/* Waits, or refuses when it has waited for long enough. */
+/* Waits for a change, or rejects the request when its time is up. */
 static void conclude(struct alloc *a, struct alloc_time now, struct pending_request *req,
                      enum verdict v, struct local_pod *p, struct alloc_outputs *out)
 {
-    if (v == VERDICT_WAIT && now.mono_ms < req->until_ms && !req->cancelled)
+    if (v == VERDICT_WAIT && now.mono_ms < req->until_ms && !req->canceled)
         wait_for_change(a, now, req, out);
     else
-        refuse(a, req, p, out);
+        reject(a, req, p, out);
 }
 
 static void prefer(struct alloc *a, struct alloc_time now, struct pending_request *req,
@@ -165,8 +164,8 @@ static void allocate(struct alloc *a, struct alloc_time now, struct pending_requ
     finish(a, req);
 }
 
-/* What was offered just before. Only without an preference may it be ids that an init
- * container of the pod had. */
+/* The container of the preceding GetPreferredAllocation. Only without one can the request
+ * be for reused ids of an init container. */
 static bool find_for_allocate(struct alloc *a, const struct pending_request *req,
                               struct alloc_target *t)
 {
@@ -180,7 +179,8 @@ static bool find_for_allocate(struct alloc *a, const struct pending_request *req
     return t->local && t->container < t->local->pod->n_containers;
 }
 
-static void look(struct alloc *a, struct pending_request *req, struct alloc_output *o)
+static void send_query(struct alloc *a, struct pending_request *req,
+                       struct alloc_output *o)
 {
     o->query = req->query = ++a->queries;
     req->state = PENDING_QUERY;
@@ -189,7 +189,7 @@ static void look(struct alloc *a, struct pending_request *req, struct alloc_outp
 static void try_prefer(struct alloc *a, struct pending_request *req,
                        struct alloc_outputs *out)
 {
-    look(a, req, alloc_output_add(out, ALLOC_LIST));
+    send_query(a, req, alloc_output_add(out, ALLOC_LIST));
 }
 
 static void try_allocate(struct alloc *a, struct alloc_time now,
@@ -200,8 +200,7 @@ static void try_allocate(struct alloc *a, struct alloc_time now,
     if (!find_for_allocate(a, req, &t)) {
         alloc_request_explain(
             req, v, REJECTED_NOT_PREFERRED,
-            "the kubelet did not req for a preference before, so that it cannot be "
-            "told for which pod this is");
+            "Allocate without a GetPreferredAllocation before: cannot identify the pod");
         conclude(a, now, req, v, NULL, out);
     } else if (a->no_get || req->get_confirmed) {
         allocate(a, now, req, &t, out);
@@ -211,11 +210,11 @@ static void try_allocate(struct alloc *a, struct alloc_time now,
         struct alloc_output *o = alloc_output_add(out, ALLOC_GET);
         o->ns = ns;
         o->name = name;
-        look(a, req, o);
+        send_query(a, req, o);
     }
 }
 
-/* A container may start when somebody was granted all of its ids. */
+/* A container may start if one container holds all of its ids. */
 static void try_start(struct alloc *a, struct alloc_time now, struct pending_request *req,
                       struct alloc_outputs *out)
 {
@@ -232,7 +231,7 @@ static void try_start(struct alloc *a, struct alloc_time now, struct pending_req
         }
     }
     alloc_request_explain(req, VERDICT_NO, REJECTED_NOT_PREFERRED,
-                          "these ids were granted to nobody");
+                          "no container holds these ids");
     conclude(a, now, req, VERDICT_NO, NULL, out);
 }
 
@@ -244,7 +243,7 @@ static void try(struct alloc *a, struct alloc_time now, struct pending_request *
         try_start(a, now, req, out);
     } else if (req->n_unknown) {
         alloc_request_explain(req, VERDICT_NO, REJECTED_UNKNOWN_ID,
-                              "%s is no id of this node's cards", req->unknown);
+                              "%s is not a device id of this node", req->unknown);
         conclude(a, now, req, VERDICT_NO, NULL, out);
     } else if (req->type == ALLOC_REQUEST_PREFERRED) {
         try_prefer(a, req, out);
@@ -253,31 +252,31 @@ static void try(struct alloc *a, struct alloc_time now, struct pending_request *
     }
 }
 
-/* The pod must be there, and lack this container: what was true when the preference was
- * given is true still. */
-static void shown_to_allocate(struct alloc *a, struct alloc_time now,
-                              struct pending_request *req,
-                              const struct alloc_kubelet_view *view,
-                              struct alloc_outputs *out)
+/* What identified the container at GetPreferredAllocation must still hold: the kubelet
+ * has the pod, and this container is the next one without ids. */
+static void confirm_allocate(struct alloc *a, struct alloc_time now,
+                             struct pending_request *req,
+                             const struct alloc_kubelet_view *view,
+                             struct alloc_outputs *out)
 {
     struct alloc_target t;
     size_t next = 0;
     enum verdict v = VERDICT_YES;
     if (!find_for_allocate(a, req, &t)) {
-        try_allocate(a, now, req, out); /* the pod has gone meanwhile */
+        try_allocate(a, now, req, out); /* the pod was deleted meanwhile */
         return;
     }
     const struct pod_allocation *pod = t.local->pod;
     if (view->n_pods == 0)
         v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-                                  "the kubelet does not have pod %.*s/%.*s any more",
+                                  "the kubelet no longer has pod %.*s/%.*s",
                                   SPAN_ARG(pod->ns), SPAN_ARG(pod->name));
     else if (!alloc_identify_next_container(a, t.local, view->pods, &next) ||
              next != t.container)
         v = alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NO_PENDING_POD,
-            "it is not container %.*s of pod %.*s/%.*s that the kubelet shows "
-            "without ids",
+            "container %.*s of pod %.*s/%.*s is not the next one without ids in the "
+            "kubelet's view",
             SPAN_ARG(pod->containers[t.container].name), SPAN_ARG(pod->ns),
             SPAN_ARG(pod->name));
     if (v != VERDICT_YES) {
@@ -300,11 +299,10 @@ void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
         try_allocate(a, now, req, out);
     } else if (view->err) {
         enum verdict v = alloc_request_explain(req, VERDICT_WAIT, REJECTED_PODRESOURCES,
-                                               "the kubelet's podresources service: %s",
-                                               view->err->msg);
+                                               "podresources: %s", view->err->msg);
         conclude(a, now, req, v, NULL, out);
     } else if (req->type == ALLOC_REQUEST_ALLOCATE) {
-        shown_to_allocate(a, now, req, view, out);
+        confirm_allocate(a, now, req, view, out);
     } else {
         alloc_reconcile_view(a, now, view, true, out);
         enum verdict v = alloc_identify_from_list(a, now.mono_ms, req, view, &t);
@@ -316,7 +314,6 @@ void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
     alloc_output_save(a, out);
 }
 
-/* Something was heard that those who wait may have waited for. */
 void alloc_request_retry_all(struct alloc *a, struct alloc_time now,
                              struct alloc_outputs *out)
 {
@@ -363,8 +360,8 @@ void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_re
     req->began_ms = now.mono_ms;
     req->until_ms = now.mono_ms + a->settings.wait_ms;
     read_ids(a, req, in->ids, in->n_ids, &req->ids, &req->n_ids);
-    /* Free ids that are not ours (of a card that is not there any more) do not matter;
-     * ids that must be taken do. */
+    /* Available ids of a card that is no longer here can be ignored; ids that must be
+     * included cannot. */
     if (in->type == ALLOC_REQUEST_PREFERRED)
         req->n_unknown = 0;
     read_ids(a, req, in->must, in->n_must, &req->must, &req->n_must);
@@ -372,7 +369,7 @@ void alloc_request(struct alloc *a, struct alloc_time now, const struct alloc_re
     while (*at)
         at = &(*at)->next;
     *at = req;
-    /* One Allocate, and then the next preference: what was offered before is over. */
+    /* A new GetPreferredAllocation means that the last one's Allocate will not come. */
     if (in->type == ALLOC_REQUEST_PREFERRED)
         a->preference.valid = false;
     try(a, now, req, out);
@@ -384,7 +381,7 @@ void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
     for (struct pending_request *req = a->requests; req; req = req->next) {
         if (req->token != token)
             continue;
-        req->cancelled = true;
+        req->canceled = true;
         if (req->state == PENDING_RETRY)
             try(a, now, req, out);
         return;

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* A card goes by its UUID, and by its index only where it has none. */
+/* A card is identified by its UUID, and by its index only if it has none. */
 const struct plugin_card *alloc_select_card(const struct alloc *a,
                                             const struct pod_allocation_share *s)
 {
@@ -28,8 +28,8 @@ static bool pod_allocation_has_card(const struct alloc *a,
     return false;
 }
 
-/* Which containers of the pod come at or after the one that is being handed out? If the
- * kubelet had forgotten them, what they were granted is void. */
+/* Is the allocation that of the target container or a later one of its pod? The kubelet
+ * then lost its checkpoint, and the allocation is void. */
 static bool comes_later(const struct alloc_target *t, const struct allocation *al)
 {
     const struct pod_allocation *pod = t->local->pod;
@@ -40,9 +40,9 @@ static bool comes_later(const struct alloc_target *t, const struct allocation *a
     return false;
 }
 
-/* Does the grant leave the unit to the container? Its own and those of its pod's plain
- * init containers, which have ended, do. */
-static bool leaves(const struct alloc_target *t, const struct allocation *al)
+/* May the target take over ids of the allocation? It may those of its pod's plain init
+ * containers, which have ended. */
+static bool may_take_over(const struct alloc_target *t, const struct allocation *al)
 {
     return span_eq(al->uid, t->local->pod->uid) &&
            (al->role == CONTAINER_INIT || comes_later(t, al));
@@ -57,17 +57,18 @@ const struct allocation *alloc_select_holder(const struct alloc *a,
     for (size_t i = 0; i < a->allocations.n; i++) {
         const struct allocation *al = a->allocations.items[i];
         bool whole_card = whole || al->resource == IDS_COUNT;
-        if (allocation_holds(al, uuid, whole_card ? -1 : unit->number) && !leaves(t, al))
+        if (allocation_holds(al, uuid, whole_card ? -1 : unit->number) &&
+            !may_take_over(t, al))
             return al;
     }
     return NULL;
 }
 
-/* Another pod that may use the card although no id of ours says so: one of the Go
- * plugin's, or one whose ids are not known (any more). */
-static const struct local_pod *silent_user(const struct alloc *a,
-                                           const struct alloc_target *t,
-                                           const struct plugin_card *card)
+/* Another pod that can use the card without a recorded allocation: one started by the Go
+ * plugin, or one whose allocation is not known. */
+static const struct local_pod *unrecorded_user(const struct alloc *a,
+                                               const struct alloc_target *t,
+                                               const struct plugin_card *card)
 {
     bool whole = container_of(t)->resource == IDS_COUNT;
     for (const struct local_pod *p = a->local_pods; p; p = p->next) {
@@ -87,20 +88,22 @@ static const char *pod_name(struct pending_request *req, const struct pod_alloca
     return arena_copy(&req->arena, buf_span(&b)).p;
 }
 
-static enum verdict say_held(struct pending_request *req, const struct device_id *unit,
-                             const struct allocation *al)
+static enum verdict explain_held(struct pending_request *req,
+                                 const struct device_id *unit,
+                                 const struct allocation *al)
 {
     cleanup_buf struct buf id = {0};
     alloc_output_id(&id, unit);
     return alloc_request_explain(
         req, VERDICT_WAIT, REJECTED_IN_USE,
-        "%s of card %s is held by container %.*s of pod %.*s/%.*s%s", id.p,
+        "id %s of card %s is held by container %.*s of pod %.*s/%.*s%s%s", id.p,
         unit->card->uuid, SPAN_ARG(al->container), SPAN_ARG(al->ns), SPAN_ARG(al->name),
-        al->resource == req->resource ? "" : ", through the other resource");
+        al->resource == req->resource ? "" : ", through ",
+        al->resource == req->resource ? "" : ids_resource_name(al->resource));
 }
 
-/* Cards on which nothing is promised and nothing held, for a pod that nobody scheduled.
- * The smallest that fit, so that the large ones stay free. */
+/* An unpromised pod gets cards without promises and allocations; the smallest that fit,
+ * so that large ones stay free. */
 static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 {
     for (const struct local_pod *p = a->local_pods; p; p = p->next)
@@ -125,8 +128,8 @@ static const struct plugin_card *smallest_untouched(const struct alloc *a, int64
     return best;
 }
 
-static enum verdict give_untouched(struct alloc *a, struct pending_request *req,
-                                   struct local_pod *p)
+static enum verdict assign_untouched(struct alloc *a, struct pending_request *req,
+                                     struct local_pod *p)
 {
     struct pod_allocation_share shares[CARDS_MAX];
     bool taken[CARDS_MAX] = {false};
@@ -135,11 +138,11 @@ static enum verdict give_untouched(struct alloc *a, struct pending_request *req,
     for (uint32_t i = 0; i < r->cards && r->cards <= CARDS_MAX; i++) {
         const struct plugin_card *c = smallest_untouched(a, units, taken);
         if (!c)
-            return alloc_request_explain(
-                req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-                "pod %s was promised no card, and there are not %u cards "
-                "with %lld units on which nothing is promised",
-                pod_name(req, p->pod), r->cards, (long long)units);
+            return alloc_request_explain(req, VERDICT_WAIT, REJECTED_NO_PROMISE,
+                                         "pod %s has no promised card, and fewer than %u "
+                                         "cards of %lld units have no promises",
+                                         pod_name(req, p->pod), r->cards,
+                                         (long long)units);
         taken[c - a->cards.items] = true;
         shares[i] = (struct pod_allocation_share){
             .uuid = span_of(c->uuid), .index = c->index, .units = units};
@@ -172,10 +175,10 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
         !pod->mirror)
         return alloc_request_explain(
             req, VERDICT_WAIT, REJECTED_NO_PROMISE,
-            "pod %s was promised no card: it was not bound by the extender",
+            "pod %s has no promised card: the extender did not bind it",
             pod_name(req, pod));
     if (pod->promise == POD_ALLOCATION_UNPROMISED)
-        v = give_untouched(a, req, t->local);
+        v = assign_untouched(a, req, t->local);
     for (size_t i = 0; i < c->n_shares && v == VERDICT_YES; i++) {
         const struct plugin_card *card = alloc_select_card(a, &c->shares[i]);
         if (!card)
@@ -187,7 +190,7 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
             return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
                                          "pod %s was promised card %s, which is out: %s",
                                          pod_name(req, pod), card->uuid, card->why);
-        const struct local_pod *user = silent_user(a, t, card);
+        const struct local_pod *user = unrecorded_user(a, t, card);
         if (user)
             return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
                                          "card %s is used by pod %s", card->uuid,
@@ -196,8 +199,8 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
     return v;
 }
 
-/* Whole cards of a pod with plain init containers: the kubelet hands theirs on in no
- * order, so that any card of the pod will do for each of its containers. */
+/* Whole cards of a pod with plain init containers: the kubelet reuses their ids in no
+ * order, so any card of the pod is valid for each of its containers. */
 static bool any_order(const struct alloc_target *t)
 {
     const struct pod_allocation *pod = t->local->pod;
@@ -223,7 +226,7 @@ static void sort_units(struct device_id *units, size_t n)
         qsort(units, n, sizeof *units, by_unit);
 }
 
-/* Of sorted ones. */
+/* `units` must be sorted. */
 static bool is_among(const struct device_id *units, size_t n, const struct device_id *u)
 {
     return n && bsearch(u, units, n, sizeof *units, by_unit);
@@ -238,8 +241,8 @@ static size_t on_card(const struct device_id *units, size_t n,
     return count;
 }
 
-/* `want` more units of the card, the lowest ones. Appends to picked; sets *holder when
- * one was left out because of it. */
+/* Appends the lowest `want` free units of the card to `picked`, and returns the new
+ * length. *holder and *held name a unit that was skipped because it is held. */
 static size_t take_units(const struct alloc *a, const struct pending_request *req,
                          const struct alloc_target *t, const struct plugin_card *card,
                          size_t want, struct device_id *picked, size_t n,
@@ -262,18 +265,19 @@ static size_t take_units(const struct alloc *a, const struct pending_request *re
     return n;
 }
 
-static enum verdict short_of(struct pending_request *req, const struct plugin_card *card,
-                             size_t missing, const struct allocation *holder,
-                             const struct device_id *held)
+static enum verdict explain_shortage(struct pending_request *req,
+                                     const struct plugin_card *card, size_t missing,
+                                     const struct allocation *holder,
+                                     const struct device_id *held)
 {
     if (holder)
-        return say_held(req, held, holder);
+        return explain_held(req, held, holder);
     return alloc_request_explain(req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
                                  "the kubelet has %zu ids of card %s too few to give",
                                  missing, card->uuid);
 }
 
-/* What must be taken, and then of each share what is missing. */
+/* The ids that must be included, then what is missing of each share. */
 enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
                               const struct alloc_target *t, struct device_id **ids,
                               size_t *n)
@@ -298,7 +302,7 @@ enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
             want = (size_t)c->amount - *n;
         *n = take_units(a, req, t, card, want, picked, *n, &holder, &held);
         if (*n - before < want)
-            return short_of(req, card, want - (*n - before), holder, &held);
+            return explain_shortage(req, card, want - (*n - before), holder, &held);
     }
     struct device_id *asked = req->ids;
     size_t n_asked = req->n_ids;
@@ -310,14 +314,15 @@ enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
     return v;
 }
 
-static enum verdict say_wrong(struct pending_request *req, const struct alloc_target *t,
-                              const struct device_id *unit)
+static enum verdict explain_wrong_card(struct pending_request *req,
+                                       const struct alloc_target *t,
+                                       const struct device_id *unit)
 {
     const struct pod_allocation_container *c = container_of(t);
     cleanup_buf struct buf cards = {0}, id = {0};
     alloc_output_id(&id, unit);
     for (size_t i = 0; i < c->n_shares; i++)
-        buf_printf(&cards, "%s%lld of %d%s%.*s", i ? ", " : "",
+        buf_printf(&cards, "%s%lld of card %d%s%.*s", i ? ", " : "",
                    (long long)c->shares[i].units, c->shares[i].index,
                    c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
     return alloc_request_explain(
@@ -339,7 +344,7 @@ size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
     return 0;
 }
 
-/* Ids come sorted: a card's are together. */
+/* The ids are sorted, so those of a card are adjacent. */
 static enum verdict check_cards(struct alloc *a, struct pending_request *req,
                                 const struct alloc_target *t)
 {
@@ -347,7 +352,7 @@ static enum verdict check_cards(struct alloc *a, struct pending_request *req,
         for (to = i; to < req->n_ids && req->ids[to].card == req->ids[i].card;)
             to++;
         if (to - i > alloc_select_limit(a, t, req->ids[i].card))
-            return say_wrong(req, t, &req->ids[i]);
+            return explain_wrong_card(req, t, &req->ids[i]);
     }
     return VERDICT_YES;
 }
@@ -369,7 +374,7 @@ enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
                                          "an id comes twice");
         const struct allocation *al = alloc_select_holder(a, t, &req->ids[i]);
         if (al)
-            return say_held(req, &req->ids[i], al);
+            return explain_held(req, &req->ids[i], al);
     }
     return v;
 }

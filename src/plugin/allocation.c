@@ -6,7 +6,7 @@
 #include "base/mem.h"
 
 enum {
-    CARDS_MAX = 64, /* of one container; as many as a node can have */
+    CARDS_MAX = 64, /* of one container; a node has at most as many */
 };
 
 struct allocation *allocation_new(struct span uid, struct span ns, struct span name,
@@ -44,7 +44,7 @@ const struct allocation_card *allocation_card(const struct allocation *al,
     return NULL;
 }
 
-/* Where the unit is, or belongs. */
+/* Index of the unit, or where it would be inserted. */
 static size_t place(const struct allocation_card *c, int64_t unit)
 {
     size_t low = 0, high = c->n_units;

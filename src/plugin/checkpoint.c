@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/allocation.h"
+#include "plugin/checkpoint.h"
 
 #include "base/mem.h"
 
@@ -80,11 +80,10 @@ static bool read_unit(struct span text, int64_t *unit)
     return span_i64(text, unit) && *unit >= 0 && *unit < IDS_UNITS_MAX;
 }
 
-/* What is being read. */
 struct reading {
     struct allocation_set *set;
     struct arena *a;
-    int64_t units; /* of all grants, so far */
+    int64_t units; /* read so far, of all allocations */
 };
 
 static bool read_units(struct reading *r, struct allocation *al, struct span uuid,
@@ -132,13 +131,13 @@ static void read_card(struct reading *r, struct jread *j, struct allocation *al)
     if (jread_check(j, NULL))
         return;
     if (!uuid.n || index < INT32_MIN || index > INT32_MAX)
-        jread_fail(j, "cards", "a card that cannot be");
+        jread_fail(j, "cards", "invalid uuid or index");
     else if (al->resource == IDS_COUNT ? !read_whole(r, al, uuid, (int32_t)index)
                                        : !read_units(r, al, uuid, (int32_t)index, units))
-        jread_fail(j, "cards", "units that cannot be");
+        jread_fail(j, "cards", "invalid units, or too many");
 }
 
-/* The members before "cards", in any order; the cards are read when all are known. */
+/* An allocation. Its cards are decoded last, because they depend on the resource. */
 struct entry {
     struct span uid, ns, name, container, role, resource, cards;
     int64_t time_ns;
@@ -180,7 +179,7 @@ static struct allocation *allocation_of(struct reading *r, const struct entry *e
     if (!e->uid.n || !e->cards.p || role == ARRAY_LEN(roles) ||
         !ids_resource_read(e->resource, &resource)) {
         jread_fail(outer, "grants",
-                   "uid, role, resource or cards are missing or unknown");
+                   "uid, role, resource or cards are missing or invalid");
         return NULL;
     }
     struct allocation *al = allocation_new(e->uid, e->ns, e->name, e->container,
@@ -195,7 +194,7 @@ static struct allocation *allocation_of(struct reading *r, const struct entry *e
     if (jread_finish(&j, &err) == 0)
         return al;
     allocation_free(al);
-    jread_fail(outer, "grants", "cards cannot be read");
+    jread_fail(outer, "grants", "invalid cards");
     return NULL;
 }
 
@@ -205,7 +204,7 @@ static void read_grants(struct reading *r, struct jread *j)
     jread_array(j, "grants");
     while (jread_item(j)) {
         if (r->set->n == ALLOCATION_SET_MAX)
-            jread_fail(j, "grants", "are more than a node can have");
+            jread_fail(j, "grants", "too many allocations");
         if (r->set->n == ALLOCATION_SET_MAX || r->units > ALLOCATION_SET_UNITS_MAX) {
             jread_skip(j);
             continue;
@@ -243,10 +242,12 @@ static int read_all(struct allocation_set *set, struct span text, struct span no
     if (jread_finish(&j, err))
         return -1;
     if (version != VERSION)
-        return err_set(err, ERR_INVALID, "version: %lld is not one that is known here",
-                       (long long)version);
+        return err_set(err, ERR_INVALID, "version: %lld is not supported; expected %d",
+                       (long long)version, VERSION);
     if (!span_eq(of, node))
-        return err_set(err, ERR_CONFLICT, "it is that of node \"%.*s\"", SPAN_ARG(of));
+        return err_set(err, ERR_CONFLICT,
+                       "it belongs to node \"%.*s\"; expected \"%.*s\"", SPAN_ARG(of),
+                       SPAN_ARG(node));
     return 0;
 }
 

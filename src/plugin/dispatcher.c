@@ -58,7 +58,6 @@ static void take_cards(struct dispatcher *d, struct dispatcher_msg *m)
                                            m->text, &d->out)
                        : alloc_cards_sampled(d->alloc, dispatcher_now(), m->seen, m->n,
                                              m->text, &d->out);
-    d->cards_known |= m->kind == DISPATCHER_CARDS && !m->text;
     if (changed)
         dispatcher_registration_cards_changed(d);
 }
@@ -84,7 +83,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
         take_cards(d, m);
         break;
     case DISPATCHER_REQUEST:
-        alloc_request(d->alloc, now, &m->ask, &d->out);
+        alloc_request(d->alloc, now, &m->request, &d->out);
         break;
     case DISPATCHER_CANCEL:
         if (!dispatcher_registration_stream_closed(d, m->token))
@@ -97,7 +96,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
         alloc_kubelet_answered(d->alloc, now, &m->view, &d->out);
         break;
     case DISPATCHER_REGISTERED:
-        d->refused[m->resource] = m->err;
+        d->register_err[m->resource] = m->err;
         registration_answered(&d->registration[m->resource], now.mono_ms, m->flag);
         break;
     case DISPATCHER_NODE:
@@ -108,7 +107,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
     free_msg(m);
 }
 
-/* False: it is time to stop, and everything has been taken. */
+/* Handles all queued messages. False: the thread shall stop. */
 static bool take_all(struct dispatcher *d)
 {
     uint64_t count;
@@ -175,7 +174,7 @@ static void wait_for_something(struct dispatcher *d)
         dispatcher_registration_scan(d);
 }
 
-/* Questions that are not answered yet; they get a little time at a stop. */
+/* At a stop, requests in flight get STOP_MS to be answered. */
 static bool is_busy(struct dispatcher *d, int64_t *until_ms)
 {
     bool busy = false;

@@ -3,8 +3,7 @@
 #include "base/mem.h"
 #include "plugin/dispatcher_priv.h"
 
-/* Returns the token by which the call is known from now on. (What a stream asks for is of
- * no interest.) */
+/* Returns the call's token. `type` does not matter for a stream. */
 static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
                             enum alloc_request_type type)
 {
@@ -32,8 +31,8 @@ static void on_ask(void *ctx, struct grpcd_call *call, const struct alloc_reques
     struct dispatcher *d = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REQUEST);
     m->arena = *arena;
-    m->ask = *ask;
-    m->ask.token = m->token = add_pending(d, call, ask->type);
+    m->request = *ask;
+    m->request.token = m->token = add_pending(d, call, ask->type);
     dispatcher_post(d, m);
 }
 

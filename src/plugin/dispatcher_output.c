@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
+#include <stdio.h>
+
 #include "base/file.h"
 #include "base/mem.h"
+#include "plugin/checkpoint.h"
 #include "plugin/dispatcher_priv.h"
-
-#include <stdio.h>
 
 enum { STATE_MAX = 64 << 20 };
 
@@ -15,13 +15,14 @@ static void save(struct dispatcher *d)
     checkpoint_write(&text, alloc_allocations(d->alloc), span_of(d->node));
     if (file_write(d->settings.state, buf_span(&text), &err) == 0)
         return;
-    log_error("state", "what was handed out could not be written down", LOG_ERR(&err));
+    log_error("state", "cannot save the allocation state; it is kept in memory",
+              LOG_ERR(&err));
     pthread_mutex_lock(&d->lock);
     d->stats.save_failed++;
     pthread_mutex_unlock(&d->lock);
 }
 
-/* What is damaged is put aside, and made up for by what the kubelet shows. */
+/* An invalid file is renamed; its content is recovered from the kubelet's view. */
 void dispatcher_output_load(struct dispatcher *d)
 {
     cleanup_buf struct buf text = {0};
@@ -37,11 +38,12 @@ void dispatcher_output_load(struct dispatcher *d)
         return;
     }
     cleanup_free char *aside = xasprintf("%s.damaged", d->settings.state);
-    log_error("state", "the state file cannot be used; the kubelet is asked instead",
-              LOG_S("file", d->settings.state), LOG_S("pending as", aside),
-              LOG_ERR(&err));
+    log_error(
+        "state", "cannot use the state file; recovering from the kubelet's podresources",
+        LOG_S("file", d->settings.state), LOG_S("renamed to", aside), LOG_ERR(&err));
     if (rename(d->settings.state, aside))
-        log_warn("state", "it could not be put aside");
+        log_warn("state", "cannot rename the state file",
+                 LOG_S("file", d->settings.state));
 }
 
 static void answer(struct dispatcher *d, uint64_t token, struct buf *message,
@@ -82,14 +84,14 @@ static void answer_refused(struct dispatcher *d, const struct alloc_output *o)
 
 static void do_output(struct dispatcher *d, const struct alloc_output *o)
 {
-    const struct dispatcher_callbacks *fns = &d->settings.fns;
+    const struct dispatcher_callbacks *callbacks = &d->settings.callbacks;
     cleanup_buf struct buf none = {0};
     switch (o->type) {
     case ALLOC_LIST:
-        fns->query_pods(fns->ctx, o->query, NULL, NULL);
+        callbacks->query_pods(callbacks->ctx, o->query, NULL, NULL);
         break;
     case ALLOC_GET:
-        fns->query_pods(fns->ctx, o->query, o->ns, o->name);
+        callbacks->query_pods(callbacks->ctx, o->query, o->ns, o->name);
         break;
     case ALLOC_PREFERRED:
         answer_preferred(d, o);
@@ -107,13 +109,13 @@ static void do_output(struct dispatcher *d, const struct alloc_output *o)
         save(d);
         break;
     case ALLOC_PATCH:
-        fns->patch(fns->ctx, o);
+        callbacks->patch(callbacks->ctx, o);
         break;
     case ALLOC_EVENT:
-        fns->event(fns->ctx, o);
+        callbacks->event(callbacks->ctx, o);
         break;
     case ALLOC_RELIST:
-        fns->relist(fns->ctx);
+        callbacks->relist(callbacks->ctx);
         break;
     case ALLOC_LOG:
         LOG_AT(o->level, "alloc", o->text);

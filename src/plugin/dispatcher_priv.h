@@ -8,16 +8,20 @@
 #include "plugin/plugin_dir.h"
 #include "plugin/registration.h"
 
-/* The dispatcher in pieces: dispatcher.c (queue, thread), dispatcher_call_stats.c (the
- * kubelet's calls), dispatcher_do.c (what the allocator wants), dispatcher_door.c
- * (sockets, registrations, streams).
+/*
+ * The dispatcher's parts:
+ *
+ *   dispatcher.c               queue and thread
+ *   dispatcher_calls.c         the kubelet's open calls
+ *   dispatcher_output.c        the allocator's outputs, the state file
+ *   dispatcher_registration.c  sockets, registrations, ListAndWatch streams
  */
 
-/* A call of the kubelet that is not ended yet. */
+/* A call of the kubelet that is still open. */
 struct pending_call {
     struct grpcd_call *call;
     uint64_t token;
-    bool stream;
+    bool stream; /* ListAndWatch */
     enum alloc_request_type type;
     enum ids_resource resource;
     int64_t began_us;
@@ -31,11 +35,10 @@ struct dispatcher {
     struct plugin_dir *dir;
     struct endpoint *endpoints[IDS_RESOURCES];
     struct registration registration[IDS_RESOURCES];
-    struct err refused[IDS_RESOURCES]; /* why it was not registered the last time */
-    bool fit_said;
-    int64_t scanned_ms; /* at the directory, unasked */
-    bool cards_known;
-    int wake; /* eventfd */
+    struct err register_err[IDS_RESOURCES]; /* of the last attempt; ERR_NONE: none */
+    bool size_reported;
+    int64_t scanned_ms; /* when the directory was scanned last */
+    int wake;           /* eventfd */
     pthread_t thread;
     bool running;
 
@@ -50,28 +53,28 @@ struct dispatcher {
 
 struct alloc_time dispatcher_now(void);
 
-/* dispatcher_call_stats.c. From any thread. */
-struct endpoint_handlers
-dispatcher_calls_handlers(struct dispatcher *d); /* each call is pending and told of */
-/* Takes the call of the token, to end it. NULL: it was ended. */
+/* dispatcher_calls.c; from any thread. */
+/* Handlers that add each call to `pending` and post a message. */
+struct endpoint_handlers dispatcher_calls_handlers(struct dispatcher *d);
+/* Removes the call from `pending`; the caller ends it. NULL: it was ended already. */
 struct grpcd_call *dispatcher_calls_take(struct dispatcher *d, uint64_t token);
 
-/* dispatcher_do.c */
-void dispatcher_output_run(struct dispatcher *d);
-void dispatcher_output_load(struct dispatcher *d);
+/* dispatcher_output.c */
+void dispatcher_output_run(struct dispatcher *d);  /* carries out and empties d->out */
+void dispatcher_output_load(struct dispatcher *d); /* adds the state file's content */
 
-/* dispatcher_door.c */
+/* dispatcher_registration.c */
 void dispatcher_registration_open(struct dispatcher *d);
-void dispatcher_registration_step(struct dispatcher *d); /* whatever is due */
-void dispatcher_registration_scan(struct dispatcher *d); /* at the directory */
+void dispatcher_registration_step(struct dispatcher *d); /* does what is due */
+void dispatcher_registration_scan(struct dispatcher *d); /* looks for socket changes */
 int64_t dispatcher_registration_due(const struct dispatcher *d);
-void dispatcher_registration_cards_changed(
-    struct dispatcher *d); /* what is listed has changed */
+/* Sends the new device list to the open streams. */
+void dispatcher_registration_cards_changed(struct dispatcher *d);
 void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r,
                                            uint64_t token);
-/* Was it a stream? Then it is ended. */
+/* Ends the stream. False: the token is not that of a stream. */
 bool dispatcher_registration_stream_closed(struct dispatcher *d, uint64_t token);
-/* Is it registered, and if not, why? */
+/* -1 with the reason if the resource is not registered. */
 int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r,
                                   struct err *err);
 void dispatcher_registration_close(struct dispatcher *d);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "plugin/dispatcher_priv.h"
 
-enum { SCAN_MS = 30 * 1000 }; /* an event of the directory may get lost */
+enum { SCAN_MS = 30 * 1000 }; /* inotify events can get lost */
 
 void dispatcher_registration_open(struct dispatcher *d)
 {
@@ -20,7 +20,7 @@ void dispatcher_registration_scan(struct dispatcher *d)
     uint64_t inode = plugin_dir_kubelet_id(d->dir);
     d->scanned_ms = now;
     if (inode && inode != d->registration[0].kubelet) {
-        log_info("kubelet", "its socket is there",
+        log_info("kubelet", "found its registration socket",
                  LOG_S("socket", plugin_dir_kubelet(d->dir)));
         alloc_kubelet_started(d->alloc, dispatcher_now(), &d->out);
     }
@@ -34,19 +34,19 @@ void dispatcher_registration_scan(struct dispatcher *d)
 
 static void serve(struct dispatcher *d, enum ids_resource r)
 {
-    struct endpoint_handlers fns = dispatcher_calls_handlers(d);
+    struct endpoint_handlers handlers = dispatcher_calls_handlers(d);
     endpoint_free(d->endpoints[r]);
     d->endpoints[r] =
-        endpoint_start(plugin_dir_socket(d->dir, r), r, &fns, &d->refused[r]);
+        endpoint_start(plugin_dir_socket(d->dir, r), r, &handlers, &d->register_err[r]);
     if (!d->endpoints[r])
-        log_error("server", "cannot serve", LOG_S("resource", ids_resource_name(r)),
-                  LOG_ERR(&d->refused[r]));
+        log_error("endpoint", "cannot serve the device plugin socket; retrying",
+                  LOG_S("resource", ids_resource_name(r)), LOG_ERR(&d->register_err[r]));
     registration_serving(&d->registration[r], clock_mono_ms(), d->endpoints[r] != NULL);
 }
 
 static void step(struct dispatcher *d, enum ids_resource r)
 {
-    const struct dispatcher_callbacks *fns = &d->settings.fns;
+    const struct dispatcher_callbacks *callbacks = &d->settings.callbacks;
     struct registration *e = &d->registration[r];
     int64_t now = clock_mono_ms();
     if (registration_checks_newer_plugin(e, now))
@@ -56,7 +56,8 @@ static void step(struct dispatcher *d, enum ids_resource r)
         if (action == REGISTRATION_SERVE)
             serve(d, r);
         else if (action == REGISTRATION_REGISTER)
-            fns->register_resource(fns->ctx, r, plugin_dir_endpoint(d->dir, r));
+            callbacks->register_resource(callbacks->ctx, r,
+                                         plugin_dir_endpoint(d->dir, r));
         else
             return;
     }
@@ -79,7 +80,7 @@ int64_t dispatcher_registration_due(const struct dispatcher *d)
     return due;
 }
 
-/* Streams are pending calls. Takes their handles out one by one; they stay pending. */
+/* The open ListAndWatch streams of the resource, in the arena. They stay pending. */
 static size_t streams_of(struct dispatcher *d, enum ids_resource r, struct arena *a,
                          struct grpcd_call ***calls)
 {
@@ -99,7 +100,7 @@ static void send_list(struct dispatcher *d, enum ids_resource r,
     cleanup_buf struct buf list = {0};
     struct err err;
     if (endpoint_list(alloc_cards(d->alloc), r, &list, &err)) {
-        log_error("server", "the list of ids cannot be sent", LOG_ERR(&err));
+        log_error("endpoint", "cannot encode the device list", LOG_ERR(&err));
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -110,8 +111,8 @@ static void send_list(struct dispatcher *d, enum ids_resource r,
     }
 }
 
-/* One that does not fit is not registered; the other one may be. What is registered stays
- * so: ids are never taken back. */
+/* A resource whose device list exceeds a message is not registered. A registered one
+ * stays registered: ids are never withdrawn. */
 static bool is_wanted(struct dispatcher *d, enum ids_resource r)
 {
     const struct cards *cards = alloc_cards(d->alloc);
@@ -120,9 +121,9 @@ static bool is_wanted(struct dispatcher *d, enum ids_resource r)
         return d->registration[r].wanted;
     if (r == IDS_COUNT || cards_fit(cards, &err) == 0)
         return true;
-    if (!d->fit_said)
-        log_error("server", "aliyun.com/gpu-mem is not registered", LOG_ERR(&err));
-    d->fit_said = true;
+    if (!d->size_reported)
+        log_error("registration", "aliyun.com/gpu-mem is not registered", LOG_ERR(&err));
+    d->size_reported = true;
     return false;
 }
 
@@ -143,14 +144,14 @@ static int why_not_wanted(const struct dispatcher *d, struct err *err)
     const struct cards *cards = alloc_cards(d->alloc);
     if (cards->n && cards_fit(cards, err))
         return err_wrap(err, "not registered");
-    return err_set(err, ERR_UNAVAILABLE, "not registered: no card has been seen yet");
+    return err_set(err, ERR_UNAVAILABLE, "not registered: no card found yet");
 }
 
 int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r,
                                   struct err *err)
 {
     const struct registration *e = &d->registration[r];
-    const struct err *refused = &d->refused[r];
+    const struct err *last = &d->register_err[r];
     const char *waits = registration_missing(e);
     if (!e->wanted)
         return why_not_wanted(d, err);
@@ -160,10 +161,11 @@ int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource 
         return err_set(err, ERR_UNAVAILABLE, "not registered: %s: there is no %s", waits,
                        plugin_dir_kubelet(d->dir));
     return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", waits,
-                   refused->code ? ": " : "", refused->code ? refused->msg : "");
+                   last->code ? ": " : "", last->code ? last->msg : "");
 }
 
-/* Another plugin may have been at work meanwhile: what it wrote down counts too. */
+/* Another plugin of this node may have served meanwhile; its allocations are in the state
+ * file. */
 void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resource r,
                                            uint64_t token)
 {
@@ -177,7 +179,8 @@ void dispatcher_registration_stream_opened(struct dispatcher *d, enum ids_resour
         }
     pthread_mutex_unlock(&d->lock);
     dispatcher_output_load(d);
-    log_info("kubelet", "it listens", LOG_S("resource", ids_resource_name(r)));
+    log_info("registration", "ListAndWatch stream opened",
+             LOG_S("resource", ids_resource_name(r)));
     registration_stream(&d->registration[r], clock_mono_ms(), true, false);
     send_list(d, r, &call, 1);
 }
@@ -196,15 +199,17 @@ bool dispatcher_registration_stream_closed(struct dispatcher *d, uint64_t token)
     if (!stream)
         return false;
     struct grpcd_call *call = dispatcher_calls_take(d, token);
-    grpcd_end(call, GRPC_CANCELLED, "nobody listens");
-    bool rival = plugin_dir_has_newer(d->dir, r);
-    log_info("kubelet", rival ? "it listens to a newer plugin" : "it listens no more",
+    grpcd_end(call, GRPC_CANCELLED, "ListAndWatch stream closed");
+    bool newer = plugin_dir_has_newer(d->dir, r);
+    log_info("registration",
+             newer ? "ListAndWatch stream closed; a newer plugin of this node serves it"
+                   : "ListAndWatch stream closed; registering again",
              LOG_S("resource", ids_resource_name(r)));
-    registration_stream(&d->registration[r], clock_mono_ms(), false, rival);
+    registration_stream(&d->registration[r], clock_mono_ms(), false, newer);
     return true;
 }
 
-/* Handles of calls are ended by us, whatever became of the calls. */
+/* A call's handle must be ended here even if the kubelet has closed the call. */
 static void end_calls(struct dispatcher *d)
 {
     for (;;) {
@@ -216,7 +221,7 @@ static void end_calls(struct dispatcher *d)
         if (!token)
             return;
         grpcd_end(dispatcher_calls_take(d, token), GRPC_UNAVAILABLE,
-                  "the device plugin stops");
+                  "the device plugin is stopping");
     }
 }
 
@@ -226,5 +231,5 @@ void dispatcher_registration_close(struct dispatcher *d)
     for (int r = 0; r < IDS_RESOURCES; r++)
         if (d->endpoints[r])
             endpoint_stop(d->endpoints[r]);
-    end_calls(d); /* that came meanwhile */
+    end_calls(d); /* calls that arrived meanwhile */
 }

@@ -13,7 +13,7 @@ enum {
 
 struct endpoint {
     enum ids_resource resource;
-    struct endpoint_handlers fns;
+    struct endpoint_handlers handlers;
     struct grpcd *server;
 };
 
@@ -34,14 +34,14 @@ static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct endpoint *e = ctx;
     (void)request;
-    e->fns.stream_opened(e->fns.ctx, e->resource, call);
+    e->handlers.stream_opened(e->handlers.ctx, e->resource, call);
 }
 
 static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_request *what,
                 struct arena *arena)
 {
     what->resource = e->resource;
-    e->fns.request(e->fns.ctx, call, what, arena);
+    e->handlers.request(e->handlers.ctx, call, what, arena);
 }
 
 /* A kubelet sends one container at a time, and looks at one answer only. */
@@ -111,7 +111,7 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
 static void on_over(void *ctx, struct grpcd_call *call)
 {
     struct endpoint *e = ctx;
-    e->fns.call_closed(e->fns.ctx, call);
+    e->handlers.call_closed(e->handlers.ctx, call);
 }
 
 static const struct grpcd_method methods[] = {
@@ -124,7 +124,7 @@ static const struct grpcd_method methods[] = {
 };
 
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                const struct endpoint_handlers *fns, struct err *err)
+                                const struct endpoint_handlers *handlers, struct err *err)
 {
     struct endpoint *e = xcalloc(1, sizeof *e);
     struct grpcd_config config = {
@@ -133,7 +133,7 @@ struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
         .ctx = e,
         .limits = {.max_message = REQUEST_MAX, .max_requests = 2 * REQUEST_MAX}};
     e->resource = r;
-    e->fns = *fns;
+    e->handlers = *handlers;
     e->server = grpcd_start(&config, err);
     if (e->server)
         return e;

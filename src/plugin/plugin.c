@@ -86,7 +86,7 @@ static int make_dispatcher(struct plugin *p, struct err *err)
                                .mps_dir = c->isolation ? c->mps_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
-        .fns = {query_pods, register_resource, patch, event, relist, p},
+        .callbacks = {query_pods, register_resource, patch, event, relist, p},
     };
     p->dispatcher = dispatcher_new(&settings, err);
     return p->dispatcher ? 0 : -1;

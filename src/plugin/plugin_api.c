@@ -1,232 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/plugin_api.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/worker.h"
-#include "domain/keys.h"
-#include "kube/events.h"
-#include "plugin/pod_reflector.h"
+#include "plugin/plugin_api_priv.h"
 
-enum {
-    CALL_MS = 5000,
-    TRIES = 3, /* of a patch; the allocator asks again later */
-    TRY_AGAIN_MS = 500,
-    NODE_AGAIN_MS = 5000, /* after a look at the Node that failed */
-};
+enum { NODE_RETRY_MS = 5000 };
 
-struct plugin_api {
-    struct kube_client *client;
-    struct plugin_api_settings settings;
-    struct dispatcher *dispatcher;
-    struct worker *patches, *events;
-    struct httpc_loop *loop;
-    struct pod_reflector feed;
-    pthread_t thread;
-    int64_t node_due_ms;
-    atomic_bool node_failed; /* look again soon */
-
-    /* of the watch's thread alone */
-    struct httpc_stream *stream;
-    int64_t due_ms;
-
-    pthread_mutex_t lock; /* protects what follows */
-    bool stop, relist;
-    struct plugin_api_stats stats;
-};
-
-enum job_kind { JOB_PATCH, JOB_EVENT, JOB_NODE };
-struct job {
-    enum job_kind kind;
-    char *ns, *name, *uid, *reason, *text; /* behind the struct */
-};
-
-static struct job *job_new(enum job_kind kind, const struct alloc_output *o)
-{
-    const char *from[] = {o->ns, o->name, o->uid, o->reason,
-                          o->annotations ? o->annotations : o->text};
-    size_t n = 0, sizes[ARRAY_LEN(from)];
-    for (size_t i = 0; i < ARRAY_LEN(from); i++)
-        n += sizes[i] = from[i] ? strlen(from[i]) + 1 : 0;
-    struct job *job = xcalloc(1, sizeof *job + n);
-    char **to[] = {&job->ns, &job->name, &job->uid, &job->reason, &job->text};
-    char *at = (char *)(job + 1);
-    job->kind = kind;
-    for (size_t i = 0; i < ARRAY_LEN(from); i++) {
-        if (!from[i])
-            continue;
-        *to[i] = memcpy(at, from[i], sizes[i]);
-        at += sizes[i];
-    }
-    return job;
-}
-
-/* Returns 0, or -1 with why not. *again: it may go better another time. */
-static int call(struct plugin_api *api, const struct kube_request *request,
-                struct buf *body, bool *again, struct err *err)
-{
-    struct httpc_reply reply;
-    int rc = kube_call(api->client, request, &reply, err);
-    if (rc == 0)
-        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
-    if (rc == 0 && body)
-        buf_add_span(body, buf_span(&reply.body));
-    *again = rc && (err->code == ERR_UNAVAILABLE || err->code == ERR_TIMEOUT ||
-                    err->code == ERR_INTERNAL || err->code == ERR_UNAUTHORIZED);
-    httpc_reply_fini(&reply);
-    return rc;
-}
-
-static void count(struct plugin_api *api, uint64_t *what)
+void plugin_api_count(struct plugin_api *api, uint64_t *counter)
 {
     pthread_mutex_lock(&api->lock);
-    ++*what;
+    ++*counter;
     pthread_mutex_unlock(&api->lock);
 }
 
-/* `why` NULL, or of code ERR_NONE: it works. */
-static void tell(struct plugin_api *api, struct failure *t, const struct err *why)
+void plugin_api_set_failure(struct plugin_api *api, struct failure *f,
+                            const struct err *why)
 {
     pthread_mutex_lock(&api->lock);
     if (why && why->code != ERR_NONE)
-        failure_record(t, clock_mono_ms(), why);
+        failure_record(f, clock_mono_ms(), why);
     else
-        failure_clear(t);
+        failure_clear(f);
     pthread_mutex_unlock(&api->lock);
 }
-
-static void pause_ms(int64_t ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
-/* The UID is a precondition: a pod that came relist under the name is not meant. */
-static void patch(struct plugin_api *api, const struct job *job)
-{
-    cleanup_buf struct buf body = {0}, path = {0};
-    struct err err = {0};
-    bool again = true;
-    int rc = -1;
-    buf_adds(&body, "{\"metadata\":{\"uid\":");
-    buf_add_json(&body, span_of(job->uid));
-    buf_printf(&body, ",\"annotations\":%s}}", job->text);
-    buf_printf(&path, "/api/v1/namespaces/%s/pods/%s", job->ns, job->name);
-    struct kube_request request = {.method = "PATCH",
-                                   .path = path.p,
-                                   .content_type = "application/merge-patch+json",
-                                   .body = buf_span(&body),
-                                   .timeout_ms = CALL_MS};
-    for (int i = 0; i < TRIES && rc && again; i++) {
-        if (i)
-            pause_ms(TRY_AGAIN_MS);
-        rc = call(api, &request, NULL, &again, &err);
-    }
-    count(api, rc ? &api->stats.patch_failed : &api->stats.patched);
-    if (rc && err.code == ERR_NOT_FOUND)
-        log_debug("api", "a pod is gone before it was annotated",
-                  LOG_S("pod", job->name));
-    else if (rc)
-        log_warn("api", "a pod could not be annotated", LOG_S("namespace", job->ns),
-                 LOG_S("pod", job->name), LOG_ERR(&err));
-}
-
-static void event(struct plugin_api *api, const struct job *job)
-{
-    cleanup_buf struct buf body = {0}, path = {0};
-    struct event_source source = {"gpushare-device-plugin", api->settings.node};
-    struct event what = {.kind = EVENT_POD,
-                         .ns = span_of(job->ns),
-                         .name = span_of(job->name),
-                         .uid = span_of(job->uid),
-                         .warning = true,
-                         .reason = job->reason,
-                         .action = "Allocating",
-                         .note = span_of(job->text)};
-    struct err err = {0};
-    bool again;
-    if (!event_write(&source, &what, clock_wall_ns(), 1, &path, &body)) {
-        count(api, &api->stats.events_failed);
-        return;
-    }
-    struct kube_request request = {
-        .method = "POST", .path = path.p, .body = buf_span(&body), .timeout_ms = CALL_MS};
-    int rc = call(api, &request, NULL, &again, &err);
-    count(api, rc ? &api->stats.events_failed : &api->stats.events);
-    if (rc)
-        log_warn("api", "an event could not be written", LOG_S("pod", job->name),
-                 LOG_ERR(&err));
-}
-
-/* Does the Node's label switch isolation off? */
-static bool has_label(struct span body)
-{
-    cleanup_arena struct arena a = {0};
-    struct span value = {0};
-    const struct object_field field = {OBJECT_LABEL, SPAN(KEY_CGPU_DISABLE), &value};
-    struct object_meta meta = {0};
-    struct jread j;
-    struct jread_str key;
-    jread_init(&j, body.p, body.n);
-    jread_object(&j, "node");
-    while (jread_member(&j, &key)) {
-        if (jread_key_is(key, "metadata"))
-            object_meta_read(&j, &a, &meta, &field, 1);
-        else
-            jread_skip(&j);
-    }
-    return jread_finish(&j, NULL) == 0 && span_eq(value, SPAN("true"));
-}
-
-static void look_at_node(struct plugin_api *api)
-{
-    cleanup_buf struct buf path = {0}, body = {0};
-    struct err err = {0};
-    bool again;
-    buf_printf(&path, "/api/v1/nodes/%s", api->settings.node);
-    struct kube_request request = {
-        .method = "GET", .path = path.p, .timeout_ms = CALL_MS};
-    if (call(api, &request, &body, &again, &err)) {
-        log_warn("api", "the Node cannot be read", LOG_S("node", api->settings.node),
-                 LOG_ERR(&err));
-        tell(api, &api->stats.node, &err);
-        atomic_store(&api->node_failed, true);
-        return;
-    }
-    tell(api, &api->stats.node, NULL);
-    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_NODE);
-    m->flag = has_label(buf_span(&body));
-    dispatcher_post(api->dispatcher, m);
-}
-
-static void on_job(void *ctx, void *job)
-{
-    const struct job *j = job;
-    if (j->kind == JOB_PATCH)
-        patch(ctx, j);
-    else if (j->kind == JOB_EVENT)
-        event(ctx, j);
-    else
-        look_at_node(ctx);
-}
-
-void plugin_api_patch(struct plugin_api *api, const struct alloc_output *o)
-{
-    worker_add(api->patches, job_new(JOB_PATCH, o));
-}
-
-void plugin_api_event(struct plugin_api *api, const struct alloc_output *o)
-{
-    worker_add(api->events, job_new(JOB_EVENT, o));
-}
-
-/* The watch */
 
 static void on_seen(void *ctx, struct pod_allocation *pod)
 {
@@ -236,7 +34,7 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
     dispatcher_post(api->dispatcher, m);
 }
 
-static void on_gone(void *ctx, struct span uid)
+static void on_deleted(void *ctx, struct span uid)
 {
     struct plugin_api *api = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_POD_DELETED);
@@ -249,33 +47,32 @@ static void on_list(void *ctx, bool ended)
     struct plugin_api *api = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_LIST);
     m->flag = ended;
-    if (ended)
-        count(api, &api->stats.lists);
     dispatcher_post(api->dispatcher, m);
 }
 
-static void on_fault(void *ctx, const struct err *err)
+static void on_invalid(void *ctx, const struct err *err)
 {
     (void)ctx;
-    log_warn("api", "a pod with a fault", LOG_ERR(err));
+    log_warn("api", "ignoring the spec of an invalid pod", LOG_ERR(err));
 }
 
-static const struct pod_reflector_sink pod_sink = {on_seen, on_gone, on_list, on_fault};
+static const struct pod_reflector_sink pod_sink = {on_seen, on_deleted, on_list,
+                                                   on_invalid};
 
 static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
 {
     struct plugin_api *api = ctx;
     if (status == 401)
         kube_client_unauthorized(api->client);
-    if (status == 200 && api->feed.watching)
-        tell(api, &api->stats.watch, NULL);
-    return pod_reflector_begin(&api->feed, status, retry_after_s);
+    if (status == 200 && api->reflector.watching)
+        plugin_api_set_failure(api, &api->stats.watch, NULL);
+    return pod_reflector_begin(&api->reflector, status, retry_after_s);
 }
 
 static bool on_data(void *ctx, const char *p, size_t n)
 {
     struct plugin_api *api = ctx;
-    return pod_reflector_data(&api->feed, p, n);
+    return pod_reflector_data(&api->reflector, p, n);
 }
 
 static void on_end(void *ctx, const struct err *why)
@@ -283,13 +80,12 @@ static void on_end(void *ctx, const struct err *why)
     struct plugin_api *api = ctx;
     struct err err;
     api->stream = NULL;
-    api->due_ms = clock_mono_ms() + pod_reflector_end(&api->feed, why, &err);
-    tell(api, &api->stats.watch, &err);
+    api->due_ms = clock_mono_ms() + pod_reflector_end(&api->reflector, why, &err);
+    plugin_api_set_failure(api, &api->stats.watch, &err);
     if (err.code == ERR_NONE)
         return;
-    count(api, &api->stats.watch_failures);
-    log_warn("api", "the pods of this node are not told any more; trying again",
-             LOG_ERR(&err));
+    plugin_api_count(api, &api->stats.watch_failures);
+    log_warn("api", "pod watch failed; retrying", LOG_ERR(&err));
 }
 
 static const struct httpc_sink http_sink = {on_begin, on_data, on_end};
@@ -299,11 +95,11 @@ static void begin(struct plugin_api *api)
     struct kube_request request;
     struct err err;
     cleanup_arena struct arena a = {0};
-    pod_reflector_request(&api->feed, &a, &request);
+    pod_reflector_request(&api->reflector, &a, &request);
     api->stream =
         kube_stream_start(api->client, api->loop, &request, &http_sink, api, &err);
     if (!api->stream)
-        on_end(api, &err); /* no credentials: as if there had been no answer */
+        on_end(api, &err); /* no credentials: handled like a lost connection */
 }
 
 void plugin_api_relist(struct plugin_api *api)
@@ -314,7 +110,7 @@ void plugin_api_relist(struct plugin_api *api)
     httpc_loop_wake(api->loop);
 }
 
-/* Does what others have asked for. True: to stop. */
+/* Handles requests of other threads. True: the thread shall stop. */
 static bool is_stopped(struct plugin_api *api)
 {
     pthread_mutex_lock(&api->lock);
@@ -322,11 +118,11 @@ static bool is_stopped(struct plugin_api *api)
     api->relist = false;
     api->stats.alive_ms = clock_mono_ms();
     pthread_mutex_unlock(&api->lock);
-    if (relist && api->feed.watching) {
+    if (relist && api->reflector.watching) {
         if (api->stream)
             httpc_stream_cancel(api->stream);
         api->stream = NULL;
-        pod_reflector_relist(&api->feed);
+        pod_reflector_relist(&api->reflector);
         api->due_ms = 0;
     }
     return stop;
@@ -340,11 +136,10 @@ static void *run(void *arg)
         if (!api->stream && now >= api->due_ms)
             begin(api);
         if (atomic_exchange(&api->node_failed, false) &&
-            api->node_due_ms > now + NODE_AGAIN_MS)
-            api->node_due_ms = now + NODE_AGAIN_MS;
+            api->node_due_ms > now + NODE_RETRY_MS)
+            api->node_due_ms = now + NODE_RETRY_MS;
         if (now >= api->node_due_ms) {
-            struct job *job = job_new(JOB_NODE, &(struct alloc_output){0});
-            worker_add(api->events, job);
+            plugin_api_read_node(api);
             api->node_due_ms = now + api->settings.node_ms;
         }
         int64_t wait = api->stream ? 1000 : api->due_ms - now;
@@ -365,10 +160,11 @@ struct plugin_api *plugin_api_start(struct kube_client *client,
     api->dispatcher = dispatcher;
     api->stats.alive_ms = clock_mono_ms();
     pthread_mutex_init(&api->lock, NULL);
-    pod_reflector_init(&api->feed, settings->node, settings->unit_mib, &pod_sink, api);
+    pod_reflector_init(&api->reflector, settings->node, settings->unit_mib, &pod_sink,
+                       api);
     api->loop = httpc_loop_new();
-    api->patches = worker_start("patches", on_job, api);
-    api->events = worker_start("events", on_job, api);
+    api->patches = worker_start("patches", plugin_api_on_job, api);
+    api->events = worker_start("events", plugin_api_on_job, api);
     if (pthread_create(&api->thread, NULL, run, api))
         abort();
     pthread_setname_np(api->thread, "pods");
@@ -395,7 +191,7 @@ void plugin_api_free(struct plugin_api *api)
     worker_free(api->patches);
     worker_free(api->events);
     httpc_loop_free(api->loop);
-    pod_reflector_fini(&api->feed);
+    pod_reflector_fini(&api->reflector);
     pthread_mutex_destroy(&api->lock);
     free(api);
 }

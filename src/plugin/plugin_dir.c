@@ -28,7 +28,7 @@ struct plugin_dir {
 
 static const char *const prefixes[IDS_RESOURCES] = {"gpushare-mem-", "gpushare-count-"};
 
-/* Does somebody listen there? */
+/* Does a process listen on the socket? */
 static bool answers(const char *path)
 {
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -39,7 +39,7 @@ static bool answers(const char *path)
     return fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
 }
 
-/* Calls `each` for the sockets of plugins of ours, but not for our own. */
+/* Calls `each` for the endpoints of other gpushare plugins, until it returns true. */
 static bool walk(const struct plugin_dir *d, enum ids_resource r,
                  bool (*each)(const struct plugin_dir *, enum ids_resource, const char *))
 {
@@ -65,7 +65,7 @@ static bool remove_dead(const struct plugin_dir *d, enum ids_resource r, const c
     return false;
 }
 
-/* Start times have a fixed number of digits, so that names are in their order. */
+/* Start times have a fixed number of digits, so the order of names is that of age. */
 static bool is_newer(const struct plugin_dir *d, enum ids_resource r, const char *name)
 {
     cleanup_free char *path = xasprintf("%s/%s", d->path, name);
@@ -87,7 +87,7 @@ struct plugin_dir *plugin_dir_open(const char *path, struct err *err)
     struct stat st;
     if (stat(path, &st) || !S_ISDIR(st.st_mode)) {
         err_set(err, ERR_NOT_FOUND, "--plugin-dir: %s: %s", path,
-                errno ? strerror(errno) : "is no directory");
+                errno ? strerror(errno) : "not a directory");
         return NULL;
     }
     struct plugin_dir *d = xcalloc(1, sizeof *d);
@@ -139,7 +139,7 @@ uint64_t plugin_dir_kubelet_id(const struct plugin_dir *d)
     struct stat st;
     if (stat(d->kubelet, &st) || !S_ISSOCK(st.st_mode))
         return 0;
-    /* A file system may give the number of a file that is gone to the next one. */
+    /* A file system can reuse an inode number, so the change time is mixed in. */
     return (uint64_t)st.st_ino ^ (uint64_t)st.st_ctim.tv_nsec << 32 ^
            (uint64_t)st.st_ctim.tv_sec << 20;
 }

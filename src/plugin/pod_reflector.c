@@ -7,18 +7,18 @@
 enum {
     WATCH_MIN_S = 240,
     WATCH_MORE_S = 120,
-    STALL_MS = 400 * 1000, /* longer than any watch is asked for */
+    STALL_MS = 400 * 1000, /* longer than the timeout of any watch */
     LIST_STALL_MS = 30 * 1000,
-    PAUSE_MS = 50, /* between two watches, however short they are cut */
+    PAUSE_MS = 50, /* between two watches; the server can end them early */
     RETRY_MS = 250,
     RETRY_MAX_MS = 10 * 1000,
 };
 
-static void on_object(void *ctx, struct jread *j, bool gone);
+static void on_object(void *ctx, struct jread *j, bool deleted);
 static void on_bookmark(void *ctx, struct span version);
-static void on_fault(void *ctx, const struct err *err);
+static void on_invalid(void *ctx, const struct err *err);
 
-static const struct watchfeed_reader reader = {on_object, on_bookmark, on_fault};
+static const struct watchfeed_reader reader = {on_object, on_bookmark, on_invalid};
 
 void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
                         const struct pod_reflector_sink *sink, void *ctx)
@@ -72,7 +72,7 @@ void pod_reflector_request(struct pod_reflector *f, struct arena *a,
                                      .stall_ms = f->watching ? STALL_MS : LIST_STALL_MS};
 }
 
-static void on_object(void *ctx, struct jread *j, bool gone)
+static void on_object(void *ctx, struct jread *j, bool deleted)
 {
     struct pod_reflector *f = ctx;
     struct pod pod;
@@ -82,15 +82,15 @@ static void on_object(void *ctx, struct jread *j, bool gone)
         return;
     if (jread_fault(j, &err)) {
         err_wrap(&err, "pod %.*s/%.*s", SPAN_ARG(pod.meta.ns), SPAN_ARG(pod.meta.name));
-        f->sink->fault(f->ctx, &err);
+        f->sink->invalid(f->ctx, &err);
         pod = (struct pod){.meta = pod.meta};
     }
     if (f->watching && pod.meta.version.n)
         watchfeed_set_version(&f->in, pod.meta.version);
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
-    if (gone)
-        f->sink->gone(f->ctx, pod.meta.uid);
+    if (deleted)
+        f->sink->deleted(f->ctx, pod.meta.uid);
     else
         f->sink->seen(f->ctx, pod_allocation_new(&pod, f->unit_mib));
 }
@@ -102,10 +102,10 @@ static void on_bookmark(void *ctx, struct span version)
         watchfeed_set_version(&f->in, version);
 }
 
-static void on_fault(void *ctx, const struct err *err)
+static void on_invalid(void *ctx, const struct err *err)
 {
     struct pod_reflector *f = ctx;
-    f->sink->fault(f->ctx, err);
+    f->sink->invalid(f->ctx, err);
 }
 
 bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s)
@@ -133,8 +133,8 @@ int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct
     int rc = watchfeed_end(&f->in, why);
     *err = f->in.failed;
     if (rc) {
-        /* What the watch missed, only a list can tell, where its version is not kept any
-         * more; a connection that broke is taken up where it was. */
+        /* A watch whose connection broke resumes at its version. After any other error
+         * (410 Gone) a list is needed. */
         if (f->watching && err->code != ERR_UNAVAILABLE && err->code != ERR_TIMEOUT)
             f->watching = false;
         f->paging = false;

@@ -27,8 +27,8 @@ static void back_off(struct registration *e, int64_t now_ms)
         e->retry_ms = REGISTRATION_LAST_RETRY_MS;
 }
 
-/* An answer that is under way is that of the kubelet before; it fails or does not matter:
- * without a stream we come again. */
+/* An answer in flight is that of the previous kubelet. It can be ignored: without a
+ * stream the plugin registers again. */
 void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_t inode)
 {
     if (inode == e->kubelet)
@@ -44,7 +44,7 @@ void registration_serving(struct registration *e, int64_t now_ms, bool reachable
     if (e->reachable && !reachable && e->state != REGISTRATION_REGISTERING)
         again(e, now_ms);
     if (!e->reachable && !reachable)
-        back_off(e, now_ms); /* it could not be made */
+        back_off(e, now_ms); /* creating the endpoint failed */
     e->reachable = reachable;
 }
 
@@ -125,9 +125,9 @@ int64_t registration_due(const struct registration *e)
 const char *registration_missing(const struct registration *e)
 {
     static const char *const words[] = {
-        [REGISTRATION_WAITING] = "trying again soon",
-        [REGISTRATION_REGISTERING] = "the kubelet has not answered yet",
-        [REGISTRATION_AWAITING_STREAM] = "the kubelet has not asked for the list yet",
+        [REGISTRATION_WAITING] = "retrying",
+        [REGISTRATION_REGISTERING] = "waiting for the kubelet to answer Register",
+        [REGISTRATION_AWAITING_STREAM] = "waiting for the kubelet to open ListAndWatch",
         [REGISTRATION_YIELDING] = "a newer plugin of this node serves it",
     };
     if (e->state == REGISTRATION_REGISTERED)

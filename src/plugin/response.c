@@ -17,7 +17,7 @@ int response_strategy_read(struct span text, enum response_strategy *s, struct e
             *s = (enum response_strategy)i;
             return 0;
         }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of envvar, volume-mounts and cdi",
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of envvar, volume-mounts, cdi",
                    SPAN_ARG(text));
 }
 
@@ -38,7 +38,7 @@ static void add_number(struct response *r, struct arena *a, const char *key, int
     add_env(r, key, keep(a, &b));
 }
 
-/* What stands in a list for a card. */
+/* Appends the text that stands for a card in a list. */
 typedef void (*card_fn)(struct buf *out, const struct response_settings *settings,
                         const struct plugin_card *card);
 
@@ -85,7 +85,7 @@ static const char *list(const struct work *w, card_fn one)
     return keep(w->a, &b);
 }
 
-/* One text per card: `before`, then the card's name. */
+/* `before`, then the card's name. */
 static const char *named(const struct work *w, const char *before, size_t i)
 {
     cleanup_buf struct buf b = {0};
@@ -124,7 +124,7 @@ static int64_t units_on(const struct work *w, size_t i)
     return (int64_t)w->grant->cards[i].n_units;
 }
 
-/* Client and server of MPS meet in a pipe and in shared memory. */
+/* MPS clients and server communicate through a pipe and shared memory. */
 static void add_mps_mount(const struct work *w, const char *at, const char *what)
 {
     cleanup_buf struct buf host = {0};
@@ -132,8 +132,8 @@ static void add_mps_mount(const struct work *w, const char *at, const char *what
     w->r->mounts[w->r->n_mounts++] = (struct response_pair){at, keep(w->a, &host), false};
 }
 
-/* Memory for each card as MPS counts them in the container, and the smallest part of a
- * card as the share of time: there is but one number for all of them. */
+/* The memory limit is per card, in the container's numbering. The thread percentage is
+ * one number for all cards: the smallest share. */
 static void add_mps(const struct work *w)
 {
     struct response *r = w->r;

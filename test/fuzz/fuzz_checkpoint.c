@@ -10,7 +10,7 @@
 #include "fuzz/fuzz.h"
 
 #include "base/mem.h"
-#include "plugin/allocation.h"
+#include "plugin/checkpoint.h"
 
 static const struct span node = SPAN("n1");
 

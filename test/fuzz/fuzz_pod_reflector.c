@@ -42,7 +42,7 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
     pod_allocation_free(pod);
 }
 
-static void on_gone(void *ctx, struct span uid)
+static void on_deleted(void *ctx, struct span uid)
 {
     struct world *w = ctx;
     if (!w->listed || w->listing)
@@ -60,7 +60,7 @@ static void on_list(void *ctx, bool ended)
     buf_adds(&w->told, ended ? "listed\n" : "list\n");
 }
 
-static void on_fault(void *ctx, const struct err *err)
+static void on_invalid(void *ctx, const struct err *err)
 {
     struct world *w = ctx;
     if (!err->msg[0])
@@ -68,7 +68,7 @@ static void on_fault(void *ctx, const struct err *err)
     buf_adds(&w->told, "fault\n");
 }
 
-static const struct pod_reflector_sink sink = {on_seen, on_gone, on_list, on_fault};
+static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
 
 static void check_path(const struct world *w, const char *path)
 {

@@ -150,7 +150,7 @@ START_TEST(ids_of_another_card_are_refused)
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(b.words, "wrong-card");
     ck_assert_says(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
-    kit_wait(event_says("GPURefused", "was promised 3 of 1 GPU-1"));
+    kit_wait(event_says("GPUAllocationFailed", "was promised 3 of 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
     ck_assert(plugin_metric(&plugin, "held") == 0);
     tear_down();

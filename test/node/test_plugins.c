@@ -132,7 +132,7 @@ START_TEST(ids_that_were_not_promised_are_refused)
     node_create("one", "one-d");
     ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */
     ck_assert(node_metric("refused_total{reason=\"wrong-card\"}") == 1);
-    kit_wait(events("GPURefused") >= 2);
+    kit_wait(events("GPUAllocationFailed") >= 2);
     between_end();
     node_down();
 }

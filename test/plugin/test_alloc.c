@@ -181,7 +181,7 @@ START_TEST(who_waits_in_vain_is_told_why)
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
     check_answer(rig.answer, "no-promise: pod default/n was promised no card");
-    check_log("event n GPURefused pod default/n was promised no card");
+    check_log("event n GPUAllocationFailed pod default/n was promised no card");
     rig_stop(&rig);
 }
 END_TEST

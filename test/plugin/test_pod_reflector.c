@@ -14,7 +14,7 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
     pod_allocation_free(pod);
 }
 
-static void on_gone(void *ctx, struct span uid)
+static void on_deleted(void *ctx, struct span uid)
 {
     (void)ctx;
     buf_printf(&heard, "gone %.*s\n", SPAN_ARG(uid));
@@ -26,13 +26,13 @@ static void on_list(void *ctx, bool ended)
     buf_adds(&heard, ended ? "listed\n" : "list\n");
 }
 
-static void on_fault(void *ctx, const struct err *err)
+static void on_invalid(void *ctx, const struct err *err)
 {
     (void)ctx;
     buf_printf(&heard, "fault %s\n", err->msg);
 }
 
-static const struct pod_reflector_sink sink = {on_seen, on_gone, on_list, on_fault};
+static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
 
 static void start(void)
 {
