@@ -16,7 +16,6 @@ enum response_strategy {
     RESPONSE_VOLUME_MOUNTS, /* a mount of /dev/null for each card */
     RESPONSE_CDI,           /* Container Device Interface names */
 };
-int response_strategy_read(struct span text, enum response_strategy *s, struct err *err);
 
 struct response_settings {
     enum response_strategy strategy;

@@ -184,12 +184,13 @@ enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request 
         if (!card)
             return alloc_request_explain(
                 req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
-                "pod %s was promised card %d %.*s, which is not on this node",
+                "pod %s is promised card %d %.*s, which is not on this node",
                 pod_name(req, pod), c->shares[i].index, SPAN_ARG(c->shares[i].uuid));
         if (!card->healthy)
-            return alloc_request_explain(req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
-                                         "pod %s was promised card %s, which is out: %s",
-                                         pod_name(req, pod), card->uuid, card->why);
+            return alloc_request_explain(
+                req, VERDICT_NO, REJECTED_UNHEALTHY_CARD,
+                "pod %s is promised card %s, which is unhealthy: %s", pod_name(req, pod),
+                card->uuid, card->why);
         const struct local_pod *user = unrecorded_user(a, t, card);
         if (user)
             return alloc_request_explain(req, VERDICT_WAIT, REJECTED_IN_USE,
@@ -272,9 +273,10 @@ static enum verdict explain_shortage(struct pending_request *req,
 {
     if (holder)
         return explain_held(req, held, holder);
-    return alloc_request_explain(req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
-                                 "the kubelet has %zu ids of card %s too few to give",
-                                 missing, card->uuid);
+    return alloc_request_explain(
+        req, VERDICT_NO, REJECTED_INSUFFICIENT_IDS,
+        "the kubelet offers too few free ids of card %s: %zu missing", card->uuid,
+        missing);
 }
 
 /* The ids that must be included, then what is missing of each share. */
@@ -327,7 +329,7 @@ static enum verdict explain_wrong_card(struct pending_request *req,
                    c->shares[i].uuid.n ? " " : "", SPAN_ARG(c->shares[i].uuid));
     return alloc_request_explain(
         req, VERDICT_NO, REJECTED_WRONG_CARD,
-        "id %s is of card %s; container %.*s of pod %s was promised %s", id.p,
+        "id %s belongs to card %s; container %.*s of pod %s is promised %s", id.p,
         unit->card->uuid, SPAN_ARG(c->name), pod_name(req, t->local->pod),
         cards.p ? cards.p : "nothing");
 }
@@ -364,14 +366,14 @@ enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
     if (req->n_ids != (size_t)c->amount)
         return alloc_request_explain(
             req, VERDICT_NO, REJECTED_WRONG_CARD,
-            "%zu ids for container %.*s of pod %s, which requests for %lld", req->n_ids,
+            "%zu ids for container %.*s of pod %s, which requests %lld", req->n_ids,
             SPAN_ARG(c->name), pod_name(req, t->local->pod), (long long)c->amount);
     sort_units(req->ids, req->n_ids);
     enum verdict v = check_cards(a, req, t);
     for (size_t i = 0; i < req->n_ids && v == VERDICT_YES; i++) {
         if (i && by_unit(&req->ids[i - 1], &req->ids[i]) == 0)
             return alloc_request_explain(req, VERDICT_NO, REJECTED_IN_USE,
-                                         "an id comes twice");
+                                         "duplicate id");
         const struct allocation *al = alloc_select_holder(a, t, &req->ids[i]);
         if (al)
             return explain_held(req, &req->ids[i], al);

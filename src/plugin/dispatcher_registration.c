@@ -158,7 +158,7 @@ int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource 
     if (!waits)
         return 0;
     if (!e->kubelet)
-        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: there is no %s", waits,
+        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", waits,
                        plugin_dir_kubelet(d->dir));
     return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", waits,
                    last->code ? ": " : "", last->code ? last->msg : "");

@@ -18,7 +18,7 @@ struct plugin {
     struct plugin_config config; /* strings borrowed */
     struct kube_client *client;
     struct gpu *gpu;
-    char *registration; /* path of the kubelet's socket */
+    char *registration; /* path of the kubelet's registration socket */
     struct kubelet *kubelet;
     struct dispatcher *dispatcher;
     struct plugin_api *api;
@@ -92,8 +92,7 @@ static int make_dispatcher(struct plugin *p, struct err *err)
     return p->dispatcher ? 0 : -1;
 }
 
-/* The dispatcher first hears, then speaks: it runs when all to whom it speaks are there.
- */
+/* The dispatcher's thread starts last, because it calls all other parts. */
 static void start_threads(struct plugin *p)
 {
     struct kubelet_settings kubelet = {p->config.podresources, p->registration};
@@ -131,12 +130,12 @@ bool plugin_stop(struct plugin *p)
     gauges_stop(p->gauges);
     dispatcher_stop(p->dispatcher);
     if (!cardwatch_stop(p->cardwatch)) {
-        log_warn("plugin", "the driver does not answer; ending without it");
+        log_warn("plugin", "the driver does not answer; exiting without cleanup");
         return false;
     }
     plugin_api_stop(p->api);
     kubelet_stop(p->kubelet);
-    /* No thread is left but those of the endpoints, which only tell. */
+    /* Only the endpoints' threads are left. They only post messages. */
     cardwatch_free(p->cardwatch);
     dispatcher_free(p->dispatcher);
     plugin_api_free(p->api);

@@ -19,8 +19,8 @@ copy_shares(struct pod_allocation *alloc, const struct promise_share *from, size
     return to;
 }
 
-/* One entry for each resource that the container asks for. (Both in one pod are refused,
- * but the kubelet asks for both all the same.) */
+/* One entry per resource in the container's limits. A pod with both is invalid, but the
+ * kubelet requests both nevertheless. */
 static void add_limit(struct pod_allocation *alloc, const struct pod_container *c,
                       enum ids_resource resource, struct span limit)
 {
@@ -35,7 +35,7 @@ static void add_limit(struct pod_allocation *alloc, const struct pod_container *
                                           .own_devices = c->own_devices};
 }
 
-/* The kubelet's order, not that of the struct: there, app containers may come first. */
+/* Called for init containers first: the order of admission, not that of the spec. */
 static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
                            uint32_t *indexes)
 {
@@ -64,14 +64,13 @@ static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
     alloc->why_not = arena_copy(&alloc->arena, buf_span(&b));
 }
 
-/* The same amount of each card of the pod. */
 static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_container *c)
 {
     size_t n = alloc->n_cards;
     if (c->amount % (int64_t)n) {
         damaged(alloc,
-                "%zu cards are promised, and the %lld units of container %.*s cannot be "
-                "split over them",
+                "the promise has %zu cards, and the %lld units of container %.*s are not "
+                "divisible by it",
                 n, (long long)c->amount, SPAN_ARG(c->name));
         return;
     }
@@ -83,15 +82,14 @@ static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_con
     }
 }
 
-/* Whole cards: app containers and sidecars take them in turn. An init container has them
- * for itself while it runs: it gets the first ones. */
+/* Whole cards: app containers and sidecars get disjoint parts. A plain init container
+ * runs alone, so it gets the first cards. */
 static void share_in_turn(struct pod_allocation *alloc,
                           struct pod_allocation_container *c, size_t *next)
 {
     size_t from = c->role == CONTAINER_INIT ? 0 : *next;
     if ((size_t)c->amount > alloc->n_cards - from) {
-        damaged(alloc,
-                "%zu cards are promised, which is less than its containers ask for",
+        damaged(alloc, "the promise has %zu cards, fewer than the containers request",
                 alloc->n_cards);
         return;
     }
@@ -105,10 +103,10 @@ static void share_in_turn(struct pod_allocation *alloc,
         *next += (size_t)c->amount;
 }
 
-/* What the allocation says of the container. False: nothing, or not as much as it asks
- * for. */
-static bool share_as_said(struct pod_allocation *alloc, const struct pod *pod,
-                          uint32_t index, struct pod_allocation_container *c)
+/* Takes the container's shares from the allocation annotation. False: it does not match
+ * the limit. */
+static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
+                               uint32_t index, struct pod_allocation_container *c)
 {
     cleanup_arena struct arena a = {0};
     struct promise part;
@@ -126,27 +124,27 @@ static bool share_as_said(struct pod_allocation *alloc, const struct pod *pod,
     return true;
 }
 
-static bool all_as_said(struct pod_allocation *alloc, const struct pod *pod,
-                        const uint32_t *indexes)
+static bool all_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
+                             const uint32_t *indexes)
 {
     for (size_t i = 0; i < alloc->n_containers; i++)
         if (alloc->containers[i].role != CONTAINER_INIT &&
-            !share_as_said(alloc, pod, indexes[i], &alloc->containers[i]))
+            !share_as_annotated(alloc, pod, indexes[i], &alloc->containers[i]))
             return false;
     return true;
 }
 
-/* Either the allocation speaks of every container, or it is not gone by at all: half of
- * it and half of the index would give a card twice. */
+/* The allocation annotation is used only if it covers every container: mixing it with the
+ * index annotation could assign a card twice. */
 static void share_out(struct pod_allocation *alloc, const struct pod *pod,
                       const uint32_t *indexes)
 {
-    bool said = pod && all_as_said(alloc, pod, indexes);
+    bool annotated = pod && all_as_annotated(alloc, pod, indexes);
     size_t next = 0;
     for (size_t i = 0;
          i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
         struct pod_allocation_container *c = &alloc->containers[i];
-        if (said && c->role != CONTAINER_INIT)
+        if (annotated && c->role != CONTAINER_INIT)
             continue;
         if (c->resource == IDS_COUNT)
             share_in_turn(alloc, c, &next);
@@ -173,7 +171,6 @@ static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
     share_out(alloc, pod, indexes);
 }
 
-/* The reason of request_of, and the request without what it borrows. */
 static bool read_request(struct pod_allocation *alloc, const struct pod *pod,
                          int64_t unit_mib)
 {

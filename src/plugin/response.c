@@ -9,18 +9,6 @@
 
 enum { PAIRS_MAX = 16 };
 
-int response_strategy_read(struct span text, enum response_strategy *s, struct err *err)
-{
-    static const char *const names[] = {"envvar", "volume-mounts", "cdi"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (span_eq(text, span_of(names[i]))) {
-            *s = (enum response_strategy)i;
-            return 0;
-        }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of envvar, volume-mounts, cdi",
-                   SPAN_ARG(text));
-}
-
 static const char *keep(struct arena *a, const struct buf *b)
 {
     return arena_copy(a, buf_span(b)).p;

@@ -149,8 +149,8 @@ START_TEST(ids_of_another_card_are_refused)
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(b.words, "wrong-card");
-    ck_assert_says(b.words, "container c of pod default/p was promised 3 of 1 GPU-1");
-    kit_wait(event_says("GPUAllocationFailed", "was promised 3 of 1 GPU-1"));
+    ck_assert_says(b.words, "container c of pod default/p is promised 3 of card 1 GPU-1");
+    kit_wait(event_says("GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
     ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
     ck_assert(plugin_metric(&plugin, "held") == 0);
     tear_down();
@@ -258,7 +258,7 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not know it");
+    ck_assert_says(a.words, "card GPU-1, which is unhealthy: the driver does not know it");
     tear_down();
 }
 END_TEST
@@ -289,7 +289,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     make_driver_hang();
     kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
-    ck_assert(program_says(&plugin.program, "out: the driver does not answer"));
+    ck_assert(program_says(&plugin.program, "unhealthy: the driver does not answer"));
     kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
     /* What neither a restart nor an update would change. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
@@ -297,7 +297,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is out: the driver does not answer");
+    ck_assert_says(a.words, "card GPU-1, which is unhealthy: the driver does not answer");
     let_driver_go_on();
     kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
@@ -319,7 +319,7 @@ START_TEST(a_driver_that_is_gone_is_told)
     kit_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
     kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
-    ck_assert_str_eq(line, "not registered: no card has been seen yet");
+    ck_assert_str_eq(line, "not registered: no card found yet");
     /* An update waits a while: it may be the new version that sees no card. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
@@ -409,7 +409,7 @@ START_TEST(cards_of_nvml_and_their_xids)
         "free=17179869184;used=0;reserved=0;events=15\nevent 1 GPU-1 8 79\n");
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 1);
     kit_wait(kubelet_devices(&kubelet, MEM, false) == 16);
-    ck_assert(program_says(&plugin.program, "out: XID 79"));
+    ck_assert(program_says(&plugin.program, "unhealthy: XID 79"));
     tear_down();
 }
 END_TEST
@@ -447,12 +447,12 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
     temp_mkdir(kit_dir, "plugins");
     plugin_start(&plugin, &sim, ARGV(NULL));
     kit_wait(plugin_metric(&plugin, "cards") == 2);
-    kit_wait(registered_says("not registered: waiting for the kubelet: there is no "));
+    kit_wait(registered_says("not registered: waiting for the kubelet: no socket "));
     ck_assert(registered_says("plugins/kubelet.sock"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     kubelet.refuse = 1000;
     kubelet_start(&kubelet);
-    kit_wait(registered_says("not registered: trying again soon: ") &&
+    kit_wait(registered_says("not registered: retrying: ") &&
              registered_says("not now"));
     pthread_mutex_lock(&kubelet.lock);
     ck_assert_int_lt(kubelet.refuse, 1000);
@@ -533,7 +533,7 @@ START_TEST(a_damaged_state_file_is_survived)
     plugin_stop(&plugin);
     temp_write(kit_dir, "state.json", "{\"version\": 1, \"grants\": [{");
     plugin_start(&plugin, &sim, ARGV(NULL));
-    ck_assert(program_says(&plugin.program, "the state file cannot be used"));
+    ck_assert(program_says(&plugin.program, "cannot use the state file"));
     kit_wait(kubelet_lost(&kubelet, MEM) || kubelet.plugins[MEM].stream);
     kubelet_wait_registered(&kubelet, -1);
     add_pod("q", 3, 1);
@@ -560,7 +560,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     plugin_start(&newer, &sim, ARGV(NULL));
     kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
     kubelet_wait_registered(&kubelet, -1);
-    ck_assert(program_says(&plugin.program, "it listens to a newer plugin"));
+    ck_assert(program_says(&plugin.program, "a newer plugin of this node serves it"));
     /* The older one keeps still, and the newer one knows what the older one did. */
     kit_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
@@ -635,8 +635,8 @@ START_TEST(bad_options_are_said)
         {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is missing"},
         {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
         {{"--memory-unit", "GB", NULL}, "memory-unit"},
-        {{"--device-list-strategy", "x", NULL}, "none of envvar, volume-mounts and cdi"},
-        {{"--isolation", "cgpu", NULL}, "neither none nor mps"},
+        {{"--device-list-strategy", "x", NULL}, "\"x\" is not one of envvar|volume-mounts|cdi"},
+        {{"--isolation", "cgpu", NULL}, "\"cgpu\" is not one of none|mps"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         kit_program(&p, "gpushare-device-plugin", cases[i].args, ARGV(NULL));

@@ -85,7 +85,7 @@ START_TEST(which_of_two_is_not_guessed)
     rig_pass(&rig, 4900);
     ck_assert(!rig.answered);
     rig_pass(&rig, 200);
-    check_answer(rig.answer, "ambiguous: 2 pods of this node wait for 3 of");
+    check_answer(rig.answer, "ambiguous: 2 pods of this node lack 3 ids of");
     ck_assert_uint_eq(alloc_stats(rig.a)->rejected[REJECTED_AMBIGUOUS], 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->deferred, 1);
     rig_stop(&rig);
@@ -138,7 +138,7 @@ START_TEST(a_stranger_may_be_the_one)
     rig_kubelet(&rig, "unheard", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "stranger: it may be pod default/unheard");
+    check_answer(rig.answer, "unknown-pod: the request can be for pod default/unheard");
     /* Whoever comes after it cannot be it any more. */
     rig_kubelet_gone(&rig, "refused");
     rig_api(&rig, "refused", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
@@ -174,14 +174,14 @@ START_TEST(who_waits_in_vain_is_told_why)
     start();
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-pod: no pod of this node that the kubelet has waits for "
-                             "3 of aliyun.com/gpu-mem");
+    check_answer(rig.answer, "no-pending-pod: no pod in the kubelet's view lacks "
+                             "3 ids of aliyun.com/gpu-mem");
     rig_api(&rig, "n", "Pending", "", "", MEM("a", 3));
     rig_kubelet(&rig, "n", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-promise: pod default/n was promised no card");
-    check_log("event n GPUAllocationFailed pod default/n was promised no card");
+    check_answer(rig.answer, "no-promise: pod default/n has no promised card");
+    check_log("event n GPUAllocationFailed pod default/n has no promised card");
     rig_stop(&rig);
 }
 END_TEST
@@ -195,7 +195,7 @@ START_TEST(without_a_list_of_the_api_server_nothing_is_given)
     waiting("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-news: ");
+    check_answer(rig.answer, "not-synced: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -207,8 +207,8 @@ START_TEST(ids_of_another_card_are_refused)
     rig_prefer(&rig, 3, ALL);
     check_answer(rig_allocate(&rig, "GPU-0/0-2"), "wrong-card: id " /* ... */);
     check_answer(rig.answer,
-                 "is of card GPU-0; container a of pod default/p was promised "
-                 "3 of 1 GPU-1");
+                 "belongs to card GPU-0; container a of pod default/p is promised "
+                 "3 of card 1 GPU-1");
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
@@ -248,10 +248,10 @@ START_TEST(an_allocate_without_a_preference_is_refused)
 {
     start();
     waiting("p", "1", MEM("a", 3));
-    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-offered: ");
+    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_prefer(&rig, 3, ALL);
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
-    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-offered: ");
+    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -281,7 +281,7 @@ START_TEST(ids_that_are_held_are_not_given_again)
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/3 GPU-1/4 GPU-1/5");
     check_answer(rig_allocate(&rig, "GPU-1/2-4"), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     check_answer(rig.answer, "is held by container a of pod default/p");
     rig_stop(&rig);
 }
@@ -328,7 +328,7 @@ START_TEST(containers_come_in_sequence)
     /* The app containers are not what the kubelet asks for now. */
     check_answer(rig_prefer(&rig, 4, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-pod: ");
+    check_answer(rig.answer, "no-pending-pod: ");
 
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* i, never view */
@@ -400,8 +400,8 @@ START_TEST(a_whole_card_is_nobody_elses)
         rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
         "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
-    check_answer(rig.answer, "of pod default/p, through the other resource");
+    check_answer(rig.answer, "in-use: ");
+    check_answer(rig.answer, "of pod default/p, through aliyun.com/gpu-mem");
     /* And the other way round. */
     waiting("v", "0", CARDS("a", 1));
     admit("v", "a", IDS_COUNT, 1, "GPU-0 GPU-1");
@@ -413,7 +413,7 @@ START_TEST(a_whole_card_is_nobody_elses)
     waiting("q", "0", MEM("a", 2));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -432,7 +432,7 @@ START_TEST(a_pod_of_the_go_plugin_keeps_its_card)
         rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
         "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: card GPU-1 is used by pod default/old");
+    check_answer(rig.answer, "in-use: card GPU-1 is used by pod default/old");
     /* Its ids are not looked upon as those of GPU-0: no complaint, no grant. */
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
@@ -463,7 +463,7 @@ START_TEST(cards_of_a_pod_with_an_init_container_go_in_any_order)
     check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
                  "(nothing yet)"); /* a's */
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -475,11 +475,13 @@ START_TEST(a_lost_card_is_not_given)
     rig_prefer(&rig, 3, ALL);
     alloc_card_failed(rig.a, rig.now, SPAN("GPU-1"), "XID 79", &rig.out);
     check_answer(rig_allocate(&rig, "GPU-1/0-2"),
-                 "card-out: pod default/p was promised card GPU-1, which is out: XID 79");
+                 "unhealthy-card: pod default/p is promised card GPU-1, which is "
+                 "unhealthy: XID 79");
     rig_api(&rig, "q", "Pending", ON("5", "GPU-9"), "", MEM("a", 3));
     rig_kubelet(&rig, "q", RIG_NAMES("a"));
-    check_answer(rig_prefer(&rig, 3, ALL), "card-out: pod default/q was promised card 5 "
-                                           "GPU-9, which is not on this node");
+    check_answer(rig_prefer(&rig, 3, ALL),
+                 "unhealthy-card: pod default/q is promised card 5 "
+                 "GPU-9, which is not on this node");
     rig_stop(&rig);
 }
 END_TEST
@@ -489,8 +491,8 @@ START_TEST(what_cannot_be_meant_is_refused)
     start();
     rig_api(&rig, "p", "Pending", ON("0,1", "GPU-0,GPU-1"), "", MEM("a", 3));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
-    check_answer(rig_prefer(&rig, 3, ALL), "unmeant: pod default/p: 2 cards are "
-                                           "promised");
+    check_answer(rig_prefer(&rig, 3, ALL), "invalid-request: pod default/p: the promise "
+                                           "has 2 cards");
     rig_stop(&rig);
 }
 END_TEST
@@ -499,8 +501,9 @@ START_TEST(too_few_free_ids_are_said)
 {
     start();
     waiting("p", "1", MEM("a", 3));
-    check_answer(rig_prefer(&rig, 3, "GPU-0/0-7 GPU-1/0-1"),
-                 "short: the kubelet has 1 ids of card GPU-1 too few");
+    check_answer(
+        rig_prefer(&rig, 3, "GPU-0/0-7 GPU-1/0-1"),
+        "insufficient-ids: the kubelet offers too few free ids of card GPU-1: 1 missing");
     rig_stop(&rig);
 }
 END_TEST
@@ -516,7 +519,7 @@ START_TEST(ids_that_are_none_of_ours)
     rig.answered = false;
     alloc_request(rig.a, rig.now, &req, &rig.out);
     rig_take(&rig);
-    check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is no id of this node's cards");
+    check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is not a device id of this node");
     rig_stop(&rig);
 }
 END_TEST
@@ -543,8 +546,8 @@ START_TEST(the_unpromised_get_an_untouched_card)
     rig_kubelet(&rig, "m", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-promise: pod default/m was promised no card, and there "
-                             "are not 1 cards with 2 units on which nothing is promised");
+    check_answer(rig.answer, "no-promise: pod default/m has no promised card, and fewer "
+                             "than 1 cards of 2 units have no promises");
     rig_stop(&rig);
 }
 END_TEST
@@ -583,7 +586,8 @@ START_TEST(a_container_that_names_its_devices_itself)
     s.strict_env = true;
     start_with(s);
     waiting("p", "1", app);
-    check_answer(rig_prefer(&rig, 3, ALL), "own-env: container a of pod default/p sets");
+    check_answer(rig_prefer(&rig, 3, ALL),
+                 "env-override: container a of pod default/p sets");
     rig_stop(&rig);
 }
 END_TEST
@@ -647,7 +651,7 @@ START_TEST(a_kubelet_that_does_not_answer)
     rig.kubelet_away = true;
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "kubelet: the kubelet's podresources service: away");
+    check_answer(rig.answer, "podresources: podresources: away");
     rig_stop(&rig);
 }
 END_TEST
@@ -660,7 +664,7 @@ START_TEST(the_pod_must_still_be_there_at_allocate)
     rig_kubelet_gone(&rig, "p");
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
     rig_api_gone(&rig, "p");
-    check_answer(rig.answer, "not-offered: ");
+    check_answer(rig.answer, "not-preferred: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -714,8 +718,8 @@ START_TEST(the_audit_finds_a_container_on_another_card)
     ck_assert_int_eq(rig.lists, 0);
     ck_assert_int_ge(rig.gets, 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
-    check_log("event p GPUMismatch container a holds 1 of card GPU-0, which is not what "
-              "was promised to it");
+    check_log("event p GPUMismatch container a holds 1 ids of card GPU-0, more than "
+              "the promise allows");
     rig_pass(&rig, 125000); /* said once */
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
     ck_assert_int_ge(rig.gets, 3);
@@ -724,8 +728,8 @@ START_TEST(the_audit_finds_a_container_on_another_card)
     struct rig_pod *q = rig_kubelet(&rig, "q", RIG_NAMES("a"));
     rig_add_id(&rig, &q->containers[0], IDS_MEM, rig_id(&rig, "GPU-0/0"));
     rig_pass(&rig, 2000);
-    check_log("event q GPUMismatch container a holds what container a of pod default/p "
-              "holds, on card GPU-0");
+    check_log("event q GPUMismatch container a and container a of pod default/p "
+              "hold the same id of card GPU-0");
     rig_stop(&rig);
 }
 END_TEST
@@ -896,7 +900,7 @@ START_TEST(state_of_the_file_is_held)
     check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""),
                  "started");
     check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""),
-                 "not-offered: these ids were granted to nobody");
+                 "not-preferred: no container holds these ids");
     rig_stop(&rig);
 }
 END_TEST
@@ -907,7 +911,7 @@ START_TEST(a_cancelled_ask_is_answered_at_once)
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     alloc_cancel(rig.a, rig.now, rig.tokens, &rig.out);
     rig_take(&rig);
-    check_answer(rig.answer, "no-pod: ");
+    check_answer(rig.answer, "no-pending-pod: ");
     rig_stop(&rig);
 }
 END_TEST

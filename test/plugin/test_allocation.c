@@ -136,13 +136,13 @@ START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
         const char *from, *to, *says;
     } cases[] = {
         {"\"version\": 1", "\"version\": 2", "version: 2"},
-        {"\"n1\"", "\"n2\"", "it is that of node \"n2\""},
-        {"0-2", "2-0", "cards cannot be read"},
-        {"0-2", "a-2", "cards cannot be read"},
-        {"0-2", "7-9", "cards cannot be read"}, /* twice */
-        {"\"app\"", "\"ape\"", "are missing or unknown"},
-        {"gpu-count", "gpu-counts", "are missing or unknown"},
-        {"\"uid\"", "\"uie\"", "are missing or unknown"},
+        {"\"n1\"", "\"n2\"", "it belongs to node \"n2\""},
+        {"0-2", "2-0", "invalid cards"},
+        {"0-2", "a-2", "invalid cards"},
+        {"0-2", "7-9", "invalid cards"}, /* twice */
+        {"\"app\"", "\"ape\"", "are missing or invalid"},
+        {"gpu-count", "gpu-counts", "are missing or invalid"},
+        {"\"uid\"", "\"uie\"", "are missing or invalid"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct allocation_set back = {0};
@@ -176,7 +176,7 @@ START_TEST(a_state_file_that_no_node_can_have)
                    i ? "," : "", i);
     buf_adds(&units, "]}]}");
     ck_assert_int_eq(checkpoint_read(&set, buf_span(&units), SPAN("n1"), &err), -1);
-    ck_assert_msg(strstr(err.msg, "cards cannot be read") != NULL, "%s", err.msg);
+    ck_assert_msg(strstr(err.msg, "invalid cards") != NULL, "%s", err.msg);
     for (int i = 0; i <= ALLOCATION_SET_MAX; i++) {
         buf_printf(&many,
                    "%s{\"uid\":\"u%d\",\"container\":\"c\",\"role\":\"app\","
@@ -188,7 +188,7 @@ START_TEST(a_state_file_that_no_node_can_have)
     buf_adds(&many, "]}");
     buf_adds(&enough, "]}");
     ck_assert_int_eq(checkpoint_read(&set, buf_span(&many), SPAN("n1"), &err), -1);
-    ck_assert_msg(strstr(err.msg, "more than a node can have") != NULL, "%s", err.msg);
+    ck_assert_msg(strstr(err.msg, "too many allocations") != NULL, "%s", err.msg);
     ck_assert_uint_eq(set.n, 0);
     ck_assert_done(checkpoint_read(&set, buf_span(&enough), SPAN("n1"), &err), err);
     ck_assert_uint_eq(set.n, ALLOCATION_SET_MAX);
@@ -196,7 +196,7 @@ START_TEST(a_state_file_that_no_node_can_have)
 }
 END_TEST
 
-UNIT_MAIN("grants", a_grant_knows_its_units, one_grant_per_container_and_resource,
+UNIT_MAIN("allocation", a_grant_knows_its_units, one_grant_per_container_and_resource,
           the_state_file_has_a_fixed_form, what_was_written_is_read_back,
           a_damaged_state_file_is_said_and_changes_nothing,
           a_state_file_that_no_node_can_have)

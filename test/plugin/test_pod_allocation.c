@@ -127,11 +127,11 @@ END_TEST
 START_TEST(what_does_not_go_together_is_said)
 {
     ck_assert_str_eq(text(planned(IDX("1"), "", CARDS("a", 2))),
-                     "a:cards2 [1 cards are promised, which is less than its containers "
-                     "ask for]");
+                     "a:cards2 [the promise has 1 cards, fewer than the containers "
+                     "request]");
     ck_assert_str_eq(text(planned(IDX("1,2"), "", MEM("a", 3))),
-                     "a:mem3 [2 cards are promised, and the 3 units of container a "
-                     "cannot be split over them]");
+                     "a:mem3 [the promise has 2 cards, and the 3 units of container a "
+                     "are not divisible by it]");
     ck_assert_str_eq(
         text(planned(IDX("1"), "", MEM("a", 3) "," CARDS("b", 1))),
         "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in "

@@ -170,13 +170,14 @@ START_TEST(what_is_missing_is_said)
     registration_set_wanted(&e, true);
     ck_assert_str_eq(registration_missing(&e), "waiting for the kubelet");
     registration_kubelet_socket(&e, 0, 7);
-    ck_assert_str_eq(registration_missing(&e), "trying again soon");
+    ck_assert_str_eq(registration_missing(&e), "retrying");
     registration_serving(&e, 0, true);
     registration_next(&e, 0);
-    ck_assert_str_eq(registration_missing(&e), "the kubelet has not answered yet");
+    ck_assert_str_eq(registration_missing(&e),
+                     "waiting for the kubelet to answer Register");
     registration_answered(&e, 10, true);
     ck_assert_str_eq(registration_missing(&e),
-                     "the kubelet has not asked for the list yet");
+                     "waiting for the kubelet to open ListAndWatch");
     registration_stream(&e, 20, true, false);
     ck_assert_ptr_null(registration_missing(&e));
     registration_stream(&e, 1000, false, true);
