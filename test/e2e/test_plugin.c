@@ -133,7 +133,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    kit_wait(event_says("container c of pod default/q was promised 3 of 1 GPU-1"));
+    kit_wait(event_says("container c of pod default/q is promised 3 of card 1 GPU-1"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     plugin_stop(&plugin);

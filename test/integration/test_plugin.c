@@ -151,8 +151,8 @@ START_TEST(ids_of_another_card_are_refused)
     ck_assert_says(b.words, "wrong-card");
     ck_assert_says(b.words, "container c of pod default/p is promised 3 of card 1 GPU-1");
     kit_wait(event_says("GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
-    ck_assert(plugin_metric(&plugin, "refused_total{reason=\"wrong-card\"}") == 1);
-    ck_assert(plugin_metric(&plugin, "held") == 0);
+    ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") == 1);
+    ck_assert(plugin_metric(&plugin, "container_allocations") == 0);
     tear_down();
 }
 END_TEST
@@ -212,7 +212,7 @@ END_TEST
 /* The watch goes on when the kubelet waits. */
 static void *release_later(void *arg)
 {
-    kit_wait(plugin_metric(&plugin, "waited_total") >= 1);
+    kit_wait(plugin_metric(&plugin, "deferred_requests_total") >= 1);
     sim_watches(&sim, "release", "pods");
     return arg;
 }
@@ -229,7 +229,7 @@ START_TEST(news_that_come_late_are_waited_for)
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     pthread_join(thread, NULL);
     check_card(&a, "GPU-1");
-    ck_assert(plugin_metric(&plugin, "waited_total") >= 1);
+    ck_assert(plugin_metric(&plugin, "deferred_requests_total") >= 1);
     tear_down();
 }
 END_TEST
@@ -427,7 +427,7 @@ START_TEST(a_kubelet_that_restarts_is_found_again)
         kubelet_admit(&kubelet, name, "c", MEM, 3, &a);
         check_card(&a, "GPU-1");
     }
-    kit_wait(plugin_metric(&plugin, "held") == 3);
+    kit_wait(plugin_metric(&plugin, "container_allocations") == 3);
     tear_down();
 }
 END_TEST
@@ -513,7 +513,7 @@ START_TEST(a_plugin_that_was_killed_remembers)
     plugin_start(&plugin, &sim, ARGV(NULL));
     kubelet_wait_registered(&kubelet, -1);
     kit_wait(peer_status(&plugin.health, "/healthz") == 200);
-    ck_assert(plugin_metric(&plugin, "held") == 1);
+    ck_assert(plugin_metric(&plugin, "container_allocations") == 1);
     /* Ids that are used again come without being asked for before: whose they are stands
      * in the state file, and nowhere else. */
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
@@ -540,8 +540,8 @@ START_TEST(a_damaged_state_file_is_survived)
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
     /* The kubelet showed what p has. */
-    kit_wait(plugin_metric(&plugin, "held") == 2);
-    ck_assert(plugin_metric(&plugin, "adopted_total") >= 1);
+    kit_wait(plugin_metric(&plugin, "container_allocations") == 2);
+    ck_assert(plugin_metric(&plugin, "recovered_allocations_total") >= 1);
     cleanup_free char *aside = temp_read(kit_dir, "state.json.damaged");
     ck_assert_says(aside, "grants");
     tear_down();
@@ -564,7 +564,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     /* The older one keeps still, and the newer one knows what the older one did. */
     kit_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
-    ck_assert(plugin_metric(&newer, "held") == 1);
+    ck_assert(plugin_metric(&newer, "container_allocations") == 1);
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
@@ -573,7 +573,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     plugin_stop(&newer);
     kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_metric(&plugin, "held") == 2);
+    kit_wait(plugin_metric(&plugin, "container_allocations") == 2);
     tear_down();
 }
 END_TEST

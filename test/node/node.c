@@ -185,9 +185,9 @@ void node_tell_latency(void)
 {
     static const char *const calls[] = {"GetPreferredAllocation", "Allocate"};
     for (size_t i = 0; i < ARRAY_LEN(calls); i++) {
-        cleanup_free char *sum = xasprintf("call_seconds_sum{call=\"%s\"}", calls[i]);
-        cleanup_free char *n = xasprintf("call_seconds_count{call=\"%s\"}", calls[i]);
-        cleanup_free char *max = xasprintf("call_seconds_max{call=\"%s\"}", calls[i]);
+        cleanup_free char *sum = xasprintf("request_duration_seconds_sum{method=\"%s\"}", calls[i]);
+        cleanup_free char *n = xasprintf("request_duration_seconds_count{method=\"%s\"}", calls[i]);
+        cleanup_free char *max = xasprintf("request_duration_max_seconds{method=\"%s\"}", calls[i]);
         double count = node_metric(n);
         ck_assert_msg(count >= 0, "the plugin has no metric %s", n);
         if (count > 0)

@@ -131,7 +131,7 @@ START_TEST(ids_that_were_not_promised_are_refused)
     between_meddle(NULL);
     node_create("one", "one-d");
     ck_assert_uint_eq(look_check(), 2); /* and the memory of those refused is back */
-    ck_assert(node_metric("refused_total{reason=\"wrong-card\"}") == 1);
+    ck_assert(node_metric("rejected_requests_total{reason=\"wrong-card\"}") == 1);
     kit_wait(events("GPUAllocationFailed") >= 2);
     between_end();
     node_down();
@@ -247,7 +247,7 @@ START_TEST(what_the_go_plugin_gave_stays)
     }
     ck_assert_uint_eq(look_check(), BEFORE + AFTER);
     check_not_restarted();
-    kit_wait(node_metric("audited_total") >= BEFORE + AFTER);
+    kit_wait(node_metric("reconciled_pods_total") >= BEFORE + AFTER);
     ck_assert(node_metric("mismatches_total") == 0);
     ck_assert_uint_eq(events("GPUMismatch"), 0);
     printf("measured: containers of a Go plugin: %d; beside them new ones: %d\n", BEFORE,

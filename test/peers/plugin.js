@@ -226,7 +226,7 @@ const steps = {
     assert.deepStrictEqual(tags(ids), [tag[1]]);
     const other = free(MEM).filter((id) => id.startsWith(tag[0])).slice(0, 3);
     await fails(allocate(MEM, other), REFUSED, new RegExp('^gpushare \\(wrong-card\\): id ' +
-      `${other[0]} is of card GPU-0; container c of pod default/wrong was promised 3 of 1 GPU-1$`));
+      `${other[0]} belongs to card GPU-0; container c of pod default/wrong is promised 3 of card 1 GPU-1$`));
     await remove('wrong');
   },
   async 'ids that another container holds are refused'() {
@@ -234,7 +234,7 @@ const steps = {
     pods.set('second', {});
     await prefer(MEM, 3);
     await fails(allocate(MEM, pods.get('on-1')[MEM]), REFUSED,
-      /^gpushare \(held\): .* is held by container c of pod default\/on-1/);
+      /^gpushare \(in-use\): .* is held by container c of pod default\/on-1/);
     await remove('second');
   },
   async 'a pod without a promise is refused'() {
@@ -246,7 +246,7 @@ const steps = {
   async 'a card that is shared is not given out as a whole'() {
     await promise('whole', COUNT, 1, 0);
     pods.set('whole', {});
-    await fails(prefer(COUNT, 1), REFUSED, /^gpushare \(held\): /);
+    await fails(prefer(COUNT, 1), REFUSED, /^gpushare \(in-use\): /);
     await remove('whole');
   },
   async 'a whole card'() {
@@ -262,7 +262,7 @@ const steps = {
     assert.deepStrictEqual(
       await ask(client, 'PreStartContainer', { devices_ids: pods.get('on-1')[MEM] }), {});
     await fails(ask(client, 'PreStartContainer', { devices_ids: ['GPU-1-_-0'] }), REFUSED,
-      /^gpushare \(not-offered\): these ids were granted to nobody/);
+      /^gpushare \(not-preferred\): no container holds these ids/);
   },
   async 'two containers in a request'() {
     const two = [{ devices_ids: ['a'] }, { devices_ids: ['b'] }];
@@ -346,7 +346,7 @@ const steps = {
     for (const c of Object.values(clients)) {
       const { code, details } = await c.ended;
       assert.strictEqual(code, grpc.status.UNAVAILABLE);
-      assert.match(details, /the device plugin stops/);
+      assert.match(details, /the device plugin is stopping/);
     }
     await until('the sockets are gone', () => !endpoints.some((e) => fs.existsSync(e)));
   },
