@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The device plugin's state file: what is refused changes nothing, and says why; what is
- * accepted holds together (no container twice, units rising and within bounds, whole
- * cards without units, no more of it than a node can have), and written and read again it
- * is the same.
+ * The device plugin's state file. Rejected input has an error text and changes nothing.
+ * Accepted input is consistent (no container twice, units ascending and within bounds,
+ * whole cards without units, within the size limits) and survives a write and a read.
  */
 
 #include "fuzz/fuzz.h"
@@ -58,7 +57,7 @@ static void check_again(const struct allocation_set *set)
     checkpoint_write(&again, &back, node);
     if (!span_eq(buf_span(&text), buf_span(&again)))
         fuzz_fail("written and read again it is not the same");
-    /* What is known already is left alone. */
+    /* Existing allocations are not replaced. */
     size_t n = back.n;
     if (checkpoint_read(&back, buf_span(&text), node, &err) || back.n != n)
         fuzz_fail("read twice, it is more");

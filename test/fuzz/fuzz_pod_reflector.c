@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The device plugin's feed of pods against an API server that says anything. The first
- * byte is the size of the pieces; what follows are answers to one request after the
- * other, with the byte 0x1e between them (which is never in JSON). The first character of
- * an answer says how it comes: '2' with status 200, '4' 410, '5' 500, 'x' 200 and then
- * the connection breaks, '-' not at all.
+ * The device plugin's pod reflector against arbitrary answers of an API server. The first
+ * byte is the size of the pieces. The rest are the answers to consecutive requests,
+ * separated by the byte 0x1e (which never occurs in JSON). The first character of an
+ * answer is its kind: '2' status 200, '4' 410, '5' 500, 'x' 200 and then a broken
+ * connection, '-' no answer.
  *
- * Whatever comes: requests are for the pods of the node and can stand in a request line;
- * a watch follows a list that has ended, and a page the page before; pods are told of
- * between the begin of a list and the next; what went wrong has words, and is tried again
- * after a while but not too late. The same bytes in other pieces mean the same, and what
- * is broken off has given the first of it.
+ * Invariants: requests are for the pods of the node and form a valid request line; a
+ * watch follows a complete list, and a page its predecessor; pods are reported after a
+ * list has started; errors have a text and are retried after a bounded delay. The size of
+ * the pieces does not matter, and a truncated answer yields a prefix of the whole one's
+ * output.
  */
 
 #include "fuzz/fuzz.h"
@@ -34,7 +34,7 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
 {
     struct world *w = ctx;
     if (!pod->uid.n || !pod->name.n)
-        fuzz_fail("a pod without a name or an uid");
+        fuzz_fail("a pod without name or UID");
     if (!w->listing && !w->listed)
         fuzz_fail("a pod before any list");
     buf_printf(&w->told, "seen %.*s %.*s/%.*s %zu %d\n", SPAN_ARG(pod->uid),
@@ -46,7 +46,7 @@ static void on_deleted(void *ctx, struct span uid)
 {
     struct world *w = ctx;
     if (!w->listed || w->listing)
-        fuzz_fail("a list tells of a pod that is gone");
+        fuzz_fail("a list reports a deleted pod");
     buf_printf(&w->told, "gone %.*s\n", SPAN_ARG(uid));
 }
 
@@ -54,7 +54,7 @@ static void on_list(void *ctx, bool ended)
 {
     struct world *w = ctx;
     if (ended && !w->listing)
-        fuzz_fail("a list ends that has not begun");
+        fuzz_fail("a list ends that has not started");
     w->listing = !ended;
     w->listed |= ended;
     buf_adds(&w->told, ended ? "listed\n" : "list\n");
@@ -64,7 +64,7 @@ static void on_invalid(void *ctx, const struct err *err)
 {
     struct world *w = ctx;
     if (!err->msg[0])
-        fuzz_fail("a fault without words");
+        fuzz_fail("an error without text");
     buf_adds(&w->told, "fault\n");
 }
 
@@ -78,9 +78,9 @@ static void check_path(const struct world *w, const char *path)
         fuzz_fail("a request for something else");
     for (const char *p = path; *p; p++)
         if (*p <= ' ' || *p > '~')
-            fuzz_fail("a request that cannot be sent");
+            fuzz_fail("an invalid request line");
     if (watch == w->listing || (watch && !w->listed))
-        fuzz_fail("a watch where a list is due, or the other way round");
+        fuzz_fail("a watch where a list is due, or the reverse");
 }
 
 /* One request and its answer; NULL: there is none. */
@@ -102,9 +102,9 @@ static void turn(struct world *w, unsigned status, const struct err *why,
     w->before_end = w->told.n;
     int64_t wait = pod_reflector_end(&w->feed, why, &err);
     if (wait < 0 || wait > LATEST_MS || (err.code != ERR_NONE && wait == 0))
-        fuzz_fail("tried again at once, or too late");
+        fuzz_fail("retried without delay, or too late");
     if (err.code != ERR_NONE && !err.msg[0])
-        fuzz_fail("a failure without words");
+        fuzz_fail("a failure without text");
     buf_printf(&w->told, "then %d %lld\n", (int)err.code, (long long)wait);
 }
 
@@ -138,7 +138,7 @@ static void check_pieces(const struct world *whole, struct span answers, size_t 
     struct world w;
     run(&w, answers, piece, NULL);
     if (!span_eq(buf_span(&whole->told), buf_span(&w.told)))
-        fuzz_fail("in other pieces, the same bytes mean something else");
+        fuzz_fail("the size of the pieces changes the output");
     buf_fini(&w.told);
 }
 
@@ -156,7 +156,7 @@ static void check_broken(const struct world *whole, struct span answers, size_t 
     run(&w, answers, piece, &lost);
     if (w.before_end > whole->before_end ||
         memcmp(w.told.p, whole->told.p, w.before_end) != 0)
-        fuzz_fail("broken off, it has told of something else");
+        fuzz_fail("a truncated answer changes the output");
     buf_fini(&w.told);
 }
 

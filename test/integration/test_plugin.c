@@ -64,7 +64,7 @@ static bool annotation_is(const char *pod, const char *key, const char *value)
     return is && strcmp(is, value) == 0;
 }
 
-/* Has an event of this reason been written, with these words? */
+/* Is there an event with this reason whose note contains `words`? */
 static bool event_says(const char *reason, const char *words)
 {
     cleanup_json json_t *all = peer_json(
@@ -77,7 +77,7 @@ static bool event_says(const char *reason, const char *words)
     return false;
 }
 
-/* A pod of one container "c" that the kubelet has, and its card. */
+/* A pod with one container "c", known to the API server and the kubelet. */
 static void add_pod(const char *name, int units, int card)
 {
     plugin_pod(&sim, name, units, card);
@@ -119,10 +119,10 @@ START_TEST(a_container_gets_the_card_of_its_pod)
 }
 END_TEST
 
-START_TEST(equal_pods_are_not_mixed_up)
+START_TEST(equal_pods_get_their_own_cards)
 {
     set_up();
-    /* Bound in one order, admitted in the other. */
+    /* Bound in one order, admitted in the reverse order. */
     for (int i = 0; i < 6; i++) {
         cleanup_free char *name = xasprintf("p%d", i);
         plugin_pod(&sim, name, 1, i % 2);
@@ -138,7 +138,7 @@ START_TEST(equal_pods_are_not_mixed_up)
 }
 END_TEST
 
-START_TEST(ids_of_another_card_are_refused)
+START_TEST(ids_of_another_card_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
@@ -151,13 +151,14 @@ START_TEST(ids_of_another_card_are_refused)
     ck_assert_says(b.words, "wrong-card");
     ck_assert_says(b.words, "container c of pod default/p is promised 3 of card 1 GPU-1");
     kit_wait(event_says("GPUAllocationFailed", "is promised 3 of card 1 GPU-1"));
-    ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") == 1);
+    ck_assert(plugin_metric(&plugin, "rejected_requests_total{reason=\"wrong-card\"}") ==
+              1);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 0);
     tear_down();
 }
 END_TEST
 
-START_TEST(ids_of_another_container_are_refused)
+START_TEST(ids_of_another_container_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
     set_up_with(ARGV("--wait", "300ms"));
@@ -174,7 +175,7 @@ START_TEST(ids_of_another_container_are_refused)
 }
 END_TEST
 
-START_TEST(a_pod_without_a_promise_is_refused_in_time)
+START_TEST(an_unpromised_pod_is_rejected_after_the_wait)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--wait", "500ms"));
@@ -190,7 +191,7 @@ START_TEST(a_pod_without_a_promise_is_refused_in_time)
 }
 END_TEST
 
-START_TEST(the_unpromised_are_let_in_and_annotated)
+START_TEST(an_unpromised_pod_is_admitted_and_annotated)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up_with(ARGV("--allow-unpromised"));
@@ -209,7 +210,7 @@ START_TEST(the_unpromised_are_let_in_and_annotated)
 }
 END_TEST
 
-/* The watch goes on when the kubelet waits. */
+/* Resumes the watch once the plugin waits for it. */
 static void *release_later(void *arg)
 {
     kit_wait(plugin_metric(&plugin, "deferred_requests_total") >= 1);
@@ -217,7 +218,7 @@ static void *release_later(void *arg)
     return arg;
 }
 
-START_TEST(news_that_come_late_are_waited_for)
+START_TEST(late_pod_events_are_waited_for)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
@@ -234,12 +235,12 @@ START_TEST(news_that_come_late_are_waited_for)
 }
 END_TEST
 
-START_TEST(a_watch_that_has_died_is_not_waited_for)
+START_TEST(a_dead_watch_is_replaced_by_a_list)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
     kit_wait(sim_watching(&sim, "pods") == 1);
-    sim_watches(&sim, "stall", "pods"); /* and nobody lets it go on */
+    sim_watches(&sim, "stall", "pods"); /* and never resumed */
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     check_card(&a, "GPU-1");
@@ -247,7 +248,7 @@ START_TEST(a_watch_that_has_died_is_not_waited_for)
 }
 END_TEST
 
-START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
+START_TEST(a_lost_card_stays_listed_as_unhealthy)
 {
     cleanup_answer struct kubelet_answer a = {0};
     set_up();
@@ -258,20 +259,21 @@ START_TEST(a_lost_card_is_one_update_and_stays_on_the_list)
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
-    ck_assert_says(a.words, "card GPU-1, which is unhealthy: the driver does not know it");
+    ck_assert_says(a.words,
+                   "card GPU-1, which is unhealthy: the driver does not know it");
     tear_down();
 }
 END_TEST
 
-/* To open it takes as long as one likes. */
-static void make_driver_hang(void)
+/* Opening the fifo blocks. */
+static void hang_driver(void)
 {
     cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
     temp_remove(kit_dir, "cards.json");
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
 }
 
-static void let_driver_go_on(void)
+static void resume_driver(void)
 {
     cleanup_free char *fifo = temp_path(kit_dir, "cards.json");
     int fd = open(fifo, O_WRONLY | O_CLOEXEC);
@@ -286,19 +288,19 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up_with(ARGV("--sampler-limit", "1s", "--healthy-after", "1s"));
     kubelet_wait_registered(&kubelet, -1);
-    make_driver_hang();
+    hang_driver();
     kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
     ck_assert(program_says(&plugin.program, "unhealthy: the driver does not answer"));
     kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
-    /* What neither a restart nor an update would change. */
+    /* Neither a restart nor an update would help. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_int_eq(a.status, GRPC_FAILED_PRECONDITION);
     ck_assert_says(a.words, "card GPU-1, which is unhealthy: the driver does not answer");
-    let_driver_go_on();
+    resume_driver();
     kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
     kit_wait(plugin_is_well(&plugin));
@@ -310,7 +312,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
 }
 END_TEST
 
-START_TEST(a_driver_that_is_gone_is_told)
+START_TEST(a_missing_driver_is_reported)
 {
     sim_start(&sim, ARGV(NULL));
     temp_write(kit_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
@@ -320,7 +322,7 @@ START_TEST(a_driver_that_is_gone_is_told)
     kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_str_eq(line, "not registered: no card found yet");
-    /* An update waits a while: it may be the new version that sees no card. */
+    /* An update waits for two minutes: the new version can be the cause. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     agent_cards(CARDS);
@@ -335,7 +337,7 @@ START_TEST(a_driver_that_is_gone_is_told)
 }
 END_TEST
 
-START_TEST(an_api_server_that_is_gone_is_told)
+START_TEST(a_missing_api_server_is_reported)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
     kubelet_wait_registered(&kubelet, -1);
@@ -356,7 +358,7 @@ START_TEST(an_api_server_that_is_gone_is_told)
 }
 END_TEST
 
-START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
+START_TEST(reading_the_node_is_retried_soon)
 {
     sim_start(&sim, ARGV(NULL)); /* it has no Node yet */
     agent_cards(CARDS);
@@ -371,8 +373,8 @@ START_TEST(a_node_that_could_not_be_read_is_read_again_soon)
 }
 END_TEST
 
-/* There is no pod of ours on the node, so that nobody would have to ask. */
-START_TEST(a_podresources_service_that_is_gone_is_told)
+/* Without GPU pods, only the periodic call detects it. */
+START_TEST(a_missing_podresources_service_is_reported)
 {
     cleanup_free char *socket = temp_path(kit_dir, "podresources.sock");
     cleanup_free char *aside = temp_path(kit_dir, "aside.sock");
@@ -390,7 +392,7 @@ START_TEST(a_podresources_service_that_is_gone_is_told)
 }
 END_TEST
 
-START_TEST(cards_of_nvml_and_their_xids)
+START_TEST(an_xid_makes_a_card_unhealthy)
 {
     cleanup_free char *source = agent_nvml();
     agent_script(
@@ -414,7 +416,7 @@ START_TEST(cards_of_nvml_and_their_xids)
 }
 END_TEST
 
-START_TEST(a_kubelet_that_restarts_is_found_again)
+START_TEST(a_restarted_kubelet_is_registered_with)
 {
     set_up();
     for (int round = 0; round < 3; round++) {
@@ -438,7 +440,7 @@ static bool registered_says(const char *words)
     return strstr(line, words) != NULL;
 }
 
-START_TEST(a_kubelet_that_comes_late_or_refuses)
+START_TEST(registration_waits_for_the_kubelet)
 {
     sim_start(&sim, ARGV(NULL));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
@@ -452,8 +454,7 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 503);
     kubelet.refuse = 1000;
     kubelet_start(&kubelet);
-    kit_wait(registered_says("not registered: retrying: ") &&
-             registered_says("not now"));
+    kit_wait(registered_says("not registered: retrying: ") && registered_says("not now"));
     pthread_mutex_lock(&kubelet.lock);
     ck_assert_int_lt(kubelet.refuse, 1000);
     kubelet.refuse = 0;
@@ -464,7 +465,7 @@ START_TEST(a_kubelet_that_comes_late_or_refuses)
 }
 END_TEST
 
-START_TEST(a_socket_that_is_removed_is_made_again)
+START_TEST(a_removed_endpoint_is_served_again)
 {
     set_up();
     int before = kubelet.registrations;
@@ -479,7 +480,7 @@ START_TEST(a_socket_that_is_removed_is_made_again)
 }
 END_TEST
 
-START_TEST(a_stream_that_ends_is_asked_for_again)
+START_TEST(a_closed_stream_is_registered_again)
 {
     set_up();
     int before = kubelet.registrations;
@@ -491,7 +492,7 @@ START_TEST(a_stream_that_ends_is_asked_for_again)
 }
 END_TEST
 
-START_TEST(a_plugin_that_was_killed_remembers)
+START_TEST(allocations_survive_a_killed_plugin)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
@@ -505,7 +506,7 @@ START_TEST(a_plugin_that_was_killed_remembers)
         "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
         "\"aliyun.com/gpu-mem\":\"3\"}}}]},\"status\":{\"phase\":\"Pending\"}}");
     kubelet_add(&kubelet, "p", ARGV("c"));
-    kubelet_admit(&kubelet, "p", "i", MEM, 3, &a); /* shown to nobody */
+    kubelet_admit(&kubelet, "p", "i", MEM, 3, &a); /* never shown by podresources */
     check_card(&a, "GPU-1");
     program_kill(&plugin.program);
     peer_fini(&plugin.health);
@@ -514,8 +515,8 @@ START_TEST(a_plugin_that_was_killed_remembers)
     kubelet_wait_registered(&kubelet, -1);
     kit_wait(peer_status(&plugin.health, "/healthz") == 200);
     ck_assert(plugin_metric(&plugin, "container_allocations") == 1);
-    /* Ids that are used again come without being asked for before: whose they are stands
-     * in the state file, and nowhere else. */
+    /* Reused ids come without GetPreferredAllocation; only the state file has their
+     * holder. */
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     check_card(&b, "GPU-1");
     kit_wait(annotation_is("p", "ALIYUN_COM_GPU_MEM_ASSIGNED", "true"));
@@ -523,7 +524,7 @@ START_TEST(a_plugin_that_was_killed_remembers)
 }
 END_TEST
 
-START_TEST(a_damaged_state_file_is_survived)
+START_TEST(a_damaged_state_file_is_recovered)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     set_up();
@@ -539,7 +540,7 @@ START_TEST(a_damaged_state_file_is_survived)
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
-    /* The kubelet showed what p has. */
+    /* p's allocation is recovered from podresources. */
     kit_wait(plugin_metric(&plugin, "container_allocations") == 2);
     ck_assert(plugin_metric(&plugin, "recovered_allocations_total") >= 1);
     cleanup_free char *aside = temp_read(kit_dir, "state.json.damaged");
@@ -561,7 +562,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 2));
     kubelet_wait_registered(&kubelet, -1);
     ck_assert(program_says(&plugin.program, "a newer plugin of this node serves it"));
-    /* The older one keeps still, and the newer one knows what the older one did. */
+    /* The older plugin yields; the newer one has read its allocations. */
     kit_wait(plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-mem\"}") == 1 &&
              plugin_metric(&newer, "registered{resource=\"aliyun.com/gpu-count\"}") == 1);
     ck_assert(plugin_metric(&newer, "container_allocations") == 1);
@@ -569,7 +570,8 @@ START_TEST(of_two_plugins_the_newer_one_serves)
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
     check_card(&b, "GPU-1");
     ck_assert_int_eq(kubelet.registrations, before + 2);
-    /* It comes back when the newer one is gone, and knows what that did. */
+    /* The older one registers again when the newer one is gone, and reads its
+     * allocations. */
     plugin_stop(&newer);
     kit_wait((kubelet_serve(&kubelet), kubelet.registrations >= before + 4));
     kubelet_wait_registered(&kubelet, -1);
@@ -578,7 +580,7 @@ START_TEST(of_two_plugins_the_newer_one_serves)
 }
 END_TEST
 
-START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
+START_TEST(too_small_a_unit_leaves_whole_cards)
 {
     cleanup_buf struct buf cards = {0};
     sim_start(&sim, ARGV(NULL));
@@ -611,7 +613,7 @@ START_TEST(a_unit_that_is_too_small_leaves_whole_cards)
 }
 END_TEST
 
-START_TEST(a_kubelet_without_get_will_do)
+START_TEST(a_kubelet_without_get_is_supported)
 {
     set_up();
     kubelet.no_get = true;
@@ -626,7 +628,7 @@ START_TEST(a_kubelet_without_get_will_do)
 }
 END_TEST
 
-START_TEST(bad_options_are_said)
+START_TEST(invalid_options_are_rejected)
 {
     struct program p;
     static const struct {
@@ -635,7 +637,8 @@ START_TEST(bad_options_are_said)
         {{"--port", "0", NULL}, "--node-name (or NODE_NAME) is missing"},
         {{"--node-name", "a/b", NULL}, "\"a/b\" cannot be the name of a Node"},
         {{"--memory-unit", "GB", NULL}, "memory-unit"},
-        {{"--device-list-strategy", "x", NULL}, "\"x\" is not one of envvar|volume-mounts|cdi"},
+        {{"--device-list-strategy", "x", NULL},
+         "\"x\" is not one of envvar|volume-mounts|cdi"},
         {{"--isolation", "cgpu", NULL}, "\"cgpu\" is not one of none|mps"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -667,8 +670,8 @@ static int64_t now_us(void)
     return t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* How long admissions take, in a node that fills up; printed for docs/node.md. */
-START_TEST(admissions_are_quick)
+/* Duration of admissions while a node fills up; printed for docs/node.md. */
+START_TEST(admissions_are_fast)
 {
     enum { N = 200 };
     static int64_t prefer[N], allocate[N];
@@ -714,18 +717,17 @@ START_TEST(admissions_are_quick)
 END_TEST
 
 KIT_MAIN("plugin", 120, both_resources_are_registered,
-         a_container_gets_the_card_of_its_pod, equal_pods_are_not_mixed_up,
-         ids_of_another_card_are_refused, ids_of_another_container_are_refused,
-         a_pod_without_a_promise_is_refused_in_time,
-         the_unpromised_are_let_in_and_annotated, news_that_come_late_are_waited_for,
-         a_watch_that_has_died_is_not_waited_for,
-         a_lost_card_is_one_update_and_stays_on_the_list,
-         a_driver_that_hangs_makes_all_cards_unhealthy, a_driver_that_is_gone_is_told,
-         an_api_server_that_is_gone_is_told,
-         a_node_that_could_not_be_read_is_read_again_soon,
-         a_podresources_service_that_is_gone_is_told, cards_of_nvml_and_their_xids,
-         a_kubelet_that_restarts_is_found_again, a_kubelet_that_comes_late_or_refuses,
-         a_socket_that_is_removed_is_made_again, a_stream_that_ends_is_asked_for_again,
-         a_plugin_that_was_killed_remembers, a_damaged_state_file_is_survived,
-         of_two_plugins_the_newer_one_serves, a_unit_that_is_too_small_leaves_whole_cards,
-         a_kubelet_without_get_will_do, bad_options_are_said, admissions_are_quick)
+         a_container_gets_the_card_of_its_pod, equal_pods_get_their_own_cards,
+         ids_of_another_card_are_rejected, ids_of_another_container_are_rejected,
+         an_unpromised_pod_is_rejected_after_the_wait,
+         an_unpromised_pod_is_admitted_and_annotated, late_pod_events_are_waited_for,
+         a_dead_watch_is_replaced_by_a_list, a_lost_card_stays_listed_as_unhealthy,
+         a_driver_that_hangs_makes_all_cards_unhealthy, a_missing_driver_is_reported,
+         a_missing_api_server_is_reported, reading_the_node_is_retried_soon,
+         a_missing_podresources_service_is_reported, an_xid_makes_a_card_unhealthy,
+         a_restarted_kubelet_is_registered_with, registration_waits_for_the_kubelet,
+         a_removed_endpoint_is_served_again, a_closed_stream_is_registered_again,
+         allocations_survive_a_killed_plugin, a_damaged_state_file_is_recovered,
+         of_two_plugins_the_newer_one_serves, too_small_a_unit_leaves_whole_cards,
+         a_kubelet_without_get_is_supported, invalid_options_are_rejected,
+         admissions_are_fast)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The machine with a kubelet played by the test: pods as JSON, what podresources shows,
- * and the answers to what it is asked.
+ * The allocator with a kubelet simulated by the test: pods as JSON, podresources answers,
+ * device plugin requests and their answers.
  */
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { RIG_PODS = 64, RIG_CONTAINERS = 4, RIG_IDS = 256, RIG_TEXT = 64 };
 
-/* What the kubelet has: ids are texts. */
+/* The kubelet's pods; ids are strings. */
 struct rig_container {
     char name[RIG_TEXT];
     struct span ids[IDS_RESOURCES][RIG_IDS];
@@ -33,14 +33,14 @@ struct rig {
     struct arena arena;
     struct rig_pod pods[RIG_PODS];
     size_t n_pods;
-    bool kubelet_away, no_get, hold; /* hold: podresources answers when told to */
+    bool kubelet_away, no_get, hold; /* podresources does not answer until released */
     uint64_t tokens;
     int lists, gets, saves;
-    /* The last answer, and everything else that came out, one line each. */
+    /* The last answer; all other outputs, one line each. */
     char answer[4096];
     bool answered;
     struct buf log;
-    char env[4096]; /* of the last grant */
+    char env[4096]; /* of the last allocation */
 };
 
 static inline void rig_take(struct rig *r);
@@ -53,7 +53,7 @@ static inline struct alloc_settings rig_settings(void)
                                    .response = {.cdi_kind = "nvidia.com/gpu"}};
 }
 
-/* Cards GPU-0, GPU-1, ... of so many GiB each, 0 ends. */
+/* Cards GPU-0, GPU-1, ... with these sizes in GiB; 0 terminates the list. */
 static inline void rig_cards(struct rig *r, const int64_t *gib)
 {
     struct card_seen seen[CARDS_MAX] = {0};
@@ -86,7 +86,7 @@ static inline void rig_stop(struct rig *r)
     buf_fini(&r->log);
 }
 
-/* A pod of the API: default/<name> with UID uid-<name>. */
+/* Adds the pod default/<name> with UID uid-<name> to the API server. */
 static inline void rig_api_text(struct rig *r, struct span json)
 {
     struct pod pod = object_pod(&r->arena, json);
@@ -116,7 +116,7 @@ static inline void rig_api_gone(struct rig *r, const char *name)
     "{'name':'" name "','resources':{'limits':{'" KEY_GPU_COUNT "':'" #n "'}}}"
 #define ON(i, uuid) "'" KEY_MEM_IDX "':'" i "','" KEY_CARD_UUID "':'" uuid "'"
 
-/* The kubelet's set of pods. */
+/* The pods in podresources. */
 static inline struct rig_pod *rig_find(struct rig *r, const char *name)
 {
     for (size_t i = 0; i < r->n_pods; i++)
@@ -150,7 +150,7 @@ static inline void rig_add_id(struct rig *r, struct rig_container *c,
     c->ids[res][c->n_ids[res]++] = arena_copy(&r->arena, span_of(id));
 }
 
-/* "GPU-1/3" is unit 3 of card GPU-1, "GPU-1" the whole of it; as an id. */
+/* The id of unit 3 of card GPU-1 ("GPU-1/3") or of the whole card ("GPU-1"). */
 static inline const char *rig_id(struct rig *r, const char *text)
 {
     cleanup_buf struct buf b = {0};
@@ -162,7 +162,7 @@ static inline const char *rig_id(struct rig *r, const char *text)
     return arena_copy(&r->arena, buf_span(&b)).p;
 }
 
-/* The other way round. */
+/* The reverse of rig_id. */
 static inline void rig_name_id(struct rig *r, struct span text, struct buf *out)
 {
     struct ids_id id;
@@ -265,7 +265,7 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
     }
 }
 
-/* Carries out what came out, which may bring more. */
+/* Carries out the outputs, including those that this causes. */
 static inline void rig_take(struct rig *r)
 {
     while (r->out.n) {
@@ -295,8 +295,8 @@ static inline void rig_pass(struct rig *r, int64_t ms)
     }
 }
 
-/* Asks; the answer is in r->answer, if it came. Ids as in rig_id, separated by spaces;
- * "GPU-0/0-3" is four of them. */
+/* Sends a request. Returns the answer, which is also in r->answer. Ids are as in rig_id,
+ * separated by spaces; "GPU-0/0-3" is four ids. */
 static inline size_t rig_ids(struct rig *r, const char *text, struct span *ids)
 {
     size_t n = 0;

@@ -4,16 +4,16 @@
 #include "base/mem.h"
 #include "support/unit.h"
 
-static struct allocation *made(const char *uid, const char *container,
-                               enum ids_resource r)
+static struct allocation *new_allocation(const char *uid, const char *container,
+                                         enum ids_resource r)
 {
     return allocation_new(span_of(uid), SPAN("default"), SPAN("p\"1"), span_of(container),
                           CONTAINER_INIT, r);
 }
 
-START_TEST(a_grant_knows_its_units)
+START_TEST(an_allocation_holds_its_units)
 {
-    struct allocation *al = made("u", "c", IDS_MEM);
+    struct allocation *al = new_allocation("u", "c", IDS_MEM);
     static const int64_t units[] = {7, 0, 3, 2, 1, 143770};
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
         ck_assert(allocation_add(al, SPAN("GPU-a"), 1, units[i]));
@@ -24,12 +24,12 @@ START_TEST(a_grant_knows_its_units)
     ck_assert(!allocation_holds(al, SPAN("GPU-a"), 4));
     ck_assert(!allocation_holds(al, SPAN("GPU-b"), 7));
     ck_assert(!allocation_holds(al, SPAN("GPU-c"), 7));
-    ck_assert(allocation_holds(al, SPAN("GPU-a"), -1)); /* any of it */
+    ck_assert(allocation_holds(al, SPAN("GPU-a"), -1)); /* any part of the card */
     ck_assert_int_eq(allocation_amount(al), 7);
     allocation_free(al);
     allocation_free(NULL);
 
-    al = made("u", "c", IDS_COUNT);
+    al = new_allocation("u", "c", IDS_COUNT);
     ck_assert(allocation_add(al, SPAN("GPU-a"), 1, -1));
     ck_assert(!allocation_add(al, SPAN("GPU-a"), 1, -1));
     ck_assert(allocation_holds(al, SPAN("GPU-a"), -1));
@@ -38,15 +38,15 @@ START_TEST(a_grant_knows_its_units)
 }
 END_TEST
 
-START_TEST(one_grant_per_container_and_resource)
+START_TEST(one_allocation_per_container_and_resource)
 {
     struct allocation_set set = {0};
-    allocation_set_put(&set, made("u1", "a", IDS_MEM));
-    allocation_set_put(&set, made("u1", "a", IDS_COUNT));
-    allocation_set_put(&set, made("u1", "b", IDS_MEM));
-    allocation_set_put(&set, made("u2", "a", IDS_MEM));
+    allocation_set_put(&set, new_allocation("u1", "a", IDS_MEM));
+    allocation_set_put(&set, new_allocation("u1", "a", IDS_COUNT));
+    allocation_set_put(&set, new_allocation("u1", "b", IDS_MEM));
+    allocation_set_put(&set, new_allocation("u2", "a", IDS_MEM));
     ck_assert_uint_eq(set.n, 4);
-    struct allocation *again = made("u1", "a", IDS_MEM);
+    struct allocation *again = new_allocation("u1", "a", IDS_MEM);
     allocation_set_put(&set, again);
     ck_assert_uint_eq(set.n, 4);
     ck_assert_ptr_eq(allocation_set_find(&set, SPAN("u1"), SPAN("a"), IDS_MEM), again);
@@ -61,20 +61,20 @@ END_TEST
 
 static void sample(struct allocation_set *set)
 {
-    struct allocation *al = made("u1", "init", IDS_MEM);
+    struct allocation *al = new_allocation("u1", "init", IDS_MEM);
     static const int64_t units[] = {0, 1, 2, 7, 9, 10};
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
         allocation_add(al, SPAN("GPU-a"), 4, units[i]);
     allocation_add(al, SPAN("GPU-b"), 5, 12);
     al->time_ns = 1700000000123456789;
     allocation_set_put(set, al);
-    al = made("u2", "c", IDS_COUNT);
+    al = new_allocation("u2", "c", IDS_COUNT);
     allocation_add(al, SPAN("GPU-c"), 6, -1);
     al->role = CONTAINER_APP;
     allocation_set_put(set, al);
 }
 
-START_TEST(the_state_file_has_a_fixed_form)
+START_TEST(the_state_file_has_a_fixed_format)
 {
     struct allocation_set set = {0};
     cleanup_buf struct buf b = {0};
@@ -97,7 +97,7 @@ START_TEST(the_state_file_has_a_fixed_form)
 }
 END_TEST
 
-START_TEST(what_was_written_is_read_back)
+START_TEST(a_written_state_file_is_read_back)
 {
     struct allocation_set set = {0}, back = {0};
     struct err err = {0};
@@ -107,7 +107,7 @@ START_TEST(what_was_written_is_read_back)
     ck_assert_done(checkpoint_read(&back, buf_span(&b), SPAN("n1"), &err), err);
     checkpoint_write(&c, &back, SPAN("n1"));
     ck_assert_str_eq(b.p, c.p);
-    /* What is known already is not replaced. */
+    /* Existing allocations are not replaced. */
     const struct allocation *first = back.items[0];
     ck_assert_done(checkpoint_read(&back, buf_span(&b), SPAN("n1"), &err), err);
     ck_assert_ptr_eq(back.items[0], first);
@@ -117,15 +117,14 @@ START_TEST(what_was_written_is_read_back)
 }
 END_TEST
 
-START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
+START_TEST(a_damaged_state_file_is_rejected_as_a_whole)
 {
     struct allocation_set set = {0};
     cleanup_buf struct buf good = {0};
     struct err err = {0};
     sample(&set);
     checkpoint_write(&good, &set, SPAN("n1"));
-    /* Cut off anywhere, or with any byte gone wrong: an error or the same, never a crash.
-     */
+    /* Truncated anywhere: an error, and nothing is read. */
     for (size_t i = 0; i + 2 < good.n; i++) {
         struct allocation_set back = {0};
         ck_assert_int_eq(
@@ -139,7 +138,7 @@ START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
         {"\"n1\"", "\"n2\"", "it belongs to node \"n2\""},
         {"0-2", "2-0", "invalid cards"},
         {"0-2", "a-2", "invalid cards"},
-        {"0-2", "7-9", "invalid cards"}, /* twice */
+        {"0-2", "7-9", "invalid cards"}, /* duplicate unit */
         {"\"app\"", "\"ape\"", "are missing or invalid"},
         {"gpu-count", "gpu-counts", "are missing or invalid"},
         {"\"uid\"", "\"uie\"", "are missing or invalid"},
@@ -160,13 +159,13 @@ START_TEST(a_damaged_state_file_is_said_and_changes_nothing)
 }
 END_TEST
 
-START_TEST(a_state_file_that_no_node_can_have)
+START_TEST(an_oversized_state_file_is_rejected)
 {
     struct allocation_set set = {0};
     struct err err = {0};
     cleanup_buf struct buf units = {0}, many = {0}, enough = {0};
     const char *head = "{\"version\":1,\"node\":\"n1\",\"grants\":[";
-    /* Some hundred bytes that mean three million units. */
+    /* Some hundred bytes that stand for three million units. */
     buf_printf(&units,
                "%s{\"uid\":\"u\",\"container\":\"c\",\"role\":\"app\",\"resource\":"
                "\"aliyun.com/gpu-mem\",\"cards\":[",
@@ -196,7 +195,7 @@ START_TEST(a_state_file_that_no_node_can_have)
 }
 END_TEST
 
-UNIT_MAIN("allocation", a_grant_knows_its_units, one_grant_per_container_and_resource,
-          the_state_file_has_a_fixed_form, what_was_written_is_read_back,
-          a_damaged_state_file_is_said_and_changes_nothing,
-          a_state_file_that_no_node_can_have)
+UNIT_MAIN("allocation", an_allocation_holds_its_units,
+          one_allocation_per_container_and_resource, the_state_file_has_a_fixed_format,
+          a_written_state_file_is_read_back, a_damaged_state_file_is_rejected_as_a_whole,
+          an_oversized_state_file_is_rejected)

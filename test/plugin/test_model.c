@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The machine in a small world, many times: an API server whose news come late, a kubelet
- * that admits one pod after the other, hands on the ids of init containers, fills up with
- * whatever ids it likes, forgets ids in flight, refuses pods for reasons of its own, and
- * starts anew with or without its checkpoint; and plugins that die at any moment, with or
+ * A randomized model of a node, run with many seeds: an API server with delayed events; a
+ * kubelet that admits one pod at a time, reuses the ids of init containers, completes
+ * preferences with arbitrary ids, forgets ids in flight, rejects pods for other reasons,
+ * and restarts with or without its checkpoint; plugins that die at any moment, with or
  * without their state file.
  *
- * What must hold: a container gets ids of the cards that were promised to it and of no
- * others, no id is held by two containers at a time, and neither is a card that is held
- * whole. Where nothing goes wrong, nobody is refused.
+ * Invariants: a container gets ids of its promised cards only; no id, and no whole card,
+ * is held by two containers at a time; without faults no request is rejected.
  */
 
 #include <stdio.h>
@@ -38,7 +37,7 @@ struct part {
     enum container_role role;
     enum ids_resource res;
     int amount;
-    int share[CARDS_N]; /* what was promised of each card */
+    int share[CARDS_N]; /* promised units of each card */
     /* the kubelet's side */
     bool has;
     ids_set ids;
@@ -53,9 +52,9 @@ struct wpod {
     int n;
     bool cards; /* gpu-count */
     enum stage stage;
-    bool in_api, over; /* the truth */
+    bool in_api, over; /* state in the API server */
     bool in_kubelet, terminal;
-    int at; /* container that is being admitted */
+    int at; /* index of the container being admitted */
     bool reused_all;
     ids_set reusable, picked, must;
     const char *phase;
@@ -100,7 +99,6 @@ struct world {
     struct view_copy answers[16];
     struct buf state; /* the state file */
     bool listing;
-    /* counts */
     int granted, refused, restarts;
     char why[512];
     uint64_t seed;
@@ -125,7 +123,7 @@ static bool chance(unsigned percent)
         }                                                                                \
     } while (0)
 
-/* Ids as the kubelet knows them. */
+/* An id in the kubelet's notation. */
 static struct span id_text(struct arena *arena, enum ids_resource res, int card, int unit)
 {
     cleanup_buf struct buf b = {0};
@@ -169,7 +167,7 @@ static int count(const ids_set set)
     return n;
 }
 
-/* The ledger: what the live pods of the API were promised. */
+/* The ledger: units of the card promised to the live pods. */
 static int promised(int card, bool *whole)
 {
     int units = 0;
@@ -259,7 +257,7 @@ static void tell(int slot, bool gone)
     send(&w->to_plugin, slot, gone);
 }
 
-/* The extender binds a new pod, when the cards have room. */
+/* The extender binds a new pod if a card has enough free units. */
 static bool name_in_use(const char *name)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -306,7 +304,7 @@ static bool place(struct wpod *p)
         else
             running += p->parts[k].amount;
     }
-    /* Kubernetes counts more where sidecars started before; the model's ledger may. */
+    /* An upper bound of what Kubernetes counts for pods with sidecars. */
     int need = running + init;
     for (int i = 0; i < CARDS_N; i++) {
         int card = (from + i) % CARDS_N;
@@ -330,10 +328,8 @@ static void bind_pod(void)
         return;
     struct wpod *p = &w->pods[slot];
     *p = (struct wpod){.number = ++w->numbers, .phase = "Pending"};
-    /* Names come again, as a StatefulSet's do. (A kubelet before 1.34 shows what has
-     * ended, under a name that may be another pod's by now: which of them it is can then
-     * not be told.)
-     */
+    /* Names are reused, as by a StatefulSet. Not with a kubelet before 1.34: it shows
+     * terminal pods, which cannot be told from a recreated pod of that name. */
     bool again = w->has_get;
     snprintf(p->name, sizeof p->name, "p%d",
              again ? (int)rng_below(&w->rng, 20) : p->number);
@@ -449,7 +445,7 @@ static void ask_prefer(struct wpod *p)
     take();
 }
 
-/* The next container; the last one: it runs. */
+/* Admits the next container; after the last one the pod runs. */
 static void admit_next(int slot)
 {
     struct wpod *p = &w->pods[slot];
@@ -499,8 +495,7 @@ static void preferred(const struct alloc_output *o)
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             want[card][u] = want[card][u] && all[card][u] && !p->must[card][u];
-    /* Of what is preferred as many as are needed; then whatever there is. A kubelet that
-     * looks at nothing but its own list is part of the trouble. */
+    /* Preferred ids first, then any. */
     n = c->amount - count(p->must);
     if (!w->trouble || !chance(5))
         random_ids(want, c->res, n < count(want) ? n : count(want), p->picked);
@@ -510,7 +505,7 @@ static void preferred(const struct alloc_output *o)
         ask_allocate(p);
 }
 
-/* The judge */
+/* The invariants */
 static void judge(const struct wpod *p, const struct part *c)
 {
     bool any_order = p->cards;
@@ -620,7 +615,7 @@ static void save(void)
     checkpoint_write(&w->state, alloc_allocations(w->a), SPAN("n1"));
 }
 
-/* Answers of calls that nobody waits for any more (the kubelet has died) are dropped. */
+/* Answers to calls of a kubelet that has died are dropped. */
 static bool is_awaited(const struct alloc_output *o)
 {
     return o->token == w->token && w->admitting >= 0 && w->call != IDLE;
@@ -645,7 +640,7 @@ static void output(const struct alloc_output *o)
         w->refused++;
         snprintf(w->why, sizeof w->why, "%s: %s", alloc_rejection_name(o->rejection),
                  o->text);
-        holds(w->trouble, "refused without a reason: %s", w->why);
+        holds(w->trouble, "rejected without a fault: %s", w->why);
         if (is_awaited(o))
             reject(w->admitting);
         break;
@@ -711,7 +706,7 @@ static void hear_kubelet(void)
     p->stage = ADMITTING;
     p->at = 0;
     memset(p->reusable, 0, sizeof p->reusable);
-    if (w->trouble && chance(10)) { /* no room in the node, say */
+    if (w->trouble && chance(10)) { /* rejected for another reason, such as CPU */
         p->stage = REJECTED;
         p->terminal = true;
         p->phase = "Failed";
@@ -721,7 +716,7 @@ static void hear_kubelet(void)
     admit_next(n->slot);
 }
 
-/* The kubelet's statuses reach the API later. */
+/* The kubelet reports a terminal phase with a delay. */
 static void report(int slot)
 {
     struct wpod *p = &w->pods[slot];
@@ -741,7 +736,7 @@ static void end_pod(int slot)
     p->phase = "Succeeded";
 }
 
-/* Of one that is over, or by force. */
+/* Deletes a terminal pod, or force-deletes a running one. */
 static void delete_pod(int slot)
 {
     struct wpod *p = &w->pods[slot];
@@ -803,7 +798,7 @@ static void start_plugin(bool lost)
     if (w->state.n && !lost)
         ck_assert_done(checkpoint_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
     alloc_restore(w->a, &set);
-    /* A list shows the truth of now. */
+    /* A list has the current state. */
     w->to_plugin.from = w->to_plugin.to;
     alloc_list_started(w->a);
     for (int i = 0; i < SLOTS; i++)
@@ -826,18 +821,18 @@ static void drop_answers(void)
 static void restart_plugin(void)
 {
     bool lost = chance(30);
-    /* Without the state file only what the kubelet shows is left: plain init containers
-     * of a pod that is being admitted are forgotten. */
+    /* Without the state file only podresources is left: allocations of plain init
+     * containers are lost. */
     alloc_free(w->a);
     alloc_outputs_fini(&w->out);
     drop_answers();
     if (w->admitting >= 0)
-        reject(w->admitting); /* the call breaks */
+        reject(w->admitting); /* the call fails */
     w->restarts++;
     start_plugin(lost);
 }
 
-/* The calls of and to a kubelet that has died. */
+/* Fails the calls from and to a kubelet that has died. */
 static void break_calls(void)
 {
     struct err err;
@@ -866,7 +861,7 @@ static void restart_kubelet(void)
         w->call = IDLE;
     }
     break_calls();
-    /* Everything is admitted anew, in the order of creation; what has ids keeps them. */
+    /* All pods are admitted again in order of creation; those with ids keep them. */
     w->to_kubelet.from = w->to_kubelet.to;
     for (int n = 1; n <= w->numbers; n++)
         for (int i = 0; i < SLOTS; i++) {
@@ -884,7 +879,7 @@ static void restart_kubelet(void)
                     p->parts[k].has = false;
                 send(&w->to_kubelet, i, false);
             } else {
-                p->in_kubelet = true; /* over */
+                p->in_kubelet = true; /* terminal */
             }
         }
     rebuild_in_use();
@@ -951,8 +946,8 @@ static void run_seeds(bool trouble, int seeds, int steps)
         restarts += w->restarts;
         free(w);
     }
-    printf("%d seeds of %d steps: %d containers, %d refused, %d restarts\n", seeds, steps,
-           granted_n, refused_n, restarts);
+    printf("%d seeds of %d steps: %d allocations, %d rejected, %d restarts\n", seeds,
+           steps, granted_n, refused_n, restarts);
     ck_assert_int_gt(granted_n, seeds * steps / 100);
     if (trouble)
         ck_assert(refused_n > 0 && restarts > 0);
@@ -966,17 +961,17 @@ enum { SEEDS = 40 };
 enum { SEEDS = 400 };
 #endif
 
-START_TEST(no_container_on_another_card_whatever_happens)
+START_TEST(no_container_gets_another_card_under_faults)
 {
     run_seeds(true, SEEDS, 3000);
 }
 END_TEST
 
-START_TEST(nobody_is_refused_where_nothing_goes_wrong)
+START_TEST(no_request_is_rejected_without_faults)
 {
     run_seeds(false, SEEDS, 3000);
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("plugin model", 300, no_container_on_another_card_whatever_happens,
-                  nobody_is_refused_where_nothing_goes_wrong)
+UNIT_MAIN_SECONDS("plugin model", 300, no_container_gets_another_card_under_faults,
+                  no_request_is_rejected_without_faults)

@@ -46,7 +46,7 @@ static const char *text(struct pod_allocation *alloc)
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
-START_TEST(containers_stand_in_the_order_of_their_admission)
+START_TEST(containers_are_in_admission_order)
 {
     const char *is = text(
         planned(IDX("2"), MEM("i", 4) "," SIDECAR("s", 1), MEM("a", 3) "," MEM("b", 2)));
@@ -54,7 +54,7 @@ START_TEST(containers_stand_in_the_order_of_their_admission)
 }
 END_TEST
 
-START_TEST(the_pod_is_known)
+START_TEST(the_pod_is_identified)
 {
     struct pod_allocation *alloc =
         planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
@@ -72,7 +72,7 @@ START_TEST(the_pod_is_known)
 }
 END_TEST
 
-START_TEST(each_container_gets_what_the_allocation_says)
+START_TEST(each_container_gets_its_annotated_share)
 {
     ck_assert_str_eq(
         text(planned(IDX("0,3") ",'" KEY_ALLOCATION
@@ -88,7 +88,7 @@ START_TEST(each_container_gets_what_the_allocation_says)
 }
 END_TEST
 
-START_TEST(a_sidecar_has_its_index_behind_the_containers)
+START_TEST(a_sidecar_is_indexed_after_the_app_containers)
 {
     ck_assert_str_eq(
         text(planned(IDX("1") ",'" KEY_ALLOCATION
@@ -98,14 +98,14 @@ START_TEST(a_sidecar_has_its_index_behind_the_containers)
 }
 END_TEST
 
-START_TEST(an_allocation_that_is_not_of_all_is_not_gone_by)
+START_TEST(a_partial_allocation_annotation_is_ignored)
 {
-    /* Of half of the containers: the cards in turn, none of them twice. */
+    /* It covers one of two containers: the cards are shared out, none twice. */
     ck_assert_str_eq(
         text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'3\\':1}}'", "",
                      CARDS("a", 1) "," CARDS("b", 1))),
         "a:cards1=3*1 b:cards1=0*1");
-    /* Of less than the limit. */
+    /* It covers less than the limit. */
     ck_assert_str_eq(
         text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':3}}'", "",
                      MEM("a", 4))),
@@ -113,18 +113,18 @@ START_TEST(an_allocation_that_is_not_of_all_is_not_gone_by)
 }
 END_TEST
 
-START_TEST(whole_cards_are_taken_in_turn)
+START_TEST(whole_cards_are_shared_out_in_order)
 {
     ck_assert_str_eq(text(planned(IDX("1,4,6"), "", CARDS("a", 2) "," CARDS("b", 1))),
                      "a:cards2=1*1,4*1 b:cards1=6*1");
-    /* An init container has them for itself. */
+    /* An init container runs alone and gets all cards. */
     ck_assert_str_eq(
         text(planned(IDX("1,4"), CARDS("i", 2), CARDS("a", 1) "," CARDS("b", 1))),
         "i:cards2=1*1,4*1 a:cards1=1*1 b:cards1=4*1");
 }
 END_TEST
 
-START_TEST(what_does_not_go_together_is_said)
+START_TEST(contradictions_are_reported)
 {
     ck_assert_str_eq(text(planned(IDX("1"), "", CARDS("a", 2))),
                      "a:cards2 [the promise has 1 cards, fewer than the containers "
@@ -139,7 +139,7 @@ START_TEST(what_does_not_go_together_is_said)
 }
 END_TEST
 
-START_TEST(nothing_promised_nothing_shared)
+START_TEST(an_unpromised_pod_has_no_shares)
 {
     struct pod_allocation *alloc = planned("", "", MEM("a", 3));
     ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
@@ -148,7 +148,7 @@ START_TEST(nothing_promised_nothing_shared)
 }
 END_TEST
 
-START_TEST(cards_can_be_given)
+START_TEST(cards_can_be_assigned)
 {
     struct pod_allocation *alloc = planned("", MEM("i", 2), MEM("a", 3));
     struct pod_allocation_share card = {SPAN("GPU-x"), 5, 3};
@@ -159,9 +159,9 @@ START_TEST(cards_can_be_given)
 }
 END_TEST
 
-UNIT_MAIN("pod_allocation", containers_stand_in_the_order_of_their_admission,
-          the_pod_is_known, each_container_gets_what_the_allocation_says,
-          a_sidecar_has_its_index_behind_the_containers,
-          an_allocation_that_is_not_of_all_is_not_gone_by, whole_cards_are_taken_in_turn,
-          what_does_not_go_together_is_said, nothing_promised_nothing_shared,
-          cards_can_be_given)
+UNIT_MAIN("pod_allocation", containers_are_in_admission_order, the_pod_is_identified,
+          each_container_gets_its_annotated_share,
+          a_sidecar_is_indexed_after_the_app_containers,
+          a_partial_allocation_annotation_is_ignored, whole_cards_are_shared_out_in_order,
+          contradictions_are_reported, an_unpromised_pod_has_no_shares,
+          cards_can_be_assigned)

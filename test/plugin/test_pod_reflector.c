@@ -4,12 +4,12 @@
 #include "domain/objects.h"
 
 static struct pod_reflector feed;
-static struct buf heard;
+static struct buf received;
 
 static void on_seen(void *ctx, struct pod_allocation *pod)
 {
     (void)ctx;
-    buf_printf(&heard, "seen %.*s %zu%s\n", SPAN_ARG(pod->uid), pod->n_containers,
+    buf_printf(&received, "seen %.*s %zu%s\n", SPAN_ARG(pod->uid), pod->n_containers,
                pod->terminal ? " over" : "");
     pod_allocation_free(pod);
 }
@@ -17,32 +17,32 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
 static void on_deleted(void *ctx, struct span uid)
 {
     (void)ctx;
-    buf_printf(&heard, "gone %.*s\n", SPAN_ARG(uid));
+    buf_printf(&received, "gone %.*s\n", SPAN_ARG(uid));
 }
 
 static void on_list(void *ctx, bool ended)
 {
     (void)ctx;
-    buf_adds(&heard, ended ? "listed\n" : "list\n");
+    buf_adds(&received, ended ? "listed\n" : "list\n");
 }
 
 static void on_invalid(void *ctx, const struct err *err)
 {
     (void)ctx;
-    buf_printf(&heard, "fault %s\n", err->msg);
+    buf_printf(&received, "fault %s\n", err->msg);
 }
 
 static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
 
 static void start(void)
 {
-    buf_clear(&heard);
-    buf_adds(&heard, "");
+    buf_clear(&received);
+    buf_adds(&received, "");
     pod_reflector_init(&feed, "n 1", 1024, &sink, NULL);
 }
 
-/* One request and its answer; the body in pieces of so many bytes. Returns when the next
- * one is due; the path is checked for a part. */
+/* One request and its answer, delivered in pieces of `piece` bytes. Returns the delay of
+ * the next request. The request's path must contain `path_has`. */
 static int64_t turn(const char *path_has, unsigned status, const char *json, size_t piece,
                     const struct err *why, struct err *err)
 {
@@ -71,7 +71,7 @@ static int64_t turn(const char *path_has, unsigned status, const char *json, siz
     "{'kind':'PodList','metadata':{'resourceVersion':'" version "','continue':'" next    \
     "'},'items':[" items "]}"
 
-START_TEST(pages_and_then_a_watch)
+START_TEST(a_paged_list_is_followed_by_a_watch)
 {
     struct err err;
     for (size_t piece = 1; piece < 200; piece += 33) {
@@ -93,15 +93,17 @@ START_TEST(pages_and_then_a_watch)
                  piece, NULL, &err),
             0);
         ck_assert_int_eq(err.code, ERR_NONE);
-        turn("resourceVersion=7", 200, "", piece, NULL, &err); /* of the last event */
-        ck_assert_str_eq(heard.p, "list\nseen u1 1\nseen u2 0 over\nlisted\nseen u3 1\n"
-                                  "gone u1\n");
+        turn("resourceVersion=7", 200, "", piece, NULL,
+             &err); /* version of the last event */
+        ck_assert_str_eq(received.p,
+                         "list\nseen u1 1\nseen u2 0 over\nlisted\nseen u3 1\n"
+                         "gone u1\n");
         pod_reflector_fini(&feed);
     }
 }
 END_TEST
 
-START_TEST(a_version_that_is_gone_is_listed_anew)
+START_TEST(an_expired_version_is_relisted)
 {
     struct err err;
     start();
@@ -113,12 +115,12 @@ START_TEST(a_version_that_is_gone_is_listed_anew)
                      0);
     ck_assert_int_eq(err.code, ERR_GONE);
     turn("limit=", 200, LIST("9", "", POD("u1", SPEC)), 100, NULL, &err);
-    ck_assert_str_eq(heard.p, "list\nlisted\nlist\nseen u1 1\nlisted\n");
+    ck_assert_str_eq(received.p, "list\nlisted\nlist\nseen u1 1\nlisted\n");
     pod_reflector_fini(&feed);
 }
 END_TEST
 
-START_TEST(a_connection_that_broke_is_taken_up)
+START_TEST(a_broken_watch_resumes_at_its_version)
 {
     struct err err, broke;
     err_set(&broke, ERR_UNAVAILABLE, "reset");
@@ -128,14 +130,14 @@ START_TEST(a_connection_that_broke_is_taken_up)
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     turn("resourceVersion=5", 200, "{'type':'ADDED','object':" POD("u1", SPEC) "}", 100,
          NULL, &err);
-    pod_reflector_relist(&feed); /* somebody presses for news */
+    pod_reflector_relist(&feed); /* a request needs a fresh list */
     turn("limit=", 200, LIST("9", "", ""), 100, NULL, &err);
-    ck_assert_str_eq(heard.p, "list\nlisted\nseen u1 1\nlist\nlisted\n");
+    ck_assert_str_eq(received.p, "list\nlisted\nseen u1 1\nlist\nlisted\n");
     pod_reflector_fini(&feed);
 }
 END_TEST
 
-START_TEST(what_is_refused_is_tried_with_patience)
+START_TEST(errors_are_retried_with_backoff)
 {
     struct err err;
     int64_t last = 0;
@@ -153,12 +155,12 @@ START_TEST(what_is_refused_is_tried_with_patience)
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     ck_assert_int_gt(turn("limit=", 200, "{'items':[{'metadata'", 5, NULL, &err), 0);
     ck_assert_int_ne(err.code, ERR_NONE);
-    ck_assert_ptr_null(strstr(heard.p, "listed"));
+    ck_assert_ptr_null(strstr(received.p, "listed"));
     pod_reflector_fini(&feed);
 }
 END_TEST
 
-START_TEST(a_pod_with_a_fault_is_known_all_the_same)
+START_TEST(an_invalid_pod_is_passed_on_without_containers)
 {
     struct err err;
     start();
@@ -166,14 +168,14 @@ START_TEST(a_pod_with_a_fault_is_known_all_the_same)
          LIST("5", "", POD("u1", "'spec':{'containers':7}") "," POD("u2", SPEC)), 100,
          NULL, &err);
     ck_assert_int_eq(err.code, ERR_NONE);
-    ck_assert_ptr_nonnull(strstr(heard.p,
+    ck_assert_ptr_nonnull(strstr(received.p,
                                  "fault pod d/p-u1: spec.containers: expected an "
                                  "array"));
-    ck_assert_ptr_nonnull(strstr(heard.p, "seen u1 0\nseen u2 1\nlisted\n"));
+    ck_assert_ptr_nonnull(strstr(received.p, "seen u1 0\nseen u2 1\nlisted\n"));
     pod_reflector_fini(&feed);
 }
 END_TEST
 
-UNIT_MAIN("pod_reflector", pages_and_then_a_watch, a_version_that_is_gone_is_listed_anew,
-          a_connection_that_broke_is_taken_up, what_is_refused_is_tried_with_patience,
-          a_pod_with_a_fault_is_known_all_the_same)
+UNIT_MAIN("pod_reflector", a_paged_list_is_followed_by_a_watch,
+          an_expired_version_is_relisted, a_broken_watch_resumes_at_its_version,
+          errors_are_retried_with_backoff, an_invalid_pod_is_passed_on_without_containers)

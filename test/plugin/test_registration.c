@@ -5,14 +5,13 @@
 
 static struct registration e;
 
-/* Up to the open stream. */
+/* Registers, up to the open stream. */
 static void up(void)
 {
     registration_init(&e);
     ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_NOTHING);
     registration_set_wanted(&e, true);
-    ck_assert_int_eq(registration_next(&e, 0),
-                     REGISTRATION_NOTHING); /* there is no kubelet */
+    ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_NOTHING); /* no kubelet */
     ck_assert(registration_due(&e) == INT64_MAX);
     registration_kubelet_socket(&e, 0, 7);
     ck_assert_int_eq(registration_next(&e, 0), REGISTRATION_SERVE);
@@ -25,14 +24,14 @@ static void up(void)
     ck_assert_int_eq(registration_next(&e, 100000), REGISTRATION_NOTHING);
 }
 
-START_TEST(it_serves_and_then_registers)
+START_TEST(the_endpoint_is_served_before_register)
 {
     up();
     ck_assert_uint_eq(e.registered, 1);
 }
 END_TEST
 
-START_TEST(the_stream_may_come_before_the_answer)
+START_TEST(the_stream_can_open_before_the_answer)
 {
     registration_init(&e);
     registration_set_wanted(&e, true);
@@ -46,7 +45,7 @@ START_TEST(the_stream_may_come_before_the_answer)
 }
 END_TEST
 
-START_TEST(a_refusal_is_tried_again_with_patience)
+START_TEST(a_rejected_registration_is_retried_with_backoff)
 {
     registration_init(&e);
     registration_set_wanted(&e, true);
@@ -67,7 +66,7 @@ START_TEST(a_refusal_is_tried_again_with_patience)
 }
 END_TEST
 
-START_TEST(without_a_stream_it_does_not_count)
+START_TEST(a_registration_without_a_stream_is_retried)
 {
     registration_init(&e);
     registration_set_wanted(&e, true);
@@ -83,7 +82,7 @@ START_TEST(without_a_stream_it_does_not_count)
 }
 END_TEST
 
-START_TEST(a_stream_that_ends_is_waited_out)
+START_TEST(a_closed_stream_is_followed_by_a_delayed_registration)
 {
     up();
     registration_stream(&e, 1000, false, false);
@@ -104,12 +103,12 @@ START_TEST(a_second_stream_keeps_it_up)
 }
 END_TEST
 
-START_TEST(a_new_kubelet_gets_a_new_socket)
+START_TEST(a_new_kubelet_gets_a_new_endpoint)
 {
     up();
     registration_kubelet_socket(&e, 1000, 0); /* it stops */
     registration_stream(&e, 1001, false, false);
-    registration_serving(&e, 1002, false); /* and removes our socket when it starts */
+    registration_serving(&e, 1002, false); /* a starting kubelet removes the endpoints */
     ck_assert_int_eq(registration_next(&e, 60000), REGISTRATION_NOTHING);
     registration_kubelet_socket(&e, 60000, 8);
     ck_assert_int_eq(registration_next(&e, 60000), REGISTRATION_SERVE);
@@ -118,19 +117,19 @@ START_TEST(a_new_kubelet_gets_a_new_socket)
 }
 END_TEST
 
-START_TEST(a_socket_that_was_removed_is_made_anew)
+START_TEST(a_removed_endpoint_is_served_again)
 {
     up();
     registration_serving(&e, 1000, false);
     ck_assert_int_eq(registration_next(&e, 1000), REGISTRATION_SERVE);
-    registration_serving(&e, 1000, false); /* it cannot be made */
+    registration_serving(&e, 1000, false); /* serving fails */
     ck_assert_int_eq(registration_next(&e, 1000), REGISTRATION_NOTHING);
     ck_assert_int_eq(registration_next(&e, 1000 + REGISTRATION_FIRST_RETRY_MS),
                      REGISTRATION_SERVE);
 }
 END_TEST
 
-START_TEST(a_newer_plugin_goes_before)
+START_TEST(an_older_plugin_yields_to_a_newer_one)
 {
     up();
     registration_stream(&e, 1000, false, true);
@@ -142,7 +141,7 @@ START_TEST(a_newer_plugin_goes_before)
     ck_assert(registration_checks_newer_plugin(&e, 3000));
     registration_newer_plugin(&e, 3000, false);
     ck_assert_int_eq(registration_next(&e, 3000), REGISTRATION_REGISTER);
-    /* A new kubelet begins anew for both. */
+    /* A new kubelet ends the yielding. */
     up();
     registration_stream(&e, 1000, false, true);
     registration_kubelet_socket(&e, 1500, 9);
@@ -150,7 +149,7 @@ START_TEST(a_newer_plugin_goes_before)
 }
 END_TEST
 
-START_TEST(a_kubelet_that_changes_during_the_call)
+START_TEST(a_kubelet_restart_during_register_is_retried)
 {
     registration_init(&e);
     registration_set_wanted(&e, true);
@@ -164,7 +163,7 @@ START_TEST(a_kubelet_that_changes_during_the_call)
 }
 END_TEST
 
-START_TEST(what_is_missing_is_said)
+START_TEST(the_missing_step_is_named)
 {
     registration_init(&e);
     registration_set_wanted(&e, true);
@@ -185,9 +184,11 @@ START_TEST(what_is_missing_is_said)
 }
 END_TEST
 
-UNIT_MAIN("registration", it_serves_and_then_registers,
-          the_stream_may_come_before_the_answer, a_refusal_is_tried_again_with_patience,
-          without_a_stream_it_does_not_count, a_stream_that_ends_is_waited_out,
-          a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_socket,
-          a_socket_that_was_removed_is_made_anew, a_newer_plugin_goes_before,
-          a_kubelet_that_changes_during_the_call, what_is_missing_is_said)
+UNIT_MAIN("registration", the_endpoint_is_served_before_register,
+          the_stream_can_open_before_the_answer,
+          a_rejected_registration_is_retried_with_backoff,
+          a_registration_without_a_stream_is_retried,
+          a_closed_stream_is_followed_by_a_delayed_registration,
+          a_second_stream_keeps_it_up, a_new_kubelet_gets_a_new_endpoint,
+          a_removed_endpoint_is_served_again, an_older_plugin_yields_to_a_newer_one,
+          a_kubelet_restart_during_register_is_retried, the_missing_step_is_named)
