@@ -38,10 +38,10 @@ struct response {
     size_t n_cdi;
 };
 
-/* Of a container that was granted these cards. */
+/* The answer for a container with this allocation. */
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
-                             const struct allocation *grant, struct arena *a);
+                             const struct allocation *al, struct arena *a);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

@@ -170,7 +170,6 @@ void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocatio
     pod_allocation_free(p->pod);
     p->pod = pod;
     p->list = a->list;
-    a->api_changes++;
     if (pod->terminal)
         drop_grants(a, pod->uid);
     alloc_pod_assign_from_allocations(a, p);
@@ -181,22 +180,21 @@ void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocatio
     alloc_request_retry_all(a, now, out);
 }
 
-static void remove_local_pod(struct alloc *a, struct local_pod *gone)
+static void remove_local_pod(struct alloc *a, struct local_pod *p)
 {
     struct local_pod **at = &a->local_pods;
-    while (*at != gone)
+    while (*at != p)
         at = &(*at)->next;
-    *at = gone->next;
-    mark_deleted(a, gone->pod->uid);
-    alloc_identify_add_unknown(a, gone->pod->ns, gone->pod->name)->former = true;
-    alloc_pod_free(gone);
+    *at = p->next;
+    mark_deleted(a, p->pod->uid);
+    alloc_identify_add_unknown(a, p->pod->ns, p->pod->name)->former = true;
+    alloc_pod_free(p);
 }
 
 void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
                        struct alloc_outputs *out)
 {
     struct local_pod *p = alloc_pod_find(a, uid);
-    a->api_changes++;
     if (p)
         remove_local_pod(a, p);
     else
@@ -229,7 +227,6 @@ void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outpu
             remove_local_pod(a, p);
     }
     a->listed = true;
-    a->api_changes++;
     sweep_allocations(a);
     alloc_output_save(a, out);
     alloc_request_retry_all(a, now, out);

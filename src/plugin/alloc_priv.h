@@ -57,7 +57,6 @@ struct pending_request {
     bool relist_sent;
     int64_t began_ms, until_ms, retry_ms;
     uint64_t query;
-    uint64_t api_changes; /* a->api_changes at the last attempt */
     enum alloc_rejection why;
     char text[400];
     struct arena arena;
@@ -93,7 +92,6 @@ struct alloc {
     struct allocation_set allocations;
     struct local_pod *local_pods; /* in order of arrival */
     uint64_t list;                /* number of pod lists */
-    uint64_t api_changes;         /* number of pod events */
     uint64_t kubelet_epoch;       /* number of kubelet starts */
     uint64_t serial, queries;     /* number of requests, of podresources calls */
     bool listed;

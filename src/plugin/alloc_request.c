@@ -238,7 +238,6 @@ static void try_start(struct alloc *a, struct alloc_time now, struct pending_req
 static void try(struct alloc *a, struct alloc_time now, struct pending_request *req,
                 struct alloc_outputs *out)
 {
-    req->api_changes = a->api_changes;
     if (req->type == ALLOC_REQUEST_START) {
         try_start(a, now, req, out);
     } else if (req->n_unknown) {

@@ -18,9 +18,8 @@ static const struct pod_allocation_container *container_of(const struct alloc_ta
     return &t->local->pod->containers[t->container];
 }
 
-static bool pod_allocation_has_card(const struct alloc *a,
-                                    const struct pod_allocation *pod,
-                                    const struct plugin_card *card)
+static bool has_card(const struct alloc *a, const struct pod_allocation *pod,
+                     const struct plugin_card *card)
 {
     for (size_t i = 0; i < pod->n_cards; i++)
         if (alloc_select_card(a, &pod->cards[i]) == card)
@@ -74,8 +73,7 @@ static const struct local_pod *unrecorded_user(const struct alloc *a,
     for (const struct local_pod *p = a->local_pods; p; p = p->next) {
         const struct pod_allocation *pod = p->pod;
         if (p != t->local && !pod->terminal && pod->started &&
-            (whole || pod->request.kind == REQUEST_CARDS) &&
-            pod_allocation_has_card(a, pod, card))
+            (whole || pod->request.kind == REQUEST_CARDS) && has_card(a, pod, card))
             return p;
     }
     return NULL;
@@ -107,7 +105,7 @@ static enum verdict explain_held(struct pending_request *req,
 static bool is_untouched(const struct alloc *a, const struct plugin_card *card)
 {
     for (const struct local_pod *p = a->local_pods; p; p = p->next)
-        if (!p->pod->terminal && pod_allocation_has_card(a, p->pod, card))
+        if (!p->pod->terminal && has_card(a, p->pod, card))
             return false;
     for (size_t i = 0; i < a->allocations.n; i++)
         if (allocation_card(a->allocations.items[i], span_of(card->uuid)))
@@ -306,13 +304,13 @@ enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
         if (*n - before < want)
             return explain_shortage(req, card, want - (*n - before), holder, &held);
     }
-    struct device_id *asked = req->ids;
-    size_t n_asked = req->n_ids;
+    struct device_id *requested = req->ids;
+    size_t n_requested = req->n_ids;
     req->ids = picked;
     req->n_ids = *n;
     enum verdict v = alloc_select_check(a, req, t);
-    req->ids = asked;
-    req->n_ids = n_asked;
+    req->ids = requested;
+    req->n_ids = n_requested;
     return v;
 }
 
@@ -338,7 +336,7 @@ size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
                           const struct plugin_card *card)
 {
     const struct pod_allocation_container *c = container_of(t);
-    if (any_order(t) && pod_allocation_has_card(a, t->local->pod, card))
+    if (any_order(t) && has_card(a, t->local->pod, card))
         return 1;
     for (size_t k = 0; k < c->n_shares; k++)
         if (alloc_select_card(a, &c->shares[k]) == card)

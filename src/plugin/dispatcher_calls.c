@@ -16,7 +16,7 @@ static uint64_t add_pending(struct dispatcher *d, struct grpcd_call *call,
     return token;
 }
 
-static void on_stream(void *ctx, enum ids_resource r, struct grpcd_call *call)
+static void on_stream_opened(void *ctx, enum ids_resource r, struct grpcd_call *call)
 {
     struct dispatcher *d = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_STREAM_OPENED);
@@ -25,18 +25,18 @@ static void on_stream(void *ctx, enum ids_resource r, struct grpcd_call *call)
     dispatcher_post(d, m);
 }
 
-static void on_ask(void *ctx, struct grpcd_call *call, const struct alloc_request *ask,
-                   struct arena *arena)
+static void on_request(void *ctx, struct grpcd_call *call,
+                       const struct alloc_request *req, struct arena *arena)
 {
     struct dispatcher *d = ctx;
     struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REQUEST);
     m->arena = *arena;
-    m->request = *ask;
-    m->request.token = m->token = add_pending(d, call, ask->type);
+    m->request = *req;
+    m->request.token = m->token = add_pending(d, call, req->type);
     dispatcher_post(d, m);
 }
 
-static void on_over(void *ctx, struct grpcd_call *call)
+static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
     struct dispatcher *d = ctx;
     uint64_t token = 0;
@@ -54,7 +54,7 @@ static void on_over(void *ctx, struct grpcd_call *call)
 
 struct endpoint_handlers dispatcher_calls_handlers(struct dispatcher *d)
 {
-    return (struct endpoint_handlers){on_stream, on_ask, on_over, d};
+    return (struct endpoint_handlers){on_stream_opened, on_request, on_call_closed, d};
 }
 
 struct grpcd_call *dispatcher_calls_take(struct dispatcher *d, uint64_t token)

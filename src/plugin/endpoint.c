@@ -30,26 +30,26 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
         grpcd_reply(call, &out);
 }
 
-static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
+static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct endpoint *e = ctx;
     (void)request;
     e->handlers.stream_opened(e->handlers.ctx, e->resource, call);
 }
 
-static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_request *what,
-                struct arena *arena)
+static void forward(struct endpoint *e, struct grpcd_call *call,
+                    struct alloc_request *req, struct arena *arena)
 {
-    what->resource = e->resource;
-    e->handlers.request(e->handlers.ctx, call, what, arena);
+    req->resource = e->resource;
+    e->handlers.request(e->handlers.ctx, call, req, arena);
 }
 
-/* A kubelet sends one container at a time, and looks at one answer only. */
+/* A kubelet sends one container per request and reads only one answer. */
 static int only_one(size_t n, struct err *err)
 {
     return n == 1 ? 0
                   : err_set(err, ERR_INVALID,
-                            "%zu containers in one request; a kubelet sends one", n);
+                            "%zu containers in one request; expected one", n);
 }
 
 static void on_preferred(void *ctx, struct grpcd_call *call, struct span request)
@@ -64,14 +64,14 @@ static void on_preferred(void *ctx, struct grpcd_call *call, struct span request
         return;
     }
     const struct dp_preference *one = all.items;
-    ask(ctx, call,
-        &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
-                                .ids = one->available.items,
-                                .n_ids = one->available.n,
-                                .must = one->must_include.items,
-                                .n_must = one->must_include.n,
-                                .size = one->size},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
+                                    .ids = one->available.items,
+                                    .n_ids = one->available.n,
+                                    .must = one->must_include.items,
+                                    .n_must = one->must_include.n,
+                                    .size = one->size},
+            &a);
 }
 
 static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
@@ -85,11 +85,11 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
         arena_fini(&a);
         return;
     }
-    ask(ctx, call,
-        &(struct alloc_request){.type = ALLOC_REQUEST_ALLOCATE,
-                                .ids = all.items->items,
-                                .n_ids = all.items->n},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){.type = ALLOC_REQUEST_ALLOCATE,
+                                    .ids = all.items->items,
+                                    .n_ids = all.items->n},
+            &a);
 }
 
 static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
@@ -102,13 +102,13 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
         arena_fini(&a);
         return;
     }
-    ask(ctx, call,
-        &(struct alloc_request){
-            .type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){
+                .type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
+            &a);
 }
 
-static void on_over(void *ctx, struct grpcd_call *call)
+static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
     struct endpoint *e = ctx;
     e->handlers.call_closed(e->handlers.ctx, call);
@@ -116,10 +116,10 @@ static void on_over(void *ctx, struct grpcd_call *call)
 
 static const struct grpcd_method methods[] = {
     {DP_OPTIONS, false, on_options, NULL},
-    {DP_WATCH, true, on_watch, on_over},
-    {DP_PREFERRED, false, on_preferred, on_over},
-    {DP_ALLOCATE, false, on_allocate, on_over},
-    {DP_PRESTART, false, on_prestart, on_over},
+    {DP_WATCH, true, on_list_and_watch, on_call_closed},
+    {DP_PREFERRED, false, on_preferred, on_call_closed},
+    {DP_ALLOCATE, false, on_allocate, on_call_closed},
+    {DP_PRESTART, false, on_prestart, on_call_closed},
     {0},
 };
 

@@ -124,7 +124,7 @@ int64_t registration_due(const struct registration *e)
 
 const char *registration_missing(const struct registration *e)
 {
-    static const char *const words[] = {
+    static const char *const steps[] = {
         [REGISTRATION_WAITING] = "retrying",
         [REGISTRATION_REGISTERING] = "waiting for the kubelet to answer Register",
         [REGISTRATION_AWAITING_STREAM] = "waiting for the kubelet to open ListAndWatch",
@@ -132,5 +132,5 @@ const char *registration_missing(const struct registration *e)
     };
     if (e->state == REGISTRATION_REGISTERED)
         return NULL;
-    return e->kubelet ? words[e->state] : "waiting for the kubelet";
+    return e->kubelet ? steps[e->state] : "waiting for the kubelet";
 }

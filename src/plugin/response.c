@@ -57,7 +57,7 @@ struct work {
     const struct response_settings *settings;
     const struct plugin_card *cards[CARDS_MAX];
     size_t n;
-    const struct allocation *grant;
+    const struct allocation *al;
     struct arena *a;
     struct response *r;
 };
@@ -107,9 +107,9 @@ static void add_visible(const struct work *w)
 
 static int64_t units_on(const struct work *w, size_t i)
 {
-    if (w->grant->resource == IDS_COUNT)
+    if (w->al->resource == IDS_COUNT)
         return w->cards[i]->units;
-    return (int64_t)w->grant->cards[i].n_units;
+    return (int64_t)w->al->cards[i].n_units;
 }
 
 /* MPS clients and server communicate through a pipe and shared memory. */
@@ -152,12 +152,12 @@ static struct response *empty(struct arena *a)
 
 struct response *response_of(const struct response_settings *settings,
                              const struct cards *cards, const struct pod_allocation *pod,
-                             const struct allocation *grant, struct arena *a)
+                             const struct allocation *al, struct arena *a)
 {
-    struct work w = {.settings = settings, .grant = grant, .a = a, .r = empty(a)};
+    struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
     int64_t mine = 0, all = pod->request.units;
-    for (size_t i = 0; i < grant->n_cards && w.n < CARDS_MAX; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, grant->cards[i].uuid);
+    for (size_t i = 0; i < al->n_cards && w.n < CARDS_MAX; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, al->cards[i].uuid);
         if (card)
             w.cards[w.n++] = card;
     }

@@ -28,17 +28,17 @@ static void check(const struct allocation_set *set)
 {
     int64_t units = 0;
     if (set->n > ALLOCATION_SET_MAX)
-        fuzz_fail("too many grants");
+        fuzz_fail("too many allocations");
     for (size_t i = 0; i < set->n; i++) {
         const struct allocation *al = set->items[i];
         if (!al->uid.n)
-            fuzz_fail("a grant to no pod");
+            fuzz_fail("an allocation without a pod");
         if (allocation_set_find(set, al->uid, al->container, al->resource) != al)
-            fuzz_fail("a container has two grants");
+            fuzz_fail("a container has two allocations");
         for (size_t k = 0; k < al->n_cards; k++) {
             check_card(al, &al->cards[k]);
             if (allocation_card(al, al->cards[k].uuid) != &al->cards[k])
-                fuzz_fail("a card comes twice");
+                fuzz_fail("a duplicate card");
         }
         units += allocation_amount(al);
     }
@@ -70,9 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err err = {0};
     if (checkpoint_read(&set, (struct span){(const char *)data, size}, node, &err)) {
         if (set.n)
-            fuzz_fail("a file that is refused has left something behind");
+            fuzz_fail("a rejected file has changed the set");
         if (!err.msg[0] || (err.code != ERR_INVALID && err.code != ERR_CONFLICT))
-            fuzz_fail("an error without words, or of another kind");
+            fuzz_fail("an error without text, or of another kind");
     } else {
         check(&set);
         check_again(&set);

@@ -26,7 +26,7 @@ enum { REQUESTS_MAX = 64, LATEST_MS = 10 * 1000 };
 struct world {
     struct pod_reflector feed;
     bool listing, listed;
-    struct buf told;
+    struct buf output;
     size_t before_end; /* how much of it came before the end of the last answer */
 };
 
@@ -37,7 +37,7 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
         fuzz_fail("a pod without name or UID");
     if (!w->listing && !w->listed)
         fuzz_fail("a pod before any list");
-    buf_printf(&w->told, "seen %.*s %.*s/%.*s %zu %d\n", SPAN_ARG(pod->uid),
+    buf_printf(&w->output, "seen %.*s %.*s/%.*s %zu %d\n", SPAN_ARG(pod->uid),
                SPAN_ARG(pod->ns), SPAN_ARG(pod->name), pod->n_containers, pod->terminal);
     pod_allocation_free(pod);
 }
@@ -47,7 +47,7 @@ static void on_deleted(void *ctx, struct span uid)
     struct world *w = ctx;
     if (!w->listed || w->listing)
         fuzz_fail("a list reports a deleted pod");
-    buf_printf(&w->told, "gone %.*s\n", SPAN_ARG(uid));
+    buf_printf(&w->output, "deleted %.*s\n", SPAN_ARG(uid));
 }
 
 static void on_list(void *ctx, bool ended)
@@ -57,7 +57,7 @@ static void on_list(void *ctx, bool ended)
         fuzz_fail("a list ends that has not started");
     w->listing = !ended;
     w->listed |= ended;
-    buf_adds(&w->told, ended ? "listed\n" : "list\n");
+    buf_adds(&w->output, ended ? "listed\n" : "list\n");
 }
 
 static void on_invalid(void *ctx, const struct err *err)
@@ -65,7 +65,7 @@ static void on_invalid(void *ctx, const struct err *err)
     struct world *w = ctx;
     if (!err->msg[0])
         fuzz_fail("an error without text");
-    buf_adds(&w->told, "fault\n");
+    buf_adds(&w->output, "invalid\n");
 }
 
 static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
@@ -93,19 +93,19 @@ static void turn(struct world *w, unsigned status, const struct err *why,
     bool go_on = status != 0;
     pod_reflector_request(&w->feed, &a, &request);
     check_path(w, request.path);
-    buf_printf(&w->told, "%s\n", request.path);
+    buf_printf(&w->output, "%s\n", request.path);
     if (status)
         pod_reflector_begin(&w->feed, status, -1);
     for (size_t at = 0; at < body.n && go_on; at += piece)
         go_on = pod_reflector_data(&w->feed, body.p + at,
                                    body.n - at < piece ? body.n - at : piece);
-    w->before_end = w->told.n;
+    w->before_end = w->output.n;
     int64_t wait = pod_reflector_end(&w->feed, why, &err);
     if (wait < 0 || wait > LATEST_MS || (err.code != ERR_NONE && wait == 0))
         fuzz_fail("retried without delay, or too late");
     if (err.code != ERR_NONE && !err.msg[0])
         fuzz_fail("a failure without text");
-    buf_printf(&w->told, "then %d %lld\n", (int)err.code, (long long)wait);
+    buf_printf(&w->output, "then %d %lld\n", (int)err.code, (long long)wait);
 }
 
 static void run(struct world *w, struct span answers, size_t piece,
@@ -114,7 +114,7 @@ static void run(struct world *w, struct span answers, size_t piece,
     static const struct err lost = {ERR_UNAVAILABLE, "the connection was lost"};
     *w = (struct world){0};
     pod_reflector_init(&w->feed, "n 1", 1024, &sink, w);
-    buf_adds(&w->told, "");
+    buf_adds(&w->output, "");
     for (int i = 0; answers.n && i < REQUESTS_MAX; i++) {
         struct span one = span_cut(&answers, 0x1e);
         char how = one.n ? *one.p : '-';
@@ -137,9 +137,9 @@ static void check_pieces(const struct world *whole, struct span answers, size_t 
 {
     struct world w;
     run(&w, answers, piece, NULL);
-    if (!span_eq(buf_span(&whole->told), buf_span(&w.told)))
+    if (!span_eq(buf_span(&whole->output), buf_span(&w.output)))
         fuzz_fail("the size of the pieces changes the output");
-    buf_fini(&w.told);
+    buf_fini(&w.output);
 }
 
 /* The first part of the last answer. */
@@ -155,9 +155,9 @@ static void check_broken(const struct world *whole, struct span answers, size_t 
     answers.n = last + 1 + (answers.n - last - 1) / 2;
     run(&w, answers, piece, &lost);
     if (w.before_end > whole->before_end ||
-        memcmp(w.told.p, whole->told.p, w.before_end) != 0)
+        memcmp(w.output.p, whole->output.p, w.before_end) != 0)
         fuzz_fail("a truncated answer changes the output");
-    buf_fini(&w.told);
+    buf_fini(&w.output);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -170,6 +170,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     check_pieces(&whole, answers, 1 + data[0]);
     check_pieces(&whole, answers, 5);
     check_broken(&whole, answers, 1 + data[0]);
-    buf_fini(&whole.told);
+    buf_fini(&whole.output);
     return 0;
 }

@@ -227,7 +227,7 @@ static inline void rig_granted(struct rig *r, const struct response *response)
     for (size_t i = 0; i < response->n_cdi; i++)
         buf_printf(&b, "cdi %s\n", response->cdi[i]);
     snprintf(r->env, sizeof r->env, "%s", b.p);
-    rig_answer(r, "granted");
+    rig_answer(r, "allocated");
 }
 
 static inline void rig_output(struct rig *r, const struct alloc_output *o)

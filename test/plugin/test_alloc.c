@@ -29,8 +29,8 @@ static void add_pending(const char *name, const char *card, const char *app)
 #define check_answer(call, want)                                                         \
     do {                                                                                 \
         const char *is_ = (call);                                                        \
-        ck_assert_msg(strstr(is_, (want)) != NULL, "\"%s\" does not say \"%s\"", is_,    \
-                      (want));                                                           \
+        ck_assert_msg(strstr(is_, (want)) != NULL, "\"%s\" does not contain \"%s\"",     \
+                      is_, (want));                                                      \
     } while (0)
 #define check_log(want)                                                                  \
     ck_assert_msg(rig.log.p &&strstr(rig.log.p, (want)) != NULL,                         \
@@ -44,7 +44,7 @@ START_TEST(a_container_gets_the_promised_card)
     start();
     add_pending("p", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     ck_assert_str_eq(rig.env, "NVIDIA_VISIBLE_DEVICES=GPU-1\n"
                               "ALIYUN_COM_GPU_MEM_IDX=1\n"
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
@@ -64,7 +64,7 @@ START_TEST(of_equal_pods_the_one_in_podresources_is_chosen)
     rig_kubelet_gone(&rig, "p"); /* the kubelet adds it later */
     add_pending("q", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     struct rig_pod *q = rig_find(&rig, "q");
     for (int i = 0; i < 3; i++) {
         cleanup_free char *text = xasprintf("GPU-1/%d", i);
@@ -154,12 +154,12 @@ START_TEST(a_kubelet_before_1_34_lists_terminal_pods)
     rig.no_get = true;
     add_pending("first", "1", MEM("a", 2));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* without Get */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated"); /* without Get */
     rig_kubelet_gone(&rig, "first");
-    add_pending("over", "0", MEM("a", 3));
+    add_pending("ended", "0", MEM("a", 3));
     add_pending("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
-    rig_api(&rig, "over", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
+    rig_api(&rig, "ended", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
     check_answer(rig.answer,
                  "(nothing yet)"); /* it can have been recreated under that name */
     rig_pass(&rig, 900);
@@ -230,7 +230,7 @@ START_TEST(other_free_ids_of_the_promised_card_are_accepted)
     start();
     add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/9-11"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/9-11"), "allocated");
     rig_stop(&rig);
 }
 END_TEST
@@ -264,7 +264,7 @@ static void admit(const char *pod, const char *container, enum ids_resource res,
     char ids[sizeof rig.answer];
     struct rig_pod *p = rig_find(&rig, pod);
     strcpy(ids, rig_request(&rig, ALLOC_REQUEST_PREFERRED, res, size, available, ""));
-    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, res, 0, ids, ""), "granted");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, res, 0, ids, ""), "allocated");
     struct span list[RIG_IDS];
     size_t n = rig_ids(&rig, ids, list);
     for (size_t i = 0; i < p->n; i++)
@@ -335,10 +335,10 @@ START_TEST(containers_are_admitted_in_sequence)
 
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
     ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"),
-                     "granted"); /* i, which podresources never shows */
+                     "allocated"); /* i, which podresources never shows */
     admit("p", "s", IDS_MEM, 1, "GPU-1/2-15");
     /* a reuses i's ids, without GetPreferredAllocation. */
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
     check_env("ALIYUN_COM_GPU_MEM_POD=7\nALIYUN_COM_GPU_MEM_CONTAINER=2\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[1], IDS_MEM, rig_id(&rig, "GPU-1/0"));
@@ -357,11 +357,11 @@ START_TEST(must_include_ids_of_the_init_container_are_kept)
     rig_api(&rig, "p", "Pending", ON("1", "GPU-1"), MEM("i", 2), MEM("a", 4));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "allocated");
     ck_assert_str_eq(
         rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 4, ALL, "GPU-1/6-7"),
         "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "allocated");
     rig_stop(&rig);
 }
 END_TEST
@@ -457,10 +457,10 @@ START_TEST(whole_cards_of_an_init_container_are_reused_in_any_order)
     ck_assert_str_eq(rig.answer, "GPU-0 GPU-1");
     check_answer(
         rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
-        "granted");
+        "allocated");
     /* The kubelet reuses i's cards in no order. */
     check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
-                 "granted");
+                 "allocated");
     check_env("NVIDIA_VISIBLE_DEVICES=GPU-1\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[0], IDS_COUNT, rig_id(&rig, "GPU-1"));
@@ -564,7 +564,7 @@ START_TEST(a_static_pod_gets_an_untouched_card)
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
     ck_assert_str_eq(rig.answer, "GPU-0/0 GPU-0/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-0/0-1"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-0/0-1"), "allocated");
     ck_assert_ptr_null(rig.log.p);
     /* Its mirror pod is annotated. */
     rig_api(&rig, "s-n1", "Pending", "'" KEY_MIRROR "':'1'", "", MEM("a", 2));
@@ -603,7 +603,7 @@ START_TEST(legacy_rejections_are_successes_without_a_card)
     s.wait_ms = 0;
     start_with(s);
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     ck_assert_str_eq(rig.env, "NVIDIA_VISIBLE_DEVICES=no-gpu-has-3GiB-to-run\n"
                               "ALIYUN_COM_GPU_MEM_IDX=-1\n"
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
@@ -679,15 +679,15 @@ START_TEST(a_lost_kubelet_checkpoint_voids_allocations)
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), MEM("i", 2), MEM("a", 3));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
     ck_assert_str_eq(
         rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 3, ALL, "GPU-1/0-1"),
         "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     /* Both containers have allocations, and the kubelet shows neither. */
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
     rig_stop(&rig);
 }
@@ -757,7 +757,7 @@ START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
     rig_take(&rig);
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
-    check_answer(rig_allocate(&rig, "GPU-1/1-2"), "granted");
+    check_answer(rig_allocate(&rig, "GPU-1/1-2"), "allocated");
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
     rig_pass(&rig, 125000);
     ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);

@@ -52,7 +52,7 @@ struct wpod {
     int n;
     bool cards; /* gpu-count */
     enum stage stage;
-    bool in_api, over; /* state in the API server */
+    bool in_api, api_terminal; /* state in the API server */
     bool in_kubelet, terminal;
     int at; /* index of the container being admitted */
     bool reused_all;
@@ -60,14 +60,14 @@ struct wpod {
     const char *phase;
 };
 
-struct news {
+struct pod_event {
     int slot, number;
-    bool gone;
+    bool deleted;
     char json[3000];
 };
 
 struct fifo {
-    struct news items[QUEUE];
+    struct pod_event items[QUEUE];
     size_t from, to;
 };
 
@@ -92,14 +92,14 @@ struct world {
     struct fifo to_plugin, to_kubelet;
     ids_set in_use;
     bool trap;
-    bool list_hides_terminal, has_get, trouble;
+    bool list_hides_terminal, has_get, faults;
     int admitting; /* slot, -1: none */
     enum { IDLE, PREFERRING, ALLOCATING } call;
     uint64_t token;
     struct view_copy answers[16];
     struct buf state; /* the state file */
     bool listing;
-    int granted, refused, restarts;
+    int allocated, rejected, restarts;
     char why[512];
     uint64_t seed;
     int step;
@@ -174,7 +174,7 @@ static int promised(int card, bool *whole)
     for (int i = 0; i < SLOTS; i++) {
         const struct wpod *p = &w->pods[i];
         int running = 0, init = 0;
-        if (p->stage == FREE || !p->in_api || p->over)
+        if (p->stage == FREE || !p->in_api || p->api_terminal)
             continue;
         for (int k = 0; k < p->n; k++) {
             int share = p->parts[k].share[card];
@@ -239,22 +239,22 @@ static void write_json(const struct wpod *p, struct buf *out)
         uuids.p, alloc.p, inits.p, apps.p, p->phase);
 }
 
-static void send(struct fifo *f, int slot, bool gone)
+static void send(struct fifo *f, int slot, bool deleted)
 {
     ck_assert_uint_lt(f->to, QUEUE + f->from);
-    struct news *n = &f->items[f->to++ % QUEUE];
+    struct pod_event *n = &f->items[f->to++ % QUEUE];
     n->slot = slot;
     n->number = w->pods[slot].number;
-    n->gone = gone;
+    n->deleted = deleted;
     cleanup_buf struct buf json = {0};
     write_json(&w->pods[slot], &json);
     ck_assert_uint_lt(json.n, sizeof n->json);
     memcpy(n->json, json.p, json.n + 1);
 }
 
-static void tell(int slot, bool gone)
+static void send_to_plugin(int slot, bool deleted)
 {
-    send(&w->to_plugin, slot, gone);
+    send(&w->to_plugin, slot, deleted);
 }
 
 /* The extender binds a new pod if a card has enough free units. */
@@ -329,7 +329,7 @@ static void bind_pod(void)
     struct wpod *p = &w->pods[slot];
     *p = (struct wpod){.number = ++w->numbers, .phase = "Pending"};
     /* Names are reused, as by a StatefulSet. Not with a kubelet before 1.34: it shows
-     * terminal pods, which cannot be told from a recreated pod of that name. */
+     * terminal pods, which cannot be distinguished from a recreated pod of that name. */
     bool again = w->has_get;
     snprintf(p->name, sizeof p->name, "p%d",
              again ? (int)rng_below(&w->rng, 20) : p->number);
@@ -341,7 +341,7 @@ static void bind_pod(void)
         return;
     p->stage = WAITING;
     p->in_api = true;
-    tell(slot, false);
+    send_to_plugin(slot, false);
     send(&w->to_kubelet, slot, false);
 }
 
@@ -404,7 +404,7 @@ static void available_ids(enum ids_resource res, ids_set out)
             out[c][u] = !w->in_use[c][u] && (res == IDS_COUNT ? u == UNITS : u < gib[c]);
 }
 
-static void ask_allocate(struct wpod *p)
+static void request_allocate(struct wpod *p)
 {
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
@@ -422,7 +422,7 @@ static void ask_allocate(struct wpod *p)
     take();
 }
 
-static void ask_prefer(struct wpod *p)
+static void request_preferred(struct wpod *p)
 {
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
@@ -462,7 +462,7 @@ static void admit_next(int slot)
         w->admitting = -1;
         w->call = IDLE;
         if (p->in_api)
-            tell(slot, false);
+            send_to_plugin(slot, false);
         return;
     }
     struct part *c = &p->parts[p->at];
@@ -476,14 +476,14 @@ static void admit_next(int slot)
     ids_set all;
     available_ids(c->res, all);
     if (count(p->must) == c->amount)
-        ask_allocate(p);
+        request_allocate(p);
     else if (count(all) < c->amount - count(p->must))
         reject(slot);
     else
-        ask_prefer(p);
+        request_preferred(p);
 }
 
-static void preferred(const struct alloc_output *o)
+static void on_preferred(const struct alloc_output *o)
 {
     struct wpod *p = &w->pods[w->admitting];
     struct part *c = &p->parts[p->at];
@@ -497,16 +497,16 @@ static void preferred(const struct alloc_output *o)
             want[card][u] = want[card][u] && all[card][u] && !p->must[card][u];
     /* Preferred ids first, then any. */
     n = c->amount - count(p->must);
-    if (!w->trouble || !chance(5))
+    if (!w->faults || !chance(5))
         random_ids(want, c->res, n < count(want) ? n : count(want), p->picked);
     if (!random_ids(all, c->res, c->amount - count(p->picked), p->picked))
         reject(w->admitting);
     else
-        ask_allocate(p);
+        request_allocate(p);
 }
 
 /* The invariants */
-static void judge(const struct wpod *p, const struct part *c)
+static void check_allocation(const struct wpod *p, const struct part *c)
 {
     bool any_order = p->cards;
     for (int card = 0; card < CARDS_N; card++) {
@@ -514,7 +514,7 @@ static void judge(const struct wpod *p, const struct part *c)
         for (int u = 0; u <= UNITS; u++)
             n += p->picked[card][u];
         holds(any_order ? n <= c->share[card] : n == c->share[card],
-              "pod %d, container %s has %d of card %d and was promised %d", p->number,
+              "pod %d, container %s has %d of card %d and is promised %d", p->number,
               c->name, n, card, c->share[card]);
         for (int i = 0; i < SLOTS && n; i++) {
             const struct wpod *o = &w->pods[i];
@@ -538,22 +538,22 @@ static void judge(const struct wpod *p, const struct part *c)
     }
 }
 
-static void granted(const struct alloc_output *o)
+static void on_allocated(const struct alloc_output *o)
 {
     int slot = w->admitting;
     struct wpod *p = &w->pods[slot];
     struct part *c = &p->parts[p->at];
     char want[64] = "";
-    judge(p, c);
+    check_allocation(p, c);
     for (int card = 0; card < CARDS_N; card++)
         if (c->share[card])
             snprintf(want + strlen(want), sizeof want - strlen(want), "%sGPU-%d",
                      want[0] ? "," : "", card);
-    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d is told %s, not %s",
+    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d gets %s, not %s",
           p->number, o->response->envs[0].value, want);
     c->has = true;
     memcpy(c->ids, p->picked, sizeof c->ids);
-    w->granted++;
+    w->allocated++;
     admit_next(slot);
 }
 
@@ -630,17 +630,17 @@ static void output(const struct alloc_output *o)
         break;
     case ALLOC_PREFERRED:
         if (is_awaited(o))
-            preferred(o);
+            on_preferred(o);
         break;
     case ALLOC_ALLOCATED:
         if (is_awaited(o))
-            granted(o);
+            on_allocated(o);
         break;
     case ALLOC_REJECTED:
-        w->refused++;
+        w->rejected++;
         snprintf(w->why, sizeof w->why, "%s: %s", alloc_rejection_name(o->rejection),
                  o->text);
-        holds(w->trouble, "rejected without a fault: %s", w->why);
+        holds(w->faults, "rejected without a fault: %s", w->why);
         if (is_awaited(o))
             reject(w->admitting);
         break;
@@ -665,15 +665,15 @@ static void take(void)
 
 /* What can happen */
 
-static void hear_plugin(void)
+static void deliver_to_plugin(void)
 {
     struct fifo *f = &w->to_plugin;
     if (f->from == f->to)
         return;
-    struct news *n = &f->items[f->from++ % QUEUE];
+    struct pod_event *n = &f->items[f->from++ % QUEUE];
     arena_reset(&w->arena);
     struct pod pod = object_pod(&w->arena, quoted(&w->arena, "%s", n->json));
-    if (n->gone)
+    if (n->deleted)
         alloc_pod_deleted(w->a, w->now, pod.meta.uid, &w->out);
     else
         alloc_pod_seen(w->a, w->now, pod_allocation_new(&pod, 1024), &w->out);
@@ -686,16 +686,16 @@ static void free_slot(struct wpod *p)
         p->stage = FREE;
 }
 
-static void hear_kubelet(void)
+static void deliver_to_kubelet(void)
 {
     struct fifo *f = &w->to_kubelet;
     if (f->from == f->to || w->admitting >= 0)
         return;
-    struct news *n = &f->items[f->from++ % QUEUE];
+    struct pod_event *n = &f->items[f->from++ % QUEUE];
     struct wpod *p = &w->pods[n->slot];
     if (p->number != n->number || p->stage == FREE)
         return;
-    if (n->gone) {
+    if (n->deleted) {
         p->in_kubelet = false;
         free_slot(p);
         return;
@@ -706,7 +706,7 @@ static void hear_kubelet(void)
     p->stage = ADMITTING;
     p->at = 0;
     memset(p->reusable, 0, sizeof p->reusable);
-    if (w->trouble && chance(10)) { /* rejected for another reason, such as CPU */
+    if (w->faults && chance(10)) { /* rejected for another reason, such as CPU */
         p->stage = REJECTED;
         p->terminal = true;
         p->phase = "Failed";
@@ -720,9 +720,9 @@ static void hear_kubelet(void)
 static void report(int slot)
 {
     struct wpod *p = &w->pods[slot];
-    if ((p->stage == REJECTED || p->stage == ENDED) && p->in_api && !p->over) {
-        p->over = true;
-        tell(slot, false);
+    if ((p->stage == REJECTED || p->stage == ENDED) && p->in_api && !p->api_terminal) {
+        p->api_terminal = true;
+        send_to_plugin(slot, false);
     }
 }
 
@@ -740,11 +740,11 @@ static void end_pod(int slot)
 static void delete_pod(int slot)
 {
     struct wpod *p = &w->pods[slot];
-    bool force = w->trouble && chance(20) && p->stage == RUNNING;
-    if (!p->in_api || !(force || p->over || (p->stage == WAITING && chance(20))))
+    bool force = w->faults && chance(20) && p->stage == RUNNING;
+    if (!p->in_api || !(force || p->api_terminal || (p->stage == WAITING && chance(20))))
         return;
     p->in_api = false;
-    tell(slot, true);
+    send_to_plugin(slot, true);
     send(&w->to_kubelet, slot, true);
     free_slot(p);
 }
@@ -803,9 +803,9 @@ static void start_plugin(bool lost)
     alloc_list_started(w->a);
     for (int i = 0; i < SLOTS; i++)
         if (w->pods[i].stage != FREE && w->pods[i].in_api)
-            tell(i, false);
+            send_to_plugin(i, false);
     while (w->to_plugin.from != w->to_plugin.to)
-        hear_plugin();
+        deliver_to_plugin();
     alloc_list_ended(w->a, w->now, &w->out);
     take();
 }
@@ -895,9 +895,9 @@ static void event(void)
     if (what < 120)
         bind_pod();
     else if (what < 300)
-        hear_plugin();
+        deliver_to_plugin();
     else if (what < 450)
-        hear_kubelet();
+        deliver_to_kubelet();
     else if (what < 550)
         report(slot);
     else if (what < 600)
@@ -907,20 +907,20 @@ static void event(void)
     else if (what < 850)
         answer();
     else if (what < 960)
-        pass((int64_t)rng_below(&w->rng, w->trouble ? 400 : 40));
-    else if (what < 980 && w->trouble)
+        pass((int64_t)rng_below(&w->rng, w->faults ? 400 : 40));
+    else if (what < 980 && w->faults)
         w->trap = w->call == ALLOCATING;
-    else if (what < 985 && w->trouble)
+    else if (what < 985 && w->faults)
         restart_plugin();
-    else if (what < 988 && w->trouble)
+    else if (what < 988 && w->faults)
         restart_kubelet();
 }
 
-static void run(uint64_t seed, bool trouble, int steps)
+static void run(uint64_t seed, bool faults, int steps)
 {
     w = xcalloc(1, sizeof *w);
     w->seed = seed;
-    w->trouble = trouble;
+    w->faults = faults;
     rng_init(&w->rng, seed);
     w->now = (struct alloc_time){1000000, 1700000000000000000};
     w->admitting = -1;
@@ -936,23 +936,23 @@ static void run(uint64_t seed, bool trouble, int steps)
     buf_fini(&w->state);
 }
 
-static void run_seeds(bool trouble, int seeds, int steps)
+static void run_seeds(bool faults, int seeds, int steps)
 {
-    int granted_n = 0, refused_n = 0, restarts = 0;
+    int allocated_n = 0, rejected_n = 0, restarts = 0;
     for (int seed = 1; seed <= seeds; seed++) {
-        run((uint64_t)seed, trouble, steps);
-        granted_n += w->granted;
-        refused_n += w->refused;
+        run((uint64_t)seed, faults, steps);
+        allocated_n += w->allocated;
+        rejected_n += w->rejected;
         restarts += w->restarts;
         free(w);
     }
     printf("%d seeds of %d steps: %d allocations, %d rejected, %d restarts\n", seeds,
-           steps, granted_n, refused_n, restarts);
-    ck_assert_int_gt(granted_n, seeds * steps / 100);
-    if (trouble)
-        ck_assert(refused_n > 0 && restarts > 0);
+           steps, allocated_n, rejected_n, restarts);
+    ck_assert_int_gt(allocated_n, seeds * steps / 100);
+    if (faults)
+        ck_assert(rejected_n > 0 && restarts > 0);
     else
-        ck_assert_int_eq(refused_n, 0);
+        ck_assert_int_eq(rejected_n, 0);
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

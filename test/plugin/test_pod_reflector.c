@@ -10,14 +10,14 @@ static void on_seen(void *ctx, struct pod_allocation *pod)
 {
     (void)ctx;
     buf_printf(&received, "seen %.*s %zu%s\n", SPAN_ARG(pod->uid), pod->n_containers,
-               pod->terminal ? " over" : "");
+               pod->terminal ? " terminal" : "");
     pod_allocation_free(pod);
 }
 
 static void on_deleted(void *ctx, struct span uid)
 {
     (void)ctx;
-    buf_printf(&received, "gone %.*s\n", SPAN_ARG(uid));
+    buf_printf(&received, "deleted %.*s\n", SPAN_ARG(uid));
 }
 
 static void on_list(void *ctx, bool ended)
@@ -96,8 +96,8 @@ START_TEST(a_paged_list_is_followed_by_a_watch)
         turn("resourceVersion=7", 200, "", piece, NULL,
              &err); /* version of the last event */
         ck_assert_str_eq(received.p,
-                         "list\nseen u1 1\nseen u2 0 over\nlisted\nseen u3 1\n"
-                         "gone u1\n");
+                         "list\nseen u1 1\nseen u2 0 terminal\nlisted\nseen u3 1\n"
+                         "deleted u1\n");
         pod_reflector_fini(&feed);
     }
 }
