@@ -39,7 +39,7 @@ double plugin_metric(const struct plugin *p, const char *name)
     return at ? strtod(at + strlen(line), NULL) : -1;
 }
 
-bool plugin_trouble(const struct plugin *p, const char *part, const char *words)
+bool plugin_check_fails(const struct plugin *p, const char *part, const char *words)
 {
     cleanup_free char *line = agent_line(&p->health, "/healthz", part);
     cleanup_free char *metric = xasprintf("part_ok{part=\"%s\"}", part);
@@ -47,7 +47,7 @@ bool plugin_trouble(const struct plugin *p, const char *part, const char *words)
            plugin_metric(p, metric) == 0;
 }
 
-bool plugin_is_well(const struct plugin *p)
+bool plugin_is_healthy(const struct plugin *p)
 {
     return peer_status(&p->health, "/healthz") == 200 &&
            peer_status(&p->health, "/readyz") == 200;

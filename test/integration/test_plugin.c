@@ -292,7 +292,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     kit_wait(kubelet_devices(&kubelet, MEM, false) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, false) == 2);
     ck_assert(program_says(&plugin.program, "unhealthy: the driver does not answer"));
-    kit_wait(plugin_trouble(&plugin, "cards", "the driver does not answer"));
+    kit_wait(plugin_check_fails(&plugin, "cards", "the driver does not answer"));
     /* Neither a restart nor an update would help. */
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
@@ -303,7 +303,7 @@ START_TEST(a_driver_that_hangs_makes_all_cards_unhealthy)
     resume_driver();
     kit_wait(kubelet_devices(&kubelet, MEM, true) == UNITS);
     kit_wait(kubelet_devices(&kubelet, COUNT, true) == 2);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     kubelet_remove(&kubelet, "p");
     add_pod("q", 3, 1);
     kubelet_admit(&kubelet, "q", "c", MEM, 3, &b);
@@ -318,8 +318,8 @@ START_TEST(a_missing_driver_is_reported)
     temp_write(kit_dir, "cards.json", "{\"error\":\"NVML: no driver\"}");
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--healthy-after", "1s"));
-    kit_wait(plugin_trouble(&plugin, "cards", "none has been seen yet: "));
-    kit_wait(plugin_trouble(&plugin, "cards", "NVML: no driver"));
+    kit_wait(plugin_check_fails(&plugin, "cards", "none has been seen yet: "));
+    kit_wait(plugin_check_fails(&plugin, "cards", "NVML: no driver"));
     cleanup_free char *line = agent_line(&plugin.health, "/healthz", KEY_GPU_MEM);
     ck_assert_str_eq(line, "not registered: no card found yet");
     /* An update waits for two minutes: the new version can be the cause. */
@@ -327,12 +327,12 @@ START_TEST(a_missing_driver_is_reported)
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     agent_cards(CARDS);
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     agent_cards("%s", "");
-    kit_wait(plugin_trouble(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
+    kit_wait(plugin_check_fails(&plugin, "cards", "none of 2 is healthy; GPU-0: "));
     ck_assert_uint_eq(peer_status(&plugin.health, "/readyz"), 200);
     agent_cards(CARDS);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -341,17 +341,17 @@ START_TEST(a_missing_api_server_is_reported)
 {
     set_up_with(ARGV("--late-after", "1s", "--node-interval", "100ms"));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
     sim_no_faults(&sim);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
     sim_stop(&sim);
-    kit_wait(plugin_trouble(&plugin, "pods", "the API server has told nothing of them"));
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    kit_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(plugin_check_fails(&plugin, "node", "it could not be read"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
@@ -365,10 +365,10 @@ START_TEST(reading_the_node_is_retried_soon)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV("--late-after", "1s", "--node-interval", "10m"));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_trouble(&plugin, "node", "it could not be read"));
+    kit_wait(plugin_check_fails(&plugin, "node", "it could not be read"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
                    "\"n1\"}}");
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -383,11 +383,11 @@ START_TEST(a_missing_podresources_service_is_reported)
                    "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
                    "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     ck_assert_int_eq(rename(socket, aside), 0);
-    kit_wait(plugin_trouble(&plugin, "podresources", "the kubelet shows nothing for "));
+    kit_wait(plugin_check_fails(&plugin, "podresources", "the kubelet shows nothing for "));
     ck_assert_int_eq(rename(aside, socket), 0);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
@@ -460,7 +460,7 @@ START_TEST(registration_waits_for_the_kubelet)
     kubelet.refuse = 0;
     pthread_mutex_unlock(&kubelet.lock);
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(plugin_is_well(&plugin));
+    kit_wait(plugin_is_healthy(&plugin));
     tear_down();
 }
 END_TEST
