@@ -17,19 +17,20 @@
  * The kubelet requests ids without naming the pod, so the allocator has to identify it.
  * It never guesses by amount. It relies on these properties of the kubelet:
  *
- * - The kubelet admits pods one at a time and adds each to its podresources answer just
- *   before admission. During GetPreferredAllocation the pod is therefore in podresources
- *   List, with fewer ids than it requests. A pod that the kubelet has just rejected for
- *   another reason can be there too, and so can a pod that the pod watch has not
- * delivered yet. So exactly one listed pod may lack exactly this container, and no listed
- * pod may be unknown here. Otherwise the answer waits for the pod watch.
+ * - The kubelet admits pods one at a time and adds each to its podresources answer
+ *   just before admission. During GetPreferredAllocation the pod is therefore in
+ *   podresources List, with fewer ids than it requests. A pod that the kubelet has
+ *   just rejected for another reason can be there too, and so can a pod that the pod
+ *   watch has not delivered yet. So exactly one listed pod may lack exactly this
+ *   container, and no listed pod may be unknown here. Otherwise the answer waits for
+ *   the pod watch.
  * - podresources List makes the kubelet drop ids that it has allocated but not yet
- * written to its checkpoint. List is called during GetPreferredAllocation, when there are
- * none, and never during Allocate.
+ *   written to its checkpoint. List is called during GetPreferredAllocation, when
+ *   there are none, and never during Allocate.
  * - Allocate follows its GetPreferredAllocation and is checked again: the pod by
- *   podresources Get (kubelets since 1.34), each id by its card and its holder. Ids of a
- *   plain init container that the kubelet reuses come without GetPreferredAllocation;
- *   their holder identifies the pod.
+ *   podresources Get (kubelets since 1.34), each id by its card and its holder. Ids
+ *   of a plain init container that the kubelet reuses come without
+ *   GetPreferredAllocation; their holder identifies the pod.
  *
  * A request that stays ambiguous for `wait_ms` is rejected with the reason. A promise is
  * never rewritten to fit what the kubelet did.

@@ -9,16 +9,16 @@
  * events, registration_next returns the next action.
  *
  * - The endpoint must be served before Register, because the kubelet connects to it
- * before it answers.
- * - A kubelet that starts removes all endpoints and creates a new registration socket.
- * The endpoint must be served again, and then registered.
- * - A registration counts when the kubelet has opened ListAndWatch. If it does not within
- *   REGISTRATION_STREAM_MS, or if the stream ends, the plugin registers again; not
- *   immediately, because a kubelet that is still closing the old stream would cut the new
- *   one.
- * - If the stream ended because a newer plugin has registered (rolling update), this one
- *   yields until the newer one is gone. Otherwise the two would take the resource from
- *   each other forever.
+ *   before it answers.
+ * - A kubelet that starts removes all endpoints and creates a new registration
+ *   socket. The endpoint must be served again, and then registered.
+ * - A registration counts when the kubelet has opened ListAndWatch. If it does not
+ *   within REGISTRATION_STREAM_MS, or if the stream ends, the plugin registers
+ *   again; not immediately, because a kubelet that is still closing the old stream
+ *   would cut the new one.
+ * - If the stream ended because a newer plugin has registered (rolling update), this
+ *   one yields until the newer one is gone. Otherwise the two would take the
+ *   resource from each other forever.
  */
 
 enum {
@@ -53,21 +53,22 @@ enum registration_action {
     REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
 };
 
-void registration_init(struct registration *e);
+void registration_init(struct registration *reg);
 /* Events. */
-void registration_set_wanted(struct registration *e, bool wanted);
-void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_t id);
-void registration_serving(struct registration *e, int64_t now_ms, bool reachable);
-void registration_answered(struct registration *e, int64_t now_ms, bool accepted);
+void registration_set_wanted(struct registration *reg, bool wanted);
+void registration_kubelet_socket(struct registration *reg, int64_t now_ms, uint64_t id);
+void registration_serving(struct registration *reg, int64_t now_ms, bool reachable);
+void registration_answered(struct registration *reg, int64_t now_ms, bool accepted);
 /* A stream was opened or closed; `newer`: a newer plugin serves the resource. */
-void registration_stream(struct registration *e, int64_t now_ms, bool opened, bool newer);
+void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
+                         bool newer);
 /* The result of a check for a newer plugin. */
-void registration_newer_plugin(struct registration *e, int64_t now_ms, bool present);
+void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool present);
 
 /* The next action; to be called until it is REGISTRATION_NOTHING. */
-enum registration_action registration_next(struct registration *e, int64_t now_ms);
-int64_t registration_due(const struct registration *e); /* INT64_MAX: no timer */
+enum registration_action registration_next(struct registration *reg, int64_t now_ms);
+int64_t registration_due(const struct registration *reg); /* INT64_MAX: no timer */
 /* Why the resource is not registered; NULL: it is. */
-const char *registration_missing(const struct registration *e);
+const char *registration_missing(const struct registration *reg);
 /* Is a check for a newer plugin due? */
-bool registration_checks_newer_plugin(const struct registration *e, int64_t now_ms);
+bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms);

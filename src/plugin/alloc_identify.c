@@ -59,35 +59,35 @@ bool alloc_identify_next_container(const struct alloc *a, const struct local_pod
     return false;
 }
 
-static void free_unknown(struct unknown_pod *s)
+static void free_unknown(struct unknown_pod *u)
 {
-    free(s->ns);
-    free(s->name);
-    free(s);
+    free(u->ns);
+    free(u->name);
+    free(u);
 }
 
 struct unknown_pod *alloc_identify_add_unknown(struct alloc *a, struct span ns,
                                                struct span name)
 {
-    struct unknown_pod *s = xcalloc(1, sizeof *s), **at = &s->next;
-    s->ns = xmemdup0(ns.p, ns.n);
-    s->name = xmemdup0(name.p, name.n);
-    s->next = a->unknown_pods;
-    a->unknown_pods = s;
+    struct unknown_pod *u = xcalloc(1, sizeof *u), **at = &u->next;
+    u->ns = xmemdup0(ns.p, ns.n);
+    u->name = xmemdup0(name.p, name.n);
+    u->next = a->unknown_pods;
+    a->unknown_pods = u;
     for (int i = 1; *at && i < UNKNOWN_PODS_MAX; i++)
         at = &(*at)->next;
     if (*at) {
         free_unknown(*at);
         *at = NULL;
     }
-    return s;
+    return u;
 }
 
 void alloc_identify_forget_unknown(struct alloc *a)
 {
-    for (struct unknown_pod *s = a->unknown_pods, *next; s; s = next) {
-        next = s->next;
-        free_unknown(s);
+    for (struct unknown_pod *u = a->unknown_pods, *next; u; u = next) {
+        next = u->next;
+        free_unknown(u);
     }
     a->unknown_pods = NULL;
 }
@@ -95,43 +95,43 @@ void alloc_identify_forget_unknown(struct alloc *a)
 static struct unknown_pod *
 find_unknown(struct alloc *a, const struct alloc_kubelet_pod *pod, uint64_t serial)
 {
-    for (struct unknown_pod *s = a->unknown_pods; s; s = s->next)
-        if (span_eq(pod->ns, span_of(s->ns)) && span_eq(pod->name, span_of(s->name)))
-            return s;
-    struct unknown_pod *s = alloc_identify_add_unknown(a, pod->ns, pod->name);
-    s->serial = serial;
-    return s;
+    for (struct unknown_pod *u = a->unknown_pods; u; u = u->next)
+        if (span_eq(pod->ns, span_of(u->ns)) && span_eq(pod->name, span_of(u->name)))
+            return u;
+    struct unknown_pod *u = alloc_identify_add_unknown(a, pod->ns, pod->name);
+    u->serial = serial;
+    return u;
 }
 
 void alloc_identify_answered(struct alloc *a, const struct pod_allocation *pod,
                              uint64_t serial)
 {
     const struct alloc_kubelet_pod view = {.ns = pod->ns, .name = pod->name};
-    struct unknown_pod *s = find_unknown(a, &view, serial);
-    s->serial = serial;
-    s->former = true;
+    struct unknown_pod *u = find_unknown(a, &view, serial);
+    u->serial = serial;
+    u->former = true;
 }
 
-static bool is_among(const struct unknown_pod *s, const struct alloc_kubelet_view *view)
+static bool is_among(const struct unknown_pod *u, const struct alloc_kubelet_view *view)
 {
     for (size_t i = 0; i < view->n_pods; i++)
-        if (span_eq(view->pods[i].name, span_of(s->name)) &&
-            span_eq(view->pods[i].ns, span_of(s->ns)))
+        if (span_eq(view->pods[i].name, span_of(u->name)) &&
+            span_eq(view->pods[i].ns, span_of(u->ns)))
             return true;
     return false;
 }
 
-/* Drops pods that have left the kubelet's view. */
+/* Drops pods that have left the kubelet'u view. */
 static void drop_unknown(struct alloc *a, const struct alloc_kubelet_view *view)
 {
-    struct unknown_pod **at = &a->unknown_pods, *s;
-    while ((s = *at) != NULL) {
-        if (is_among(s, view)) {
-            at = &s->next;
+    struct unknown_pod **at = &a->unknown_pods, *u;
+    while ((u = *at) != NULL) {
+        if (is_among(u, view)) {
+            at = &u->next;
             continue;
         }
-        *at = s->next;
-        free_unknown(s);
+        *at = u->next;
+        free_unknown(u);
     }
 }
 
@@ -155,12 +155,12 @@ static bool may_be_requester(struct alloc *a, int64_t age_ms,
 {
     if (shows_ids(pod))
         return false;
-    struct unknown_pod *s = find_unknown(a, pod, req->serial);
-    if (s->serial == 0)
-        s->serial = req->serial;
-    s->former |= former;
-    return s->serial == req->serial &&
-           !(s->former && a->no_get && age_ms >= FORMER_POD_MS);
+    struct unknown_pod *u = find_unknown(a, pod, req->serial);
+    if (u->serial == 0)
+        u->serial = req->serial;
+    u->former |= former;
+    return u->serial == req->serial &&
+           !(u->former && a->no_get && age_ms >= FORMER_POD_MS);
 }
 
 static bool ends_with(struct span s, const char *end)

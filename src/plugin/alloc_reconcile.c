@@ -13,7 +13,7 @@ enum {
 
 /* The ids that the kubelet shows for a container. NULL: none, or ids of the Go plugin,
  * which do not name a card. */
-static struct allocation *allocation_shown(const struct alloc *a,
+static struct allocation *shown_allocation(const struct alloc *a,
                                            const struct pod_allocation *pod,
                                            const struct pod_allocation_container *c,
                                            const struct alloc_kubelet_pod *view,
@@ -65,7 +65,7 @@ static bool is_shown(const struct alloc *a, const struct allocation *al,
     for (size_t i = 0; i < view->n_pods; i++) {
         if (!span_eq(view->pods[i].name, al->name) || !span_eq(view->pods[i].ns, al->ns))
             continue;
-        struct allocation *is = allocation_shown(a, &pod, &c, &view->pods[i], &unknown);
+        struct allocation *is = shown_allocation(a, &pod, &c, &view->pods[i], &unknown);
         bool same = is && is_same(is, al);
         allocation_free(is);
         if (same)
@@ -89,7 +89,7 @@ static void drop_deleted(struct alloc *a, const struct alloc_kubelet_view *view)
 /* Stands for the UID of a pod that only the kubelet has. To free. */
 static char *uid_of_shown(struct span ns, struct span name)
 {
-    return xasprintf("view:%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
+    return xasprintf("shown:%.*s/%.*s", SPAN_ARG(ns), SPAN_ARG(name));
 }
 
 /* A pod that the API server does not have (yet, or any more) holds its ids for as long as
@@ -109,7 +109,7 @@ static void hold_shown(struct alloc *a, struct alloc_time now,
             const struct pod_allocation_container c = {.name = view->containers[i].name,
                                                        .resource = (enum ids_resource)r};
             struct span unknown;
-            struct allocation *al = allocation_shown(a, &pod, &c, view, &unknown);
+            struct allocation *al = shown_allocation(a, &pod, &c, view, &unknown);
             if (!al)
                 continue;
             al->pod_deleted = true;
@@ -202,7 +202,7 @@ static void reconcile_container(struct alloc *a, struct alloc_time now,
 {
     const struct pod_allocation_container *c = &p->pod->containers[i];
     struct span unknown = {0};
-    struct allocation *al = allocation_shown(a, p->pod, c, view, &unknown);
+    struct allocation *al = shown_allocation(a, p->pod, c, view, &unknown);
     const struct allocation *known =
         allocation_set_find(&a->allocations, p->pod->uid, c->name, c->resource);
     if (unknown.p && !is_too_new(p, now.mono_ms))

@@ -111,8 +111,9 @@ static const struct opt table[] = {
     {.name = "legacy-no-gpu-env",
      .type = OPT_BOOL,
      .offset = AT(legacy_env),
-     .help = "Reject with a success that names no card, as the Go plugin; the kubelet "
-             "never retries it."},
+     .help =
+         "Reject as the Go plugin does: a success that names no card; the kubelet never "
+         "retries it."},
     {.name = "isolation",
      .arg = "none|mps",
      .init = "none",

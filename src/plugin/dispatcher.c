@@ -51,7 +51,7 @@ void dispatcher_post(struct dispatcher *d, struct dispatcher_msg *m)
     wake(d);
 }
 
-static void take_cards(struct dispatcher *d, struct dispatcher_msg *m)
+static void handle_cards(struct dispatcher *d, struct dispatcher_msg *m)
 {
     bool changed = m->kind == DISPATCHER_CARD_FAILED
                        ? alloc_card_failed(d->alloc, dispatcher_now(), span_of(m->uuid),
@@ -62,7 +62,7 @@ static void take_cards(struct dispatcher *d, struct dispatcher_msg *m)
         dispatcher_registration_cards_changed(d);
 }
 
-static void take(struct dispatcher *d, struct dispatcher_msg *m)
+static void handle(struct dispatcher *d, struct dispatcher_msg *m)
 {
     struct alloc_time now = dispatcher_now();
     switch (m->kind) {
@@ -80,7 +80,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
         break;
     case DISPATCHER_CARDS:
     case DISPATCHER_CARD_FAILED:
-        take_cards(d, m);
+        handle_cards(d, m);
         break;
     case DISPATCHER_REQUEST:
         alloc_request(d->alloc, now, &m->request, &d->out);
@@ -108,7 +108,7 @@ static void take(struct dispatcher *d, struct dispatcher_msg *m)
 }
 
 /* Handles all queued messages. False: the thread shall stop. */
-static bool take_all(struct dispatcher *d)
+static bool handle_all(struct dispatcher *d)
 {
     uint64_t count;
     if (read(d->wake, &count, sizeof count) < 0 && errno != EAGAIN)
@@ -121,7 +121,7 @@ static bool take_all(struct dispatcher *d)
     pthread_mutex_unlock(&d->lock);
     for (; m; m = next) {
         next = m->next;
-        take(d, m);
+        handle(d, m);
     }
     return !stop;
 }
@@ -162,12 +162,12 @@ void dispatcher_stats(struct dispatcher *d, struct dispatcher_stats *stats)
     pthread_mutex_unlock(&d->lock);
 }
 
-static void wait_for_something(struct dispatcher *d)
+static void wait_for_event(struct dispatcher *d)
 {
     struct pollfd fds[] = {{d->wake, POLLIN, 0}, {plugin_dir_fd(d->dir), POLLIN, 0}};
-    int64_t due = alloc_due(d->alloc), door = dispatcher_registration_due(d),
+    int64_t due = alloc_due(d->alloc), registration = dispatcher_registration_due(d),
             now = clock_mono_ms();
-    int64_t ms = (door < due ? door : due) - now;
+    int64_t ms = (registration < due ? registration : due) - now;
     ms = ms < 0 ? 0 : ms > POLL_MAX_MS ? POLL_MAX_MS : ms;
     poll(fds, ARRAY_LEN(fds), (int)ms);
     if (fds[1].revents)
@@ -193,14 +193,14 @@ static void *run(void *arg)
     struct dispatcher *d = arg;
     int64_t until_ms = 0;
     dispatcher_registration_open(d);
-    while (take_all(d) || is_busy(d, &until_ms)) {
+    while (handle_all(d) || is_busy(d, &until_ms)) {
         struct alloc_time now = dispatcher_now();
         if (now.mono_ms >= alloc_due(d->alloc) && alloc_tick(d->alloc, now, &d->out))
             dispatcher_registration_cards_changed(d);
         dispatcher_output_run(d);
         dispatcher_registration_step(d);
         publish(d);
-        wait_for_something(d);
+        wait_for_event(d);
     }
     dispatcher_registration_close(d);
     return NULL;

@@ -38,9 +38,9 @@ void dispatcher_output_load(struct dispatcher *d)
         return;
     }
     cleanup_free char *aside = xasprintf("%s.damaged", d->settings.state);
-    log_error(
-        "state", "cannot use the state file; recovering from the kubelet's podresources",
-        LOG_S("file", d->settings.state), LOG_S("renamed to", aside), LOG_ERR(&err));
+    log_error("state",
+              "cannot use the state file; recovering from the kubelet's podresources",
+              LOG_S("file", d->settings.state), LOG_S("to", aside), LOG_ERR(&err));
     if (rename(d->settings.state, aside))
         log_warn("state", "cannot rename the state file",
                  LOG_S("file", d->settings.state));
@@ -66,7 +66,7 @@ static void answer_preferred(struct dispatcher *d, const struct alloc_output *o)
     answer(d, o->token, &message, rc ? &err : NULL);
 }
 
-static void answer_granted(struct dispatcher *d, const struct alloc_output *o)
+static void answer_allocated(struct dispatcher *d, const struct alloc_output *o)
 {
     cleanup_buf struct buf message = {0};
     struct err err;
@@ -74,7 +74,7 @@ static void answer_granted(struct dispatcher *d, const struct alloc_output *o)
     answer(d, o->token, &message, rc ? &err : NULL);
 }
 
-static void answer_refused(struct dispatcher *d, const struct alloc_output *o)
+static void answer_rejected(struct dispatcher *d, const struct alloc_output *o)
 {
     struct grpcd_call *call = dispatcher_calls_take(d, o->token);
     if (call)
@@ -97,13 +97,13 @@ static void do_output(struct dispatcher *d, const struct alloc_output *o)
         answer_preferred(d, o);
         break;
     case ALLOC_ALLOCATED:
-        answer_granted(d, o);
+        answer_allocated(d, o);
         break;
     case ALLOC_START:
         answer(d, o->token, &none, NULL);
         break;
     case ALLOC_REJECTED:
-        answer_refused(d, o);
+        answer_rejected(d, o);
         break;
     case ALLOC_SAVE:
         save(d);
@@ -118,7 +118,7 @@ static void do_output(struct dispatcher *d, const struct alloc_output *o)
         callbacks->relist(callbacks->ctx);
         break;
     case ALLOC_LOG:
-        LOG_AT(o->level, "alloc", o->text);
+        LOG_AT(o->level, "allocator", o->text);
         break;
     }
 }

@@ -17,9 +17,9 @@ void dispatcher_registration_scan(struct dispatcher *d)
 {
     int64_t now = clock_mono_ms();
     plugin_dir_drain(d->dir);
-    uint64_t inode = plugin_dir_kubelet_id(d->dir);
+    uint64_t kubelet = plugin_dir_kubelet_id(d->dir);
     d->scanned_ms = now;
-    if (inode && inode != d->registration[0].kubelet) {
+    if (kubelet && kubelet != d->registration[0].kubelet) {
         log_info("kubelet", "found its registration socket",
                  LOG_S("socket", plugin_dir_kubelet(d->dir)));
         alloc_kubelet_started(d->alloc, dispatcher_now(), &d->out);
@@ -28,7 +28,7 @@ void dispatcher_registration_scan(struct dispatcher *d)
         if (d->endpoints[r] && d->registration[r].reachable)
             registration_serving(&d->registration[r], now,
                                  endpoint_is_reachable(d->endpoints[r]));
-        registration_kubelet_socket(&d->registration[r], now, inode);
+        registration_kubelet_socket(&d->registration[r], now, kubelet);
     }
 }
 
@@ -47,12 +47,12 @@ static void serve(struct dispatcher *d, enum ids_resource r)
 static void step(struct dispatcher *d, enum ids_resource r)
 {
     const struct dispatcher_callbacks *callbacks = &d->settings.callbacks;
-    struct registration *e = &d->registration[r];
+    struct registration *reg = &d->registration[r];
     int64_t now = clock_mono_ms();
-    if (registration_checks_newer_plugin(e, now))
-        registration_newer_plugin(e, now, plugin_dir_has_newer(d->dir, r));
+    if (registration_checks_newer_plugin(reg, now))
+        registration_newer_plugin(reg, now, plugin_dir_has_newer(d->dir, r));
     for (;;) {
-        enum registration_action action = registration_next(e, now);
+        enum registration_action action = registration_next(reg, now);
         if (action == REGISTRATION_SERVE)
             serve(d, r);
         else if (action == REGISTRATION_REGISTER)
@@ -150,17 +150,17 @@ static int why_not_wanted(const struct dispatcher *d, struct err *err)
 int dispatcher_registration_check(const struct dispatcher *d, enum ids_resource r,
                                   struct err *err)
 {
-    const struct registration *e = &d->registration[r];
+    const struct registration *reg = &d->registration[r];
     const struct err *last = &d->register_err[r];
-    const char *waits = registration_missing(e);
-    if (!e->wanted)
+    const char *missing = registration_missing(reg);
+    if (!reg->wanted)
         return why_not_wanted(d, err);
-    if (!waits)
+    if (!missing)
         return 0;
-    if (!e->kubelet)
-        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", waits,
+    if (!reg->kubelet)
+        return err_set(err, ERR_UNAVAILABLE, "not registered: %s: no socket %s", missing,
                        plugin_dir_kubelet(d->dir));
-    return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", waits,
+    return err_set(err, ERR_UNAVAILABLE, "not registered: %s%s%s", missing,
                    last->code ? ": " : "", last->code ? last->msg : "");
 }
 

@@ -3,126 +3,128 @@
 
 #include <stddef.h>
 
-void registration_init(struct registration *e)
+void registration_init(struct registration *reg)
 {
-    *e = (struct registration){.retry_ms = REGISTRATION_FIRST_RETRY_MS};
+    *reg = (struct registration){.retry_ms = REGISTRATION_FIRST_RETRY_MS};
 }
 
-void registration_set_wanted(struct registration *e, bool wanted)
+void registration_set_wanted(struct registration *reg, bool wanted)
 {
-    e->wanted = wanted;
+    reg->wanted = wanted;
 }
 
-static void again(struct registration *e, int64_t at_ms)
+static void again(struct registration *reg, int64_t at_ms)
 {
-    e->state = REGISTRATION_WAITING;
-    e->at_ms = at_ms;
+    reg->state = REGISTRATION_WAITING;
+    reg->at_ms = at_ms;
 }
 
-static void back_off(struct registration *e, int64_t now_ms)
+static void back_off(struct registration *reg, int64_t now_ms)
 {
-    again(e, now_ms + e->retry_ms);
-    e->retry_ms *= 2;
-    if (e->retry_ms > REGISTRATION_LAST_RETRY_MS)
-        e->retry_ms = REGISTRATION_LAST_RETRY_MS;
+    again(reg, now_ms + reg->retry_ms);
+    reg->retry_ms *= 2;
+    if (reg->retry_ms > REGISTRATION_LAST_RETRY_MS)
+        reg->retry_ms = REGISTRATION_LAST_RETRY_MS;
 }
 
 /* An answer in flight is that of the previous kubelet. It can be ignored: without a
  * stream the plugin registers again. */
-void registration_kubelet_socket(struct registration *e, int64_t now_ms, uint64_t inode)
+void registration_kubelet_socket(struct registration *reg, int64_t now_ms,
+                                 uint64_t kubelet)
 {
-    if (inode == e->kubelet)
+    if (kubelet == reg->kubelet)
         return;
-    e->kubelet = inode;
-    e->retry_ms = REGISTRATION_FIRST_RETRY_MS;
-    if (e->state != REGISTRATION_REGISTERING)
-        again(e, now_ms);
+    reg->kubelet = kubelet;
+    reg->retry_ms = REGISTRATION_FIRST_RETRY_MS;
+    if (reg->state != REGISTRATION_REGISTERING)
+        again(reg, now_ms);
 }
 
-void registration_serving(struct registration *e, int64_t now_ms, bool reachable)
+void registration_serving(struct registration *reg, int64_t now_ms, bool reachable)
 {
-    if (e->reachable && !reachable && e->state != REGISTRATION_REGISTERING)
-        again(e, now_ms);
-    if (!e->reachable && !reachable)
-        back_off(e, now_ms); /* creating the endpoint failed */
-    e->reachable = reachable;
+    if (reg->reachable && !reachable && reg->state != REGISTRATION_REGISTERING)
+        again(reg, now_ms);
+    if (!reg->reachable && !reachable)
+        back_off(reg, now_ms); /* creating the endpoint failed */
+    reg->reachable = reachable;
 }
 
-void registration_answered(struct registration *e, int64_t now_ms, bool accepted)
+void registration_answered(struct registration *reg, int64_t now_ms, bool accepted)
 {
-    if (e->state != REGISTRATION_REGISTERING)
+    if (reg->state != REGISTRATION_REGISTERING)
         return;
     if (!accepted) {
-        e->failed++;
-        back_off(e, now_ms);
+        reg->failed++;
+        back_off(reg, now_ms);
         return;
     }
-    e->registered++;
-    e->state = e->streams ? REGISTRATION_REGISTERED : REGISTRATION_AWAITING_STREAM;
-    e->at_ms = now_ms + REGISTRATION_STREAM_MS;
+    reg->registered++;
+    reg->state = reg->streams ? REGISTRATION_REGISTERED : REGISTRATION_AWAITING_STREAM;
+    reg->at_ms = now_ms + REGISTRATION_STREAM_MS;
 }
 
-void registration_stream(struct registration *e, int64_t now_ms, bool opened, bool rival)
+void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
+                         bool rival)
 {
     if (opened) {
-        e->streams++;
-        if (e->state == REGISTRATION_AWAITING_STREAM)
-            e->state = REGISTRATION_REGISTERED;
-        if (e->state == REGISTRATION_REGISTERED)
-            e->retry_ms = REGISTRATION_FIRST_RETRY_MS;
+        reg->streams++;
+        if (reg->state == REGISTRATION_AWAITING_STREAM)
+            reg->state = REGISTRATION_REGISTERED;
+        if (reg->state == REGISTRATION_REGISTERED)
+            reg->retry_ms = REGISTRATION_FIRST_RETRY_MS;
         return;
     }
-    e->streams--;
-    if (e->streams || e->state != REGISTRATION_REGISTERED)
+    reg->streams--;
+    if (reg->streams || reg->state != REGISTRATION_REGISTERED)
         return;
-    e->lost++;
-    again(e, now_ms + REGISTRATION_SETTLE_MS);
+    reg->lost++;
+    again(reg, now_ms + REGISTRATION_SETTLE_MS);
     if (rival) {
-        e->state = REGISTRATION_YIELDING;
-        e->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
+        reg->state = REGISTRATION_YIELDING;
+        reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
     }
 }
 
-void registration_newer_plugin(struct registration *e, int64_t now_ms, bool there)
+void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool there)
 {
-    if (e->state != REGISTRATION_YIELDING)
+    if (reg->state != REGISTRATION_YIELDING)
         return;
     if (there)
-        e->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
+        reg->at_ms = now_ms + REGISTRATION_NEWER_PLUGIN_MS;
     else
-        again(e, now_ms);
+        again(reg, now_ms);
 }
 
-bool registration_checks_newer_plugin(const struct registration *e, int64_t now_ms)
+bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms)
 {
-    return e->state == REGISTRATION_YIELDING && now_ms >= e->at_ms;
+    return reg->state == REGISTRATION_YIELDING && now_ms >= reg->at_ms;
 }
 
-enum registration_action registration_next(struct registration *e, int64_t now_ms)
+enum registration_action registration_next(struct registration *reg, int64_t now_ms)
 {
-    if (!e->wanted || !e->kubelet)
+    if (!reg->wanted || !reg->kubelet)
         return REGISTRATION_NOTHING;
-    if (e->state == REGISTRATION_AWAITING_STREAM && now_ms >= e->at_ms) {
-        e->failed++;
-        back_off(e, now_ms);
+    if (reg->state == REGISTRATION_AWAITING_STREAM && now_ms >= reg->at_ms) {
+        reg->failed++;
+        back_off(reg, now_ms);
     }
-    if (e->state != REGISTRATION_WAITING || now_ms < e->at_ms)
+    if (reg->state != REGISTRATION_WAITING || now_ms < reg->at_ms)
         return REGISTRATION_NOTHING;
-    if (!e->reachable)
+    if (!reg->reachable)
         return REGISTRATION_SERVE;
-    e->state = REGISTRATION_REGISTERING;
+    reg->state = REGISTRATION_REGISTERING;
     return REGISTRATION_REGISTER;
 }
 
-int64_t registration_due(const struct registration *e)
+int64_t registration_due(const struct registration *reg)
 {
-    if (!e->wanted || !e->kubelet || e->state == REGISTRATION_REGISTERING ||
-        e->state == REGISTRATION_REGISTERED)
+    if (!reg->wanted || !reg->kubelet || reg->state == REGISTRATION_REGISTERING ||
+        reg->state == REGISTRATION_REGISTERED)
         return INT64_MAX;
-    return e->at_ms;
+    return reg->at_ms;
 }
 
-const char *registration_missing(const struct registration *e)
+const char *registration_missing(const struct registration *reg)
 {
     static const char *const steps[] = {
         [REGISTRATION_WAITING] = "retrying",
@@ -130,7 +132,7 @@ const char *registration_missing(const struct registration *e)
         [REGISTRATION_AWAITING_STREAM] = "waiting for the kubelet to open ListAndWatch",
         [REGISTRATION_YIELDING] = "a newer plugin of this node serves it",
     };
-    if (e->state == REGISTRATION_REGISTERED)
+    if (reg->state == REGISTRATION_REGISTERED)
         return NULL;
-    return e->kubelet ? steps[e->state] : "waiting for the kubelet";
+    return reg->kubelet ? steps[reg->state] : "waiting for the kubelet";
 }
