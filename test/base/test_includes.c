@@ -102,6 +102,14 @@ static void read_includes(const char *path, size_t skip)
     }
 }
 
+/* Every public header defines a module: "plugin_dir.h" is not a part of "plugin.h". */
+static void add_header(struct span path)
+{
+    ck_assert_uint_lt(n_modules, MODULES);
+    modules[n_modules++].name =
+        arena_copy(&arena, (struct span){path.p, path.n - strlen(".h")});
+}
+
 static void read_all(const char *pattern, size_t skip, bool names_only)
 {
     glob_t files;
@@ -109,7 +117,7 @@ static void read_all(const char *pattern, size_t skip, bool names_only)
     ck_assert_uint_gt(files.gl_pathc, 10);
     for (size_t i = 0; i < files.gl_pathc; i++)
         if (names_only)
-            module_of(span_of(files.gl_pathv[i] + skip));
+            add_header(span_of(files.gl_pathv[i] + skip));
         else
             read_includes(files.gl_pathv[i], skip);
     globfree(&files);

@@ -13,7 +13,7 @@
 #include "integration/plugin.h"
 
 /*
- * gpushare-device-plugin between kube-sim and a kubelet that the test plays.
+ * gpushare-device-plugin between kube-sim and a simulated kubelet.
  */
 
 static struct sim sim;
