@@ -17,9 +17,9 @@ static void drop_later(struct alloc *a, const struct alloc_target *t)
 }
 
 /* The container sees its cards in the order of the promise. */
-static struct allocation *allocation_of(const struct alloc *a, struct alloc_time now,
-                                        const struct pending_request *req,
-                                        const struct alloc_target *t)
+static struct allocation *new_allocation(const struct alloc *a, struct alloc_time now,
+                                         const struct pending_request *req,
+                                         const struct alloc_target *t)
 {
     const struct pod_allocation *pod = t->local->pod;
     const struct pod_allocation_container *c = &pod->containers[t->container];
@@ -59,7 +59,7 @@ void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request
 {
     struct local_pod *p = t->local;
     drop_later(a, t);
-    struct allocation *al = allocation_of(a, now, req, t);
+    struct allocation *al = new_allocation(a, now, req, t);
     allocation_set_put(&a->allocations, al);
     a->dirty = true;
     a->stats.allocated[req->resource]++;
