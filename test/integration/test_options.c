@@ -59,7 +59,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
     };
     static const char *const files[][2] = {
-        {"port: x\n", ":1: port: \"x\" is not a whole number"},
+        {"port: x\n", ":1: port: \"x\" is not an integer"},
         {"log-level: info\nport: 70000\n", ":2: port: \"70000\" is not within 0..65535"},
         {"nonsense: 1\n", ":1: unknown option \"nonsense\""},
         {"port: [1, 2]\n", ":1: port: one value is wanted, not a list"},
