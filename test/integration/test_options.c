@@ -62,7 +62,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"port: x\n", ":1: port: \"x\" is not an integer"},
         {"log-level: info\nport: 70000\n", ":2: port: \"70000\" is not within 0..65535"},
         {"nonsense: 1\n", ":1: unknown option \"nonsense\""},
-        {"port: [1, 2]\n", ":1: port: one value is wanted, not a list"},
+        {"port: [1, 2]\n", ":1: port: expected one value, got a list"},
         {"port: {a: b}\n", ":1: \"port\" must be a value or a list of values"},
         {"- port\n", ":1: not of the form `name: value`"},
         {"port: 1\nport: 2\n", ":2: key \"port\" stands here twice"},
