@@ -128,7 +128,7 @@ static const struct opt table[] = {
      .offset = AT(mps_dir),
      .help =
          "Directory on the host where the MPS daemon has its directories pipe and shm."},
-    {.name = "wait",
+    {.name = "identify-timeout",
      .arg = "TIME",
      .init = "5s",
      .type = OPT_DURATION,
@@ -136,7 +136,7 @@ static const struct opt table[] = {
      .offset = AT(wait_ms),
      .help = "Time to identify a container's pod; the kubelet admits no other pod "
              "meanwhile."},
-    {.name = "audit-interval",
+    {.name = "reconcile-interval",
      .arg = "TIME",
      .init = "60s",
      .type = OPT_DURATION,

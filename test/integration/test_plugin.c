@@ -161,7 +161,7 @@ END_TEST
 START_TEST(ids_of_another_container_are_rejected)
 {
     cleanup_answer struct kubelet_answer a = {0}, b = {0}, c = {0};
-    set_up_with(ARGV("--wait", "300ms"));
+    set_up_with(ARGV("--identify-timeout", "300ms"));
     kubelet_wait_registered(&kubelet, -1);
     add_pod("p", 3, 1);
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
@@ -178,7 +178,7 @@ END_TEST
 START_TEST(an_unpromised_pod_is_rejected_after_the_wait)
 {
     cleanup_answer struct kubelet_answer a = {0};
-    set_up_with(ARGV("--wait", "500ms"));
+    set_up_with(ARGV("--identify-timeout", "500ms"));
     kubelet_wait_registered(&kubelet, -1);
     sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
     kubelet_add(&kubelet, "n", ARGV("c"));
@@ -378,7 +378,7 @@ START_TEST(a_missing_podresources_service_is_reported)
 {
     cleanup_free char *socket = temp_path(kit_dir, "podresources.sock");
     cleanup_free char *aside = temp_path(kit_dir, "aside.sock");
-    set_up_with(ARGV("--late-after", "1s", "--audit-interval", "100ms"));
+    set_up_with(ARGV("--late-after", "1s", "--reconcile-interval", "100ms"));
     sim_load(&sim, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
                    "\"other\",\"namespace\":\"default\"},\"spec\":{\"nodeName\":"
                    "\"n1\",\"containers\":[{\"name\":\"c\",\"image\":\"i\"}]}}");

@@ -146,7 +146,7 @@ void node_start_plugin(const char *const *more)
     hear();
     start_daemon(PLUGIN,
                  ARGV("--plugin-dir", node_plugin_dir(), "--podresources-socket",
-                      node_podresources(), "--state-file", state, "--audit-interval",
+                      node_podresources(), "--state-file", state, "--reconcile-interval",
                       "2s", "--sample-interval", "1s"),
                  more);
 }
