@@ -344,13 +344,15 @@ START_TEST(a_missing_api_server_is_reported)
     kit_wait(plugin_is_healthy(&plugin));
     sim_fault(&sim, "{\"resource\":\"pods\",\"action\":\"answer\",\"status\":503}");
     sim_watches(&sim, "cut", "pods");
-    kit_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(
+        plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"node\"}") == 1);
     sim_no_faults(&sim);
     kit_wait(plugin_is_healthy(&plugin));
     ck_assert(plugin_metric(&plugin, "part_ok{part=\"pods\"}") == 1);
     sim_stop(&sim);
-    kit_wait(plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
+    kit_wait(
+        plugin_check_fails(&plugin, "pods", "the API server has told nothing of them"));
     kit_wait(plugin_check_fails(&plugin, "node", "it could not be read"));
     ck_assert_uint_eq(peer_status(&plugin.health, "/livez"), 200);
     plugin_stop(&plugin);
@@ -385,7 +387,8 @@ START_TEST(a_missing_podresources_service_is_reported)
     kubelet_wait_registered(&kubelet, -1);
     kit_wait(plugin_is_healthy(&plugin));
     ck_assert_int_eq(rename(socket, aside), 0);
-    kit_wait(plugin_check_fails(&plugin, "podresources", "the kubelet shows nothing for "));
+    kit_wait(
+        plugin_check_fails(&plugin, "podresources", "the kubelet shows nothing for "));
     ck_assert_int_eq(rename(aside, socket), 0);
     kit_wait(plugin_is_healthy(&plugin));
     tear_down();
