@@ -9,7 +9,7 @@ Q        := $(if $(V),,@)
 say       = $(if $(V),,@printf '  %-5s %s\n' $(1) $(2))
 
 # The house: each folder of src/ becomes an archive; it may use the folders named here.
-FOLDERS        := base wire domain gpu placement kube core feed extender agent plugin sim replay cli setup
+FOLDERS        := base wire domain gpu placement kube core apisync extender agent plugin sim replay cli setup
 USES_base      :=
 USES_wire      := base
 USES_domain    := base
@@ -17,13 +17,13 @@ USES_gpu       := base
 USES_placement := domain base
 USES_kube      := wire domain base
 USES_core      := placement domain base
-USES_feed      := core placement kube wire domain base
-USES_extender  := feed core placement kube wire domain base
+USES_apisync   := core placement kube wire domain base
+USES_extender  := apisync core placement kube wire domain base
 USES_agent     := gpu kube wire domain base
 USES_plugin    := gpu kube wire domain base
 USES_sim       := wire base
 USES_replay    := placement wire domain base
-USES_cli       := feed core placement kube wire domain base
+USES_cli       := apisync core placement kube wire domain base
 USES_setup     := kube wire domain base
 PKGS_wire      := libcurl libmicrohttpd gnutls libnghttp2 yaml-0.1
 PKGS_kube      := jansson libprotobuf-c
@@ -310,7 +310,7 @@ web-test:
 simulate: $(B)/simulate
 	$(Q)$(B)/simulate $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS))
 
-# make fuzz FUZZ_SECONDS=600 FUZZ="jread feed": each target under libFuzzer, one by one.
+# make fuzz FUZZ_SECONDS=600 FUZZ="jread apisync": each target under libFuzzer, one by one.
 fuzz:
 	$(Q)scripts/install-deps.sh --fuzz
 	$(Q)$(MAKE) --no-print-directory SANITIZE=fuzzer fuzzers

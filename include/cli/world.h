@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/core.h"
-#include "feed/feed.h"
+#include "apisync/apisync.h"
 
 /*
  * The cluster as one who only looks sees it: the extender's core as an observer, fed with
@@ -60,8 +60,8 @@ struct world_config {
 struct world *world_new(const struct world_config *config); /* new */
 void world_free(struct world *w);
 
-/* For feed_start; the world is its ctx. */
-extern const struct feed_sink world_sink;
+/* For apisync_start; the world is its ctx. */
+extern const struct apisync_sink world_sink;
 /* Time went by. At the beginning, and then when world_due says. */
 void world_tick(struct world *w);
 int64_t world_due(const struct world *w); /* monotonic */

@@ -33,8 +33,8 @@ void certs_stop(struct certs *c);
 struct tls *certs_verbs(struct certs *c);
 struct tls *certs_observers(struct certs *c);
 /* Is there a front proxy to believe? */
-bool certs_has_front(const struct certs *c);
+bool certs_has_front_proxy(const struct certs *c);
 /* Is the cluster shown only to known clients? */
-bool certs_has_guests(const struct certs *c);
+bool certs_observers_restricted(const struct certs *c);
 /* Appends what somebody should see to, a line each. */
 void certs_report(struct certs *c, struct buf *out);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/opt.h"
-#include "extender/metrics.h"
+#include "extender/view_metrics.h"
 #include "placement/score.h"
 #include "wire/entry.h"
 
@@ -23,7 +23,7 @@ struct extender_config {
     char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
-    enum metrics_detail metrics_detail;
+    enum view_metrics_detail metrics_detail;
     bool events;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;

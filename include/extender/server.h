@@ -2,8 +2,8 @@
 #pragma once
 
 #include "extender/certs.h"
-#include "extender/metrics.h"
-#include "extender/observe.h"
+#include "extender/view_metrics.h"
+#include "extender/view_gpuapi.h"
 #include "extender/verbs.h"
 #include "wire/httpd.h"
 
@@ -20,11 +20,11 @@ struct server_config {
     size_t max_bodies;       /* of all requests together */
     struct certs *certs;     /* borrowed; NULL: plain HTTP */
     struct forward *forward; /* borrowed; NULL: binds are not handed on */
-    struct observe *observe; /* borrowed */
+    struct view_gpuapi *observe; /* borrowed */
     enum score_policy node_score;
-    struct tally *tally;       /* borrowed */
-    struct recorder *recorder; /* borrowed; NULL: no events */
-    enum metrics_detail metrics_detail;
+    struct counters *counters;       /* borrowed */
+    struct event_recorder *recorder; /* borrowed; NULL: no events */
+    enum view_metrics_detail metrics_detail;
 };
 
 struct server;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/core.h"
-#include "extender/calls.h"
+#include "apisync/api_call.h"
 
 /*
  * The core and its lock.
@@ -24,7 +24,7 @@ struct store_io {
     void (*defer)(void *ctx, const struct core_output *call);
     /* Performs a call and waits for its end. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer);
+                    struct api_call_answer *answer);
     /* When to tick next has moved: what is waiting for store_due should look again. */
     void (*hurry)(void *ctx);
     void *ctx;
@@ -65,18 +65,18 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
                struct err *err);
 
 /* Where a bind is to be done now; *ready and err as with store_bind. */
-struct store_way {
+struct store_route {
     enum core_route route;
     char address[300]; /* FORWARD */
     int64_t until_ms;  /* FORWARD: as in core/core.h */
     bool stopping;     /* this process is */
 };
-struct store_way store_way(struct store *store, bool forwarded, bool *ready,
+struct store_route store_route(struct store *store, bool forwarded, bool *ready,
                            struct err *err);
 /* The lease may have changed hands: it is looked at soon. */
-void store_look(struct store *store);
+void store_refresh_lease(struct store *store);
 /* Waits so long, or until binds may be started here. */
-void store_wait(struct store *store, int64_t ms);
+void store_wait_may_bind(struct store *store, int64_t ms);
 
 /* Takes no more binds; the lease is given back as soon as none is in flight. */
 void store_begin_stop(struct store *store);

@@ -9,8 +9,8 @@
  * thousand of them.
  */
 
-typedef void (*walk_fn)(void *ctx, const struct ledger *l,
+typedef void (*store_node_fn)(void *ctx, const struct ledger *l,
                         const struct ledger_node *node);
 
 /* `fn` must not call the store. */
-void walk_nodes(struct store *store, walk_fn fn, void *ctx);
+void store_each_node(struct store *store, store_node_fn fn, void *ctx);

@@ -5,12 +5,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "feed/stream.h"
+#include "apisync/reflector.h"
 
 struct look {
     struct world *world;
     struct httpc_loop *loop;
-    struct feed_stream streams[CORE_KINDS];
+    struct reflector streams[CORE_KINDS];
 };
 
 struct look *look_new(const struct world_config *config, struct kube_client *client)
@@ -19,7 +19,7 @@ struct look *look_new(const struct world_config *config, struct kube_client *cli
     l->world = world_new(config);
     l->loop = httpc_loop_new();
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        l->streams[kind] = (struct feed_stream){
+        l->streams[kind] = (struct reflector){
             .client = client,
             .loop = l->loop,
             .gzip = true,
@@ -34,7 +34,7 @@ void look_free(struct look *l)
     if (!l)
         return;
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        feed_stream_cancel(&l->streams[kind]);
+        reflector_cancel(&l->streams[kind]);
     httpc_loop_free(l->loop);
     world_free(l->world);
     free(l);
@@ -49,7 +49,7 @@ static void start_wishes(struct look *l)
 {
     cleanup_free struct core_output *wish = NULL;
     while (free(wish), (wish = world_wish(l->world)))
-        feed_stream_begin(&l->streams[wish->kind], wish);
+        reflector_start(&l->streams[wish->kind], wish);
 }
 
 /* Moves everything on, until `until_ms` at the latest. */

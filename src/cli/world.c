@@ -76,7 +76,7 @@ static void on_fault(void *ctx, const struct err *err)
     w->changes++;
 }
 
-const struct feed_sink world_sink = {on_input, on_fault, world_keep_scv};
+const struct apisync_sink world_sink = {on_input, on_fault, world_keep_scv};
 
 struct world *world_new(const struct world_config *config)
 {

@@ -46,7 +46,7 @@ struct world {
     struct arena scratch; /* for one pod */
 };
 
-/* An object came or went, or an Scv (a feed_sink's scv; ctx is the world). */
+/* An object came or went, or an Scv (a apisync_sink's scv; ctx is the world). */
 void world_keep(struct world *w, const struct core_input *in);
 void world_keep_scv(void *ctx, const struct scv *scv, uint64_t run, bool gone);
 /* A list has ended: what it did not show is gone. */

@@ -139,12 +139,12 @@ struct tls *certs_observers(struct certs *c)
     return c ? c->observers : NULL;
 }
 
-bool certs_has_front(const struct certs *c)
+bool certs_has_front_proxy(const struct certs *c)
 {
     return c && c->has_front;
 }
 
-bool certs_has_guests(const struct certs *c)
+bool certs_observers_restricted(const struct certs *c)
 {
     return c && c->has_guests;
 }

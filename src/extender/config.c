@@ -38,7 +38,7 @@ static int parse_score(struct span text, void *field, struct err *err)
 
 static int parse_detail(struct span text, void *field, struct err *err)
 {
-    return metrics_detail_read(text, field, err);
+    return view_metrics_detail_parse(text, field, err);
 }
 
 #define AT(field) offsetof(struct extender_config, field)

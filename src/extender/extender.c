@@ -13,10 +13,10 @@
 #include "base/ticker.h"
 #include "base/worker.h"
 #include "extender/forward.h"
-#include "extender/nodenews.h"
+#include "extender/event_card_thread.h"
 #include "extender/server.h"
 #include "extender/store.h"
-#include "extender/sync.h"
+#include "extender/reflector_thread.h"
 #include "kube/connect.h"
 
 enum {
@@ -27,51 +27,51 @@ enum {
 struct extender {
     struct kube_client *client;
     struct store *store;
-    struct sync *sync;
+    struct reflector_thread *sync;
     struct worker *leases, *checks, *marks; /* so that none waits behind another kind */
     struct ticker *ticker;
     struct certs *certs;
     struct forward *forward;
-    struct observe *observe;
-    struct tally *tally;
-    struct recorder *recorder; /* NULL: no events */
-    struct nodenews *news;     /* the same */
+    struct view_gpuapi *observe;
+    struct counters *counters;
+    struct event_recorder *recorder; /* NULL: no events */
+    struct event_card_thread *news;     /* the same */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
 
-static enum tally_call tally_of(enum core_output_type type)
+static enum counters_api_call counters_of(enum core_output_type type)
 {
     switch (type) {
     case CORE_CALL_BIND:
-        return TALLY_CALL_BIND;
+        return COUNTERS_API_BIND;
     case CORE_CALL_GET_POD:
-        return TALLY_GET_POD;
+        return COUNTERS_API_GET_POD;
     case CORE_CALL_LEASE_GET:
-        return TALLY_LEASE_GET;
+        return COUNTERS_API_LEASE_GET;
     case CORE_CALL_LEASE_WRITE:
-        return TALLY_LEASE_WRITE;
+        return COUNTERS_API_LEASE_WRITE;
     default:
-        return TALLY_MARK_ROOM;
+        return COUNTERS_API_WAKEUP;
     }
 }
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer)
+                    struct api_call_answer *answer)
 {
     struct extender *e = ctx;
     struct kube_request request;
     struct httpc_reply reply;
     struct err err = {0};
-    call_request(call, arena, &request);
+    api_call_request(call, arena, &request);
     int rc = kube_call(e->client, &request, &reply, &err);
-    struct call_result result = {.status = rc ? 0 : reply.status,
+    struct api_call_result result = {.status = rc ? 0 : reply.status,
                                  .body = arena_copy(arena, buf_span(&reply.body)),
                                  .why = &err,
                                  .sent = reply.sent};
     httpc_reply_fini(&reply);
-    call_answer(call, &result, arena, answer);
-    tally_call(e->tally, tally_of(call->type),
+    api_call_answer(call, &result, arena, answer);
+    counters_api_call(e->counters, counters_of(call->type),
                answer->input.err ? answer->input.err->code : ERR_NONE);
 }
 
@@ -89,7 +89,7 @@ static int post_event(void *ctx, const struct kube_request *request, struct err 
 static void stream(void *ctx, const struct core_output *output)
 {
     struct extender *e = ctx;
-    sync_add(e->sync, output);
+    reflector_thread_add(e->sync, output);
 }
 
 static void defer(void *ctx, const struct core_output *call)
@@ -107,7 +107,7 @@ static void work(void *ctx, void *job)
 {
     struct extender *e = ctx;
     cleanup_arena struct arena arena = {0};
-    struct call_answer answer;
+    struct api_call_answer answer;
     perform(e, job, &arena, &answer);
     store_input(e->store, &answer.input);
 }
@@ -206,23 +206,23 @@ static void advertise(struct extender *e, const struct extender_config *config)
 /* Before anything else is done with the store. */
 static void start_observe(struct extender *e, const struct extender_config *config)
 {
-    struct observe_config observe = {.has_front = certs_has_front(e->certs),
+    struct view_gpuapi_config observe = {.has_front = certs_has_front_proxy(e->certs),
                                      .grace_s = (config->node_grace_ms + 999) / 1000,
-                                     .idle_ms = OBSERVE_IDLE_MS,
-                                     .heartbeat_ms = OBSERVE_HEARTBEAT_MS};
-    e->observe = observe_start(e->store, &observe);
-    store_on_change(e->store, observe_changed, e->observe);
+                                     .idle_ms = VIEW_GPUAPI_IDLE_MS,
+                                     .heartbeat_ms = VIEW_GPUAPI_HEARTBEAT_MS};
+    e->observe = view_gpuapi_start(e->store, &observe);
+    store_on_change(e->store, view_gpuapi_changed, e->observe);
 }
 
 static void start_events(struct extender *e, const char *identity)
 {
-    struct recorder_settings recorder = {.post = post_event,
+    struct event_recorder_settings recorder = {.post = post_event,
                                          .ctx = e,
                                          .instance = identity,
-                                         .tally = e->tally,
+                                         .counters = e->counters,
                                          .seed = rng_entropy()};
-    e->recorder = recorder_start(&recorder);
-    e->news = nodenews_start(e->store, e->recorder, rng_entropy());
+    e->recorder = event_recorder_start(&recorder);
+    e->news = event_card_thread_start(e->store, e->recorder, rng_entropy());
 }
 
 static void start_threads(struct extender *e, const struct extender_config *config)
@@ -230,7 +230,7 @@ static void start_threads(struct extender *e, const struct extender_config *conf
     e->leases = worker_start("lease", work, e);
     e->checks = worker_start("checks", work, e);
     e->marks = worker_start("marks", work, e);
-    e->sync = sync_start_thread(e->store, e->client, e->tally, config->api_compression);
+    e->sync = reflector_thread_start(e->store, e->client, e->counters, config->api_compression);
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)
@@ -264,7 +264,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
     e->drain_delay_ms = config->drain_delay_ms;
     e->drain_ms = config->drain_ms;
     e->ticker = ticker_new();
-    server.tally = e->tally = tally_new();
+    server.counters = e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (!e->client || start_certs(e, config, err) || start_forward(e, config, err)) {
@@ -314,25 +314,25 @@ void extender_stop(struct extender *e)
     struct worker *workers[] = {e->leases, e->checks, e->marks};
     server_stop(e->server);
     if (e->observe)
-        observe_stop(e->observe);
+        view_gpuapi_stop(e->observe);
     certs_stop(e->certs);
     ticker_stop(e->ticker);
-    nodenews_stop(e->news);
-    recorder_stop(e->recorder);
-    sync_stop(e->sync);
+    event_card_thread_stop(e->news);
+    event_recorder_stop(e->recorder);
+    reflector_thread_stop(e->sync);
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_stop(workers[i]);
     /* No thread is left. */
     for (size_t i = 0; i < ARRAY_LEN(workers); i++)
         worker_free(workers[i]);
     forward_free(e->forward);
-    sync_free(e->sync);
-    nodenews_free(e->news);
-    recorder_free(e->recorder);
-    observe_free(e->observe);
+    reflector_thread_free(e->sync);
+    event_card_thread_free(e->news);
+    event_recorder_free(e->recorder);
+    view_gpuapi_free(e->observe);
     ticker_free(e->ticker);
     store_free(e->store);
-    tally_free(e->tally);
+    counters_free(e->counters);
     kube_client_free(e->client);
     free(e);
 }

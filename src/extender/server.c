@@ -9,9 +9,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/forward.h"
-#include "extender/inspect.h"
-#include "extender/live.h"
-#include "extender/web.h"
+#include "extender/view_inspect.h"
+#include "extender/view_inspect_stream.h"
+#include "extender/view_web.h"
 
 enum {
     FIRST_REQUEST_MS = 10 * 1000,
@@ -28,22 +28,22 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     unsigned port;
-    struct observe *observe;
-    struct tally *tally;
-    struct metrics_source metrics;
-    struct live *live;
+    struct view_gpuapi *observe;
+    struct counters *counters;
+    struct view_metrics_source metrics;
+    struct view_inspect_stream *live;
     _Atomic bool draining;
 };
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
 
 static void run_verb(void *ctx, const struct httpd_request *req,
-                     struct httpd_reply *reply, enum tally_verb name, verb_fn verb)
+                     struct httpd_reply *reply, enum counters_verb name, verb_fn verb)
 {
     struct server *s = ctx;
     int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
-    tally_verb(s->tally, name, reply->status, (clock_mono_us() - began_us) * 1000);
+    counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
     if (atomic_load(&s->draining)) { /* the next call is to go to another replica */
         reply->header[0][0] = "Connection";
         reply->header[0][1] = "close";
@@ -53,25 +53,25 @@ static void run_verb(void *ctx, const struct httpd_request *req,
 static void on_filter(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_FILTER, verb_filter);
+    run_verb(ctx, req, reply, COUNTERS_FILTER, verb_filter);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
                           struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_PRIORITIZE, verb_prioritize);
+    run_verb(ctx, req, reply, COUNTERS_PRIORITIZE, verb_prioritize);
 }
 
 static void on_preempt(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_PREEMPT, verb_preempt);
+    run_verb(ctx, req, reply, COUNTERS_PREEMPT, verb_preempt);
 }
 
 static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
-    run_verb(ctx, req, reply, TALLY_BIND, forwarded ? verb_bind_forwarded : verb_bind);
+    run_verb(ctx, req, reply, COUNTERS_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
 static void inspect(struct server *s, bool main, const struct httpd_request *req,
@@ -79,9 +79,9 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
 {
     const char *watch = httpd_param(req, "watch");
     if (watch && strcmp(watch, "true") == 0)
-        live_watch(s->live, main, reply);
+        view_inspect_stream_watch(s->live, main, reply);
     else
-        inspect_all(s->store, &reply->body);
+        view_inspect_all(s->store, &reply->body);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -99,7 +99,7 @@ static void on_inspect_main(void *ctx, const struct httpd_request *req,
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     (void)ctx;
-    web_answer(req, reply);
+    view_web_answer(req, reply);
 }
 
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
@@ -107,7 +107,7 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
 {
     struct server *s = ctx;
     const char *name = strrchr(req->path, '/') + 1;
-    if (!inspect_node(s->store, span_of(name), &reply->body))
+    if (!view_inspect_node(s->store, span_of(name), &reply->body))
         reply->status = 404;
 }
 
@@ -115,28 +115,28 @@ static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpunodes(s->observe, false, req, reply);
+    view_gpuapi_gpunodes(s->observe, false, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpupods(s->observe, false, req, reply);
+    view_gpuapi_gpupods(s->observe, false, req, reply);
 }
 
 static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpunodes(s->observe, true, req, reply);
+    view_gpuapi_gpunodes(s->observe, true, req, reply);
 }
 
 static void on_gpupods_main(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpupods(s->observe, true, req, reply);
+    view_gpuapi_gpupods(s->observe, true, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -144,7 +144,7 @@ static void on_discovery(void *ctx, const struct httpd_request *req,
 {
     (void)ctx;
     (void)req;
-    observe_discovery(reply);
+    view_gpuapi_discovery(reply);
 }
 
 static void on_api_else(void *ctx, const struct httpd_request *req,
@@ -152,7 +152,7 @@ static void on_api_else(void *ctx, const struct httpd_request *req,
 {
     (void)ctx;
     (void)req;
-    observe_not_found(reply);
+    view_gpuapi_not_found(reply);
 }
 
 static void on_only_get(void *ctx, const struct httpd_request *req,
@@ -160,7 +160,7 @@ static void on_only_get(void *ctx, const struct httpd_request *req,
 {
     (void)ctx;
     (void)req;
-    observe_not_allowed(reply, "GET, HEAD");
+    view_gpuapi_not_allowed(reply, "GET, HEAD");
 }
 
 static void on_only_post(void *ctx, const struct httpd_request *req,
@@ -168,7 +168,7 @@ static void on_only_post(void *ctx, const struct httpd_request *req,
 {
     (void)ctx;
     (void)req;
-    observe_not_allowed(reply, "POST");
+    view_gpuapi_not_allowed(reply, "POST");
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
@@ -212,7 +212,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     (void)req;
     httpd_stats(s->httpd, &stats);
     reply->content_type = PROM_CONTENT_TYPE;
-    metrics_write(&s->metrics, &reply->body);
+    view_metrics_write(&s->metrics, &reply->body);
     prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
              "Connections to both ports.", stats.connections);
     prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
@@ -285,7 +285,7 @@ static bool admits_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     const struct server *s = ctx;
-    if (!certs_has_guests(s->certs) || httpd_guest(req) || httpd_client(req) ||
+    if (!certs_observers_restricted(s->certs) || httpd_guest(req) || httpd_client(req) ||
         is_open(req->path))
         return true;
     httpd_fail(reply, 401,
@@ -344,12 +344,12 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->certs = config->certs;
     s->observe = config->observe;
-    s->live = live_new(store, OBSERVE_HEARTBEAT_MS);
+    s->live = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
     s->verbs = verbs_new(store, config->node_score);
     verbs_forward_by(s->verbs, config->forward);
-    verbs_tell(s->verbs, config->tally, config->recorder);
-    s->tally = config->tally;
-    s->metrics = (struct metrics_source){store, config->tally, config->recorder,
+    verbs_tell(s->verbs, config->counters, config->recorder);
+    s->counters = config->counters;
+    s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
                                          config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
@@ -380,7 +380,7 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
-    live_free(s->live);
+    view_inspect_stream_free(s->live);
     verbs_free(s->verbs);
     free(s);
 }

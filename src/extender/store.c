@@ -166,7 +166,7 @@ static void carry_out(struct store *store, const struct core_outputs *outputs,
             answer_pending(store, o);
         else if (o->type == CORE_NOTE)
             note(o);
-        else if (!call_is(o))
+        else if (!api_call_is(o))
             store->io.stream(store->io.ctx, o);
         else if (!take_own(own, o))
             store->io.defer(store->io.ctx, o);
@@ -263,12 +263,12 @@ static int wait_for_lease(struct store *store, bool *ready, struct err *err)
     return rc;
 }
 
-struct store_way store_way(struct store *store, bool forwarded, bool *ready,
+struct store_route store_route(struct store *store, bool forwarded, bool *ready,
                            struct err *err)
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();
-    struct store_way way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    struct store_route way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
         struct core_way found = core_way(core, now, forwarded, err);
@@ -283,12 +283,12 @@ struct store_way store_way(struct store *store, bool forwarded, bool *ready,
     return way;
 }
 
-void store_look(struct store *store)
+void store_refresh_lease(struct store *store)
 {
     step(store, &(struct core_input){.type = CORE_LOOK}, NULL);
 }
 
-void store_wait(struct store *store, int64_t ms)
+void store_wait_may_bind(struct store *store, int64_t ms)
 {
     struct timespec until = deadline_in(ms);
     pthread_mutex_lock(&store->wait_lock);
@@ -335,7 +335,7 @@ static void make_calls(struct store *store, struct own_calls *own, struct timesp
     cleanup_arena struct arena arena = {0};
     while (own->n) {
         cleanup_free struct core_output *call = own->calls[--own->n];
-        struct call_answer answer;
+        struct api_call_answer answer;
         if (passed(until)) {
             store->io.defer(store->io.ctx, call);
             continue;

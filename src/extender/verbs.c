@@ -16,10 +16,10 @@ struct verbs {
     struct request_rules rules;
     enum score_policy policy;
     struct forward *forward;
-    struct tally *tally;
-    struct recorder *recorder;
+    struct counters *counters;
+    struct event_recorder *recorder;
     pthread_mutex_t lock; /* protects free */
-    struct work *free;
+    struct verbs_work *free;
 };
 
 struct verbs *verbs_new(struct store *store, enum score_policy policy)
@@ -33,10 +33,10 @@ struct verbs *verbs_new(struct store *store, enum score_policy policy)
     return v;
 }
 
-static void work_free(struct work *w)
+static void work_free(struct verbs_work *w)
 {
     arena_fini(&w->arena);
-    extender_args_fini(&w->args);
+    verb_args_fini(&w->args);
     buf_fini(&w->failed);
     buf_fini(&w->never);
     score_room_fini(&w->room);
@@ -49,7 +49,7 @@ void verbs_free(struct verbs *v)
 {
     if (!v)
         return;
-    for (struct work *w = v->free, *next; w; w = next) {
+    for (struct verbs_work *w = v->free, *next; w; w = next) {
         next = w->next;
         work_free(w);
     }
@@ -67,18 +67,18 @@ struct forward *verbs_forward(const struct verbs *v)
     return v->forward;
 }
 
-void verbs_tell(struct verbs *v, struct tally *tally, struct recorder *recorder)
+void verbs_tell(struct verbs *v, struct counters *counters, struct event_recorder *recorder)
 {
-    v->tally = tally;
+    v->counters = counters;
     v->recorder = recorder;
 }
 
-struct tally *verbs_tally(const struct verbs *v)
+struct counters *verbs_tally(const struct verbs *v)
 {
-    return v->tally;
+    return v->counters;
 }
 
-struct recorder *verbs_recorder(const struct verbs *v)
+struct event_recorder *verbs_recorder(const struct verbs *v)
 {
     return v->recorder;
 }
@@ -98,17 +98,17 @@ enum score_policy verbs_policy(const struct verbs *v)
     return v->policy;
 }
 
-struct work *work_take(struct verbs *v)
+struct verbs_work *verbs_work_take(struct verbs *v)
 {
     pthread_mutex_lock(&v->lock);
-    struct work *w = v->free;
+    struct verbs_work *w = v->free;
     if (w)
         v->free = w->next;
     pthread_mutex_unlock(&v->lock);
     return w ? w : xcalloc(1, sizeof *w);
 }
 
-void work_give(struct verbs *v, struct work *w)
+void verbs_work_release(struct verbs *v, struct verbs_work *w)
 {
     if (w->args.cap > KEEP_CANDIDATES || w->failed.cap > KEEP_BYTES ||
         w->never.cap > KEEP_BYTES || arena_bytes(&w->arena) > KEEP_BYTES) {
@@ -124,7 +124,7 @@ void work_give(struct verbs *v, struct work *w)
     pthread_mutex_unlock(&v->lock);
 }
 
-unsigned reply_error(struct buf *reply, unsigned status, const struct err *err)
+unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err *err)
 {
     buf_clear(reply);
     buf_adds(reply, "{\"Error\":");
@@ -133,21 +133,21 @@ unsigned reply_error(struct buf *reply, unsigned status, const struct err *err)
     return status;
 }
 
-unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct buf *reply,
+unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body, struct buf *reply,
                     const struct core **core)
 {
     struct err err;
-    if (extender_args_read(&w->args, body, &v->rules, &w->arena, &err))
-        return reply_error(reply, 400, &err);
+    if (verb_args_read(&w->args, body, &v->rules, &w->arena, &err))
+        return verbs_reply_error(reply, 400, &err);
     *core = store_read(v->store);
     if (core_ready(*core, store_now(), &err)) {
         store_read_end(v->store);
-        return reply_error(reply, 503, &err);
+        return verbs_reply_error(reply, 503, &err);
     }
     return 200;
 }
 
-size_t candidates_find(const struct extender_args *args, size_t i, const struct ledger *l,
+size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
                        const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];

@@ -24,7 +24,7 @@ static size_t node_names(struct store *store, struct arena *a, struct span **nam
     return n;
 }
 
-void walk_nodes(struct store *store, walk_fn fn, void *ctx)
+void store_each_node(struct store *store, store_node_fn fn, void *ctx)
 {
     cleanup_arena struct arena a = {0};
     struct span *names;

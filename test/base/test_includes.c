@@ -20,7 +20,7 @@ static const struct floor {
     const char *folder;
     int floor;
 } floors[] = {{"base", 1},       {"wire", 2},      {"domain", 2},   {"gpu", 2},
-              {"kube", 3},       {"placement", 3}, {"core", 4},     {"feed", 5},
+              {"kube", 3},       {"placement", 3}, {"core", 4},     {"apisync", 5},
               {"extender", SIM}, {"agent", SIM},   {"plugin", SIM}, {"sim", SIM},
               {"replay", SIM},   {"cli", SIM},     {"setup", SIM},  {"cmd", 7}};
 

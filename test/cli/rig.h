@@ -17,12 +17,12 @@ struct lists {
 static inline void rig_list(struct world *w, const struct core_output *wish,
                             const char *list)
 {
-    struct feed feed;
-    feed_start(&feed, wish->kind, false, wish->run, (struct span){0}, &world_sink, w);
-    feed_begin(&feed, 200, -1);
-    feed_data(&feed, list, strlen(list));
-    feed_end(&feed, NULL);
-    feed_fini(&feed);
+    struct apisync feed;
+    apisync_start(&feed, wish->kind, false, wish->run, (struct span){0}, &world_sink, w);
+    apisync_begin(&feed, 200, -1);
+    apisync_data(&feed, list, strlen(list));
+    apisync_end(&feed, NULL);
+    apisync_fini(&feed);
 }
 
 static uint64_t rig_watches[CORE_KINDS]; /* their runs */

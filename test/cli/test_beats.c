@@ -169,12 +169,12 @@ END_TEST
 static void renew(struct world *w, const char *lease)
 {
     cleanup_free char *line = xasprintf("{\"type\":\"MODIFIED\",\"object\":%s}\n", lease);
-    struct feed feed;
-    feed_start(&feed, CORE_LEASES, true, rig_watches[CORE_LEASES], SPAN("1"), &world_sink,
+    struct apisync feed;
+    apisync_start(&feed, CORE_LEASES, true, rig_watches[CORE_LEASES], SPAN("1"), &world_sink,
                w);
-    feed_begin(&feed, 200, -1);
-    feed_data(&feed, line, strlen(line));
-    feed_fini(&feed);
+    apisync_begin(&feed, 200, -1);
+    apisync_data(&feed, line, strlen(line));
+    apisync_fini(&feed);
 }
 
 /* A renewal ends the doubt; that one came is nothing to redraw for. */

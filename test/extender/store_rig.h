@@ -9,7 +9,7 @@
 #include <jansson.h>
 
 #include "extender/store.h"
-#include "feed/feed.h"
+#include "apisync/apisync.h"
 #include "support/unit.h"
 
 struct store_rig {
@@ -22,7 +22,7 @@ struct store_rig {
     unsigned bindings;
     /* Takes the place of rig_perform when set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer);
+                    struct api_call_answer *answer);
 };
 
 static inline void rig_stream(void *ctx, const struct core_output *o)
@@ -33,11 +33,11 @@ static inline void rig_stream(void *ctx, const struct core_output *o)
 
 /* The API server, in short. */
 static inline void rig_api(struct store_rig *rig, const struct core_output *call,
-                           struct arena *arena, struct call_answer *answer)
+                           struct arena *arena, struct api_call_answer *answer)
 {
     struct kube_request request;
-    struct call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
-    call_request(call, arena, &request);
+    struct api_call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
+    api_call_request(call, arena, &request);
     if (call->type == CORE_CALL_LEASE_GET)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
@@ -56,11 +56,11 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
         result.body =
             SPAN("{\"kind\":\"Status\",\"message\":\"the API server says no\"}");
     }
-    call_answer(call, &result, arena, answer);
+    api_call_answer(call, &result, arena, answer);
 }
 
 static inline void rig_perform(void *ctx, const struct core_output *call,
-                               struct arena *arena, struct call_answer *answer)
+                               struct arena *arena, struct api_call_answer *answer)
 {
     struct store_rig *rig = ctx;
     if (rig->perform)
@@ -74,7 +74,7 @@ static inline void rig_defer(void *ctx, const struct core_output *o)
     struct store_rig *rig = ctx;
     if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
         /* Many threads, and nobody to settle: renewals are answered on the spot. */
-        struct call_answer answer;
+        struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         rig_api(rig, o, &a, &answer);
         store_input(rig->store, &answer.input);
@@ -93,7 +93,7 @@ static inline void rig_hurry(void *ctx)
 static inline void rig_settle(struct store_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++) {
-        struct call_answer answer;
+        struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         rig_perform(rig, rig->deferred[i], &a, &answer);
         store_input(rig->store, &answer.input);
@@ -119,9 +119,9 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
 {
     static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
                                                   "ConfigMap"};
-    static const struct feed_sink sink = {.input = rig_input, .fault = rig_fault};
+    static const struct apisync_sink sink = {.input = rig_input, .fault = rig_fault};
     for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct feed feed;
+        struct apisync feed;
         size_t i;
         json_t *object,
             *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
@@ -132,12 +132,12 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
                 json_array_append(json_object_get(list, "items"), object);
         }
         char *text = json_dumps(list, JSON_COMPACT);
-        feed_start(&feed, (enum core_kind)kind, false, rig->runs[kind], (struct span){0},
+        apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind], (struct span){0},
                    &sink, rig);
-        feed_begin(&feed, 200, -1);
-        ck_assert(feed_data(&feed, text, strlen(text)));
-        ck_assert(!feed_end(&feed, NULL));
-        feed_fini(&feed);
+        apisync_begin(&feed, 200, -1);
+        ck_assert(apisync_data(&feed, text, strlen(text)));
+        ck_assert(!apisync_end(&feed, NULL));
+        apisync_fini(&feed);
         free(text);
         json_decref(list);
     }

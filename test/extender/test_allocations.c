@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
-#include "extender/recorder.h"
+#include "extender/event_recorder.h"
 #include "extender/verbs.h"
 #include "support/raw.h"
 #include "wire/httpd.h"
@@ -83,8 +83,8 @@ char *__wrap_strdup(const char *s)
 struct world {
     struct store_rig rig;
     struct verbs *verbs;
-    struct tally *tally;
-    struct recorder *recorder;
+    struct counters *counters;
+    struct event_recorder *recorder;
     struct httpd *httpd;
     struct raw c;
 };
@@ -94,7 +94,7 @@ static void on_filter(void *ctx, const struct httpd_request *req,
 {
     struct world *w = ctx;
     reply->status = verb_filter(w->verbs, req->body, &reply->body);
-    tally_verb(w->tally, TALLY_FILTER, reply->status, 1);
+    counters_verb(w->counters, COUNTERS_FILTER, reply->status, 1);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
@@ -140,7 +140,7 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     return 0;
 }
 
-static const struct recorder_settings recording = {.post = post, .instance = "i"};
+static const struct event_recorder_settings recording = {.post = post, .instance = "i"};
 
 static void begin(struct world *w)
 {
@@ -151,9 +151,9 @@ static void begin(struct world *w)
     rig_start(&w->rig, &settings, false);
     deliver_nodes(&w->rig);
     w->verbs = verbs_new(w->rig.store, SCORE_FGD);
-    w->tally = tally_new();
-    w->recorder = recorder_start(&recording);
-    verbs_tell(w->verbs, w->tally, w->recorder);
+    w->counters = counters_new();
+    w->recorder = event_recorder_start(&recording);
+    verbs_tell(w->verbs, w->counters, w->recorder);
     w->httpd = httpd_new(NULL);
     struct httpd_listener listener = {.name = "verbs",
                                       .address = "127.0.0.1",
@@ -170,9 +170,9 @@ static void end(struct world *w)
     raw_close(&w->c);
     httpd_free(w->httpd);
     verbs_free(w->verbs);
-    recorder_stop(w->recorder);
-    recorder_free(w->recorder);
-    tally_free(w->tally);
+    event_recorder_stop(w->recorder);
+    event_recorder_free(w->recorder);
+    counters_free(w->counters);
     rig_stop(&w->rig);
 }
 

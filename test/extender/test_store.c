@@ -20,14 +20,14 @@ static pthread_barrier_t together;
 
 /* The API server of many threads: it only counts. */
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer)
+                    struct api_call_answer *answer)
 {
     (void)ctx;
-    struct call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
+    struct api_call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
     ck_assert_int_eq(call->type, CORE_CALL_BIND);
     atomic_fetch_add(&bindings, 1);
     sched_yield();
-    call_answer(call, &ok, arena, answer);
+    api_call_answer(call, &ok, arena, answer);
 }
 
 /* Pods p0, p1, ... of so many MiB each, and a node n1 with so many cards of 16000. */

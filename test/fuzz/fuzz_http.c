@@ -70,7 +70,7 @@ static unsigned port_behind(const char *text, const char *words)
 }
 
 /* The extender's server says where it listens on standard error only. */
-static struct server *start_extender(struct store *store, struct observe *observe,
+static struct server *start_extender(struct store *store, struct view_gpuapi *observe,
                                      unsigned *ports)
 {
     char said[512] = "";
@@ -98,7 +98,7 @@ struct world {
     struct api *api;
     struct sim_server *sim;
     struct store *store;
-    struct observe *observe;
+    struct view_gpuapi *observe;
     struct server *extender;
     unsigned ports[DOORS];
     struct buf usual[DOORS]; /* the reply to ordinary[] */
@@ -120,8 +120,8 @@ static void world_end(void)
     api_free(w->api);
     server_stop(w->extender);
     if (w->observe)
-        observe_stop(w->observe);
-    observe_free(w->observe);
+        view_gpuapi_stop(w->observe);
+    view_gpuapi_free(w->observe);
     store_free(w->store);
     for (size_t i = 0; i < DOORS; i++)
         buf_fini(&w->usual[i]);
@@ -141,7 +141,7 @@ static void world_begin(void)
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
     w->store = verbs_store_new();
-    w->observe = observe_start(w->store, &(struct observe_config){0});
+    w->observe = view_gpuapi_start(w->store, &(struct view_gpuapi_config){0});
     w->extender = start_extender(w->store, w->observe, &w->ports[VERBS]);
     w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
 }

@@ -12,7 +12,7 @@
 /*
  * gpunodes and gpupods of the running extender: lists, watches, what is no path of the
  * API, and who may speak for a user. The bytes of an object are in
- * test/extender/test_observe.c.
+ * test/extender/test_view_gpuapi.c.
  */
 
 #define API         "/apis/nvidia-gpu-scheduler/v1"

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/core.h"
-#include "extender/calls.h"
-#include "feed/feed.h"
+#include "apisync/api_call.h"
+#include "apisync/apisync.h"
 #include "sim/api.h"
 
 /*
