@@ -39,7 +39,7 @@ static json_t *pod_json(const struct world *w, const struct ledger_pod *pod, int
     put_text(o, "name", pod->name);
     put_text(o, "uid", pod->uid);
     put(o, "mib", mib);
-    put_true(o, "whole", pod->request.kind == REQUEST_CARDS);
+    put_true(o, "wholeCard", pod->request.kind == REQUEST_CARDS);
     put_true(o, "running", pod->running);
     if (is)
         put_true(o, "assigned", span_eq(is->assigned, SPAN("true")));
@@ -167,7 +167,7 @@ static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod
     if (pod->why_not.n)
         put_text(o, "error", pod->why_not);
     else
-        put_text(o, "asks", buf_span(&asks));
+        put_text(o, "request", buf_span(&asks));
     return o;
 }
 
@@ -195,7 +195,7 @@ json_t *show_json(const struct world *w, const struct show *show)
     if (show->node.n)
         json_decref(waiting);
     else
-        json_object_set_new(o, "waiting", waiting);
+        json_object_set_new(o, "pendingPods", waiting);
     return o;
 }
 

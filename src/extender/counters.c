@@ -104,7 +104,7 @@ void counters_api_call(struct counters *t, enum counters_api_call call, enum err
 static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
                                                     "bind"};
 static const char *const call_names[COUNTERS_API_CALLS] = {
-    "list", "watch", "bind", "get-pod", "lease-get", "lease-write", "mark-room", "event"};
+    "list", "watch", "bind", "get-pod", "lease-get", "lease-write", "node-wakeup", "event"};
 
 static struct prom_label label(const char *name, const char *value)
 {
@@ -136,8 +136,8 @@ static void write_verbs(const struct counters *t, struct buf *out)
 
 static void write_filter(const struct counters *t, struct buf *out)
 {
-    static const char refused[] = "gpushare_filter_refused_nodes_total";
-    static const char pods[] = "gpushare_filter_pods_total";
+    static const char refused[] = "gpushare_filter_rejected_nodes_total";
+    static const char pods[] = "gpushare_filter_results_total";
     prom_family(out, refused, PROM_COUNTER, "Nodes that filter refused, by reason.");
     for (int i = 0; i < REASON_CLASSES; i++) {
         struct prom_label l = label("reason", reason_class_name((enum reason_class)i));
@@ -146,7 +146,7 @@ static void write_filter(const struct counters *t, struct buf *out)
     prom_family(out, pods, PROM_COUNTER,
                 "Answers of filter, by whether any node has room for the pod.");
     for (int room = 0; room < 2; room++) {
-        struct prom_label l = label("room", room ? "true" : "false");
+        struct prom_label l = label("fits", room ? "true" : "false");
         prom_sample(out, pods, &l, 1, get(&t->filtered[room]));
     }
 }
@@ -159,7 +159,7 @@ static void write_binds(const struct counters *t, struct buf *out)
         struct prom_label l = label("result", code_name(code));
         prom_sample(out, name, &l, 1, get(&t->binds[code]));
     }
-    struct prom_label l = label("result", "handed-on");
+    struct prom_label l = label("result", "forwarded");
     prom_sample(out, name, &l, 1, get(&t->handed_on));
 }
 

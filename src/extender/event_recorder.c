@@ -155,8 +155,8 @@ void event_recorder_write(struct event_recorder *r, struct buf *out)
         uint64_t n;
     } all[] = {{"written", r->written},
                {"failed", r->failed},
-               {"repeated", stats.repeated},
-               {"dropped", stats.dropped}};
+               {"deduplicated", stats.repeated},
+               {"rate-limited", stats.dropped}};
     pthread_mutex_unlock(&r->lock);
     prom_family(out, name, PROM_COUNTER, "Events, by what became of them.");
     for (size_t i = 0; i < ARRAY_LEN(all); i++)

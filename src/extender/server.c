@@ -217,7 +217,7 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
              "Connections to both ports.", stats.connections);
     prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
              "Requests that are being read or answered.", stats.in_flight);
-    prom_one(&reply->body, "gpushare_http_cut_off_total", PROM_COUNTER,
+    prom_one(&reply->body, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
              "Connections that were closed because a client was too slow.",
              (int64_t)stats.cut_off);
     prom_process(&reply->body);

@@ -80,7 +80,7 @@ static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib
     view_inspect_string(out, "uid", pod->uid);
     view_inspect_number(out, "mib", mib);
     if (pod->request.kind == REQUEST_CARDS)
-        view_inspect_bool(out, "whole", true);
+        view_inspect_bool(out, "wholeCard", true);
     buf_addc(out, '}');
 }
 
@@ -88,8 +88,8 @@ static const char *health(enum card_out out)
 {
     static const char *const names[] = {[CARD_IN] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
-                                        [CARD_LISTED] = "TakenOut",
-                                        [CARD_HELD] = "Held"};
+                                        [CARD_LISTED] = "Excluded",
+                                        [CARD_HELD] = "OtherPlugin"};
     return names[out];
 }
 

@@ -129,10 +129,10 @@ static const struct answer *answer_for(struct line *line, struct store *store,
 
 static void write_why(struct buf *out, const struct answer *answer)
 {
-    view_inspect_number(out, "fitsOn", answer->fits);
+    view_inspect_number(out, "fittingNodes", answer->fits);
     if (answer->never)
-        view_inspect_bool(out, "fitsNever", true);
-    view_inspect_string(out, "nearest", answer->node);
+        view_inspect_bool(out, "neverFits", true);
+    view_inspect_string(out, "closestNode", answer->node);
     if (!answer->seen)
         view_inspect_string(out, "reason", SPAN("no node is known"));
     else
@@ -152,7 +152,7 @@ static void write_pod(struct line *line, struct store *store, const struct waiti
     } else {
         cleanup_buf struct buf asks = {0};
         request_write(&asks, &pod->request, line->unit_mib);
-        view_inspect_string(out, "asks", buf_span(&asks));
+        view_inspect_string(out, "request", buf_span(&asks));
         const struct answer *answer = answer_for(line, store, pod);
         if (answer)
             write_why(out, answer);
@@ -164,7 +164,7 @@ void view_inspect_pending(struct store *store, struct buf *out)
 {
     struct line line = {0};
     take_all(&line, store);
-    view_inspect_key(out, "waiting");
+    view_inspect_key(out, "pendingPods");
     buf_addc(out, '[');
     for (size_t i = 0; i < line.n; i++)
         write_pod(&line, store, &line.pods[i], out);

@@ -58,7 +58,7 @@ static void look(struct store *store, struct state *s, struct mix *mix)
 
 static void write_watches(const struct state *s, struct buf *out)
 {
-    static const char listed[] = "gpushare_watch_listed";
+    static const char listed[] = "gpushare_watch_synced";
     static const char age[] = "gpushare_watch_age_seconds";
     prom_family(out, listed, PROM_GAUGE, "Whether a resource was listed completely.");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
@@ -81,7 +81,7 @@ static void write_state(const struct state *s, struct buf *out)
     gauge(out, "gpushare_may_bind", "Whether this process may start a bind now.",
           s->may_bind);
     write_watches(s, out);
-    gauge(out, "gpushare_pods_waiting", "Pods that ask for GPUs and have no node.",
+    gauge(out, "gpushare_pending_pods", "Pods that ask for GPUs and have no node.",
           (int64_t)s->waiting);
     gauge(out, "gpushare_binds_in_flight",
           "Binds with a reservation whose end has not come.", (int64_t)s->in_flight);

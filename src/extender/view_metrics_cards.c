@@ -36,22 +36,22 @@ static const struct {
 
 static const char *const states[STATES] = {
     [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
-    [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-damaged",
+    [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
-    [NODE_NO_COUNT] = "no-count",       [NODE_ALLOCATABLE_LOW] = "allocatable-low",
-    [NODE_SILENT] = "silent",           [NODE_LIST_DAMAGED] = "list-damaged",
+    [NODE_NO_COUNT] = "count-missing",       [NODE_ALLOCATABLE_LOW] = "allocatable-low",
+    [NODE_SILENT] = "heartbeat-lost",           [NODE_LIST_DAMAGED] = "configmap-invalid",
 };
 
 static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
                                        [CARD_UNHEALTHY] = "unhealthy",
-                                       [CARD_LISTED] = "taken-out",
-                                       [CARD_HELD] = "held"};
+                                       [CARD_LISTED] = "excluded",
+                                       [CARD_HELD] = "other-plugin"};
 
 static const char *const drifts[DRIFTS] = {
-    [DRIFT_OVERCOMMITTED] = "overcommitted", [DRIFT_OUTSIDE] = "outside",
-    [DRIFT_UNPLACED] = "unplaced",           [DRIFT_CARDLESS] = "cardless",
+    [DRIFT_OVERCOMMITTED] = "overcommitted", [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_UNPLACED] = "card-missing",           [DRIFT_CARDLESS] = "no-card",
     [DRIFT_WRONG_CARD] = "wrong-card",       [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "listed-nowhere",
+    [DRIFT_LISTED] = "configmap-unknown-card",
 };
 
 /* What is told of a node, or of a card. */

@@ -67,7 +67,7 @@ START_TEST(programs_get_the_same)
     ck_assert_int_eq(json_integer_value(json_object_get(card, "outsideMiB")), 4096);
     ck_assert_int_eq(json_integer_value(json_object_get(card, "freeMiB")), 9216);
     ck_assert_uint_eq(json_array_size(json_object_get(card, "pods")), 1);
-    ck_assert_uint_eq(json_array_size(json_object_get(j, "waiting")), 1);
+    ck_assert_uint_eq(json_array_size(json_object_get(j, "pendingPods")), 1);
     json_decref(j);
     cleanup_free char *yaml = table_of(w, (struct show){.form = SHOW_YAML});
     ck_assert_says(yaml, "unit: \"GiB\"\nunitMiB: 1024\nnodes:\n- name: \"n1\"\n"

@@ -272,7 +272,7 @@ bool cluster_knows_who_waits(void)
     cleanup_json json_t *j =
         peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
     cleanup_json json_t *pods = cluster_items(PODS "?fieldSelector=spec.nodeName%3D");
-    json_t *waiting = kit_at(j, "waiting"), *pod, *w;
+    json_t *waiting = kit_at(j, "pendingPods"), *pod, *w;
     size_t i, k, found = 0;
     json_array_foreach(pods, i, pod)
     {

@@ -162,8 +162,8 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
     ck_assert_str_eq(json_string_value(
                          json_object_get(json_object_get(posted[0], "regarding"), "uid")),
                      "u1");
-    ck_assert_int_eq(figure("{result=\"repeated\"} "), 4);
-    ck_assert_int_eq(figure("{result=\"dropped\"} "), 0);
+    ck_assert_int_eq(figure("{result=\"deduplicated\"} "), 4);
+    ck_assert_int_eq(figure("{result=\"rate-limited\"} "), 0);
     end();
 }
 END_TEST
@@ -360,7 +360,7 @@ START_TEST(an_api_server_that_hangs_blocks_nobody)
         cleanup_free char *pod = xasprintf(POD("u%d", "gpu-mem\":\"10\"", ""), i);
         filter(pod, "\"n1\"");
     }
-    ck_assert_int_ge(figure("{result=\"dropped\"} "), 1000 - 2 * EVENTS_BURST);
+    ck_assert_int_ge(figure("{result=\"rate-limited\"} "), 1000 - 2 * EVENTS_BURST);
     ck_assert_int_ge(figure("\ngpushare_events_queued "), EVENTS_BURST);
     ck_assert_int_le(figure("\ngpushare_events_queued "), EVENTS_QUEUE);
     end();
@@ -645,7 +645,7 @@ START_TEST(what_does_not_get_through_at_once_is_told_later)
         usleep(10 * 1000);
     }
     ck_assert_int_eq(figure("{result=\"written\"} "), NODES);
-    ck_assert_int_eq(figure("{result=\"dropped\"} "), 0);
+    ck_assert_int_eq(figure("{result=\"rate-limited\"} "), 0);
     event_card_free(w);
     end();
 }

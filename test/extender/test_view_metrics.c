@@ -174,7 +174,7 @@ START_TEST(before_anything_is_listed)
     promtool_check_metrics(buf_span(&got));
     ck_assert_ptr_nonnull(strstr(got.p, "\ngpushare_ready 0\n"));
     ck_assert_ptr_nonnull(
-        strstr(got.p, "\ngpushare_watch_listed{resource=\"pods\"} 0\n"));
+        strstr(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n"));
     ck_assert_ptr_null(strstr(got.p, "gpushare_watch_age_seconds{"));
     rig_stop(&rig);
 }

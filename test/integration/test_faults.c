@@ -171,7 +171,7 @@ static bool knows_the_news(const struct extender *e)
     json_t *n4 = json_array_get(nodes, 3), *n5 = json_array_get(nodes, 4);
     return json_integer_value(kit_at(json_array_get(n1, 1), "usedGPU")) == 3 &&
            json_integer_value(kit_at(json_array_get(n2, 0), "totalGPU")) == 8 &&
-           strcmp(kit_str(json_array_get(n2, 1), "health"), "TakenOut") == 0 &&
+           strcmp(kit_str(json_array_get(n2, 1), "health"), "Excluded") == 0 &&
            strcmp(kit_str(n4, "source"), "capacity") == 0 &&
            strcmp(kit_str(n5, "source"), "none") == 0;
 }

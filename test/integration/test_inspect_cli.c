@@ -137,9 +137,9 @@ static bool is_marked(const struct extender *e, const char *node)
 static void waits(const struct extender *e, int64_t fits, const char *reason)
 {
     cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
-    json_t *pod = json_array_get(kit_at(all, "waiting"), 0);
-    ck_assert_int_eq(json_integer_value(kit_at(pod, "fitsOn")), fits);
-    ck_assert_str_eq(kit_str(pod, "nearest"), "n1");
+    json_t *pod = json_array_get(kit_at(all, "pendingPods"), 0);
+    ck_assert_int_eq(json_integer_value(kit_at(pod, "fittingNodes")), fits);
+    ck_assert_str_eq(kit_str(pod, "closestNode"), "n1");
     ck_assert_str_eq(reason ? kit_str(pod, "reason") : "", reason ? reason : "");
     ck_assert(reason || !kit_at(pod, "reason"));
 }

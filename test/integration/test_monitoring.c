@@ -50,7 +50,7 @@ START_TEST(both_ports_tell_what_the_extender_did)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--metrics-detail", "card"));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    kit_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", &why));
     ck_assert_int_eq(extender_filter(&extender, 8, "n1", NULL), FITS);
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
@@ -73,7 +73,7 @@ START_TEST(both_ports_tell_what_the_extender_did)
     ck_assert_double_gt(value("gpushare_verb_duration_seconds_sum{verb=\"filter\"}"), 0);
     ck_assert_double_eq(value("gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
                         1);
-    ck_assert_double_eq(value("gpushare_filter_refused_nodes_total{reason=\"size\"}"), 1);
+    ck_assert_double_eq(value("gpushare_filter_rejected_nodes_total{reason=\"size\"}"), 1);
     ck_assert_double_eq(value("gpushare_binds_total{result=\"ok\"}"), 1);
     ck_assert_double_eq(value("gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
                         1);
@@ -92,7 +92,7 @@ START_TEST(a_failing_api_server_is_seen_in_the_counts)
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--metrics-detail=cluster"));
     ck_assert_double_eq(value("gpushare_node_cards{node=\"n1\"}"), -1);
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    kit_wait(value("gpushare_pending_pods") == 1);
     sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
                     "\"binding\",\"nth\":1,\"action\":\"answer\",\"status\":403}");
     cleanup_buf struct buf why = {0};
@@ -130,7 +130,7 @@ START_TEST(pods_and_nodes_get_their_events)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV(NULL));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    kit_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     kit_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
     for (int i = 0; i < 3; i++) {
@@ -188,7 +188,7 @@ START_TEST(without_events_nothing_is_written)
     sim_add_node(&sim, "n1", 1, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--events=off"));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    kit_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
     ck_assert_double_eq(value("gpushare_events_total{result=\"written\"}"), -1);

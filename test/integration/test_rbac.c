@@ -41,12 +41,12 @@ static bool holds(void *ctx)
 
 static bool first_waits(void *ctx)
 {
-    return inspect_says(ctx, "\"uid\":\"uid-first\",\"asks\"");
+    return inspect_says(ctx, "\"uid\":\"uid-first\",\"request\"");
 }
 
 static bool second_waits(void *ctx)
 {
-    return inspect_says(ctx, "\"uid\":\"uid-second\",\"asks\"");
+    return inspect_says(ctx, "\"uid\":\"uid-second\",\"request\"");
 }
 
 /* -- what is asked -- */

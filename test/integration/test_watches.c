@@ -127,7 +127,7 @@ static void check_after(const struct world *w)
     json_t *unplaced = json_array_get(kit_at(some, "unplaced"), 0);
     ck_assert_str_eq(kit_str(unplaced, "name"), "w");
     cleanup_json json_t *all = peer_json(&w->extender.observers, "GET", "/inspect", NULL);
-    ck_assert_uint_eq(json_array_size(kit_at(all, "waiting")), 0);
+    ck_assert_uint_eq(json_array_size(kit_at(all, "pendingPods")), 0);
     oracle_agrees(&w->sim.api, &w->extender);
 }
 

@@ -181,7 +181,7 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
     cleanup_free char *why = watch_until(&w, "p1");
     ck_assert_says(
         why,
-        "\"asks\":\"20 GiB\",\"fitsOn\":0,\"fitsNever\":true,\"nearest\":\"n1\","
+        "\"request\":\"20 GiB\",\"fittingNodes\":0,\"neverFits\":true,\"closestNode\":\"n1\","
         "\"reason\":\"needs 20480 MiB on one card; the largest card has 16384 MiB\"");
     sim_add_pod(&s, "p2", 4);
     kit_wait(extender_bind(&e, "p2", "n2", NULL));

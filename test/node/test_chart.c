@@ -129,7 +129,7 @@ START_TEST(what_the_chart_brings_gives_pods_their_cards)
     cluster_create_pod("big", 60, "", "");
     cluster_wait_refused("big", "needs 61440 MiB on one card");
     tells("gpushare-schd-extender", 12346, "gpushare_ready 1\n");
-    tells("gpushare-schd-extender", 12346, "gpushare_pods_waiting 1\n");
+    tells("gpushare-schd-extender", 12346, "gpushare_pending_pods 1\n");
     tells("gpushare-device-plugin", 12348, "gpushare_plugin_held 4\n");
     tells("scv-agent", 12347, "scv_agent_part_ok{");
     check_with_the_plugin();

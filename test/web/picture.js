@@ -45,7 +45,7 @@ function objects() {
 (async () => {
   const world = await World.start();
   await world.load(objects());
-  await until('what was loaded', async () => (await world.inspect()).waiting.length === 2);
+  await until('what was loaded', async () => (await world.inspect()).pendingPods.length === 2);
   const chromium = await browser();
   const page = await chromium.newPage({ viewport: { width: 1400, height: 880 }, colorScheme: 'light' });
   await page.goto(world.url);

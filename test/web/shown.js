@@ -59,7 +59,7 @@ const tenth = (n, total) => (total >= 1024 ? Math.round(n / 1024 * 10) / 10 : n)
 const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
 
 const STATES = { Unhealthy: ['unhealthy', 'Unhealthy, as its Scv says'],
-  TakenOut: ['taken out', 'Taken out by a ConfigMap'], Held: ['held', 'Held through nvidia.com/gpu'] };
+  Excluded: ['taken out', 'Taken out by a ConfigMap'], OtherPlugin: ['held', 'Held through nvidia.com/gpu'] };
 
 function cardOf(dev, cordoned) {
   const facts = { Promised: mib(dev.promisedMiB),
@@ -82,7 +82,7 @@ function cardOf(dev, cordoned) {
     also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
       : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
     said: `, ${plural(dev.pods.length, 'pod')}`,
-    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.whole ? ', whole card' : ''}`)
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.wholeCard ? ', whole card' : ''}`)
       : ['No pod has a promise here'],
     facts,
     bar: share(dev.promisedMiB, dev.totalMiB),
@@ -138,11 +138,11 @@ function wanted(inspect) {
 }
 
 // Each row of the pods that wait: pod, what it asks for, what is said of it.
-function waiting(inspect) {
-  return inspect.waiting.map((p) => [`${p.namespace}/${p.name}`, p.asks || '–', p.error ||
-    (p.fitsOn ? `Fits on ${plural(p.fitsOn, 'node')}, such as ${p.nearest}: kube-scheduler has yet to place it; see its events`
-      : `${p.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now'}. ` +
-        `Nearest is ${p.nearest}: ${p.reason}`)]);
+function pendingPods(inspect) {
+  return inspect.pendingPods.map((p) => [`${p.namespace}/${p.name}`, p.request || '–', p.error ||
+    (p.fittingNodes ? `Fits on ${plural(p.fittingNodes, 'node')}, such as ${p.closestNode}: kube-scheduler has yet to place it; see its events`
+      : `${p.neverFits ? 'Fits on no node, not even when it is empty' : 'Fits on no node now'}. ` +
+        `Nearest is ${p.closestNode}: ${p.reason}`)]);
 }
 
 function totals(inspect) {
@@ -157,7 +157,7 @@ function totals(inspect) {
     measured: amount(used), 'measured-of': of(used, measurable),
     cards: devs.length.toLocaleString('en'), 'cards-out': out ? `${out} out` : '',
     pods: sum(inspect.nodes, (n) => new Set(n.devs.flatMap((d) => d.pods.map((p) => p.uid))).size).toLocaleString('en'),
-    'pods-lost': lost ? `${lost} unplaced` : '', wait: String(inspect.waiting.length) };
+    'pods-lost': lost ? `${lost} unplaced` : '', wait: String(inspect.pendingPods.length) };
 }
 
-module.exports = { readNodes, wanted, waiting, totals, isBare };
+module.exports = { readNodes, wanted, pendingPods, totals, isBare };

@@ -10,7 +10,7 @@ const fs = require('fs');
 const path = require('path');
 const axe = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const { World, until, scv, node, pod, browser } = require('./world');
-const { readNodes, wanted, waiting, totals, isBare } = require('./shown');
+const { readNodes, wanted, pendingPods, totals, isBare } = require('./shown');
 
 const SHOTS = process.env.GPUSHARE_SHOTS;
 const HOSTILE = '<img src=x onerror="document.title=1">';
@@ -112,7 +112,7 @@ const tests = {
     const page = await open(context, world);
     const inspect = await world.inspect();
     const health = inspect.nodes.flatMap((n) => n.devs).map((d) => d.health);
-    for (const state of ['Unhealthy', 'TakenOut', 'Healthy'])
+    for (const state of ['Unhealthy', 'Excluded', 'Healthy'])
       assert.ok(health.includes(state), state); // or this test would show little
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
@@ -124,8 +124,8 @@ const tests = {
       inspect.nodes.filter(isBare).map((n) => `${n.name}: ${n.reason}`));
     const want = totals(inspect);
     assert.deepStrictEqual(await texts(page, Object.keys(want)), want);
-    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#waiting-rows tr')].map((row) =>
-      [...row.cells].map((cell) => cell.textContent))), waiting(inspect));
+    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#pending-rows tr')].map((row) =>
+      [...row.cells].map((cell) => cell.textContent))), pendingPods(inspect));
     assert.strictEqual(await page.title(), 'gpushare: GPU memory');
     assert.strictEqual(await page.locator('img').count(), 0); // foreign text stays text
     assert.deepStrictEqual(page.faults, []);
@@ -202,12 +202,12 @@ const tests = {
     const row = page.locator('#nodes > li', { has: page.locator('h3', { hasText: /^gpu-node-1$/ }) }).locator('.card').nth(3);
     await page.focus('#nodes > li:first-child .card:nth-child(4) button');
     await world.load([pod('new-one', 3)]);
-    await page.waitForFunction(() => document.getElementById('waiting-rows').textContent.includes('default/new-one'));
+    await page.waitForFunction(() => document.getElementById('pending-rows').textContent.includes('default/new-one'));
     await until('it is bound', async () => await world.bind('new-one', 'gpu-node-1') === '');
     const start = Date.now();
     await until('inspect', async () => JSON.stringify((await world.inspect()).nodes).includes('new-one'));
     await page.waitForFunction(() => [...document.querySelectorAll('.pair')].length &&
-      ![...document.querySelectorAll('#waiting-rows')].some((e) => e.textContent.includes('new-one')));
+      ![...document.querySelectorAll('#pending-rows')].some((e) => e.textContent.includes('new-one')));
     await until('the card', async () => {
       const said = (await world.inspect()).nodes.find((n) => n.name === 'gpu-node-1').devs
         .find((d) => d.pods.some((p) => p.name === 'new-one'));
@@ -384,7 +384,7 @@ const tests = {
   const world = await World.start();
   await world.load(objects());
   await until('what was loaded', async () => {
-    const { nodes, waiting: line } = await world.inspect();
+    const { nodes, pendingPods: line } = await world.inspect();
     return nodes.length === 8 && line.length === 5 && JSON.stringify(nodes).includes('notebook-1');
   });
   const chromium = await browser();

@@ -21,7 +21,7 @@
   const nodes = new Map(); // name -> record
   const order = []; // records that are in the list, as they are there
   const dirty = new Set(); // records to be drawn
-  let cluster = { waiting: [] };
+  let cluster = { pendingPods: [] };
   let clusterDirty = true;
   let synced = false; // all there is has been said once
   let terms = [];
@@ -59,9 +59,9 @@
 
   // -- what is known of a node --
 
-  const OUT = { Unhealthy: 'unhealthy', TakenOut: 'taken out', Held: 'held' };
-  const OUT_WORDS = { Unhealthy: 'Unhealthy, as its Scv says', TakenOut: 'Taken out by a ConfigMap',
-    Held: 'Held through nvidia.com/gpu' };
+  const OUT = { Unhealthy: 'unhealthy', Excluded: 'taken out', OtherPlugin: 'held' };
+  const OUT_WORDS = { Unhealthy: 'Unhealthy, as its Scv says', Excluded: 'Taken out by a ConfigMap',
+    OtherPlugin: 'Held through nvidia.com/gpu' };
   const MODES = { memory: 'shared memory only', card: 'whole cards only' };
 
   const models = (devs) => {
@@ -137,7 +137,7 @@
     const pods = make('ul', 'pods');
     for (const pod of dev.pods) {
       const item = make('li');
-      item.append(podName(pod), make('span', '', pod.whole ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
+      item.append(podName(pod), make('span', '', pod.wholeCard ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
       pods.append(item);
     }
     if (!dev.pods.length)
@@ -413,43 +413,43 @@
     text($('cards-out'), sum.out ? `${number.format(sum.out)} out` : '');
     text($('pods'), number.format(sum.pods));
     text($('pods-lost'), sum.lost ? `${number.format(sum.lost)} unplaced` : '');
-    text($('wait'), number.format(cluster.waiting.length));
+    text($('wait'), number.format(cluster.pendingPods.length));
   };
 
   const whyCell = (pod) => {
     const cell = make('td', pod.error ? 'wrong' : '');
     if (pod.error)
       cell.append(pod.error);
-    else if (pod.fitsOn)
-      cell.append(`Fits on ${count(pod.fitsOn, 'node', 'nodes')}, such as `, make('span', 'where', pod.nearest),
+    else if (pod.fittingNodes)
+      cell.append(`Fits on ${count(pod.fittingNodes, 'node', 'nodes')}, such as `, make('span', 'where', pod.closestNode),
         ': kube-scheduler has yet to place it; see its events');
-    else if (pod.nearest)
-      cell.append(pod.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now',
-        '. Nearest is ', make('span', 'where', pod.nearest), `: ${pod.reason}`);
+    else if (pod.closestNode)
+      cell.append(pod.neverFits ? 'Fits on no node, not even when it is empty' : 'Fits on no node now',
+        '. Nearest is ', make('span', 'where', pod.closestNode), `: ${pod.reason}`);
     else
       cell.append(pod.reason || 'Too many pods wait for something else each to look at all of them');
     return cell;
   };
 
   const drawWaiting = () => {
-    const wanted = cluster.waiting.filter((pod) => {
+    const wanted = cluster.pendingPods.filter((pod) => {
       const words = `${pod.namespace}/${pod.name}`.toLowerCase();
       return terms.every((t) => words.includes(t));
     });
-    const shown = wanted.length || !terms.length ? wanted : cluster.waiting;
-    $('waiting').hidden = !cluster.waiting.length;
-    $('waiting-rows').replaceChildren(...shown.slice(0, ROWS).map((pod) => {
+    const shown = wanted.length || !terms.length ? wanted : cluster.pendingPods;
+    $('pending').hidden = !cluster.pendingPods.length;
+    $('pending-rows').replaceChildren(...shown.slice(0, ROWS).map((pod) => {
       const row = make('tr');
       const name = make('td');
       name.append(podName(pod));
-      row.append(name, make('td', '', pod.asks || '–'), whyCell(pod));
+      row.append(name, make('td', '', pod.request || '–'), whyCell(pod));
       row.setAttribute('role', 'row');
       for (const cell of row.cells)
         cell.setAttribute('role', 'cell');
       return row;
     }));
-    $('waiting-more').hidden = shown.length <= ROWS;
-    text($('waiting-more'), `and ${number.format(shown.length - ROWS)} more; the search finds them`);
+    $('pending-more').hidden = shown.length <= ROWS;
+    text($('pending-more'), `and ${number.format(shown.length - ROWS)} more; the search finds them`);
   };
 
   const drawBare = () => {
@@ -699,7 +699,7 @@
     drawAll();
   };
   const setCluster = (said) => {
-    cluster = { waiting: [], ...said };
+    cluster = { pendingPods: [], ...said };
     clusterDirty = true;
   };
 
