@@ -14,7 +14,7 @@ bool api_call_is(const struct core_output *output);
 
 /* The request of a call. Strings are in the arena. */
 void api_call_request(const struct core_output *call, struct arena *a,
-                  struct kube_request *request);
+                      struct kube_request *request);
 
 /* What came back. `status` 0: no answer; `why` says why, and `sent` whether the request
  * may have reached the server. */
@@ -35,4 +35,4 @@ struct api_call_answer {
 
 /* Reads the result of a call. The answer borrows from the body and the arena. */
 void api_call_answer(const struct core_output *call, const struct api_call_result *result,
-                 struct arena *a, struct api_call_answer *answer);
+                     struct arena *a, struct api_call_answer *answer);

@@ -9,7 +9,8 @@
  * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests
  * and reads what comes back; whoever has the connection carries the bytes.
  *
- *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end } per page
+ *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end }
+ * per page
  *
  * An object that has a fault is reported and left out; an Scv with a fault is handed on
  * as damaged, so that its node gives nothing out on the strength of older news.
@@ -36,12 +37,12 @@ struct apisync {
 
 /* Begins a run. `version` is where a watch starts; empty for a list. */
 void apisync_start(struct apisync *f, enum core_kind kind, bool watch, uint64_t run,
-                struct span version, const struct apisync_sink *sink, void *ctx);
+                   struct span version, const struct apisync_sink *sink, void *ctx);
 void apisync_fini(struct apisync *f);
 
 /* The request of the watch, or of the list's next page. Strings are in the arena. */
 void apisync_request(const struct apisync *f, bool gzip, struct arena *a,
-                  struct kube_request *request);
+                     struct kube_request *request);
 
 /* The answer begins; a piece of its body. False: the rest is not wanted. */
 bool apisync_begin(struct apisync *f, unsigned status, int64_t retry_after_s);

@@ -38,15 +38,18 @@ struct counters *counters_new(void); /* new */
 void counters_free(struct counters *t);
 
 /* A verb was answered with an HTTP status, so long after its body was there. */
-void counters_verb(struct counters *t, enum counters_verb verb, unsigned status, int64_t ns);
+void counters_verb(struct counters *t, enum counters_verb verb, unsigned status,
+                   int64_t ns);
 /* A filter: so many nodes were refused for each reason; `room`: some node was not. */
-void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES], bool room);
+void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES],
+                     bool room);
 /* A bind came to its end here; ERR_NONE: bound. */
 void counters_bind(struct counters *t, enum err_code code);
 /* ... or at the holder of the lease. */
 void counters_bind_forwarded(struct counters *t);
 /* A call of the API server has ended. */
-void counters_api_call(struct counters *t, enum counters_api_call call, enum err_code code);
+void counters_api_call(struct counters *t, enum counters_api_call call,
+                       enum err_code code);
 
 /* Appends all of it, as text for Prometheus. */
 void counters_write(const struct counters *t, struct buf *out);

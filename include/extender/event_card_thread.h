@@ -14,7 +14,9 @@
 struct event_card_thread;
 
 /* New; the thread runs at once. What is handed over is borrowed. */
-struct event_card_thread *event_card_thread_start(struct store *store, struct event_recorder *recorder,
-                                uint64_t seed);
-void event_card_thread_stop(struct event_card_thread *n); /* joins the thread; NULL is accepted */
+struct event_card_thread *event_card_thread_start(struct store *store,
+                                                  struct event_recorder *recorder,
+                                                  uint64_t seed);
+void event_card_thread_stop(
+    struct event_card_thread *n); /* joins the thread; NULL is accepted */
 void event_card_thread_free(struct event_card_thread *n); /* NULL is accepted */

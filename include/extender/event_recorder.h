@@ -16,14 +16,16 @@ struct event_recorder_settings {
     /* Posts, and waits for the end. -1: it was not written. */
     int (*post)(void *ctx, const struct kube_request *request, struct err *err);
     void *ctx;
-    const char *instance; /* a name of this process; copied */
-    struct counters *counters;  /* borrowed; NULL: it counts nowhere */
+    const char *instance;      /* a name of this process; copied */
+    struct counters *counters; /* borrowed; NULL: it counts nowhere */
     uint64_t seed;
 };
 
 /* New; the thread runs at once. */
-struct event_recorder *event_recorder_start(const struct event_recorder_settings *settings);
-void event_recorder_stop(struct event_recorder *r); /* joins the thread; NULL is accepted */
+struct event_recorder *
+event_recorder_start(const struct event_recorder_settings *settings);
+void event_recorder_stop(
+    struct event_recorder *r); /* joins the thread; NULL is accepted */
 void event_recorder_free(struct event_recorder *r); /* NULL is accepted */
 
 /* From any thread; never wait for anything but each other. NULL: nobody wants any. */

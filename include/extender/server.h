@@ -2,9 +2,9 @@
 #pragma once
 
 #include "extender/certs.h"
-#include "extender/view_metrics.h"
-#include "extender/view_gpuapi.h"
 #include "extender/verbs.h"
+#include "extender/view_gpuapi.h"
+#include "extender/view_metrics.h"
 #include "wire/httpd.h"
 
 /*
@@ -17,9 +17,9 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* of the verbs' listener */
     size_t max_body;
-    size_t max_bodies;       /* of all requests together */
-    struct certs *certs;     /* borrowed; NULL: plain HTTP */
-    struct forward *forward; /* borrowed; NULL: binds are not handed on */
+    size_t max_bodies;           /* of all requests together */
+    struct certs *certs;         /* borrowed; NULL: plain HTTP */
+    struct forward *forward;     /* borrowed; NULL: binds are not handed on */
     struct view_gpuapi *observe; /* borrowed */
     enum score_policy node_score;
     struct counters *counters;       /* borrowed */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "core/core.h"
 #include "apisync/api_call.h"
+#include "core/core.h"
 
 /*
  * The core and its lock.
@@ -72,7 +72,7 @@ struct store_route {
     bool stopping;     /* this process is */
 };
 struct store_route store_route(struct store *store, bool forwarded, bool *ready,
-                           struct err *err);
+                               struct err *err);
 /* The lease may have changed hands: it is looked at soon. */
 void store_refresh_lease(struct store *store);
 /* Waits so long, or until binds may be started here. */

@@ -29,6 +29,5 @@ struct verb_args {
 /* Reads a body. Spans borrow from it and from the arena. `args` may be used again for the
  * next body; release it with verb_args_fini. -1: malformed (err says where). */
 int verb_args_read(struct verb_args *args, struct span body,
-                       const struct request_rules *rules, struct arena *a,
-                       struct err *err);
+                   const struct request_rules *rules, struct arena *a, struct err *err);
 void verb_args_fini(struct verb_args *args);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "extender/store.h"
 #include "extender/counters.h"
+#include "extender/store.h"
 #include "placement/score.h"
 
 /*
@@ -25,7 +25,8 @@ struct verbs *verbs_new(struct store *store, enum score_policy policy);
 void verbs_forward_by(struct verbs *v, struct forward *forward);
 /* Where they count, and where they tell people of pods; without, they do not. Borrowed;
  * to be told before the first call. */
-void verbs_tell(struct verbs *v, struct counters *counters, struct event_recorder *recorder);
+void verbs_tell(struct verbs *v, struct counters *counters,
+                struct event_recorder *recorder);
 void verbs_free(struct verbs *v);
 
 /* Which nodes can take the pod; each refused node has its reason, in FailedNodes ("not

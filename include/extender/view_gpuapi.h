@@ -27,7 +27,8 @@ struct view_gpuapi_config {
 enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000 };
 
 /* New; starts the thread. `store` is borrowed. */
-struct view_gpuapi *view_gpuapi_start(struct store *store, const struct view_gpuapi_config *config);
+struct view_gpuapi *view_gpuapi_start(struct store *store,
+                                      const struct view_gpuapi_config *config);
 /* Joins the thread. */
 void view_gpuapi_stop(struct view_gpuapi *o);
 /* When no stream is left. NULL is accepted. */
@@ -41,10 +42,10 @@ enum {
 };
 
 /* Handlers call these; `main` is the listener that has a thread for each watch. */
-void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main, const struct httpd_request *req,
-                      struct httpd_reply *reply);
-void view_gpuapi_gpupods(struct view_gpuapi *o, bool main, const struct httpd_request *req,
-                     struct httpd_reply *reply);
+void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main,
+                          const struct httpd_request *req, struct httpd_reply *reply);
+void view_gpuapi_gpupods(struct view_gpuapi *o, bool main,
+                         const struct httpd_request *req, struct httpd_reply *reply);
 void view_gpuapi_discovery(struct httpd_reply *reply);
 void view_gpuapi_not_found(struct httpd_reply *reply);
 void view_gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

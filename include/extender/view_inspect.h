@@ -12,7 +12,8 @@
 
 /* All nodes, the pods that wait and what they wait for, and the state of this process.
  * Each node is consistent in itself; the lock is not held over all of them. Why a pod
- * waits is worked out for VIEW_INSPECT_REASONS different requests at most: others go without. */
+ * waits is worked out for VIEW_INSPECT_REASONS different requests at most: others go
+ * without. */
 enum { VIEW_INSPECT_REASONS = 64 };
 void view_inspect_all(struct store *store, struct buf *out);
 /* One node; false (and an object with `error`) when it is not known. */
@@ -21,5 +22,5 @@ bool view_inspect_node(struct store *store, struct span name, struct buf *out);
 /* The parts, for who puts them together otherwise: the object of a node, and the members
  * that follow the nodes. */
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                    struct buf *out);
+                             struct buf *out);
 void view_inspect_write_cluster(struct store *store, struct buf *out);

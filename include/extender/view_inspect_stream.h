@@ -23,8 +23,11 @@ struct view_inspect_stream;
 enum { VIEW_INSPECT_STREAM_WATCHES = 64, VIEW_INSPECT_STREAM_MAIN_WATCHES = 16 };
 
 /* New. `store` is borrowed. After so long without news a reader is told so; 0: never. */
-struct view_inspect_stream *view_inspect_stream_new(struct store *store, int64_t heartbeat_ms);
-void view_inspect_stream_free(struct view_inspect_stream *live); /* when no stream is left; NULL is accepted */
+struct view_inspect_stream *view_inspect_stream_new(struct store *store,
+                                                    int64_t heartbeat_ms);
+void view_inspect_stream_free(
+    struct view_inspect_stream *live); /* when no stream is left; NULL is accepted */
 /* Answers with the stream, or with 503: everything has yet to be listed, or too many
  * watch. `main` is the listener that has a thread for each. */
-void view_inspect_stream_watch(struct view_inspect_stream *live, bool main, struct httpd_reply *reply);
+void view_inspect_stream_watch(struct view_inspect_stream *live, bool main,
+                               struct httpd_reply *reply);

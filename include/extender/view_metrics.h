@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "extender/counters.h"
 #include "extender/event_recorder.h"
 #include "extender/store.h"
-#include "extender/counters.h"
 
 /*
  * /metrics: what the extender knows and has done, as text for Prometheus. What each
@@ -17,7 +17,8 @@
 enum view_metrics_detail { VIEW_METRICS_CLUSTER, VIEW_METRICS_NODE, VIEW_METRICS_CARD };
 
 /* The detail of that name. -1: there is none; err lists them. */
-int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail, struct err *err);
+int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
+                              struct err *err);
 
 struct view_metrics_source {
     struct store *store;

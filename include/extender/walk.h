@@ -10,7 +10,7 @@
  */
 
 typedef void (*store_node_fn)(void *ctx, const struct ledger *l,
-                        const struct ledger_node *node);
+                              const struct ledger_node *node);
 
 /* `fn` must not call the store. */
 void store_each_node(struct store *store, store_node_fn fn, void *ctx);

@@ -41,10 +41,11 @@ void watch_cache_free(struct watch_cache *w);
  * Shows the object: JSON in two parts, between which the log puts the number of the
  * change (its resourceVersion). *item is NULL for a new one, and set. Returns whether
  * anything changed. The name of an item stays what it was. */
-bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item, struct span name,
-                  struct span head, struct span tail);
+bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item,
+                     struct span name, struct span head, struct span tail);
 /* Would watch_cache_put change nothing? */
-bool watch_cache_item_is(const struct watch_cache_item *item, struct span head, struct span tail);
+bool watch_cache_item_is(const struct watch_cache_item *item, struct span head,
+                         struct span tail);
 /* It is gone. Frees the item and sets it to NULL; NULL is accepted. */
 void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **item);
 
@@ -65,13 +66,14 @@ struct watch_cache_reader {
  *     {"Type":"RESYNC"}    forget all: what there is follows from the start
  *     (nothing)            all there was at the start, or at RESYNC, has been said
  */
-bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r, size_t max,
-                   struct buf *out);
+bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
+                      size_t max, struct buf *out);
 
 /* All objects as they are now, by name; they stay as they are while others change. */
 struct watch_cache_list;
 struct watch_cache_list *watch_cache_list(const struct watch_cache *w);
-void watch_cache_list_free(struct watch_cache_list *l); /* NULL is accepted; from any thread */
+void watch_cache_list_free(
+    struct watch_cache_list *l); /* NULL is accepted; from any thread */
 /* Appends the next ones, separated by commas, until `out` has `max` bytes. True: that was
  * the last. */
 bool watch_cache_list_read(struct watch_cache_list *l, size_t max, struct buf *out);

@@ -101,7 +101,8 @@ static void lease_request(const struct core_output *call, struct arena *a,
     r->timeout_ms = LEASE_MS;
 }
 
-void api_call_request(const struct core_output *call, struct arena *a, struct kube_request *r)
+void api_call_request(const struct core_output *call, struct arena *a,
+                      struct kube_request *r)
 {
     *r = (struct kube_request){.method = "GET", .timeout_ms = CALL_MS};
     switch (call->type) {
@@ -149,7 +150,7 @@ static void read_body(const struct core_output *call, struct span body, struct a
 }
 
 void api_call_answer(const struct core_output *call, const struct api_call_result *result,
-                 struct arena *a, struct api_call_answer *answer)
+                     struct arena *a, struct api_call_answer *answer)
 {
     *answer = (struct api_call_answer){
         .input = {.type = CORE_ANSWER, .call = call->call, .retry_after_ms = -1}};

@@ -27,7 +27,7 @@ static const char *const paths[CORE_KINDS] = {
 };
 
 void apisync_request(const struct apisync *f, bool gzip, struct arena *a,
-                  struct kube_request *request)
+                     struct kube_request *request)
 {
     cleanup_buf struct buf path = {0};
     buf_adds(&path, paths[f->kind]);
@@ -53,10 +53,10 @@ static void on_fault(void *ctx, const struct err *err);
 static const struct watchfeed_reader reader = {read_object, on_bookmark, on_fault};
 
 void apisync_start(struct apisync *f, enum core_kind kind, bool watch, uint64_t run,
-                struct span version, const struct apisync_sink *sink, void *ctx)
+                   struct span version, const struct apisync_sink *sink, void *ctx)
 {
-    *f =
-        (struct apisync){.kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
+    *f = (struct apisync){
+        .kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
     watchfeed_init(&f->in, &reader, f);
     watchfeed_set_version(&f->in, version);
     watchfeed_start(&f->in, watch);
@@ -126,8 +126,8 @@ static bool has_fault(struct apisync *f, struct jread *j, const struct object_me
     return true;
 }
 
-static void deliver(struct apisync *f, struct core_input in, const struct object_meta *meta,
-                    bool gone)
+static void deliver(struct apisync *f, struct core_input in,
+                    const struct object_meta *meta, bool gone)
 {
     in.type = CORE_OBJECT;
     in.gone = gone;

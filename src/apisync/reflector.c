@@ -78,6 +78,6 @@ void reflector_start(struct reflector *s, const struct core_output *wish)
     if (!watch)
         s->date_s = 0;
     apisync_start(&s->feed, wish->kind, watch, wish->run, span_of(wish->version), s->sink,
-               s->ctx);
+                  s->ctx);
     start_page(s);
 }

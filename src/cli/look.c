@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "apisync/reflector.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "apisync/reflector.h"
 
 struct look {
     struct world *world;

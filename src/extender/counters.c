@@ -63,7 +63,8 @@ static size_t status_index(unsigned status)
     }
 }
 
-void counters_verb(struct counters *t, enum counters_verb verb, unsigned status, int64_t ns)
+void counters_verb(struct counters *t, enum counters_verb verb, unsigned status,
+                   int64_t ns)
 {
     if (!t)
         return;
@@ -71,7 +72,8 @@ void counters_verb(struct counters *t, enum counters_verb verb, unsigned status,
     add(&t->verbs[verb].statuses[status_index(status)], 1);
 }
 
-void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES], bool room)
+void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES],
+                     bool room)
 {
     if (!t)
         return;
@@ -93,7 +95,8 @@ void counters_bind_forwarded(struct counters *t)
         add(&t->handed_on, 1);
 }
 
-void counters_api_call(struct counters *t, enum counters_api_call call, enum err_code code)
+void counters_api_call(struct counters *t, enum counters_api_call call,
+                       enum err_code code)
 {
     if (t)
         add(&t->calls[call][code], 1);
@@ -102,9 +105,10 @@ void counters_api_call(struct counters *t, enum counters_api_call call, enum err
 /* -- the text -- */
 
 static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
-                                                    "bind"};
+                                                       "bind"};
 static const char *const call_names[COUNTERS_API_CALLS] = {
-    "list", "watch", "bind", "get-pod", "lease-get", "lease-write", "node-wakeup", "event"};
+    "list",      "watch",       "bind",        "get-pod",
+    "lease-get", "lease-write", "node-wakeup", "event"};
 
 static struct prom_label label(const char *name, const char *value)
 {

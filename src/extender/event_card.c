@@ -275,8 +275,8 @@ static void mark_told(struct seen_node *node, enum topic topic)
     }
 }
 
-/* A card that comes and goes all the time is told of EVENT_CARD_BURST times, and then once
- * in EVENT_CARD_EVERY_MS, by what is so then. */
+/* A card that comes and goes all the time is told of EVENT_CARD_BURST times, and then
+ * once in EVENT_CARD_EVERY_MS, by what is so then. */
 static bool may_tell(struct seen_node *node, int64_t now_ms)
 {
     int64_t from = now_ms - (int64_t)EVENT_CARD_BURST * EVENT_CARD_EVERY_MS;

@@ -37,8 +37,8 @@ static void look_at_nodes(void *ctx)
     struct core_time now = store_now();
     bool ready = core_ready(core, now, NULL) == 0;
     struct event_card_scan look = {.now_ms = now.mono_ms,
-                                  .recorder = core_is_leader(core) ? n->recorder : NULL,
-                                  .led_ms = core_other_led_ms(core)};
+                                   .recorder = core_is_leader(core) ? n->recorder : NULL,
+                                   .led_ms = core_other_led_ms(core)};
     store_read_end(n->store);
     if (!ready || (n->looked && !n->left && generation == n->generation))
         return;
@@ -59,8 +59,9 @@ static int64_t due(void *ctx)
 
 static const struct ticker_fns ticker_fns = {look_at_nodes, due};
 
-struct event_card_thread *event_card_thread_start(struct store *store, struct event_recorder *recorder,
-                                uint64_t seed)
+struct event_card_thread *event_card_thread_start(struct store *store,
+                                                  struct event_recorder *recorder,
+                                                  uint64_t seed)
 {
     struct event_card_thread *n = xcalloc(1, sizeof *n);
     n->store = store;

@@ -67,7 +67,7 @@ static void write_refusal(const struct verb_args *args, const struct ledger *l,
 }
 
 void event_pod_rejected(struct event_recorder *r, struct store *store,
-                  const struct verb_args *args, bool later)
+                        const struct verb_args *args, bool later)
 {
     const struct object_meta *pod = &args->pod.meta;
     bool bad = args->bad.code != ERR_NONE;
@@ -144,7 +144,8 @@ static void write_placed(const struct ledger_pod *pod, struct buf *note)
     }
 }
 
-void event_pod_placed(struct event_recorder *r, struct store *store, const struct store_bind *bind)
+void event_pod_placed(struct event_recorder *r, struct store *store,
+                      const struct store_bind *bind)
 {
     static const char reason[] = "GPUPlaced";
     cleanup_buf struct buf note = {0};

@@ -72,7 +72,8 @@ static void post(void *ctx, void *work)
         note(r, job, &err);
 }
 
-struct event_recorder *event_recorder_start(const struct event_recorder_settings *settings)
+struct event_recorder *
+event_recorder_start(const struct event_recorder_settings *settings)
 {
     struct event_recorder *r = xcalloc(1, sizeof *r);
     r->settings = *settings;
@@ -111,7 +112,8 @@ bool event_recorder_wants(struct event_recorder *r, struct span uid, const char 
 }
 
 /* Is it to be written? Then how often it happened, and at what time this one did. */
-static uint32_t take(struct event_recorder *r, const struct event *event, int64_t *wall_ns)
+static uint32_t take(struct event_recorder *r, const struct event *event,
+                     int64_t *wall_ns)
 {
     pthread_mutex_lock(&r->lock);
     int64_t now_ms = clock_mono_ms();

@@ -12,11 +12,11 @@
 #include "base/rng.h"
 #include "base/ticker.h"
 #include "base/worker.h"
-#include "extender/forward.h"
 #include "extender/event_card_thread.h"
+#include "extender/forward.h"
+#include "extender/reflector_thread.h"
 #include "extender/server.h"
 #include "extender/store.h"
-#include "extender/reflector_thread.h"
 #include "kube/connect.h"
 
 enum {
@@ -35,7 +35,7 @@ struct extender {
     struct view_gpuapi *observe;
     struct counters *counters;
     struct event_recorder *recorder; /* NULL: no events */
-    struct event_card_thread *news;     /* the same */
+    struct event_card_thread *news;  /* the same */
     struct server *server;
     int64_t drain_delay_ms, drain_ms;
 };
@@ -66,13 +66,13 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
     api_call_request(call, arena, &request);
     int rc = kube_call(e->client, &request, &reply, &err);
     struct api_call_result result = {.status = rc ? 0 : reply.status,
-                                 .body = arena_copy(arena, buf_span(&reply.body)),
-                                 .why = &err,
-                                 .sent = reply.sent};
+                                     .body = arena_copy(arena, buf_span(&reply.body)),
+                                     .why = &err,
+                                     .sent = reply.sent};
     httpc_reply_fini(&reply);
     api_call_answer(call, &result, arena, answer);
     counters_api_call(e->counters, counters_of(call->type),
-               answer->input.err ? answer->input.err->code : ERR_NONE);
+                      answer->input.err ? answer->input.err->code : ERR_NONE);
 }
 
 static int post_event(void *ctx, const struct kube_request *request, struct err *err)
@@ -207,9 +207,9 @@ static void advertise(struct extender *e, const struct extender_config *config)
 static void start_observe(struct extender *e, const struct extender_config *config)
 {
     struct view_gpuapi_config observe = {.has_front = certs_has_front_proxy(e->certs),
-                                     .grace_s = (config->node_grace_ms + 999) / 1000,
-                                     .idle_ms = VIEW_GPUAPI_IDLE_MS,
-                                     .heartbeat_ms = VIEW_GPUAPI_HEARTBEAT_MS};
+                                         .grace_s = (config->node_grace_ms + 999) / 1000,
+                                         .idle_ms = VIEW_GPUAPI_IDLE_MS,
+                                         .heartbeat_ms = VIEW_GPUAPI_HEARTBEAT_MS};
     e->observe = view_gpuapi_start(e->store, &observe);
     store_on_change(e->store, view_gpuapi_changed, e->observe);
 }
@@ -217,10 +217,10 @@ static void start_observe(struct extender *e, const struct extender_config *conf
 static void start_events(struct extender *e, const char *identity)
 {
     struct event_recorder_settings recorder = {.post = post_event,
-                                         .ctx = e,
-                                         .instance = identity,
-                                         .counters = e->counters,
-                                         .seed = rng_entropy()};
+                                               .ctx = e,
+                                               .instance = identity,
+                                               .counters = e->counters,
+                                               .seed = rng_entropy()};
     e->recorder = event_recorder_start(&recorder);
     e->news = event_card_thread_start(e->store, e->recorder, rng_entropy());
 }
@@ -230,7 +230,8 @@ static void start_threads(struct extender *e, const struct extender_config *conf
     e->leases = worker_start("lease", work, e);
     e->checks = worker_start("checks", work, e);
     e->marks = worker_start("marks", work, e);
-    e->sync = reflector_thread_start(e->store, e->client, e->counters, config->api_compression);
+    e->sync =
+        reflector_thread_start(e->store, e->client, e->counters, config->api_compression);
 }
 
 struct extender *extender_start(const struct extender_config *config, struct err *err)

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "apisync/reflector.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "apisync/reflector.h"
 
 struct reflector_thread {
     struct store *store;
@@ -25,8 +25,10 @@ static void on_input(void *ctx, const struct core_input *in)
     struct reflector_thread *sync = ctx;
     if (in->type == CORE_LIST_ENDED || in->type == CORE_LIST_FAILED ||
         in->type == CORE_WATCH_ENDED)
-        counters_api_call(sync->counters, in->type == CORE_WATCH_ENDED ? COUNTERS_API_WATCH : COUNTERS_API_LIST,
-                   in->err ? in->err->code : ERR_NONE);
+        counters_api_call(sync->counters,
+                          in->type == CORE_WATCH_ENDED ? COUNTERS_API_WATCH
+                                                       : COUNTERS_API_LIST,
+                          in->err ? in->err->code : ERR_NONE);
     store_input(sync->store, in);
 }
 
@@ -65,8 +67,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-struct reflector_thread *reflector_thread_start(struct store *store, struct kube_client *client,
-                               struct counters *counters, bool gzip)
+struct reflector_thread *reflector_thread_start(struct store *store,
+                                                struct kube_client *client,
+                                                struct counters *counters, bool gzip)
 {
     struct reflector_thread *sync = xcalloc(1, sizeof *sync);
     sync->store = store;

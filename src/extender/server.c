@@ -350,7 +350,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     verbs_tell(s->verbs, config->counters, config->recorder);
     s->counters = config->counters;
     s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
-                                         config->metrics_detail};
+                                              config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);

@@ -264,7 +264,7 @@ static int wait_for_lease(struct store *store, bool *ready, struct err *err)
 }
 
 struct store_route store_route(struct store *store, bool forwarded, bool *ready,
-                           struct err *err)
+                               struct err *err)
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();

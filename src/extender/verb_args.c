@@ -85,8 +85,7 @@ static void read_nodes(struct jread *j, struct arena *a, struct verb_args *args)
 }
 
 int verb_args_read(struct verb_args *args, struct span body,
-                       const struct request_rules *rules, struct arena *a,
-                       struct err *err)
+                   const struct request_rules *rules, struct arena *a, struct err *err)
 {
     struct jread j;
     struct jread_str key;

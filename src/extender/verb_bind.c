@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "extender/forward.h"
 #include "extender/event_pod_priv.h"
+#include "extender/forward.h"
 
 /*
  * bind. kube-scheduler sends names and a UID, not the pod; what the pod asks for is known

@@ -161,7 +161,8 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
         bool room = answer(v, w, core, reply);
         store_read_end(verbs_store(v));
         if (!room)
-            event_pod_rejected(verbs_recorder(v), verbs_store(v), &w->args, w->failed.n > 0);
+            event_pod_rejected(verbs_recorder(v), verbs_store(v), &w->args,
+                               w->failed.n > 0);
         buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
         buf_adds(reply, ",\"FailedNodes\":{");
         buf_add_span(reply, buf_span(&w->failed));

@@ -67,7 +67,8 @@ struct forward *verbs_forward(const struct verbs *v)
     return v->forward;
 }
 
-void verbs_tell(struct verbs *v, struct counters *counters, struct event_recorder *recorder)
+void verbs_tell(struct verbs *v, struct counters *counters,
+                struct event_recorder *recorder)
 {
     v->counters = counters;
     v->recorder = recorder;
@@ -133,8 +134,8 @@ unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err 
     return status;
 }
 
-unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body, struct buf *reply,
-                    const struct core **core)
+unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
+                     struct buf *reply, const struct core **core)
 {
     struct err err;
     if (verb_args_read(&w->args, body, &v->rules, &w->arena, &err))
@@ -148,7 +149,7 @@ unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body, st
 }
 
 size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
-                       const struct ledger_node *nodes[MAP_BATCH])
+                        const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];
     size_t n = args->n - i < MAP_BATCH ? args->n - i : MAP_BATCH;

@@ -22,8 +22,8 @@ struct verbs_work *verbs_work_take(struct verbs *v);
 void verbs_work_release(struct verbs *v, struct verbs_work *w);
 struct store *verbs_store(struct verbs *v);
 struct forward *verbs_forward(const struct verbs *v);           /* or NULL */
-struct counters *verbs_tally(const struct verbs *v);               /* or NULL */
-struct event_recorder *verbs_recorder(const struct verbs *v);         /* or NULL */
+struct counters *verbs_tally(const struct verbs *v);            /* or NULL */
+struct event_recorder *verbs_recorder(const struct verbs *v);   /* or NULL */
 const struct request_rules *verbs_rules(const struct verbs *v); /* borrowed */
 enum score_policy verbs_policy(const struct verbs *v);
 
@@ -31,9 +31,9 @@ enum score_policy verbs_policy(const struct verbs *v);
 unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err *err);
 /* Reads the body of filter or prioritize and sees that the core can answer. Returns 200
  * with the core borrowed (store_read_end is the caller's), or the status of the error. */
-unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body, struct buf *reply,
-                    const struct core **core);
+unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
+                     struct buf *reply, const struct core **core);
 /* What the ledger knows of the next candidates, from the i-th on: at most MAP_BATCH of
  * them, NULL for a node that is not known. Returns how many. */
 size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
-                       const struct ledger_node *nodes[MAP_BATCH]);
+                        const struct ledger_node *nodes[MAP_BATCH]);

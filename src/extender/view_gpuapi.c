@@ -63,7 +63,8 @@ static bool is_pod(const struct shown_pod *shown, const struct view_gpuapi_pod *
            span_eq(span_of(shown->ns), pod->ns) && span_eq(span_of(shown->uid), pod->uid);
 }
 
-static struct shown_pod *need_pod(struct shown_node *shown, const struct view_gpuapi_pod *pod)
+static struct shown_pod *need_pod(struct shown_node *shown,
+                                  const struct view_gpuapi_pod *pod)
 {
     for (size_t i = 0; i < shown->n_pods; i++)
         if (is_pod(&shown->pods[i], pod))
@@ -84,7 +85,7 @@ static void publish_pods(struct view_gpuapi *o, struct shown_node *shown,
         struct shown_pod *p = need_pod(shown, pod);
         p->there = true;
         watch_cache_put(o->logs[VIEW_GPUAPI_PODS], &p->item, pod->shown_name, pod->head,
-                     pod->tail);
+                        pod->tail);
     }
     size_t kept = 0;
     for (size_t i = 0; i < shown->n_pods; i++) {
@@ -120,7 +121,8 @@ static void publish_node(struct view_gpuapi *o, struct shown_node *shown,
     t->report_s = n->sample_s;
     buf_clear(&tail);
     view_gpuapi_node_tail(n, t, &tail);
-    watch_cache_put(o->logs[VIEW_GPUAPI_NODES], &shown->item, n->name, n->head, buf_span(&tail));
+    watch_cache_put(o->logs[VIEW_GPUAPI_NODES], &shown->item, n->name, n->head,
+                    buf_span(&tail));
 }
 
 static void publish(struct view_gpuapi *o, const struct view_gpuapi_node *n)
@@ -149,7 +151,8 @@ static struct shown_node *shown_at(struct view_gpuapi *o, size_t slot)
 }
 
 /* From *slot on: copies out what has changed, a few nodes. False: that was the end. */
-static bool look(struct view_gpuapi *o, uint32_t *slot, struct view_gpuapi_node *nodes, size_t *n)
+static bool look(struct view_gpuapi *o, uint32_t *slot, struct view_gpuapi_node *nodes,
+                 size_t *n)
 {
     const struct ledger *l = core_ledger(store_read(o->store));
     uint32_t slots = ledger_node_slots(l), end = slots;
@@ -335,7 +338,8 @@ void view_gpuapi_changed(void *observe)
     pthread_mutex_unlock(&o->wait_lock);
 }
 
-struct view_gpuapi *view_gpuapi_start(struct store *store, const struct view_gpuapi_config *config)
+struct view_gpuapi *view_gpuapi_start(struct store *store,
+                                      const struct view_gpuapi_config *config)
 {
     struct view_gpuapi *o = xcalloc(1, sizeof *o);
     pthread_condattr_t attr;

@@ -105,11 +105,13 @@ static void come_back(struct httpd_reply *reply)
 }
 
 /* Readers that take nothing would each hold a list for minutes. */
-void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind, struct httpd_reply *reply)
+void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind,
+                      struct httpd_reply *reply)
 {
     if (atomic_fetch_add(&o->lists, 1) >= VIEW_GPUAPI_LISTS) {
         atomic_fetch_sub(&o->lists, 1);
-        httpd_fail(reply, 503, "%d lists are being read; come back later", VIEW_GPUAPI_LISTS);
+        httpd_fail(reply, 503, "%d lists are being read; come back later",
+                   VIEW_GPUAPI_LISTS);
         come_back(reply);
         return;
     }
@@ -153,7 +155,7 @@ static void watch_close(void *ctx)
 static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
 
 void view_gpuapi_watch(struct view_gpuapi *o, enum view_gpuapi_kind kind, bool main,
-                   struct httpd_reply *reply)
+                       struct httpd_reply *reply)
 {
     if (main && atomic_fetch_add(&o->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
         atomic_fetch_sub(&o->main_watches, 1);
@@ -220,14 +222,14 @@ static void answer(struct view_gpuapi *o, enum view_gpuapi_kind kind, bool main,
     }
 }
 
-void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main, const struct httpd_request *req,
-                      struct httpd_reply *reply)
+void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main,
+                          const struct httpd_request *req, struct httpd_reply *reply)
 {
     answer(o, VIEW_GPUAPI_NODES, main, req, reply);
 }
 
-void view_gpuapi_gpupods(struct view_gpuapi *o, bool main, const struct httpd_request *req,
-                     struct httpd_reply *reply)
+void view_gpuapi_gpupods(struct view_gpuapi *o, bool main,
+                         const struct httpd_request *req, struct httpd_reply *reply)
 {
     answer(o, VIEW_GPUAPI_PODS, main, req, reply);
 }

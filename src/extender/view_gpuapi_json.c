@@ -18,12 +18,12 @@
 
 const struct watch_cache_kind view_gpuapi_kinds[VIEW_GPUAPI_KINDS] = {
     [VIEW_GPUAPI_NODES] = {"GpuNode", "{\"metadata\":{\"name\":",
-                       "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":"
-                       "{\"device_busy\":null,\"report_time\":null},\"status\":"
-                       "{\"last_health_time\":null,\"last_transition_time\":null}}"},
+                           "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":"
+                           "{\"device_busy\":null,\"report_time\":null},\"status\":"
+                           "{\"last_health_time\":null,\"last_transition_time\":null}}"},
     [VIEW_GPUAPI_PODS] = {"GpuPod", "{\"metadata\":{\"name\":",
-                      "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":{},"
-                      "\"status\":{}}"},
+                          "," NAMESPACE ",\"creationTimestamp\":null},\"spec\":{},"
+                          "\"status\":{}}"},
 };
 
 static void add_head(struct buf *out, const char *kind, struct span name)
@@ -201,8 +201,8 @@ static void add_message(struct buf *out, const struct ledger_node *node, bool ha
     }
 }
 
-void view_gpuapi_node_tail(const struct view_gpuapi_node *n, const struct view_gpuapi_times *t,
-                       struct buf *out)
+void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
+                           const struct view_gpuapi_times *t, struct buf *out)
 {
     buf_add_span(out, n->spec);
     add_time(out, t->has_report, t->report_s);
@@ -350,8 +350,8 @@ static void look_at_pods(const struct ledger_node *node, const struct ledger_new
     }
 }
 
-void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s, struct arena *a,
-                  struct view_gpuapi_node *out)
+void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
+                             struct arena *a, struct view_gpuapi_node *out)
 {
     cleanup_buf struct buf text = {0};
     struct ledger_news news = ledger_node_news(node);

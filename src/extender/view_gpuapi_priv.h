@@ -48,11 +48,11 @@ struct view_gpuapi_times {
 /* observe_text.c */
 extern const struct watch_cache_kind view_gpuapi_kinds[VIEW_GPUAPI_KINDS];
 /* Fills what is shown; sets `gone` where nothing is. */
-void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s, struct arena *a,
-                  struct view_gpuapi_node *out);
+void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
+                             struct arena *a, struct view_gpuapi_node *out);
 /* What follows the resourceVersion of a node. */
-void view_gpuapi_node_tail(const struct view_gpuapi_node *n, const struct view_gpuapi_times *t,
-                       struct buf *out);
+void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
+                           const struct view_gpuapi_times *t, struct buf *out);
 
 /* One list or watch that is open. */
 struct watcher {
@@ -79,10 +79,11 @@ void view_gpuapi_reader_end(struct view_gpuapi *o);
 
 /* observe_http.c */
 /* Answers with a list, or with 503 where too many are under way. */
-void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind, struct httpd_reply *reply);
+void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind,
+                      struct httpd_reply *reply);
 /* The same of a watch: `main` is as in observe.h. */
 void view_gpuapi_watch(struct view_gpuapi *o, enum view_gpuapi_kind kind, bool main,
-                   struct httpd_reply *reply);
+                       struct httpd_reply *reply);
 void view_gpuapi_unlist(struct watcher *w); /* observe.lock is held */
 
 struct shown_node;

@@ -168,7 +168,7 @@ static const char *source(enum node_source source)
 }
 
 void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
-                    struct buf *out)
+                             struct buf *out)
 {
     int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
     cleanup_free const struct ledger_pod **items = NULL;
@@ -194,7 +194,7 @@ void view_inspect_write_node(const struct ledger *l, const struct ledger_node *n
     write_unplaced(out, &pods, unit);
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         view_inspect_string(out, "mode",
-                     node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+                            node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
     if (node->cordoned)
         view_inspect_bool(out, "schedulingDisabled", true);
     if (node->listed_nowhere >= 0)

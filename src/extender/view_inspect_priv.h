@@ -15,7 +15,8 @@ void view_inspect_comma(struct buf *out);
 void view_inspect_key(struct buf *out, const char *name);
 void view_inspect_number(struct buf *out, const char *name, int64_t value);
 void view_inspect_bool(struct buf *out, const char *name, bool value);
-void view_inspect_string(struct buf *out, const char *name, struct span value); /* "": none */
+void view_inspect_string(struct buf *out, const char *name,
+                         struct span value); /* "": none */
 
 /* The member `waiting`. Takes the store's lock, for a while each time. */
 void view_inspect_pending(struct store *store, struct buf *out);

@@ -45,7 +45,8 @@ struct reader {
     int64_t next_ms, said_ms;
 };
 
-struct view_inspect_stream *view_inspect_stream_new(struct store *store, int64_t heartbeat_ms)
+struct view_inspect_stream *view_inspect_stream_new(struct store *store,
+                                                    int64_t heartbeat_ms)
 {
     struct view_inspect_stream *live = xcalloc(1, sizeof *live);
     live->store = store;
@@ -222,7 +223,8 @@ static bool enter(atomic_uint *count, unsigned most)
     return false;
 }
 
-void view_inspect_stream_watch(struct view_inspect_stream *live, bool main, struct httpd_reply *reply)
+void view_inspect_stream_watch(struct view_inspect_stream *live, bool main,
+                               struct httpd_reply *reply)
 {
     if (!is_ready(live, reply))
         return;

@@ -3,10 +3,12 @@
 
 #include "extender/view_metrics_priv.h"
 
-int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail, struct err *err)
+int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
+                              struct err *err)
 {
-    static const char *const names[] = {
-        [VIEW_METRICS_CLUSTER] = "cluster", [VIEW_METRICS_NODE] = "node", [VIEW_METRICS_CARD] = "card"};
+    static const char *const names[] = {[VIEW_METRICS_CLUSTER] = "cluster",
+                                        [VIEW_METRICS_NODE] = "node",
+                                        [VIEW_METRICS_CARD] = "card"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
         if (!span_eq(text, span_of(names[i])))
             continue;

@@ -38,8 +38,8 @@ static const char *const states[STATES] = {
     [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
     [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
-    [NODE_NO_COUNT] = "count-missing",       [NODE_ALLOCATABLE_LOW] = "allocatable-low",
-    [NODE_SILENT] = "heartbeat-lost",           [NODE_LIST_DAMAGED] = "configmap-invalid",
+    [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
+    [NODE_SILENT] = "heartbeat-lost",   [NODE_LIST_DAMAGED] = "configmap-invalid",
 };
 
 static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
@@ -48,9 +48,9 @@ static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
                                        [CARD_HELD] = "other-plugin"};
 
 static const char *const drifts[DRIFTS] = {
-    [DRIFT_OVERCOMMITTED] = "overcommitted", [DRIFT_OUTSIDE] = "external-use",
-    [DRIFT_UNPLACED] = "card-missing",           [DRIFT_CARDLESS] = "no-card",
-    [DRIFT_WRONG_CARD] = "wrong-card",       [DRIFT_CAPACITY] = "capacity",
+    [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_UNPLACED] = "card-missing",         [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_WRONG_CARD] = "wrong-card",         [DRIFT_CAPACITY] = "capacity",
     [DRIFT_LISTED] = "configmap-unknown-card",
 };
 
@@ -249,7 +249,7 @@ static void per_card(const struct table *t, struct buf *out)
 }
 
 void view_metrics_cards_write(struct store *store, const struct mix *mix,
-                         enum view_metrics_detail detail, struct buf *out)
+                              enum view_metrics_detail detail, struct buf *out)
 {
     struct count c = {.detail = detail};
     frag_prepare(&c.frag, mix);

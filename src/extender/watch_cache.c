@@ -25,7 +25,7 @@ struct watch_cache_item {
 struct entry {
     uint64_t seq;
     struct watch_cache_item *item; /* is there */
-    char *gone;              /* or was: its name, NUL-terminated, owned */
+    char *gone;                    /* or was: its name, NUL-terminated, owned */
 };
 
 struct watch_cache {
@@ -123,7 +123,8 @@ static size_t entry_after(const struct watch_cache *w, uint64_t seq)
     return low;
 }
 
-static struct entry *entry_of(const struct watch_cache *w, const struct watch_cache_item *item)
+static struct entry *entry_of(const struct watch_cache *w,
+                              const struct watch_cache_item *item)
 {
     struct entry *e = &w->entries[entry_after(w, item->seq - 1)];
     assert(e->item == item);
@@ -205,13 +206,14 @@ static void show(struct watch_cache *w, struct watch_cache_item *item, struct sp
         text_drop(old);
 }
 
-bool watch_cache_item_is(const struct watch_cache_item *item, struct span head, struct span tail)
+bool watch_cache_item_is(const struct watch_cache_item *item, struct span head,
+                         struct span tail)
 {
     return span_eq(text_head(item->text), head) && span_eq(text_tail(item->text), tail);
 }
 
-bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item, struct span name,
-                  struct span head, struct span tail)
+bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item,
+                     struct span name, struct span head, struct span tail)
 {
     struct watch_cache_item *i = *item;
     if (i && watch_cache_item_is(i, head, tail))
@@ -246,7 +248,8 @@ void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **gone)
     item_free(item);
 }
 
-static void write_line(const struct watch_cache *w, const struct entry *e, struct buf *out)
+static void write_line(const struct watch_cache *w, const struct entry *e,
+                       struct buf *out)
 {
     buf_adds(out, "{\"");
     buf_adds(out, w->kind->key);
@@ -269,8 +272,8 @@ static bool is_lost(const struct watch_cache *w, const struct watch_cache_reader
     return w->forgotten > r->at && w->forgotten > r->base;
 }
 
-bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r, size_t max,
-                   struct buf *out)
+bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
+                      size_t max, struct buf *out)
 {
     if (!r->begun || is_lost(w, r)) {
         if (r->begun)

@@ -69,8 +69,8 @@ START_TEST(answers_become_inputs)
     struct core_output call = {.type = CORE_CALL_GET_POD, .call = 5};
     struct api_call_answer answer;
     struct api_call_result ok = {.status = 200,
-                             .body = SPAN("{\"metadata\":{\"name\":\"p\","
-                                          "\"uid\":\"u\"}}")};
+                                 .body = SPAN("{\"metadata\":{\"name\":\"p\","
+                                              "\"uid\":\"u\"}}")};
     api_call_answer(&call, &ok, &a, &answer);
     ck_assert_int_eq(answer.input.type, CORE_ANSWER);
     ck_assert_uint_eq(answer.input.call, 5);
@@ -83,8 +83,8 @@ START_TEST(answers_become_inputs)
     ck_assert_ptr_null(answer.input.pod);
 
     struct api_call_result absent = {.status = 404,
-                                 .body = SPAN("{\"kind\":\"Status\","
-                                              "\"message\":\"gone\"}")};
+                                     .body = SPAN("{\"kind\":\"Status\","
+                                                  "\"message\":\"gone\"}")};
     api_call_answer(&call, &absent, &a, &answer);
     ck_assert_int_eq(answer.input.err->code, ERR_NOT_FOUND);
     ck_assert(!answer.input.not_sent);

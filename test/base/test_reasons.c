@@ -18,11 +18,18 @@
 enum { FILE_MAX = 1 << 20, WORDS = 1024 };
 
 /* What people are told, by folder or file. The log of a verb is not among it. */
-static const char *const sources[] = {
-    "src/core/*.c",           "src/placement/reason*.c",   "src/placement/preempt*.c",
-    "src/domain/request.c",   "src/extender/verb_filter.c",     "src/extender/verb_bind.c",
-    "src/extender/verb_preempt.c", "src/extender/verb_prioritize.c", "src/extender/forward.c",
-    "src/extender/event_pod.c",    "src/extender/event_card.c",  "src/extender/verbs.c"};
+static const char *const sources[] = {"src/core/*.c",
+                                      "src/placement/reason*.c",
+                                      "src/placement/preempt*.c",
+                                      "src/domain/request.c",
+                                      "src/extender/verb_filter.c",
+                                      "src/extender/verb_bind.c",
+                                      "src/extender/verb_preempt.c",
+                                      "src/extender/verb_prioritize.c",
+                                      "src/extender/forward.c",
+                                      "src/extender/event_pod.c",
+                                      "src/extender/event_card.c",
+                                      "src/extender/verbs.c"};
 /* Where events get their one word. */
 static const char *const with_events[] = {"src/extender/*.c", "src/plugin/*.c"};
 

@@ -8,8 +8,8 @@
 
 #include <jansson.h>
 
-#include "extender/store.h"
 #include "apisync/apisync.h"
+#include "extender/store.h"
 #include "support/unit.h"
 
 struct store_rig {
@@ -132,8 +132,8 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
                 json_array_append(json_object_get(list, "items"), object);
         }
         char *text = json_dumps(list, JSON_COMPACT);
-        apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind], (struct span){0},
-                   &sink, rig);
+        apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind],
+                      (struct span){0}, &sink, rig);
         apisync_begin(&feed, 200, -1);
         ck_assert(apisync_data(&feed, text, strlen(text)));
         ck_assert(!apisync_end(&feed, NULL));

@@ -22,9 +22,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "extender/view_inspect.h"
 #include "extender/store_rig.h"
 #include "extender/verbs.h"
+#include "extender/view_inspect.h"
 
 struct verb {
     const char *name;

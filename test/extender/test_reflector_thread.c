@@ -31,7 +31,8 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
                                  .path_prefix = (char *)""};
     struct kube_client *client = kube_client_new(&config, &err);
     ck_assert_msg(client != NULL, "%s", err.msg);
-    struct reflector_thread *sync = reflector_thread_start(rig.store, client, NULL, false);
+    struct reflector_thread *sync =
+        reflector_thread_start(rig.store, client, NULL, false);
 
     struct core_output list = {.type = CORE_LIST, .kind = CORE_PODS, .run = 11};
     struct core_output older = {

@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "extender/view_inspect_stream.h"
-#include "extender/view_gpuapi_priv.h"
 #include "extender/store_rig.h"
+#include "extender/view_gpuapi_priv.h"
+#include "extender/view_inspect_stream.h"
 #include "support/raw.h"
 
 /*
@@ -46,8 +46,8 @@ static struct view_gpuapi_node look(const char *name, int64_t grace_s)
 }
 
 /* The whole object, with 123 as its resourceVersion. */
-static void assert_node(const struct view_gpuapi_node *n, const struct view_gpuapi_times *t,
-                        const char *want)
+static void assert_node(const struct view_gpuapi_node *n,
+                        const struct view_gpuapi_times *t, const char *want)
 {
     cleanup_buf struct buf out = {0};
     buf_add_span(&out, n->head);
@@ -280,7 +280,7 @@ START_TEST(what_is_gone_has_the_golden_line)
         struct watch_cache_reader r = {0};
         cleanup_buf struct buf out = {0};
         watch_cache_put(w, &item, k ? SPAN("default-p1") : SPAN("node-a"), SPAN("{"),
-                     SPAN("}"));
+                        SPAN("}"));
         watch_cache_read(w, &r, 1000, &out);
         ck_assert_str_eq(out.p, k ? "{\"GpuPod\":{1},\"Type\":\"SYNCED\"}\n\n"
                                   : "{\"GpuNode\":{1},\"Type\":\"SYNCED\"}\n\n");
@@ -316,7 +316,8 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct view_gpuapi *o = view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
+    struct view_gpuapi *o =
+        view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
     ck_assert(!atomic_load(&o->wanted)); /* nobody has asked yet */
     view_gpuapi_changed(o);
     ck_assert_uint_eq(shown(o), 0);
@@ -343,7 +344,8 @@ START_TEST(so_many_lists_at_a_time)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct view_gpuapi *o = view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
+    struct view_gpuapi *o =
+        view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
     struct httpd_reply replies[VIEW_GPUAPI_LISTS] = {0};
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++) {
         view_gpuapi_list(o, i % VIEW_GPUAPI_KINDS, &replies[i]);
@@ -430,7 +432,8 @@ START_TEST(a_watch_without_news_says_that_it_is_there)
     const struct view_gpuapi_config config = {.idle_ms = 50, .heartbeat_ms = BEAT_MS};
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
-    struct watched w = {view_gpuapi_start(rig.store, &config), view_inspect_stream_new(rig.store, BEAT_MS)};
+    struct watched w = {view_gpuapi_start(rig.store, &config),
+                        view_inspect_stream_new(rig.store, BEAT_MS)};
     struct httpd *d = httpd_new(NULL);
     struct httpd_listener listener = {.name = "observers",
                                       .address = "127.0.0.1",

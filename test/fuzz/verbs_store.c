@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "apisync/apisync.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "apisync/apisync.h"
 #include "fuzz/fuzz.h"
 
 static const char free_lease[] =
