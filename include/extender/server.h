@@ -17,10 +17,10 @@ struct server_config {
     unsigned port, observe_port;
     unsigned connections; /* of the verbs' listener */
     size_t max_body;
-    size_t max_bodies;           /* of all requests together */
-    struct certs *certs;         /* borrowed; NULL: plain HTTP */
-    struct forward *forward;     /* borrowed; NULL: binds are not handed on */
-    struct view_gpuapi *observe; /* borrowed */
+    size_t max_bodies;          /* of all requests together */
+    struct certs *certs;        /* borrowed; NULL: plain HTTP */
+    struct forward *forward;    /* borrowed; NULL: binds are not handed on */
+    struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
     struct counters *counters;       /* borrowed */
     struct event_recorder *recorder; /* borrowed; NULL: no events */

@@ -8,7 +8,6 @@
 #include "base/mem.h"
 #include "base/ticker.h"
 #include "extender/event_card.h"
-#include "extender/walk.h"
 
 enum { LOOK_MS = 1000, FIRST_MS = 50 };
 

@@ -70,7 +70,7 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
                         const struct verb_args *args, bool later)
 {
     const struct object_meta *pod = &args->pod.meta;
-    bool bad = args->bad.code != ERR_NONE;
+    bool bad = args->invalid.code != ERR_NONE;
     cleanup_buf struct buf note = {0};
     struct event event = {.kind = EVENT_POD,
                           .ns = pod->ns,
@@ -87,7 +87,7 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
     if (!bad && !later && !event_recorder_wants(r, pod->uid, "GPUNoRoom"))
         return;
     if (bad) {
-        buf_adds(&note, args->bad.msg);
+        buf_adds(&note, args->invalid.msg);
     } else {
         const struct ledger *l = core_ledger(store_read(store));
         const struct ledger_node *other = later ? NULL : find_other(args, l);

@@ -28,7 +28,7 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     unsigned port;
-    struct view_gpuapi *observe;
+    struct view_gpuapi *gpuapi;
     struct counters *counters;
     struct view_metrics_source metrics;
     struct view_inspect_stream *live;
@@ -115,28 +115,28 @@ static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    view_gpuapi_gpunodes(s->observe, false, req, reply);
+    view_gpuapi_gpunodes(s->gpuapi, false, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    view_gpuapi_gpupods(s->observe, false, req, reply);
+    view_gpuapi_gpupods(s->gpuapi, false, req, reply);
 }
 
 static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    view_gpuapi_gpunodes(s->observe, true, req, reply);
+    view_gpuapi_gpunodes(s->gpuapi, true, req, reply);
 }
 
 static void on_gpupods_main(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    view_gpuapi_gpupods(s->observe, true, req, reply);
+    view_gpuapi_gpupods(s->gpuapi, true, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -343,11 +343,13 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
-    s->observe = config->observe;
+    s->gpuapi = config->gpuapi;
     s->live = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
-    s->verbs = verbs_new(store, config->node_score);
-    verbs_forward_by(s->verbs, config->forward);
-    verbs_tell(s->verbs, config->counters, config->recorder);
+    s->verbs = verbs_new(&(struct verbs_config){.store = store,
+                                                .policy = config->node_score,
+                                                .forward = config->forward,
+                                                .counters = config->counters,
+                                                .recorder = config->recorder});
     s->counters = config->counters;
     s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
                                               config->metrics_detail};

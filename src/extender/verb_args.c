@@ -24,7 +24,7 @@ static void add_name(struct jread *j, struct arena *a, struct verb_args *args,
     if (object_is_name(decoded))
         add(args, (struct span){name->p - 1, name->n + 2}, decoded);
     else
-        jread_fail(j, "NodeNames[]", "is not the name of a node");
+        jread_fail(j, "NodeNames[]", "is not a valid node name");
 }
 
 static void read_names(struct jread *j, struct arena *a, struct verb_args *args)
@@ -43,7 +43,7 @@ static void read_names(struct jread *j, struct arena *a, struct verb_args *args)
         if (more && jread_string(j, "NodeNames[]", &names[0]))
             add_name(j, a, args, &names[0]);
         else if (more)
-            jread_fail(j, "NodeNames[]", "is not the name of a node");
+            jread_fail(j, "NodeNames[]", "is not a valid node name");
     } while (more);
 }
 
@@ -51,7 +51,7 @@ static void read_node(struct jread *j, struct arena *a, struct verb_args *args)
 {
     struct jread_str key;
     struct object_meta meta = {0};
-    jread_peek(j); /* stand on the first byte of the object */
+    jread_peek(j); /* moves to the first byte of the object */
     const char *start = j->data + j->pos;
     jread_object(j, "Nodes.items[]");
     while (jread_member(j, &key)) {
@@ -91,7 +91,7 @@ int verb_args_read(struct verb_args *args, struct span body,
     struct jread_str key;
     bool has_pod = false, has_nodes = false;
     args->n = 0;
-    args->bad = (struct err){0};
+    args->invalid = (struct err){0};
     jread_init(&j, body.p, body.n);
     jread_object(&j, "body");
     while (jread_member(&j, &key)) {
@@ -114,10 +114,10 @@ int verb_args_read(struct verb_args *args, struct span body,
     if (jread_finish(&j, err))
         return -1;
     if (!has_pod)
-        return err_set(err, ERR_INVALID, "there is no Pod");
+        return err_set(err, ERR_INVALID, "Pod is missing");
     if (!has_nodes)
-        return err_set(err, ERR_INVALID, "there are neither NodeNames nor Nodes");
-    if (request_of(&args->pod, rules, a, &args->request, &args->bad))
+        return err_set(err, ERR_INVALID, "NodeNames and Nodes are both missing");
+    if (request_of(&args->pod, rules, a, &args->request, &args->invalid))
         args->request.kind = REQUEST_NONE;
     return 0;
 }

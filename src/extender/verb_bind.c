@@ -7,25 +7,25 @@
 #include "extender/forward.h"
 
 /*
- * bind. kube-scheduler sends names and a UID, not the pod; what the pod asks for is known
- * from the watch. When no card fits any more, nothing is bound and Error says why. (The
- * Go extender's design has bind end silently then, and the scheduler's assumption time
- * out; since Kubernetes 1.23 an assumed pod never times out, so silence would strand the
- * pod.)
+ * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
+ * from the watch. If no card fits any more, nothing is bound and Error gives the reason.
+ * (The Go extender returned no error in that case and relied on the scheduler's assume
+ * timeout. Since Kubernetes 1.23 an assumed pod never times out, so the pod would be
+ * stuck.)
  *
- * Only the holder of the lease binds. Elsewhere the bind is handed on to it, and again
- * when it does not answer: to the same process, where it joins the first, or to the next
- * holder, which knows what the one before has bound. While nobody holds the lease it is
- * kept here.
+ * Only the leader binds. A follower forwards the bind to the leader, and again if the
+ * leader does not answer: to the same process, where the bind joins the first one, or to
+ * the next leader, which lists all pods before it binds. While no replica is the leader,
+ * the bind waits in attempt_until_done(), the only place that waits for the lease.
  */
 
 enum {
-    UNSENT_MS = CORE_LEASE_MS + 2000, /* for somebody to be found who may bind */
-    SENT_MS = 15 * 1000,              /* for an answer of who was found */
-    STOP_MS = 2000,                   /* for the next holder, when this process ends */
-    AGAIN_MS = 100,                   /* between two tries */
+    UNSENT_MS = CORE_LEASE_MS + 2000, /* to find a leader */
+    SENT_MS = 15 * 1000,              /* for the leader's answer, once a bind was sent */
+    STOP_MS = 2000,                   /* to find a leader while this process stops */
+    RETRY_MS = 100,                   /* between two attempts */
     ATTEMPT_MIN_MS = 200,
-    BLIND_MS = 2000, /* an attempt while the API server does not answer here */
+    UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
 };
 
 static int read_args(struct span body, struct arena *a, struct store_bind *bind,
@@ -50,7 +50,7 @@ static int read_args(struct span body, struct arena *a, struct store_bind *bind,
     return jread_finish(&j, err);
 }
 
-/* These go into paths of the API: nothing but what a name can have. */
+/* The values become part of API paths, so only the characters of names are allowed. */
 static bool is_name(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -65,164 +65,175 @@ static bool is_name(struct span s)
 static int check_args(const struct store_bind *bind, struct err *err)
 {
     if (!is_name(bind->name))
-        return err_set(err, ERR_INVALID, "PodName is missing or no name");
+        return err_set(err, ERR_INVALID, "PodName is missing or not a valid name");
     if (!is_name(bind->ns))
-        return err_set(err, ERR_INVALID, "PodNamespace is missing or no name");
+        return err_set(err, ERR_INVALID, "PodNamespace is missing or not a valid name");
     if (!is_name(bind->uid))
-        return err_set(err, ERR_INVALID, "PodUID is missing or no UID");
+        return err_set(err, ERR_INVALID, "PodUID is missing or not a valid UID");
     if (!is_name(bind->node))
-        return err_set(err, ERR_INVALID, "Node is missing or no name");
+        return err_set(err, ERR_INVALID, "Node is missing or not a valid name");
     return 0;
 }
 
-/* A bind on its way to who may do it. */
-struct errand {
+/* One call of the verb. */
+struct bind_call {
     struct verbs *v;
     struct store_bind bind;
     struct span body;
-    bool forwarded;
-    bool sent;  /* it may have got to somebody */
-    bool tried; /* here, and err says what came of it */
+    bool forwarded; /* by another replica */
+    bool sent;      /* to a leader, which may have received it */
+    bool tried;     /* here; err is the result */
     int64_t since_ms;
     struct buf *reply;
-    struct err err; /* why it has not been done yet */
+    struct err err; /* why the pod is not bound yet */
 };
 
-static void log_end(const struct errand *e, const struct err *err)
+static void log_result(const struct bind_call *c, const struct err *err)
 {
-    const struct store_bind *b = &e->bind;
+    const struct store_bind *b = &c->bind;
     if (err)
-        log_info("bind", "not bound", LOG_SPAN("namespace", b->ns),
+        log_info("bind", "bind failed", LOG_SPAN("namespace", b->ns),
                  LOG_SPAN("pod", b->name), LOG_SPAN("node", b->node), LOG_ERR(err));
     else
-        log_info("bind", "bound", LOG_SPAN("namespace", b->ns), LOG_SPAN("pod", b->name),
-                 LOG_SPAN("node", b->node));
+        log_info("bind", "pod bound", LOG_SPAN("namespace", b->ns),
+                 LOG_SPAN("pod", b->name), LOG_SPAN("node", b->node));
 }
 
-static unsigned fail(struct errand *e, unsigned status)
+static unsigned fail(struct bind_call *c, unsigned status)
 {
-    counters_bind(verbs_tally(e->v), e->err.code);
-    log_end(e, &e->err);
-    return verbs_reply_error(e->reply, status, &e->err);
+    counters_bind(c->v->config.counters, c->err.code);
+    log_result(c, &c->err);
+    return verbs_reply_error(c->reply, status, &c->err);
 }
 
-/* 0: it came to nothing, and the lease is not here any more. */
-static unsigned bind_here(struct errand *e)
+/* 0: not bound, and this process is not the leader any more. */
+static unsigned bind_here(struct bind_call *c)
 {
-    struct store *store = verbs_store(e->v);
-    bool ready = true;
-    if (store_bind(store, &e->bind, &ready, &e->err) == 0) {
-        log_end(e, NULL);
-        counters_bind(verbs_tally(e->v), ERR_NONE);
-        event_pod_placed(verbs_recorder(e->v), store, &e->bind);
-        buf_adds(e->reply, "{\"Error\":\"\"}");
+    const struct verbs_config *config = &c->v->config;
+    bool ready;
+    if (store_bind(config->store, &c->bind, &c->err) == 0) {
+        log_result(c, NULL);
+        counters_bind(config->counters, ERR_NONE);
+        event_pod_placed(config->recorder, config->store, &c->bind);
+        buf_adds(c->reply, "{\"Error\":\"\"}");
         return 200;
     }
-    bool here = e->err.code != ERR_UNAVAILABLE || !ready;
-    if (!here) {
-        bool still;
-        here = store_route(store, e->forwarded, &still, NULL).route == ROUTE_HERE;
-    }
-    e->tried = true;
-    return here ? fail(e, ready ? 200 : 503) : 0;
+    c->tried = true;
+    if (c->err.code == ERR_UNAVAILABLE &&
+        store_route(config->store, c->forwarded, &ready, NULL).route != ROUTE_HERE)
+        return 0;
+    return fail(c, 200);
 }
 
-/* What it said in words; all of it, if that cannot be read. */
-static void explain(struct errand *e, const char *address, unsigned status,
-                    const struct buf *answer)
+/* Sets err to the Error of the leader's answer, or to the whole answer if it is not JSON.
+ */
+static void take_error(struct bind_call *c, const char *address, unsigned status,
+                       const struct buf *answer)
 {
     cleanup_arena struct arena a = {0};
     struct jread j;
     struct jread_str key;
-    struct span said = {0};
+    struct span error = {0};
     jread_init(&j, answer->n ? answer->p : "", answer->n);
     jread_object(&j, "answer");
     while (jread_member(&j, &key)) {
         if (jread_str_eq_nocase(key, SPAN("Error")))
-            jread_text(&j, "Error", &a, &said);
+            jread_text(&j, "Error", &a, &error);
         else
             jread_skip(&j);
     }
     if (jread_finish(&j, NULL))
-        said = buf_span(answer);
-    err_set(&e->err, ERR_UNAVAILABLE, "the holder of the lease, %s, answers %u: %.*s",
-            address, status, (int)(said.n < 500 ? said.n : 500), said.n ? said.p : "");
+        error = buf_span(answer);
+    err_set(&c->err, ERR_UNAVAILABLE, "the leader at %s answers %u: %.*s", address,
+            status, (int)(error.n < 500 ? error.n : 500), error.n ? error.p : "");
 }
 
-/* 0: no answer that counts. */
-static unsigned hand_on(struct errand *e, const struct store_route *way)
+/* How long to wait for the leader's answer: until its lease expires. If that has passed,
+ * the leader stopped renewing or this process cannot read the Lease; the leader, if it
+ * runs, is then asked again. */
+static int64_t answer_timeout_ms(const struct bind_call *c,
+                                 const struct store_route *route)
 {
-    cleanup_buf struct buf answer = {0};
-    int64_t left = e->since_ms + SENT_MS - clock_mono_ms();
-    int64_t wait = way->until_ms + AGAIN_MS - clock_mono_ms();
-    bool sent;
-    /* For as long as it holds the lease, should it have stopped to renew it: if it is
-     * alive it is asked again then. */
-    wait = wait < BLIND_MS && way->until_ms < clock_mono_ms() ? BLIND_MS : wait;
+    int64_t now_ms = clock_mono_ms(), left = c->since_ms + SENT_MS - now_ms;
+    int64_t wait = route->until_ms + RETRY_MS - now_ms;
+    wait = wait < UNRENEWED_MS && route->until_ms < now_ms ? UNRENEWED_MS : wait;
     wait = wait < left ? wait : left;
-    wait = wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait;
-    unsigned status = forward_bind(verbs_forward(e->v), way->address, e->body, wait,
-                                   &answer, &sent, &e->err);
-    e->sent |= sent && status != FORWARD_MISDIRECTED;
-    log_debug("bind", "handed on", LOG_SPAN("pod", e->bind.name),
-              LOG_S("to", way->address), LOG_I("status", status));
+    return wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait;
+}
+
+/* 0: no answer, or one that does not settle the bind. */
+static unsigned forward(struct bind_call *c, const struct store_route *route)
+{
+    const struct verbs_config *config = &c->v->config;
+    cleanup_buf struct buf answer = {0};
+    bool sent;
+    unsigned status = forward_bind(config->forward, route->address, c->body,
+                                   answer_timeout_ms(c, route), &answer, &sent, &c->err);
+    c->sent |= sent && status != FORWARD_MISDIRECTED;
+    log_debug("bind", "bind forwarded to the leader", LOG_SPAN("pod", c->bind.name),
+              LOG_S("to", route->address), LOG_I("status", status));
     if (status == 200) {
-        counters_bind_forwarded(verbs_tally(e->v));
-        buf_add_span(e->reply, buf_span(&answer));
+        counters_bind_forwarded(config->counters);
+        buf_add_span(c->reply, buf_span(&answer));
         return status;
     }
     if (status)
-        explain(e, way->address, status, &answer);
-    store_refresh_lease(verbs_store(e->v));
+        take_error(c, route->address, status, &answer);
+    store_refresh_lease(config->store);
     return 0;
 }
 
-static bool is_late(const struct errand *e, bool stopping)
+static bool is_late(const struct bind_call *c, bool stopping)
 {
-    int64_t limit = e->sent ? SENT_MS : stopping ? STOP_MS : UNSENT_MS;
-    return clock_mono_ms() >= e->since_ms + limit;
+    int64_t limit = c->sent ? SENT_MS : stopping ? STOP_MS : UNSENT_MS;
+    return clock_mono_ms() >= c->since_ms + limit;
 }
 
-/* One try. 0: to be tried again. */
-static unsigned try(struct errand *e, bool *stopping)
+/* 0: the attempt is to be repeated. */
+static unsigned attempt(struct bind_call *c, bool *stopping)
 {
-    struct store *store = verbs_store(e->v);
+    const struct verbs_config *config = &c->v->config;
     bool ready;
     struct err why = {0};
-    struct store_route way = store_route(store, e->forwarded, &ready, &why);
-    *stopping = way.stopping;
-    if (way.route == ROUTE_FORWARD && verbs_forward(e->v))
-        return hand_on(e, &way);
-    if (way.route != ROUTE_HERE && !e->tried)
-        e->err = why;
+    struct store_route route = store_route(config->store, c->forwarded, &ready, &why);
+    *stopping = route.stopping;
+    if (route.route == ROUTE_FORWARD && config->forward)
+        return forward(c, &route);
+    if (route.route != ROUTE_HERE && !c->tried)
+        c->err = why;
     if (!ready)
-        return fail(e, 503);
-    if (way.route == ROUTE_HERE)
-        return bind_here(e);
-    if (way.route == ROUTE_REFUSE)
-        return fail(e, FORWARD_MISDIRECTED);
-    store_refresh_lease(store);
+        return fail(c, 503);
+    if (route.route == ROUTE_HERE)
+        return bind_here(c);
+    if (route.route == ROUTE_REFUSE)
+        return fail(c, FORWARD_MISDIRECTED);
+    store_refresh_lease(config->store);
     return 0;
+}
+
+static unsigned attempt_until_done(struct bind_call *c)
+{
+    bool stopping;
+    unsigned status;
+    while ((status = attempt(c, &stopping)) == 0) {
+        if (is_late(c, stopping))
+            return fail(c, 200);
+        store_wait_may_bind(c->v->config.store, RETRY_MS);
+    }
+    return status;
 }
 
 static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
 {
     cleanup_arena struct arena a = {0};
-    struct errand e = {.v = v,
-                       .body = body,
-                       .forwarded = forwarded,
-                       .since_ms = clock_mono_ms(),
-                       .reply = reply};
-    bool stopping;
-    unsigned status;
-    if (read_args(body, &a, &e.bind, &e.err) || check_args(&e.bind, &e.err))
-        return verbs_reply_error(reply, 400, &e.err);
-    while ((status = try(&e, &stopping)) == 0) {
-        if (is_late(&e, stopping))
-            return fail(&e, 200);
-        store_wait_may_bind(verbs_store(v), AGAIN_MS);
-    }
-    return status;
+    struct bind_call c = {.v = v,
+                          .body = body,
+                          .forwarded = forwarded,
+                          .since_ms = clock_mono_ms(),
+                          .reply = reply};
+    if (read_args(body, &a, &c.bind, &c.err) || check_args(&c.bind, &c.err))
+        return verbs_reply_error(reply, 400, &c.err);
+    return attempt_until_done(&c);
 }
 
 unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply)

@@ -5,16 +5,16 @@
 #include "placement/placement.h"
 
 /*
- * filter. The names of nodes that fit are written as the bytes that came, straight into
- * the reply; those that do not fit go to one of two lists, each with its reason.
+ * filter. Names of nodes that fit are copied from the body straight into the reply. Each
+ * rejected node goes to one of two lists, with its reason.
  */
 
 struct filter {
     const struct verb_args *args;
     const struct ledger *ledger;
-    const struct ledger_node *promised; /* the pod has a promise on that node already */
+    const struct ledger_node *promised; /* node of the pod's promise, or NULL */
     struct reasons reasons;
-    uint32_t *refused; /* how many nodes, by reason */
+    uint32_t *rejected; /* number of nodes, by reason */
     struct buf *passed, *failed, *never;
 };
 
@@ -24,7 +24,7 @@ static void add_comma(struct buf *out)
         buf_addc(out, ',');
 }
 
-/* "<node>":" -- the reason follows, then a quote. */
+/* Writes "<node>": and leaves the reason to the caller. */
 static void begin_reason(const struct filter *f, struct buf *out,
                          const struct verb_candidate *c)
 {
@@ -36,11 +36,11 @@ static void begin_reason(const struct filter *f, struct buf *out,
     buf_addc(out, ':');
 }
 
-static void refuse_text(const struct filter *f, struct buf *out,
-                        const struct verb_candidate *c, enum reason_class class,
-                        const char *text)
+static void reject(const struct filter *f, struct buf *out,
+                   const struct verb_candidate *c, enum reason_class class,
+                   const char *text)
 {
-    f->refused[class]++;
+    f->rejected[class]++;
     begin_reason(f, out, c);
     buf_add_json(out, span_of(text));
 }
@@ -51,9 +51,9 @@ static void pass(const struct filter *f, const struct verb_candidate *c)
     buf_add_span(f->passed, c->raw);
 }
 
-/* A pod that holds a promise can only go where it is: its Binding may have taken effect.
- */
-static void judge_promised(const struct filter *f, const struct verb_candidate *c)
+/* A pod with a promise fits only on the node of the promise: its Binding may have taken
+ * effect. */
+static void check_promised(const struct filter *f, const struct verb_candidate *c)
 {
     if (span_eq(f->promised->name, c->name)) {
         pass(f, c);
@@ -62,19 +62,18 @@ static void judge_promised(const struct filter *f, const struct verb_candidate *
     cleanup_buf struct buf why = {0};
     buf_adds(&why, "the pod has a promise on node ");
     buf_add_span(&why, f->promised->name);
-    buf_adds(&why, ", and it is not known yet whether it is bound there");
-    refuse_text(f, f->failed, c, REASON_PROMISED, why.p);
+    buf_adds(&why, " whose Binding is not confirmed yet");
+    reject(f, f->failed, c, REASON_PROMISED, why.p);
 }
 
-/* `alone`: does it fit as promises stand? */
-static void judge(const struct filter *f, const struct verb_candidate *c,
+/* `alone`: the fit without regard to nominated pods. */
+static void check(const struct filter *f, const struct verb_candidate *c,
                   const struct ledger_node *node, enum fit alone)
 {
     const struct verb_args *args = f->args;
     const struct request *r = &args->request;
     if (!node) {
-        refuse_text(f, f->failed, c, REASON_NODE,
-                    "nothing is known of this node's GPUs yet");
+        reject(f, f->failed, c, REASON_NODE, "the GPUs of this node are not known yet");
         return;
     }
     enum fit fit = alone;
@@ -85,14 +84,14 @@ static void judge(const struct filter *f, const struct verb_candidate *c,
         return;
     }
     struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
-    f->refused[reason_class_of(node, r, alone)]++;
+    f->rejected[reason_class_of(node, r, alone)]++;
     begin_reason(f, out, c);
     buf_addc(out, '"');
     reasons_add(out, &f->reasons, node, alone);
     buf_addc(out, '"');
 }
 
-static void judge_by_ledger(const struct filter *f)
+static void check_by_ledger(const struct filter *f)
 {
     const struct verb_args *args = f->args;
     for (size_t i = 0; i < args->n; i += MAP_BATCH) {
@@ -102,43 +101,43 @@ static void judge_by_ledger(const struct filter *f)
         for (size_t k = 0; k < n; k++) {
             if (nodes[k])
                 fits[k] = placement_fit(nodes[k], &args->request);
-            if (fits[k] != FIT_YES) /* a reason is to be written soon */
+            if (fits[k] != FIT_YES) /* the reason needs the second cache line */
                 __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
         }
         for (size_t k = 0; k < n; k++)
-            judge(f, &args->nodes[i + k], nodes[k], fits[k]);
+            check(f, &args->nodes[i + k], nodes[k], fits[k]);
     }
 }
 
-static void judge_all(const struct filter *f)
+static void check_all(const struct filter *f)
 {
     const struct verb_args *args = f->args;
-    bool asks = args->bad.code == ERR_NONE && args->request.kind != REQUEST_NONE;
+    bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
     if (!f->promised && !request_fits_anywhere(&args->request)) {
-        judge_by_ledger(f);
+        check_by_ledger(f);
         return;
     }
     for (size_t i = 0; i < args->n; i++) {
-        if (args->bad.code != ERR_NONE)
-            refuse_text(f, f->never, &args->nodes[i], REASON_REQUEST, args->bad.msg);
-        else if (asks && f->promised)
-            judge_promised(f, &args->nodes[i]);
+        if (args->invalid.code != ERR_NONE)
+            reject(f, f->never, &args->nodes[i], REASON_REQUEST, args->invalid.msg);
+        else if (requests && f->promised)
+            check_promised(f, &args->nodes[i]);
         else
             pass(f, &args->nodes[i]);
     }
 }
 
-/* Writes the answer up to what passed, and counts. False: nobody has room. */
+/* Writes the reply up to the nodes that fit, and counts. False: no node fits. */
 static bool answer(struct verbs *v, struct verbs_work *w, const struct core *core,
                    struct buf *reply)
 {
     const struct ledger *ledger = core_ledger(core);
     const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
-    uint32_t refused[REASON_CLASSES] = {0};
+    uint32_t rejected[REASON_CLASSES] = {0};
     struct filter f = {.args = &w->args,
                        .ledger = ledger,
                        .promised = known ? known->node : NULL,
-                       .refused = refused,
+                       .rejected = rejected,
                        .passed = reply,
                        .failed = &w->failed,
                        .never = &w->never};
@@ -146,10 +145,10 @@ static bool answer(struct verbs *v, struct verbs_work *w, const struct core *cor
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
     size_t before = reply->n;
-    judge_all(&f);
-    bool room = reply->n > before;
-    counters_filter(verbs_tally(v), refused, room);
-    return room || f.promised;
+    check_all(&f);
+    bool fits = reply->n > before;
+    counters_filter(v->config.counters, rejected, fits);
+    return fits || f.promised;
 }
 
 unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
@@ -158,10 +157,10 @@ unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
     const struct core *core;
     unsigned status = verbs_begin(v, w, body, reply, &core);
     if (status == 200) {
-        bool room = answer(v, w, core, reply);
-        store_read_end(verbs_store(v));
-        if (!room)
-            event_pod_rejected(verbs_recorder(v), verbs_store(v), &w->args,
+        bool fits = answer(v, w, core, reply);
+        store_read_end(v->config.store);
+        if (!fits)
+            event_pod_rejected(v->config.recorder, v->config.store, &w->args,
                                w->failed.n > 0);
         buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
         buf_adds(reply, ",\"FailedNodes\":{");

@@ -7,24 +7,24 @@
 #include "extender/verbs_priv.h"
 
 /*
- * preempt. kube-scheduler has found candidate nodes, each with pods that could leave, by
- * what it counts for a node as a whole. It keeps of the reply what is named there: so
- * each node is named with all that were proposed (they may be there for CPU) and those
- * who have to leave besides, or not at all when nothing helps there. A node without any
- * victim must not be named: it would end the preemption with an error.
+ * preempt. kube-scheduler proposes candidate nodes, each with victims, from what it
+ * counts for a node as a whole. It keeps only the nodes and victims of the reply. So the
+ * reply names each node with all proposed victims (they may be needed for CPU) and the
+ * additional ones, and omits a node where eviction cannot help. A node without victims
+ * must be omitted: kube-scheduler would end the preemption with an error.
  */
 
-/* Somebody who is to leave a node. */
+/* A pod to evict from a node. */
 struct victim {
     struct span uid;
     int64_t priority;
-    bool known; /* its priority is */
+    bool known; /* whether priority is set */
 };
 
 /* A candidate node. */
 struct target {
     struct span name;
-    struct victim *victims; /* by falling priority, as they came */
+    struct victim *victims; /* by falling priority, as kube-scheduler sent them */
     size_t n, cap;
     int64_t pdb_violations;
 };
@@ -32,10 +32,10 @@ struct target {
 struct args {
     struct pod pod;
     struct request request;
-    struct err bad;
+    struct err invalid;
     struct target *targets;
     size_t n, cap;
-    bool full; /* victims came as pods */
+    bool full; /* the victims are Pod objects */
 };
 
 static void args_fini(struct args *args)
@@ -92,13 +92,13 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
     struct jread_str key;
     const char *where = full ? "NodeNameToVictims" : "NodeNameToMetaVictims";
     if (args->n)
-        jread_fail(j, where, "comes beside other victims");
+        jread_fail(j, where, "is given twice");
     args->full = full;
     jread_object(j, where);
     while (jread_member(j, &key)) {
         struct span name = jread_span(key, a);
         if (!object_is_name(name))
-            jread_fail(j, where, "has a key that is not the name of a node");
+            jread_fail(j, where, "has a key that is not a valid node name");
         MEM_GROW(args->targets, args->cap, args->n + 1);
         struct target *t = &args->targets[args->n++];
         *t = (struct target){.name = name};
@@ -111,7 +111,7 @@ static int compare_names(const void *a, const void *b)
     return span_cmp(*(const struct span *)a, *(const struct span *)b);
 }
 
-/* A node that comes twice would be worked out twice, and named twice in the reply. */
+/* A duplicate node would be computed twice and named twice in the reply. */
 static int check_targets(const struct args *args, struct arena *a, struct err *err)
 {
     struct span *names = arena_alloc(a, args->n * sizeof *names);
@@ -121,7 +121,7 @@ static int check_targets(const struct args *args, struct arena *a, struct err *e
         qsort(names, args->n, sizeof *names, compare_names);
     for (size_t i = 1; i < args->n; i++)
         if (span_eq(names[i], names[i - 1]))
-            return err_set(err, ERR_INVALID, "%s: node %.*s comes twice",
+            return err_set(err, ERR_INVALID, "%s: duplicate node %.*s",
                            args->full ? "NodeNameToVictims" : "NodeNameToMetaVictims",
                            SPAN_ARG(names[i]));
     return 0;
@@ -152,13 +152,13 @@ static int read_args(struct args *args, struct span body,
     if (jread_finish(&j, err))
         return -1;
     if (!has_pod)
-        return err_set(err, ERR_INVALID, "there is no Pod");
+        return err_set(err, ERR_INVALID, "Pod is missing");
     if (!has_victims)
         return err_set(err, ERR_INVALID,
-                       "there are neither NodeNameToVictims nor NodeNameToMetaVictims");
+                       "NodeNameToVictims and NodeNameToMetaVictims are both missing");
     if (check_targets(args, a, err))
         return -1;
-    if (request_of(&args->pod, rules, a, &args->request, &args->bad))
+    if (request_of(&args->pod, rules, a, &args->request, &args->invalid))
         args->request.kind = REQUEST_NONE;
     return 0;
 }
@@ -177,7 +177,7 @@ static void write_uid(struct buf *out, struct span uid)
     buf_addc(out, '}');
 }
 
-/* What is known of the priority of somebody who came as a UID alone. */
+/* A victim sent only as a UID has the priority that the ledger knows. */
 static bool is_lower(const struct preempt *p, const struct victim *v, int64_t priority)
 {
     const struct ledger_pod *pod = ledger_pod_find(p->ledger, v->uid);
@@ -186,9 +186,9 @@ static bool is_lower(const struct preempt *p, const struct victim *v, int64_t pr
     return pod && pod->priority < priority;
 }
 
-/* kube-scheduler takes the first for the most important. What it proposed is in order;
- * of pods that only it knows (they use no GPU) it sends no priority, and they keep their
- * place. */
+/* kube-scheduler takes the first victim for the most important. The proposed victims are
+ * in order. Those that the ledger does not know (they use no GPU) have no priority here
+ * and keep their position. */
 static void write_target(const struct preempt *p, const struct target *t,
                          const struct preempt_set *more)
 {
@@ -209,7 +209,7 @@ static void write_target(const struct preempt *p, const struct target *t,
     buf_addc(out, '}');
 }
 
-/* Who has to leave besides. False: nothing helps on that node. */
+/* Chooses the additional victims. False: eviction cannot help on that node. */
 static bool choose(const struct preempt *p, const struct target *t,
                    struct preempt_set *more)
 {
@@ -231,8 +231,8 @@ static void answer(const struct preempt *p, const struct target *t)
     const struct args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
     struct preempt_set more = {0};
-    /* Who is promised a place, or asks for what cannot be meant, is helped by nobody. */
-    if ((known && known->node) || args->bad.code != ERR_NONE)
+    /* Eviction does not help a pod that has a promise or an invalid request. */
+    if ((known && known->node) || args->invalid.code != ERR_NONE)
         return;
     if (!request_fits_anywhere(&args->request) && !choose(p, t, &more))
         return;
@@ -240,8 +240,8 @@ static void answer(const struct preempt *p, const struct target *t)
         write_target(p, t, &more);
 }
 
-/* Each node by itself: there may be thousands, each with much to try, and who brings news
- * or renews the lease must not wait for all of them. -1: not ready. */
+/* Takes the read lock once per node: with thousands of expensive nodes, one lock for all
+ * would delay watch events and the renewal of the lease. -1: not ready. */
 static int answer_all(struct store *store, struct preempt *p, struct err *err)
 {
     size_t i = 0;
@@ -264,10 +264,10 @@ unsigned verb_preempt(struct verbs *v, struct span body, struct buf *reply)
     cleanup_arena struct arena a = {0};
     cleanup_args struct args args = {0};
     struct err err;
-    if (read_args(&args, body, verbs_rules(v), &a, &err))
+    if (read_args(&args, body, &v->rules, &a, &err))
         return verbs_reply_error(reply, 400, &err);
     struct preempt p = {.args = &args, .arena = &a, .reply = reply};
-    if (answer_all(verbs_store(v), &p, &err))
+    if (answer_all(v->config.store, &p, &err))
         return verbs_reply_error(reply, 503, &err);
     return 200;
 }

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-/* What the ledger knows of all the candidates. */
+/* Looks up all candidates in the ledger. */
 static void find_nodes(struct verbs_work *w, const struct ledger *ledger)
 {
     const struct verb_args *args = &w->args;
@@ -14,13 +14,13 @@ static void find_nodes(struct verbs_work *w, const struct ledger *ledger)
         size_t n = verbs_find_nodes(args, i, ledger, nodes);
         for (size_t k = 0; k < n; k++) {
             w->nodes[i + k] = (struct score_node){.node = nodes[k]};
-            if (nodes[k]) /* they are looked at soon */
+            if (nodes[k]) /* score_nodes reads it next */
                 __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
         }
     }
 }
 
-static void add_points(struct buf *reply, const struct verbs_work *w, size_t i)
+static void add_score(struct buf *reply, const struct verbs_work *w, size_t i)
 {
     const struct verb_candidate *c = &w->args.nodes[i];
     buf_adds(reply, i ? ",{\"Host\":" : "{\"Host\":");
@@ -42,12 +42,12 @@ unsigned verb_prioritize(struct verbs *v, struct span body, struct buf *reply)
         const struct ledger *ledger = core_ledger(core);
         struct score_pod pod = {.request = &w->args.request};
         find_nodes(w, ledger);
-        score_nodes(verbs_policy(v), &pod, ledger_mix(ledger), w->nodes, w->args.n,
+        score_nodes(v->config.policy, &pod, ledger_mix(ledger), w->nodes, w->args.n,
                     &w->room, w->points);
-        store_read_end(verbs_store(v));
+        store_read_end(v->config.store);
         buf_addc(reply, '[');
         for (size_t i = 0; i < w->args.n; i++)
-            add_points(reply, w, i);
+            add_score(reply, w, i);
         buf_addc(reply, ']');
     }
     verbs_work_release(v, w);

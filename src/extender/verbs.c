@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/verbs_priv.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
 enum {
-    KEEP_CANDIDATES = 1 << 16, /* a larger list is given back after the call */
+    KEEP_CANDIDATES = 1 << 16, /* the memory of larger lists is freed after the call */
     KEEP_BYTES = 4 << 20,
 };
 
-struct verbs {
-    struct store *store;
-    struct request_rules rules;
-    enum score_policy policy;
-    struct forward *forward;
-    struct counters *counters;
-    struct event_recorder *recorder;
-    pthread_mutex_t lock; /* protects free */
-    struct verbs_work *free;
-};
-
-struct verbs *verbs_new(struct store *store, enum score_policy policy)
+struct verbs *verbs_new(const struct verbs_config *config)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
-    v->store = store;
-    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(store))));
-    v->policy = policy;
-    store_read_end(store);
+    v->config = *config;
+    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(config->store))));
+    store_read_end(config->store);
     pthread_mutex_init(&v->lock, NULL);
     return v;
 }
@@ -55,48 +42,6 @@ void verbs_free(struct verbs *v)
     }
     pthread_mutex_destroy(&v->lock);
     free(v);
-}
-
-void verbs_forward_by(struct verbs *v, struct forward *forward)
-{
-    v->forward = forward;
-}
-
-struct forward *verbs_forward(const struct verbs *v)
-{
-    return v->forward;
-}
-
-void verbs_tell(struct verbs *v, struct counters *counters,
-                struct event_recorder *recorder)
-{
-    v->counters = counters;
-    v->recorder = recorder;
-}
-
-struct counters *verbs_tally(const struct verbs *v)
-{
-    return v->counters;
-}
-
-struct event_recorder *verbs_recorder(const struct verbs *v)
-{
-    return v->recorder;
-}
-
-struct store *verbs_store(struct verbs *v)
-{
-    return v->store;
-}
-
-const struct request_rules *verbs_rules(const struct verbs *v)
-{
-    return &v->rules;
-}
-
-enum score_policy verbs_policy(const struct verbs *v)
-{
-    return v->policy;
 }
 
 struct verbs_work *verbs_work_take(struct verbs *v)
@@ -140,9 +85,9 @@ unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
     struct err err;
     if (verb_args_read(&w->args, body, &v->rules, &w->arena, &err))
         return verbs_reply_error(reply, 400, &err);
-    *core = store_read(v->store);
+    *core = store_read(v->config.store);
     if (core_ready(*core, store_now(), &err)) {
-        store_read_end(v->store);
+        store_read_end(v->config.store);
         return verbs_reply_error(reply, 503, &err);
     }
     return 200;

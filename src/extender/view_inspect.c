@@ -5,7 +5,6 @@
 
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "extender/walk.h"
 #include "placement/placement.h"
 
 void view_inspect_comma(struct buf *out)

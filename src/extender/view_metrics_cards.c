@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "extender/view_metrics_priv.h"
-#include "extender/walk.h"
 #include "placement/frag.h"
 
 enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };

@@ -20,6 +20,7 @@ struct store_rig {
     enum err_code bind_answer; /* what the API server says to a Binding */
     struct buf binding;        /* body of the last Binding */
     unsigned bindings;
+    bool follower; /* the lease is held by another replica */
     /* Takes the place of rig_perform when set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
                     struct api_call_answer *answer);
@@ -42,6 +43,11 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
                  "\"1\"},\"spec\":{}}");
+    if (call->type == CORE_CALL_LEASE_GET && rig->follower)
+        result.body =
+            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
+                 "\"1\"},\"spec\":{\"holderIdentity\":\"other\","
+                 "\"leaseDurationSeconds\":5}}");
     if (call->type == CORE_CALL_LEASE_WRITE)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
@@ -143,10 +149,12 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
     }
 }
 
-static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
-                             bool bind_any)
+/* Starts a replica: the leader, or a follower. */
+static inline void rig_start_as(struct store_rig *rig,
+                                const struct ledger_settings *ledger, bool bind_any,
+                                bool follower)
 {
-    *rig = (struct store_rig){0};
+    *rig = (struct store_rig){.follower = follower};
     struct core_settings settings = {.ledger = *ledger,
                                      .identity = "me",
                                      .lease_namespace = "kube-system",
@@ -159,6 +167,12 @@ static inline void rig_start(struct store_rig *rig, const struct ledger_settings
     rig_settle(rig); /* the GET of the lease */
     rig_settle(rig); /* and its PUT: the pods are asked for now */
     rig_settle(rig);
+}
+
+static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
+                             bool bind_any)
+{
+    rig_start_as(rig, ledger, bind_any, false);
 }
 
 static inline void rig_stop(struct store_rig *rig)

@@ -150,10 +150,12 @@ static void begin(struct world *w)
     tester = pthread_self();
     rig_start(&w->rig, &settings, false);
     deliver_nodes(&w->rig);
-    w->verbs = verbs_new(w->rig.store, SCORE_FGD);
     w->counters = counters_new();
     w->recorder = event_recorder_start(&recording);
-    verbs_tell(w->verbs, w->counters, w->recorder);
+    w->verbs = verbs_new(&(struct verbs_config){.store = w->rig.store,
+                                                .policy = SCORE_FGD,
+                                                .counters = w->counters,
+                                                .recorder = w->recorder});
     w->httpd = httpd_new(NULL);
     struct httpd_listener listener = {.name = "verbs",
                                       .address = "127.0.0.1",

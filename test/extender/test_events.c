@@ -117,8 +117,8 @@ static void begin(json_t *objects)
     rig_deliver(&rig, objects);
     json_decref(objects);
     recorder = event_recorder_start(&settings);
-    verbs = verbs_new(rig.store, SCORE_FGD);
-    verbs_tell(verbs, NULL, recorder);
+    verbs = verbs_new(&(struct verbs_config){
+        .store = rig.store, .policy = SCORE_FGD, .recorder = recorder});
 }
 
 static void end(void)

@@ -79,7 +79,7 @@ START_TEST(each_of_many_nodes_is_judged_as_if_alone)
     json_array_append_new(names, json_string("not-known-either"));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(rig.store, SCORE_BINPACK);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
         json_t *one = json_pack("[O]", json_array_get(names, i)), *reply = ask(v, one);
         alone[i] = verdict(reply, json_string_value(json_array_get(names, i)));

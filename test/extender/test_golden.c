@@ -124,7 +124,8 @@ static void run_case(const struct verb *verb, const char *dir)
         code_of(json_integer_value(json_object_get(settings, "bindAnswer")));
     if (!json_is_true(json_object_get(settings, "notReady")))
         rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(rig.store, policy);
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.store = rig.store, .policy = policy});
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/store_rig.h"
@@ -67,12 +68,11 @@ static void *bind_one(void *arg)
     int i = *(int *)arg;
     char name[16], uid[16];
     struct err err = {0};
-    bool ready = false;
     snprintf(name, sizeof name, "p%d", i);
     snprintf(uid, sizeof uid, "u%d", i);
     struct store_bind bind = {SPAN("default"), span_of(name), span_of(uid), SPAN("n1")};
     pthread_barrier_wait(&together);
-    int rc = store_bind(rig.store, &bind, &ready, &err);
+    int rc = store_bind(rig.store, &bind, &err);
     if (rc && !strstr(err.msg, "no card of node n1 fits"))
         ck_abort_msg("%s", err.msg);
     return rc ? NULL : arg;
@@ -142,7 +142,7 @@ START_TEST(a_bind_gets_through_while_filters_never_stop)
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
     start(PODS, 100, 1);
-    struct verbs *v = verbs_new(rig.store, SCORE_BINPACK);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     atomic_store(&done, false);
     for (int i = 0; i < READERS; i++)
         pthread_create(&readers[i], NULL, filter_for_ever, v);
@@ -170,7 +170,30 @@ START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
 }
 END_TEST
 
+/* Only verb_bind waits for the lease, so that no bind waits twice. */
+START_TEST(a_bind_of_a_follower_fails_at_once)
+{
+    struct ledger_settings ledger = {.unit_mib = 1};
+    struct err err = {0};
+    struct store_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
+    bool ready;
+    log_set_level(LOG_ERROR);
+    rig_start_as(&rig, &ledger, false, true);
+    json_t *none = json_array();
+    rig_deliver(&rig, none);
+    json_decref(none);
+    ck_assert_int_eq(store_route(rig.store, false, &ready, NULL).route, ROUTE_WAIT);
+    ck_assert(ready);
+    int64_t began_ms = clock_mono_ms();
+    ck_assert_int_eq(store_bind(rig.store, &bind, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_int_lt(clock_mono_ms() - began_ms, 1000);
+    ck_assert_uint_eq(rig.bindings, 0);
+    rig_stop(&rig);
+}
+END_TEST
+
 UNIT_MAIN("store", of_many_binds_at_once_as_many_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
           a_bind_gets_through_while_filters_never_stop,
-          a_stop_waits_for_the_lease_to_be_given_back)
+          a_stop_waits_for_the_lease_to_be_given_back, a_bind_of_a_follower_fails_at_once)

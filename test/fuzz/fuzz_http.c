@@ -79,7 +79,7 @@ static struct server *start_extender(struct store *store, struct view_gpuapi *ob
                                    .connections = 16,
                                    .max_body = 1 << 20,
                                    .max_bodies = 8 << 20,
-                                   .observe = observe};
+                                   .gpuapi = observe};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
     dup2(file, STDERR_FILENO);
     struct server *s = server_start(&config, store, &err);
