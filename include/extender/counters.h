@@ -6,9 +6,9 @@
 #include "placement/placement.h"
 
 /*
- * What the extender counts as it works, for extender/metrics.h. Any thread may count at
- * any time: nothing is locked or allocated, and a count costs an addition. Each function
- * accepts NULL and then counts nothing.
+ * Event counters of the extender, for extender/view_metrics.h. Any thread may count at
+ * any time: an increment takes no lock and allocates nothing. Every function but
+ * counters_new accepts NULL and then does nothing.
  */
 
 enum counters_verb {
@@ -19,7 +19,7 @@ enum counters_verb {
     COUNTERS_VERBS
 };
 
-/* What the API server is asked for. */
+/* Requests to the API server. */
 enum counters_api_call {
     COUNTERS_API_LIST,
     COUNTERS_API_WATCH,
@@ -27,7 +27,7 @@ enum counters_api_call {
     COUNTERS_API_GET_POD,
     COUNTERS_API_LEASE_GET,
     COUNTERS_API_LEASE_WRITE,
-    COUNTERS_API_WAKEUP,
+    COUNTERS_API_WAKEUP, /* the annotation that makes kube-scheduler retry pods */
     COUNTERS_API_EVENT,
     COUNTERS_API_CALLS
 };
@@ -35,21 +35,21 @@ enum counters_api_call {
 struct counters;
 
 struct counters *counters_new(void); /* new */
-void counters_free(struct counters *t);
+void counters_free(struct counters *c);
 
-/* A verb was answered with an HTTP status, so long after its body was there. */
-void counters_verb(struct counters *t, enum counters_verb verb, unsigned status,
+/* A verb was answered with `status`, `ns` nanoseconds after its body was complete. */
+void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
                    int64_t ns);
-/* A filter: so many nodes were refused for each reason; `room`: some node was not. */
-void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES],
-                     bool room);
-/* A bind came to its end here; ERR_NONE: bound. */
-void counters_bind(struct counters *t, enum err_code code);
-/* ... or at the holder of the lease. */
-void counters_bind_forwarded(struct counters *t);
-/* A call of the API server has ended. */
-void counters_api_call(struct counters *t, enum counters_api_call call,
+/* A filter rejected that many nodes for each reason; `fits`: some node fits. */
+void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
+                     bool fits);
+/* A bind ended in this process; ERR_NONE: bound. */
+void counters_bind(struct counters *c, enum err_code code);
+/* A bind succeeded at the leader, to which it was forwarded. */
+void counters_bind_forwarded(struct counters *c);
+/* A request to the API server ended. */
+void counters_api_call(struct counters *c, enum counters_api_call call,
                        enum err_code code);
 
-/* Appends all of it, as text for Prometheus. */
-void counters_write(const struct counters *t, struct buf *out);
+/* Appends all counters in Prometheus' text format. */
+void counters_write(const struct counters *c, struct buf *out);

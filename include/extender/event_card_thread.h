@@ -5,18 +5,16 @@
 #include "extender/store.h"
 
 /*
- * The thread that looks at all nodes once a second, if anything has changed or is left to
- * tell, and lets extender/nodewatch.h tell of it. Of several replicas, only the holder of
- * the lease tells; the others look, and what comes too late for it to have told they tell
- * when they get the lease.
+ * The thread that scans all nodes for extender/event_card.h, once a second if the ledger
+ * has changed or an event is left to write. Only the leader writes events. The other
+ * replicas scan too, and write what the last leader did not report once they lead.
  */
 
 struct event_card_thread;
 
-/* New; the thread runs at once. What is handed over is borrowed. */
+/* New; the thread runs at once. `store` and `recorder` are borrowed. */
 struct event_card_thread *event_card_thread_start(struct store *store,
                                                   struct event_recorder *recorder,
                                                   uint64_t seed);
-void event_card_thread_stop(
-    struct event_card_thread *n); /* joins the thread; NULL is accepted */
-void event_card_thread_free(struct event_card_thread *n); /* NULL is accepted */
+void event_card_thread_stop(struct event_card_thread *t); /* joins; NULL is accepted */
+void event_card_thread_free(struct event_card_thread *t); /* NULL is accepted */

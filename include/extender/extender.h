@@ -7,7 +7,7 @@
 #include "wire/entry.h"
 
 /*
- * The extender as a program: its options, and the order in which its parts start and
+ * The extender as a program: its options, and the order in which its modules start and
  * stop.
  */
 
@@ -33,8 +33,8 @@ extern const struct opt_program extender_program;
 
 struct extender;
 
-/* New; answers requests at once, and is ready as soon as everything is listed. The
- * signals that end the program must be blocked before, so that all threads block them. */
+/* New; answers requests at once, and is ready once every kind of object has been listed.
+ * The caller has blocked the signals that end the program, so that all threads do. */
 struct extender *extender_start(const struct extender_config *config, struct err *err);
-/* Graceful: what is in flight is finished, the lease is given back. */
+/* Graceful: finishes requests in flight and releases the lease. */
 void extender_stop(struct extender *e);

@@ -5,21 +5,21 @@
 #include "extender/store.h"
 
 /*
- * The watch thread: all lists and watches, on one loop. It starts what the core asks for
- * and hands what comes back to the store, through feed/stream.
+ * The thread that runs a reflector (apisync/reflector.h) for each kind of object. It
+ * starts the lists and watches that the core asks for and feeds what they deliver to the
+ * store.
  */
 
 struct reflector_thread;
 
-/* New; the thread runs at once. `client` and `counters`
- * (where it counts) are borrowed. `gzip`: let lists be compressed. */
+/* New; the thread runs at once. All pointers are borrowed; `counters` may be NULL.
+ * `gzip`: request compressed lists. */
 struct reflector_thread *reflector_thread_start(struct store *store,
                                                 struct kube_client *client,
                                                 struct counters *counters, bool gzip);
-/* Copies the output (CORE_LIST or CORE_WATCH) into the queue. Never blocks. */
-void reflector_thread_add(struct reflector_thread *sync,
-                          const struct core_output *output);
-/* Ends all streams and joins the thread; what is still added is dropped. NULL is
+/* Queues a copy of a CORE_LIST or CORE_WATCH. Never blocks. */
+void reflector_thread_add(struct reflector_thread *t, const struct core_output *output);
+/* Cancels all streams and joins the thread; later additions are dropped. NULL is
  * accepted. */
-void reflector_thread_stop(struct reflector_thread *sync);
-void reflector_thread_free(struct reflector_thread *sync);
+void reflector_thread_stop(struct reflector_thread *t);
+void reflector_thread_free(struct reflector_thread *t); /* NULL is accepted */

@@ -5,24 +5,24 @@
 #include "wire/httpd.h"
 
 /*
- * What nvidia-gpu-scheduler shows of a cluster, from what the extender knows: GpuNodes
- * (the cards of a node, and which are taken) and GpuPods (which container has which
- * cards), as lists and as watches, in its paths and shapes.
+ * The read-only API of nvidia-gpu-scheduler, with its paths and shapes: GpuNodes (the
+ * cards of a node, and which of them are taken) and GpuPods (which container has which
+ * cards), as lists and as watches.
  *
- * A thread follows the ledger while there are readers; every one of them gets what it
- * has published, so that a thousand look at the ledger no more often than one. It begins
- * with the first, who waits for it. How a watch behaves:
- * extender/ watchlog.h, docs/api.md.
+ * One thread follows the ledger while the API has readers and publishes into a watch
+ * cache (extender/watch_cache.h) that serves all of them. So the cost on the ledger does
+ * not depend on the number of readers. The first reader waits until the cache is filled.
+ * How a watch behaves: docs/api.md.
  */
 
 struct view_gpuapi;
 
 struct view_gpuapi_config {
-    bool has_front;  /* X-Remote-User counts, from a client that the listener knows */
-    int64_t grace_s; /* in which a heartbeat has to be renewed; 0: not judged */
-    int64_t idle_ms; /* so long without a reader, and all is forgotten */
+    bool has_front;  /* accept X-Remote-User from the front proxy only */
+    int64_t grace_s; /* grace period of heartbeats; 0: not checked */
+    int64_t idle_ms; /* without a reader for this time, the cache is dropped */
     int64_t
-        heartbeat_ms; /* so long without news, and a watch says so; 0: it never does */
+        heartbeat_ms; /* an idle watch sends an empty line at this interval; 0: never */
 };
 enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000 };
 
@@ -30,21 +30,23 @@ enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000
 struct view_gpuapi *view_gpuapi_start(struct store *store,
                                       const struct view_gpuapi_config *config);
 /* Joins the thread. */
-void view_gpuapi_stop(struct view_gpuapi *o);
-/* When no stream is left. NULL is accepted. */
-void view_gpuapi_free(struct view_gpuapi *o);
-/* The ledger has changed. From any thread; cheap. */
-void view_gpuapi_changed(void *observe);
+void view_gpuapi_stop(struct view_gpuapi *v);
+/* No stream may be open. NULL is accepted. */
+void view_gpuapi_free(struct view_gpuapi *v);
+/* The ledger has changed (a callback for store_on_change). From any thread; never blocks
+ * for long. `ctx` is the view_gpuapi. */
+void view_gpuapi_changed(void *ctx);
 
 enum {
-    VIEW_GPUAPI_MAIN_WATCHES = 16,
-    VIEW_GPUAPI_LISTS = 64, /* at a time, on both ports together; each costs memory */
+    VIEW_GPUAPI_MAIN_WATCHES = 16, /* concurrent watches on the main port */
+    VIEW_GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
 };
 
-/* Handlers call these; `main` is the listener that has a thread for each watch. */
-void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main,
+/* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
+ * thread. */
+void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
                           const struct httpd_request *req, struct httpd_reply *reply);
-void view_gpuapi_gpupods(struct view_gpuapi *o, bool main,
+void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
                          const struct httpd_request *req, struct httpd_reply *reply);
 void view_gpuapi_discovery(struct httpd_reply *reply);
 void view_gpuapi_not_found(struct httpd_reply *reply);

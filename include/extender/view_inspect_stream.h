@@ -5,29 +5,29 @@
 #include "wire/httpd.h"
 
 /*
- * What inspect shows, and what changes of it, as a stream of lines: for the page, and for
- * everybody who looks on.
+ * inspect as a stream of JSON lines: the current state, then every change.
  *
  *     {"Node":<object as in inspect>,"Type":"SYNCED"}
  *     {"Node":{"name":"n1"},"Type":"DELETED"}
- *     {"Cluster":<what follows the nodes in inspect>,"Type":"SYNCED"}
- *     (nothing)    all there was at the start has been said; later: still here
+ *     {"Cluster":<the members after `nodes` in inspect>,"Type":"SYNCED"}
+ *     (empty line)   the initial state is complete; later: heartbeat
  *
- * A reader is asked once a second whether it wants news, and then looks at the ledger
- * itself: so what it costs does not depend on how much changes. Changes of a second are
- * one line. What is said of the cluster is worked out once for all readers.
+ * The HTTP server polls each reader, which then scans the ledger itself. So the cost does
+ * not depend on the rate of changes, and several changes within a second are one line.
+ * The cluster line is computed once for all readers.
  */
 
 struct view_inspect_stream;
 
 enum { VIEW_INSPECT_STREAM_WATCHES = 64, VIEW_INSPECT_STREAM_MAIN_WATCHES = 16 };
 
-/* New. `store` is borrowed. After so long without news a reader is told so; 0: never. */
+/* New. `store` is borrowed. An idle stream sends an empty line every `heartbeat_ms`; 0:
+ * never. */
 struct view_inspect_stream *view_inspect_stream_new(struct store *store,
                                                     int64_t heartbeat_ms);
-void view_inspect_stream_free(
-    struct view_inspect_stream *live); /* when no stream is left; NULL is accepted */
-/* Answers with the stream, or with 503: everything has yet to be listed, or too many
- * watch. `main` is the listener that has a thread for each. */
-void view_inspect_stream_watch(struct view_inspect_stream *live, bool main,
+/* No stream may be open. NULL is accepted. */
+void view_inspect_stream_free(struct view_inspect_stream *s);
+/* Answers with a stream, or with 503 if not every kind of object has been listed or too
+ * many streams are open. `main`: the main port, where a stream occupies a thread. */
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
                                struct httpd_reply *reply);

@@ -6,23 +6,23 @@
 #include "extender/store.h"
 
 /*
- * /metrics: what the extender knows and has done, as text for Prometheus. What each
- * figure means to an operator: docs/metrics.md.
+ * /metrics: the state of the ledger and the counters, in Prometheus' text format. What
+ * each metric means to an operator: docs/metrics.md.
  *
- * Nodes are looked at one by one (extender/walk.h) and put together outside the lock.
+ * Nodes are read one by one (store_each_node) and summed outside the lock.
  */
 
-/* How much is told. Sums over the cluster always are; at 5,000 nodes of 8 cards, `node`
- * is 35,000 lines and `card` 240,000 more. */
+/* How much is written. Sums over the cluster always are. At 5,000 nodes of 8 cards,
+ * `node` adds 35,000 lines and `card` another 240,000. */
 enum view_metrics_detail { VIEW_METRICS_CLUSTER, VIEW_METRICS_NODE, VIEW_METRICS_CARD };
 
-/* The detail of that name. -1: there is none; err lists them. */
+/* Parses the name of a detail. -1: unknown; err lists the names. */
 int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
                               struct err *err);
 
 struct view_metrics_source {
     struct store *store;
-    const struct counters *counters;
+    const struct counters *counters; /* or NULL */
     struct event_recorder *recorder; /* NULL: no events */
     enum view_metrics_detail detail;
 };

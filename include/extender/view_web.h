@@ -4,9 +4,10 @@
 #include "wire/httpd.h"
 
 /*
- * The page: the files of src/extender/web, which are part of the program. They ask for
- * nothing but each other and what inspect says, and the browser is told to see to that.
+ * The web page: the files of src/extender/web, compiled into the program. They load
+ * nothing but each other and inspect; a Content-Security-Policy makes the browser enforce
+ * that.
  */
 
-/* Answers for the file that the path names; "/" is page.html. */
+/* Answers with the file of the request's path; "/" is page.html. */
 void view_web_answer(const struct httpd_request *req, struct httpd_reply *reply);

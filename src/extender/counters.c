@@ -7,12 +7,12 @@
 
 enum { CODES = ERR_INTERNAL + 1, LINE = 64 };
 
-/* Statuses that the verbs answer with; the last one stands for all others. */
+/* The statuses of the verbs; the last one stands for all others. */
 static const char *const statuses[] = {"200", "400", "421", "503", "other"};
 
 typedef _Atomic uint64_t count;
 
-/* Two verbs never share a cache line. */
+/* Aligned so that two verbs never share a cache line. */
 struct verb {
     _Alignas(LINE) struct prom_histogram took;
     count statuses[ARRAY_LEN(statuses)];
@@ -20,10 +20,10 @@ struct verb {
 
 struct counters {
     struct verb verbs[COUNTERS_VERBS];
-    _Alignas(LINE) count refused[REASON_CLASSES];
-    count filtered[2]; /* without and with a node that fits */
+    _Alignas(LINE) count rejected[REASON_CLASSES];
+    count filters[2]; /* without and with a node that fits */
     _Alignas(LINE) count binds[CODES];
-    count handed_on;
+    count forwarded;
     count calls[COUNTERS_API_CALLS][CODES];
 };
 
@@ -32,19 +32,19 @@ struct counters *counters_new(void)
     return xzalloc_line(sizeof(struct counters));
 }
 
-void counters_free(struct counters *t)
+void counters_free(struct counters *c)
 {
-    free(t);
+    free(c);
 }
 
-static void add(count *c, uint64_t n)
+static void add(count *counter, uint64_t n)
 {
-    atomic_fetch_add_explicit(c, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
 }
 
-static int64_t get(const count *c)
+static int64_t get(const count *counter)
 {
-    return (int64_t)atomic_load_explicit(c, memory_order_relaxed);
+    return (int64_t)atomic_load_explicit(counter, memory_order_relaxed);
 }
 
 static size_t status_index(unsigned status)
@@ -63,46 +63,46 @@ static size_t status_index(unsigned status)
     }
 }
 
-void counters_verb(struct counters *t, enum counters_verb verb, unsigned status,
+void counters_verb(struct counters *c, enum counters_verb verb, unsigned status,
                    int64_t ns)
 {
-    if (!t)
+    if (!c)
         return;
-    prom_observe(&t->verbs[verb].took, ns);
-    add(&t->verbs[verb].statuses[status_index(status)], 1);
+    prom_observe(&c->verbs[verb].took, ns);
+    add(&c->verbs[verb].statuses[status_index(status)], 1);
 }
 
-void counters_filter(struct counters *t, const uint32_t refused[REASON_CLASSES],
-                     bool room)
+void counters_filter(struct counters *c, const uint32_t rejected[REASON_CLASSES],
+                     bool fits)
 {
-    if (!t)
+    if (!c)
         return;
     for (int i = 0; i < REASON_CLASSES; i++)
-        if (refused[i])
-            add(&t->refused[i], refused[i]);
-    add(&t->filtered[room], 1);
+        if (rejected[i])
+            add(&c->rejected[i], rejected[i]);
+    add(&c->filters[fits], 1);
 }
 
-void counters_bind(struct counters *t, enum err_code code)
+void counters_bind(struct counters *c, enum err_code code)
 {
-    if (t)
-        add(&t->binds[code], 1);
+    if (c)
+        add(&c->binds[code], 1);
 }
 
-void counters_bind_forwarded(struct counters *t)
+void counters_bind_forwarded(struct counters *c)
 {
-    if (t)
-        add(&t->handed_on, 1);
+    if (c)
+        add(&c->forwarded, 1);
 }
 
-void counters_api_call(struct counters *t, enum counters_api_call call,
+void counters_api_call(struct counters *c, enum counters_api_call call,
                        enum err_code code)
 {
-    if (t)
-        add(&t->calls[call][code], 1);
+    if (c)
+        add(&c->calls[call][code], 1);
 }
 
-/* -- the text -- */
+/* -- output -- */
 
 static const char *const verb_names[COUNTERS_VERBS] = {"filter", "prioritize", "preempt",
                                                        "bind"};
@@ -120,62 +120,60 @@ static const char *code_name(int code)
     return code == ERR_NONE ? "ok" : err_code_name((enum err_code)code);
 }
 
-static void write_verbs(const struct counters *t, struct buf *out)
+static void write_verbs(const struct counters *c, struct buf *out)
 {
     static const char took[] = "gpushare_verb_duration_seconds";
     static const char requests[] = "gpushare_verb_requests_total";
     prom_family(out, took, PROM_HISTOGRAM,
-                "How long a verb took, from the whole body to the whole reply.");
+                "Time from the complete body to the complete reply of a verb.");
     for (int v = 0; v < COUNTERS_VERBS; v++)
         prom_histogram(out, took, &(struct prom_label){"verb", span_of(verb_names[v])}, 1,
-                       &t->verbs[v].took);
-    prom_family(out, requests, PROM_COUNTER, "Calls of the verbs, by HTTP status.");
+                       &c->verbs[v].took);
+    prom_family(out, requests, PROM_COUNTER, "Calls of verbs, by HTTP status.");
     for (int v = 0; v < COUNTERS_VERBS; v++)
         for (size_t s = 0; s < ARRAY_LEN(statuses); s++) {
             struct prom_label labels[] = {label("verb", verb_names[v]),
                                           label("code", statuses[s])};
-            prom_sample(out, requests, labels, 2, get(&t->verbs[v].statuses[s]));
+            prom_sample(out, requests, labels, 2, get(&c->verbs[v].statuses[s]));
         }
 }
 
-static void write_filter(const struct counters *t, struct buf *out)
+static void write_filter(const struct counters *c, struct buf *out)
 {
-    static const char refused[] = "gpushare_filter_rejected_nodes_total";
-    static const char pods[] = "gpushare_filter_results_total";
-    prom_family(out, refused, PROM_COUNTER, "Nodes that filter refused, by reason.");
+    static const char rejected[] = "gpushare_filter_rejected_nodes_total";
+    static const char results[] = "gpushare_filter_results_total";
+    prom_family(out, rejected, PROM_COUNTER, "Nodes that filter rejected, by reason.");
     for (int i = 0; i < REASON_CLASSES; i++) {
         struct prom_label l = label("reason", reason_class_name((enum reason_class)i));
-        prom_sample(out, refused, &l, 1, get(&t->refused[i]));
+        prom_sample(out, rejected, &l, 1, get(&c->rejected[i]));
     }
-    prom_family(out, pods, PROM_COUNTER,
-                "Answers of filter, by whether any node has room for the pod.");
-    for (int room = 0; room < 2; room++) {
-        struct prom_label l = label("fits", room ? "true" : "false");
-        prom_sample(out, pods, &l, 1, get(&t->filtered[room]));
+    prom_family(out, results, PROM_COUNTER, "Calls of filter, by whether any node fits.");
+    for (int fits = 0; fits < 2; fits++) {
+        struct prom_label l = label("fits", fits ? "true" : "false");
+        prom_sample(out, results, &l, 1, get(&c->filters[fits]));
     }
 }
 
-static void write_binds(const struct counters *t, struct buf *out)
+static void write_binds(const struct counters *c, struct buf *out)
 {
     static const char name[] = "gpushare_binds_total";
-    prom_family(out, name, PROM_COUNTER, "Binds, by what came of them.");
+    prom_family(out, name, PROM_COUNTER, "Binds, by result.");
     for (int code = 0; code < CODES; code++) {
         struct prom_label l = label("result", code_name(code));
-        prom_sample(out, name, &l, 1, get(&t->binds[code]));
+        prom_sample(out, name, &l, 1, get(&c->binds[code]));
     }
     struct prom_label l = label("result", "forwarded");
-    prom_sample(out, name, &l, 1, get(&t->handed_on));
+    prom_sample(out, name, &l, 1, get(&c->forwarded));
 }
 
-/* What never happened is left out, but for what went well: 88 samples otherwise. */
-static void write_calls(const struct counters *t, struct buf *out)
+/* Results that never occurred are left out, except ok: there would be 88 samples. */
+static void write_calls(const struct counters *c, struct buf *out)
 {
     static const char name[] = "gpushare_api_requests_total";
-    prom_family(out, name, PROM_COUNTER,
-                "Requests to the API server, by how they ended.");
+    prom_family(out, name, PROM_COUNTER, "Requests to the API server, by result.");
     for (int call = 0; call < COUNTERS_API_CALLS; call++)
         for (int code = 0; code < CODES; code++) {
-            int64_t n = get(&t->calls[call][code]);
+            int64_t n = get(&c->calls[call][code]);
             struct prom_label labels[] = {label("call", call_names[call]),
                                           label("code", code_name(code))};
             if (n || code == ERR_NONE)
@@ -183,12 +181,12 @@ static void write_calls(const struct counters *t, struct buf *out)
         }
 }
 
-void counters_write(const struct counters *t, struct buf *out)
+void counters_write(const struct counters *c, struct buf *out)
 {
-    if (!t)
+    if (!c)
         return;
-    write_verbs(t, out);
-    write_filter(t, out);
-    write_binds(t, out);
-    write_calls(t, out);
+    write_verbs(c, out);
+    write_filter(c, out);
+    write_binds(c, out);
+    write_calls(c, out);
 }

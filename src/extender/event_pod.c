@@ -4,9 +4,9 @@
 #include "domain/keys.h"
 #include "placement/nearest.h"
 
-/* -- refused -- */
+/* -- rejected -- */
 
-/* The node that comes closest, of those that were asked about; NULL: none is known. */
+/* Finds the candidate that comes closest; none if the ledger knows no candidate. */
 static void find_closest(struct nearest *n, const struct verb_args *args,
                          const struct ledger *l)
 {
@@ -19,10 +19,11 @@ static void find_closest(struct nearest *n, const struct verb_args *args,
     }
 }
 
-/* The closest of all nodes whose cards would do; NULL: there is none. kube-scheduler does
- * not ask about a node that is too full in all, or that something else rules out. */
-static const struct ledger_node *find_other(const struct verb_args *args,
-                                            const struct ledger *l)
+/* The closest of all nodes whose cards could take the pod; NULL: none. kube-scheduler
+ * does not offer a node whose sum of memory is too small or that another plugin rejects.
+ */
+static const struct ledger_node *find_not_offered(const struct verb_args *args,
+                                                  const struct ledger *l)
 {
     struct nearest n;
     nearest_init(&n, &args->request, args->pod.priority, args->pod.meta.uid);
@@ -34,9 +35,9 @@ static const struct ledger_node *find_other(const struct verb_args *args,
     return n.node && n.fit != FIT_NEVER ? n.node : NULL;
 }
 
-/* Nothing is written when there is room by now. `other`: as find_other() says. */
-static void write_refusal(const struct verb_args *args, const struct ledger *l,
-                          const struct ledger_node *other, struct buf *note)
+/* Writes nothing if the pod fits by now. `other`: the result of find_not_offered(). */
+static void write_rejection(const struct verb_args *args, const struct ledger *l,
+                            const struct ledger_node *other, struct buf *note)
 {
     const struct request *r = &args->request;
     struct nearest n;
@@ -44,25 +45,27 @@ static void write_refusal(const struct verb_args *args, const struct ledger *l,
     if (n.fits)
         return;
     if (args->n == 1)
-        buf_adds(note, "no room on the one node that kube-scheduler offered");
+        buf_adds(note,
+                 "the pod does not fit on the one node that kube-scheduler offered");
     else
-        buf_printf(note, "no room on any of the %zu nodes that kube-scheduler offered",
+        buf_printf(note,
+                   "the pod fits on none of the %zu nodes that kube-scheduler offered",
                    args->n);
     if (!n.node) {
-        buf_adds(note, ": nothing is known of their GPUs yet");
+        buf_adds(note, ": their GPUs are not known yet");
         return;
     }
-    buf_adds(note, "; closest is ");
+    buf_adds(note, "; the closest is ");
     buf_add_span(note, n.node->name);
     buf_adds(note, ": ");
     placement_reason(note, n.node, r, placement_fit(n.node, r));
     if (n.fit == FIT_LATER && r->kind == REQUEST_MEMORY && n.node->best_index >= 0 &&
         n.missing > 0 && n.missing < INT64_MAX)
-        buf_printf(note, "; %lld MiB are missing there", (long long)n.missing);
+        buf_printf(note, "; %lld MiB short", (long long)n.missing);
     if (other) {
         buf_adds(note, "; ");
         buf_add_span(note, other->name);
-        buf_adds(note, ", which was not offered, has cards that would do");
+        buf_adds(note, ", which was not offered, has cards that could take the pod");
     }
 }
 
@@ -70,30 +73,30 @@ void event_pod_rejected(struct event_recorder *r, struct store *store,
                         const struct verb_args *args, bool later)
 {
     const struct object_meta *pod = &args->pod.meta;
-    bool bad = args->invalid.code != ERR_NONE;
+    bool invalid = args->invalid.code != ERR_NONE;
     cleanup_buf struct buf note = {0};
     struct event event = {.kind = EVENT_POD,
                           .ns = pod->ns,
                           .name = pod->name,
                           .uid = pod->uid,
                           .warning = true,
-                          .reason = bad     ? "GPURequestInvalid"
+                          .reason = invalid ? "GPURequestInvalid"
                                     : later ? "GPUNoRoom"
                                             : "GPUNeverFits",
                           .action = "Filtering"};
     if (!args->n || !pod->uid.n || !event_recorder_wants(r, pod->uid, event.reason))
         return;
-    /* What is told as "never" is looked at in full, once in a while. */
-    if (!bad && !later && !event_recorder_wants(r, pod->uid, "GPUNoRoom"))
+    /* The full search for a node that was not offered is rate-limited, too. */
+    if (!invalid && !later && !event_recorder_wants(r, pod->uid, "GPUNoRoom"))
         return;
-    if (bad) {
+    if (invalid) {
         buf_adds(&note, args->invalid.msg);
     } else {
         const struct ledger *l = core_ledger(store_read(store));
-        const struct ledger_node *other = later ? NULL : find_other(args, l);
+        const struct ledger_node *other = later ? NULL : find_not_offered(args, l);
         if (other)
             event.reason = "GPUNoRoom";
-        write_refusal(args, l, other, &note);
+        write_rejection(args, l, other, &note);
         store_read_end(store);
     }
     event.note = buf_span(&note);
@@ -117,12 +120,13 @@ static void write_choice(const struct ledger_pod *pod, struct buf *note)
     buf_printf(note, "%lld MiB on %s", (long long)pod->shares[0].mib,
                pod->n_shares > 1 ? "each of " : "");
     write_cards(pod, note);
-    buf_adds(note, pod->request.placement == PLACE_SPREAD
-                       ? ": of its cards with room, most free memory first (spread)"
-                       : ": of its cards with room, least free memory first (binpack)");
+    buf_adds(note,
+             pod->request.placement == PLACE_SPREAD
+                 ? ", of the cards that fit the one with most free memory (spread)"
+                 : ", of the cards that fit the one with least free memory (binpack)");
     if (pod->n_shares == 1 && card)
-        buf_printf(note, "; %lld of %lld MiB are still free on it",
-                   (long long)card->free_mib, (long long)card->total_mib);
+        buf_printf(note, "; %lld of %lld MiB stay free there", (long long)card->free_mib,
+                   (long long)card->total_mib);
 }
 
 static void write_placed(const struct ledger_pod *pod, struct buf *note)
@@ -130,9 +134,8 @@ static void write_placed(const struct ledger_pod *pod, struct buf *note)
     if (pod->request.kind == REQUEST_DEVICES) {
         buf_adds(note, "node ");
         buf_add_span(note, pod->node->name);
-        buf_adds(note,
-                 " has enough cards; which of them the pod gets through " KEY_NVIDIA_GPU
-                 " is decided there");
+        buf_adds(note, " has enough cards; the device plugin of " KEY_NVIDIA_GPU
+                       " chooses among them");
     } else if (pod->n_shares == 0) {
         buf_adds(note, "node ");
         buf_add_span(note, pod->node->name);

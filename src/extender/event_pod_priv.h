@@ -6,14 +6,14 @@
 #include "extender/verb_args.h"
 
 /*
- * What people are told of their pods, as events. kube-scheduler tells for itself that a
- * pod was scheduled or not; here is told which card it has, or which node came closest.
+ * Events of pods. kube-scheduler's own events say whether a pod was scheduled; these say
+ * which card it has, or which node came closest.
  */
 
-/* No candidate has room. `later`: on some it is a matter of time. Called for each such
- * filter; most of them cost a look into a table. */
+/* No candidate fits. `later`: the pod may fit on some candidate later. To be called for
+ * each such filter; most calls cost one table lookup. `r` may be NULL. */
 void event_pod_rejected(struct event_recorder *r, struct store *store,
                         const struct verb_args *args, bool later);
-/* A bind has succeeded here. */
+/* A bind succeeded in this process. `r` may be NULL. */
 void event_pod_placed(struct event_recorder *r, struct store *store,
                       const struct store_bind *bind);

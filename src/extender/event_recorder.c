@@ -11,22 +11,22 @@
 
 enum {
     CALL_MS = 5000,
-    NOTE_MS = 10 * 60 * 1000, /* between two lines of the log about the same trouble */
+    LOG_MS = 10 * 60 * 1000, /* between two log lines about the same error */
 };
 
 struct event_recorder {
     struct event_recorder_settings settings;
     char *instance;
     struct worker *worker;
-    enum err_code noted; /* of the worker's thread: what was logged last, and when */
-    int64_t noted_ms;
-    pthread_mutex_t lock; /* protects what follows */
+    enum err_code logged; /* the last error in the log; of the worker's thread */
+    int64_t logged_ms;
+    pthread_mutex_t lock; /* protects the members below */
     struct events *events;
     uint64_t written, failed;
-    int64_t last_wall_ns; /* no two events have the same time, which is in their names */
+    int64_t last_wall_ns; /* unique per event, because it is part of the name */
 };
 
-/* What is to be posted, both behind the struct. */
+/* A queued request. Path and body are stored after the struct. */
 struct job {
     char *path;
     struct span body;
@@ -42,15 +42,16 @@ static struct job *job_new(const struct buf *path, const struct buf *body)
     return job;
 }
 
-/* A right that is missing fails them all: that is said once. */
-static void note(struct event_recorder *r, const struct job *job, const struct err *err)
+/* A missing permission fails every event, so the same error is logged once per LOG_MS. */
+static void log_failure(struct event_recorder *r, const struct job *job,
+                        const struct err *err)
 {
     int64_t now_ms = clock_mono_ms();
-    if (err->code == r->noted && now_ms - r->noted_ms < NOTE_MS)
+    if (err->code == r->logged && now_ms - r->logged_ms < LOG_MS)
         return;
-    r->noted = err->code;
-    r->noted_ms = now_ms;
-    log_warn("event", "an event could not be written", LOG_S("path", job->path),
+    r->logged = err->code;
+    r->logged_ms = now_ms;
+    log_warn("event", "cannot write an event; not retried", LOG_S("path", job->path),
              LOG_ERR(err));
 }
 
@@ -69,7 +70,7 @@ static void post(void *ctx, void *work)
     r->failed += rc != 0;
     pthread_mutex_unlock(&r->lock);
     if (rc)
-        note(r, job, &err);
+        log_failure(r, job, &err);
 }
 
 struct event_recorder *
@@ -111,7 +112,7 @@ bool event_recorder_wants(struct event_recorder *r, struct span uid, const char 
     return wanted;
 }
 
-/* Is it to be written? Then how often it happened, and at what time this one did. */
+/* The number of occurrences that the event stands for; 0: not to be written. */
 static uint32_t take(struct event_recorder *r, const struct event *event,
                      int64_t *wall_ns)
 {
@@ -144,7 +145,7 @@ bool event_recorder_add(struct event_recorder *r, const struct event *event)
     events_done(r->events);
     r->failed++;
     pthread_mutex_unlock(&r->lock);
-    return true; /* trying again would not help */
+    return true; /* a retry would fail too */
 }
 
 void event_recorder_write(struct event_recorder *r, struct buf *out)
@@ -160,10 +161,10 @@ void event_recorder_write(struct event_recorder *r, struct buf *out)
                {"deduplicated", stats.repeated},
                {"rate-limited", stats.dropped}};
     pthread_mutex_unlock(&r->lock);
-    prom_family(out, name, PROM_COUNTER, "Events, by what became of them.");
+    prom_family(out, name, PROM_COUNTER, "Events, by result.");
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         prom_sample(out, name, &(struct prom_label){"result", span_of(all[i].result)}, 1,
                     (int64_t)all[i].n);
-    prom_one(out, "gpushare_events_queued", PROM_GAUGE, "Events that are to be written.",
+    prom_one(out, "gpushare_events_queued", PROM_GAUGE, "Events in the queue.",
              stats.queued);
 }

@@ -287,8 +287,8 @@ bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
             write_line(w, e, out);
     }
     bool all = entry_after(w, r->at) == w->n;
-    if (!r->told && (all || w->entries[entry_after(w, r->at)].seq > r->base)) {
-        r->told = true;
+    if (!r->synced && (all || w->entries[entry_after(w, r->at)].seq > r->base)) {
+        r->synced = true;
         buf_addc(out, '\n');
     }
     return all;
