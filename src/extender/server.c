@@ -17,8 +17,7 @@ enum {
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 120 * 1000, /* kube-scheduler keeps idle connections for 90 s */
     OBSERVERS = 4096,
-    OBSERVER_THREADS =
-        1, /* so that a thousand watches never take more than one processor */
+    OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
 };
 
@@ -31,7 +30,7 @@ struct server {
     struct view_gpuapi *gpuapi;
     struct counters *counters;
     struct view_metrics_source metrics;
-    struct view_inspect_stream *live;
+    struct view_inspect_stream *stream;
     _Atomic bool draining;
 };
 
@@ -44,7 +43,7 @@ static void run_verb(void *ctx, const struct httpd_request *req,
     int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
     counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
-    if (atomic_load(&s->draining)) { /* the next call is to go to another replica */
+    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
         reply->header[0][0] = "Connection";
         reply->header[0][1] = "close";
     }
@@ -79,7 +78,7 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
 {
     const char *watch = httpd_param(req, "watch");
     if (watch && strcmp(watch, "true") == 0)
-        view_inspect_stream_watch(s->live, main, reply);
+        view_inspect_stream_watch(s->stream, main, reply);
     else
         view_inspect_all(s->store, &reply->body);
 }
@@ -147,24 +146,24 @@ static void on_discovery(void *ctx, const struct httpd_request *req,
     view_gpuapi_discovery(reply);
 }
 
-static void on_api_else(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+static void on_api_not_found(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
     view_gpuapi_not_found(reply);
 }
 
-static void on_only_get(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+static void on_not_get(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
     view_gpuapi_not_allowed(reply, "GET, HEAD");
 }
 
-static void on_only_post(void *ctx, const struct httpd_request *req,
-                         struct httpd_reply *reply)
+static void on_not_post(void *ctx, const struct httpd_request *req,
+                        struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
@@ -186,7 +185,7 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
-    certs_report(s->certs, &reply->body); /* no reason to be restarted */
+    certs_report(s->certs, &reply->body); /* problems that a restart does not solve */
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
@@ -214,11 +213,11 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     reply->content_type = PROM_CONTENT_TYPE;
     view_metrics_write(&s->metrics, &reply->body);
     prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
-             "Connections to both ports.", stats.connections);
+             "Connections on both ports.", stats.connections);
     prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests that are being read or answered.", stats.in_flight);
+             "Requests being read or answered.", stats.in_flight);
     prom_one(&reply->body, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
-             "Connections that were closed because a client was too slow.",
+             "Connections closed because the client was too slow.",
              (int64_t)stats.cut_off);
     prom_process(&reply->body);
 }
@@ -237,15 +236,15 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
     }
 
-/* nvidia-gpu-scheduler's, with what it answers to everything else under /apis. A watch on
- * the main port costs a thread. */
+/* The routes of nvidia-gpu-scheduler, with its answers to all other paths under /apis. On
+ * the main port a watch occupies a thread. */
 #define API_ROUTES(gpunodes, gpupods)                                                    \
     {"GET", API, on_discovery}, {"GET", API "/gpunodes", gpunodes},                      \
-        {"GET", API "/gpupods", gpupods}, {NULL, API, on_only_get},                      \
-        {NULL, API "/gpunodes", on_only_get}, {NULL, API "/gpupods", on_only_get},       \
-        {NULL, "/apis", on_api_else},                                                    \
+        {"GET", API "/gpupods", gpupods}, {NULL, API, on_not_get},                       \
+        {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
+        {NULL, "/apis", on_api_not_found},                                               \
     {                                                                                    \
-        NULL, "/apis/*", on_api_else                                                     \
+        NULL, "/apis/*", on_api_not_found                                                \
     }
 
 static const struct httpd_route verb_routes[] = {
@@ -260,9 +259,9 @@ static const struct httpd_route verb_routes[] = {
     {"POST", NGS "/filter", on_filter},
     {"POST", NGS "/prioritize", on_prioritize},
     {"POST", NGS "/preempt", on_preempt},
-    {NULL, NGS "/filter", on_only_post},
-    {NULL, NGS "/prioritize", on_only_post},
-    {NULL, NGS "/preempt", on_only_post},
+    {NULL, NGS "/filter", on_not_post},
+    {NULL, NGS "/prioritize", on_not_post},
+    {NULL, NGS "/preempt", on_not_post},
     OBSERVER_ROUTES(on_inspect_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
@@ -271,7 +270,7 @@ static const struct httpd_route verb_routes[] = {
 static const struct httpd_route observer_routes[] = {
     OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
-/* What probes and scrapers need, which have no certificate, and what is no secret. */
+/* The paths of probes and scrapers, which have no certificate; they reveal no secrets. */
 static bool is_open(const char *path)
 {
     static const char *const open[] = {"/healthz", "/readyz", "/metrics", "/version"};
@@ -288,9 +287,7 @@ static bool admits_observer(void *ctx, const struct httpd_request *req,
     if (!certs_observers_restricted(s->certs) || httpd_guest(req) || httpd_client(req) ||
         is_open(req->path))
         return true;
-    httpd_fail(reply, 401,
-               "the cluster is shown only to clients with a certificate of "
-               "--observe-client-ca");
+    httpd_fail(reply, 401, "a client certificate of --observe-client-ca is required");
     return false;
 }
 
@@ -314,7 +311,7 @@ static int listen_both(struct server *s, const struct server_config *config,
         .port = config->observe_port,
         .mode = HTTPD_EVENTS,
         .threads = OBSERVER_THREADS,
-        .patient = true, /* filter does not wait for those who look */
+        .patient = true, /* lower priority than the verbs */
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
@@ -344,7 +341,7 @@ struct server *server_start(const struct server_config *config, struct store *st
     s->store = store;
     s->certs = config->certs;
     s->gpuapi = config->gpuapi;
-    s->live = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
+    s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
     s->verbs = verbs_new(&(struct verbs_config){.store = store,
                                                 .policy = config->node_score,
                                                 .forward = config->forward,
@@ -382,7 +379,7 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
-    view_inspect_stream_free(s->live);
+    view_inspect_stream_free(s->stream);
     verbs_free(s->verbs);
     free(s);
 }

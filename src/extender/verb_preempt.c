@@ -92,7 +92,7 @@ static void read_targets(struct jread *j, struct arena *a, bool full, struct arg
     struct jread_str key;
     const char *where = full ? "NodeNameToVictims" : "NodeNameToMetaVictims";
     if (args->n)
-        jread_fail(j, where, "is given twice");
+        jread_fail(j, where, "is a second set of victims");
     args->full = full;
     jread_object(j, where);
     while (jread_member(j, &key)) {

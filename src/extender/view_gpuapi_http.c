@@ -7,13 +7,13 @@
 #include "base/mem.h"
 #include "extender/view_gpuapi_priv.h"
 
-enum { PIECE = 16 * 1024 }; /* what a reader is given at a time, and can make us hold */
+enum { CHUNK = 16 * 1024 }; /* bytes written at a time, and held per slow reader */
 
-/* Those who wait for news, or for there to be something to show. */
+/* The list of watchers that wait for a change, or for the cache to be filled. */
 
 static void enlist(struct watcher *w)
 {
-    struct sleepers *all = &w->o->asleep[w->kind];
+    struct sleepers *all = &w->v->asleep[w->kind];
     w->asleep = true;
     w->next = NULL;
     w->prev = all->last;
@@ -24,7 +24,7 @@ static void enlist(struct watcher *w)
 
 void view_gpuapi_unlist(struct watcher *w)
 {
-    struct sleepers *all = &w->o->asleep[w->kind];
+    struct sleepers *all = &w->v->asleep[w->kind];
     if (!w->asleep)
         return;
     w->asleep = false;
@@ -39,39 +39,39 @@ static void on_open(void *ctx, struct httpd_waker *waker)
     w->waker = waker;
 }
 
-static struct watcher *watcher_new(struct view_gpuapi *o, enum view_gpuapi_kind kind)
+static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind)
 {
     struct watcher *w = xcalloc(1, sizeof *w);
-    w->o = o;
+    w->v = v;
     w->kind = kind;
-    view_gpuapi_reader_begin(o);
+    view_gpuapi_reader_begin(v);
     return w;
 }
 
 static void watcher_free(struct watcher *w)
 {
-    struct view_gpuapi *o = w->o;
-    pthread_mutex_lock(&o->lock);
+    struct view_gpuapi *v = w->v;
+    pthread_mutex_lock(&v->lock);
     view_gpuapi_unlist(w);
-    pthread_mutex_unlock(&o->lock);
+    pthread_mutex_unlock(&v->lock);
     watch_cache_list_free(w->list);
     free(w);
-    view_gpuapi_reader_end(o);
+    view_gpuapi_reader_end(v);
 }
 
 /* Lists */
 
-/* It is of one moment: that of the first piece. */
+/* Takes the snapshot when the first chunk is written. */
 static bool begin_list(struct watcher *w)
 {
-    struct view_gpuapi *o = w->o;
-    pthread_mutex_lock(&o->lock);
+    struct view_gpuapi *v = w->v;
+    pthread_mutex_lock(&v->lock);
     view_gpuapi_unlist(w);
-    if (atomic_load(&o->ready))
-        w->list = watch_cache_list(o->logs[w->kind]);
+    if (atomic_load(&v->ready))
+        w->list = watch_cache_list(v->caches[w->kind]);
     else
         enlist(w);
-    pthread_mutex_unlock(&o->lock);
+    pthread_mutex_unlock(&v->lock);
     return w->list;
 }
 
@@ -83,7 +83,7 @@ static enum httpd_more list_fill(void *ctx, struct buf *out)
             return HTTPD_SLEEP;
         buf_adds(out, "{\"metadata\":{},\"items\":[");
     }
-    if (!watch_cache_list_read(w->list, PIECE, out))
+    if (!watch_cache_list_read(w->list, CHUNK, out))
         return HTTPD_AGAIN;
     buf_adds(out, "]}");
     return HTTPD_END;
@@ -92,31 +92,31 @@ static enum httpd_more list_fill(void *ctx, struct buf *out)
 static void list_close(void *ctx)
 {
     struct watcher *w = ctx;
-    atomic_fetch_sub(&w->o->lists, 1);
+    atomic_fetch_sub(&w->v->lists, 1);
     watcher_free(w);
 }
 
 static const struct httpd_stream list_stream = {on_open, list_fill, list_close};
 
-static void come_back(struct httpd_reply *reply)
+static void add_retry_after(struct httpd_reply *reply)
 {
     reply->header[0][0] = "Retry-After";
     reply->header[0][1] = "1";
 }
 
-/* Readers that take nothing would each hold a list for minutes. */
-void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind,
+/* The limit exists because a reader that does not read holds its list for minutes. */
+void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
                       struct httpd_reply *reply)
 {
-    if (atomic_fetch_add(&o->lists, 1) >= VIEW_GPUAPI_LISTS) {
-        atomic_fetch_sub(&o->lists, 1);
-        httpd_fail(reply, 503, "%d lists are being read; come back later",
+    if (atomic_fetch_add(&v->lists, 1) >= VIEW_GPUAPI_LISTS) {
+        atomic_fetch_sub(&v->lists, 1);
+        httpd_fail(reply, 503, "too many lists: %d are open; retry later",
                    VIEW_GPUAPI_LISTS);
-        come_back(reply);
+        add_retry_after(reply);
         return;
     }
     reply->stream = &list_stream;
-    reply->stream_ctx = watcher_new(o, kind);
+    reply->stream_ctx = watcher_new(v, kind);
 }
 
 /* Watches */
@@ -124,114 +124,114 @@ void view_gpuapi_list(struct view_gpuapi *o, enum view_gpuapi_kind kind,
 static enum httpd_more watch_fill(void *ctx, struct buf *out)
 {
     struct watcher *w = ctx;
-    struct view_gpuapi *o = w->o;
+    struct view_gpuapi *v = w->v;
     int64_t now_ms = clock_mono_ms();
-    pthread_mutex_lock(&o->lock);
+    pthread_mutex_lock(&v->lock);
     view_gpuapi_unlist(w);
-    /* Before anything could be said, an empty line would say that there is nothing. */
-    bool ready = atomic_load(&o->ready);
+    /* Until the cache is filled, an empty line would mean that there are no objects. */
+    bool ready = atomic_load(&v->ready);
     if (ready)
-        watch_cache_read(o->logs[w->kind], &w->reader, PIECE, out);
-    if (ready && !out->n && o->conf.heartbeat_ms &&
-        now_ms - w->said_ms >= o->conf.heartbeat_ms)
+        watch_cache_read(v->caches[w->kind], &w->reader, CHUNK, out);
+    if (ready && !out->n && v->conf.heartbeat_ms &&
+        now_ms - w->sent_ms >= v->conf.heartbeat_ms)
         buf_addc(out, '\n');
     if (out->n)
-        w->said_ms = now_ms;
+        w->sent_ms = now_ms;
     else
-        enlist(w); /* what is published after this wakes it */
-    pthread_mutex_unlock(&o->lock);
+        enlist(w); /* the next change wakes it */
+    pthread_mutex_unlock(&v->lock);
     return out->n ? HTTPD_AGAIN : HTTPD_SLEEP;
 }
 
 static void watch_close(void *ctx)
 {
     struct watcher *w = ctx;
-    atomic_fetch_sub(&w->o->watches, 1);
-    if (w->counted)
-        atomic_fetch_sub(&w->o->main_watches, 1);
+    atomic_fetch_sub(&w->v->watches, 1);
+    if (w->main)
+        atomic_fetch_sub(&w->v->main_watches, 1);
     watcher_free(w);
 }
 
 static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
 
-void view_gpuapi_watch(struct view_gpuapi *o, enum view_gpuapi_kind kind, bool main,
+void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
                        struct httpd_reply *reply)
 {
-    if (main && atomic_fetch_add(&o->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
-        atomic_fetch_sub(&o->main_watches, 1);
+    if (main && atomic_fetch_add(&v->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
+        atomic_fetch_sub(&v->main_watches, 1);
         httpd_fail(reply, 503,
-                   "this port is for kube-scheduler and serves %d watches at most; "
-                   "--observe-port serves thousands",
+                   "this port is for kube-scheduler and serves at most %d watches; "
+                   "use --observe-port",
                    VIEW_GPUAPI_MAIN_WATCHES);
         return;
     }
-    struct watcher *w = watcher_new(o, kind);
-    w->counted = main;
-    atomic_fetch_add(&o->watches, 1);
+    struct watcher *w = watcher_new(v, kind);
+    w->main = main;
+    atomic_fetch_add(&v->watches, 1);
     reply->stream = &watch_stream;
     reply->stream_ctx = w;
 }
 
-/* Somebody who claims to speak for a user must be the API server's front proxy. */
-static bool is_believed(struct view_gpuapi *o, const struct httpd_request *req,
-                        struct httpd_reply *reply)
+/* Only the API server's front proxy may name a user. */
+static bool check_front_proxy(struct view_gpuapi *v, const struct httpd_request *req,
+                              struct httpd_reply *reply)
 {
     static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
                                           "X-Remote-Uid"};
     const char *user = NULL;
-    if (!o->conf.has_front)
+    if (!v->conf.has_front)
         return true;
     for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
         user = httpd_header(req, headers[i]);
     if (user && !httpd_client(req)) {
         httpd_fail(reply, 401,
-                   "X-Remote-User is believed only from a client with a certificate of "
+                   "X-Remote-User is accepted only from a client with a certificate of "
                    "--requestheader-client-ca");
         return false;
     }
     if (user)
-        log_debug("observe", "read for a user", LOG_S("path", req->path),
+        log_debug("gpuapi", "request for a user", LOG_S("path", req->path),
                   LOG_S("user", user), LOG_S("proxy", httpd_client(req)));
     return true;
 }
 
-/* Is there something to show, or will there be in a moment? */
-static bool can_show(struct view_gpuapi *o)
+/* Whether the cache is filled or is about to be. */
+static bool can_answer(struct view_gpuapi *v)
 {
-    bool ready = atomic_load(&o->ready);
+    bool ready = atomic_load(&v->ready);
     if (!ready) {
-        ready = core_ready(store_read(o->store), store_now(), NULL) == 0;
-        store_read_end(o->store);
+        ready = core_ready(store_read(v->store), store_now(), NULL) == 0;
+        store_read_end(v->store);
     }
     return ready;
 }
 
-static void answer(struct view_gpuapi *o, enum view_gpuapi_kind kind, bool main,
+static void answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
                    const struct httpd_request *req, struct httpd_reply *reply)
 {
     const char *watch = httpd_param(req, "watch");
-    if (!is_believed(o, req, reply))
+    if (!check_front_proxy(v, req, reply))
         return;
-    if (!can_show(o)) {
-        httpd_fail(reply, 503, "not everything has been listed yet");
-        come_back(reply);
+    if (!can_answer(v)) {
+        httpd_fail(reply, 503, "not every kind of object has been listed yet");
+        add_retry_after(reply);
     } else if (watch && strcmp(watch, "true") == 0) {
-        view_gpuapi_watch(o, kind, main, reply);
+        view_gpuapi_watch(v, kind, main, reply);
     } else {
-        view_gpuapi_list(o, kind, reply);
+        view_gpuapi_list(v, kind, reply);
     }
 }
 
-void view_gpuapi_gpunodes(struct view_gpuapi *o, bool main,
+void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
                           const struct httpd_request *req, struct httpd_reply *reply)
 {
-    answer(o, VIEW_GPUAPI_NODES, main, req, reply);
+    answer(v, VIEW_GPUAPI_NODES, main, req, reply);
 }
 
-void view_gpuapi_gpupods(struct view_gpuapi *o, bool main,
+void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
                          const struct httpd_request *req, struct httpd_reply *reply)
 {
-    answer(o, VIEW_GPUAPI_PODS, main, req, reply);
+    answer(v, VIEW_GPUAPI_PODS, main, req, reply);
 }
 
 void view_gpuapi_discovery(struct httpd_reply *reply)

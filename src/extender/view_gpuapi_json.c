@@ -7,9 +7,8 @@
 #include "placement/placement.h"
 
 /*
- * The members are in the order in which Go writes those of nvidia-gpu-scheduler's types,
- * empty ones are left out where its tags say so, and maps are sorted: a reader that
- * compares bytes finds nothing to complain of.
+ * The bytes are those that Go writes for nvidia-gpu-scheduler's types: the order of
+ * members, omitted empty members (omitempty), sorted maps.
  */
 
 #define API_VERSION "resources.scheduler.caden2016.github.io/v1"
@@ -35,7 +34,7 @@ static void add_head(struct buf *out, const char *kind, struct span name)
     buf_adds(out, "," NAMESPACE ",\"resourceVersion\":\"");
 }
 
-/* A time of which it is known whether it is. */
+/* An RFC 3339 time, or null if it is not known. */
 static void add_time(struct buf *out, bool known, int64_t seconds)
 {
     if (!known) {
@@ -53,7 +52,7 @@ static void add_created(struct buf *out, int64_t seconds)
     add_time(out, seconds != 0, seconds);
 }
 
-/* A member of a card; the first has no comma. */
+/* Writes a member, with a comma if it is not the first; omits an empty one. */
 static void add_text(struct buf *out, const char *key, struct span value)
 {
     if (!value.n)
@@ -64,7 +63,7 @@ static void add_text(struct buf *out, const char *key, struct span value)
     buf_add_json(out, value);
 }
 
-/* `card` NULL: one that its node does not have (any more). */
+/* `card` NULL: the node does not list the card (any more). */
 static void add_card(struct buf *out, const struct card *card, struct span uuid,
                      struct span node)
 {
@@ -86,7 +85,7 @@ static struct span lower(struct arena *a, struct span s)
     return (struct span){p, s.n};
 }
 
-/* Cards that have a UUID, by it; the models beside them in small letters. */
+/* A card with a UUID, and its model in lower case. */
 struct known_card {
     const struct card *card;
     struct span model;
@@ -105,7 +104,7 @@ static int by_model(const void *a, const void *b)
     return c ? c : by_uuid(a, b);
 }
 
-/* One of each: nobody has promised that an Scv does not name a card twice. */
+/* Sorts by UUID and removes duplicates: an Scv may name a card twice. */
 static size_t sort_cards(struct known_card *cards, size_t n)
 {
     size_t kept = 0;
@@ -138,8 +137,8 @@ static void add_models(struct buf *out, struct known_card *cards, size_t n)
         buf_adds(out, "]},");
 }
 
-/* Busy: not wholly free, because of a promise, of another plugin, of a stranger, or
- * because it is not healthy. */
+/* Busy cards: not wholly free, because of a promise, another device plugin, a process
+ * outside Kubernetes, or because the card is not healthy. */
 static void add_busy(struct buf *out, const struct known_card *cards, size_t n)
 {
     bool any = false;
@@ -155,7 +154,7 @@ static void add_busy(struct buf *out, const struct known_card *cards, size_t n)
     buf_addc(out, ']');
 }
 
-/* From behind the resourceVersion to the value of report_time. */
+/* The JSON after the resourceVersion, up to the value of report_time. */
 static void add_spec(struct buf *out, const struct ledger_node *node, int64_t created_s,
                      struct arena *a)
 {
@@ -224,7 +223,7 @@ static const struct card *card_by_uuid(const struct ledger_node *node, struct sp
     return NULL;
 }
 
-/* The list of containers is begun with the first of them. */
+/* Opens a container, and before the first one the list of containers. */
 static void begin_container(struct buf *out, bool *any, struct span name)
 {
     buf_adds(out, *any ? "," : ",\"containers_device\":[");
@@ -241,8 +240,9 @@ static void add_share(struct buf *out, const struct ledger_share *share,
     add_card(out, share->on, share->uuid, node->name);
 }
 
-/* Which container has which cards of the promise, as its annotation says it too: of
- * memory each has a part of every card, whole cards they take in turn. */
+/* Writes which container has which cards of the promise, as the allocation annotation
+ * does: of memory each container has a part on every card; whole cards are dealt in
+ * order. */
 static void add_promised(struct buf *out, bool *any, const struct ledger_pod *pod)
 {
     const struct request_part all = {.amount = pod->n_shares};
@@ -290,7 +290,7 @@ static struct span keep(struct arena *a, struct buf *text)
     return copy;
 }
 
-/* `pod` NULL: one that has cards only through another plugin. */
+/* `pod` NULL: the pod has cards only from another device plugin. */
 static void write_pod(const struct ledger_node *node, const struct ledger_news *news,
                       const struct ledger_pod *pod, struct arena *a,
                       struct view_gpuapi_pod *out)

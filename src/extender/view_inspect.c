@@ -135,7 +135,7 @@ static void write_card(struct buf *out, const struct card *card, const struct po
     buf_addc(out, '}');
 }
 
-/* Promises on cards that are not there, and pods bound without a promise. */
+/* Promises on cards that the node does not have, and pods bound without a promise. */
 static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
 {
     bool any = false;
@@ -227,7 +227,7 @@ bool view_inspect_node(struct store *store, struct span name, struct buf *out)
         write_node(out, l, node);
     buf_addc(out, ']');
     if (!node)
-        view_inspect_string(out, "error", SPAN("nothing is known of that node"));
+        view_inspect_string(out, "error", SPAN("unknown node"));
     store_read_end(store);
     buf_addc(out, '}');
     return node != NULL;

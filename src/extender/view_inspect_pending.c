@@ -6,14 +6,14 @@
 #include "placement/nearest.h"
 
 /*
- * What a pod waits for: the node where least is missing, in the words of filter. Many
- * pods wait for the same, and pods of the same request and priority have one answer.
+ * Why a pod is pending: the closest node, with the reason that filter gives. Pods of the
+ * same request and priority share one answer.
  */
 
-enum { SLOTS_MAX = 1024 }; /* nodes that are looked at under one lock */
+enum { SLOTS_MAX = 1024 }; /* nodes scanned under one lock */
 
-/* What is to be said of a pod; copied out of the ledger. */
-struct waiting {
+/* A pending pod; copied from the ledger. */
+struct pending_pod {
     struct span ns, name, uid, why_not;
     struct request request; /* without parts */
     int64_t priority;
@@ -21,15 +21,15 @@ struct waiting {
 };
 
 struct answer {
-    const struct waiting *pod; /* the first that waits for it */
+    const struct pending_pod *pod; /* the first one with this answer */
     uint32_t seen, fits;
-    bool never; /* no node could ever take it as they are */
+    bool never; /* no node can take it, even when empty */
     struct span node, reason;
 };
 
-struct line {
+struct pending_pods {
     struct arena arena;
-    struct waiting *pods;
+    struct pending_pod *pods;
     size_t n;
     int64_t unit_mib;
     struct answer answers[VIEW_INSPECT_REASONS];
@@ -38,39 +38,39 @@ struct line {
 
 static int by_name(const void *a, const void *b)
 {
-    const struct waiting *x = a, *y = b;
+    const struct pending_pod *x = a, *y = b;
     int c = span_cmp(x->ns, y->ns);
     c = c ? c : span_cmp(x->name, y->name);
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
-static void take_all(struct line *line, struct store *store)
+static void take_all(struct pending_pods *all, struct store *store)
 {
-    struct arena *a = &line->arena;
+    struct arena *a = &all->arena;
     const struct ledger *l = core_ledger(store_read(store));
-    line->unit_mib = ledger_settings(l)->unit_mib;
-    line->pods = arena_zalloc(a, ledger_waiting(l) * sizeof *line->pods);
+    all->unit_mib = ledger_settings(l)->unit_mib;
+    all->pods = arena_zalloc(a, ledger_waiting(l) * sizeof *all->pods);
     for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next) {
-        struct waiting *w = &line->pods[line->n++];
-        *w = (struct waiting){.ns = arena_copy(a, pod->ns),
-                              .name = arena_copy(a, pod->name),
-                              .uid = arena_copy(a, pod->uid),
-                              .why_not = arena_copy(a, pod->why_not),
-                              .request = pod->request,
-                              .priority = pod->priority,
-                              .nominated = pod->nominated_node != NULL};
-        w->request.models = arena_copy(a, pod->request.models);
-        w->request.parts = NULL;
-        w->request.n_parts = 0;
+        struct pending_pod *p = &all->pods[all->n++];
+        *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
+                                  .name = arena_copy(a, pod->name),
+                                  .uid = arena_copy(a, pod->uid),
+                                  .why_not = arena_copy(a, pod->why_not),
+                                  .request = pod->request,
+                                  .priority = pod->priority,
+                                  .nominated = pod->nominated_node != NULL};
+        p->request.models = arena_copy(a, pod->request.models);
+        p->request.parts = NULL;
+        p->request.n_parts = 0;
     }
     store_read_end(store);
-    if (line->n)
-        qsort(line->pods, line->n, sizeof *line->pods, by_name);
+    if (all->n)
+        qsort(all->pods, all->n, sizeof *all->pods, by_name);
 }
 
-/* From *slot on. What is nearest until now is kept by name, because the lock is given
- * back in between and the node may go. False: that was the end. */
-static bool look(struct store *store, struct arena *a, uint32_t *slot, struct nearest *n,
+/* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
+ * deleted between two calls. False: *slot is at the end. */
+static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct nearest *n,
                  struct answer *answer)
 {
     const struct ledger *l = core_ledger(store_read(store));
@@ -96,34 +96,35 @@ static bool look(struct store *store, struct arena *a, uint32_t *slot, struct ne
     return more;
 }
 
-static void find_out(struct line *line, struct store *store, struct answer *answer)
+static void compute_answer(struct pending_pods *all, struct store *store,
+                           struct answer *answer)
 {
-    const struct waiting *pod = answer->pod;
+    const struct pending_pod *pod = answer->pod;
     struct nearest n;
     uint32_t slot = 0;
     nearest_init(&n, &pod->request, pod->priority, pod->uid);
-    while (look(store, &line->arena, &slot, &n, answer))
+    while (scan(store, &all->arena, &slot, &n, answer))
         ;
     answer->seen = n.seen;
     answer->fits = n.fits;
     answer->never = n.node && n.fit == FIT_NEVER;
 }
 
-/* NULL: too many wait for something else each. */
-static const struct answer *answer_for(struct line *line, struct store *store,
-                                       const struct waiting *pod)
+/* NULL: there are too many different requests. */
+static const struct answer *answer_for(struct pending_pods *all, struct store *store,
+                                       const struct pending_pod *pod)
 {
-    for (size_t i = 0; i < line->n_answers; i++) {
-        const struct waiting *other = line->answers[i].pod;
+    for (size_t i = 0; i < all->n_answers; i++) {
+        const struct pending_pod *other = all->answers[i].pod;
         if (!pod->nominated && !other->nominated && pod->priority == other->priority &&
             request_same(&pod->request, &other->request))
-            return &line->answers[i];
+            return &all->answers[i];
     }
-    if (line->n_answers == ARRAY_LEN(line->answers))
+    if (all->n_answers == ARRAY_LEN(all->answers))
         return NULL;
-    struct answer *answer = &line->answers[line->n_answers++];
+    struct answer *answer = &all->answers[all->n_answers++];
     *answer = (struct answer){.pod = pod};
-    find_out(line, store, answer);
+    compute_answer(all, store, answer);
     return answer;
 }
 
@@ -134,13 +135,13 @@ static void write_why(struct buf *out, const struct answer *answer)
         view_inspect_bool(out, "neverFits", true);
     view_inspect_string(out, "closestNode", answer->node);
     if (!answer->seen)
-        view_inspect_string(out, "reason", SPAN("no node is known"));
+        view_inspect_string(out, "reason", SPAN("no nodes are known"));
     else
         view_inspect_string(out, "reason", answer->reason);
 }
 
-static void write_pod(struct line *line, struct store *store, const struct waiting *pod,
-                      struct buf *out)
+static void write_pod(struct pending_pods *all, struct store *store,
+                      const struct pending_pod *pod, struct buf *out)
 {
     view_inspect_comma(out);
     buf_addc(out, '{');
@@ -151,9 +152,9 @@ static void write_pod(struct line *line, struct store *store, const struct waiti
         view_inspect_string(out, "error", pod->why_not);
     } else {
         cleanup_buf struct buf asks = {0};
-        request_write(&asks, &pod->request, line->unit_mib);
+        request_write(&asks, &pod->request, all->unit_mib);
         view_inspect_string(out, "request", buf_span(&asks));
-        const struct answer *answer = answer_for(line, store, pod);
+        const struct answer *answer = answer_for(all, store, pod);
         if (answer)
             write_why(out, answer);
     }
@@ -162,12 +163,12 @@ static void write_pod(struct line *line, struct store *store, const struct waiti
 
 void view_inspect_pending(struct store *store, struct buf *out)
 {
-    struct line line = {0};
-    take_all(&line, store);
+    struct pending_pods all = {0};
+    take_all(&all, store);
     view_inspect_key(out, "pendingPods");
     buf_addc(out, '[');
-    for (size_t i = 0; i < line.n; i++)
-        write_pod(&line, store, &line.pods[i], out);
+    for (size_t i = 0; i < all.n; i++)
+        write_pod(&all, store, &all.pods[i], out);
     buf_addc(out, ']');
-    arena_fini(&line.arena);
+    arena_fini(&all.arena);
 }

@@ -4,11 +4,10 @@
 #include "extender/view_inspect.h"
 
 /*
- *   inspect.c          nodes, cards, and the state of this process
- *   view_inspect_pending.c  the pods that wait, and why
+ * view_inspect.c          nodes, cards, and the state of this process
+ * view_inspect_pending.c  the pending pods, with the reason of each
  *
- * The members of a JSON object or array, one after the other: each puts the comma that is
- * wanted before it.
+ * Writers of JSON members. Each writes the comma before its member, if one is needed.
  */
 
 void view_inspect_comma(struct buf *out);
@@ -16,7 +15,8 @@ void view_inspect_key(struct buf *out, const char *name);
 void view_inspect_number(struct buf *out, const char *name, int64_t value);
 void view_inspect_bool(struct buf *out, const char *name, bool value);
 void view_inspect_string(struct buf *out, const char *name,
-                         struct span value); /* "": none */
+                         struct span value); /* omits an empty value */
 
-/* The member `waiting`. Takes the store's lock, for a while each time. */
+/* Writes the member `pendingPods`. Takes the read lock several times, each for a bounded
+ * number of nodes. */
 void view_inspect_pending(struct store *store, struct buf *out);

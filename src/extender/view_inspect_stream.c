@@ -10,11 +10,11 @@
 #include "extender/view_inspect.h"
 
 enum {
-    PIECE = 16 * 1024, /* what a reader is given at a time */
-    SLOTS_MAX = 1024,  /* nodes that are passed over under one lock */
-    SPEAK_MAX = 16,    /* and that are written out */
-    ROUND_MS = 500,    /* between two looks of a reader, at least */
-    CLUSTER_MS = 1000, /* between two looks at the cluster */
+    CHUNK = 16 * 1024, /* bytes written at a time */
+    SLOTS_MAX = 1024,  /* nodes scanned under one lock */
+    NODES_MAX = 16,    /* nodes written under one lock */
+    ROUND_MS = 500,    /* minimum between two scans of a reader */
+    CLUSTER_MS = 1000, /* minimum between two computations of the cluster line */
 };
 
 struct view_inspect_stream {
@@ -22,80 +22,81 @@ struct view_inspect_stream {
     int64_t heartbeat_ms;
     atomic_uint watches, main_watches;
 
-    pthread_mutex_t lock; /* protects what follows */
-    struct buf cluster;   /* what was said last */
-    uint64_t cluster_no;  /* counts what was said; 0: nothing yet */
-    int64_t cluster_ms;   /* when it was looked at */
+    pthread_mutex_t lock; /* protects the members below */
+    struct buf cluster;   /* the current cluster line */
+    uint64_t cluster_no;  /* its number; 0: none yet */
+    int64_t cluster_ms;   /* when it was last computed */
 };
 
-/* What a reader was told of a slot of the ledger. */
-struct told {
-    char *name; /* NULL: nothing is there */
+/* What was sent to a reader for a slot of the ledger. */
+struct sent {
+    char *name; /* NULL: no node */
     uint64_t generation;
 };
 
 struct reader {
-    struct view_inspect_stream *live;
-    bool main, synced; /* synced: was told all there was at the start */
-    struct told *told;
-    size_t n_told, told_cap;
-    uint32_t slot;              /* where the round is; 0: none is under way */
-    uint64_t generation, began; /* of the ledger, when the last rounds began */
-    uint64_t cluster_no;        /* that it was told */
-    int64_t next_ms, said_ms;
+    struct view_inspect_stream *stream;
+    bool main, synced; /* synced: the initial state is complete */
+    struct sent *sent;
+    size_t n_sent, sent_cap;
+    uint32_t slot;              /* position of the scan; 0: none is running */
+    uint64_t generation, began; /* of the ledger at the last and the current scan */
+    uint64_t cluster_no;        /* of the last cluster line sent */
+    int64_t next_ms, sent_ms;
 };
 
 struct view_inspect_stream *view_inspect_stream_new(struct store *store,
                                                     int64_t heartbeat_ms)
 {
-    struct view_inspect_stream *live = xcalloc(1, sizeof *live);
-    live->store = store;
-    live->heartbeat_ms = heartbeat_ms;
-    pthread_mutex_init(&live->lock, NULL);
-    return live;
+    struct view_inspect_stream *s = xcalloc(1, sizeof *s);
+    s->store = store;
+    s->heartbeat_ms = heartbeat_ms;
+    pthread_mutex_init(&s->lock, NULL);
+    return s;
 }
 
-void view_inspect_stream_free(struct view_inspect_stream *live)
+void view_inspect_stream_free(struct view_inspect_stream *s)
 {
-    if (!live)
+    if (!s)
         return;
-    buf_fini(&live->cluster);
-    pthread_mutex_destroy(&live->lock);
-    free(live);
+    buf_fini(&s->cluster);
+    pthread_mutex_destroy(&s->lock);
+    free(s);
 }
 
-static struct told *told_at(struct reader *r, uint32_t slot)
+static struct sent *sent_at(struct reader *r, uint32_t slot)
 {
-    MEM_GROW(r->told, r->told_cap, slot + 1);
-    while (r->n_told <= slot)
-        r->told[r->n_told++] = (struct told){0};
-    return &r->told[slot];
+    MEM_GROW(r->sent, r->sent_cap, slot + 1);
+    while (r->n_sent <= slot)
+        r->sent[r->n_sent++] = (struct sent){0};
+    return &r->sent[slot];
 }
 
-/* A node that has another slot now is told of there, so it is not gone. */
-static void say_gone(const struct ledger *l, struct told *told, struct buf *out)
+/* Not for a node that moved to another slot: it is sent from there. */
+static void write_deleted(const struct ledger *l, struct sent *sent, struct buf *out)
 {
-    if (!ledger_node_find(l, span_of(told->name))) {
+    if (!ledger_node_find(l, span_of(sent->name))) {
         buf_adds(out, "{\"Node\":{\"name\":");
-        buf_add_json(out, span_of(told->name));
+        buf_add_json(out, span_of(sent->name));
         buf_adds(out, "},\"Type\":\"DELETED\"}\n");
     }
-    free(told->name);
-    *told = (struct told){0};
+    free(sent->name);
+    *sent = (struct sent){0};
 }
 
-/* Says what is new in a slot; whether anything was. */
-static bool say(struct reader *r, const struct ledger *l, uint32_t slot, struct buf *out)
+/* Writes the change of a slot. False: there is none. */
+static bool write_slot(struct reader *r, const struct ledger *l, uint32_t slot,
+                       struct buf *out)
 {
     const struct ledger_node *node = ledger_node_at(l, slot);
-    struct told *told = told_at(r, slot);
+    struct sent *sent = sent_at(r, slot);
     size_t before = out->n;
-    if (told->name && (!node || !span_eq(span_of(told->name), node->name)))
-        say_gone(l, told, out);
-    if (node && (!told->name || told->generation != node->generation)) {
-        if (!told->name)
-            told->name = xmemdup0(node->name.p, node->name.n);
-        told->generation = node->generation;
+    if (sent->name && (!node || !span_eq(span_of(sent->name), node->name)))
+        write_deleted(l, sent, out);
+    if (node && (!sent->name || sent->generation != node->generation)) {
+        if (!sent->name)
+            sent->name = xmemdup0(node->name.p, node->name.n);
+        sent->generation = node->generation;
         buf_adds(out, "{\"Node\":");
         view_inspect_write_node(l, node, out);
         buf_adds(out, ",\"Type\":\"SYNCED\"}\n");
@@ -103,21 +104,21 @@ static bool say(struct reader *r, const struct ledger *l, uint32_t slot, struct 
     return out->n != before;
 }
 
-/* From where the round is, a few nodes. True: that was the end of it. */
-static bool look(struct reader *r, struct buf *out)
+/* Scans up to SLOTS_MAX nodes from r->slot on. True: the scan is complete. */
+static bool scan(struct reader *r, struct buf *out)
 {
-    const struct ledger *l = core_ledger(store_read(r->live->store));
-    uint32_t slots = ledger_node_slots(l), end = slots, said = 0;
+    const struct ledger *l = core_ledger(store_read(r->stream->store));
+    uint32_t slots = ledger_node_slots(l), end = slots, written = 0;
     if (r->slot == 0)
         r->began = ledger_generation(l);
     if (r->synced && r->began == r->generation)
         r->slot = end; /* nothing has changed */
     else if (slots - r->slot > SLOTS_MAX)
         end = r->slot + SLOTS_MAX;
-    while (r->slot < end && said < SPEAK_MAX && out->n < PIECE)
-        said += say(r, l, r->slot++, out);
+    while (r->slot < end && written < NODES_MAX && out->n < CHUNK)
+        written += write_slot(r, l, r->slot++, out);
     bool all = r->slot >= slots;
-    store_read_end(r->live->store);
+    store_read_end(r->stream->store);
     if (!all)
         return false;
     r->generation = r->began;
@@ -125,44 +126,44 @@ static bool look(struct reader *r, struct buf *out)
     return true;
 }
 
-/* Looks at the cluster, unless somebody has done so just now. */
-static void look_at_cluster(struct view_inspect_stream *live, int64_t now_ms)
+/* Computes the cluster line, unless that was done less than CLUSTER_MS ago. */
+static void refresh_cluster(struct view_inspect_stream *s, int64_t now_ms)
 {
     cleanup_buf struct buf text = {0};
-    pthread_mutex_lock(&live->lock);
-    bool due = !live->cluster_no || now_ms - live->cluster_ms >= CLUSTER_MS;
-    live->cluster_ms = due ? now_ms : live->cluster_ms;
-    pthread_mutex_unlock(&live->lock);
+    pthread_mutex_lock(&s->lock);
+    bool due = !s->cluster_no || now_ms - s->cluster_ms >= CLUSTER_MS;
+    s->cluster_ms = due ? now_ms : s->cluster_ms;
+    pthread_mutex_unlock(&s->lock);
     if (!due)
         return;
     buf_adds(&text, "{\"Cluster\":{");
-    view_inspect_write_cluster(live->store, &text);
+    view_inspect_write_cluster(s->store, &text);
     buf_adds(&text, "},\"Type\":\"SYNCED\"}\n");
-    pthread_mutex_lock(&live->lock);
-    if (!span_eq(buf_span(&text), buf_span(&live->cluster))) {
-        struct buf old = live->cluster;
-        live->cluster = text;
+    pthread_mutex_lock(&s->lock);
+    if (!span_eq(buf_span(&text), buf_span(&s->cluster))) {
+        struct buf old = s->cluster;
+        s->cluster = text;
         text = old;
-        live->cluster_no++;
+        s->cluster_no++;
     }
-    pthread_mutex_unlock(&live->lock);
+    pthread_mutex_unlock(&s->lock);
 }
 
-static void say_cluster(struct reader *r, int64_t now_ms, struct buf *out)
+static void write_cluster(struct reader *r, int64_t now_ms, struct buf *out)
 {
-    struct view_inspect_stream *live = r->live;
-    look_at_cluster(live, now_ms);
-    pthread_mutex_lock(&live->lock);
-    if (r->cluster_no != live->cluster_no) {
-        r->cluster_no = live->cluster_no;
-        buf_add_span(out, buf_span(&live->cluster));
+    struct view_inspect_stream *s = r->stream;
+    refresh_cluster(s, now_ms);
+    pthread_mutex_lock(&s->lock);
+    if (r->cluster_no != s->cluster_no) {
+        r->cluster_no = s->cluster_no;
+        buf_add_span(out, buf_span(&s->cluster));
     }
-    pthread_mutex_unlock(&live->lock);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void reader_open(void *ctx, struct httpd_waker *waker)
 {
-    (void)ctx, (void)waker; /* it is asked once a second, and that will do */
+    (void)ctx, (void)waker; /* the server's periodic poll is enough */
 }
 
 static enum httpd_more reader_fill(void *ctx, struct buf *out)
@@ -172,49 +173,49 @@ static enum httpd_more reader_fill(void *ctx, struct buf *out)
     if (now_ms < r->next_ms)
         return HTTPD_SLEEP;
     bool all = false;
-    while (!all && out->n < PIECE)
-        all = look(r, out);
+    while (!all && out->n < CHUNK)
+        all = scan(r, out);
     if (all) {
         r->next_ms = now_ms + ROUND_MS;
-        say_cluster(r, now_ms, out);
-        bool quiet = !out->n && r->live->heartbeat_ms &&
-                     now_ms - r->said_ms >= r->live->heartbeat_ms;
+        write_cluster(r, now_ms, out);
+        bool quiet = !out->n && r->stream->heartbeat_ms &&
+                     now_ms - r->sent_ms >= r->stream->heartbeat_ms;
         if (!r->synced || quiet)
             buf_addc(out, '\n');
         r->synced = true;
     }
     if (!out->n)
         return HTTPD_SLEEP;
-    r->said_ms = now_ms;
+    r->sent_ms = now_ms;
     return HTTPD_AGAIN;
 }
 
 static void reader_close(void *ctx)
 {
     struct reader *r = ctx;
-    atomic_fetch_sub(&r->live->watches, 1);
+    atomic_fetch_sub(&r->stream->watches, 1);
     if (r->main)
-        atomic_fetch_sub(&r->live->main_watches, 1);
-    for (size_t i = 0; i < r->n_told; i++)
-        free(r->told[i].name);
-    free(r->told);
+        atomic_fetch_sub(&r->stream->main_watches, 1);
+    for (size_t i = 0; i < r->n_sent; i++)
+        free(r->sent[i].name);
+    free(r->sent);
     free(r);
 }
 
 static const struct httpd_stream reader_stream = {reader_open, reader_fill, reader_close};
 
-static bool is_ready(struct view_inspect_stream *live, struct httpd_reply *reply)
+static bool is_ready(struct view_inspect_stream *s, struct httpd_reply *reply)
 {
     struct err err = {0};
-    int rc = core_ready(store_read(live->store), store_now(), &err);
-    store_read_end(live->store);
+    int rc = core_ready(store_read(s->store), store_now(), &err);
+    store_read_end(s->store);
     if (rc == 0)
         return true;
     httpd_fail(reply, 503, "%s", err.msg);
     return false;
 }
 
-/* One more of those that there may be so many of? */
+/* Counts one more, up to the limit. */
 static bool enter(atomic_uint *count, unsigned most)
 {
     if (atomic_fetch_add(count, 1) < most)
@@ -223,22 +224,22 @@ static bool enter(atomic_uint *count, unsigned most)
     return false;
 }
 
-void view_inspect_stream_watch(struct view_inspect_stream *live, bool main,
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
                                struct httpd_reply *reply)
 {
-    if (!is_ready(live, reply))
+    if (!is_ready(s, reply))
         return;
-    bool here = !main || enter(&live->main_watches, VIEW_INSPECT_STREAM_MAIN_WATCHES);
-    if (!here || !enter(&live->watches, VIEW_INSPECT_STREAM_WATCHES)) {
+    bool here = !main || enter(&s->main_watches, VIEW_INSPECT_STREAM_MAIN_WATCHES);
+    if (!here || !enter(&s->watches, VIEW_INSPECT_STREAM_WATCHES)) {
         if (main && here)
-            atomic_fetch_sub(&live->main_watches, 1);
-        httpd_fail(reply, 503, "%d others watch already%s",
+            atomic_fetch_sub(&s->main_watches, 1);
+        httpd_fail(reply, 503, "too many watches: %d are open%s",
                    here ? VIEW_INSPECT_STREAM_WATCHES : VIEW_INSPECT_STREAM_MAIN_WATCHES,
-                   here ? "" : "; --observe-port serves more");
+                   here ? "" : " on this port; use --observe-port");
         return;
     }
     struct reader *r = xcalloc(1, sizeof *r);
-    r->live = live;
+    r->stream = s;
     r->main = main;
     reply->stream = &reader_stream;
     reply->stream_ctx = r;

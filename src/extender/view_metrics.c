@@ -15,7 +15,7 @@ int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail
         *detail = (enum view_metrics_detail)i;
         return 0;
     }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of cluster, node, card",
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of cluster, node, card",
                    SPAN_ARG(text));
 }
 
@@ -27,19 +27,19 @@ static void gauge(struct buf *out, const char *name, const char *help, int64_t v
 static void write_build(struct buf *out)
 {
     struct prom_label l = {"version", SPAN(GPUSHARE_VERSION)};
-    prom_family(out, "gpushare_build_info", PROM_GAUGE, "Which version this is.");
+    prom_family(out, "gpushare_build_info", PROM_GAUGE, "Version of this program.");
     prom_sample(out, "gpushare_build_info", &l, 1, 1);
 }
 
-/* What is read of the core itself, copied out of the lock. */
+/* The state of the core, copied under the lock. */
 struct state {
     bool ready, leader, may_bind;
-    size_t waiting, over, in_flight, unknown;
+    size_t pending, over, in_flight, unknown;
     uint64_t overcommits;
-    int64_t silent_ms[CORE_KINDS];
+    int64_t age_ms[CORE_KINDS]; /* of the last list or watch event; -1: never listed */
 };
 
-static void look(struct store *store, struct state *s, struct mix *mix)
+static void copy_state(struct store *store, struct state *s, struct mix *mix)
 {
     const struct core *core = store_read(store);
     const struct ledger *l = core_ledger(core);
@@ -47,53 +47,53 @@ static void look(struct store *store, struct state *s, struct mix *mix)
     *s = (struct state){.ready = core_ready(core, now, NULL) == 0,
                         .leader = core_is_leader(core),
                         .may_bind = core_may_bind(core, now, NULL) == 0,
-                        .waiting = ledger_waiting(l),
+                        .pending = ledger_waiting(l),
                         .over = ledger_over(l),
                         .in_flight = core_binds_in_flight(core),
                         .unknown = core_binds_unknown(core),
                         .overcommits = core_overcommits(core)};
     for (int kind = 0; kind < CORE_KINDS; kind++)
-        s->silent_ms[kind] = core_silent_ms(core, now, (enum core_kind)kind);
+        s->age_ms[kind] = core_silent_ms(core, now, (enum core_kind)kind);
     *mix = *ledger_mix(l);
     store_read_end(store);
 }
 
 static void write_watches(const struct state *s, struct buf *out)
 {
-    static const char listed[] = "gpushare_watch_synced";
+    static const char synced[] = "gpushare_watch_synced";
     static const char age[] = "gpushare_watch_age_seconds";
-    prom_family(out, listed, PROM_GAUGE, "Whether a resource was listed completely.");
+    prom_family(out, synced, PROM_GAUGE, "Whether the resource has been listed.");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
-        prom_sample(out, listed, &l, 1, s->silent_ms[kind] >= 0);
+        prom_sample(out, synced, &l, 1, s->age_ms[kind] >= 0);
     }
     prom_family(out, age, PROM_GAUGE,
-                "For how long nothing was heard of a resource; of one that was listed.");
+                "Time since the last event or bookmark of a listed resource.");
     for (int kind = 0; kind < CORE_KINDS; kind++) {
         struct prom_label l = {"resource", span_of(core_kind_name((enum core_kind)kind))};
-        if (s->silent_ms[kind] >= 0)
-            prom_seconds(out, age, &l, 1, s->silent_ms[kind] * 1000000);
+        if (s->age_ms[kind] >= 0)
+            prom_seconds(out, age, &l, 1, s->age_ms[kind] * 1000000);
     }
 }
 
 static void write_state(const struct state *s, struct buf *out)
 {
-    gauge(out, "gpushare_ready", "Whether the verbs are answered.", s->ready);
-    gauge(out, "gpushare_leader", "Whether this process holds the lease.", s->leader);
-    gauge(out, "gpushare_may_bind", "Whether this process may start a bind now.",
+    gauge(out, "gpushare_ready", "Whether this replica answers the verbs.", s->ready);
+    gauge(out, "gpushare_leader", "Whether this replica is the leader.", s->leader);
+    gauge(out, "gpushare_may_bind", "Whether this replica may start a bind now.",
           s->may_bind);
     write_watches(s, out);
-    gauge(out, "gpushare_pending_pods", "Pods that ask for GPUs and have no node.",
-          (int64_t)s->waiting);
+    gauge(out, "gpushare_pending_pods", "Pods that request GPUs and are not bound.",
+          (int64_t)s->pending);
     gauge(out, "gpushare_binds_in_flight",
-          "Binds with a reservation whose end has not come.", (int64_t)s->in_flight);
-    gauge(out, "gpushare_binds_unknown",
-          "Those of them whose outcome has to be found out.", (int64_t)s->unknown);
+          "Binds whose reservation is not yet confirmed or released.",
+          (int64_t)s->in_flight);
+    gauge(out, "gpushare_binds_unknown", "Binds in flight whose outcome is unknown.",
+          (int64_t)s->unknown);
     gauge(out, "gpushare_cards_overcommitted",
-          "Cards of which more is promised than they have.", (int64_t)s->over);
+          "Cards with more memory promised than they have.", (int64_t)s->over);
     prom_one(out, "gpushare_overcommits_total", PROM_COUNTER,
-             "How often a card was found to be promised beyond its size.",
-             (int64_t)s->overcommits);
+             "Times that a card became overcommitted.", (int64_t)s->overcommits);
 }
 
 void view_metrics_write(const struct view_metrics_source *source, struct buf *out)
@@ -101,7 +101,7 @@ void view_metrics_write(const struct view_metrics_source *source, struct buf *ou
     struct state state;
     struct mix mix;
     write_build(out);
-    look(source->store, &state, &mix);
+    copy_state(source->store, &state, &mix);
     write_state(&state, out);
     view_metrics_cards_write(source->store, &mix, source->detail, out);
     counters_write(source->counters, out);

@@ -11,26 +11,26 @@ enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
 
 static const struct {
-    const char *cluster, *node, *card, *help; /* NULL: not told there */
+    const char *cluster, *node, *card, *help; /* NULL: no such metric */
 } amounts[AMOUNTS] = {
     [CAPACITY] = {"gpushare_memory_capacity_bytes", "gpushare_node_memory_capacity_bytes",
                   "gpushare_card_memory_capacity_bytes", "Memory of all cards."},
     [PROMISED] = {"gpushare_memory_promised_bytes", "gpushare_node_memory_promised_bytes",
-                  "gpushare_card_memory_promised_bytes", "What is promised to pods."},
+                  "gpushare_card_memory_promised_bytes", "Memory promised to pods."},
     [USED] = {"gpushare_memory_used_bytes", "gpushare_node_memory_used_bytes",
               "gpushare_card_memory_used_bytes",
-              "What is in use, of cards where that was measured."},
+              "Measured memory in use; cards without a measurement are not counted."},
     [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
-                  "What is withheld because something outside Kubernetes uses it."},
+                  "Memory withheld because processes outside Kubernetes use it."},
     [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
               "gpushare_card_memory_free_bytes",
-              "What can still be promised, on usable nodes."},
+              "Memory that can still be promised, on usable nodes."},
     [CORDONED] = {"gpushare_memory_free_cordoned_bytes", NULL, NULL,
-                  "What of that is on nodes that are cordoned."},
+                  "Free memory on cordoned nodes."},
     [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
                   NULL,
-                  "What is free and too small a piece for the pods that come here, in "
-                  "the mean over what they ask for."},
+                  "Free memory in pieces too small for recent pods: the mean over their "
+                  "requests."},
 };
 
 static const char *const states[STATES] = {
@@ -53,7 +53,7 @@ static const char *const drifts[DRIFTS] = {
     [DRIFT_LISTED] = "configmap-unknown-card",
 };
 
-/* What is told of a node, or of a card. */
+/* The values of a node or a card. */
 struct row {
     struct span node, uuid, model; /* copied */
     char index[DIGITS];
@@ -112,7 +112,7 @@ static void add_card(struct count *c, const struct ledger_node *node,
     snprintf(row->index, sizeof row->index, "%d", card->index);
 }
 
-/* Pods that were bound without us; where there is just one card that is no drift. */
+/* Pods bound without the extender. On a node with one card that is no drift. */
 static void add_pods(struct count *c, const struct ledger_node *node)
 {
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
@@ -149,16 +149,16 @@ static void add_node(void *ctx, const struct ledger *l, const struct ledger_node
     memcpy(row->mib, mib, sizeof mib);
 }
 
-/* -- the text -- */
+/* -- output -- */
 
 static int64_t bytes(int64_t mib)
 {
     return mib > INT64_MAX >> 20 ? INT64_MAX : mib << 20;
 }
 
-static void by_word(struct buf *out, const char *name, const char *help,
-                    const char *label, const char *const *words, const int64_t *n,
-                    size_t count)
+static void write_by_label(struct buf *out, const char *name, const char *help,
+                           const char *label, const char *const *words, const int64_t *n,
+                           size_t count)
 {
     prom_family(out, name, PROM_GAUGE, help);
     for (size_t i = 0; i < count; i++)
@@ -167,27 +167,25 @@ static void by_word(struct buf *out, const char *name, const char *help,
 
 static void write_sums(const struct count *c, struct buf *out)
 {
-    by_word(out, "gpushare_nodes", "Nodes, by whether they get new pods.", "state",
-            states, c->states, STATES);
+    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", states, c->states,
+                   STATES);
     prom_one(out, "gpushare_nodes_cordoned", PROM_GAUGE,
-             "Usable nodes that kube-scheduler offers only to pods that tolerate a "
-             "cordoned one.",
-             c->cordoned);
-    by_word(out, "gpushare_cards", "Cards, by whether they get new pods.", "state", outs,
-            c->outs, OUTS);
+             "Usable nodes that are cordoned.", c->cordoned);
+    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", outs, c->outs,
+                   OUTS);
     prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
-             "Cards whose use of memory was measured.", c->measured);
+             "Cards whose memory use is measured.", c->measured);
     for (int i = 0; i < AMOUNTS; i++)
         prom_one(out, amounts[i].cluster, PROM_GAUGE, amounts[i].help, bytes(c->mib[i]));
     prom_one(out, "gpushare_promises", PROM_GAUGE,
-             "Promises on cards: a pod on two cards has two.", c->promises);
+             "Promises on cards; a pod on two cards has two.", c->promises);
     prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
-             "Promises on cards that are not there.", c->drifts[DRIFT_UNPLACED]);
+             "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
     prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
              "Pods that were bound without the extender and have no card.", c->cardless);
-    by_word(out, "gpushare_drift",
-            "Where ledger, annotations, Node and Scv do not agree.", "kind", drifts,
-            c->drifts, DRIFTS);
+    write_by_label(out, "gpushare_drift",
+                   "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
+                   "kind", drifts, c->drifts, DRIFTS);
 }
 
 static void per_node(const struct table *t, struct buf *out)
@@ -201,16 +199,17 @@ static void per_node(const struct table *t, struct buf *out)
                         &(struct prom_label){"node", t->rows[i].node}, 1,
                         bytes(t->rows[i].mib[k]));
     }
-    prom_family(out, "gpushare_node_cards", PROM_GAUGE, "Cards of a node.");
+    prom_family(out, "gpushare_node_cards", PROM_GAUGE, "Cards of the node.");
     for (size_t i = 0; i < t->n; i++)
         prom_sample(out, "gpushare_node_cards",
                     &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].cards);
     prom_family(out, "gpushare_node_cards_healthy", PROM_GAUGE,
-                "Those of them that get new pods.");
+                "Healthy cards of the node.");
     for (size_t i = 0; i < t->n; i++)
         prom_sample(out, "gpushare_node_cards_healthy",
                     &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].healthy);
-    prom_family(out, "gpushare_node_cordoned", PROM_GAUGE, "Whether it is cordoned.");
+    prom_family(out, "gpushare_node_cordoned", PROM_GAUGE,
+                "Whether the node is cordoned.");
     for (size_t i = 0; i < t->n; i++)
         prom_sample(out, "gpushare_node_cordoned",
                     &(struct prom_label){"node", t->rows[i].node}, 1,
@@ -237,7 +236,7 @@ static void per_card(const struct table *t, struct buf *out)
                                  {"card", span_of(t->rows[i].index)}};
         prom_sample(out, "gpushare_card_healthy", l, 2, t->rows[i].healthy);
     }
-    prom_family(out, "gpushare_card_info", PROM_GAUGE, "Which card that is.");
+    prom_family(out, "gpushare_card_info", PROM_GAUGE, "UUID and model of the card.");
     for (size_t i = 0; i < t->n; i++) {
         struct prom_label l[] = {{"node", t->rows[i].node},
                                  {"card", span_of(t->rows[i].index)},

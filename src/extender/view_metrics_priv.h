@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "extender/view_metrics.h"
 
-/* The part about nodes and cards. `mix`: what pods ask for, for what is stranded. */
+/* Writes the metrics of nodes and cards. `mix`: the requests of recent pods, from which
+ * stranded memory is computed. */
 void view_metrics_cards_write(struct store *store, const struct mix *mix,
                               enum view_metrics_detail detail, struct buf *out);

@@ -3,13 +3,13 @@
 
 #include "extender/view_web_priv.h"
 
-/* frame-ancestors: nobody shows it within a page of theirs. The icon is in the page. */
+/* frame-ancestors: no other page may embed this one. img-src data: the icon is inline. */
 static const char policy[] =
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/* Is the version that the client has among these? (RFC 9110, 13.1.2) */
-static bool has_it(const char *if_none_match, const char *etag)
+/* If-None-Match: does the client have this version? (RFC 9110, 13.1.2) */
+static bool has_version(const char *if_none_match, const char *etag)
 {
     struct span rest = span_of(if_none_match);
     while (rest.n) {
@@ -29,20 +29,21 @@ void view_web_answer(const struct httpd_request *req, struct httpd_reply *reply)
     while (file->path && strcmp(file->path, path) != 0)
         file++;
     if (!file->path) {
-        httpd_fail(reply, 404, "no such file");
+        httpd_fail(reply, 404, "file not found");
         return;
     }
     const char *const headers[][2] = {
         {"ETag", file->etag},
-        {"Cache-Control", "no-cache"}, /* kept, but asked for each time */
+        {"Cache-Control", "no-cache"}, /* cached, and revalidated each time */
         {"Content-Security-Policy", policy},
         {"X-Content-Type-Options", "nosniff"},
         {"Referrer-Policy", "no-referrer"},
     };
-    _Static_assert(sizeof headers < sizeof reply->header, "one is left for the server");
+    _Static_assert(sizeof headers < sizeof reply->header,
+                   "one header is left for the server");
     memcpy(reply->header, headers, sizeof headers);
     reply->content_type = file->type;
-    if (has_it(httpd_header(req, "If-None-Match"), file->etag))
+    if (has_version(httpd_header(req, "If-None-Match"), file->etag))
         reply->status = 304;
     else
         buf_add(&reply->body, file->bytes, file->n);

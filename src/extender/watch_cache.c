@@ -7,11 +7,10 @@
 
 #include "base/mem.h"
 
-/* An object as it was from one change to the next; shared with lists that are being sent,
- * and never changed. */
+/* One state of an object; immutable and shared with lists that are being sent. */
 struct text {
     atomic_uint refs;
-    size_t n, number_at, number_n;
+    size_t n, number_at, number_n; /* the number: its offset and length */
     char p[];
 };
 
@@ -21,21 +20,21 @@ struct watch_cache_item {
     uint64_t seq, born;
 };
 
-/* A change. What an item was before its last one is an entry of nothing. */
+/* A change. An entry that a later change of the item superseded has neither member. */
 struct entry {
     uint64_t seq;
-    struct watch_cache_item *item; /* is there */
-    char *gone;                    /* or was: its name, NUL-terminated, owned */
+    struct watch_cache_item *item; /* changed */
+    char *gone;                    /* deleted: the name, NUL-terminated, owned */
 };
 
 struct watch_cache {
     const struct watch_cache_kind *kind;
     size_t max_gone;
     uint64_t seq;          /* of the last change */
-    uint64_t forgotten;    /* of the last deletion that is not remembered */
+    uint64_t forgotten;    /* number of the last deletion that was discarded */
     struct entry *entries; /* by rising seq */
     size_t n, cap, n_gone;
-    struct watch_cache_item **items; /* by name, then by birth */
+    struct watch_cache_item **items; /* by name, then by age */
     size_t n_items, items_cap;
 };
 
@@ -109,7 +108,7 @@ static struct span text_tail(const struct text *t)
     return (struct span){t->p + at, t->n - at};
 }
 
-/* The first entry with a higher number. */
+/* Index of the first entry with a higher number. */
 static size_t entry_after(const struct watch_cache *w, uint64_t seq)
 {
     size_t low = 0, high = w->n;
@@ -131,8 +130,8 @@ static struct entry *entry_of(const struct watch_cache *w,
     return e;
 }
 
-/* Leaves out what is nothing any more, and the oldest deletions when there are too many:
- * half of what may be, so that it is not done again soon. */
+/* Removes superseded entries and, if there are too many deletions, the oldest ones. Half
+ * of the limit stays, so that the next compaction is far. */
 static void compact(struct watch_cache *w)
 {
     size_t forget = w->n_gone > w->max_gone ? w->n_gone - w->max_gone / 2 : 0, n = 0;
@@ -163,7 +162,7 @@ static void append(struct watch_cache *w, struct watch_cache_item *item, char *g
         item->seq = w->seq;
 }
 
-/* Where among the items a name begins. */
+/* Index of the first item of that name, or where it would be. */
 static size_t name_at(const struct watch_cache *w, struct span name)
 {
     size_t low = 0, high = w->n_items;
@@ -196,8 +195,8 @@ static struct watch_cache_item *item_new(struct watch_cache *w, struct span name
     return item;
 }
 
-static void show(struct watch_cache *w, struct watch_cache_item *item, struct span head,
-                 struct span tail)
+static void set_state(struct watch_cache *w, struct watch_cache_item *item,
+                      struct span head, struct span tail)
 {
     append(w, item, NULL);
     struct text *old = item->text;
@@ -222,7 +221,7 @@ bool watch_cache_put(struct watch_cache *w, struct watch_cache_item **item,
         entry_of(w, i)->item = NULL;
     else
         i = *item = item_new(w, name);
-    show(w, i, head, tail);
+    set_state(w, i, head, tail);
     return true;
 }
 
@@ -243,7 +242,7 @@ void watch_cache_drop(struct watch_cache *w, struct watch_cache_item **gone)
     for (; is_named(w, at, item->name); at++) {
         struct watch_cache_item *twin = w->items[at];
         entry_of(w, twin)->item = NULL;
-        show(w, twin, text_head(twin->text), text_tail(twin->text));
+        set_state(w, twin, text_head(twin->text), text_tail(twin->text));
     }
     item_free(item);
 }
@@ -265,9 +264,9 @@ static void write_line(const struct watch_cache *w, const struct entry *e,
     buf_adds(out, ",\"Type\":\"DELETED\"}\n");
 }
 
-/* Is there a deletion that it needs and that is forgotten? Those from before it began it
- * does not need. */
-static bool is_lost(const struct watch_cache *w, const struct watch_cache_reader *r)
+/* Whether a deletion that the reader has not seen was discarded. Deletions from before
+ * its start do not matter. */
+static bool is_behind(const struct watch_cache *w, const struct watch_cache_reader *r)
 {
     return w->forgotten > r->at && w->forgotten > r->base;
 }
@@ -275,7 +274,7 @@ static bool is_lost(const struct watch_cache *w, const struct watch_cache_reader
 bool watch_cache_read(const struct watch_cache *w, struct watch_cache_reader *r,
                       size_t max, struct buf *out)
 {
-    if (!r->begun || is_lost(w, r)) {
+    if (!r->begun || is_behind(w, r)) {
         if (r->begun)
             buf_adds(out, "{\"Type\":\"RESYNC\"}\n");
         *r = (struct watch_cache_reader){.begun = true, .base = w->seq};

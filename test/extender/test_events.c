@@ -156,9 +156,9 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
     ck_assert_str_eq(said(0, "type"), "Warning");
     ck_assert_str_eq(
         said(0, "note"),
-        "no room on any of the 3 nodes that kube-scheduler offered; closest is n2: needs "
+        "the pod fits on none of the 3 nodes that kube-scheduler offered; the closest is n2: needs "
         "10240 MiB on one card; most free: 8192 of 8192 MiB on GPU0; unhealthy: GPU1; "
-        "2048 MiB are missing there");
+        "2048 MiB short");
     ck_assert_str_eq(json_string_value(
                          json_object_get(json_object_get(posted[0], "regarding"), "uid")),
                      "u1");
@@ -220,9 +220,9 @@ START_TEST(the_closest_has_most_of_the_model)
     wait_for(1);
     ck_assert_str_eq(
         said(0, "note"),
-        "no room on any of the 2 nodes that kube-scheduler offered; closest is n2: needs "
+        "the pod fits on none of the 2 nodes that kube-scheduler offered; the closest is n2: needs "
         "10240 MiB on one card, model Tesla T4; most free: 8192 of 16384 MiB on GPU0; "
-        "2048 MiB are missing there");
+        "2048 MiB short");
     end();
 }
 END_TEST
@@ -252,7 +252,7 @@ START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
     ck_assert_str_eq(said(0, "reason"), "GPUNeverFits");
     ck_assert_str_eq(
         said(0, "note"),
-        "no room on any of the 2 nodes that kube-scheduler offered; closest "
+        "the pod fits on none of the 2 nodes that kube-scheduler offered; the closest "
         "is n2: needs 20480 MiB on one card; the largest card has 16384 MiB");
     filter(POD("u2", "gpu-mem\":\"0.5\"", ""), "\"n1\"");
     wait_for(2);
@@ -277,9 +277,9 @@ START_TEST(a_node_that_was_not_offered_may_take_it_later)
     ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
     ck_assert_str_eq(
         said(0, "note"),
-        "no room on the one node that kube-scheduler offered; closest is n1: "
+        "the pod does not fit on the one node that kube-scheduler offered; the closest is n1: "
         "needs 10240 MiB on one card; the largest card has 8192 MiB; n2, which "
-        "was not offered, has cards that would do");
+        "was not offered, has cards that could take the pod");
     ck_assert_str_eq(said(1, "reason"), "GPUNeverFits");
     end();
 }
@@ -329,11 +329,11 @@ START_TEST(a_pod_that_is_bound_is_told_its_card_and_why)
         ck_assert_str_eq(said(i, "type"), "Normal");
     }
     ck_assert_str_eq(said(0, "note"),
-                     "3072 MiB on GPU0 of node n2: of its cards with room, least free "
-                     "memory first (binpack); 5120 of 8192 MiB are still free on it");
+                     "3072 MiB on GPU0 of node n2, of the cards that fit the one with least "
+                     "free memory (binpack); 5120 of 8192 MiB stay free there");
     ck_assert_ptr_nonnull(strstr(
-        said(1, "note"), "4096 MiB on GPU1 of node n2: of its cards with room, most"));
-    ck_assert_ptr_nonnull(strstr(said(2, "note"), "; 0 of 8192 MiB are still free"));
+        said(1, "note"), "4096 MiB on GPU1 of node n2, of the cards that fit the one with most"));
+    ck_assert_ptr_nonnull(strstr(said(2, "note"), "; 0 of 8192 MiB stay free"));
     end();
 }
 END_TEST
@@ -396,7 +396,7 @@ static void ck_said(size_t i, const char *reason, const char *note)
     ck_assert_str_eq(said(i, "note"), note);
 }
 
-#define PROMISED "; what is promised there stays promised"
+#define PROMISED "; existing promises stay"
 
 static void show_on(const char *node, const char *cards)
 {
@@ -434,8 +434,8 @@ START_TEST(a_card_that_is_lost_and_back_is_told_of)
     ck_assert_str_eq(said(0, "reason"), "GPULost");
     ck_assert_str_eq(said(0, "type"), "Warning");
     ck_assert_str_eq(said(0, "note"),
-                     "no new pods on GPU0 (unhealthy), GPU2 (not listed any more); what "
-                     "is promised there stays promised");
+                     "no new pods are placed on GPU0 (unhealthy), GPU2 (no longer listed); "
+                     "existing promises stay");
     ck_assert_str_eq(json_string_value(json_object_get(
                          json_object_get(posted[0], "regarding"), "kind")),
                      "Node");
@@ -444,7 +444,7 @@ START_TEST(a_card_that_is_lost_and_back_is_told_of)
     look(w); /* GPU3 is new, not back */
     wait_for(2);
     ck_assert_str_eq(said(1, "reason"), "GPUBack");
-    ck_assert_str_eq(said(1, "note"), "new pods again on GPU0, GPU1, GPU2");
+    ck_assert_str_eq(said(1, "note"), "new pods are placed again on GPU0, GPU1, GPU2");
     look(w);
     event_card_free(w);
     end();
@@ -466,8 +466,8 @@ START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPUOvercommitted");
     ck_assert_str_eq(said(0, "note"),
-                     "GPU0 has 3000 MiB, and 4096 are promised; nothing new is promised "
-                     "there, and nobody is evicted");
+                     "GPU0 has 3000 MiB, but 4096 MiB are promised; no new pods are placed "
+                     "there, and no pod is evicted");
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
@@ -491,10 +491,10 @@ START_TEST(each_card_is_told_of_whatever_was_told_before)
     show(ILL(0) "," ILL(1));
     look(w);
     wait_for(4);
-    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
-    ck_said(1, "GPULost", "no new pods on GPU1 (unhealthy)" PROMISED);
-    ck_said(2, "GPUBack", "new pods again on GPU0");
-    ck_said(3, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
+    ck_said(1, "GPULost", "no new pods are placed on GPU1 (unhealthy)" PROMISED);
+    ck_said(2, "GPUBack", "new pods are placed again on GPU0");
+    ck_said(3, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
     event_card_free(w);
     end();
 }
@@ -516,14 +516,14 @@ START_TEST(a_card_that_was_swapped_is_told_of)
     look(w);
     wait_for(2);
     ck_said(0, "GPULost",
-            "no new pods on GPU0 (B is gone, another card has its place)" PROMISED);
-    ck_said(1, "GPUBack", "new pods again on GPU0 (now C)");
+            "no new pods are placed on GPU0 (B was replaced by another card)" PROMISED);
+    ck_said(1, "GPUBack", "new pods are placed again on GPU0 (now C)");
     show(OTHER(0, "B") "," OTHER(1, "A"));
     look(w);
     wait_for(4);
     ck_said(2, "GPULost",
-            "no new pods on GPU0 (C is gone, another card has its place)" PROMISED);
-    ck_said(3, "GPUBack", "new pods again on GPU0 (now B)");
+            "no new pods are placed on GPU0 (C was replaced by another card)" PROMISED);
+    ck_said(3, "GPUBack", "new pods are placed again on GPU0 (now B)");
     event_card_free(w);
     end();
 }
@@ -542,8 +542,8 @@ START_TEST(a_card_that_was_repaired_by_another_is_told_of)
     show(OTHER(0, "C") "," WELL(1));
     look(w);
     wait_for(2);
-    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
-    ck_said(1, "GPUBack", "new pods again on GPU0 (now C)");
+    ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
+    ck_said(1, "GPUBack", "new pods are placed again on GPU0 (now C)");
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);
@@ -561,7 +561,7 @@ START_TEST(what_is_lost_while_nobody_leads_is_told_by_who_leads_next)
     ck_assert(look_at(w, start_ms + 60 * 1000, false, 0));
     ck_assert(!look_at(w, start_ms + 61 * 1000, true, 0));
     wait_for(1);
-    ck_said(0, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    ck_said(0, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
@@ -587,7 +587,7 @@ START_TEST(what_another_process_told_is_not_told_again)
     ck_assert(look_at(w, lost_ms + 60 * 1000, false, lost_ms - 100));
     ck_assert(!look_at(w, lost_ms + 61 * 1000, true, 0));
     wait_for(1);
-    ck_said(0, "GPULost", "no new pods on GPU1 (unhealthy)" PROMISED);
+    ck_said(0, "GPULost", "no new pods are placed on GPU1 (unhealthy)" PROMISED);
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
@@ -611,7 +611,7 @@ START_TEST(a_card_that_comes_and_goes_is_told_of_in_measure)
     ck_assert_str_eq(said(EVENT_CARD_BURST - 1, "reason"), "GPUBack");
     ck_assert(!look_at(w, now_ms + EVENT_CARD_EVERY_MS, true, 0));
     wait_for(EVENT_CARD_BURST + 1);
-    ck_said(EVENT_CARD_BURST, "GPULost", "no new pods on GPU0 (unhealthy)" PROMISED);
+    ck_said(EVENT_CARD_BURST, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, EVENT_CARD_BURST + 1);
@@ -703,13 +703,13 @@ START_TEST(cards_that_never_were_are_forgotten)
     look_at(w, start_ms + 3, true, 0);
     wait_for(2);
     ck_assert_str_eq(said(0, "reason"), "GPULost");
-    ck_assert_str_eq(said(1, "note"), "new pods again on GPU0 (now GPU-0)");
+    ck_assert_str_eq(said(1, "note"), "new pods are placed again on GPU0 (now GPU-0)");
     event_card_free(w);
     end();
 }
 END_TEST
 
-UNIT_MAIN("told", a_pod_without_room_is_told_the_closest_node_once,
+UNIT_MAIN("events", a_pod_without_room_is_told_the_closest_node_once,
           the_closest_is_by_what_is_asked_for, the_closest_has_most_of_the_model,
           a_cordoned_node_that_was_offered_is_like_others,
           who_fits_nowhere_or_asks_nonsense_is_told_so,

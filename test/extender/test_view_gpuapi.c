@@ -298,7 +298,7 @@ END_TEST
 static size_t shown(struct view_gpuapi *o)
 {
     pthread_mutex_lock(&o->lock);
-    size_t n = watch_cache_count(o->logs[VIEW_GPUAPI_NODES]);
+    size_t n = watch_cache_count(o->caches[VIEW_GPUAPI_NODES]);
     pthread_mutex_unlock(&o->lock);
     return n;
 }
@@ -324,7 +324,7 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
     view_gpuapi_reader_begin(o);
     view_gpuapi_reader_begin(o);
     await_shown(o, 1);
-    uint64_t last = watch_cache_last(o->logs[VIEW_GPUAPI_NODES]);
+    uint64_t last = watch_cache_last(o->caches[VIEW_GPUAPI_NODES]);
     view_gpuapi_reader_end(o);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     ck_assert_uint_eq(shown(o), 1); /* one reads still */
@@ -332,7 +332,7 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
     await_shown(o, 0);
     view_gpuapi_reader_begin(o); /* and another one comes later */
     await_shown(o, 1);
-    ck_assert_uint_gt(watch_cache_last(o->logs[VIEW_GPUAPI_NODES]), last);
+    ck_assert_uint_gt(watch_cache_last(o->caches[VIEW_GPUAPI_NODES]), last);
     view_gpuapi_reader_end(o);
     view_gpuapi_stop(o);
     view_gpuapi_free(o);

@@ -187,7 +187,7 @@ START_TEST(details_have_names)
     ck_assert_int_eq(view_metrics_detail_parse(SPAN("card"), &detail, &err), 0);
     ck_assert_int_eq(detail, VIEW_METRICS_CARD);
     ck_assert_int_eq(view_metrics_detail_parse(SPAN("cards"), &detail, &err), -1);
-    ck_assert_str_eq(err.msg, "\"cards\" is none of cluster, node, card");
+    ck_assert_str_eq(err.msg, "\"cards\" is not one of cluster, node, card");
 }
 END_TEST
 

@@ -141,13 +141,13 @@ START_TEST(pods_and_nodes_get_their_events)
     }
     kit_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
     ck_assert_double_eq(value("gpushare_events_total{result=\"repeated\"}"), 2);
-    ck_assert(program_says(&extender.program, "what becomes of cards from now on"));
+    ck_assert(program_says(&extender.program, "first scan of all cards complete"));
     sim_add_scv(&sim, "n1", 2, 16, 1);
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    kit_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 1);
     sim_add_scv(&sim, "n1", 2, 16, 1); /* what is said last is what is so */
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 2);
+    kit_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 2);
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 2);
     sim_add_scv(&sim, "n1", 2, 4, -1);
@@ -170,12 +170,12 @@ START_TEST(a_card_that_is_lost_while_nobody_leads_is_told_of)
     sim_add_node(&sim, "n1", 2, 16);
     extender_start(&extender, &sim, ARGV(NULL));
     extender_start(&heir, &sim, ARGV(NULL));
-    kit_wait(program_says(&extender.program, "what becomes of cards from now on"));
-    kit_wait(program_says(&heir.program, "what becomes of cards from now on"));
+    kit_wait(program_says(&extender.program, "first scan of all cards complete"));
+    kit_wait(program_says(&heir.program, "first scan of all cards complete"));
     kit_wait(value("gpushare_leader") == 1);
     extender_kill(&extender);
     sim_add_scv(&sim, "n1", 2, 16, 1);
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    kit_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
     extender_stop(&heir);
     ck_assert_int_eq(events("GPULost", ""), 1);
     sim_stop(&sim);

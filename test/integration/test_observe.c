@@ -180,7 +180,7 @@ START_TEST(before_everything_is_listed_there_is_nothing_to_see)
     extender_start_at(&e, path, ARGV(NULL));
     kit_wait(sim_fired(&s) > 0);
     ck_assert_uint_eq(peer_call(&e.observers, "GET", API "/gpunodes", NULL, &said), 503);
-    ck_assert_says(said.p, "not everything has been listed yet");
+    ck_assert_says(said.p, "not every kind of object has been listed yet");
     ck_assert_uint_eq(peer_status(&e.observers, API "/gpunodes?watch=true"), 503);
     ck_assert_uint_eq(peer_status(&e.observers, API), 200);
     sim_no_faults(&s);

@@ -91,7 +91,7 @@ START_TEST(a_holder_of_another_name_gets_no_binds)
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "holder.test");
     kit_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    ck_assert_says(why.p, "the leader at 127.0.0.1:");
     ck_assert_int_eq(sim_bound(&s), 0);
     ck_assert(extender_bind(&e[0], "q", "n1", NULL));
     world_end(&s, e);
@@ -131,7 +131,7 @@ START_TEST(bad_authorities_are_not_taken)
     temp_write(kit_dir, "ca.crt", other);
     sim_add_pod(&s, "t", 1);
     ck_assert(!extender_bind(&e[1], "t", "n1", &why));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    ck_assert_says(why.p, "the leader at 127.0.0.1:");
     temp_write(kit_dir, "ca.crt", good);
     world_end(&s, e);
 }

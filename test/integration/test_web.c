@@ -218,13 +218,13 @@ START_TEST(there_is_room_for_so_many)
     for (int i = 0; i < MAIN; i++)
         watch_open(&w[i], e.verbs.port, WATCH);
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "16 others watch already; --observe-port serves more");
+    ck_assert_says(said.p, "too many watches: 16 are open on this port; use --observe-port");
     for (int i = MAIN; i < ALL; i++) {
         watch_open(&w[i], e.observers.port, WATCH);
         ck_assert_uint_eq(w[i].r.status, 200);
     }
     ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "64 others watch already");
+    ck_assert_says(said.p, "too many watches: 64 are open");
     ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"), 200); /* no watch */
     watch_close(&w[3]);
     kit_wait(({

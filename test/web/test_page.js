@@ -282,7 +282,7 @@ const tests = {
   async 'where the stream has no room it asks from time to time'({ context, world }) {
     const page = await context.newPage();
     await page.route('**/inspect?watch=true', (route) => route.fulfill({ status: 503, contentType: 'application/json',
-      body: '{"error":"64 others watch already"}' }));
+      body: '{"error":"too many watches: 64 are open"}' }));
     await page.goto(world.url);
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'polling');
     await page.waitForFunction(() => document.getElementById('empty').hidden);
