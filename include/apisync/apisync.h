@@ -6,22 +6,22 @@
 #include "kube/watchfeed.h"
 
 /*
- * From the bytes of a list or watch to inputs of the core. Pure: it makes the requests
- * and reads what comes back; whoever has the connection carries the bytes.
+ * Parses lists and watches of the API server into inputs of the core. Pure: it builds the
+ * requests and reads the bytes of the answers; apisync/reflector.h does the I/O.
  *
  *     apisync_start ... { apisync_request, apisync_begin, apisync_data ..., apisync_end }
- * per page
+ *     per page
  *
- * An object that has a fault is reported and left out; an Scv with a fault is handed on
- * as damaged, so that its node gives nothing out on the strength of older news.
+ * An invalid object is reported and skipped. An invalid Scv is passed on as damaged, so
+ * that its node gets no pods on the strength of an older state.
  */
 
 struct apisync_sink {
     void (*input)(void *ctx, const struct core_input *in);
-    /* An object could not be used; `err` says which and why. */
+    /* An object is invalid; `err` names it and the reason. */
     void (*fault)(void *ctx, const struct err *err);
-    /* An Scv with all that it says (scv_read_all), before the input with what counts.
-     * NULL: not wanted. */
+    /* An Scv with all its members (scv_read_all), before the input with those that the
+     * core uses. NULL: not wanted. */
     void (*scv)(void *ctx, const struct scv *scv, uint64_t run, bool gone);
 };
 
@@ -31,22 +31,24 @@ struct apisync {
     uint64_t run;
     const struct apisync_sink *sink; /* borrowed */
     void *ctx;
-    struct watchfeed in; /* its version: where a watch starts */
-    size_t objects;      /* of the run */
+    struct watchfeed in; /* the parser; its version is where a watch starts */
+    size_t objects;      /* of this run */
 };
 
-/* Begins a run. `version` is where a watch starts; empty for a list. */
+/* Begins a run, a list or a watch. `version`: the resourceVersion at which a watch
+ * starts; empty for a list. */
 void apisync_start(struct apisync *f, enum core_kind kind, bool watch, uint64_t run,
                    struct span version, const struct apisync_sink *sink, void *ctx);
 void apisync_fini(struct apisync *f);
 
-/* The request of the watch, or of the list's next page. Strings are in the arena. */
+/* Sets the request of the watch, or of the next page of the list. Strings are in the
+ * arena. */
 void apisync_request(const struct apisync *f, bool gzip, struct arena *a,
                      struct kube_request *request);
 
-/* The answer begins; a piece of its body. False: the rest is not wanted. */
+/* The answer begins; a part of its body. False: discard the rest. */
 bool apisync_begin(struct apisync *f, unsigned status, int64_t retry_after_s);
 bool apisync_data(struct apisync *f, const char *p, size_t n);
-/* The answer has ended; `why` is NULL if as announced. Delivers the end of the run to the
- * sink. True: the list goes on with another page instead. */
+/* The answer is complete (`why` NULL), or ended with an error. True: the list has another
+ * page. False: the run has ended, and the sink has got its end. */
 bool apisync_end(struct apisync *f, const struct err *why);

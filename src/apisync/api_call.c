@@ -6,8 +6,8 @@
 
 enum {
     CALL_MS = 5000,
-    LEASE_MS = 2000, /* less than half of what is left of a lease at a renewal */
-    /* A Binding: 1 s to get a connection, then the time it can take, and a bit. */
+    LEASE_MS = 2000, /* less than half the time that a lease has left at a renewal */
+    /* A Binding: 1 s to connect, its own time limit, and a margin. */
     BIND_MS = 1000 + CORE_BIND_LIMIT_MS + 500,
 };
 
@@ -39,7 +39,8 @@ static const char *path(struct arena *a, const char *fmt, ...)
     return arena_copy(a, buf_span(&b)).p;
 }
 
-/* One write: where the pod goes and what it was promised, for this UID and no other. */
+/* One write with node, annotations and UID: the API server rejects it for another pod of
+ * the same name. */
 static void binding(const struct core_output *call, struct buf *out)
 {
     buf_adds(out, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":");
@@ -71,8 +72,8 @@ static void bind_request(const struct core_output *call, struct arena *a,
     r->send_by = call->send_by;
 }
 
-static void mark_request(const struct core_output *call, struct arena *a,
-                         struct kube_request *r)
+static void wakeup_request(const struct core_output *call, struct arena *a,
+                           struct kube_request *r)
 {
     cleanup_buf struct buf body = {0};
     buf_adds(&body, "{\"metadata\":{\"annotations\":{\"" KEY_ROOM_SINCE "\":");
@@ -84,8 +85,8 @@ static void mark_request(const struct core_output *call, struct arena *a,
     r->body = arena_copy(a, buf_span(&body));
 }
 
-/* A patch leaves labels and annotations alone that others have put there. It names the
- * version that it is for, so it conflicts where a PUT would. */
+/* A patch keeps labels and annotations of other writers. It has a resourceVersion, so it
+ * conflicts like a PUT. */
 static void lease_request(const struct core_output *call, struct arena *a,
                           struct kube_request *r)
 {
@@ -120,7 +121,7 @@ void api_call_request(const struct core_output *call, struct arena *a,
         lease_request(call, a, r);
         break;
     default:
-        mark_request(call, a, r);
+        wakeup_request(call, a, r);
         break;
     }
 }
@@ -140,7 +141,8 @@ static void read_body(const struct core_output *call, struct span body, struct a
     else
         lease_read(&j, a, &answer->lease);
     if (jread_finish(&j, &err)) {
-        err_set(&answer->err, ERR_INTERNAL, "the API server's answer: %s", err.msg);
+        err_set(&answer->err, ERR_INTERNAL, "invalid answer of the API server: %s",
+                err.msg);
         answer->input.err = &answer->err;
     } else if (pod) {
         answer->input.pod = &answer->pod;

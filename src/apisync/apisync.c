@@ -6,16 +6,16 @@
 #include "domain/keys.h"
 
 enum {
-    /* How long a watch is asked for: 50 to 75 seconds. Bookmarks are no sign of life: an
-     * API server sends none while nothing of the kind has changed. The end of a watch is
-     * one, and starting the next costs a request. */
+    /* timeoutSeconds of a watch: 50 to 75 s. Bookmarks do not prove that a watch works:
+     * an API server sends none while no object of the kind changes. The end of a watch
+     * does, at the cost of one request. */
     WATCH_MIN_S = 50,
     WATCH_MORE_S = 25,
-    STALL_MS = 90 * 1000, /* no answer is ever silent for so long */
+    STALL_MS = 90 * 1000, /* longer than any working answer pauses */
 };
 
-/* Pods that are over hold nothing, so they are neither listed nor watched; one that ends
- * leaves the watch as DELETED. */
+/* Pods in a terminal phase hold no cards and are excluded; a pod that enters one is
+ * DELETED in the watch. */
 static const char *const paths[CORE_KINDS] = {
     [CORE_NODES] = "/api/v1/nodes?",
     [CORE_PODS] = "/api/v1/pods?fieldSelector="
@@ -26,22 +26,22 @@ static const char *const paths[CORE_KINDS] = {
     [CORE_CONFIGMAPS] = "/api/v1/namespaces/" KEY_UNHEALTHY_NAMESPACE "/configmaps?",
 };
 
-void apisync_request(const struct apisync *f, bool gzip, struct arena *a,
+void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request)
 {
     cleanup_buf struct buf path = {0};
-    buf_adds(&path, paths[f->kind]);
-    if (f->watch) {
-        uint64_t spread = hash_bytes(0, &f->run, sizeof f->run) % WATCH_MORE_S;
-        watchfeed_add_watch(&path, buf_span(&f->in.version),
+    buf_adds(&path, paths[s->kind]);
+    if (s->watch) {
+        uint64_t spread = hash_bytes(0, &s->run, sizeof s->run) % WATCH_MORE_S;
+        watchfeed_add_watch(&path, buf_span(&s->in.version),
                             WATCH_MIN_S + (int64_t)spread);
     } else {
-        watchfeed_add_list(&path, &f->in);
+        watchfeed_add_list(&path, &s->in);
     }
     *request = (struct kube_request){
         .method = "GET",
         .path = arena_copy(a, buf_span(&path)).p,
-        .gzip = gzip && !f->watch, /* the API server does not compress watches */
+        .gzip = gzip && !s->watch, /* the API server does not compress watches */
         .stall_ms = STALL_MS,
     };
 }
@@ -52,54 +52,54 @@ static void on_fault(void *ctx, const struct err *err);
 
 static const struct watchfeed_reader reader = {read_object, on_bookmark, on_fault};
 
-void apisync_start(struct apisync *f, enum core_kind kind, bool watch, uint64_t run,
+void apisync_start(struct apisync *s, enum core_kind kind, bool watch, uint64_t run,
                    struct span version, const struct apisync_sink *sink, void *ctx)
 {
-    *f = (struct apisync){
+    *s = (struct apisync){
         .kind = kind, .watch = watch, .run = run, .sink = sink, .ctx = ctx};
-    watchfeed_init(&f->in, &reader, f);
-    watchfeed_set_version(&f->in, version);
-    watchfeed_start(&f->in, watch);
+    watchfeed_init(&s->in, &reader, s);
+    watchfeed_set_version(&s->in, version);
+    watchfeed_start(&s->in, watch);
 }
 
-void apisync_fini(struct apisync *f)
+void apisync_fini(struct apisync *s)
 {
-    watchfeed_fini(&f->in);
+    watchfeed_fini(&s->in);
 }
 
-static void emit(struct apisync *f, struct core_input in)
+static void emit(struct apisync *s, struct core_input in)
 {
-    in.kind = f->kind;
-    in.run = f->run;
-    in.retry_after_ms = f->in.retry_after_ms;
-    f->sink->input(f->ctx, &in);
+    in.kind = s->kind;
+    in.run = s->run;
+    in.retry_after_ms = s->in.retry_after_ms;
+    s->sink->input(s->ctx, &in);
 }
 
-bool apisync_begin(struct apisync *f, unsigned status, int64_t retry_after_s)
+bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s)
 {
-    watchfeed_begin(&f->in, status, retry_after_s);
-    if (status == 200 && f->watch)
-        emit(f, (struct core_input){.type = CORE_WATCH_ALIVE});
+    watchfeed_begin(&s->in, status, retry_after_s);
+    if (status == 200 && s->watch)
+        emit(s, (struct core_input){.type = CORE_WATCH_ALIVE});
     return true;
 }
 
-bool apisync_data(struct apisync *f, const char *p, size_t n)
+bool apisync_data(struct apisync *s, const char *p, size_t n)
 {
-    return watchfeed_data(&f->in, p, n);
+    return watchfeed_data(&s->in, p, n);
 }
 
-bool apisync_end(struct apisync *f, const struct err *why)
+bool apisync_end(struct apisync *s, const struct err *why)
 {
-    const struct err *failed = watchfeed_end(&f->in, why) ? &f->in.failed : NULL;
-    if (f->watch)
-        emit(f, (struct core_input){.type = CORE_WATCH_ENDED, .err = failed});
+    const struct err *failed = watchfeed_end(&s->in, why) ? &s->in.failed : NULL;
+    if (s->watch)
+        emit(s, (struct core_input){.type = CORE_WATCH_ENDED, .err = failed});
     else if (failed)
-        emit(f, (struct core_input){.type = CORE_LIST_FAILED, .err = failed});
-    else if (f->in.next.n)
+        emit(s, (struct core_input){.type = CORE_LIST_FAILED, .err = failed});
+    else if (s->in.next.n)
         return true;
     else
-        emit(f, (struct core_input){.type = CORE_LIST_ENDED,
-                                    .version = buf_span(&f->in.version)});
+        emit(s, (struct core_input){.type = CORE_LIST_ENDED,
+                                    .version = buf_span(&s->in.version)});
     return false;
 }
 
@@ -110,94 +110,95 @@ static void on_bookmark(void *ctx, struct span version)
 
 static void on_fault(void *ctx, const struct err *err)
 {
-    struct apisync *f = ctx;
-    f->sink->fault(f->ctx, err);
+    struct apisync *s = ctx;
+    s->sink->fault(s->ctx, err);
 }
 
-/* Takes the fault of an object, with its name in the message. */
-static bool has_fault(struct apisync *f, struct jread *j, const struct object_meta *meta)
+/* Reports the error of an invalid object, with its name. */
+static bool report_invalid(struct apisync *s, struct jread *j,
+                           const struct object_meta *meta)
 {
     struct err err;
     if (!jread_fault(j, &err))
         return false;
-    err_wrap(&err, "%s %.*s%s%.*s", core_kind_name(f->kind), SPAN_ARG(meta->ns),
+    err_wrap(&err, "%s %.*s%s%.*s", core_kind_name(s->kind), SPAN_ARG(meta->ns),
              meta->ns.n ? "/" : "", SPAN_ARG(meta->name));
-    f->sink->fault(f->ctx, &err);
+    s->sink->fault(s->ctx, &err);
     return true;
 }
 
-static void deliver(struct apisync *f, struct core_input in,
+static void deliver(struct apisync *s, struct core_input in,
                     const struct object_meta *meta, bool gone)
 {
     in.type = CORE_OBJECT;
     in.gone = gone;
-    in.version = f->watch ? meta->version : (struct span){0};
-    f->objects++;
-    emit(f, in);
+    in.version = s->watch ? meta->version : (struct span){0};
+    s->objects++;
+    emit(s, in);
 }
 
-static void read_pod(struct apisync *f, struct jread *j, bool gone)
+static void read_pod(struct apisync *s, struct jread *j, bool gone)
 {
     struct pod pod;
-    pod_read(j, &f->in.arena, &pod);
+    pod_read(j, &s->in.arena, &pod);
     if (jread_check(j, NULL))
         return;
-    bool faulty = has_fault(f, j, &pod.meta);
-    if (faulty && !pod.meta.uid.n)
+    bool invalid = report_invalid(s, j, &pod.meta);
+    if (invalid && !pod.meta.uid.n)
         return;
-    deliver(f, (struct core_input){.pod = &pod, .faulty = faulty}, &pod.meta, gone);
+    deliver(s, (struct core_input){.pod = &pod, .faulty = invalid}, &pod.meta, gone);
 }
 
-static void read_node(struct apisync *f, struct jread *j, bool gone)
+static void read_node(struct apisync *s, struct jread *j, bool gone)
 {
     struct node node;
-    node_read(j, &f->in.arena, &node);
-    if (jread_check(j, NULL) || has_fault(f, j, &node.meta))
+    node_read(j, &s->in.arena, &node);
+    if (jread_check(j, NULL) || report_invalid(s, j, &node.meta))
         return;
-    deliver(f, (struct core_input){.node = &node}, &node.meta, gone);
+    deliver(s, (struct core_input){.node = &node}, &node.meta, gone);
 }
 
-static void read_scv(struct apisync *f, struct jread *j, bool gone)
+static void read_scv(struct apisync *s, struct jread *j, bool gone)
 {
     struct scv scv, all;
-    struct jread again = *j;
-    scv_read(j, &f->in.arena, &scv);
+    struct jread copy = *j;
+    scv_read(j, &s->in.arena, &scv);
     if (jread_check(j, NULL))
         return;
-    if (f->sink->scv) {
-        scv_read_all(&again, &f->in.arena, &all);
-        if (jread_fault(&again, NULL) == 0)
-            f->sink->scv(f->ctx, &all, f->run, gone);
+    if (s->sink->scv) {
+        scv_read_all(&copy, &s->in.arena, &all);
+        if (jread_fault(&copy, NULL) == 0)
+            s->sink->scv(s->ctx, &all, s->run, gone);
     }
-    scv.damaged = has_fault(f, j, &scv.meta);
+    scv.damaged = report_invalid(s, j, &scv.meta);
     if (scv.meta.name.n)
-        deliver(f, (struct core_input){.scv = &scv}, &scv.meta, gone);
+        deliver(s, (struct core_input){.scv = &scv}, &scv.meta, gone);
 }
 
-static void read_lease(struct apisync *f, struct jread *j, bool gone)
+static void read_lease(struct apisync *s, struct jread *j, bool gone)
 {
     struct lease lease;
-    lease_read(j, &f->in.arena, &lease);
-    if (jread_check(j, NULL) || has_fault(f, j, &lease.meta))
+    lease_read(j, &s->in.arena, &lease);
+    if (jread_check(j, NULL) || report_invalid(s, j, &lease.meta))
         return;
-    deliver(f, (struct core_input){.lease = &lease}, &lease.meta, gone);
+    deliver(s, (struct core_input){.lease = &lease}, &lease.meta, gone);
 }
 
-static void read_configmap(struct apisync *f, struct jread *j, bool gone)
+static void read_configmap(struct apisync *s, struct jread *j, bool gone)
 {
     struct unhealthy_cards u;
     struct err err;
-    unhealthy_cards_read(j, &f->in.arena, &u);
-    if (jread_check(j, NULL) || has_fault(f, j, &u.meta))
+    unhealthy_cards_read(j, &s->in.arena, &u);
+    if (jread_check(j, NULL) || report_invalid(s, j, &u.meta))
         return;
     if (u.damaged && !gone) {
         err_set(&err, ERR_INVALID,
                 "configmap %.*s: \"" KEY_UNHEALTHY_DATA
                 "\" is not a comma list of card indexes",
                 SPAN_ARG(u.meta.name));
-        f->sink->fault(f->ctx, &err);
+        s->sink->fault(s->ctx, &err);
     }
-    deliver(f, (struct core_input){.unhealthy = &u}, &u.meta, gone);
+    deliver(s, (struct core_input){.unhealthy = &u}, &u.meta, gone);
 }
 
 static void read_object(void *ctx, struct jread *j, bool gone)
@@ -209,6 +210,6 @@ static void read_object(void *ctx, struct jread *j, bool gone)
         [CORE_LEASES] = read_lease,
         [CORE_CONFIGMAPS] = read_configmap,
     };
-    struct apisync *f = ctx;
-    readers[f->kind](f, j, gone);
+    struct apisync *s = ctx;
+    readers[s->kind](s, j, gone);
 }

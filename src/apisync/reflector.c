@@ -4,80 +4,81 @@
 #include "base/clock.h"
 #include "base/log.h"
 
-static void start_page(struct reflector *s);
+static void start_page(struct reflector *r);
 
 static bool on_begin(void *ctx, unsigned status, int64_t retry_after_s)
 {
-    struct reflector *s = ctx;
+    struct reflector *r = ctx;
     if (status == 401)
-        kube_client_unauthorized(s->client);
-    if (!s->feed.watch && !s->date_s) /* later pages show what was then */
-        s->date_s = httpc_stream_date_s(s->stream);
-    return apisync_begin(&s->feed, status, retry_after_s);
+        kube_client_unauthorized(r->client);
+    if (!r->sync.watch && !r->date_s) /* later pages continue the first one's snapshot */
+        r->date_s = httpc_stream_date_s(r->stream);
+    return apisync_begin(&r->sync, status, retry_after_s);
 }
 
 static bool on_data(void *ctx, const char *p, size_t n)
 {
-    struct reflector *s = ctx;
-    return apisync_data(&s->feed, p, n);
+    struct reflector *r = ctx;
+    return apisync_data(&r->sync, p, n);
 }
 
-static void finish(struct reflector *s)
+static void finish(struct reflector *r)
 {
-    const struct apisync *f = &s->feed;
+    const struct apisync *f = &r->sync;
     if (f->in.failed.code == ERR_NONE && !f->watch)
-        log_info("sync", "listed", LOG_S("kind", core_kind_name(f->kind)),
+        log_info("reflector", "list complete", LOG_S("kind", core_kind_name(f->kind)),
                  LOG_I("objects", f->objects),
-                 LOG_I("ms", clock_mono_ms() - s->since_ms));
+                 LOG_I("ms", clock_mono_ms() - r->since_ms));
     else
-        log_debug("sync", "ended", LOG_S("kind", core_kind_name(f->kind)),
+        log_debug("reflector", f->watch ? "watch ended" : "list failed",
+                  LOG_S("kind", core_kind_name(f->kind)),
                   LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->in.failed));
-    apisync_fini(&s->feed);
-    s->fed = false;
+    apisync_fini(&r->sync);
+    r->active = false;
 }
 
 static void on_end(void *ctx, const struct err *why)
 {
-    struct reflector *s = ctx;
-    s->stream = NULL;
-    if (apisync_end(&s->feed, why))
-        start_page(s);
+    struct reflector *r = ctx;
+    r->stream = NULL;
+    if (apisync_end(&r->sync, why))
+        start_page(r);
     else
-        finish(s);
+        finish(r);
 }
 
 static const struct httpc_sink http_sink = {on_begin, on_data, on_end};
 
-static void start_page(struct reflector *s)
+static void start_page(struct reflector *r)
 {
     struct kube_request request;
     struct err err;
     cleanup_arena struct arena a = {0};
-    apisync_request(&s->feed, s->gzip, &a, &request);
-    s->stream = kube_stream_start(s->client, s->loop, &request, &http_sink, s, &err);
-    if (!s->stream)
-        on_end(s, &err); /* no credentials: as if there had been no answer */
+    apisync_request(&r->sync, r->gzip, &a, &request);
+    r->stream = kube_stream_start(r->client, r->loop, &request, &http_sink, r, &err);
+    if (!r->stream)
+        on_end(r, &err); /* no credentials: handled as a lost request */
 }
 
-void reflector_cancel(struct reflector *s)
+void reflector_cancel(struct reflector *r)
 {
-    if (s->stream)
-        httpc_stream_cancel(s->stream);
-    s->stream = NULL;
-    if (s->fed)
-        apisync_fini(&s->feed);
-    s->fed = false;
+    if (r->stream)
+        httpc_stream_cancel(r->stream);
+    r->stream = NULL;
+    if (r->active)
+        apisync_fini(&r->sync);
+    r->active = false;
 }
 
-void reflector_start(struct reflector *s, const struct core_output *wish)
+void reflector_start(struct reflector *r, const struct core_output *output)
 {
-    bool watch = wish->type == CORE_WATCH;
-    reflector_cancel(s);
-    s->since_ms = clock_mono_ms();
-    s->fed = true;
+    bool watch = output->type == CORE_WATCH;
+    reflector_cancel(r);
+    r->since_ms = clock_mono_ms();
+    r->active = true;
     if (!watch)
-        s->date_s = 0;
-    apisync_start(&s->feed, wish->kind, watch, wish->run, span_of(wish->version), s->sink,
-                  s->ctx);
-    start_page(s);
+        r->date_s = 0;
+    apisync_start(&r->sync, output->kind, watch, output->run, span_of(output->version),
+                  r->sink, r->ctx);
+    start_page(r);
 }

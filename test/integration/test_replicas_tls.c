@@ -122,7 +122,7 @@ START_TEST(bad_authorities_are_not_taken)
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
     temp_write(kit_dir, "ca.crt", "no certificate\n");
     ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
-    ck_assert_says(program_said(&e[1].program), "new authorities of replicas are not");
+    ck_assert_says(program_said(&e[1].program), "the new CA file for replicas is invalid");
     temp_remove(kit_dir, "ca.crt");
     sim_add_pod(&s, "r", 1);
     ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);

@@ -274,7 +274,7 @@ START_TEST(a_stop_waits_until_an_outcome_is_known)
     raw_reply_fini(&r);
     raw_close(&c);
     ck_assert_int_eq(program_wait(&w.extender.program), 0);
-    ck_assert_ptr_null(strstr(w.extender.program.said.p, "could not be given back"));
+    ck_assert_ptr_null(strstr(w.extender.program.said.p, "the lease is not released"));
     check_lease_is_free(&w.sim);
     extender_kill(&w.extender);
     sim_stop(&w.sim);
