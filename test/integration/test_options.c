@@ -55,7 +55,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"--node-score", "best",
          "--node-score: \"best\" is neither binpack, spread, scv nor fgd"},
         {"--advertise", "a/b",
-         "--advertise: \"a/b\" is neither an IP address nor a name"},
+         "--advertise: \"a/b\" is neither an IP address nor a host name"},
         {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
     };
     static const char *const files[][2] = {
