@@ -6,7 +6,7 @@
 
 static struct arena a;
 
-START_TEST(a_binding_carries_uid_and_annotations_and_a_limit)
+START_TEST(a_binding_has_uid_annotations_and_a_time_limit)
 {
     struct core_output call = {.type = CORE_CALL_BIND,
                                .call = 3,
@@ -28,17 +28,18 @@ START_TEST(a_binding_carries_uid_and_annotations_and_a_limit)
     ck_assert_int_eq(r.delivery_ms, CORE_DELIVERY_MS);
     ck_assert_int_eq(r.send_by.mono_ms, 99);
     ck_assert_int_eq(r.send_by.offset_ms, 7);
-    /* The client must not give up before the server can have answered. */
+    /* The client timeout must exceed the server's time limit. */
     ck_assert_int_ge(r.timeout_ms, CORE_BIND_LIMIT_MS);
 }
 END_TEST
 
-START_TEST(the_other_calls)
+START_TEST(requests_of_the_other_calls)
 {
     struct kube_request r;
     struct core_output get = {.type = CORE_CALL_GET_POD, .ns = "ns", .name = "p"};
     api_call_request(&get, &a, &r);
-    ck_assert_str_eq(r.path, "/api/v1/namespaces/ns/pods/p"); /* consistent: no version */
+    ck_assert_str_eq(
+        r.path, "/api/v1/namespaces/ns/pods/p"); /* consistent read: no resourceVersion */
     struct core_output lease = {
         .type = CORE_CALL_LEASE_GET, .ns = "kube-system", .name = "l"};
     api_call_request(&lease, &a, &r);
@@ -47,7 +48,7 @@ START_TEST(the_other_calls)
     lease.type = CORE_CALL_LEASE_WRITE;
     lease.body = "{}";
     api_call_request(&lease, &a, &r);
-    ck_assert_str_eq(r.method, "PATCH"); /* keeps what others have put there */
+    ck_assert_str_eq(r.method, "PATCH"); /* keeps members of other writers */
     ck_assert_str_eq(r.content_type, "application/merge-patch+json");
     ck_assert_span_eq(r.body, "{}");
     lease.create = true;
@@ -100,7 +101,7 @@ START_TEST(answers_become_inputs)
 }
 END_TEST
 
-START_TEST(a_copy_of_an_output_stands_alone)
+START_TEST(a_copied_output_owns_its_strings)
 {
     char ns[] = "default", text[] = "why";
     struct core_output o = {.type = CORE_REPLY, .token = 9, .ns = ns, .text = text};
@@ -114,5 +115,6 @@ START_TEST(a_copy_of_an_output_stands_alone)
 }
 END_TEST
 
-UNIT_MAIN("calls", a_binding_carries_uid_and_annotations_and_a_limit, the_other_calls,
-          answers_become_inputs, a_copy_of_an_output_stands_alone)
+UNIT_MAIN("calls", a_binding_has_uid_annotations_and_a_time_limit,
+          requests_of_the_other_calls, answers_become_inputs,
+          a_copied_output_owns_its_strings)

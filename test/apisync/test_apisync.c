@@ -5,7 +5,7 @@
 #include "domain/keys.h"
 #include "support/unit.h"
 
-/* What the core would get, one line each. */
+/* The inputs that the core would get, one line each. */
 static struct buf seen;
 static unsigned faults;
 
@@ -123,7 +123,7 @@ START_TEST(a_list_without_paging_is_one_page)
 }
 END_TEST
 
-START_TEST(a_list_that_fails_says_how)
+START_TEST(a_failed_list_reports_the_error)
 {
     static const struct {
         unsigned status;
@@ -135,7 +135,7 @@ START_TEST(a_list_that_fails_says_how)
          "list failed forbidden\n"},
         {429, "", false, "list failed unavailable after 3000\n"},
         {410, "{}", false, "list failed gone\n"},
-        {204, "", false, "list failed internal\n"}, /* not a list of nothing */
+        {204, "", false, "list failed internal\n"}, /* not an empty list */
         {200, "{\"items\":[", true, "list failed timeout\n"},
         {200, "{\"items\":[", false, "list failed invalid\n"},
         {200, "<html>", false, "list failed invalid\n"},
@@ -157,7 +157,7 @@ START_TEST(a_list_that_fails_says_how)
 }
 END_TEST
 
-START_TEST(the_message_of_a_refused_list_names_the_permission)
+START_TEST(the_error_of_a_forbidden_list_names_the_permission)
 {
     struct apisync f;
     start(&f, CORE_NODES, false);
@@ -168,7 +168,7 @@ START_TEST(the_message_of_a_refused_list_names_the_permission)
 }
 END_TEST
 
-START_TEST(one_bad_object_does_not_stop_the_others)
+START_TEST(an_invalid_object_does_not_stop_the_list)
 {
     struct apisync f;
     start(&f, CORE_PODS, false);
@@ -184,7 +184,7 @@ START_TEST(one_bad_object_does_not_stop_the_others)
 }
 END_TEST
 
-START_TEST(a_bad_scv_is_handed_on_as_damaged)
+START_TEST(an_invalid_scv_is_passed_on_as_damaged)
 {
     struct apisync f;
     start(&f, CORE_SCVS, false);
@@ -198,7 +198,7 @@ START_TEST(a_bad_scv_is_handed_on_as_damaged)
 }
 END_TEST
 
-START_TEST(a_watch_hands_events_on)
+START_TEST(a_watch_delivers_events)
 {
     struct apisync f;
     start(&f, CORE_NODES, true);
@@ -236,7 +236,7 @@ START_TEST(an_error_event_ends_the_watch)
 }
 END_TEST
 
-START_TEST(a_watch_that_ends_says_how)
+START_TEST(the_end_of_a_watch_reports_the_error)
 {
     static const struct {
         unsigned status;
@@ -263,7 +263,8 @@ START_TEST(a_watch_that_ends_says_how)
 END_TEST
 
 UNIT_MAIN("feed", a_list_is_read_page_by_page, a_list_without_paging_is_one_page,
-          a_list_that_fails_says_how, the_message_of_a_refused_list_names_the_permission,
-          one_bad_object_does_not_stop_the_others, a_bad_scv_is_handed_on_as_damaged,
-          a_watch_hands_events_on, an_error_event_ends_the_watch,
-          a_watch_that_ends_says_how)
+          a_failed_list_reports_the_error,
+          the_error_of_a_forbidden_list_names_the_permission,
+          an_invalid_object_does_not_stop_the_list,
+          an_invalid_scv_is_passed_on_as_damaged, a_watch_delivers_events,
+          an_error_event_ends_the_watch, the_end_of_a_watch_reports_the_error)

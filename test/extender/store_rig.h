@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A store on the bench: its calls are answered at once by the test, its lists come from a
- * file of objects.
+ * A store for tests: the test answers its API calls at once, and its lists come from a
+ * JSON array of objects.
  */
 
 #include <jansson.h>
@@ -17,11 +17,11 @@ struct store_rig {
     uint64_t runs[CORE_KINDS];
     struct core_output *deferred[64];
     size_t n_deferred;
-    enum err_code bind_answer; /* what the API server says to a Binding */
+    enum err_code bind_answer; /* the API server's answer to a Binding */
     struct buf binding;        /* body of the last Binding */
     unsigned bindings;
     bool follower; /* the lease is held by another replica */
-    /* Takes the place of rig_perform when set. */
+    /* Replaces rig_api if set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
                     struct api_call_answer *answer);
 };
@@ -32,7 +32,7 @@ static inline void rig_stream(void *ctx, const struct core_output *o)
     rig->runs[o->kind] = o->run;
 }
 
-/* The API server, in short. */
+/* A minimal API server. */
 static inline void rig_api(struct store_rig *rig, const struct core_output *call,
                            struct arena *arena, struct api_call_answer *answer)
 {
@@ -79,7 +79,7 @@ static inline void rig_defer(void *ctx, const struct core_output *o)
 {
     struct store_rig *rig = ctx;
     if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
-        /* Many threads, and nobody to settle: renewals are answered on the spot. */
+        /* With many threads, renewals are answered at once instead of by rig_settle. */
         struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         rig_api(rig, o, &a, &answer);
@@ -95,7 +95,7 @@ static inline void rig_hurry(void *ctx)
     (void)ctx;
 }
 
-/* Answers what was deferred, and what comes of it. */
+/* Answers the deferred calls, and those that follow from the answers. */
 static inline void rig_settle(struct store_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++) {
@@ -120,7 +120,7 @@ static inline void rig_fault(void *ctx, const struct err *err)
     ck_abort_msg("an object of the test has a fault: %s", err->msg);
 }
 
-/* Delivers a list of each kind, with those of the objects that are of that kind. */
+/* Delivers a list of each kind, from the objects of that kind. */
 static inline void rig_deliver(struct store_rig *rig, json_t *objects)
 {
     static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
@@ -164,8 +164,8 @@ static inline void rig_start_as(struct store_rig *rig,
     struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
     rig->store = store_new(&settings, &io);
     store_input(rig->store, &(struct core_input){.type = CORE_TICK});
-    rig_settle(rig); /* the GET of the lease */
-    rig_settle(rig); /* and its PUT: the pods are asked for now */
+    rig_settle(rig); /* the GET of the Lease */
+    rig_settle(rig); /* the PUT, after which the pods are listed */
     rig_settle(rig);
 }
 

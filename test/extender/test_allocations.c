@@ -11,16 +11,16 @@
 #include "wire/httpd.h"
 
 /*
- * On a connection that is in use, filter and prioritize allocate nothing: neither the
- * verbs nor the server around them. (The program is linked with --wrap for malloc and its
- * kin; what libmicrohttpd does inside is measured by `make bench`.)
+ * On a warm connection, filter and prioritize allocate nothing: neither the verbs nor the
+ * server. (The program is linked with --wrap for malloc and the like; allocations inside
+ * libmicrohttpd are measured by `make bench`.)
  */
 
 enum { NODES = 200, WARM_UP = 4, CALLS = 30 };
 
 /* -- counting -- */
 
-static atomic_ulong allocations; /* by other threads than the test's */
+static atomic_ulong allocations; /* by threads other than the test's */
 static pthread_t tester;
 
 void *__real_malloc(size_t n);
@@ -78,7 +78,7 @@ char *__wrap_strdup(const char *s)
     return __real_strdup(s);
 }
 
-/* -- a server of the verbs -- */
+/* -- a server with the verbs -- */
 
 struct world {
     struct store_rig rig;
@@ -113,7 +113,7 @@ static void add_name(struct buf *out, int i)
                "a-name-that-is-longer-than-most-names-of-nodes-are-", i);
 }
 
-/* Nodes that fit, and that do not. */
+/* Nodes that fit and nodes that do not. */
 static void deliver_nodes(struct store_rig *rig)
 {
     json_t *objects = json_array();
@@ -187,7 +187,7 @@ static const struct {
 #define MODEL ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4, A100\"}"
     {"/filter", false, "", MEM},
     {"/filter", true, "", MEM},
-    {"/filter", false, "", "\"aliyun.com/gpu-mem\":\"9999\""}, /* told of as an event */
+    {"/filter", false, "", "\"aliyun.com/gpu-mem\":\"9999\""}, /* writes an event */
     {"/prioritize", false, "", MEM},
     {"/prioritize", true, "", MEM},
     {"/filter", false, MODEL, MEM},
@@ -197,7 +197,7 @@ static const struct {
      ""},
 };
 
-/* About all nodes, and one that is not known; `full`: as objects. New. */
+/* A request with all nodes and an unknown one; `full`: as objects. New. */
 static char *request(size_t i)
 {
     const char *path = cases[i].path;
@@ -239,7 +239,7 @@ START_TEST(a_call_on_a_warm_connection_allocates_nothing)
     for (int i = 0; i < WARM_UP; i++)
         call(&w, text);
     unsigned long before = atomic_load(&allocations);
-    ck_assert_uint_gt(before, 0); /* it is counted */
+    ck_assert_uint_gt(before, 0); /* the counter works */
     for (int i = 0; i < CALLS; i++)
         call(&w, text);
     ck_assert_uint_eq(atomic_load(&allocations) - before, 0);
@@ -247,8 +247,8 @@ START_TEST(a_call_on_a_warm_connection_allocates_nothing)
 }
 END_TEST
 
-/* The connections of kube-scheduler take turns. */
-START_TEST(verbs_that_take_turns_allocate_nothing)
+/* Requests alternate between two connections. */
+START_TEST(alternating_verbs_allocate_nothing)
 {
     struct world w = {0};
     char *texts[ARRAY_LEN(cases)];
@@ -274,7 +274,7 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, a_call_on_a_warm_connection_allocates_nothing, 0,
                         (int)ARRAY_LEN(cases));
-    tcase_add_test(tcase, verbs_that_take_turns_allocate_nothing);
+    tcase_add_test(tcase, alternating_verbs_allocate_nothing);
     suite_add_tcase(suite, tcase);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

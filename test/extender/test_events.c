@@ -10,21 +10,21 @@
 #include "extender/verbs.h"
 
 /*
- * What people are told: filter and bind with a recorder that posts to the test, and nodes
- * whose cards come and go.
+ * Events of pods and of cards: filter and bind with a recorder that posts to the test,
+ * and scans of nodes whose cards change.
  */
 
 static struct store_rig rig;
 static struct verbs *verbs;
 static struct event_recorder *recorder;
 
-/* -- what was posted -- */
+/* -- posted events -- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t news = PTHREAD_COND_INITIALIZER;
 static json_t *posted[64];
 static size_t n_posted;
-static bool hold; /* posts take until it is false */
+static bool hold; /* posts block while it is true */
 
 static int post(void *ctx, const struct kube_request *request, struct err *err)
 {
@@ -46,7 +46,7 @@ static const char *said(size_t i, const char *key)
     return json_string_value(json_object_get(posted[i], key));
 }
 
-/* Waits until so many have been posted. */
+/* Waits until `n` events have been posted. */
 static void wait_for(size_t n)
 {
     struct timespec until;
@@ -68,7 +68,7 @@ static void set_hold(bool value)
     pthread_mutex_unlock(&lock);
 }
 
-/* The number behind a line of what the recorder says. */
+/* The value of a metric line of the recorder. */
 static long figure(const char *line)
 {
     cleanup_buf struct buf text = {0};
@@ -78,7 +78,7 @@ static long figure(const char *line)
     return strtol(at + strlen(line), NULL, 10);
 }
 
-/* -- the world -- */
+/* -- set-up -- */
 
 #define CARD(id, health, total)                                                          \
     "{\"id\":" #id ",\"health\":\"" health                                               \
@@ -145,7 +145,7 @@ static void filter(const char *pod, const char *nodes)
     ck_assert_uint_eq(verb_filter(verbs, span_of(body), &reply), 200);
 }
 
-START_TEST(a_pod_without_room_is_told_the_closest_node_once)
+START_TEST(a_rejected_pod_gets_one_event_with_the_closest_node)
 {
     static const char pod[] = POD("u1", "gpu-mem\":\"10\"", "");
     begin(two_nodes());
@@ -156,7 +156,8 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
     ck_assert_str_eq(said(0, "type"), "Warning");
     ck_assert_str_eq(
         said(0, "note"),
-        "the pod fits on none of the 3 nodes that kube-scheduler offered; the closest is n2: needs "
+        "the pod fits on none of the 3 nodes that kube-scheduler offered; the closest is "
+        "n2: needs "
         "10240 MiB on one card; most free: 8192 of 8192 MiB on GPU0; unhealthy: GPU1; "
         "2048 MiB short");
     ck_assert_str_eq(json_string_value(
@@ -168,9 +169,8 @@ START_TEST(a_pod_without_room_is_told_the_closest_node_once)
 }
 END_TEST
 
-/* Free cards count for who wants whole ones, and a node that gives nothing out is never
- * close. */
-START_TEST(the_closest_is_by_what_is_asked_for)
+/* A request for whole cards counts free cards; an unusable node is never the closest. */
+START_TEST(the_closest_node_depends_on_the_request)
 {
     json_t *pod = waiting(POD("u1", "gpu-mem\":\"1\"",
                               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
@@ -204,8 +204,8 @@ static json_t *on_card_0(const char *uid, const char *node, int units)
     return json_loads(text, 0, NULL);
 }
 
-/* What is free on cards of other models does not bring a node closer. */
-START_TEST(the_closest_has_most_of_the_model)
+/* Free memory on cards of other models does not count. */
+START_TEST(the_closest_node_has_most_free_memory_of_the_model)
 {
     static const char pod[] =
         POD("u3", "gpu-mem\":\"10\"",
@@ -220,15 +220,17 @@ START_TEST(the_closest_has_most_of_the_model)
     wait_for(1);
     ck_assert_str_eq(
         said(0, "note"),
-        "the pod fits on none of the 2 nodes that kube-scheduler offered; the closest is n2: needs "
+        "the pod fits on none of the 2 nodes that kube-scheduler offered; the closest is "
+        "n2: needs "
         "10240 MiB on one card, model Tesla T4; most free: 8192 of 16384 MiB on GPU0; "
         "2048 MiB short");
     end();
 }
 END_TEST
 
-/* A cordoned node is offered to pods that tolerate it: then it is a node like others. */
-START_TEST(a_cordoned_node_that_was_offered_is_like_others)
+/* kube-scheduler offers a cordoned node to pods that tolerate the taint; it counts then.
+ */
+START_TEST(an_offered_cordoned_node_can_be_the_closest)
 {
     json_t *node = json_loads("{\"kind\":\"Node\",\"metadata\":{\"name\":\"n2\"},"
                               "\"spec\":{\"unschedulable\":true},\"status\":{}}",
@@ -244,7 +246,7 @@ START_TEST(a_cordoned_node_that_was_offered_is_like_others)
 }
 END_TEST
 
-START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
+START_TEST(never_fitting_and_invalid_pods_get_their_own_reasons)
 {
     begin(two_nodes());
     filter(POD("u1", "gpu-mem\":\"20\"", ""), "\"n1\",\"n2\"");
@@ -262,8 +264,8 @@ START_TEST(who_fits_nowhere_or_asks_nonsense_is_told_so)
 }
 END_TEST
 
-/* kube-scheduler does not ask about a node that is full: that is not "never". */
-START_TEST(a_node_that_was_not_offered_may_take_it_later)
+/* kube-scheduler does not offer a full node, so this is not "never". */
+START_TEST(the_event_names_a_better_node_that_was_not_offered)
 {
     json_t *taker = waiting(POD("u1", "gpu-mem\":\"16\"",
                                 ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
@@ -277,7 +279,8 @@ START_TEST(a_node_that_was_not_offered_may_take_it_later)
     ck_assert_str_eq(said(0, "reason"), "GPUNoRoom");
     ck_assert_str_eq(
         said(0, "note"),
-        "the pod does not fit on the one node that kube-scheduler offered; the closest is n1: "
+        "the pod does not fit on the one node that kube-scheduler offered; the closest "
+        "is n1: "
         "needs 10240 MiB on one card; the largest card has 8192 MiB; n2, which "
         "was not offered, has cards that could take the pod");
     ck_assert_str_eq(said(1, "reason"), "GPUNeverFits");
@@ -285,14 +288,14 @@ START_TEST(a_node_that_was_not_offered_may_take_it_later)
 }
 END_TEST
 
-START_TEST(who_fits_is_told_nothing_by_filter)
+START_TEST(a_fitting_pod_gets_no_event_from_filter)
 {
     begin(two_nodes());
     filter(POD("u1", "gpu-mem\":\"8\"", ""), "\"n1\",\"n2\"");
     filter(POD("u2", "gpu-mem\":\"8\"", ""), "");
     filter(POD("", "gpu-mem\":\"10\"", ""), "\"n1\"");
     filter(POD("u4", "gpu-mem\":\"5\"", ""), "\"n1\"");
-    wait_for(1); /* the last one alone */
+    wait_for(1); /* only the last one */
     ck_assert_str_eq(json_string_value(
                          json_object_get(json_object_get(posted[0], "regarding"), "uid")),
                      "u4");
@@ -311,7 +314,7 @@ static void bind(const char *uid)
     ck_assert_str_eq(reply.p, "{\"Error\":\"\"}");
 }
 
-START_TEST(a_pod_that_is_bound_is_told_its_card_and_why)
+START_TEST(a_bound_pod_gets_its_card_and_the_policy)
 {
     json_t *objects = json_pack(
         "[oooo]", scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Healthy", 16384)),
@@ -328,17 +331,19 @@ START_TEST(a_pod_that_is_bound_is_told_its_card_and_why)
         ck_assert_str_eq(said(i, "reason"), "GPUPlaced");
         ck_assert_str_eq(said(i, "type"), "Normal");
     }
-    ck_assert_str_eq(said(0, "note"),
-                     "3072 MiB on GPU0 of node n2, of the cards that fit the one with least "
-                     "free memory (binpack); 5120 of 8192 MiB stay free there");
-    ck_assert_ptr_nonnull(strstr(
-        said(1, "note"), "4096 MiB on GPU1 of node n2, of the cards that fit the one with most"));
+    ck_assert_str_eq(
+        said(0, "note"),
+        "3072 MiB on GPU0 of node n2, of the cards that fit the one with least "
+        "free memory (binpack); 5120 of 8192 MiB stay free there");
+    ck_assert_ptr_nonnull(
+        strstr(said(1, "note"),
+               "4096 MiB on GPU1 of node n2, of the cards that fit the one with most"));
     ck_assert_ptr_nonnull(strstr(said(2, "note"), "; 0 of 8192 MiB stay free"));
     end();
 }
 END_TEST
 
-START_TEST(a_pod_with_whole_cards_is_told_which)
+START_TEST(a_pod_with_whole_cards_gets_their_indexes)
 {
     json_t *objects = json_pack(
         "[oo]", scv("n2", CARD(0, "Healthy", 8192) "," CARD(1, "Healthy", 16384)),
@@ -351,8 +356,8 @@ START_TEST(a_pod_with_whole_cards_is_told_which)
 }
 END_TEST
 
-/* A server that does not answer holds nobody up. */
-START_TEST(an_api_server_that_hangs_blocks_nobody)
+/* An API server that does not answer delays no caller. */
+START_TEST(a_hanging_api_server_blocks_no_caller)
 {
     begin(two_nodes());
     set_hold(true);
@@ -371,7 +376,7 @@ END_TEST
 
 static const int64_t start_ms = 1000 * 1000;
 
-/* True: something is left to tell. */
+/* True: an event is left to write. */
 static bool look_at(struct event_card *w, int64_t now_ms, bool tell, int64_t led_ms)
 {
     const struct ledger *l = core_ledger(store_read(rig.store));
@@ -415,33 +420,34 @@ static void show_on(const char *node, const char *cards)
     json_decref(j);
 }
 
-/* The Scv of n1 is that now. */
+/* Sets the Scv of n1. */
 static void show(const char *cards)
 {
     show_on("n1", cards);
 }
 
-START_TEST(a_card_that_is_lost_and_back_is_told_of)
+START_TEST(a_lost_card_and_its_return_are_reported)
 {
     begin(json_pack("[o]", scv("n1", CARD(0, "Healthy", 4096) "," //
                                CARD(1, "Unhealthy", 4096) "," CARD(2, "Healthy", 4096))));
     struct event_card *w = event_card_new(1);
-    look(w); /* GPU1 was ill before: no news */
+    look(w); /* GPU1 was unhealthy before: not reported */
     look(w);
     show(CARD(0, "Unhealthy", 4096) "," CARD(1, "Unhealthy", 4096));
     look(w);
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPULost");
     ck_assert_str_eq(said(0, "type"), "Warning");
-    ck_assert_str_eq(said(0, "note"),
-                     "no new pods are placed on GPU0 (unhealthy), GPU2 (no longer listed); "
-                     "existing promises stay");
+    ck_assert_str_eq(
+        said(0, "note"),
+        "no new pods are placed on GPU0 (unhealthy), GPU2 (no longer listed); "
+        "existing promises stay");
     ck_assert_str_eq(json_string_value(json_object_get(
                          json_object_get(posted[0], "regarding"), "kind")),
                      "Node");
     show(CARD(0, "Healthy", 4096) "," CARD(1, "Healthy", 4096) "," //
          CARD(2, "Healthy", 4096) "," CARD(3, "Healthy", 4096));
-    look(w); /* GPU3 is new, not back */
+    look(w); /* GPU3 is new: not reported */
     wait_for(2);
     ck_assert_str_eq(said(1, "reason"), "GPUBack");
     ck_assert_str_eq(said(1, "note"), "new pods are placed again on GPU0, GPU1, GPU2");
@@ -452,7 +458,7 @@ START_TEST(a_card_that_is_lost_and_back_is_told_of)
 }
 END_TEST
 
-START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
+START_TEST(an_overcommitted_card_is_reported)
 {
     json_t *pod = waiting(POD("u1", "gpu-mem\":\"4\"",
                               ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"}"));
@@ -465,9 +471,10 @@ START_TEST(a_card_that_shrinks_under_its_promises_is_told_of)
     look(w);
     wait_for(1);
     ck_assert_str_eq(said(0, "reason"), "GPUOvercommitted");
-    ck_assert_str_eq(said(0, "note"),
-                     "GPU0 has 3000 MiB, but 4096 MiB are promised; no new pods are placed "
-                     "there, and no pod is evicted");
+    ck_assert_str_eq(
+        said(0, "note"),
+        "GPU0 has 3000 MiB, but 4096 MiB are promised; no new pods are placed "
+        "there, and no pod is evicted");
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 1);
@@ -477,7 +484,7 @@ END_TEST
 #define ILL(id)  CARD(id, "Unhealthy", 4096)
 #define WELL(id) CARD(id, "Healthy", 4096)
 
-START_TEST(each_card_is_told_of_whatever_was_told_before)
+START_TEST(each_card_is_reported_independently)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
     struct event_card *w = event_card_new(1);
@@ -503,15 +510,15 @@ END_TEST
 #define OTHER(id, uuid)                                                                  \
     "{\"id\":" #id ",\"health\":\"Healthy\",\"totalMemory\":4096,\"uuid\":\"" uuid "\"}"
 
-/* By UUID: another card in the place of one is not that one, and the same card elsewhere
- * is. */
-START_TEST(a_card_that_was_swapped_is_told_of)
+/* A card is identified by its UUID: a replacement is another card, and a card that moved
+ * to another index is the same. */
+START_TEST(a_replaced_card_is_reported)
 {
     begin(json_pack("[o]", scv("n1", OTHER(0, "A") "," OTHER(1, "B"))));
     struct event_card *w = event_card_new(1);
     look(w);
     show(OTHER(0, "B") "," OTHER(1, "A"));
-    look(w); /* no news */
+    look(w); /* not reported */
     show(OTHER(0, "C") "," OTHER(1, "A"));
     look(w);
     wait_for(2);
@@ -529,8 +536,8 @@ START_TEST(a_card_that_was_swapped_is_told_of)
 }
 END_TEST
 
-/* One that was ill comes back as another. */
-START_TEST(a_card_that_was_repaired_by_another_is_told_of)
+/* An unhealthy card is replaced by another one. */
+START_TEST(a_lost_card_replaced_by_another_is_reported)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
     struct event_card *w = event_card_new(1);
@@ -550,14 +557,14 @@ START_TEST(a_card_that_was_repaired_by_another_is_told_of)
 }
 END_TEST
 
-START_TEST(what_is_lost_while_nobody_leads_is_told_by_who_leads_next)
+START_TEST(the_next_leader_reports_changes_without_a_leader)
 {
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
     struct event_card *w = event_card_new(1);
     ck_assert(!look_at(w, start_ms, false, 0));
     show(ILL(0) "," ILL(1));
     ck_assert(look_at(w, start_ms + 1000, false, 0));
-    show(ILL(0) "," WELL(1)); /* and nobody ever knew of GPU1 */
+    show(ILL(0) "," WELL(1)); /* GPU1 was never known */
     ck_assert(look_at(w, start_ms + 60 * 1000, false, 0));
     ck_assert(!look_at(w, start_ms + 61 * 1000, true, 0));
     wait_for(1);
@@ -568,8 +575,8 @@ START_TEST(what_is_lost_while_nobody_leads_is_told_by_who_leads_next)
 }
 END_TEST
 
-/* Another process leads, and dies at some time: it has told what it had the time to. */
-START_TEST(what_another_process_told_is_not_told_again)
+/* Another leader dies: it has reported what it had the time for. */
+START_TEST(changes_reported_by_another_leader_are_not_repeated)
 {
     int64_t lost_ms = start_ms + 1000;
     begin(json_pack("[o]", scv("n1", WELL(0) "," WELL(1))));
@@ -594,8 +601,8 @@ START_TEST(what_another_process_told_is_not_told_again)
 }
 END_TEST
 
-/* A loose contact does not fill the API server, and what is said last is true. */
-START_TEST(a_card_that_comes_and_goes_is_told_of_in_measure)
+/* A flapping card does not flood the API server, and the last event is correct. */
+START_TEST(a_flapping_card_is_rate_limited)
 {
     int64_t now_ms = start_ms;
     bool left = false;
@@ -606,20 +613,21 @@ START_TEST(a_card_that_comes_and_goes_is_told_of_in_measure)
         show(i % 2 ? WELL(0) : ILL(0));
         left = look_at(w, now_ms, true, 0);
     }
-    ck_assert(left); /* it is ill, and what was said last is that it is well */
+    ck_assert(left); /* unhealthy, but the last event says healthy */
     wait_for(EVENT_CARD_BURST);
     ck_assert_str_eq(said(EVENT_CARD_BURST - 1, "reason"), "GPUBack");
     ck_assert(!look_at(w, now_ms + EVENT_CARD_EVERY_MS, true, 0));
     wait_for(EVENT_CARD_BURST + 1);
-    ck_said(EVENT_CARD_BURST, "GPULost", "no new pods are placed on GPU0 (unhealthy)" PROMISED);
+    ck_said(EVENT_CARD_BURST, "GPULost",
+            "no new pods are placed on GPU0 (unhealthy)" PROMISED);
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, EVENT_CARD_BURST + 1);
 }
 END_TEST
 
-/* A rack without power: more nodes than may be told of at once. */
-START_TEST(what_does_not_get_through_at_once_is_told_later)
+/* A rack loses power: more nodes than the rate limit allows at once. */
+START_TEST(rate_limited_events_are_written_later)
 {
     enum { NODES = EVENTS_BURST + 10 };
     json_t *objects = json_array();
@@ -638,7 +646,7 @@ START_TEST(what_does_not_get_through_at_once_is_told_later)
     ck_assert(look_at(w, start_ms, true, 0));
     for (int tries = 0; look_at(w, start_ms, true, 0); tries++) {
         ck_assert_int_lt(tries, 3000);
-        usleep(10 * 1000); /* time gives new places */
+        usleep(10 * 1000); /* the rate limit refills */
     }
     for (int tries = 0; figure("\ngpushare_events_queued "); tries++) {
         ck_assert_int_lt(tries, 3000);
@@ -662,8 +670,8 @@ static char *cards_of(const char *health, int round)
     return buf_take(&cards);
 }
 
-/* None is cut off at the end of a note. */
-START_TEST(many_cards_of_one_node_are_all_told_of)
+/* No card is cut off at the end of a note. */
+START_TEST(many_cards_of_one_node_are_all_reported)
 {
     bool told[SCV_MAX_CARDS] = {0};
     cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
@@ -685,8 +693,8 @@ START_TEST(many_cards_of_one_node_are_all_told_of)
 }
 END_TEST
 
-/* Whoever makes up cards does not make what is remembered grow. */
-START_TEST(cards_that_never_were_are_forgotten)
+/* A node that reports ever new UUIDs does not grow the state. */
+START_TEST(invented_uuids_do_not_grow_the_state)
 {
     begin(json_pack("[o]", scv("n1", WELL(0))));
     struct event_card *w = event_card_new(1);
@@ -696,7 +704,7 @@ START_TEST(cards_that_never_were_are_forgotten)
         look_at(w, start_ms, false, 0);
     }
     cleanup_free char *last = cards_of("Healthy", 18);
-    show(last); /* the last but one are still known */
+    show(last); /* the previous cards are still known */
     look_at(w, start_ms + 1, false, start_ms + 2LL * EVENT_CARD_OTHER_MS);
     ck_assert(!look_at(w, start_ms + 2, true, 0));
     show(WELL(0));
@@ -709,21 +717,19 @@ START_TEST(cards_that_never_were_are_forgotten)
 }
 END_TEST
 
-UNIT_MAIN("events", a_pod_without_room_is_told_the_closest_node_once,
-          the_closest_is_by_what_is_asked_for, the_closest_has_most_of_the_model,
-          a_cordoned_node_that_was_offered_is_like_others,
-          who_fits_nowhere_or_asks_nonsense_is_told_so,
-          a_node_that_was_not_offered_may_take_it_later,
-          who_fits_is_told_nothing_by_filter,
-          a_pod_that_is_bound_is_told_its_card_and_why,
-          a_pod_with_whole_cards_is_told_which, an_api_server_that_hangs_blocks_nobody,
-          a_card_that_is_lost_and_back_is_told_of,
-          a_card_that_shrinks_under_its_promises_is_told_of,
-          each_card_is_told_of_whatever_was_told_before,
-          a_card_that_was_swapped_is_told_of,
-          a_card_that_was_repaired_by_another_is_told_of,
-          what_is_lost_while_nobody_leads_is_told_by_who_leads_next,
-          what_another_process_told_is_not_told_again,
-          a_card_that_comes_and_goes_is_told_of_in_measure,
-          what_does_not_get_through_at_once_is_told_later,
-          many_cards_of_one_node_are_all_told_of, cards_that_never_were_are_forgotten)
+UNIT_MAIN("events", a_rejected_pod_gets_one_event_with_the_closest_node,
+          the_closest_node_depends_on_the_request,
+          the_closest_node_has_most_free_memory_of_the_model,
+          an_offered_cordoned_node_can_be_the_closest,
+          never_fitting_and_invalid_pods_get_their_own_reasons,
+          the_event_names_a_better_node_that_was_not_offered,
+          a_fitting_pod_gets_no_event_from_filter,
+          a_bound_pod_gets_its_card_and_the_policy,
+          a_pod_with_whole_cards_gets_their_indexes,
+          a_hanging_api_server_blocks_no_caller, a_lost_card_and_its_return_are_reported,
+          an_overcommitted_card_is_reported, each_card_is_reported_independently,
+          a_replaced_card_is_reported, a_lost_card_replaced_by_another_is_reported,
+          the_next_leader_reports_changes_without_a_leader,
+          changes_reported_by_another_leader_are_not_repeated,
+          a_flapping_card_is_rate_limited, rate_limited_events_are_written_later,
+          many_cards_of_one_node_are_all_reported, invented_uuids_do_not_grow_the_state)

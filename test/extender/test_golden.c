@@ -3,16 +3,16 @@
 /*
  * The verbs by golden directories: test/golden/<verb>/<case>/ holds
  *
- *     objects.json   what the API server has: an array of objects with their kind
+ *     objects.json   the objects of the API server: an array, each with its kind
  *     request.json   the body that kube-scheduler sends, byte for byte
- *     reply.json     what is to come back: {"status": 200, "body": ...}; a bind may add
- *                    "binding": what is to be sent to the API server. "*" stands for any
+ *     reply.json     the expected reply: {"status": 200, "body": ...}; a bind may add
+ *                    "binding": the body sent to the API server. "*" matches any
  *                    string.
  *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
  *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share",
  *                    "nodeScore": "fgd"} (binpack without it)
  *
- * Adding a case adds no C.
+ * A new case needs no C code.
  */
 
 #include <dirent.h>
@@ -46,7 +46,7 @@ static json_t *load(const char *dir, const char *name, bool needed)
     return j;
 }
 
-/* Is `got` what `want` describes? "*" is any string. */
+/* Whether `got` matches `want`; "*" matches any string. */
 static bool same(json_t *want, json_t *got)
 {
     const char *text = json_string_value(want), *key;

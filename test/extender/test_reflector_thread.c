@@ -5,13 +5,13 @@
 #include "kube/config.h"
 #include "support/server.h"
 
-/* The watch thread: wishes come from many threads, and may pass each other. */
+/* Requests come from many threads, possibly out of order. */
 
 struct door {
     struct gate *gate;
 };
 
-/* Answers nothing until the gate opens. */
+/* Does not answer until the gate opens. */
 static void hold(struct server_conn *conn, void *ctx)
 {
     struct door *door = ctx;
@@ -19,7 +19,7 @@ static void hold(struct server_conn *conn, void *ctx)
         gate_wait(door->gate);
 }
 
-START_TEST(an_older_wish_does_not_end_a_newer_list)
+START_TEST(an_older_request_does_not_cancel_a_newer_list)
 {
     struct store_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
@@ -41,7 +41,7 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
     reflector_thread_add(sync, &list);
     wait_for(server_requests(server) == 1);
     reflector_thread_add(sync, &older);
-    reflector_thread_add(sync, &nodes); /* begun after the older wish was looked at */
+    reflector_thread_add(sync, &nodes); /* started after the older request was handled */
     wait_for(server_requests(server) == 2);
     char *first = server_request(server, 0), *second = server_request(server, 1);
     ck_assert_ptr_nonnull(strstr(first, "/pods"));
@@ -50,7 +50,7 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
     free(first);
     free(second);
 
-    list.run = 13; /* a newer one does */
+    list.run = 13; /* a newer request cancels it */
     reflector_thread_add(sync, &list);
     wait_for(server_requests(server) == 3);
     reflector_thread_stop(sync);
@@ -63,4 +63,4 @@ START_TEST(an_older_wish_does_not_end_a_newer_list)
 }
 END_TEST
 
-UNIT_MAIN("sync", an_older_wish_does_not_end_a_newer_list)
+UNIT_MAIN("sync", an_older_request_does_not_cancel_a_newer_list)

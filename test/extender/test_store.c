@@ -19,7 +19,7 @@ static struct store_rig rig;
 static _Atomic unsigned bindings;
 static pthread_barrier_t together;
 
-/* The API server of many threads: it only counts. */
+/* An API server for many threads, which only counts Bindings. */
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
                     struct api_call_answer *answer)
 {
@@ -31,7 +31,7 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
     api_call_answer(call, &ok, arena, answer);
 }
 
-/* Pods p0, p1, ... of so many MiB each, and a node n1 with so many cards of 16000. */
+/* Creates pods p0, p1, ... of `mib` MiB each, and node n1 with `cards` cards of 16000. */
 static void start(int pods, int mib, int cards)
 {
     struct ledger_settings ledger = {.unit_mib = 1, .external_tolerance_mib = 1024};
@@ -57,7 +57,7 @@ static void start(int pods, int mib, int cards)
     }
     rig_deliver(&rig, objects);
     json_decref(objects);
-    /* From here on, calls come from many threads at once. */
+    /* From here on, many threads make calls. */
     rig.perform = perform;
     atomic_store(&bindings, 0);
     pthread_barrier_init(&together, NULL, THREADS);
@@ -92,7 +92,7 @@ static int bind_all(const int *pods)
     return bound;
 }
 
-START_TEST(of_many_binds_at_once_as_many_succeed_as_fit)
+START_TEST(as_many_concurrent_binds_succeed_as_fit)
 {
     int pods[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -137,7 +137,7 @@ static void *filter_for_ever(void *arg)
     return NULL;
 }
 
-START_TEST(a_bind_gets_through_while_filters_never_stop)
+START_TEST(a_bind_succeeds_under_constant_filter_load)
 {
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
@@ -158,11 +158,11 @@ START_TEST(a_bind_gets_through_while_filters_never_stop)
 }
 END_TEST
 
-START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
+START_TEST(a_stop_waits_until_the_lease_is_released)
 {
     start(0, 0, 1);
     rig.perform = NULL;
-    ck_assert(!store_stop(rig.store, 50)); /* nobody makes the deferred call */
+    ck_assert(!store_stop(rig.store, 50)); /* the deferred call is not made */
     ck_assert_uint_eq(rig.n_deferred, 1);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_WRITE);
     ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
@@ -171,7 +171,7 @@ START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
 END_TEST
 
 /* Only verb_bind waits for the lease, so that no bind waits twice. */
-START_TEST(a_bind_of_a_follower_fails_at_once)
+START_TEST(a_bind_at_a_follower_fails_at_once)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     struct err err = {0};
@@ -193,7 +193,7 @@ START_TEST(a_bind_of_a_follower_fails_at_once)
 }
 END_TEST
 
-UNIT_MAIN("store", of_many_binds_at_once_as_many_succeed_as_fit,
+UNIT_MAIN("store", as_many_concurrent_binds_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
-          a_bind_gets_through_while_filters_never_stop,
-          a_stop_waits_for_the_lease_to_be_given_back, a_bind_of_a_follower_fails_at_once)
+          a_bind_succeeds_under_constant_filter_load,
+          a_stop_waits_until_the_lease_is_released, a_bind_at_a_follower_fails_at_once)

@@ -9,7 +9,7 @@
 #include "support/raw.h"
 
 /*
- * What is shown of a node and of its pods, byte for byte. (Lists and watches over HTTP:
+ * The JSON of a node and of its pods, byte for byte. (Lists and watches over HTTP:
  * test/integration/test_observe.c.)
  */
 
@@ -91,9 +91,9 @@ enum { TIME_S = 1704164645 };
 
 static const struct view_gpuapi_times times = {true, true, TIME_S, TIME_S, TIME_S};
 
-START_TEST(a_node_is_the_golden_line_of_nvidia_gpu_scheduler)
+START_TEST(a_node_equals_the_golden_line_of_nvidia_gpu_scheduler)
 {
-    /* GPU-1 is held through NVIDIA's plugin, which makes it busy. */
+    /* GPU-1 is allocated by NVIDIA's plugin, so it is busy. */
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"model\":\"Tesla T4\","
                    "\"totalMemory\":15109,\"uuid\":\"GPU-1\","
                    "\"busId\":\"00000000:3B:00.0\"}],"
@@ -103,7 +103,7 @@ START_TEST(a_node_is_the_golden_line_of_nvidia_gpu_scheduler)
     struct view_gpuapi_node n = look("node-a", 4);
     ck_assert(n.healthy && n.has_sample);
     ck_assert_int_eq(n.sample_s, TIME_S);
-    /* All but device_brand, which an Scv does not say. */
+    /* All but device_brand, which an Scv does not have. */
     assert_node(
         &n, &times,
         META("GpuNode", "node-a") TIME
@@ -131,7 +131,7 @@ START_TEST(a_node_is_the_golden_line_of_nvidia_gpu_scheduler)
 }
 END_TEST
 
-START_TEST(models_are_sorted_and_what_is_not_wholly_free_is_busy)
+START_TEST(models_are_sorted_and_partly_used_cards_are_busy)
 {
     begin(
         SCV_HEAD
@@ -179,7 +179,7 @@ START_TEST(models_are_sorted_and_what_is_not_wholly_free_is_busy)
 }
 END_TEST
 
-START_TEST(containers_have_their_cards_by_the_rule_of_the_promise)
+START_TEST(containers_have_the_cards_of_the_promise)
 {
 #define POD(name, more, annotations, containers)                                         \
     "{\"kind\":\"Pod\",\"metadata\":{\"name\":\"" name "\",\"namespace\":\"d\","         \
@@ -230,7 +230,7 @@ START_TEST(containers_have_their_cards_by_the_rule_of_the_promise)
 }
 END_TEST
 
-START_TEST(a_node_that_gives_nothing_out_is_false_and_says_why)
+START_TEST(an_unusable_node_has_health_false_and_the_reason)
 {
     begin(
         "[{\"kind\":\"Lease\",\"metadata\":{\"name\":\"n1\","
@@ -263,7 +263,7 @@ START_TEST(a_node_that_gives_nothing_out_is_false_and_says_why)
 }
 END_TEST
 
-START_TEST(what_is_gone_has_the_golden_line)
+START_TEST(a_deleted_object_equals_the_golden_line)
 {
     static const char *const want[VIEW_GPUAPI_KINDS] = {
         "{\"GpuNode\":{\"metadata\":{\"name\":\"node-a\",\"namespace\":\"kube-system\","
@@ -293,7 +293,7 @@ START_TEST(what_is_gone_has_the_golden_line)
 }
 END_TEST
 
-/* -- only while somebody reads -- */
+/* -- only while there are readers -- */
 
 static size_t shown(struct view_gpuapi *o)
 {
@@ -303,7 +303,7 @@ static size_t shown(struct view_gpuapi *o)
     return n;
 }
 
-/* Waits until so many nodes are shown. */
+/* Waits until the cache has `n` nodes. */
 static void await_shown(struct view_gpuapi *o, size_t n)
 {
     for (int i = 0; i < 1000 && (shown(o) != n || atomic_load(&o->ready) != (n > 0)); i++)
@@ -312,13 +312,13 @@ static void await_shown(struct view_gpuapi *o, size_t n)
     ck_assert(atomic_load(&o->ready) == (n > 0));
 }
 
-START_TEST(the_ledger_is_followed_while_somebody_reads)
+START_TEST(the_cache_is_filled_while_there_are_readers)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
     struct view_gpuapi *o =
         view_gpuapi_start(rig.store, &(struct view_gpuapi_config){.idle_ms = 50});
-    ck_assert(!atomic_load(&o->wanted)); /* nobody has asked yet */
+    ck_assert(!atomic_load(&o->wanted)); /* no reader yet */
     view_gpuapi_changed(o);
     ck_assert_uint_eq(shown(o), 0);
     view_gpuapi_reader_begin(o);
@@ -327,10 +327,10 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
     uint64_t last = watch_cache_last(o->caches[VIEW_GPUAPI_NODES]);
     view_gpuapi_reader_end(o);
     nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    ck_assert_uint_eq(shown(o), 1); /* one reads still */
+    ck_assert_uint_eq(shown(o), 1); /* one reader is left */
     view_gpuapi_reader_end(o);
     await_shown(o, 0);
-    view_gpuapi_reader_begin(o); /* and another one comes later */
+    view_gpuapi_reader_begin(o); /* another one comes later */
     await_shown(o, 1);
     ck_assert_uint_gt(watch_cache_last(o->caches[VIEW_GPUAPI_NODES]), last);
     view_gpuapi_reader_end(o);
@@ -340,7 +340,7 @@ START_TEST(the_ledger_is_followed_while_somebody_reads)
 }
 END_TEST
 
-START_TEST(so_many_lists_at_a_time)
+START_TEST(the_number_of_open_lists_is_limited)
 {
     begin(SCV_HEAD "{\"id\":0,\"health\":\"Healthy\",\"totalMemory\":15109,\"uuid\":"
                    "\"GPU-1\"}]}}]");
@@ -357,7 +357,7 @@ START_TEST(so_many_lists_at_a_time)
     ck_assert_uint_eq(more.status, 503);
     ck_assert_str_eq(more.header[0][0], "Retry-After");
     replies[5].stream->close(replies[5].stream_ctx);
-    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &replies[5]); /* there is room again */
+    view_gpuapi_list(o, VIEW_GPUAPI_PODS, &replies[5]); /* below the limit again */
     ck_assert_ptr_nonnull(replies[5].stream);
     for (int i = 0; i < VIEW_GPUAPI_LISTS; i++)
         replies[i].stream->close(replies[i].stream_ctx);
@@ -369,7 +369,7 @@ START_TEST(so_many_lists_at_a_time)
 }
 END_TEST
 
-/* -- still here -- */
+/* -- heartbeats -- */
 
 enum { BEAT_MS = 600 };
 
@@ -400,8 +400,7 @@ static void read_piece(struct raw *c, struct raw_reply *r)
     ck_assert(!last);
 }
 
-/* All there is is said, and an empty line; then one each time that nothing was said for
- * so long. */
+/* The initial state and an empty line; then an empty line per idle interval. */
 static void ck_beats(unsigned port, const char *path)
 {
     struct raw c;
@@ -412,20 +411,20 @@ static void ck_beats(unsigned port, const char *path)
     do
         read_piece(&c, &r);
     while (r.body.n < 2 || memcmp(r.body.p + r.body.n - 2, "\n\n", 2) != 0);
-    ck_assert_int_eq(r.body.p[0], '{'); /* an empty line before that would be wrong */
+    ck_assert_int_eq(r.body.p[0], '{'); /* no empty line before the initial state */
     for (int beat = 0; beat < 2; beat++) {
         int64_t since_ms = clock_mono_ms();
         buf_clear(&r.body);
         read_piece(&c, &r);
         ck_assert_span_eq(buf_span(&r.body), "\n");
-        /* What came before was said a moment before it came here. */
+        /* The line was sent a moment before it was received. */
         ck_assert_int_ge(clock_mono_ms() - since_ms, BEAT_MS / 2);
     }
     raw_reply_fini(&r);
     raw_close(&c);
 }
 
-START_TEST(a_watch_without_news_says_that_it_is_there)
+START_TEST(an_idle_watch_sends_heartbeats)
 {
     static const struct httpd_route routes[] = {
         {"GET", "/nodes", on_nodes}, {"GET", "/page", on_page}, {NULL, NULL, NULL}};
@@ -453,10 +452,10 @@ START_TEST(a_watch_without_news_says_that_it_is_there)
 }
 END_TEST
 
-UNIT_MAIN("observe", so_many_lists_at_a_time,
-          a_node_is_the_golden_line_of_nvidia_gpu_scheduler,
-          models_are_sorted_and_what_is_not_wholly_free_is_busy,
-          containers_have_their_cards_by_the_rule_of_the_promise,
-          a_node_that_gives_nothing_out_is_false_and_says_why,
-          what_is_gone_has_the_golden_line, the_ledger_is_followed_while_somebody_reads,
-          a_watch_without_news_says_that_it_is_there)
+UNIT_MAIN("observe", the_number_of_open_lists_is_limited,
+          a_node_equals_the_golden_line_of_nvidia_gpu_scheduler,
+          models_are_sorted_and_partly_used_cards_are_busy,
+          containers_have_the_cards_of_the_promise,
+          an_unusable_node_has_health_false_and_the_reason,
+          a_deleted_object_equals_the_golden_line,
+          the_cache_is_filled_while_there_are_readers, an_idle_watch_sends_heartbeats)

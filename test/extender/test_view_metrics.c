@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * /metrics by golden files: test/golden/metrics/objects.json is what the API server has,
- * and <detail>.txt what is told of it. Numbers of time are left out of the comparison.
+ * /metrics against golden files: test/golden/metrics/objects.json has the objects of the
+ * API server, <detail>.txt the expected metrics. Times are not compared.
  */
 
 #include "extender/view_metrics.h"
@@ -24,7 +24,7 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     return err_set(err, ERR_FORBIDDEN, "no");
 }
 
-/* What is counted, of everything something. */
+/* Increments every counter. */
 static void count(void)
 {
     uint32_t refused[REASON_CLASSES];
@@ -71,7 +71,7 @@ static void end(void)
     rig_stop(&rig);
 }
 
-/* Puts a * in the place of times that no test can know. */
+/* Replaces times, which a test cannot predict, with *. */
 static void hide_times(struct buf *text)
 {
     static const char name[] = "\ngpushare_watch_age_seconds{";
@@ -88,7 +88,7 @@ static void hide_times(struct buf *text)
     buf_add_span(text, buf_span(&out));
 }
 
-/* The whole would be too much for a message. */
+/* Reports only the first different line. */
 static void same_lines(const char *path, const char *got, const char *want)
 {
     for (int line = 1; *got || *want; line++) {
@@ -121,20 +121,20 @@ START_TEST(sums_over_the_cluster)
 }
 END_TEST
 
-START_TEST(and_each_node)
+START_TEST(sums_per_node)
 {
     compare(VIEW_METRICS_NODE, "test/golden/metrics/node.txt");
 }
 END_TEST
 
-START_TEST(and_each_card)
+START_TEST(values_per_card)
 {
     compare(VIEW_METRICS_CARD, "test/golden/metrics/card.txt");
 }
 END_TEST
 
-/* Objects can claim any size; sums stay numbers. */
-START_TEST(absurd_sizes_do_no_harm)
+/* Objects can claim any size; sums do not overflow. */
+START_TEST(absurd_sizes_do_not_overflow)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     struct view_metrics_source source = {0};
@@ -163,7 +163,7 @@ START_TEST(absurd_sizes_do_no_harm)
 }
 END_TEST
 
-START_TEST(before_anything_is_listed)
+START_TEST(metrics_before_the_first_list)
 {
     struct ledger_settings ledger = {.unit_mib = 1};
     struct view_metrics_source source = {.detail = VIEW_METRICS_CARD};
@@ -180,7 +180,7 @@ START_TEST(before_anything_is_listed)
 }
 END_TEST
 
-START_TEST(details_have_names)
+START_TEST(detail_names_are_parsed)
 {
     enum view_metrics_detail detail;
     struct err err;
@@ -191,5 +191,6 @@ START_TEST(details_have_names)
 }
 END_TEST
 
-UNIT_MAIN("metrics", sums_over_the_cluster, and_each_node, and_each_card,
-          absurd_sizes_do_no_harm, before_anything_is_listed, details_have_names)
+UNIT_MAIN("metrics", sums_over_the_cluster, sums_per_node, values_per_card,
+          absurd_sizes_do_not_overflow, metrics_before_the_first_list,
+          detail_names_are_parsed)

@@ -33,7 +33,7 @@ static void assert_reads(struct watch_cache_reader *r, const char *want)
 #define DELETED(name)                                                                    \
     "{\"Thing\":{\"name\":\"" name "\",\"x\":null},\"Type\":\"DELETED\"}\n"
 
-START_TEST(a_reader_gets_what_there_is_and_then_what_changes)
+START_TEST(a_reader_gets_the_initial_state_then_changes)
 {
     struct watch_cache_item *a = NULL, *b = NULL;
     struct watch_cache_reader r = {0}, late = {0};
@@ -59,7 +59,7 @@ START_TEST(a_reader_gets_what_there_is_and_then_what_changes)
 }
 END_TEST
 
-START_TEST(a_deletion_that_hits_a_namesake_is_followed_by_it)
+START_TEST(deleting_one_of_two_namesakes_resends_the_other)
 {
     struct watch_cache_item *a = NULL, *twin = NULL, *other = NULL;
     struct watch_cache_reader r = {0};
@@ -77,7 +77,7 @@ START_TEST(a_deletion_that_hits_a_namesake_is_followed_by_it)
 }
 END_TEST
 
-START_TEST(who_misses_too_many_deletions_begins_anew)
+START_TEST(a_reader_that_misses_too_many_deletions_resyncs)
 {
     struct watch_cache_item *items[12] = {0}, *last = NULL;
     struct watch_cache_reader r = {0}, quick = {0};
@@ -107,7 +107,7 @@ START_TEST(who_misses_too_many_deletions_begins_anew)
 }
 END_TEST
 
-START_TEST(a_list_stays_as_it_was_when_it_was_asked_for)
+START_TEST(a_list_is_a_snapshot)
 {
     struct watch_cache_item *b = NULL, *a = NULL, *c = NULL;
     cleanup_buf struct buf out = {0};
@@ -130,18 +130,18 @@ START_TEST(a_list_stays_as_it_was_when_it_was_asked_for)
                             "{\"name\":\"c\",\"seq\":\"3\",\"value\":1}");
     watch_cache_free(w);
     watch_cache_list_free(l);
-    watch_cache_list_free(unread); /* a reader that went away */
+    watch_cache_list_free(unread); /* a reader that disconnected */
 }
 END_TEST
 
-/* What a client makes of a watch: the last value of each name, and in which snapshot it
- * was seen. */
+/* The state of a client of a watch: the last value of each name, and the snapshot in
+ * which it was seen. */
 enum { NAMES = 12, READERS = 8 };
 
 struct client {
     struct watch_cache_reader reader;
     struct buf partial;
-    int value[NAMES]; /* -1: not there */
+    int value[NAMES]; /* -1: none */
     long long seq[NAMES];
     bool doubtful[NAMES]; /* since a RESYNC */
     bool resyncing, begun;
@@ -184,7 +184,7 @@ static void client_line(struct client *c, struct span line)
     json_decref(j);
 }
 
-/* Reads a little. True: it has all there is. */
+/* Reads some lines. True: up to date. */
 static bool client_read(struct client *c, size_t max)
 {
     cleanup_buf struct buf out = {0};
@@ -192,7 +192,7 @@ static bool client_read(struct client *c, size_t max)
     struct span rest = buf_span(&out);
     while (rest.n) {
         bool last = !memchr(rest.p, '\n', rest.n);
-        ck_assert(!last); /* lines are whole */
+        ck_assert(!last); /* only complete lines */
         struct span line = {rest.p,
                             (size_t)((char *)memchr(rest.p, '\n', rest.n) - rest.p)};
         client_line(c, line);
@@ -235,7 +235,7 @@ static unsigned random_run(uint64_t seed)
         struct client *c = &clients[rng_below(&rng, READERS)];
         uint64_t what = rng_below(&rng, 20);
         if (what == 0)
-            client_init(c); /* it comes anew */
+            client_init(c); /* a new client */
         else if (what < 8)
             client_read(c, 1 + rng_below(&rng, 300));
     }
@@ -254,16 +254,16 @@ static unsigned random_run(uint64_t seed)
     return resyncs;
 }
 
-START_TEST(whoever_reads_however_slowly_ends_with_what_there_is)
+START_TEST(every_reader_ends_with_the_current_state)
 {
     unsigned resyncs = 0;
     for (uint64_t seed = 1; seed <= 1500; seed++)
         resyncs += random_run(seed);
-    ck_assert_uint_gt(resyncs, 100); /* it was put to the test */
+    ck_assert_uint_gt(resyncs, 100); /* the test covers resyncs */
 }
 END_TEST
 
-START_TEST(what_changes_for_ever_takes_no_more_memory)
+START_TEST(endless_changes_take_bounded_memory)
 {
     struct watch_cache_item *items[10] = {0};
     cleanup_buf struct buf out = {0};
@@ -276,15 +276,13 @@ START_TEST(what_changes_for_ever_takes_no_more_memory)
         else
             put(&items[i % 10], name, i);
     }
-    ck_assert(watch_cache_read(w, &r, SIZE_MAX, &out)); /* the log is short */
+    ck_assert(watch_cache_read(w, &r, SIZE_MAX, &out)); /* few entries */
     ck_assert_uint_lt(out.n, 20 * 200);
     watch_cache_free(w);
 }
 END_TEST
 
-UNIT_MAIN("watchlog", a_reader_gets_what_there_is_and_then_what_changes,
-          a_deletion_that_hits_a_namesake_is_followed_by_it,
-          who_misses_too_many_deletions_begins_anew,
-          a_list_stays_as_it_was_when_it_was_asked_for,
-          whoever_reads_however_slowly_ends_with_what_there_is,
-          what_changes_for_ever_takes_no_more_memory)
+UNIT_MAIN("watchlog", a_reader_gets_the_initial_state_then_changes,
+          deleting_one_of_two_namesakes_resends_the_other,
+          a_reader_that_misses_too_many_deletions_resyncs, a_list_is_a_snapshot,
+          every_reader_ends_with_the_current_state, endless_changes_take_bounded_memory)
