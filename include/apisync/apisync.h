@@ -37,18 +37,18 @@ struct apisync {
 
 /* Begins a run, a list or a watch. `version`: the resourceVersion at which a watch
  * starts; empty for a list. */
-void apisync_start(struct apisync *f, enum core_kind kind, bool watch, uint64_t run,
+void apisync_start(struct apisync *s, enum core_kind kind, bool watch, uint64_t run,
                    struct span version, const struct apisync_sink *sink, void *ctx);
-void apisync_fini(struct apisync *f);
+void apisync_fini(struct apisync *s);
 
 /* Sets the request of the watch, or of the next page of the list. Strings are in the
  * arena. */
-void apisync_request(const struct apisync *f, bool gzip, struct arena *a,
+void apisync_request(const struct apisync *s, bool gzip, struct arena *a,
                      struct kube_request *request);
 
 /* The answer begins; a part of its body. False: discard the rest. */
-bool apisync_begin(struct apisync *f, unsigned status, int64_t retry_after_s);
-bool apisync_data(struct apisync *f, const char *p, size_t n);
+bool apisync_begin(struct apisync *s, unsigned status, int64_t retry_after_s);
+bool apisync_data(struct apisync *s, const char *p, size_t n);
 /* The answer is complete (`why` NULL), or ended with an error. True: the list has another
  * page. False: the run has ended, and the sink has got its end. */
-bool apisync_end(struct apisync *f, const struct err *why);
+bool apisync_end(struct apisync *s, const struct err *why);

@@ -24,15 +24,14 @@ static bool on_data(void *ctx, const char *p, size_t n)
 
 static void finish(struct reflector *r)
 {
-    const struct apisync *f = &r->sync;
-    if (f->in.failed.code == ERR_NONE && !f->watch)
-        log_info("reflector", "list complete", LOG_S("kind", core_kind_name(f->kind)),
-                 LOG_I("objects", f->objects),
+    const struct apisync *s = &r->sync;
+    if (s->in.failed.code == ERR_NONE && !s->watch)
+        log_info("reflector", "list complete", LOG_S("kind", core_kind_name(s->kind)),
+                 LOG_I("objects", s->objects),
                  LOG_I("ms", clock_mono_ms() - r->since_ms));
     else
-        log_debug("reflector", f->watch ? "watch ended" : "list failed",
-                  LOG_S("kind", core_kind_name(f->kind)),
-                  LOG_S("what", f->watch ? "watch" : "list"), LOG_ERR(&f->in.failed));
+        log_debug("reflector", s->watch ? "watch ended" : "list failed",
+                  LOG_S("kind", core_kind_name(s->kind)), LOG_ERR(&s->in.failed));
     apisync_fini(&r->sync);
     r->active = false;
 }

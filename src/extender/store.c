@@ -265,19 +265,19 @@ struct store_route store_route(struct store *store, bool forwarded, bool *ready,
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();
-    struct store_route way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    struct store_route out = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
         struct core_way found = core_way(core, now, forwarded, err);
-        way.route = found.route;
-        way.until_ms = found.until_ms;
-        if (found.address.n >= sizeof way.address)
-            way.route = ROUTE_WAIT;
+        out.route = found.route;
+        out.until_ms = found.until_ms;
+        if (found.address.n >= sizeof out.address)
+            out.route = ROUTE_WAIT;
         else if (found.address.n)
-            memcpy(way.address, found.address.p, found.address.n);
+            memcpy(out.address, found.address.p, found.address.n);
     }
     store_read_end(store);
-    return way;
+    return out;
 }
 
 void store_refresh_lease(struct store *store)
