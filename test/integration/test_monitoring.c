@@ -73,7 +73,8 @@ START_TEST(both_ports_tell_what_the_extender_did)
     ck_assert_double_gt(value("gpushare_verb_duration_seconds_sum{verb=\"filter\"}"), 0);
     ck_assert_double_eq(value("gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
                         1);
-    ck_assert_double_eq(value("gpushare_filter_rejected_nodes_total{reason=\"size\"}"), 1);
+    ck_assert_double_eq(value("gpushare_filter_rejected_nodes_total{reason=\"size\"}"),
+                        1);
     ck_assert_double_eq(value("gpushare_binds_total{result=\"ok\"}"), 1);
     ck_assert_double_eq(value("gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
                         1);
@@ -140,7 +141,7 @@ START_TEST(pods_and_nodes_get_their_events)
                           200);
     }
     kit_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
-    ck_assert_double_eq(value("gpushare_events_total{result=\"repeated\"}"), 2);
+    ck_assert_double_eq(value("gpushare_events_total{result=\"deduplicated\"}"), 2);
     ck_assert(program_says(&extender.program, "first scan of all cards complete"));
     sim_add_scv(&sim, "n1", 2, 16, 1);
     kit_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
@@ -151,7 +152,8 @@ START_TEST(pods_and_nodes_get_their_events)
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 2);
     sim_add_scv(&sim, "n1", 2, 4, -1);
-    kit_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, and 8192 are promised") == 1);
+    kit_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, but 8192 MiB are promised") ==
+             1);
     ck_assert_double_eq(value("gpushare_cards_overcommitted"), 1);
     ck_assert_double_eq(value("gpushare_overcommits_total"), 1);
     kit_wait(value("gpushare_events_total{result=\"written\"}") == 7);

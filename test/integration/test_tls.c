@@ -181,8 +181,10 @@ START_TEST(options_that_need_each_other_say_so)
     tls_make_cert(kit_dir, "ca", "server", "IP:127.0.0.1");
     cleanup_free char *crt = temp_path(kit_dir, "server.crt"),
                       *key = temp_path(kit_dir, "server.key");
-    check_refused(ARGV("--tls-cert", crt), "--tls-cert and --tls-key need each other");
-    check_refused(ARGV("--tls-key", key), "--tls-cert and --tls-key need each other");
+    check_refused(ARGV("--tls-cert", crt),
+                  "--tls-cert and --tls-key must be set together");
+    check_refused(ARGV("--tls-key", key),
+                  "--tls-cert and --tls-key must be set together");
     check_refused(ARGV("--client-ca", crt), "--client-ca needs --tls-cert");
     check_refused(ARGV("--replica-ca", crt), "--replica-ca needs --tls-cert");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-name", "x"),
@@ -192,9 +194,9 @@ START_TEST(options_that_need_each_other_say_so)
     check_refused(
         ARGV("--tls-cert", crt, "--tls-key", key, "--requestheader-allowed-names", "x"),
         "--requestheader-allowed-names needs --requestheader-client-ca");
-    check_refused(
-        ARGV("--tls-cert", crt, "--tls-key", key, "--observe-client-ca", crt),
-        "--observe-client-ca needs --client-ca, because the main port shows the same");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--observe-client-ca", crt),
+                  "--observe-client-ca needs --client-ca, because the main port serves "
+                  "the same views");
     check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
                        "--observe-client-ca", key),
                   "authorities ");

@@ -32,7 +32,7 @@ static const struct {
     {"map-made", 1, FITS, NOT_NOW, "GPU0"},
     {"pod-deleted", 2, NOT_NOW, FITS, ""},
     {"pod-ended", 2, NOT_NOW, FITS, ""},
-    {"removed", 1, FITS, NOT_NOW, "nothing is known"},
+    {"removed", 1, FITS, NOT_NOW, "the GPUs of this node are not known"},
     {"scv-deleted", 2, FITS, FITS, ""},
     {"scv-deleted-with-agent", 1, FITS, NOT_NOW, "its Scv object is missing"},
     {"shrunk", 1, FITS, NEVER, "the largest card has 8192 MiB"},

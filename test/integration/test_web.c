@@ -181,7 +181,8 @@ START_TEST(the_stream_says_what_inspect_says_and_what_changes)
     cleanup_free char *why = watch_until(&w, "p1");
     ck_assert_says(
         why,
-        "\"request\":\"20 GiB\",\"fittingNodes\":0,\"neverFits\":true,\"closestNode\":\"n1\","
+        "\"request\":\"20 "
+        "GiB\",\"fittingNodes\":0,\"neverFits\":true,\"closestNode\":\"n1\","
         "\"reason\":\"needs 20480 MiB on one card; the largest card has 16384 MiB\"");
     sim_add_pod(&s, "p2", 4);
     kit_wait(extender_bind(&e, "p2", "n2", NULL));
@@ -218,7 +219,8 @@ START_TEST(there_is_room_for_so_many)
     for (int i = 0; i < MAIN; i++)
         watch_open(&w[i], e.verbs.port, WATCH);
     ck_assert_uint_eq(peer_call(&e.verbs, "GET", WATCH, NULL, &said), 503);
-    ck_assert_says(said.p, "too many watches: 16 are open on this port; use --observe-port");
+    ck_assert_says(said.p,
+                   "too many watches: 16 are open on this port; use --observe-port");
     for (int i = MAIN; i < ALL; i++) {
         watch_open(&w[i], e.observers.port, WATCH);
         ck_assert_uint_eq(w[i].r.status, 200);
