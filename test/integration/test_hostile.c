@@ -319,7 +319,7 @@ static const struct {
     {"/filter", "{\"Pod\":{}}", "metadata.name: is missing"},
     {"/filter", "{\"NodeNames\":[1]}", "NodeNames[]: expected a string, at byte 14"},
     {"/filter", ARGS("\"p\"", "\"4\"", "\"n1\""), "NodeNames: expected an array"},
-    {"/filter", ARGS("\"p\"", "\"4\"", "null"), "neither NodeNames nor Nodes"},
+    {"/filter", ARGS("\"p\"", "\"4\"", "null"), "NodeNames and Nodes are both missing"},
     {"/filter", ARGS("\"p\"", "\"4\"", "[\"n1\",\"/\"]"),
      "NodeNames[]: is not a valid node name, at byte"},
     {"/filter", ARGS("\"p\"", "\"4\"", "[\"n\\u0000\"]"),
