@@ -132,11 +132,10 @@ static void start_events(struct extender *e, const char *identity)
     e->card_events = event_card_thread_start(e->store, e->recorder, rng_entropy());
 }
 
-struct extender *extender_start(const struct extender_config *config, struct err *err)
+static struct core_settings core_settings_of(const struct extender_config *config,
+                                             const char *identity)
 {
-    struct extender *e = xcalloc(1, sizeof *e);
-    cleanup_free char *identity = make_identity();
-    struct core_settings settings = {
+    return (struct core_settings){
         .ledger = {.unit_mib = config->unit_mib,
                    .external_tolerance_mib = config->external_tolerance_mib,
                    .require_scv = config->require_scv,
@@ -149,6 +148,11 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .bind_any = config->bind_any,
         .seed = rng_entropy(),
     };
+}
+
+static struct server *start_server(struct extender *e,
+                                   const struct extender_config *config, struct err *err)
+{
     struct server_config server = {
         .address = config->entry.listen,
         .port = (unsigned)config->port,
@@ -156,30 +160,39 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .connections = (unsigned)config->connections,
         .max_body = (size_t)config->max_body,
         .max_bodies = BODIES_MAX,
+        .certs = e->certs,
+        .forward = e->forward,
+        .gpuapi = e->gpuapi,
         .node_score = config->node_score,
+        .counters = e->counters,
+        .recorder = e->recorder,
         .metrics_detail = config->metrics_detail,
     };
+    return server_start(&server, e->store, err);
+}
+
+struct extender *extender_start(const struct extender_config *config, struct err *err)
+{
+    struct extender *e = xcalloc(1, sizeof *e);
+    cleanup_free char *identity = make_identity();
+    struct core_settings settings = core_settings_of(config, identity);
     e->drain_delay_ms = config->drain_delay_ms;
     e->drain_ms = config->drain_ms;
-    server.counters = e->counters = counters_new();
+    e->counters = counters_new();
     if (check_advertise(config, err) == 0)
         e->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (!e->client || start_certs(e, config, err) || start_forward(e, config, err)) {
         extender_stop(e);
         return NULL;
     }
-    server.certs = e->certs;
-    server.forward = e->forward;
     e->io = api_io_new(e->client, e->counters);
     struct store_io io = api_io_functions(e->io);
     e->store = store_new(&settings, &io);
     start_gpuapi(e, config);
-    server.gpuapi = e->gpuapi;
     api_io_start(e->io, e->store, config->api_compression);
     if (config->events)
         start_events(e, identity);
-    server.recorder = e->recorder;
-    e->server = server_start(&server, e->store, err);
+    e->server = start_server(e, config, err);
     if (!e->server) {
         extender_stop(e);
         return NULL;
