@@ -673,7 +673,7 @@ static char *cards_of(const char *health, int round)
 /* No card is cut off at the end of a note. */
 START_TEST(many_cards_of_one_node_are_all_reported)
 {
-    bool told[SCV_MAX_CARDS] = {0};
+    bool reported[SCV_MAX_CARDS] = {0};
     cleanup_free char *well = cards_of("Healthy", 0), *ill = cards_of("Unhealthy", 0);
     begin(json_pack("[o]", scv("n1", well)));
     struct event_card *w = event_card_new(1);
@@ -684,9 +684,9 @@ START_TEST(many_cards_of_one_node_are_all_reported)
     wait_for(2);
     for (size_t i = 0; i < 2; i++)
         for (const char *at = said(i, "note"); (at = strstr(at, "GPU")); at++)
-            told[atoi(at + 3)] = true;
+            reported[atoi(at + 3)] = true;
     for (int i = 0; i < SCV_MAX_CARDS; i++)
-        ck_assert_msg(told[i], "GPU%d", i);
+        ck_assert_msg(reported[i], "GPU%d", i);
     event_card_free(w);
     end();
     ck_assert_uint_eq(n_posted, 2);

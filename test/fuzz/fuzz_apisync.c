@@ -115,7 +115,7 @@ static void run(struct world *w, int kind, bool watch, struct span bytes, size_t
         go_on = apisync_data(&f, p + at, n - at < piece ? n - at : piece);
     w->objects = w->seen.n;
     if (!apisync_end(&f, broken) && w->seen.n == w->objects)
-        fuzz_fail("the end of a stream is not told");
+        fuzz_fail("the end of a stream is not reported");
     apisync_fini(&f);
 }
 

@@ -46,7 +46,7 @@ static void perform(void *ctx, const struct core_output *call, struct arena *are
     api_call_answer(call, &result, arena, answer);
 }
 
-/* What comes later has nobody who would carry it out. */
+/* Later outputs are not executed. */
 static void defer(void *ctx, const struct core_output *o)
 {
     (void)ctx;
