@@ -66,7 +66,7 @@ etcd_programs() {
     [ -z "$packages" ] || unpack etcd $packages
 }
 
-# Not installed either: containerd would be started. test/node uses these and no others.
+# Not installed either: containerd would be started. test/e2e-node uses these and no others.
 node_programs() {
     dir=${XDG_CACHE_HOME:-$HOME/.cache}/gpushare/node/usr
     [ -x "$dir/bin/containerd" ] && [ -x "$dir/sbin/runc" ] && [ -x "$dir/lib/cni/bridge" ] ||

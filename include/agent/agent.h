@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/machine.h"
+#include "agent/publisher.h"
 #include "wire/entry.h"
 
 /*
- * scv-agent as a program: its options, and the order in which its parts start and stop.
+ * The program scv-agent: its options, and the start and stop order of its parts.
  */
 
 struct agent_config {
@@ -27,12 +27,12 @@ extern const struct opt_program agent_program;
 
 struct agent;
 
-/* New; publishes as soon as it can. The signals that end the program must be blocked
- * before, so that all threads block them. */
+/* New; its threads run at once. The caller must have blocked the signals that end the
+ * program, so that all threads block them. */
 struct agent *agent_start(const struct agent_config *config, struct err *err);
-/* False: a thread hangs in the driver. The process has to be ended as it is then, because
- * that thread may go on at any moment. */
+/* False: a thread hangs in the driver, and nothing was freed. The process must exit,
+ * because that thread may continue at any moment. */
 bool agent_stop(struct agent *agent);
 
-/* --once: appends the Scv object of this node, as JSON. */
+/* --once: appends the Scv of this node as JSON. */
 int agent_once(const struct agent_config *config, struct buf *out, struct err *err);

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "agent/machine.h"
+#include "agent/publisher.h"
 #include "kube/client.h"
 
 /*
- * From the machine's outputs to requests, and from what comes back to its inputs. Pure.
+ * From the publisher's outputs to HTTP requests, and from answers to its inputs. Pure.
  */
 
 struct calls_names {
     const char *node, *lease_namespace; /* borrowed */
 };
 
-/* Of a call, or of a watch. Strings are in the arena. */
-void calls_request(const struct calls_names *names, const struct machine_output *o,
+/* The request of a call or a watch. Strings are in the arena. */
+void calls_request(const struct calls_names *names, const struct publisher_output *o,
                    struct arena *a, struct kube_request *request);
 
-/* What became of a call. */
+/* The result of a call. */
 struct calls_answer {
-    struct machine_input input; /* points into the rest */
-    struct agent_object object;
+    struct publisher_input input; /* points into the rest */
+    struct api_object object;
     struct err err;
 };
-/* `reply` is what came; NULL: nothing, and `why` says why not. The answer borrows from
- * the reply's body and the arena. */
-void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+/* `reply` is the answer; NULL: there was none, for the reason `why`. The result borrows
+ * from the reply's body and the arena. */
+void calls_answer(const struct publisher_output *o, const struct httpc_reply *reply,
                   const struct err *why, struct arena *a, struct calls_answer *answer);

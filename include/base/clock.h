@@ -7,23 +7,23 @@
 #include "base/str.h"
 
 /*
- * Time. Only programs and the modules that wait read the clock; domain, placement and
- * core are handed a time.
+ * Clocks and RFC 3339 times. Only programs and modules that wait read a clock; domain,
+ * placement and core take the time as an argument.
  *
- * Intervals are measured on CLOCK_BOOTTIME, which never jumps and goes on while the
- * machine sleeps: a lease that ran out during a suspend must be seen to have run out.
+ * Intervals are measured on CLOCK_BOOTTIME, which never jumps and advances during a
+ * suspend: a lease that expires during a suspend must be seen as expired.
  */
 
-int64_t clock_mono_ms(void);
-int64_t clock_mono_us(void); /* the same clock */
-int64_t clock_wall_ns(void); /* since 1970, UTC */
+int64_t clock_mono_ms(void); /* CLOCK_BOOTTIME, milliseconds */
+int64_t clock_mono_us(void); /* CLOCK_BOOTTIME, microseconds */
+int64_t clock_wall_ns(void); /* CLOCK_REALTIME, nanoseconds since 1970 */
+void clock_sleep_ms(int64_t ms); /* a signal can end it early */
 
 /*
- * Until when something may be done, for a machine that may have stood still without its
- * clock for intervals noticing: a virtual machine that its host froze. When such a one
- * goes on, the wall clock is put right sooner or later, and the two clocks have moved
- * apart. They do so too when somebody sets the wall clock; it is then late as well, to be
- * on the safe side.
+ * A deadline that a paused virtual machine does not outlive. CLOCK_BOOTTIME does not
+ * advance while the host pauses the machine, but the wall clock is corrected after it
+ * resumes: then the difference of the two clocks changes. A change of more than
+ * CLOCK_SKEW_MAX_MS therefore counts as passed, also when somebody sets the wall clock.
  */
 struct clock_deadline {
     int64_t mono_ms; /* 0: none */
@@ -31,11 +31,12 @@ struct clock_deadline {
         offset_ms; /* what the wall clock less the other one was; see clock_offset_ms */
 };
 enum {
-    CLOCK_APART_MS = 50
+    CLOCK_SKEW_MAX_MS = 50
 }; /* so far apart they may move: time is slewed, and rounded */
 
 int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns);
-bool clock_late(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns);
+bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms,
+                           int64_t wall_ns);
 
 /* RFC 3339, UTC: "2026-11-21T09:00:00Z", with milliseconds, with microseconds (the form
  * of a Kubernetes MicroTime). Appended to out. */

@@ -7,15 +7,14 @@
 #include "base/str.h"
 
 /*
- * Small files, read and written whole.
+ * Small files, read and written as a whole.
  */
 
-/* Appends the bytes of the file to out. More than `max` bytes are ERR_TOO_LARGE; a
- * missing file is ERR_NOT_FOUND, one that may not be read ERR_FORBIDDEN, anything else
- * ERR_UNAVAILABLE. The message names the file. After an error out is as it was. */
+/* Appends the content of the file to out. More than `max` bytes are ERR_TOO_LARGE, a
+ * missing file is ERR_NOT_FOUND, a denied access ERR_FORBIDDEN, anything else
+ * ERR_UNAVAILABLE. The message names the file. On error, out is unchanged. */
 int file_read(const char *path, size_t max, struct buf *out, struct err *err);
 
-/* Puts the bytes where the path says, all of them or none: whoever reads the file, after
- * a crash too, finds what was there before or what is there now. Mode 0600. Codes and
- * message as above. */
+/* Replaces the file atomically (write, fsync, rename): a reader finds either the old
+ * content or the new one, also after a crash. Mode 0600. Errors as for file_read. */
 int file_write(const char *path, struct span bytes, struct err *err);

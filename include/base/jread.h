@@ -9,17 +9,15 @@
 #include "base/str.h"
 
 /*
- * A pull reader for JSON (RFC 8259) in bytes that somebody else holds. (Not named json_*:
- * those names are the jansson library's, which other parts link.)
+ * A pull parser for JSON (RFC 8259) over borrowed bytes. (The prefix is not json_*:
+ * jansson, which other modules link, exports such names.)
  *
- * The caller asks for what it expects; what it does not ask for is skipped. Everything is
- * validated, also what is skipped: syntax, UTF-8, escapes (a lone surrogate is an error),
- * numbers, and a depth limit. Nothing is allocated and nothing is copied: strings come
- * back as spans of the input.
+ * The caller reads the values that it expects and skips the others. Skipped values are
+ * validated, too: syntax, UTF-8, escapes (a lone surrogate is an error), numbers and the
+ * nesting depth. The parser does not allocate or copy: strings are spans of the input.
  *
- * Errors in the JSON are sticky. After the first one every call answers "no more" or
- * "nothing", so a reader is written without a check behind each call, and asks
- * jread_finish once:
+ * Syntax errors are sticky. After the first one, every call returns "no more" or "no
+ * value", so that a caller does not check each call, but jread_finish once:
  *
  *     struct jread j;
  *     jread_init(&j, bytes, n);
@@ -33,25 +31,25 @@
  *     if (jread_finish(&j, err))
  *         return -1;
  *
- * A value of the wrong type is a fault of the object, not of the JSON: it is skipped, the
- * reader goes on, and the first such fault, with the path that the caller gave, is
- * reported at the end. In a list, jread_fault reports and forgets it, so that one bad
- * object does not stop the others. `null` is accepted for every type, as by Go's decoder,
- * and leaves the target untouched. A key that comes twice is delivered twice.
+ * A value of the wrong type is a fault of the object, not a syntax error: the parser
+ * skips the value and continues, and jread_finish reports the first fault with the path
+ * that the caller passed. In a list, jread_fault reports and clears the fault of one
+ * object, so that the other objects are still read. `null` is accepted for every type, as
+ * Go's decoder does, and leaves the target untouched. A duplicate key is delivered twice.
  *
- * Input that comes in pieces: jread_init_part says that more bytes may follow. A value
- * that is cut off at the end of the bytes then sets JREAD_CUT instead of JREAD_BAD.
- * `struct jread` is plain data: keep a copy of it from before the value, append bytes to
- * the buffer (which may move), call jread_more on the copy, and read the value again. One
- * item of a list at a time need be in memory that way; see base/jsonlist.h.
+ * Input in pieces: after jread_init_partial, a value that is incomplete at the end of the
+ * bytes sets JREAD_TRUNCATED instead of JREAD_BAD. `struct jread` is plain data: copy it
+ * before the value, append bytes to the buffer (which may move), call jread_continue on
+ * the copy, and read the value again. base/jstream.h does this for lists and watches,
+ * with one item in memory at a time.
  */
 
 enum {
-    JREAD_MAX_DEPTH = 256, /* arrays and objects inside each other */
+    JREAD_MAX_DEPTH = 256, /* nesting of arrays and objects */
 };
 
 enum jread_type {
-    JREAD_NONE, /* no value here: end of input, or an error before */
+    JREAD_NONE, /* no value: end of input, or an earlier error */
     JREAD_NULL,
     JREAD_BOOL,
     JREAD_NUMBER,
@@ -62,7 +60,7 @@ enum jread_type {
 
 enum jread_state {
     JREAD_OK,
-    JREAD_CUT, /* more bytes are needed (jread_init_part only) */
+    JREAD_TRUNCATED, /* more bytes are needed (jread_init_partial only) */
     JREAD_BAD,
 };
 
@@ -71,18 +69,18 @@ struct jread {
     size_t n;
     size_t pos;
     uint64_t objects[JREAD_MAX_DEPTH / 64]; /* bit d: level d is an object */
-    const char *why;                        /* JREAD_BAD: the error, in static words */
+    const char *why;                        /* JREAD_BAD: the error, a static string */
     const char *fault, *where; /* the first fault of the object, and its path */
     size_t fault_pos;
     uint16_t depth;
     uint8_t state; /* enum jread_state */
     bool part;     /* more bytes may follow */
-    bool fresh;    /* inside an array or object of which nothing was read yet */
-    bool hollow;   /* null stood for the array or object that was stepped into */
+    bool at_first; /* in an array or object, before its first item or member */
+    bool is_null;  /* the array or object that was entered is null */
 };
 
-/* A string or key between its quotes, as it stands in the input. Valid as long as the
- * input. `escaped`: it holds a backslash and has to be decoded by jread_decode. */
+/* A string or key without its quotes, undecoded. Borrowed from the input. `escaped`: it
+ * contains a backslash, so jread_decode must decode it. */
 struct jread_str {
     const char *p;
     size_t n;
@@ -90,25 +88,26 @@ struct jread_str {
 };
 
 void jread_init(struct jread *j, const char *data, size_t n);
-void jread_init_part(struct jread *j, const char *data, size_t n);
-/* The same bytes, perhaps elsewhere, with more behind them. `last`: none will follow. */
-void jread_more(struct jread *j, const char *data, size_t n, bool last);
+void jread_init_partial(struct jread *j, const char *data, size_t n);
+/* Continues with the same bytes, possibly moved, and more appended. `last`: no more bytes
+ * will follow. */
+void jread_continue(struct jread *j, const char *data, size_t n, bool last);
 
-enum jread_type
-jread_peek(struct jread *j); /* type of the next value; reads only space */
+/* The type of the next value; consumes white space only. */
+enum jread_type jread_peek(struct jread *j);
 
-/* Steps into the object or array that comes next (null counts as an empty one). A loop
- * over jread_member or jread_item must follow at once, and run until it answers false. */
+/* Enters the next value, an object or array (null counts as an empty one). The caller
+ * must then loop over jread_member or jread_item until it returns false. */
 void jread_object(struct jread *j, const char *where);
 void jread_array(struct jread *j, const char *where);
-/* Steps to the next member or item; its value is read next and must be (jread_skip).
- * False at the end, which is then left behind, or at an error. */
+/* Moves to the next member or item, whose value the caller must then read or skip. False
+ * at the end, which is consumed, or on error. */
 bool jread_member(struct jread *j, struct jread_str *key);
 bool jread_item(struct jread *j);
 
-/* Steps over the next items of an array as long as they are strings and nothing but a
- * comma stands between them, at most max of them, and returns how many. It saves calls in
- * a long list of names. What stops it is left to jread_item, which always goes on:
+/* Reads up to max consecutive string items of an array that are separated by a comma
+ * only, and returns their number. Faster than jread_item for a long list of names.
+ * jread_item reads the item at which this function stops:
  *
  *     do {
  *         while ((n = jread_strings(&j, names, ARRAY_LEN(names))) > 0)
@@ -118,21 +117,21 @@ bool jread_item(struct jread *j);
  */
 size_t jread_strings(struct jread *j, struct jread_str *out, size_t max);
 
-/* Values. Each reads one value. True when *out was set; false for null and errors. */
+/* Each reads one value. True when *out is set; false for null and on error. */
 bool jread_string(struct jread *j, const char *where, struct jread_str *out);
 bool jread_bool(struct jread *j, const char *where, bool *out);
 /* An integer that fits; 3.0 and 3e0 are errors, as they are to Go. */
 bool jread_i64(struct jread *j, const char *where, int64_t *out);
 /* A string, decoded. Borrowed from the input if it has no escapes, else from `a`. */
 bool jread_text(struct jread *j, const char *where, struct arena *a, struct span *out);
-/* Any value: checks it and leaves it behind. `raw` (may be NULL) gets its bytes. */
+/* Validates and consumes a value of any type. jread_raw also returns its bytes. */
 bool jread_skip(struct jread *j);
 bool jread_raw(struct jread *j, struct span *raw);
 
-/* Decodes s into out, which has room for s.n bytes (the decoded form is never longer).
- * Returns the length. s must come from a reader, which has validated it. */
+/* Decodes s into out, a buffer of at least s.n bytes (the decoded form is never longer).
+ * Returns the decoded length. s must come from the parser, which has validated it. */
 size_t jread_decode(struct jread_str s, char *out);
-/* s decoded: the span itself when it has no escapes, else a copy in the arena. */
+/* s decoded: the span itself if it has no escapes, else a copy in the arena. */
 struct span jread_span_decoded(struct jread_str s, struct arena *a);
 static inline struct span jread_span(struct jread_str s, struct arena *a)
 {
@@ -143,13 +142,14 @@ bool jread_str_eq(struct jread_str s, struct span literal);
 bool jread_str_eq_nocase(struct jread_str s, struct span literal);
 #define jread_key_is(key, literal) jread_str_eq((key), SPAN(literal))
 
-/* Reports a fault of the object found by the caller. Both are static strings. */
+/* Records a fault that the caller found in the object; the first fault wins. Both strings
+ * are static. */
 void jread_fail(struct jread *j, const char *where, const char *why);
-/* 0 when the object had no fault. Otherwise -1 and a message; the fault is forgotten. */
+/* 0 if the object has no fault. Otherwise -1 and a message; clears the fault. */
 int jread_fault(struct jread *j, struct err *err);
 
-/* 0 while the JSON is good and complete so far. */
+/* 0 while the JSON is valid and not truncated. */
 int jread_check(const struct jread *j, struct err *err);
-/* 0 when the JSON is good, nothing but white space is left, and the object had no fault.
- * Otherwise -1 and a message with the path and the byte offset. */
+/* 0 if the JSON is valid and complete, nothing but white space follows, and the object
+ * has no fault. Otherwise -1 and a message with the path and the byte offset. */
 int jread_finish(struct jread *j, struct err *err);

@@ -54,8 +54,6 @@ void log_set_level(enum log_level level);
 bool log_enabled(enum log_level level);
 /* "error", "warn", "info" or "debug". */
 int log_level_parse(struct span s, enum log_level *level, struct err *err);
-/* The same into an int, as the parser of an option (base/opt.h). */
-int log_level_option(struct span s, void *field, struct err *err);
 
 /* The line that log_write would write, without the newline; `time_ms` is milliseconds
  * since 1970. For tests. */

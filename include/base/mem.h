@@ -5,32 +5,32 @@
 #include <stdint.h>
 
 /*
- * Memory, released by scope.
+ * Allocation, and release at the end of a scope.
  *
- * Running out of memory ends the process: no caller checks for NULL. Sizes are checked
- * for overflow. `cleanup_free` releases a pointer when its scope ends; `steal` hands it
- * out of that scope.
+ * Out of memory aborts the process: no caller checks for NULL. Sizes are checked for
+ * overflow. `cleanup_free` releases a pointer when its scope ends; `steal` moves it out
+ * of that scope.
  */
 
-/* Each returns new memory, never NULL. xcalloc's is zeroed. */
+/* Each returns new memory, never NULL. xcalloc zeroes it. */
 void *xmalloc(size_t size) __attribute__((malloc, returns_nonnull, warn_unused_result));
 void *xcalloc(size_t count, size_t size)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
 void *xreallocarray(void *p, size_t count, size_t size)
     __attribute__((returns_nonnull, warn_unused_result));
 char *xstrdup(const char *s) __attribute__((malloc, returns_nonnull, warn_unused_result));
-/* A copy of n bytes with a NUL behind them. */
+/* A copy of n bytes, NUL-terminated. */
 char *xmemdup0(const void *p, size_t n)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
-/* Zeroed, and at the start of a cache line (of 64 bytes). */
-void *xzalloc_line(size_t size)
+/* Zeroed, and aligned to a cache line (64 bytes). */
+void *xzalloc_cacheline(size_t size)
     __attribute__((malloc, returns_nonnull, warn_unused_result));
 char *xasprintf(const char *fmt, ...)
     __attribute__((format(printf, 1, 2), malloc, returns_nonnull, warn_unused_result));
 
-/* Makes room for at least `want` elements of `size` bytes in the array `*items`, whose
- * capacity in elements is `*cap`. Grows by half at least, so that appending one by one
- * costs constant time each. */
+/* Grows the array `*items` to hold at least `want` elements of `size` bytes; `*cap` is
+ * its capacity in elements. Grows by at least half, so that appending an element takes
+ * amortized constant time. */
 void mem_grow(void **items, size_t *cap, size_t want, size_t size);
 #define MEM_GROW(items, cap, want)                                                       \
     do {                                                                                 \
@@ -42,7 +42,7 @@ void mem_grow(void **items, size_t *cap, size_t want, size_t size);
 void mem_cleanup_free(void *pp);
 #define cleanup_free __attribute__((cleanup(mem_cleanup_free)))
 
-/* Takes the pointer out of *pp and leaves NULL behind. */
+/* Returns the pointer *pp and sets *pp to NULL. */
 #define steal(pp)                                                                        \
     __extension__({                                                                      \
         __auto_type steal_p_ = (pp);                                                     \
@@ -51,7 +51,7 @@ void mem_cleanup_free(void *pp);
         steal_v_;                                                                        \
     })
 
-/* Closes a descriptor (if not -1) when its scope ends. */
+/* Closes a file descriptor, unless it is -1, when its scope ends. */
 void mem_cleanup_close(int *fd);
 #define cleanup_close __attribute__((cleanup(mem_cleanup_close)))
 

@@ -10,20 +10,30 @@
 #include "base/str.h"
 
 /*
- * The options of a program: one table, from which flags, environment, file and --help are
- * all served. A value comes from, in falling order: `--name VALUE` or `--name=VALUE`, the
- * environment, the YAML file that --config names, the default. Every program also has
- * --config, --help and --version.
+ * The options of a program: one table that defines the flags, the environment variables,
+ * the keys of the configuration file and the text of --help. Sources of a value, highest
+ * precedence first: `--name VALUE` or `--name=VALUE`, the environment, the YAML file
+ * named by --config, the default. Every program also has --config, --help and --version.
+ *
+ * The help of an option is one sentence of at most OPT_HELP_MAX characters that names the
+ * unit and stands on its own; opt_help prints the default. The layout of --help is fixed,
+ * so that scripts/man and the tests can parse it. Per option:
+ *
+ *     "  --name ARG  (environment: NAME)  [default: VALUE]"
+ *     "        The sentence."
  */
+
+enum { OPT_HELP_MAX = 100 };
 
 enum opt_type {
     OPT_STRING,   /* char *, owned by the config; NULL when not given */
-    OPT_LIST,     /* struct opt_list; gathers the values of all sources */
+    OPT_LIST,     /* struct opt_list; collects the values of all sources */
     OPT_BOOL,     /* bool: true|false, on|off, yes|no; a flag alone means true */
     OPT_INT,      /* int64_t within min..max */
     OPT_DURATION, /* int64_t milliseconds: 500ms, 10s, 2m, 1h; within min..max */
     OPT_SIZE,     /* int64_t bytes: 64Ki, 64Mi, 1Gi, 1000; within min..max */
-    OPT_CUSTOM,   /* whatever `parse` writes */
+    OPT_CHOICE,   /* int: index of the word in `arg`, "min|exact"; ignores case */
+    OPT_CUSTOM,   /* defined by `parse` */
 };
 
 struct opt_list {
@@ -34,32 +44,33 @@ struct opt_list {
 struct opt {
     const char *name; /* without dashes: "log-level" */
     const char *env;  /* environment variable, or NULL */
-    const char *arg;  /* stands for the value in --help: "FILE" */
+    const char *arg;  /* placeholder of the value in --help: "FILE" */
     const char *init; /* default, parsed like any value; NULL: zero */
-    const char *help; /* one line or more, split by '\n' */
+    const char *help; /* see above; '\n' starts a new line */
     enum opt_type type;
     size_t offset;    /* of the field in the config struct */
     int64_t min, max; /* both 0: any non-negative value */
     int (*parse)(struct span text, void *field, struct err *err); /* OPT_CUSTOM */
-    char letter; /* -o VALUE, -oVALUE, -o=VALUE; several OPT_BOOL can stand together: -dw;
-                    0: there is none */
+    char letter; /* short option: -o VALUE, -oVALUE, -o=VALUE; OPT_BOOL can be combined:
+                    -dw. 0: no short option */
 };
 
 struct opt_program {
     const char *name, *summary, *version;
     const struct opt *table; /* ends with a NULL name */
-    /* Options that several programs have, as `table`; or NULL. Their offsets are those of
-     * a struct that is at `shared_at` in the config. */
+    /* A second table, of options that several programs have; or NULL. Its offsets are
+     * relative to a struct at offset `shared_at` of the config. */
     const struct opt *shared;
     size_t shared_at;
-    /* Stands for the arguments that are no options in --help: "[NODE]". NULL: there are
-     * none. They go to the struct opt_list at `rest_at`; behind "--" all do. */
+    /* Placeholder of the operands in --help: "[NODE]"; NULL: the program takes none.
+     * Operands go to the struct opt_list at offset `rest_at`; after "--" every argument
+     * is an operand. */
     const char *rest;
     size_t rest_at;
 };
 
-/* Called once per entry of the file, and of a list once per item, one after the other;
- * what it returns is passed on by the reader. */
+/* Called once per entry of the file; for a list, once per item, in order. A non-zero
+ * result stops the reader, which returns it. */
 typedef int (*opt_pair_fn)(void *ctx, const char *key, const char *value, unsigned line,
                            struct err *err);
 /* Reads a file of `key: value` lines, calling `pair` for each entry. */
@@ -68,20 +79,21 @@ typedef int (*opt_file_fn)(const char *path, opt_pair_fn pair, void *ctx,
 
 enum opt_result { OPT_RUN = 0, OPT_DONE = 1, OPT_FAILED = -1 };
 
-/* Fills *config, which must be zeroed. OPT_DONE: --help or --version was asked for and
- * has been printed to `out`. OPT_FAILED: err names the option and where it came from.
- * `env` is an array like environ. Release with opt_free in every case. */
+/* Fills *config, which must be zeroed. OPT_DONE: --help or --version was given and its
+ * text is printed to `out`. OPT_FAILED: err names the option and its source. `env` is an
+ * array like environ. Release *config with opt_free in every case. */
 enum opt_result opt_load(const struct opt_program *program, void *config, int argc,
                          char *const *argv, char *const *env, opt_file_fn read_file,
                          FILE *out, struct err *err);
 void opt_free(const struct opt_program *program, void *config);
 
-/* One option after the other, from NULL to NULL: the program's own, then the shared. And
- * where its value is in the config. */
+/* Iterates over the options: the program's own, then the shared ones. NULL starts the
+ * iteration and ends it. */
 const struct opt *opt_next(const struct opt_program *program, const struct opt *o);
+/* The field of the option in the config. Borrowed. */
 void *opt_field(const struct opt_program *program, const struct opt *o, void *config);
 
-/* The text of --help. */
+/* Prints the text of --help. */
 void opt_help(const struct opt_program *program, FILE *out);
 
 /* The parsers behind OPT_DURATION and OPT_SIZE. */

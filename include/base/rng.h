@@ -4,8 +4,8 @@
 #include <stdint.h>
 
 /*
- * Random numbers from a seed: the same seed gives the same numbers on every machine.
- * Not for secrets.
+ * A pseudo-random number generator (splitmix64): the same seed gives the same numbers on
+ * every machine. Not for secrets.
  */
 struct rng {
     uint64_t state;
@@ -13,7 +13,7 @@ struct rng {
 
 void rng_init(struct rng *r, uint64_t seed);
 uint64_t rng_next(struct rng *r);
-/* Evenly spread over 0 .. n-1; n > 0. */
+/* Uniformly distributed over 0 .. n-1; n > 0. */
 uint64_t rng_below(struct rng *r, uint64_t n);
-/* A seed that nobody can guess, from the kernel. */
+/* An unpredictable seed, from getrandom. */
 uint64_t rng_entropy(void);

@@ -3,7 +3,6 @@
 
 #include <signal.h>
 
-/* Blocks the signals that end a program, SIGTERM and SIGINT, in this thread and those it
- * starts later, and ignores SIGPIPE. Call it first in main, and sigwait for what it
- * returns. */
+/* Blocks SIGTERM and SIGINT in this thread and in the threads that it starts later, and
+ * ignores SIGPIPE. To be called first in main. Returns the set for sigwait. */
 sigset_t signals_block(void);

@@ -8,10 +8,10 @@
 #include <string.h>
 
 /*
- * Bytes: borrowed (span), growing (buf), and living as long as one request (arena).
+ * Byte strings: borrowed (span), growing (buf), and allocated in an arena.
  */
 
-/* Bytes that belong to somebody else. Not NUL-terminated. {NULL, 0} is "absent". */
+/* Borrowed bytes, not NUL-terminated. {NULL, 0} means absent. */
 struct span {
     const char *p;
     size_t n;
@@ -28,29 +28,29 @@ static inline bool span_eq(struct span a, struct span b)
     return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
 }
 
-/* Equal when ASCII letters are compared without regard to case. */
+/* Ignores the case of ASCII letters. */
 bool span_eq_nocase(struct span a, struct span b);
 bool span_starts(struct span s, struct span prefix);
 int span_cmp(struct span a, struct span b); /* byte order, like strcmp */
-struct span span_trim(struct span s);       /* without white space at both ends */
-/* Cuts *rest at the first `sep`: returns what stood before it and leaves what stands
- * behind it; without a `sep`, returns all and leaves {NULL, 0}. */
+struct span span_trim(struct span s);       /* without leading and trailing white space */
+/* Cuts *rest at the first `sep`: returns the part before it and sets *rest to the part
+ * after it. Without a `sep`, returns all and sets *rest to {NULL, 0}. */
 struct span span_cut(struct span *rest, char sep);
-/* The decimal integer that s is, all of it, with an optional '-'. False when it is
- * something else or does not fit. */
+/* Parses all of s as a decimal integer with an optional '-'. False if it is not one, or
+ * out of range. */
 bool span_i64(struct span s, int64_t *value);
 
-/* A growing byte string. {0} is a valid, empty one; buf_fini releases it. */
+/* A growing byte string. {0} is an empty one; buf_fini releases it. */
 struct buf {
-    char *p; /* NUL-terminated once anything was added */
+    char *p; /* NUL-terminated after the first append; NULL before */
     size_t n;
     size_t cap;
 };
 
 void buf_fini(struct buf *b);
-void buf_grow(struct buf *b, size_t more); /* buf_reserve when there is no room */
+void buf_grow(struct buf *b, size_t more); /* for buf_reserve only */
 
-/* Room for `more` bytes and a NUL. */
+/* Makes room for `more` bytes and a NUL. */
 static inline void buf_reserve(struct buf *b, size_t more)
 {
     if (b->cap - b->n <= more)
@@ -87,9 +87,9 @@ void buf_add_i64(struct buf *b, int64_t v); /* decimal, without printf */
 void buf_printf(struct buf *b, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 void buf_vprintf(struct buf *b, const char *fmt, va_list ap);
-/* s as a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD. */
+/* Appends s as a JSON string with quotes; invalid UTF-8 becomes U+FFFD. */
 void buf_add_json(struct buf *b, struct span s);
-char *buf_take(struct buf *b); /* new string, never NULL; b is empty after */
+char *buf_take(struct buf *b); /* the content as a new string, never NULL; empties b */
 
 static inline void buf_clear(struct buf *b)
 {
@@ -105,16 +105,17 @@ static inline struct span buf_span(const struct buf *b)
 
 #define cleanup_buf __attribute__((cleanup(buf_fini)))
 
-/* Memory that is given back all at once. Addresses stay valid until arena_reset; blocks
- * are kept for the next round, so that a steady load allocates nothing. {0} is valid. */
+/* An arena: allocations are released together. Addresses stay valid until arena_reset,
+ * which keeps the blocks for reuse, so that a steady load does not call malloc. {0} is an
+ * empty arena. */
 struct arena {
     struct arena_block *first, *current;
 };
 
 void *arena_alloc(struct arena *a, size_t n); /* aligned for any type; not zeroed */
 void *arena_zalloc(struct arena *a, size_t n);
-struct span arena_copy(struct arena *a, struct span s); /* with a NUL behind it */
+struct span arena_copy(struct arena *a, struct span s); /* NUL-terminated */
 void arena_reset(struct arena *a);
-size_t arena_bytes(const struct arena *a); /* that it keeps for the next round */
+size_t arena_bytes(const struct arena *a); /* total size of its blocks */
 void arena_fini(struct arena *a);
 #define cleanup_arena __attribute__((cleanup(arena_fini)))

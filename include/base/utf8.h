@@ -4,11 +4,11 @@
 #include <stddef.h>
 
 /*
- * UTF-8 (RFC 3629), strictly: no overlong forms, no surrogates, nothing above U+10FFFF.
+ * Strict UTF-8 (RFC 3629): no overlong forms, no surrogates, nothing above U+10FFFF.
  */
 
-/* Length (1..4) of the valid sequence at p, of which n >= 1 bytes may be read; 0 when it
- * is not valid or is cut off. */
+/* Length (1..4) of the sequence at p, which has n >= 1 readable bytes; 0 if the sequence
+ * is invalid or truncated. */
 static inline size_t utf8_len(const unsigned char *p, size_t n)
 {
     if (p[0] < 0x80)
@@ -33,7 +33,7 @@ static inline size_t utf8_len(const unsigned char *p, size_t n)
     return 0;
 }
 
-/* Writes the code point (below U+110000) to `out`; returns 1..4. */
+/* Encodes the code point, below U+110000, into `out`; returns the length, 1..4. */
 static inline size_t utf8_put(unsigned code, char out[4])
 {
     if (code < 0x80) {

@@ -3,21 +3,21 @@
 
 #include <jansson.h>
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
- * Does what is known agree with itself? A line for each difference, in a stable order;
- * each function appends them and returns how many there were. Lines that begin with
- * "note: " are no differences, and not counted: they may be right a moment later.
+ * --check: consistency of everything that is known about the cluster. Each function
+ * appends one line per difference, in a stable order, and returns their number. Lines
+ * that begin with "note: " are not counted: they may be resolved a moment later.
  */
 
-/* Ledger, annotations, Node and Scv: a card that is promised beyond its size, a promise
- * without a card, annotations and objects that cannot be read, containers that the
- * kubelet gave other cards, memory in use from outside, sizes that differ. `node` empty:
+/* Ledger, annotations, Nodes and Scvs: cards promised beyond their size, promises without
+ * a card, malformed annotations and objects, containers to which the kubelet gave other
+ * cards, memory in use by processes outside Kubernetes, sizes that differ. `node` empty:
  * all nodes. */
-size_t check_world(struct buf *out, const struct world *w, struct span node);
+size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node);
 
-/* The extender's view (GET /gpushare-scheduler/inspect, ours or that of the Go extender)
- * against the ledger. `who` stands for it in the lines. */
-size_t check_extender(struct buf *out, const struct world *w, const json_t *view,
-                      struct span node, const char *who);
+/* The extender's view (GET /gpushare-scheduler/inspect, of ours or of the Go extender)
+ * against the ledger. */
+size_t check_extender(struct buf *out, const struct cluster_state *cs, const json_t *view,
+                      struct span node);

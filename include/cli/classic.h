@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
- * What the Go plugin prints, byte for byte, from the same objects by the same rules:
- * allocatable split evenly over its cards, and the annotations of pods as they are. Where
- * its order was random (nodes, and pods of a node) it is that of names and cards here.
+ * --classic: the output of the Go plugin, byte for byte, from the same objects by the
+ * same rules: allocatable memory split evenly over the node's cards, and the pods'
+ * annotations as they are. Where the Go plugin's order is random (nodes, and pods of a
+ * node), it is by name and card here.
  */
 
-/* `node` empty: all. False: there is no such node, and the text says so as it did. */
-bool classic_write(struct buf *out, const struct world *w, struct span node,
+/* `node` empty: all nodes. False: no such node; `out` then has the Go plugin's error. */
+bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
                    bool details);

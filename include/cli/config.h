@@ -8,19 +8,23 @@
  * The options of kubectl-inspect-gpushare.
  */
 
-enum cli_colour { COLOUR_AUTO, COLOUR_ALWAYS, COLOUR_NEVER };
+enum cli_color { COLOR_AUTO, COLOR_ALWAYS, COLOR_NEVER };
+enum cli_clock { CLI_CLOCK_MIN, CLI_CLOCK_EXACT };
+enum cli_number { CLI_NUMBER_WHOLE, CLI_NUMBER_SHARE };
 
 struct cli_config {
     char *kubeconfig, *context, *ns, *extender;
     int log_level;
-    int64_t unit_mib; /* 0: to be found out */
+    int64_t unit_mib; /* 0: to be determined */
     int64_t external_tolerance_mib;
     int64_t timeout_ms, node_grace_ms;
-    bool require_scv, clock_exact, number_shares; /* as the extender has it */
+    bool require_scv;
+    enum cli_clock scv_clock;
+    enum cli_number scv_number;
     bool classic, details, watch, check;
-    enum show_form form;
-    enum cli_colour colour;
-    struct opt_list words; /* what is no option */
+    enum show_format format;
+    enum cli_color color;
+    struct opt_list args; /* arguments that are not options */
 };
 
 extern const struct opt_program cli_program;

@@ -3,15 +3,15 @@
 
 #include <jansson.h>
 
-#include "cli/world.h"
+#include "cli/cluster_state.h"
 
 /*
- * What one unit of aliyun.com/gpu-mem is in this cluster, for who was not told: a device
- * plugin reports as capacity what the cards of its node's Scv make in units.
+ * Determines the cluster's unit of aliyun.com/gpu-mem when no option sets it. A device
+ * plugin reports as capacity the number of units that the cards of the node's Scv make.
  */
 
-/* From a world of any unit. True: it follows, or nothing there speaks for another than
- * GiB. False: it does not, and *mib is what is most likely. */
-bool unit_of_world(const struct world *w, int64_t *mib);
-/* What the extender says in its view. False: nothing that can be read. */
+/* Works with a state of any unit. True: *mib follows from the nodes, or nothing speaks
+ * against GiB. False: *mib is only the most likely unit. */
+bool unit_of_cluster(const struct cluster_state *cs, int64_t *mib);
+/* The unit in the extender's view. False: it has no valid one. */
 bool unit_of_view(const json_t *view, int64_t *mib);

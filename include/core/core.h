@@ -58,7 +58,7 @@ enum {
     CORE_SERVER_MS = 3000, /* for the API server to apply it (?timeout=3s) */
     CORE_BIND_LIMIT_MS = CORE_DELIVERY_MS + CORE_SERVER_MS, /* nothing happens later */
     CORE_SLACK_MS = 150, /* timers and the clocks of two machines are not exact, and
-                            CLOCK_APART_MS is not noticed: so long before the lease can be
+                            CLOCK_SKEW_MAX_MS is not noticed: so long before the lease can be
                             over a Binding must have ended */
     CORE_CHECK_AFTER_MS = 1000, /* beyond that limit, before a GET counts */
     CORE_STALE_MS = 150 * 1000, /* without a sign of life from a watch: not ready */

@@ -2,12 +2,12 @@
 #pragma once
 
 #include "base/opt.h"
-#include "extender/metrics.h"
+#include "extender/view_metrics.h"
 #include "placement/score.h"
 #include "wire/entry.h"
 
 /*
- * The extender as a program: its options, and the order in which its parts start and
+ * The extender as a program: its options, and the order in which its modules start and
  * stop.
  */
 
@@ -23,7 +23,7 @@ struct extender_config {
     char *tls_cert, *tls_key, *client_ca, *front_ca, *observe_ca;
     struct opt_list client_names, front_names;
     enum score_policy node_score;
-    enum metrics_detail metrics_detail;
+    enum view_metrics_detail metrics_detail;
     bool events;
     char *advertise, *replica_name, *replica_ca;
     int64_t drain_delay_ms, drain_ms;
@@ -33,8 +33,8 @@ extern const struct opt_program extender_program;
 
 struct extender;
 
-/* New; answers requests at once, and is ready as soon as everything is listed. The
- * signals that end the program must be blocked before, so that all threads block them. */
+/* New; answers requests at once, and is ready once every kind of object has been listed.
+ * The caller has blocked the signals that end the program, so that all threads do. */
 struct extender *extender_start(const struct extender_config *config, struct err *err);
-/* Graceful: what is in flight is finished, the lease is given back. */
+/* Graceful: finishes requests in flight and releases the lease. */
 void extender_stop(struct extender *e);

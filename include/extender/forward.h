@@ -8,35 +8,35 @@
 #include "wire/tls.h"
 
 /*
- * Handing binds on to the process that holds the lease. Its address is in the Lease; how
- * to get there (plain or TLS, which certificates) is the same for all replicas and known
- * from our own options.
+ * Forwards binds to the leader. Its address is in the Lease; scheme and certificates are
+ * the same for all replicas and come from this process's options.
  *
- * A bind that was handed on says so in a header, and who gets one does not hand it on
- * again. It may be handed on twice, to the same process or another: a second bind of a
- * pod joins the first, and a new holder knows of all binds of the one before.
+ * A forwarded bind carries a header, so that its receiver does not forward it again. A
+ * bind may be forwarded twice, to the same replica or another: a second bind of a pod
+ * joins the first, and a new leader lists all pods before its first bind.
  */
 
 #define FORWARD_HEADER "X-Gpushare-Forwarded"
-enum { FORWARD_MISDIRECTED = 421 }; /* what a process that is not the holder answers */
+enum { FORWARD_MISDIRECTED = 421 }; /* the answer of a replica that is not the leader */
 
 struct forward_config {
-    struct tls *tls;     /* NULL: plain HTTP; else we show its certificate. Borrowed */
-    const char *ca_file; /* who the other's certificate must be of; NULL: the system's */
-    const char *name;    /* which name it must have; NULL: its address */
+    struct tls *tls;     /* NULL: plain HTTP; else its certificate is used. Borrowed */
+    const char *ca_file; /* CA of the leader's certificate; NULL: the system's */
+    const char *name;    /* the name that the certificate must have; NULL: the address */
 };
 
 struct forward;
 
-/* New. The configuration is copied. The error names the file of authorities, which is
- * read; later ones are taken when they are good. */
+/* New. The configuration is copied and the CA file read; the error names it. Later
+ * versions of the file are used once they are valid. */
 struct forward *forward_new(const struct forward_config *config, struct err *err);
-void forward_free(struct forward *f); /* no call may run; NULL is accepted */
+void forward_free(struct forward *f); /* no call may be running; NULL is accepted */
 
-/* Closes connections that were not used for some seconds; to be called once a second. */
+/* Closes connections that have been idle for some seconds. To be called once a second. */
 void forward_trim(struct forward *f);
 
-/* Sends the body of a bind to the process at that address. Returns the status and appends
- * the answer to reply; 0 (with err): there was none. *sent: it may have got there. */
+/* Sends the body of a bind to the leader at `address`. Returns the HTTP status and
+ * appends the body of the answer to `reply`. 0 (with err): no answer. *sent: whether the
+ * request may have reached the leader. */
 unsigned forward_bind(struct forward *f, const char *address, struct span body,
                       int64_t timeout_ms, struct buf *reply, bool *sent, struct err *err);

@@ -2,40 +2,41 @@
 #pragma once
 
 #include "extender/certs.h"
-#include "extender/metrics.h"
-#include "extender/observe.h"
 #include "extender/verbs.h"
+#include "extender/view_gpuapi.h"
+#include "extender/view_metrics.h"
 #include "wire/httpd.h"
 
 /*
- * The HTTP face of the extender: two listeners, the verbs for kube-scheduler (a thread
- * per connection, because bind blocks) and one for observers.
+ * The HTTP server of the extender, with two ports: the verbs for kube-scheduler (one
+ * thread per connection, because bind blocks) and the observers' port.
  */
 
 struct server_config {
     const char *address;
     unsigned port, observe_port;
-    unsigned connections; /* of the verbs' listener */
+    unsigned connections; /* limit of the verbs' port */
     size_t max_body;
-    size_t max_bodies;       /* of all requests together */
-    struct certs *certs;     /* borrowed; NULL: plain HTTP */
-    struct forward *forward; /* borrowed; NULL: binds are not handed on */
-    struct observe *observe; /* borrowed */
+    size_t max_bodies;          /* sum over all requests */
+    struct certs *certs;        /* borrowed; NULL: plain HTTP */
+    struct forward *forward;    /* borrowed; NULL: binds are not forwarded */
+    struct view_gpuapi *gpuapi; /* borrowed */
     enum score_policy node_score;
-    struct tally *tally;       /* borrowed */
-    struct recorder *recorder; /* borrowed; NULL: no events */
-    enum metrics_detail metrics_detail;
+    struct counters *counters;       /* borrowed */
+    struct event_recorder *recorder; /* borrowed; NULL: no events */
+    enum view_metrics_detail metrics_detail;
 };
 
 struct server;
 
-/* New; answers at once. Prints where it listens. `store` is borrowed. */
+/* New; answers at once. Prints the addresses of both ports. `store` is borrowed. */
 struct server *server_start(const struct server_config *config, struct store *store,
                             struct err *err);
 unsigned server_port(const struct server *s); /* of the verbs */
-/* No longer ready, for who asks; all else goes on, but each connection is closed after
- * its reply, so that the next call finds another replica. */
+/* /readyz fails from now on, and each connection of a verb closes after its reply, so
+ * that the next call reaches another replica. */
 void server_unready(struct server *s);
-/* No longer ready, no new connections; waits for what is in flight, at most so long. */
+/* As server_unready, and accepts no new connections. Waits for requests in flight. False:
+ * some are left after `timeout_ms`. */
 bool server_drain(struct server *s, int64_t timeout_ms);
 void server_stop(struct server *s); /* NULL is accepted */

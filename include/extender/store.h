@@ -1,85 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "apisync/api_call.h"
 #include "core/core.h"
-#include "extender/calls.h"
 
 /*
- * The core and its lock.
+ * The core behind a read-write lock.
  *
- * Threads bring inputs and read; nothing that blocks, logs or calls out happens under the
- * lock. Outputs are carried out after it is released: a bind's own calls in the thread of
- * the bind, everything else by whoever is told through `struct store_io`.
+ * Threads feed inputs to the core and read its state. Nothing under the lock blocks, logs
+ * or does I/O. Outputs are executed after the lock is released: the API calls of a bind
+ * by the thread of that bind, all others through `struct store_io`.
  *
  * The lock prefers writers: with many filters in a loop, a bind would otherwise wait for
- * seconds (see docs/threads.md).
+ * seconds (docs/threads.md).
  */
 
 struct store;
 
 struct store_io {
-    /* CORE_LIST or CORE_WATCH: to be started by the watch thread. Must not block. */
+    /* Starts a list or watch: CORE_LIST, CORE_WATCH. Must not block. */
     void (*stream)(void *ctx, const struct core_output *output);
-    /* A call that no bind is waiting for right here. Must not block. */
+    /* Queues an API call that no thread of a bind makes itself. Must not block. */
     void (*defer)(void *ctx, const struct core_output *call);
-    /* Performs a call and waits for its end. */
+    /* Makes an API call and waits for its answer. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer);
-    /* When to tick next has moved: what is waiting for store_due should look again. */
+                    struct api_call_answer *answer);
+    /* store_due now returns an earlier time. */
     void (*hurry)(void *ctx);
     void *ctx;
 };
 
 /* New. `io` is copied. */
 struct store *store_new(const struct core_settings *settings, const struct store_io *io);
-/* `fn` is called, from any thread and with nothing locked, after the ledger has changed.
- * It must not block. Before anything else is done with the store. */
+/* Calls `fn` from any thread, with no lock held, after each change of the ledger. `fn`
+ * must not block. To be called before any other use of the store. */
 void store_on_change(struct store *store, void (*fn)(void *ctx), void *ctx);
-/* No thread may be in any of its functions. */
+/* No thread may be inside a function of the store. NULL is accepted. */
 void store_free(struct store *store);
 
-/* As core_advertise: before the first input. */
+/* As core_advertise. To be called before the first input. */
 void store_advertise(struct store *store, const char *address);
 
-/* Reading: the core is borrowed, and does not change, until store_read_end. */
+/* Takes the read lock and borrows the core until store_read_end. */
 const struct core *store_read(struct store *store);
 void store_read_end(struct store *store);
 
-/* The time as the core wants it. */
+/* Calls `fn` for each node in the order of the names. The read lock is taken once per
+ * node: each node is consistent, the set of them is not one snapshot, and writers wait
+ * for one node at most. `fn` must not call the store. */
+typedef void (*store_node_fn)(void *ctx, const struct ledger *l,
+                              const struct ledger_node *node);
+void store_each_node(struct store *store, store_node_fn fn, void *ctx);
+
+/* The current time, as the core takes it. */
 struct core_time store_now(void);
 
-/* Takes one input, and has the outputs carried out. */
+/* Steps the core with one input and executes the outputs. */
 void store_input(struct store *store, const struct core_input *in);
-/* Monotonic time of the next tick. */
+/* Monotonic time (ms) of the next CORE_TICK. */
 int64_t store_due(struct store *store);
 
 struct store_bind {
     struct span ns, name, uid, node;
 };
 
-/* Binds a pod: blocks until the outcome is known, for 15 s at most. While this process
- * does not hold the lease it waits for it, for a little more than a lease's time. -1: not
- * bound, or not known to be; err says why. ERR_UNAVAILABLE with `*ready` false: no full
- * list yet. */
-int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
-               struct err *err);
+/* Binds a pod. Blocks until the outcome is known, for 15 s at most. -1: not bound, or not
+ * known to be bound; err says why. Does not wait for the lease: ERR_UNAVAILABLE if this
+ * process may not bind now. */
+int store_bind(struct store *store, const struct store_bind *bind, struct err *err);
 
-/* Where a bind is to be done now; *ready and err as with store_bind. */
-struct store_way {
+/* Which process is to do a bind now. */
+struct store_route {
     enum core_route route;
-    char address[300]; /* FORWARD */
-    int64_t until_ms;  /* FORWARD: as in core/core.h */
-    bool stopping;     /* this process is */
+    char address[300]; /* FORWARD: HOST:PORT of the leader */
+    int64_t until_ms;  /* FORWARD: when the lease expires; see core/core.h */
+    bool stopping;     /* this process stops */
 };
-struct store_way store_way(struct store *store, bool forwarded, bool *ready,
-                           struct err *err);
-/* The lease may have changed hands: it is looked at soon. */
-void store_look(struct store *store);
-/* Waits so long, or until binds may be started here. */
-void store_wait(struct store *store, int64_t ms);
+/* `forwarded`: another replica sent the bind. *ready: whether every kind of object has
+ * been listed. err (may be NULL) says why not here. */
+struct store_route store_route(struct store *store, bool forwarded, bool *ready,
+                               struct err *err);
+/* Has the Lease read soon: another replica may hold it now. */
+void store_refresh_lease(struct store *store);
+/* Waits until this process may bind, for `ms` at most. */
+void store_wait_may_bind(struct store *store, int64_t ms);
 
-/* Takes no more binds; the lease is given back as soon as none is in flight. */
+/* Accepts no more binds. The lease is released as soon as no bind is in flight. */
 void store_begin_stop(struct store *store);
-/* Takes no more binds, waits until none is in flight and gives the lease back. False when
- * that took too long: the lease then runs out by itself. */
+/* As store_begin_stop, and waits for the release. False: not released within
+ * `timeout_ms`; the lease then expires. */
 bool store_stop(struct store *store, int64_t timeout_ms);

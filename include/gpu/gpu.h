@@ -9,21 +9,20 @@
 #include "base/str.h"
 
 /*
- * Where card data comes from: NVML, or a file for demo and tests.
+ * A source of card data: NVML, or a file for demo and tests.
  *
- * A source is asked for samples, again and again, and for events in between. It is opened
- * lazily: to make one never fails, and after an error the next sample tries anew, so a
- * driver that is loaded later, or unloaded and back, needs nobody to restart anything.
+ * The caller takes a sample, waits for events until the next sample is due, and so on. A
+ * source is opened lazily: creating it never fails, and after an error the next sample
+ * opens it again. A driver that is loaded later, or reloaded, needs no restart.
  *
- * A source is used by one thread at a time. (NVML allows more, but not a set of events,
- * and not while it is shut down.) The caller samples, waits for events until the next
- * sample is due, and so on.
+ * One thread at a time uses a source. (NVML allows several, but not for an event set, and
+ * not during a shutdown.)
  *
- * What a card does not support is unknown and no error. A card that is in trouble is in
- * the sample all the same, with its state and the reason.
+ * A property that a card does not support is unknown; that is no error. A failed card is
+ * in the sample, with its state and the reason.
  *
- * No call into NVML can be given a time limit: if the driver hangs in the kernel, so does
- * the thread. Whoever watches over that thread must live in another one.
+ * Calls into NVML have no timeout: if the driver hangs in the kernel, so does the thread.
+ * Only another thread can notice that.
  */
 
 enum {
@@ -34,13 +33,13 @@ enum {
 enum gpu_state {
     GPU_OK,
     GPU_LOST,       /* fell off the bus, or cannot be opened */
-    GPU_UNREADABLE, /* its memory cannot be read, or the figures cannot be true */
-    GPU_MIG,        /* split into MIG instances: not ours to give out */
-    GPU_RESET,      /* the driver says that it needs a reset, or the node a reboot */
-    GPU_ECC,        /* a row could not be remapped, or a page waits to be retired */
+    GPU_UNREADABLE, /* its memory cannot be read, or its values are implausible */
+    GPU_MIG,        /* in MIG mode: not allocated by gpushare */
+    GPU_RESET,      /* the driver asks for a reset, or a reboot of the node */
+    GPU_ECC,        /* row remapping failed, or a page retirement is pending */
 };
 
-/* Numbers of a card. The word is how the file source names them. */
+/* Metrics of a card, with their names in the file source. */
 #define GPU_METRICS(X)                                                                   \
     X(GPU_MINOR, "minor")           /* of /dev/nvidia<minor> */                          \
     X(GPU_MEM_TOTAL, "memoryTotal") /* bytes, as the next three */                       \
@@ -65,7 +64,7 @@ enum gpu_state {
     X(GPU_PAGES_PENDING, "retiredPagesPending") /* 0 or 1 */                             \
     X(GPU_REMAP_PENDING, "remapPending")        /* 0 or 1; harmless until a reset */     \
     X(GPU_REMAP_FAILED, "remapFailed")          /* 0 or 1 */                             \
-    X(GPU_RECOVERY, "recoveryAction")           /* what the driver asks for: 0 none */   \
+    X(GPU_RECOVERY, "recoveryAction")           /* recovery action; 0: none */           \
     X(GPU_MIG_MODE, "migMode")                  /* 0 or 1 */                             \
     X(GPU_MIG_PENDING, "migModePending")        /* 0 or 1: after the next reset */
 
@@ -82,14 +81,14 @@ struct gpu_process {
 };
 
 struct gpu_card {
-    int32_t index; /* as NVML counts; no two cards of a sample share one */
+    int32_t index; /* of NVML; unique in a sample */
     enum gpu_state state;
-    char why[200]; /* in words; empty when the state is GPU_OK */
-    /* Empty when unknown. UTF-8 without control characters. A uuid has but letters,
-     * digits and hyphens, and no two cards of a sample share one. */
+    char why[200]; /* the reason; empty when the state is GPU_OK */
+    /* Empty when unknown. UTF-8 without control characters. A UUID has only letters,
+     * digits and hyphens, and is unique in a sample. */
     char uuid[96], model[96];
     char bus_id[32]; /* as 00000000:3B:00.0 */
-    bool events;     /* XIDs of this card come out of gpu_wait */
+    bool events;     /* gpu_wait returns XIDs of this card */
     uint32_t known;  /* bit m: value[m] is valid */
     int64_t value[GPU_N_METRICS];
     bool processes_known;
@@ -102,17 +101,17 @@ static inline bool gpu_knows(const struct gpu_card *c, enum gpu_metric m)
     return c->known >> m & 1;
 }
 
-/* The value, or `otherwise` when it is not known. */
+/* The value; `otherwise` when it is unknown. */
 static inline int64_t gpu_value(const struct gpu_card *c, enum gpu_metric m,
                                 int64_t otherwise)
 {
     return gpu_knows(c, m) ? c->value[m] : otherwise;
 }
 
-/* The cards of a node at one moment. {0} is an empty one. */
+/* The cards of a node at one time. {0} is an empty sample. */
 struct gpu_sample {
     char driver[80];            /* version, empty when unknown */
-    int cuda_major, cuda_minor; /* newest that the driver supports; 0.0: unknown */
+    int cuda_major, cuda_minor; /* newest supported by the driver; 0.0: unknown */
     struct gpu_card *cards;     /* by rising index */
     size_t n_cards;
     struct arena arena;
@@ -121,36 +120,35 @@ struct gpu_sample {
 void gpu_sample_fini(struct gpu_sample *s);
 #define cleanup_gpu_sample __attribute__((cleanup(gpu_sample_fini)))
 
-/* Appends the sample as JSON, in the form that the file source reads: what was recorded
- * on one machine can be shown on another. One card per line. */
+/* Appends the sample as JSON in the format of the file source, so that a sample recorded
+ * on one machine can be replayed on another. One card per line. */
 void gpu_sample_write(struct buf *out, const struct gpu_sample *s);
 
 enum gpu_event_kind {
-    GPU_EVENT_NONE, /* the time is over */
+    GPU_EVENT_NONE, /* the timeout expired */
     GPU_EVENT_XID,
-    GPU_EVENT_ECC, /* an error that could not be corrected */
+    GPU_EVENT_ECC, /* an uncorrectable ECC error */
 };
 
 struct gpu_event {
     enum gpu_event_kind kind;
-    int64_t xid; /* 999: one that the driver has no number for */
-    /* The card; an empty uuid and index -1 mean that it cannot be told which. */
+    int64_t xid; /* 999: an unknown XID */
+    /* The card; empty and -1 when unknown. */
     char uuid[96];
     int32_t index;
 };
 
-/* Does this XID speak of the program on the card, and not of the card? The list is that
- * of NVIDIA's own device plugin (13, 31, 43, 45, 68, 109); any other one is a reason to
- * look upon the card as ill. */
-bool gpu_xid_is_of_program(int64_t xid);
+/* Whether an application causes this XID, so that the card stays healthy. The list is
+ * that of NVIDIA's device plugin: 13, 31, 43, 45, 68, 109. */
+bool gpu_xid_is_application_error(int64_t xid);
 
 struct gpu;
 
-/* NVML through dlopen. `library`: a name or path; NULL: libnvidia-ml.so.1. New. */
+/* NVML, opened by dlopen. `library`: a name or path; NULL: libnvidia-ml.so.1. New. */
 struct gpu *gpu_nvml_new(const char *library);
 
 /*
- * A JSON file, read anew each time (replace it with a rename). New.
+ * A JSON file, read for every sample (replace it with rename). New.
  *
  *     {"driverVersion": "535.129.03", "cudaVersion": "12.2",
  *      "cards": [{"index": 0, "uuid": "GPU-0", "model": "Tesla T4",
@@ -159,36 +157,33 @@ struct gpu *gpu_nvml_new(const char *library);
  *                 "processes": [{"pid": 7, "bytes": 1048576}]}],
  *      "events": [{"id": 1, "uuid": "GPU-0", "xid": 79}]}
  *
- * Numbers are called as in GPU_METRICS; what is left out is unknown. An index that is
- * left out is the place in the list, a memoryFree is what used and reserve leave. The
- * state is worked out from the numbers as with NVML, unless the file says one. Unknown
+ * Metrics have the names of GPU_METRICS; an absent metric is unknown. The default of
+ * index is the position in the list, that of memoryFree is total less used and reserved.
+ * The state is derived from the metrics as with NVML, unless the file has one. Unknown
  * members are skipped.
  *
- * An event is told once: those whose id is above all that were seen before, by rising id.
- * What is there when the file is read first is old. Without an xid it is one of ECC,
- * without a uuid it cannot be told which card it was. {"error": "words"} makes the sample
- * fail.
+ * Each event is returned once, by rising id: events with an id above every earlier one.
+ * Events of the first read are old. An event without xid is an ECC error, one without
+ * uuid has no known card. {"error": "reason"} makes the sample fail.
  */
 struct gpu *gpu_file_new(const char *path);
 
-/* What --gpu-source names: "nvml", "nvml:LIBRARY" or "file:PATH". New. */
+/* The source of --gpu-source: "nvml", "nvml:LIBRARY" or "file:PATH". New. */
 struct gpu *gpu_open(const char *source, struct err *err);
 
-void gpu_free(struct gpu *g); /* NULL is fine */
+void gpu_free(struct gpu *g); /* NULL is accepted */
 
-/* Reads all cards into *s, whose former content is lost; after an error it is empty.
+/* Reads all cards into *s and drops its previous content; after an error it is empty.
  * ERR_NOT_FOUND: no NVML, or no such file; ERR_UNAVAILABLE: the driver is not loaded, or
- * another passing trouble; ERR_INVALID: the file is not as above. */
+ * another temporary failure; ERR_INVALID: the file is not as above. */
 int gpu_sample(struct gpu *g, struct gpu_sample *s, struct err *err);
 
-/* Waits for an event, at most that long; GPU_EVENT_NONE when there was none (perhaps
- * early). -1 at once when events cannot be waited for: nothing was sampled yet, no card
- * tells events, the driver is gone. Then the caller has to let the time pass by itself.
- */
+/* Waits for an event, at most `timeout_ms`; GPU_EVENT_NONE when there was none, possibly
+ * early. -1 at once when there are no events to wait for: no sample yet, no card with
+ * events, no driver. The caller must wait itself then. */
 int gpu_wait(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err *err);
 
-/* Forgets the library or the file, so that the next sample begins anew. A card that was
- * lost and reset, or plugged in, is seen only after that: NVML looks for cards when it is
- * initialised. Not for every sample: on a card that nothing else holds open, without
- * persistence mode, it may take seconds. */
+/* Closes the library, so that the next sample opens it again. NVML finds a card that was
+ * reset or plugged in only when it is initialized. Do not reopen for every sample:
+ * without persistence mode, initializing an idle card takes seconds. */
 void gpu_reopen(struct gpu *g);

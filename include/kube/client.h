@@ -11,16 +11,15 @@
 #include "wire/httpc.h"
 
 /*
- * Calls to the Kubernetes API server. One client is shared by all threads.
+ * A client of the Kubernetes API server. All threads share one client.
  *
- * The client adds credentials, and gets new ones when they are old or when the server
- * says 401: then the call is repeated once, because a 401 has changed nothing, if there
- * are credentials that can change (a token file, a plugin, a certificate file). It does
- * not repeat anything else: who asked knows whether that is safe.
+ * The client adds credentials and refreshes them when they expire or the server responds
+ * with 401. A call is retried once after a 401, which has no side effects, if the
+ * credentials can change (a token file, an exec plugin, a certificate file). Nothing else
+ * is retried: only the caller knows whether that is safe.
  *
- * The authorities and the client certificate are looked after as the token is. When they
- * have changed, calls that begin get new connections; calls and streams that run go on
- * with the old ones.
+ * Certificate authorities and client certificates are reloaded, too. After a change, new
+ * calls use new connections; running calls and streams keep theirs.
  */
 
 struct kube_client;
@@ -31,36 +30,36 @@ struct kube_request {
     const char *content_type; /* NULL: application/json */
     struct span body;
     bool gzip;
-    int64_t timeout_ms, delivery_ms, stall_ms; /* as in wire/httpc.h */
+    int64_t timeout_ms, tcp_user_timeout_ms, stall_ms; /* as in wire/httpc.h */
     struct clock_deadline send_by;
 };
 
-enum { KUBE_MAX_BODY = 64 << 20 }; /* of an answer to kube_call */
+enum { KUBE_MAX_BODY = 64 << 20 }; /* bytes of a response to kube_call */
 
-/* New. Takes over nothing: `config` is copied. Does not connect, and runs no plugin. Make
- * it before other threads are started: it initialises libcurl and jansson. */
+/* New. `config` is copied. Does not connect and does not run a plugin. Must be called
+ * before other threads start, because it initializes libcurl and jansson. */
 struct kube_client *kube_client_new(const struct kube_config *config, struct err *err);
 void kube_client_free(struct kube_client *c); /* no call may run; streams may */
 
-/* As httpc_call. A status of 400 and above is an answer, not an error: see
- * kube_reply_check. When no credentials can be had it fails with what
- * kube_credential_get says, not sent. timeout_ms holds for both attempts together, but
- * not for a credential plugin that has to be run first: send_by does. */
+/* Like httpc_call. A status of 400 or above is a reply, not an error: see
+ * kube_reply_check. Without credentials the call fails with the error of
+ * kube_credential_get and is not sent. timeout_ms covers both attempts, but not the run
+ * of a credential plugin; send_by covers that, too. */
 int kube_call(struct kube_client *c, const struct kube_request *req,
               struct httpc_reply *reply, struct err *err);
 
-/* 0 for 2xx. Otherwise -1, with the code for the status and the message of the Status
- * object in the body; when it is none, the first bytes of what it is.
- * 400 and 422 are INVALID, 401 UNAUTHORIZED, 403 FORBIDDEN, 404 NOT_FOUND, 409 CONFLICT,
- * 410 GONE, 413 TOO_LARGE, 429 and 503 UNAVAILABLE, 408 and 504 TIMEOUT, other 4xx
- * INVALID, all else INTERNAL. */
+/* 0 for 2xx. Otherwise -1 with the message of the Status object in the body, or with the
+ * first bytes of another body. Codes: 400 and 422 ERR_INVALID, 401 ERR_UNAUTHORIZED, 403
+ * ERR_FORBIDDEN, 404 ERR_NOT_FOUND, 409 ERR_CONFLICT, 410 ERR_GONE, 413 ERR_TOO_LARGE,
+ * 429 and 503 ERR_UNAVAILABLE, 408 and 504 ERR_TIMEOUT, other 4xx ERR_INVALID, all others
+ * ERR_INTERNAL. */
 int kube_reply_check(unsigned status, struct span body, struct err *err);
 
-/* A list or watch on a loop. Begins with fresh credentials; as httpc_stream_start, NULL
- * when no credentials could be had. */
+/* Starts a list or watch on a loop, like httpc_stream_start. NULL if there are no
+ * credentials. */
 struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop *loop,
                                        const struct kube_request *req,
                                        const struct httpc_sink *sink, void *ctx,
                                        struct err *err);
-/* To be told of a 401 that came on a stream: the next call gets new credentials. */
+/* Reports a 401 of a stream: the next call refreshes the credentials. */
 void kube_client_unauthorized(struct kube_client *c);

@@ -3,10 +3,11 @@
 
 #include "kube/client.h"
 
-/* The client of a program: for the API server that its options name (NULL or "": they do
- * not), or its environment. Logs which one that is, and how it was found. New. */
+/* The API client of a program, configured from its options --kubeconfig and --context
+ * (NULL or "": not given) and its environment. Logs the server and the source of its
+ * configuration. New. Errors as for kube_config_load. */
 struct kube_client *kube_connect(const char *kubeconfig, const char *context,
                                  struct err *err);
-/* The same, and the namespace of the context, a new string. */
+/* Like kube_connect; *ns is set to the namespace of the context, a new string. */
 struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
                                     char **ns, struct err *err);

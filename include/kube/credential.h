@@ -9,41 +9,41 @@
 #include "kube/config.h"
 
 /*
- * What a client shows the server, kept fresh.
+ * The credentials of an API client, kept up to date.
  *
- * Sources, as the config names them: a fixed token, a token file, an exec plugin, a
- * client certificate, and the authorities that the server is checked against. Files are
- * read again after 50 s, at once after a refusal and soon after a failed connection; one
- * that is missing, empty or not what it should be keeps the old value, with one warning.
- * A token file wins over a token, both win over a plugin (as for kubectl). A plugin is
- * run when there is no credential, when it is about to expire, and after a refusal; one
- * run at a time serves all threads, and no two begin within a second.
+ * Sources, from the config: a static token, a token file, an exec plugin, a client
+ * certificate, and the certificate authorities for the server. Files are reloaded every
+ * 50 s, at once after a 401, and after a failed connection (at most once a second); if a
+ * file is missing, empty or malformed, the old value stays in use and one warning is
+ * logged. A token file has precedence over a token, and both over a plugin, as for
+ * kubectl. A plugin runs if there is no credential, 10 s before it expires, and after a
+ * 401. One run serves all threads, and runs are at least a second apart.
  *
- * Tokens and keys never reach a log or a message.
+ * Tokens and keys are never logged and never part of an error message.
  */
 
-/* What a plugin answers. */
-struct kube_exec_answer {
+/* The status of the ExecCredential that a plugin prints. */
+struct kube_exec_credential {
     char *token;                   /* or NULL */
     struct span cert_pem, key_pem; /* owned; or empty */
     bool expires;
     int64_t expires_s; /* since 1970 */
 };
-void kube_exec_answer_fini(struct kube_exec_answer *a);
+void kube_exec_credential_fini(struct kube_exec_credential *a);
 
-/* Runs the plugin, which has `limit_ms`; then its process group is killed. Its standard
- * input is empty; what it says on standard error comes into the message. */
+/* Runs the plugin; after `limit_ms` its process group is killed. Its standard input is
+ * empty; its standard error becomes part of the error message. */
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
-                  struct kube_exec_answer *answer, struct err *err);
+                  struct kube_exec_credential *credential, struct err *err);
 
-/* What is shown at one moment: immutable, shared. */
+/* The credentials at one point in time; immutable and reference-counted. */
 struct kube_identity {
     char *authorization; /* header value, or NULL */
     struct span ca_pem, cert_pem, key_pem;
     uint64_t version;     /* grows with every change */
-    uint64_t tls_version; /* the version in which ca, cert or key changed last */
+    uint64_t tls_version; /* the version that last changed ca, cert or key */
 };
-void kube_identity_free(struct kube_identity *id); /* gives one share up */
+void kube_identity_free(struct kube_identity *id); /* releases one reference */
 
 struct kube_credential;
 
@@ -51,17 +51,17 @@ struct kube_credential;
 struct kube_credential *kube_credential_new(const struct kube_config *config);
 void kube_credential_free(struct kube_credential *c);
 
-/* What to show now; a share for the caller. `now_ms` is clock_mono_ms (an argument for
- * the sake of tests). May run a plugin, or wait for a run. From any thread. */
+/* The current credentials; a new reference. `now_ms` is clock_mono_ms, an argument for
+ * tests. May run a plugin, or wait for a run of another thread. From any thread. */
 struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now_ms,
                                           struct err *err);
-/* The server refused `id` (401): the next get brings something new, if there is anything
- * that can change. Without effect when `id` is not the latest any more; NULL: the latest.
- */
-void kube_credential_refused(struct kube_credential *c, const struct kube_identity *id);
-/* No TLS connection came about: the next get looks at the files, but not more often than
- * once a second. */
-void kube_credential_doubted(struct kube_credential *c);
-/* Is there anything that a refusal could make new: a token file, a plugin, a certificate
- * file? */
+/* The server rejected `id` with 401: the next kube_credential_get refreshes the
+ * credentials, if they can change. No effect if `id` is not the latest version; NULL: the
+ * latest. */
+void kube_credential_rejected(struct kube_credential *c, const struct kube_identity *id);
+/* A connection failed: the next kube_credential_get reloads the files, at most once a
+ * second, because the server may have a certificate of a new authority. */
+void kube_credential_connect_failed(struct kube_credential *c);
+/* Whether a refresh can change the credentials: there is a token file, an exec plugin or
+ * a certificate file. */
 bool kube_credential_can_change(const struct kube_credential *c);

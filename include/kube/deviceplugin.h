@@ -9,22 +9,22 @@
 #include "base/str.h"
 
 /*
- * The messages of the kubelet's device plugin API, v1beta1: bytes to structs and back.
+ * Decoders and encoders for the messages of the kubelet's device plugin API, v1beta1.
  *
- * A decoder takes the bytes of one message and puts what it found into the arena, strings
- * with a NUL behind them. Bytes that are no such message, and strings that are not UTF-8
- * or hold a NUL, are ERR_INVALID with the place; a small message that would take much
- * memory is ERR_TOO_LARGE. Unknown fields are skipped. After an error *out is not to be
- * looked at.
+ * A decoder takes the bytes of one message and allocates from the arena; strings are
+ * NUL-terminated. ERR_INVALID: the bytes are not such a message, or a string is not UTF-8
+ * or contains a NUL; the error names the field. ERR_TOO_LARGE: the decoded message would
+ * take much more memory than its bytes. Unknown fields are skipped. After an error, *out
+ * is undefined.
  *
- * An encoder appends to `out`. It refuses what the other side would refuse or misread:
- * strings as above, empty ids, ids longer than 63 bytes, names of variables that are
- * empty or have a '=' in them (ERR_INVALID), and messages that are larger than the
- * kubelet takes (ERR_TOO_LARGE). After an error `out` is as it was.
+ * An encoder appends to `out`. It rejects what the receiver would reject or misread, with
+ * ERR_INVALID: invalid strings as above, ids that are empty or longer than 63 bytes,
+ * names of environment variables that are empty or contain '='. ERR_TOO_LARGE: the
+ * message is larger than the kubelet accepts. After an error, `out` is unchanged.
  */
 
 #define DP_VERSION      "v1beta1"
-#define DP_DIR          "/var/lib/kubelet/device-plugins" /* whatever --root-dir says */
+#define DP_DIR          "/var/lib/kubelet/device-plugins" /* regardless of --root-dir */
 #define DP_KUBELET_SOCK "kubelet.sock"                    /* in DP_DIR */
 
 #define DP_REGISTER  "/v1beta1.Registration/Register"
@@ -36,11 +36,11 @@
 
 enum {
     DP_ID_MAX = 63,           /* bytes of a device id */
-    DP_MESSAGE_MAX = 4 << 20, /* bytes of a message that a kubelet takes */
+    DP_MESSAGE_MAX = 4 << 20, /* bytes of a message; the kubelet's limit */
 };
 
-/* Empty, the request or answer of some methods, is no bytes at all; what is in it is of
- * no interest. */
+/* The message Empty has no struct: it is encoded as no bytes, and its bytes are ignored.
+ */
 
 struct dp_options {
     bool pre_start_required, preferred_allocation;
@@ -60,7 +60,7 @@ int dp_register_decode(struct span bytes, struct arena *a, struct dp_register *o
 /* ListAndWatchResponse. */
 struct dp_device {
     struct span id;
-    bool is_healthy; /* "Healthy"; anything else that comes is not */
+    bool is_healthy; /* "Healthy"; a decoder takes any other text as unhealthy */
     const int64_t *numa;
     size_t n_numa; /* 0: no Topology */
 };
@@ -72,7 +72,7 @@ int dp_devices_encode(const struct dp_devices *m, struct buf *out, struct err *e
 int dp_devices_decode(struct span bytes, struct arena *a, struct dp_devices *out,
                       struct err *err);
 
-/* PreStartContainerRequest; and a container's part of others. */
+/* PreStartContainerRequest, and the device ids of one container in other messages. */
 struct dp_ids {
     const struct span *items;
     size_t n;
@@ -93,7 +93,7 @@ int dp_groups_decode(struct span bytes, struct arena *a, struct dp_groups *out,
 /* PreferredAllocationRequest. */
 struct dp_preference {
     struct dp_ids available, must_include;
-    int32_t size; /* so many are wanted; never negative */
+    int32_t size; /* number of requested devices; not negative */
 };
 struct dp_preferences {
     const struct dp_preference *items;
@@ -115,8 +115,8 @@ struct dp_mount {
 struct dp_spec {
     struct span container_path, host_path, permissions; /* "rwm" */
 };
-struct dp_allocation {                         /* of a container */
-    const struct dp_entry *envs, *annotations; /* of equal keys the last one counts */
+struct dp_allocation {                         /* of one container */
+    const struct dp_entry *envs, *annotations; /* the last of equal keys wins */
     size_t n_envs, n_annotations;
     const struct dp_mount *mounts;
     size_t n_mounts;

@@ -8,14 +8,14 @@
 #include "base/str.h"
 
 /*
- * The messages of the kubelet's podresources API, v1: which container holds which
- * devices. Decoders and encoders behave as those of kube/deviceplugin.h; names and ids
- * are whatever the kubelet says, also those of other plugins.
+ * Decoders and encoders for the messages of the kubelet's podresources API, v1, which
+ * reports the devices of each container. They behave like those of kube/deviceplugin.h;
+ * names and ids are not restricted, because they include those of other plugins.
  *
- * CPUs, memory and dynamic resources are skipped. The kubelet gives one entry for each
- * resource and NUMA node, so a resource can come several times. It answers 100 calls a
- * second (RESOURCE_EXHAUSTED: ask again later); `Get` is there by default since 1.34, and
- * UNIMPLEMENTED or FAILED_PRECONDITION before.
+ * CPUs, memory and dynamic resources are skipped. The kubelet sends one entry per
+ * resource and NUMA node, so a resource can occur several times. It limits the rate to
+ * 100 calls a second (RESOURCE_EXHAUSTED). `Get` is enabled by default since
+ * Kubernetes 1.34; before, it returns UNIMPLEMENTED or FAILED_PRECONDITION.
  */
 
 #define PODRES_SOCK        "pod-resources/kubelet.sock" /* in the kubelet's --root-dir */
@@ -43,7 +43,7 @@ struct podres_pod {
     size_t n_containers;
 };
 
-/* The answer to List; its request has no bytes. */
+/* ListPodResourcesResponse; the request is empty. */
 struct podres_list {
     const struct podres_pod *pods;
     size_t n;
@@ -52,7 +52,8 @@ int podres_list_decode(struct span bytes, struct arena *a, struct podres_list *o
                        struct err *err);
 int podres_list_encode(const struct podres_list *m, struct buf *out, struct err *err);
 
-/* Get. An answer without a pod is ERR_INVALID: the kubelet answers NOT_FOUND instead. */
+/* Get. A response without a pod is ERR_INVALID: for an unknown pod, the kubelet returns
+ * NOT_FOUND. */
 int podres_get_request_encode(struct span ns, struct span name, struct buf *out,
                               struct err *err);
 int podres_get_request_decode(struct span bytes, struct arena *a, struct span *ns,
@@ -61,8 +62,7 @@ int podres_get_decode(struct span bytes, struct arena *a, struct podres_pod *out
                       struct err *err);
 int podres_get_encode(const struct podres_pod *m, struct buf *out, struct err *err);
 
-/* The answer to GetAllocatableResources: the devices of the node; its request has no
- * bytes. */
+/* AllocatableResourcesResponse: the devices of the node; the request is empty. */
 struct podres_allocatable {
     const struct podres_devices *devices;
     size_t n;

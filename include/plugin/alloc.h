@@ -3,70 +3,71 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "plugin/allocation.h"
 #include "plugin/cards.h"
-#include "plugin/grants.h"
-#include "plugin/plan.h"
+#include "plugin/pod_allocation.h"
 #include "plugin/response.h"
 
 /*
- * Who gets which ids: the device plugin's decisions, as one deterministic machine. Inputs
- * are what has happened (a pod was seen, the kubelet asks, it showed what it has given
- * out, time went by); outputs are what is to be done. No thread, lock, socket, clock or
- * log is inside.
+ * The allocator: which device ids each container gets. A deterministic step function:
+ * inputs are events (a pod changed, the kubelet sent a request, podresources answered,
+ * time passed), outputs are actions for the caller. No thread, lock, socket, clock or log
+ * is inside.
  *
- * The kubelet asks for ids without saying for which pod, so the machine has to find out.
- * It never guesses by amount. What it relies on:
+ * The kubelet requests ids without naming the pod, so the allocator has to identify it.
+ * It never guesses by amount. It relies on these properties of the kubelet:
  *
- * - The kubelet admits one pod after the other, and puts each into the set that its
- *   podresources service shows just before that pod's admission. While it waits for
- *   GetPreferredAllocation, the pod in question is therefore in what podresources List
- *   shows, with fewer ids than it asks for. A pod that was refused for another reason may
- *   be too, for a moment; and one that the API server has not told us of yet may be the
- *   one. So: exactly one pod may lack exactly this container, and none may be shown that
- *   is not known here. Otherwise the answer waits for news.
- * - A List drops what the kubelet has handed out and not yet written down. It is used
- *   while the kubelet waits for GetPreferredAllocation, when there is nothing of the
- * kind, and never during an Allocate.
- * - Allocate follows its GetPreferredAllocation. It is checked again: the pod by
- *   podresources Get (where the kubelet has it, since 1.34), each id by its card and its
- *   holder. Ids of a plain init container that are used again come without being asked
- *   for before; their holder says which pod it is.
+ * - The kubelet admits pods one at a time and adds each to its podresources answer
+ *   just before admission. During GetPreferredAllocation the pod is therefore in
+ *   podresources List, with fewer ids than it requests. A pod that the kubelet has
+ *   just rejected for another reason can be there too, and so can a pod that the pod
+ *   watch has not delivered yet. So exactly one listed pod may lack exactly this
+ *   container, and no listed pod may be unknown here. Otherwise the answer waits for
+ *   the pod watch.
+ * - podresources List makes the kubelet drop ids that it has allocated but not yet
+ *   written to its checkpoint. List is called during GetPreferredAllocation, when
+ *   there are none, and never during Allocate.
+ * - Allocate follows its GetPreferredAllocation and is checked again: the pod by
+ *   podresources Get (kubelets since 1.34), each id by its card and its holder. Ids
+ *   of a plain init container that the kubelet reuses come without
+ *   GetPreferredAllocation; their holder identifies the pod.
  *
- * What cannot be told for certain is refused, with the reason, after waiting for news of
- * the API server for `wait_ms`. A promise is never rewritten to fit what happened.
+ * A request that stays ambiguous for `wait_ms` is rejected with the reason. A promise is
+ * never rewritten to fit what the kubelet did.
  *
- * What was handed out is kept in grants: ids that a container holds are never handed to
- * another one, and neither is a card that is held through the other resource. The
- * kubelet's view is taken over where it shows more (a lost state file), and compared with
- * the promises all the time; ids of the Go plugin say nothing and are skipped.
+ * Allocations are recorded: ids that a container holds are never given to another one,
+ * and neither is a card that is held through the other resource. Where the kubelet's view
+ * shows more (the state file was lost), it is adopted. It is compared with the promises
+ * periodically. Ids of the Go plugin name no card and are skipped.
  */
 
-enum alloc_refusal {
-    REFUSED_NO_NEWS,     /* nothing was heard of the API server yet */
-    REFUSED_NO_POD,      /* no pod of this node waits for that */
-    REFUSED_AMBIGUOUS,   /* it could be more than one */
-    REFUSED_STRANGER,    /* the kubelet has a pod that the API server did not tell of */
-    REFUSED_NO_PROMISE,  /* nobody promised the pod a card */
-    REFUSED_UNMEANT,     /* its request or its annotations cannot be meant */
-    REFUSED_WRONG_CARD,  /* the ids are not those of its card */
-    REFUSED_HELD,        /* another container holds them, or the card */
-    REFUSED_CARD_OUT,    /* its card is lost or ill */
-    REFUSED_SHORT,       /* the kubelet has not enough ids of its card */
-    REFUSED_UNKNOWN_ID,  /* not one of ours */
-    REFUSED_NOT_OFFERED, /* the kubelet did not ask for a preference before */
-    REFUSED_OWN_ENV,     /* --strict-env */
-    REFUSED_KUBELET,     /* podresources does not answer */
-    REFUSED_CANCELLED,   /* nobody waits for the answer any more */
-    REFUSALS,
+enum alloc_rejection {
+    REJECTED_NOT_SYNCED,      /* the pods of this node are not listed yet */
+    REJECTED_NO_PENDING_POD,  /* no pod of this node lacks these ids */
+    REJECTED_AMBIGUOUS,       /* several pods lack these ids */
+    REJECTED_UNKNOWN_POD,     /* the kubelet has a pod that the API server has not sent */
+    REJECTED_NO_PROMISE,      /* the pod has no card: the extender did not bind it */
+    REJECTED_INVALID_REQUEST, /* the pod's limits or annotations are invalid */
+    REJECTED_WRONG_CARD,      /* the ids are not those of the promised card */
+    REJECTED_IN_USE,          /* another container holds the ids or the card */
+    REJECTED_UNHEALTHY_CARD,  /* the promised card is lost or unhealthy */
+    REJECTED_INSUFFICIENT_IDS, /* the kubelet offers too few ids of the promised card */
+    REJECTED_UNKNOWN_ID,       /* the id belongs to no card of this node */
+    REJECTED_NOT_PREFERRED,    /* Allocate without a GetPreferredAllocation before */
+    REJECTED_ENV_OVERRIDE,     /* --strict-env */
+    REJECTED_PODRESOURCES,     /* podresources does not answer */
+    REJECTED_CANCELED,         /* the kubelet canceled the call */
+    REJECTIONS,
 };
-const char *alloc_refusal_name(enum alloc_refusal r); /* "no-news", ... */
+const char *alloc_rejection_name(enum alloc_rejection r); /* "not-synced", ... */
 
 struct alloc_settings {
     const char *node; /* copied */
     int64_t unit_mib;
     int64_t wait_ms;
-    int64_t audit_ms;                    /* between two looks at all pods; 0: none */
-    int64_t well_ms, hold_ms, silent_ms; /* as in struct cards */
+    int64_t reconcile_interval_ms; /* per pod; 0: never */
+    int64_t silent_ms;             /* as in struct cards_settings */
+    struct card_health_settings health;
     bool allow_unpromised, strict_env, legacy_env;
     struct response_settings response; /* its strings are borrowed */
 };
@@ -79,28 +80,28 @@ struct alloc_time {
     int64_t mono_ms, wall_ns;
 };
 
-/* Outputs. Everything in one lives until alloc_outputs_reset. They are in the order in
- * which they must be carried out: what was granted is saved before it is answered. */
+/* Outputs. Strings and ids live until alloc_outputs_reset. The order is binding: an
+ * allocation is saved before it is answered. */
 
 enum alloc_output_type {
-    ALLOC_LIST,      /* ask podresources for all pods; answer with alloc_shown */
-    ALLOC_GET,       /* ... for the pod ns/name */
-    ALLOC_PREFERRED, /* answer of token: ids */
-    ALLOC_GRANTED,   /* answer of token: response */
-    ALLOC_STARTED,   /* answer of token: go on */
-    ALLOC_REFUSED,   /* answer of token: an error, `text` */
-    ALLOC_SAVE,      /* write the grants to the state file */
-    ALLOC_PATCH,     /* set the annotations (JSON) of pod ns/name with this uid */
-    ALLOC_EVENT,     /* a Warning of pod ns/name: `reason`, `text` */
-    ALLOC_NEWS,      /* list the pods anew: what is awaited does not come */
-    ALLOC_NOTE,      /* for the log, at `level` */
+    ALLOC_LIST,      /* call podresources List; answer with alloc_kubelet_answered */
+    ALLOC_GET,       /* call podresources Get for the pod ns/name; answer likewise */
+    ALLOC_PREFERRED, /* answer request `token` with ids */
+    ALLOC_ALLOCATED, /* answer request `token` with `response` */
+    ALLOC_START,     /* answer request `token`: the container may start */
+    ALLOC_REJECTED,  /* answer request `token` with an error, `text` */
+    ALLOC_SAVE,      /* write the allocations to the state file */
+    ALLOC_PATCH,     /* patch `annotations` (JSON) of the pod ns/name with this uid */
+    ALLOC_EVENT,     /* write a Warning event of the pod ns/name: `reason`, `text` */
+    ALLOC_RELIST,    /* list the pods of this node instead of waiting for the watch */
+    ALLOC_LOG,       /* log `text` at `level` */
 };
 
 struct alloc_output {
     enum alloc_output_type type;
     uint64_t query;
     uint64_t token;
-    enum alloc_refusal refusal;
+    enum alloc_rejection rejection;
     enum log_level level;
     const char *ns, *name, *uid;
     const char *reason, *text, *annotations;
@@ -117,89 +118,97 @@ struct alloc_outputs {
 void alloc_outputs_reset(struct alloc_outputs *out);
 void alloc_outputs_fini(struct alloc_outputs *out);
 
-/* Inputs. Each takes one thing that happened and appends to `out`. */
+/* Inputs. Each takes one event and appends to `out`. */
 
-/* Grants of the state file; taken over from `from`, which is empty afterwards. */
-void alloc_adopt(struct alloc *a, struct grants *from);
-/* The label of the Node. */
-void alloc_cgpu_disable(struct alloc *a, bool on);
-/* Cards were looked at (n of them, or `failed` says why not), or one was struck by
- * something. True when what is listed to the kubelet has changed. */
-bool alloc_cards(struct alloc *a, struct alloc_time now, const struct card_seen *seen,
-                 size_t n, const char *failed, struct alloc_outputs *out);
-bool alloc_card_struck(struct alloc *a, struct alloc_time now, struct span uuid,
-                       const char *what, struct alloc_outputs *out);
+/* Adds the allocations of the state file; takes them from `from`, which is then empty. */
+void alloc_restore(struct alloc *a, struct allocation_set *from);
+/* The Node's label cgpu.disable.isolation. */
+void alloc_set_cgpu_disable(struct alloc *a, bool on);
+/* A sample of the cards: n of them, or `failed` with the reason why there is none.
+ * Returns whether the device list of ListAndWatch has changed. */
+bool alloc_cards_sampled(struct alloc *a, struct alloc_time now,
+                         const struct card_seen *seen, size_t n, const char *failed,
+                         struct alloc_outputs *out);
+/* An XID or ECC error. Returns as above. */
+bool alloc_card_event(struct alloc *a, struct alloc_time now,
+                      const struct gpu_event *event, struct alloc_outputs *out);
 
-/* A pod of this node; the plan is taken over. */
-void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct plan *plan,
+/* A pod of this node was added or changed. Takes `pod`. */
+void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,
                     struct alloc_outputs *out);
-void alloc_pod_gone(struct alloc *a, struct alloc_time now, struct span uid,
-                    struct alloc_outputs *out);
-/* A list of this node's pods begins; it has ended: pods that it did not show are gone. */
-void alloc_list_begins(struct alloc *a);
+void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
+                       struct alloc_outputs *out);
+/* Brackets a complete list: pods that it does not contain are deleted. */
+void alloc_list_started(struct alloc *a);
 void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
 
-/* A kubelet has started: nothing that was in its memory counts any more. */
+/* The kubelet has started: what it held in memory is lost. */
 void alloc_kubelet_started(struct alloc *a, struct alloc_time now,
                            struct alloc_outputs *out);
 
-enum alloc_ask_type { ALLOC_ASK_PREFER, ALLOC_ASK_ALLOCATE, ALLOC_ASK_START, ALLOC_ASKS };
-const char *alloc_ask_name(enum alloc_ask_type type); /* "Allocate", ... */
-struct alloc_ask {
-    enum alloc_ask_type type;
-    uint64_t token; /* comes back with the answer, of which there is exactly one */
-    enum ids_resource resource;
-    const struct span *ids; /* PREFER: that are free; else: that it is about */
-    size_t n_ids;
-    const struct span *must; /* PREFER: that it takes in any case (they are in ids too) */
-    size_t n_must;
-    int64_t size; /* PREFER: how many it needs */
+enum alloc_request_type {
+    ALLOC_REQUEST_PREFERRED,
+    ALLOC_REQUEST_ALLOCATE,
+    ALLOC_REQUEST_START,
+    ALLOC_REQUEST_TYPES
 };
-void alloc_ask(struct alloc *a, struct alloc_time now, const struct alloc_ask *ask,
-               struct alloc_outputs *out);
-/* Nobody waits for that answer any more; it is given all the same. */
+const char *alloc_request_name(enum alloc_request_type type); /* "Allocate", ... */
+struct alloc_request {
+    enum alloc_request_type type;
+    uint64_t token; /* returned with the answer; each request gets exactly one */
+    enum ids_resource resource;
+    const struct span *ids; /* PREFERRED: the available ids; else the ids in question */
+    size_t n_ids;
+    const struct span *must; /* PREFERRED: must_include_deviceIDs, a subset of ids */
+    size_t n_must;
+    int64_t size; /* PREFERRED: allocation_size */
+};
+void alloc_request(struct alloc *a, struct alloc_time now,
+                   const struct alloc_request *req, struct alloc_outputs *out);
+/* The kubelet has canceled the request. It is answered nevertheless, without waiting. */
 void alloc_cancel(struct alloc *a, struct alloc_time now, uint64_t token,
                   struct alloc_outputs *out);
 
-/* What the kubelet's podresources service shows. */
-struct shown_container {
+/* The kubelet's view: an answer of its podresources service. */
+struct alloc_kubelet_container {
     struct span name;
     const struct span *ids[IDS_RESOURCES];
     size_t n_ids[IDS_RESOURCES];
 };
-struct shown_pod {
+struct alloc_kubelet_pod {
     struct span ns, name;
-    const struct shown_container *containers;
+    const struct alloc_kubelet_container *containers;
     size_t n_containers;
 };
-struct alloc_shown {
+struct alloc_kubelet_view {
     uint64_t query;
-    const struct shown_pod *pods; /* GET: one, or none when it is not there */
+    const struct alloc_kubelet_pod *pods; /* GET: one, or none if there is no such pod */
     size_t n_pods;
-    const struct err *err; /* NULL: as above; else it did not answer */
-    bool unsupported;      /* GET: the kubelet has no such call */
+    const struct err *err; /* NULL: as above; else the call failed */
+    bool unsupported;      /* GET: the kubelet does not implement it */
 };
-void alloc_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
-                 struct alloc_outputs *out);
+void alloc_kubelet_answered(struct alloc *a, struct alloc_time now,
+                            const struct alloc_kubelet_view *view,
+                            struct alloc_outputs *out);
 
-/* Time went by. True when what is listed to the kubelet has changed. */
+/* Time passed. Returns whether the device list of ListAndWatch has changed. */
 bool alloc_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-int64_t alloc_due(const struct alloc *a); /* when the next tick matters */
+int64_t alloc_due(const struct alloc *a); /* mono_ms of the next required tick */
 
-/* Reading. */
-const struct cards *alloc_cards_of(const struct alloc *a);
-const struct grants *alloc_grants(const struct alloc *a);
-bool alloc_listed(const struct alloc *a); /* the pods of this node are known */
-/* With podresources. Where --audit-interval is 0 only a container's asking finds it; that
- * it is over is found out in any case. */
-const struct trouble *alloc_kubelet_trouble(const struct alloc *a);
+/* State, borrowed. */
+const struct cards *alloc_cards(const struct alloc *a);
+const struct allocation_set *alloc_allocations(const struct alloc *a);
+bool alloc_pods_listed(const struct alloc *a);
+/* Of podresources. With a reconcile interval of 0 only a container's request detects a
+ * failure; its end is always detected. */
+const struct failure *alloc_podresources_failure(const struct alloc *a);
 
 struct alloc_stats {
-    uint64_t granted[IDS_RESOURCES];
-    uint64_t refused[REFUSALS]; /* Allocate and GetPreferredAllocation together */
-    uint64_t mismatches;        /* containers on another card than was promised */
-    uint64_t adopted;           /* containers that only the kubelet knew of */
-    uint64_t waited;            /* asks that had to wait for news */
-    uint64_t audited;           /* looks at a pod */
+    uint64_t allocated[IDS_RESOURCES];
+    uint64_t rejected[REJECTIONS]; /* Allocate and GetPreferredAllocation together */
+    uint64_t mismatches; /* pods with a container on a card not promised to it */
+    uint64_t recovered;  /* allocations learned from the kubelet */
+    uint64_t deferred;   /* requests that waited for the pod watch */
+    uint64_t reconciled; /* pods compared with the kubelet's view */
 };
 const struct alloc_stats *alloc_stats(const struct alloc *a);

@@ -5,37 +5,38 @@
 #include "wire/grpcd.h"
 
 /*
- * The server of one resource: from the kubelet's messages to what is asked, and from
- * answers to messages.
+ * The device plugin gRPC server of one resource: decodes the kubelet's messages to
+ * requests and encodes the answers.
  */
 
 struct endpoint;
 
-/* What the kubelet wants. They are called in the server's thread and must not block; the
- * call is theirs to end, when they like. */
-struct endpoint_fns {
-    /* It listens: it is to be sent lists. */
-    void (*stream)(void *ctx, enum ids_resource r, struct grpcd_call *call);
-    /* It asks. What `ask` points to is in the arena, which is taken over; the token is
-     * not set. */
-    void (*ask)(void *ctx, struct grpcd_call *call, const struct alloc_ask *ask,
-                struct arena *arena);
-    /* Nobody waits for the call any more; it may be over already. */
-    void (*over)(void *ctx, struct grpcd_call *call);
+/* Called in the server's thread; must not block. The callee ends the call, at any time.
+ */
+struct endpoint_handlers {
+    /* ListAndWatch: `call` is to be sent device lists. */
+    void (*stream_opened)(void *ctx, enum ids_resource r, struct grpcd_call *call);
+    /* What `req` points to is in the arena, which is taken. The token is not set. */
+    void (*request)(void *ctx, struct grpcd_call *call, const struct alloc_request *req,
+                    struct arena *arena);
+    /* The kubelet has closed or canceled the call, which can be ended already. */
+    void (*call_closed)(void *ctx, struct grpcd_call *call);
     void *ctx;
 };
 
-/* New; serves at once. `fns` is copied. */
+/* New; serves immediately. `handlers` is copied. */
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                const struct endpoint_fns *fns, struct err *err);
+                                const struct endpoint_handlers *handlers,
+                                struct err *err);
+/* Does the socket's path lead to this server? */
 bool endpoint_is_reachable(const struct endpoint *e);
-/* Removes the socket, ends the streams, waits a little for answers under way. */
+/* Removes the socket, ends the streams, waits briefly for answers in flight. */
 void endpoint_stop(struct endpoint *e);
 void endpoint_free(struct endpoint *e); /* NULL is accepted */
 
-/* Messages for the kubelet, appended to out. */
+/* Encoded answers, appended to `out`: ListAndWatch, GetPreferredAllocation, Allocate. */
 int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *out,
                   struct err *err);
 int endpoint_preferred(const char *const *ids, size_t n, struct buf *out,
                        struct err *err);
-int endpoint_granted(const struct response *response, struct buf *out, struct err *err);
+int endpoint_allocated(const struct response *response, struct buf *out, struct err *err);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "plugin/brain.h"
+#include "plugin/dispatcher.h"
 
 /*
- * Calls to the kubelet, each in a thread that may wait for it: podresources List and Get,
- * and Register.
+ * gRPC calls to the kubelet: podresources List and Get in one thread, Register in
+ * another.
  */
 
 struct kubelet_settings {
@@ -16,10 +16,11 @@ struct kubelet_settings {
 struct kubelet;
 
 struct kubelet *kubelet_start(const struct kubelet_settings *settings); /* new */
-/* Answers go to this brain, which is borrowed. Before anything is asked. */
-void kubelet_tell(struct kubelet *k, struct brain *brain);
-/* As struct brain_fns wants it; `k` is the context. */
-void kubelet_look(struct kubelet *k, uint64_t query, const char *ns, const char *name);
-void kubelet_enroll(struct kubelet *k, enum ids_resource r, const char *endpoint);
+/* Sets the receiver of the answers (borrowed), before the first call. */
+void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher);
+/* For struct dispatcher_callbacks. */
+void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
+                        const char *name);
+void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint);
 void kubelet_stop(struct kubelet *k); /* joins the threads; NULL is accepted */
 void kubelet_free(struct kubelet *k); /* NULL is accepted */

@@ -1,30 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
+#include "plugin/allocation.h"
 #include "plugin/cards.h"
-#include "plugin/grants.h"
-#include "plugin/plan.h"
+#include "plugin/pod_allocation.h"
 
 /*
- * What a container is given, as the kubelet hands it to the container runtime: variables,
- * mounts, devices by name. Built in an arena; strings live there or are static.
+ * The answer to Allocate, which the kubelet passes to the container runtime: environment
+ * variables, mounts, CDI devices. Built in an arena; strings live there or are static.
  */
 
-/* How the runtime is told which cards it is, as NVIDIA's own plugin names the ways. */
+/* How the cards are passed to the runtime; the names are those of NVIDIA's plugin. */
 enum response_strategy {
     RESPONSE_ENVVAR,        /* the variable NVIDIA_VISIBLE_DEVICES */
     RESPONSE_VOLUME_MOUNTS, /* a mount of /dev/null for each card */
-    RESPONSE_CDI,           /* the card's name for the Container Device Interface */
+    RESPONSE_CDI,           /* Container Device Interface names */
 };
-int response_strategy_read(struct span text, enum response_strategy *s, struct err *err);
 
 struct response_settings {
     enum response_strategy strategy;
     bool by_index;        /* name cards by index instead of by UUID */
     const char *cdi_kind; /* "nvidia.com/gpu" */
-    bool cgpu_disable;    /* the node's label says so */
-    const char *mps_dir;  /* directory of the MPS daemon's pipes on the host; NULL: no
-                               MPS */
+    bool cgpu_disable;    /* set CGPU_DISABLE */
+    const char *mps_dir;  /* the MPS daemon's directory on the host; NULL: no MPS */
     int64_t unit_mib;
 };
 
@@ -40,10 +38,10 @@ struct response {
     size_t n_cdi;
 };
 
-/* Of a container that was granted these cards. */
+/* The answer for a container with this allocation. */
 struct response *response_of(const struct response_settings *settings,
-                             const struct cards *cards, const struct plan *plan,
-                             const struct grant *grant, struct arena *a);
+                             const struct cards *cards, const struct pod_allocation *pod,
+                             const struct allocation *al, struct arena *a);
 /* As the Go plugin answers when it has no card: a success that names none. */
 struct response *response_without(const struct response_settings *settings, int64_t units,
                                   struct arena *a);

@@ -5,18 +5,8 @@
 #include "setup/facts.h"
 
 /*
- * What the API server knows, into f->lists and f->denied. Only reads;
- * SubjectAccessReviews are POSTed, and nothing is kept of them.
+ * Reads the objects of the checks from the API server into f->lists. Sets f->cluster_why
+ * if the API server does not answer.
  */
 
-void cluster_read(struct kube_client *client, struct setup_facts *f);
-
-/* What the extender's account has to be allowed, as manifests/rbac.yaml has it. */
-struct cluster_right {
-    const char *verb, *group, *resource, *subresource, *ns,
-        *name; /* NULL: any, or none */
-};
-extern const struct cluster_right cluster_rights[]; /* ends with a NULL verb */
-/* Does the extender want it with the options that its Deployment gives it? The chart
- * grants no right that a value has made useless. */
-bool cluster_right_is_needed(const struct setup_facts *f, const struct cluster_right *r);
+void cluster_read(struct kube_client *client, struct facts *f);

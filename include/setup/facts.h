@@ -6,124 +6,107 @@
 
 #include "base/err.h"
 #include "base/str.h"
-#include "setup/pod.h"
-#include "setup/policy.h"
+#include "setup/extender_entry.h"
+#include "setup/scheduler_pod.h"
 
 /*
- * All that a look at a cluster can know before anything is concluded from it: of the node
- * that it is done on (node.h), of the way to the extender (reach.h), of the API server
- * (cluster.h). What could not be looked at says why.
+ * Everything that the checks evaluate: files and processes of a control plane node
+ * (host.h), the extender's answer (reach.h) and objects of the API server (cluster.h).
+ * What could not be read has the error instead.
  */
 
-/* A file of YAML or JSON. */
-struct setup_file {
-    char *path;     /* with the --root in front; NULL: none was looked for */
-    struct err why; /* code ERR_NONE: it was read, and is one document */
+/* A YAML or JSON file. */
+struct facts_file {
+    char *path;     /* with --root in front; NULL: not configured */
+    struct err why; /* ERR_NONE: read, and a single document */
     struct buf bytes;
-    json_t *json; /* NULL if there is no such, or it cannot be read as one */
+    json_t *json; /* NULL: not parsed, or malformed */
     int64_t changed_ns;
-    unsigned mode, uid, gid;
 };
 
 /* A process named kube-scheduler. */
-struct setup_process {
+struct facts_process {
     int pid;
-    int64_t started_ns;   /* wall clock; exact to a hundredth of a second */
-    struct buf arguments; /* NUL behind each */
+    int64_t started_ns;   /* wall clock, exact to 10 ms */
+    struct buf arguments; /* each NUL-terminated */
 };
 
-/* What became of an attempt to reach the extender. */
-enum setup_answer {
-    SETUP_UNASKED,
-    SETUP_REFUSED,
-    SETUP_SILENT,    /* no connection in time, or no answer */
-    SETUP_NO_ROUTE,  /* no such host, no way there */
-    SETUP_BROKEN,    /* neither HTTP nor TLS as wanted */
-    SETUP_NOT_OURS,  /* another program answers */
-    SETUP_GO,        /* an extender, but not this project's */
-    SETUP_NO_PATH,   /* ours, but not under this path */
-    SETUP_NOT_READY, /* ours; it says why in `words` */
-    SETUP_ANSWERS,
+/* The result of calling the extender. */
+enum facts_answer {
+    FACTS_REACH_NOT_TRIED,
+    FACTS_REACH_REFUSED,
+    FACTS_REACH_TIMEOUT,        /* no connection, or no response, in time */
+    FACTS_REACH_NO_ROUTE,       /* unknown host, or no route to it */
+    FACTS_REACH_PROTOCOL_ERROR, /* not the HTTP or TLS of urlPrefix */
+    FACTS_REACH_OTHER_PROGRAM,  /* not an extender */
+    FACTS_REACH_GO_EXTENDER,    /* an extender, but not ours */
+    FACTS_REACH_WRONG_PATH,     /* ours, but not under this path */
+    FACTS_REACH_NOT_READY,      /* ours; `words` has the reason */
+    FACTS_REACH_OK,
 };
 
-struct setup_reach {
-    struct setup_url url;
-    enum setup_answer answer;
-    unsigned status;
+struct facts_reach {
+    struct extender_entry_url url;
+    enum facts_answer answer;
+    unsigned status; /* of HTTP */
     struct err words;
 };
 
-/* What the node says of node ports on its loopback. */
-struct setup_loopback {
-    int route_localnet; /* of any interface but lo; -1: not known */
-};
-
-/* A list of the API, or an object. */
-struct setup_list {
+/* The response to a GET of the API server. */
+struct facts_object {
     json_t *json;   /* NULL: see why */
-    struct err why; /* ERR_NOT_FOUND: there is none, or no such kind */
+    struct err why; /* ERR_NOT_FOUND: no such object or kind */
 };
 
-enum setup_kind {
-    SETUP_VERSION,
-    SETUP_SYSTEM_PODS, /* of kube-system, with the mirrors of static pods */
-    SETUP_SERVICES, /* of extenders, by their label; in all namespaces, as what follows */
-    SETUP_SLICES,   /* EndpointSlices of kube-system */
-    SETUP_DEPLOYMENTS, /* of extenders */
-    SETUP_EXTENDERS,   /* their pods */
-    SETUP_PROXY,       /* kube-proxy's ConfigMap */
-    SETUP_CRD,
-    SETUP_SCVS,
-    SETUP_NODES,
-    SETUP_PLUGINS, /* DaemonSets of device plugins */
-    SETUP_PENDING, /* pods that wait for a node */
-    SETUP_EVENTS,  /* about those that failed to get one */
-    SETUP_KINDS
+enum facts_kind {
+    FACTS_VERSION,
+    FACTS_SYSTEM_PODS, /* of kube-system, with the mirrors of static pods */
+    FACTS_SERVICES,    /* of the extender, by label; all namespaces, as those below */
+    FACTS_SLICES,      /* EndpointSlices of these Services */
+    FACTS_DEPLOYMENTS, /* of the extender, by label */
+    FACTS_PROXY,       /* kube-proxy's ConfigMap */
+    FACTS_NODES,
+    FACTS_PENDING, /* pods without a node */
+    FACTS_EVENTS,  /* FailedScheduling */
+    FACTS_KINDS
 };
 
-struct setup_facts {
+enum { FACTS_TLS_FILES = 3 }; /* caFile, certFile, keyFile */
+
+struct facts {
     /* the node */
-    char *manifests; /* folder of static pods */
+    char *manifests; /* the kubelet's folder of static pods */
     struct err manifests_why;
-    struct setup_file
-        *files; /* of it, those that are of kube-scheduler or are unreadable */
+    struct facts_file *files; /* in it: pods of kube-scheduler, and unreadable files */
     size_t n_files;
-    int64_t now_ns; /* wall clock, when the processes were looked at */
-    struct setup_process *processes;
+    struct facts_process *processes;
     size_t n_processes;
-    struct setup_file config; /* that --config or --policy-config-file names */
-    bool config_mounted;
     struct err processes_why;
-    struct setup_file
-        kubeconfig;           /* that the config file names; only whether it is there */
-    struct setup_file tls[3]; /* caFile, certFile, keyFile of our extender's tlsConfig */
-    struct setup_loopback loopback;
-    /* the way */
-    struct setup_reach reach;
-    char *elsewhere; /* HOST:PORT of this node where the extender answers, if it does not
-                        on the loopback; or NULL */
+    struct facts_file config; /* of --config or --policy-config-file */
+    bool config_mounted;
+    struct facts_file tls[FACTS_TLS_FILES]; /* of our entry's tlsConfig */
+    /* the extender */
+    struct facts_reach reach;
+    char *elsewhere; /* HOST:PORT of this node where the extender answers although it does
+                        not at the configured address; or NULL */
     /* the API server */
-    struct err cluster_why; /* code ERR_NONE: it was asked */
-    struct setup_list lists[SETUP_KINDS];
-    json_t *denied; /* array of strings: what the extender's account may not do; NULL: not
-                       known */
-    struct err denied_why;
+    struct err cluster_why; /* ERR_NONE: it answered */
+    struct facts_object lists[FACTS_KINDS];
 };
 
-void setup_file_fini(struct setup_file *file);
-void setup_facts_fini(struct setup_facts *f);
+void facts_file_fini(struct facts_file *file);
+void facts_fini(struct facts *f);
 
-/* The file of the static pod of kube-scheduler: of several, the first whose pod has the
- * name that kubeadm gives it, or else the first. NULL if there is none. */
-const struct setup_file *setup_active(const struct setup_facts *f, struct setup_pod *pod);
-/* How its file is told to it. "": not at all. */
-const char *setup_config_option(const struct setup_pod *pod, bool *policy);
-/* Fills in json or why from the bytes. */
-void setup_file_parse(struct setup_file *file);
-/* The process that the pod's command is; of several, the youngest. NULL: none. */
-const struct setup_process *setup_running(const struct setup_facts *f,
-                                          const struct setup_pod *pod);
-/* Did it start before the file was changed, so that it has not read it as it is? */
-bool setup_process_is_older(const struct setup_process *p, const struct setup_file *file);
-/* The minor version of kube-scheduler, or else of the API server; 0: not known. */
-int setup_minor(const struct setup_facts *f, const struct setup_pod *pod);
+/* The manifest of kube-scheduler: the pod with kubeadm's name, or else the first. NULL:
+ * none. */
+const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod);
+/* Parses the bytes into json, or sets why. */
+void facts_file_parse(struct facts_file *file);
+/* The process of the pod's command; the youngest if there are several. NULL: none. */
+const struct facts_process *facts_scheduler(const struct facts *f,
+                                            const struct scheduler_pod *pod);
+/* Did the process start before the file was changed, so that it runs with older content?
+ */
+bool facts_process_is_older(const struct facts_process *p, const struct facts_file *file);
+/* The minor version of kube-scheduler, or else of the API server; 0: unknown. */
+int facts_minor(const struct facts *f, const struct scheduler_pod *pod);

@@ -4,24 +4,20 @@
 #include "setup/facts.h"
 
 /*
- * Asks the extender as kube-scheduler does: POST to the filter verb, of a pod that asks
- * for nothing, and of no node. That changes nothing and is counted nowhere but in the
- * metrics of filter.
+ * Calls the extender as kube-scheduler does: POST to the filter verb, with a pod that
+ * requests nothing and without nodes. The call changes nothing.
  */
 
-/* What a client of TLS has; NULL or empty: none. Without `ca` the certificate is not
- * checked, as kube-scheduler does it. */
+/* A TLS client's files; empty or NULL: none. Without `ca` the server's certificate is not
+ * verified, as by kube-scheduler. */
 struct reach_tls {
     struct span ca, cert, key;
     const char *server_name;
 };
 
-/* Fills in all of *out but the url, which it is to ask. `verb` is the filterVerb. */
-void reach_ask(struct setup_reach *out, const char *verb, const struct reach_tls *tls);
-/* The same of f->reach; and if nothing answers there, whether the extender does on
- * another address of this machine, into f->elsewhere. */
-void reach_ask_around(struct setup_facts *f, const char *verb,
-                      const struct reach_tls *tls);
-/* The same as our entry in f->config says; with `address` (HOST:PORT) as if it had that
- * one. */
-void reach_ask_as_configured(struct setup_facts *f, const char *address);
+/* Calls f->reach.url and, if nothing answers there, the same port of this machine's other
+ * addresses, which may set f->elsewhere. `verb` is the filterVerb. */
+void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls);
+/* The same, with URL and TLS files of our entry in f->config; `address` (HOST:PORT or
+ * NULL) replaces the entry's. */
+void reach_call_configured(struct facts *f, const char *address);

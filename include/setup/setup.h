@@ -4,8 +4,8 @@
 #include "base/opt.h"
 
 /*
- * gpushare-setup as a program: what scripts/install asks when it wants to know what a
- * file says, what is to be changed, and whether it worked. It changes nothing itself.
+ * gpushare-setup as a program. scripts/install runs it to check a node, to compute
+ * changes and to verify them. It changes no file of the node itself.
  */
 
 struct setup_options {
@@ -14,7 +14,7 @@ struct setup_options {
     char *address, *policy, *out;
     int log_level;
     bool no_cluster;
-    struct opt_list words;
+    struct opt_list args; /* arguments that are not options */
 };
 
 extern const struct opt_program setup_program;

@@ -5,11 +5,11 @@
 #include "base/opt.h"
 
 /*
- * What the programs of a cluster have in common as programs: options, and the way from
- * main to the end.
+ * The entry point of the programs that run in a cluster: their common options, and main
+ * from parsing the options to the exit status.
  */
 
-/* A member of the program's config; opt_program says where. */
+/* A member of the program's config, at the offset opt_program.shared_at. */
 struct entry_options {
     char *kubeconfig, *context;
     char *listen;
@@ -17,39 +17,39 @@ struct entry_options {
 };
 extern const struct opt entry_table[]; /* opt_program.shared */
 
-/* Of these, what a program wants that serves nobody: entries for a table of its own, for
- * fields at these offsets. */
+/* Single entries of entry_table, for the table of a program that does not listen. `at` is
+ * the offset of the field. */
 #define ENTRY_KUBECONFIG(at)                                                             \
     {                                                                                    \
         .name = "kubeconfig", .env = "KUBECONFIG", .arg = "FILE", .type = OPT_STRING,    \
         .offset = (at),                                                                  \
-        .help = "How to reach the API server. Without it: the service account of the "   \
-                "pod,\nthen ~/.kube/config."                                             \
+        .help = "Kubeconfig of the API server; default: the pod's service account, "     \
+                "then ~/.kube/config."                                                   \
     }
 #define ENTRY_CONTEXT(at)                                                                \
     {                                                                                    \
         .name = "context", .arg = "NAME", .type = OPT_STRING, .offset = (at),            \
-        .help = "Context of the kubeconfig, instead of its current one."                 \
+        .help = "Context of the kubeconfig; default: its current-context."               \
     }
 #define ENTRY_LOG_LEVEL(at, level)                                                       \
     {                                                                                    \
-        .name = "log-level", .env = "LOG_LEVEL", .arg = "LEVEL", .init = (level),        \
-        .type = OPT_CUSTOM, .parse = log_level_option, .offset = (at),                   \
-        .help = "error, warn, info or debug."                                            \
+        .name = "log-level", .env = "LOG_LEVEL", .arg = "error|warn|info|debug",         \
+        .init = (level), .type = OPT_CHOICE, .offset = (at),                             \
+        .help = "Least severe level of the lines that are logged."                       \
     }
 
 struct entry {
     const struct opt_program *program;
-    /* Starts the program. The signals that end it are blocked. NULL with the reason. */
+    /* Starts the program; SIGTERM and SIGINT are blocked. New; NULL on error. */
     void *(*start)(const void *config, struct err *err);
-    /* Stops and frees what was started. False: a thread cannot be stopped, and the
-     * process is ended as it is. */
+    /* Stops and frees the program. False: a thread cannot be joined; the process exits
+     * without freeing anything. */
     bool (*stop)(void *started);
-    /* If the options ask for something that ends by itself: does it, and returns 1, or -1
-     * with the reason. 0: they do not. NULL: there is no such thing. */
+    /* Handles options that print something and exit: returns 1 if it did, 0 if no such
+     * option is set, -1 on error. NULL: the program has no such option. */
     int (*once)(const void *config, struct err *err);
 };
 
-/* main: reads the options into *config, which must be zeroed, starts the program, waits
- * for SIGTERM or SIGINT, and stops it. Returns the exit status. */
+/* The body of main: parses the options into *config, which must be zeroed, starts the
+ * program, waits for SIGTERM or SIGINT, and stops it. Returns the exit status. */
 int entry_main(const struct entry *e, void *config, int argc, char **argv);

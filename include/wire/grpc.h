@@ -4,8 +4,8 @@
 #include "base/err.h"
 
 /*
- * What the gRPC server (wire/grpcd.h) and client (wire/grpcc.h) have in common: the
- * status codes. The numbers are those of the protocol.
+ * The gRPC status codes, for the server (wire/grpcd.h) and the client (wire/grpcc.h). The
+ * numbers are those of the protocol.
  */
 
 enum grpc_status {
@@ -17,7 +17,7 @@ enum grpc_status {
     GRPC_NOT_FOUND = 5,
     GRPC_ALREADY_EXISTS = 6,
     GRPC_PERMISSION_DENIED = 7,
-    GRPC_RESOURCE_EXHAUSTED = 8, /* also what is too large */
+    GRPC_RESOURCE_EXHAUSTED = 8, /* also for messages that are too large */
     GRPC_FAILED_PRECONDITION = 9,
     GRPC_ABORTED = 10,
     GRPC_OUT_OF_RANGE = 11,
@@ -29,14 +29,14 @@ enum grpc_status {
 };
 
 enum {
-    GRPC_MESSAGE_MAX = 4 << 20, /* what Go's gRPC takes unless it is told otherwise */
-    GRPC_PATH_MAX = 107,        /* bytes of the path of a unix socket, without its NUL */
+    GRPC_MESSAGE_MAX = 4 << 20, /* the default of grpc-go */
+    GRPC_PATH_MAX = 107,        /* bytes in the path of a unix socket, without its NUL */
 };
 
-/* "UNAVAILABLE"; "unknown status" for a number that is none. */
+/* "UNAVAILABLE"; "unknown status" for any other number. */
 const char *grpc_status_name(enum grpc_status status);
-/* The code that stands for a status. RESOURCE_EXHAUSTED is ERR_UNAVAILABLE: from a peer
- * it means that it is asked too often, mostly. */
+/* The error code for a status. RESOURCE_EXHAUSTED maps to ERR_UNAVAILABLE: a peer usually
+ * sends it to limit the rate of calls. */
 enum err_code grpc_status_err(enum grpc_status status);
-/* The other way round, for handlers that answer with an error. */
+/* The status for an error code, for handlers that fail with an error. */
 enum grpc_status grpc_status_of(enum err_code code);

@@ -9,45 +9,46 @@
 #include "wire/grpc.h"
 
 /*
- * A gRPC client for unix sockets, on nghttp2. It blocks in the calling thread and has a
- * fresh connection for every call (it costs less than a tenth of a millisecond, and a
- * kubelet that was restarted is found without further ado). Nothing is repeated.
+ * A gRPC client for unix sockets, on nghttp2. A call blocks the calling thread and opens
+ * a connection of its own: that costs less than 0.1 ms, and a restarted kubelet needs no
+ * special handling. Nothing is retried.
  *
- * What goes wrong is told twice: `status` is for those who tell UNIMPLEMENTED from
- * UNAVAILABLE, `err` has words and a code (grpc_status_err of the status; ERR_TOO_LARGE
- * when it is our own limit that was passed). Without an answer:
- * - UNAVAILABLE: no socket, nobody listens, the connection broke;
+ * A failure has a `status`, which distinguishes UNIMPLEMENTED from UNAVAILABLE, and an
+ * `err` with a message and a code: grpc_status_err of the status, or ERR_TOO_LARGE if the
+ * response exceeds max_message. Without a response from gRPC, the status is
+ * - UNAVAILABLE: no socket, no listener, or the connection was closed;
  * - DEADLINE_EXCEEDED: timeout_ms has passed;
- * - of HTTP alone: 401 UNAUTHENTICATED, 403 PERMISSION_DENIED, 404 UNIMPLEMENTED, 429,
- * 502 to 504 UNAVAILABLE, 400 INTERNAL, anything else UNKNOWN;
- * - INTERNAL: it is not understood.
+ * - for a plain HTTP response: 401 UNAUTHENTICATED, 403 PERMISSION_DENIED,
+ *   404 UNIMPLEMENTED, 429 and 502 to 504 UNAVAILABLE, 400 INTERNAL, others UNKNOWN (as
+ *   gRPC's http-grpc-status-mapping.md has it);
+ * - INTERNAL: the response violates the protocol.
  */
 
 struct grpcc_request {
     const char *socket;  /* path */
     const char *method;  /* "/v1.PodResourcesLister/List" */
     struct span message; /* copied */
-    int64_t timeout_ms;  /* of all of it, and told to the server; 0: none */
-    size_t max_message;  /* bytes of a message that comes back; 0: 4 MiB */
+    int64_t timeout_ms;  /* of the whole call, sent as grpc-timeout; 0: none */
+    size_t max_message;  /* bytes of a response message; 0: 4 MiB */
 };
 
-/* One message there, one back: appended to *reply. `status` may be NULL. */
+/* A unary call: appends the response message to *reply. `status` may be NULL. */
 int grpcc_call(const struct grpcc_request *req, struct buf *reply,
                enum grpc_status *status, struct err *err);
 
-/* One message there, any number back. A stream belongs to one thread at a time. */
+/* A server-streaming call. A stream is used by one thread at a time. */
 struct grpcc_stream;
 enum grpcc_next {
-    GRPCC_MESSAGE, /* one was appended */
-    GRPCC_NOTHING, /* none came within wait_ms */
+    GRPCC_MESSAGE, /* a message was appended */
+    GRPCC_TIMEOUT, /* no message within wait_ms */
     GRPCC_END,     /* the stream has ended with OK */
-    GRPCC_FAILED,  /* with something else, see status and err */
+    GRPCC_FAILED,  /* the stream has failed, see status and err */
 };
 
-/* New. Fails only when there is no connection. */
+/* New. Fails only if it cannot connect. */
 struct grpcc_stream *grpcc_open(const struct grpcc_request *req, enum grpc_status *status,
                                 struct err *err);
 enum grpcc_next grpcc_next(struct grpcc_stream *s, int64_t wait_ms, struct buf *message,
                            enum grpc_status *status, struct err *err);
-/* Cancels it if it has not ended. NULL is accepted. */
+/* Cancels the call if it has not ended, and frees it. NULL is accepted. */
 void grpcc_close(struct grpcc_stream *s);

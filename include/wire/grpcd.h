@@ -10,20 +10,20 @@
 #include "wire/grpc.h"
 
 /*
- * A gRPC server on a unix socket, on nghttp2: one request message per call, one answer or
- * a stream of them. Messages are bytes; what is in them is the handlers' business.
+ * A gRPC server on a unix socket, on nghttp2: unary and server-streaming calls. The
+ * server does not interpret messages; handlers decode and encode them.
  *
- * One thread of its own does all of it and runs the handlers, which must not block. A
- * handler gets a handle of the call and answers at once or later, from any thread.
+ * The server has one thread, which also runs the handlers; a handler must not block. It
+ * gets a handle of the call and responds at once or later, from any thread.
  *
- * Only peers that run as root or as the user of this process are served. What a peer can
- * do to the process is bounded: connections, calls at a time, headers, size of a message
- * and of all requests together, time to send a request, resets, pings and settings that
- * come in a flood, and what waits for a reader who reads nothing.
+ * Only peers that run as root or as the user of this process are served. The resources
+ * that a peer can use are bounded: connections, concurrent calls, headers, the size of a
+ * message and of all requests together, the time to send a request, floods of resets,
+ * pings and settings, and the queued output of a client that does not read.
  *
- * The :authority of a request may be anything printable: kubelets before 1.26 put the
- * path of the socket there, which is no authority to HTTP/2. Messages are never
- * compressed, and compressed ones are refused (UNIMPLEMENTED).
+ * The :authority of a request may be any printable text: kubelets before 1.26 send the
+ * path of the socket, which HTTP/2 does not allow. Messages are never compressed;
+ * compressed requests are rejected with UNIMPLEMENTED.
  */
 
 struct grpcd;
@@ -31,33 +31,33 @@ struct grpcd_call;
 
 struct grpcd_method {
     const char *path; /* "/v1beta1.DevicePlugin/Allocate"; NULL ends a table */
-    bool stream;      /* more than one message may be sent */
-    /* A request is complete; its bytes are borrowed until `start` returns. The handle is
-     * the handler's until it has ended the call, which it must do exactly once, whatever
-     * becomes of the client. */
+    bool stream;      /* server-streaming: grpcd_send may be called */
+    /* Handles a complete request; its bytes are borrowed until `start` returns. The
+     * handler owns the handle until it ends the call, which it must do exactly once, also
+     * if the client has disconnected. */
     void (*start)(void *ctx, struct grpcd_call *call, struct span request);
-    /* NULL, or: nobody waits for the answer any more. The client has cancelled or gone,
-     * its deadline has passed, or the server stops. Called at most once, after `start`
-     * has returned, by the server's thread, only for calls that have not been ended; the
-     * call still has to be ended (here or elsewhere). A call that another thread is just
-     * ending may still come by here: `call` is valid until `over` returns. */
-    void (*over)(void *ctx, struct grpcd_call *call);
+    /* The call is cancelled: the client has cancelled or disconnected, its deadline has
+     * passed, or the server stops. NULL: not needed. Called at most once, on the server's
+     * thread, after `start` has returned, and only for calls that have not ended; the
+     * call must still be ended. If another thread ends the call at the same time, `call`
+     * remains valid until on_cancel returns. */
+    void (*on_cancel)(void *ctx, struct grpcd_call *call);
 };
 
-/* 0 takes the value in brackets. */
+/* 0 selects the default in brackets. */
 struct grpcd_limits {
-    size_t max_message; /* bytes; larger requests: RESOURCE_EXHAUSTED [4 MiB] */
-    size_t
-        max_requests;  /* bytes of all requests that are held; above: the same [32 MiB] */
-    size_t max_output; /* bytes of answers that wait in one connection; above: it is
-                          closed [64 MiB] */
-    unsigned connections; /* more: one without calls makes room, else the new one is
-                             closed [8] */
-    unsigned calls;       /* at a time, per connection [64] */
-    int64_t request_ms;   /* from the first byte of a connection or a call until its
-                             request is complete [10 s] */
-    int64_t idle_ms;      /* a connection without calls [5 min] */
-    int64_t stall_ms;     /* how long a client may take nothing of an answer [30 s] */
+    size_t max_message;  /* bytes; larger requests get RESOURCE_EXHAUSTED [4 MiB] */
+    size_t max_requests; /* bytes of all requests in memory; beyond: RESOURCE_EXHAUSTED
+                            [32 MiB] */
+    size_t max_output; /* bytes of queued responses per connection; beyond: the connection
+                          is closed [64 MiB] */
+    unsigned connections; /* beyond: closes an idle connection, else the new one [8] */
+    unsigned calls;       /* concurrent, per connection [64] */
+    int64_t request_ms;   /* from the first byte of a connection or call until its request
+                             is complete [10 s] */
+    int64_t idle_ms;      /* closes a connection without calls after this time [5 min] */
+    int64_t stall_ms;     /* closes a call whose client has read nothing for this time
+                             [30 s] */
 };
 
 struct grpcd_config {
@@ -67,43 +67,47 @@ struct grpcd_config {
     struct grpcd_limits limits;
 };
 
-/* Makes the socket (mode 0600, put in its place complete) and starts to serve. A socket
- * at the path that nobody listens on is replaced. ERR_CONFLICT: somebody does, or it is
- * no socket. ERR_INVALID: the path. ERR_UNAVAILABLE: anything else. */
+/* Creates the socket (mode 0600, renamed into place once it listens) and starts the
+ * server. Replaces a socket at the path that has no listener. ERR_CONFLICT: the socket
+ * has a listener, or the file is not a socket. ERR_INVALID: invalid path.
+ * ERR_UNAVAILABLE: any other failure. */
 struct grpcd *grpcd_start(const struct grpcd_config *config, struct err *err);
-/* Does the path still lead to this server? (The kubelet removes the sockets of plugins
- * when it starts.) From any thread. */
+/* Whether the path still names this server's socket: the kubelet removes the sockets of
+ * device plugins when it starts. From any thread. */
 bool grpcd_is_reachable(const struct grpcd *d);
-/* Graceful end, first half: removes the socket if it is still ours, refuses new calls,
- * ends streams with UNAVAILABLE, waits until the other calls are answered and everything
- * is sent, at most `timeout_ms`. Returns whether that was so. Not from a handler. */
+/* Graceful stop: removes the socket if it is still ours, rejects new calls, ends streams
+ * with UNAVAILABLE, and waits until the other calls have ended and all output is sent, at
+ * most `timeout_ms`. Returns whether all of that is done. Not from a handler. */
 bool grpcd_stop(struct grpcd *d, int64_t timeout_ms);
-/* Second half, also without the first: closes everything and joins the thread. Handles
- * that are still out there stay valid until their calls are ended. NULL is accepted. */
+/* Closes all connections and joins the thread, also without a grpcd_stop before. Handles
+ * stay valid until their calls are ended. NULL is accepted. */
 void grpcd_free(struct grpcd *d);
 
 struct grpcd_stats {
     unsigned connections; /* now */
-    unsigned calls;   /* now: from the headers of a request to the end of the answer */
+    unsigned calls;   /* now: from the headers of a request to the end of its response */
     uint64_t started; /* calls that reached a handler, since the start */
-    uint64_t refused; /* since the start: connections, and calls before any handler */
+    uint64_t
+        rejected; /* connections, and calls that reached no handler, since the start */
 };
 void grpcd_stats(struct grpcd *d, struct grpcd_stats *stats);
 
-/* Calls. From any thread; none of these blocks. */
+/* Calls. From any thread; none of these functions blocks. */
 
-/* Sends a message in a stream. At most one waits for its turn: a newer one takes its
- * place. The bytes are taken over; *message is empty after it. */
+/* Sends a message of a stream. The queue holds one message: a newer one replaces it.
+ * Takes the bytes and leaves *message empty. */
 void grpcd_send(struct grpcd_call *call, struct buf *message);
-/* Sends the message and ends the call with OK. The handle is gone. */
+/* Sends the message, whose bytes it takes, and ends the call with OK. Invalidates the
+ * handle. */
 void grpcd_reply(struct grpcd_call *call, struct buf *message);
-/* Ends the call; a message that waits is sent before. The words (at most some hundred
- * bytes of them) go to the client; those of GRPC_OK are not sent. The handle is gone. */
+/* Ends the call, after its queued message. The client gets the status and at most 512
+ * bytes of the text; GRPC_OK has no text. Invalidates the handle. */
 void grpcd_end(struct grpcd_call *call, enum grpc_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* The same with an error: grpc_status_of its code, and its words. */
+/* Ends the call with grpc_status_of the error's code, and its message. Invalidates the
+ * handle. */
 void grpcd_fail(struct grpcd_call *call, const struct err *why);
-/* Nobody waits for the answer any more. */
-bool grpcd_is_over(struct grpcd_call *call);
-/* When the client gives up, on clock_mono_ms; INT64_MAX: it did not say. */
+/* Whether the call is cancelled, see on_cancel. */
+bool grpcd_is_cancelled(struct grpcd_call *call);
+/* The client's deadline on clock_mono_ms; INT64_MAX: none. */
 int64_t grpcd_deadline_ms(const struct grpcd_call *call);

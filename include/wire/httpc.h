@@ -12,49 +12,47 @@
 /*
  * An HTTP/1.1 client on libcurl, for one server.
  *
- * Calls block in the calling thread, on easy handles from a pool, so that connections and
- * TLS sessions are reused. Streams (long lists, watches) run on a loop, one curl multi
- * that belongs to one thread. No redirects, no cookies, no proxy but the one that is
- * named, TLS 1.2 or newer.
+ * Calls block the calling thread. They use a pool of easy handles, so that connections
+ * and TLS sessions are reused. Streams (long lists, watches) run on a loop, a curl multi
+ * handle that belongs to one thread. No redirects, no cookies, no proxy except a
+ * configured one, TLS 1.2 or newer.
  *
- * Nothing is repeated behind the caller's back: a request that was written once is not
- * written again on another connection, because a Binding that is applied twice cannot be
- * told from one that is applied late. (libcurl does that by itself when a kept connection
- * turns out to be dead; it is stopped from it.) The one exception is GET and HEAD, which
- * are asked once more when a kept connection was closed without a byte of an answer.
+ * A request that was written is never sent again on another connection, because the
+ * server may have applied it: a Binding that is applied twice cannot be distinguished
+ * from one that is applied late. (libcurl's own retry on a dead connection is disabled.)
+ * Exception: GET and HEAD are retried once if a reused connection is closed before the
+ * first byte of a response.
  *
- * The first httpc_new or httpc_loop_new of the process calls curl_global_init, and sets
- * SIGPIPE to be ignored if it had its default action: a TLS connection that the peer has
- * closed would end the process otherwise.
+ * The first httpc_new or httpc_loop_new of the process calls curl_global_init, and
+ * ignores SIGPIPE if it has its default action: otherwise, writing to a TLS connection
+ * that the peer has closed would terminate the process.
  */
 
 struct httpc;
 
 struct httpc_config {
-    const char *url;    /* "https://host:port", no path; copied like all of these */
-    struct span ca_pem; /* empty: the system's authorities; else only these */
+    const char *url;    /* "https://host:port", no path; all fields are copied */
+    struct span ca_pem; /* the only trusted CAs; empty: those of the system */
     struct span cert_pem, key_pem; /* client certificate, or empty */
-    const char *server_name; /* https: ask for the certificate of this name and check it
-                                against this, instead of the host; NULL: the host */
-    const char *proxy;       /* NULL: none, whatever the environment says */
-    bool insecure;           /* do not check the server's certificate */
+    const char *server_name; /* https: name for SNI and certificate verification; NULL:
+                                the host of the URL */
+    const char *proxy;       /* NULL: none; the environment is ignored */
+    bool insecure;           /* skip the verification of the server's certificate */
     const char *user_agent;
-    int64_t connect_ms; /* for TCP and TLS together; 0: 300 s */
-    /* Connections that calls leave open for the next ones: at most so many (0: 64), for
-     * so long (0: 120 s). */
-    size_t idle_max;
-    int64_t idle_ms;
+    int64_t connect_ms; /* timeout of TCP connect and TLS handshake together; 0: 300 s */
+    size_t idle_max;    /* idle connections that the pool keeps; 0: 64 */
+    int64_t idle_ms;    /* how long the pool keeps an idle connection; 0: 120 s */
 };
 
-/* New. It has one user, its maker. */
+/* New, with one reference. */
 struct httpc *httpc_new(const struct httpc_config *config, struct err *err);
-/* Adds a user, who gives his share up with httpc_free. A call needs one for as long as it
- * lasts; a stream adds itself. Returns c. */
+/* Adds a reference, to be released with httpc_free. A call needs a reference until it
+ * returns; a stream holds one of its own. Returns c. */
 struct httpc *httpc_ref(struct httpc *c);
-void httpc_free(struct httpc *c); /* the last user's call closes the connections */
-/* Closes the connections that have been idle for too long. Without it, only calls do, so
- * that the last ones stay open until the next call. */
-void httpc_trim(struct httpc *c);
+void httpc_free(struct httpc *c); /* the last reference closes the connections */
+/* Closes connections that were idle for longer than idle_ms. Calls do that too, but after
+ * the last call its connections stay open. */
+void httpc_close_idle(struct httpc *c);
 
 struct httpc_request {
     const char *method;
@@ -62,37 +60,36 @@ struct httpc_request {
     const char *authorization; /* header value, or NULL; never logged */
     const char *accept;        /* NULL: application/json */
     const char *content_type;  /* of the body */
-    const char *mark;          /* a header of this name, with the value 1; or NULL */
+    const char *flag_header; /* name of an extra header, sent with the value 1; or NULL */
     struct span body;
-    bool gzip;           /* accept a compressed answer */
-    int64_t timeout_ms;  /* of the whole call, or stream; 0: none */
-    int64_t delivery_ms; /* > 0: the kernel gives the connection up when bytes stay
-                            unacknowledged for so long (TCP_USER_TIMEOUT), and a
-                            connection that is given up is reset, not closed: what
-                            it has not delivered by then it never will. Such calls
-                            have connections of their own */
-    struct clock_deadline send_by; /* do not start sending after this. It is looked at
-                                      when the connection (and TLS) is there */
-    int64_t stall_ms;              /* streams: give up after so long without a byte */
+    bool gzip;          /* accept a compressed response */
+    int64_t timeout_ms; /* of the whole call, or stream; 0: none */
+    /* > 0: TCP_USER_TIMEOUT. The kernel resets the connection if bytes stay
+     * unacknowledged for this time, so that no queued byte is delivered later. Such calls
+     * use connections of their own. */
+    int64_t tcp_user_timeout_ms;
+    struct clock_deadline send_by; /* do not start sending after this time; checked after
+                                      the TLS handshake */
+    int64_t stall_ms;              /* streams: fail after this time without a byte */
 };
 
 struct httpc_reply {
-    unsigned status; /* 0: no answer */
+    unsigned status; /* 0: no response */
     struct buf body;
     int64_t retry_after_s; /* from Retry-After in seconds, or -1 */
-    bool sent;             /* bytes of the request may have left; false is certain */
+    bool sent;             /* false: no byte of the request was written */
 };
 void httpc_reply_fini(struct httpc_reply *r);
 
-/* Fills *reply, which need not be initialised; release with httpc_reply_fini.
- * 0: there is an answer, of whatever status.
- * -1: there is none, and the code says why:
- * - ERR_TIMEOUT: sent, but no complete answer within timeout_ms;
- * - ERR_UNAVAILABLE: not sent (no connection, no TLS, send_by passed), or the
- *   connection broke before the answer was complete; reply->sent tells which;
- * - ERR_TOO_LARGE: the answer's body (decompressed) is larger than `max_body`; the status
- *   and the first `max_body` bytes are in the reply;
- * - ERR_INVALID: the request cannot be written down (a bad path, method or header). */
+/* Fills *reply, which may be uninitialized; release with httpc_reply_fini.
+ * 0: the server responded, with any status.
+ * -1: no response; the code of the error gives the reason:
+ * - ERR_TIMEOUT: sent, but no complete response within timeout_ms;
+ * - ERR_UNAVAILABLE: not sent (no connection, TLS failed, send_by passed), or the
+ *   connection was closed before the response was complete: see reply->sent;
+ * - ERR_TOO_LARGE: the decompressed body is larger than `max_body`; the status and the
+ *   first `max_body` bytes are in the reply;
+ * - ERR_INVALID: the request is malformed (path, method or header). */
 int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body,
                struct httpc_reply *reply, struct err *err);
 
@@ -101,29 +98,31 @@ struct httpc_loop;
 struct httpc_stream;
 
 struct httpc_sink {
-    /* Status and headers are there (not those of 1xx). Answers whether to go on. */
+    /* Status and headers have arrived (not those of 1xx). False stops the stream. */
     bool (*begin)(void *ctx, unsigned status, int64_t retry_after_s);
-    /* A piece of the body, decompressed; any status. Answers whether to go on. */
+    /* A piece of the body, decompressed; any status. False stops the stream. */
     bool (*data)(void *ctx, const char *p, size_t n);
-    /* Always called once, last; `why` is NULL when the body ended as announced. Codes as
-     * for httpc_call; ERR_TIMEOUT also when stall_ms passed; ERR_INVALID also when begin
-     * or data answered false. The stream is freed after it. */
+    /* Called exactly once, last; `why` is NULL if the body is complete. Codes as for
+     * httpc_call; ERR_TIMEOUT also if stall_ms passed; ERR_INVALID also if begin or data
+     * returned false. The stream is freed when `end` returns. */
     void (*end)(void *ctx, const struct err *why);
 };
 
 struct httpc_loop *httpc_loop_new(void);
-void httpc_loop_free(struct httpc_loop *loop); /* cancels what runs (without `end`) */
-/* `sink` and `ctx` are borrowed until `end`; the request is copied. Never NULL: what is
- * wrong is told to `end`, by a later httpc_loop_run. May be called from a sink. */
+void httpc_loop_free(struct httpc_loop *loop); /* cancels its streams, without `end` */
+/* Starts a stream. `sink` and `ctx` are borrowed until `end`; the request is copied.
+ * Never NULL: a later httpc_loop_run reports errors to `end`. May be called from a sink.
+ */
 struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c,
                                         const struct httpc_request *req,
                                         const struct httpc_sink *sink, void *ctx);
-/* Without `end`. Not from `begin` or `data`; from `end` only for other streams. */
+/* Cancels and frees the stream without calling `end`. Not from `begin` or `data`; from
+ * `end` only for other streams. */
 void httpc_stream_cancel(struct httpc_stream *s);
-/* What its answer's Date says, in seconds since 1970, from `begin` on: the server's
- * clock. 0: it says nothing. */
+/* The Date header of the response, the server's clock, in seconds since 1970; valid from
+ * `begin` on. 0: no Date header. */
 int64_t httpc_stream_date_s(const struct httpc_stream *s);
-/* Moves all streams on. Returns when something happened, after `wait_ms`, or when
- * woken. */
+/* Runs all streams. Returns after calls to sinks, after `wait_ms`, or on
+ * httpc_loop_wake. */
 void httpc_loop_run(struct httpc_loop *loop, int64_t wait_ms);
 void httpc_loop_wake(struct httpc_loop *loop); /* from any thread */

@@ -6,11 +6,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "agent/figures.h"
-#include "agent/lister.h"
-#include "agent/probes.h"
-#include "agent/sampler.h"
-#include "agent/watch.h"
+#include "agent/metrics.h"
+#include "agent/podresources_poller.h"
+#include "agent/scv_watch.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,130 +17,154 @@
 #include "base/worker.h"
 #include "domain/node.h"
 #include "kube/connect.h"
+#include "node/card_sampler.h"
+#include "node/status_server.h"
 
 struct agent {
     char *node, *lease_namespace;
     struct calls_names names;
     struct kube_client *client;
-    pthread_mutex_t lock; /* protects machine */
-    struct machine *machine;
-    struct figures figures;
+    pthread_mutex_t lock; /* protects publisher */
+    struct publisher *publisher;
+    struct metrics metrics;
     struct gpu *gpu;
-    struct worker *lanes[MACHINE_LANES];
-    struct watch *watch;
-    struct sampler *sampler;
-    char *podresources;    /* or NULL */
-    struct lister *lister; /* or NULL */
+    struct worker *lanes[PUBLISHER_LANES];
+    struct scv_watch *watch;
+    struct card_sampler *card_sampler;
+    char *podresources;                 /* or NULL */
+    struct podresources_poller *poller; /* or NULL */
     struct ticker *ticker;
-    struct probes *probes;
+    struct status_server *status_server;
 };
 
-static struct machine_time time_now(void)
+static struct publisher_time time_now(void)
 {
-    return (struct machine_time){clock_mono_ms(), clock_wall_ns() / 1000000};
+    return (struct publisher_time){clock_mono_ms(), clock_wall_ns() / 1000000};
 }
 
-/* -- the machine and its lock -- */
+/* -- the publisher and its lock -- */
 
-static void note(const struct machine_output *o)
+static void log_line(const struct publisher_output *o)
 {
     if (o->code == ERR_NONE)
-        log_info("agent", o->text);
+        log_info(o->subject, o->text);
     else
-        log_warn("agent", o->text, LOG_S("code", err_code_name(o->code)));
+        log_warn(o->subject, o->text, LOG_S("code", err_code_name(o->code)));
 }
 
-/* A copy that stands alone. Calls have no strings but the body. */
-static struct machine_output *copy_of(const struct machine_output *o)
+/* A copy that owns its body. Calls have no other strings. */
+static struct publisher_output *copy_of(const struct publisher_output *o)
 {
     size_t n = o->body ? strlen(o->body) + 1 : 0;
-    struct machine_output *copy = xmalloc(sizeof *copy + n);
+    struct publisher_output *copy = xmalloc(sizeof *copy + n);
     *copy = *o;
     if (n)
         copy->body = memcpy(copy + 1, o->body, n);
     return copy;
 }
 
-static void carry_out(struct agent *agent, const struct machine_outputs *outputs)
+static void carry_out(struct agent *agent, const struct publisher_outputs *outputs)
 {
     for (size_t i = 0; i < outputs->n; i++) {
-        const struct machine_output *o = &outputs->items[i];
-        if (o->type == MACHINE_NOTE)
-            note(o);
-        else if (o->type == MACHINE_WATCH)
-            watch_begin(agent->watch, o);
+        const struct publisher_output *o = &outputs->items[i];
+        if (o->type == PUBLISHER_LOG)
+            log_line(o);
+        else if (o->type == PUBLISHER_WATCH)
+            scv_watch_begin(agent->watch, o);
         else
             worker_add(agent->lanes[o->lane], copy_of(o));
     }
 }
 
-static void take_input(void *ctx, const struct machine_input *in)
+static void take_input(void *ctx, const struct publisher_input *in)
 {
     struct agent *agent = ctx;
-    struct machine_outputs outputs = {0};
-    figures_input(&agent->figures, in);
+    struct publisher_outputs outputs = {0};
+    metrics_input(&agent->metrics, in);
     pthread_mutex_lock(&agent->lock);
-    int64_t before = machine_due(agent->machine);
-    machine_step(agent->machine, time_now(), in, &outputs);
-    bool sooner = machine_due(agent->machine) < before;
+    int64_t before = publisher_due(agent->publisher);
+    publisher_step(agent->publisher, time_now(), in, &outputs);
+    bool sooner = publisher_due(agent->publisher) < before;
     pthread_mutex_unlock(&agent->lock);
     carry_out(agent, &outputs);
-    machine_outputs_fini(&outputs);
+    publisher_outputs_fini(&outputs);
     if (sooner)
-        ticker_hurry(agent->ticker);
+        ticker_wake(agent->ticker);
 }
+
+/* -- time and samples -- */
 
 static void tick(void *ctx)
 {
-    take_input(ctx, &(struct machine_input){.type = MACHINE_TICK, .retry_after_ms = -1});
+    take_input(ctx,
+               &(struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
 }
 
 static int64_t due(void *ctx)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    int64_t ms = machine_due(agent->machine);
+    int64_t ms = publisher_due(agent->publisher);
     pthread_mutex_unlock(&agent->lock);
     return ms;
 }
 
 static const struct ticker_fns ticker_fns = {tick, due};
 
-static int64_t interval(void *ctx, bool *lost)
+static void on_sample(void *ctx, const struct gpu_sample *sample, const struct err *err)
+{
+    take_input(ctx, &(struct publisher_input){.type = PUBLISHER_SAMPLED,
+                                              .sample = sample,
+                                              .err = err,
+                                              .retry_after_ms = -1});
+}
+
+static void on_event(void *ctx, const struct gpu_event *event)
+{
+    take_input(ctx, &(struct publisher_input){
+                        .type = PUBLISHER_EVENT, .event = event, .retry_after_ms = -1});
+}
+
+static int64_t interval(void *ctx, bool *reopen)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    int64_t ms = machine_interval(agent->machine);
-    *lost = machine_any_lost(agent->machine);
+    int64_t ms = publisher_interval(agent->publisher);
+    *reopen = publisher_any_lost(agent->publisher);
     pthread_mutex_unlock(&agent->lock);
     return ms;
 }
 
-static int check(void *ctx, int part, struct err *err)
+/* -- probes and metrics -- */
+
+static void add_check(struct agent *agent, enum status_probe probe,
+                      enum publisher_check check, struct status_report *report)
 {
-    struct agent *agent = ctx;
-    pthread_mutex_lock(&agent->lock);
-    int rc = part < 0 ? machine_alive(agent->machine, time_now(), err)
-                      : machine_check(agent->machine, time_now(), (enum machine_part)part,
-                                      err);
-    pthread_mutex_unlock(&agent->lock);
-    return rc;
+    struct err err = {0};
+    bool required = true;
+    int rc = probe == STATUS_READYZ
+                 ? publisher_ready(agent->publisher, time_now(), check, &required, &err)
+                 : publisher_check(agent->publisher, time_now(), check, &err);
+    status_report_add(report, publisher_check_name(check), rc, &err, required);
 }
 
-static int ready(void *ctx, int part, struct err *err)
+static void checks(void *ctx, enum status_probe probe, struct status_report *report)
 {
     struct agent *agent = ctx;
+    struct err err = {0};
     pthread_mutex_lock(&agent->lock);
-    int rc = machine_ready(agent->machine, time_now(), (enum machine_part)part, err);
+    int rc = publisher_live(agent->publisher, time_now(), &err);
+    status_report_add(report, "threads", rc, &err, true);
+    for (int i = 0; i < PUBLISHER_CHECKS && probe != STATUS_LIVEZ; i++)
+        add_check(agent, probe, (enum publisher_check)i, report);
     pthread_mutex_unlock(&agent->lock);
-    return rc;
 }
 
 static void metrics(void *ctx, struct buf *out)
 {
     struct agent *agent = ctx;
     pthread_mutex_lock(&agent->lock);
-    figures_write(&agent->figures, agent->machine, time_now(), out);
+    metrics_write(&agent->metrics, agent->publisher, time_now(), out);
     pthread_mutex_unlock(&agent->lock);
 }
 
@@ -151,7 +173,7 @@ static void metrics(void *ctx, struct buf *out)
 static void perform(void *ctx, void *job)
 {
     struct agent *agent = ctx;
-    const struct machine_output *o = job;
+    const struct publisher_output *o = job;
     struct kube_request request;
     struct httpc_reply reply;
     struct calls_answer answer;
@@ -162,7 +184,7 @@ static void perform(void *ctx, void *job)
     log_debug("call", request.path, LOG_S("method", request.method),
               LOG_I("status", reply.status));
     calls_answer(o, rc ? NULL : &reply, &err, &a, &answer);
-    figures_call(&agent->figures, o->type,
+    metrics_call(&agent->metrics, o->type,
                  answer.input.err ? answer.input.err->code : ERR_NONE);
     take_input(agent, &answer.input);
     httpc_reply_fini(&reply);
@@ -177,28 +199,29 @@ static int check_name(const struct agent_config *config, struct err *err)
     if (!object_is_name(span_of(config->lease_namespace)) ||
         strpbrk(config->lease_namespace, "%?#&"))
         return err_set(err, ERR_INVALID,
-                       "--lease-namespace: \"%s\" cannot be the name of a namespace",
+                       "--lease-namespace: \"%s\" is not a valid namespace name",
                        config->lease_namespace);
     if (config->grace_ms <= config->renew_ms)
         return err_set(err, ERR_INVALID,
-                       "--lease-grace must be longer than --lease-renew");
+                       "--lease-grace: must be longer than --lease-renew");
     return 0;
 }
 
-static struct inventory_settings inventory_of(const struct agent_config *config)
+static struct card_inventory_settings
+card_inventory_settings(const struct agent_config *config)
 {
-    return (struct inventory_settings){
-        .unhealthy_after_ms = config->unhealthy_after_ms,
+    return (struct card_inventory_settings){
         .keep_lost_ms = config->keep_lost_ms,
-        .health = {.recover_ms = config->healthy_after_ms,
-                   .hold_ms = config->xid_hold_ms},
+        .health = {.unhealthy_after_ms = config->unhealthy_after_ms,
+                   .healthy_after_ms = config->healthy_after_ms,
+                   .xid_hold_ms = config->xid_hold_ms},
     };
 }
 
-static struct machine *make_machine(struct agent *agent,
-                                    const struct agent_config *config)
+static struct publisher *new_publisher(struct agent *agent,
+                                       const struct agent_config *config)
 {
-    struct machine_settings settings = {
+    struct publisher_settings settings = {
         .node = agent->node,
         .lease_namespace = agent->lease_namespace,
         .interval_ms = config->interval_ms,
@@ -209,25 +232,26 @@ static struct machine *make_machine(struct agent *agent,
         .sampler_limit_ms = config->sampler_limit_ms,
         .with_pods = agent->podresources != NULL,
         .pods_limit_ms = 3 * config->pods_ms + 30 * 1000,
-        .cards = inventory_of(config),
+        .cards = card_inventory_settings(config),
         .seed = rng_entropy(),
     };
-    return machine_new(&settings, time_now());
+    return publisher_new(&settings, time_now());
 }
 
 static void start_threads(struct agent *agent, int64_t pods_ms)
 {
-    static const char *const names[MACHINE_LANES] = {"scv", "lease", "node"};
-    struct watch_sink sink = {take_input, agent};
-    struct sampler_fns fns = {take_input, interval, agent};
-    struct lister_settings lister = {agent->podresources, pods_ms, take_input, agent};
-    for (int i = 0; i < MACHINE_LANES; i++)
+    static const char *const names[PUBLISHER_LANES] = {"scv", "lease", "node"};
+    struct scv_watch_sink sink = {take_input, agent};
+    struct card_sampler_fns fns = {on_sample, on_event, interval, agent};
+    struct podresources_poller_settings poller = {agent->podresources, pods_ms,
+                                                  take_input, agent};
+    for (int i = 0; i < PUBLISHER_LANES; i++)
         agent->lanes[i] = worker_start(names[i], perform, agent);
-    agent->watch = watch_start(agent->client, &agent->names, &sink);
+    agent->watch = scv_watch_start(agent->client, &agent->names, &sink);
     ticker_start(agent->ticker, &ticker_fns, agent);
-    agent->sampler = sampler_start(agent->gpu, &fns);
+    agent->card_sampler = card_sampler_start(agent->gpu, &fns);
     if (agent->podresources)
-        agent->lister = lister_start(&lister);
+        agent->poller = podresources_poller_start(&poller);
 }
 
 struct agent *agent_start(const struct agent_config *config, struct err *err)
@@ -235,7 +259,7 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
     if (check_name(config, err))
         return NULL;
     struct agent *agent = xcalloc(1, sizeof *agent);
-    struct probes_checks checks = {check, ready, metrics, agent};
+    struct status_server_fns status = {checks, metrics, agent};
     agent->node = xstrdup(config->node_name);
     agent->lease_namespace = xstrdup(config->lease_namespace);
     if (config->podresources && config->podresources[0])
@@ -248,11 +272,11 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
         agent->client =
             kube_connect(config->entry.kubeconfig, config->entry.context, err);
     if (agent->client) {
-        agent->machine = make_machine(agent, config);
-        agent->probes =
-            probes_start(config->entry.listen, (unsigned)config->port, &checks, err);
+        agent->publisher = new_publisher(agent, config);
+        agent->status_server = status_server_start(config->entry.listen,
+                                                   (unsigned)config->port, &status, err);
     }
-    if (!agent->probes) {
+    if (!agent->status_server) {
         agent_stop(agent);
         return NULL;
     }
@@ -262,24 +286,24 @@ struct agent *agent_start(const struct agent_config *config, struct err *err)
 
 bool agent_stop(struct agent *agent)
 {
-    probes_stop(agent->probes);
-    if (!sampler_stop(agent->sampler)) {
-        log_warn("agent", "the driver does not answer; ending without it");
+    status_server_stop(agent->status_server);
+    if (!card_sampler_stop(agent->card_sampler)) {
+        log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     ticker_stop(agent->ticker);
-    watch_stop(agent->watch);
-    lister_stop(agent->lister);
-    for (int i = 0; i < MACHINE_LANES; i++)
+    scv_watch_stop(agent->watch);
+    podresources_poller_stop(agent->poller);
+    for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_stop(agent->lanes[i]);
-    /* No thread is left. */
-    for (int i = 0; i < MACHINE_LANES; i++)
+    /* All threads have ended. */
+    for (int i = 0; i < PUBLISHER_LANES; i++)
         worker_free(agent->lanes[i]);
-    watch_free(agent->watch);
-    lister_free(agent->lister);
-    sampler_free(agent->sampler);
+    scv_watch_free(agent->watch);
+    podresources_poller_free(agent->poller);
+    card_sampler_free(agent->card_sampler);
     ticker_free(agent->ticker);
-    machine_free(agent->machine);
+    publisher_free(agent->publisher);
     gpu_free(agent->gpu);
     kube_client_free(agent->client);
     pthread_mutex_destroy(&agent->lock);
@@ -293,7 +317,7 @@ bool agent_stop(struct agent *agent)
 int agent_once(const struct agent_config *config, struct buf *out, struct err *err)
 {
     char host[256] = "unknown";
-    struct inventory_settings settings = inventory_of(config);
+    struct card_inventory_settings settings = card_inventory_settings(config);
     cleanup_gpu_sample struct gpu_sample sample = {0};
     cleanup_arena struct arena a = {0};
     struct gpu *gpu = gpu_open(config->gpu_source, err);
@@ -302,17 +326,17 @@ int agent_once(const struct agent_config *config, struct buf *out, struct err *e
     gethostname(host, sizeof host - 1);
     int rc = gpu_sample(gpu, &sample, err);
     if (rc == 0) {
-        struct inventory *inv = inventory_new(&settings);
+        struct card_inventory *inv = card_inventory_new(&settings);
         struct scv scv = {
             .meta.name = span_of(config->node_name ? config->node_name : host),
             .update_interval_ms = config->interval_ms,
             .has_update_time = true,
             .update_time = clock_wall_ns() / 1000000000,
         };
-        inventory_sample(inv, clock_mono_ms(), &sample);
-        inventory_report(inv, &a, &scv);
+        card_inventory_sample(inv, clock_mono_ms(), &sample);
+        card_inventory_report(inv, &a, &scv);
         scv_write(out, &scv);
-        inventory_free(inv);
+        card_inventory_free(inv);
     }
     gpu_free(gpu);
     return rc;

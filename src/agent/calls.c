@@ -2,13 +2,14 @@
 #include "agent/calls.h"
 
 #include "base/mem.h"
-#include "kube/watchfeed.h"
+#include "kube/listwatch.h"
 
 enum {
-    /* How long a watch is asked for: bookmarks are no sign of life, its end is one. */
+    /* timeoutSeconds of a watch. Bookmarks are optional, so the regular end of a watch
+     * is what shows that it works. */
     WATCH_MIN_S = 50,
     WATCH_MORE_S = 25,
-    STALL_MS = 90 * 1000, /* no watch is ever silent for so long */
+    STALL_MS = 90 * 1000, /* longer than any watch lasts */
     RETRY_AFTER_MAX_S = 60,
 };
 
@@ -27,49 +28,49 @@ static const char *path(struct arena *a, const char *fmt, ...)
     return arena_copy(a, buf_span(&b)).p;
 }
 
-/* Only our own object is of interest: a thousand agents that watched all of them would be
- * told of each change a thousand times. */
-static const char *watch_path(const char *node, const struct machine_output *o,
+/* A watch of our own object only: with 1,000 agents that watch every Scv, each change
+ * would be sent 1,000 times. */
+static const char *watch_path(const char *node, const struct publisher_output *o,
                               struct arena *a)
 {
     cleanup_buf struct buf b = {0};
     buf_adds(&b, SCVS "?fieldSelector=metadata.name%3D");
-    watchfeed_add_escaped(&b, span_of(node));
+    listwatch_escape(&b, span_of(node));
     buf_addc(&b, '&');
-    watchfeed_add_watch(&b, span_of(o->version),
-                        WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
+    listwatch_watch_query(&b, span_of(o->version),
+                          WATCH_MIN_S + (int64_t)(o->run % WATCH_MORE_S));
     return arena_copy(a, buf_span(&b)).p;
 }
 
-void calls_request(const struct calls_names *names, const struct machine_output *o,
+void calls_request(const struct calls_names *names, const struct publisher_output *o,
                    struct arena *a, struct kube_request *r)
 {
     const char *node = names->node, *ns = names->lease_namespace;
-    *r = (struct kube_request){.method = "GET", .timeout_ms = MACHINE_CALL_MS};
+    *r = (struct kube_request){.method = "GET", .timeout_ms = PUBLISHER_CALL_MS};
     if (o->body)
         r->body = arena_copy(a, span_of(o->body));
     switch (o->type) {
-    case MACHINE_WATCH:
+    case PUBLISHER_WATCH:
         r->path = watch_path(node, o, a);
         r->timeout_ms = 0;
         r->stall_ms = STALL_MS;
         break;
-    case MACHINE_LIST:
+    case PUBLISHER_LIST:
         r->path = path(a, SCVS "?fieldSelector=metadata.name%%3D%s", node);
         break;
-    case MACHINE_CREATE:
+    case PUBLISHER_CREATE:
         r->method = "POST";
         r->path = SCVS;
         break;
-    case MACHINE_PATCH:
+    case PUBLISHER_PATCH:
         r->method = "PATCH";
         r->path = path(a, SCVS "/%s", node);
         break;
-    case MACHINE_CREATE_LEASE:
+    case PUBLISHER_CREATE_LEASE:
         r->method = "POST";
         r->path = path(a, LEASES "%s/leases", ns);
         break;
-    case MACHINE_PATCH_LEASE:
+    case PUBLISHER_PATCH_LEASE:
         r->method = "PATCH";
         r->path = path(a, LEASES "%s/leases/%s", ns, node);
         break;
@@ -81,29 +82,29 @@ void calls_request(const struct calls_names *names, const struct machine_output 
         r->content_type = "application/merge-patch+json";
 }
 
-static int read_body(const struct machine_output *o, struct span body, struct arena *a,
+static int read_body(const struct publisher_output *o, struct span body, struct arena *a,
                      struct calls_answer *answer)
 {
     bool found = true;
-    int rc = o->type == MACHINE_LIST
-                 ? agent_list_read(body, a, &answer->object, &found,
-                                   &answer->input.version, &answer->err)
-                 : agent_object_read(body, a, &answer->object, &answer->err);
+    int rc = o->type == PUBLISHER_LIST
+                 ? api_object_read_list(body, a, &answer->object, &found,
+                                        &answer->input.version, &answer->err)
+                 : api_object_read(body, a, &answer->object, &answer->err);
     if (rc) {
         answer->err.code = ERR_INTERNAL;
-        return err_wrap(&answer->err, "the API server's answer");
+        return err_wrap(&answer->err, "answer of the API server");
     }
     if (found)
         answer->input.object = &answer->object;
     return 0;
 }
 
-void calls_answer(const struct machine_output *o, const struct httpc_reply *reply,
+void calls_answer(const struct publisher_output *o, const struct httpc_reply *reply,
                   const struct err *why, struct arena *a, struct calls_answer *answer)
 {
     answer->err = (struct err){0};
-    answer->input = (struct machine_input){
-        .type = MACHINE_ANSWER, .call = o->call, .retry_after_ms = -1};
+    answer->input = (struct publisher_input){
+        .type = PUBLISHER_ANSWER, .call = o->call, .retry_after_ms = -1};
     if (!reply) {
         answer->err = *why;
     } else {

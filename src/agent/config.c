@@ -13,65 +13,65 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(node_name),
-     .help = "The Node that this runs on; the Scv and the Lease are called like it."},
+     .help = "Name of the Node that scv-agent runs on; the Scv and the Lease have the "
+             "same name."},
     {.name = "gpu-source",
      .arg = "nvml|nvml:LIBRARY|file:PATH",
      .init = "nvml",
      .type = OPT_STRING,
      .offset = AT(gpu_source),
-     .help = "Where the cards are read: from NVML (libnvidia-ml.so.1, or the library\n"
-             "that is named), or from a JSON file, for demos and tests."},
+     .help = "Source of the cards: NVML (libnvidia-ml.so.1, or LIBRARY), or a JSON file "
+             "for tests."},
     {.name = "once",
      .type = OPT_BOOL,
      .offset = AT(once),
-     .help = "Print the Scv object of this node as JSON, and end. Asks no API server."},
+     .help = "Print the Scv of this node as JSON and exit, without an API server."},
     {.name = "update-interval",
      .arg = "TIME",
      .init = "1s",
      .type = OPT_DURATION,
-     .min = MACHINE_MIN_INTERVAL_MS,
-     .max = MACHINE_MAX_INTERVAL_MS,
+     .min = PUBLISHER_MIN_INTERVAL_MS,
+     .max = PUBLISHER_MAX_INTERVAL_MS,
      .offset = AT(interval_ms),
-     .help = "spec.updateInterval of an Scv that is created: how often the cards are\n"
-             "read. What the object says from then on is what counts."},
+     .help = "spec.updateInterval of a new Scv: time between two samples of the cards."},
     {.name = "refresh-interval",
      .arg = "TIME",
      .init = "1m",
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(refresh_ms),
-     .help = "Utilization and temperature alone are no reason to write more often than\n"
-             "this (0: none at all). At 1m, 5,000 busy nodes make 83 writes a second."},
+     .help = "Minimum time between Scv writes for utilization or temperature alone; 0 "
+             "disables them."},
     {.name = "unhealthy-after",
      .arg = "TIME",
      .init = "3s",
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(unhealthy_after_ms),
-     .help = "How long a card, or all of them, may be unreadable before that makes it\n"
-             "Unhealthy. One that is lost or has to be reset is so at once."},
+     .help =
+         "Time that unreadable cards stay Healthy; lost cards are Unhealthy at once."},
     {.name = "healthy-after",
      .arg = "TIME",
      .init = "30s",
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(healthy_after_ms),
-     .help = "How long a card must be well before it is Healthy again."},
+     .help = "Time without a failure after which an Unhealthy card is Healthy again."},
     {.name = "xid-hold",
      .arg = "TIME",
      .init = "10m",
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(xid_hold_ms),
-     .help = "How long a card stays Unhealthy after an XID that is not a program's own\n"
-             "mistake, or an ECC error that could not be corrected."},
+     .help = "Minimum time that a card stays Unhealthy after an XID or an uncorrectable "
+             "ECC error."},
     {.name = "keep-lost",
      .arg = "TIME",
      .init = "24h",
      .type = OPT_DURATION,
      .max = YEAR_MS,
      .offset = AT(keep_lost_ms),
-     .help = "How long a card that NVML lists no more stays in the Scv, as Unhealthy."},
+     .help = "Time that a card that NVML no longer lists stays in the Scv as Unhealthy."},
     {.name = "sampler-limit",
      .arg = "TIME",
      .init = "30s",
@@ -79,8 +79,8 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(sampler_limit_ms),
-     .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
-             "are Unhealthy and the Lease is not renewed."},
+     .help = "Time beyond the interval without a driver response that makes all cards "
+             "Unhealthy."},
     {.name = "late-after",
      .arg = "TIME",
      .init = "15s",
@@ -88,14 +88,14 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(late_ms),
-     .help = "How long the Scv may be unwatched, or wait to be written, before that is\n"
-             "trouble: /healthz says so, and the Lease is not renewed."},
+     .help = "Time without a watch or write of the Scv after which /healthz fails and "
+             "the heartbeat stops."},
     {.name = "podresources-socket",
      .arg = "PATH",
      .type = OPT_STRING,
      .offset = AT(podresources),
-     .help = "Socket of the kubelet (/var/lib/kubelet/pod-resources/kubelet.sock) that\n"
-             "tells which container holds which card. Without it this is not published."},
+     .help = "Kubelet socket pod-resources/kubelet.sock for podList; without it, podList "
+             "is not written."},
     {.name = "pods-interval",
      .arg = "TIME",
      .init = "30s",
@@ -103,14 +103,14 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(pods_ms),
-     .help = "How often it is asked. Not too often: each answer makes some kubelets\n"
-             "forget the devices of a pod that is being admitted at that moment."},
+     .help = "Time between two List calls to the kubelet; short intervals disturb pod "
+             "admission."},
     {.name = "lease-namespace",
      .arg = "NAME",
      .init = KEY_LEASE_NAMESPACE,
      .type = OPT_STRING,
      .offset = AT(lease_namespace),
-     .help = "Where the heartbeat is."},
+     .help = "Namespace of the Lease that is the heartbeat."},
     {.name = "lease-renew",
      .arg = "TIME",
      .init = "10s",
@@ -118,7 +118,8 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(renew_ms),
-     .help = "How often the heartbeat is sent. At 10s, 5,000 nodes make 500 a second."},
+     .help = "Time between two heartbeats; at 10s, 5,000 nodes send 500 requests per "
+             "second."},
     {.name = "lease-grace",
      .arg = "TIME",
      .init = "40s",
@@ -126,7 +127,8 @@ static const struct opt table[] = {
      .min = 1000,
      .max = YEAR_MS,
      .offset = AT(grace_ms),
-     .help = "How old the heartbeat may become; written into the Lease."},
+     .help = "leaseDurationSeconds of the Lease: age at which the extender rejects the "
+             "node."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",
@@ -134,9 +136,8 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(port),
-     .help = "Port for health, metrics and version. 0 takes a free one; a line "
-             "\"listening on\n"
-             "ADDRESS:PORT\" on standard error says which."},
+     .help = "Port for health, metrics and version; 0 takes a free one, printed to "
+             "standard error."},
     {0},
 };
 

@@ -25,18 +25,25 @@ int64_t clock_wall_ns(void)
     return now_ns(CLOCK_REALTIME);
 }
 
+void clock_sleep_ms(int64_t ms)
+{
+    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    nanosleep(&t, NULL);
+}
+
 int64_t clock_offset_ms(int64_t mono_ms, int64_t wall_ns)
 {
     return wall_ns / 1000000 - mono_ms;
 }
 
-bool clock_late(const struct clock_deadline *deadline, int64_t mono_ms, int64_t wall_ns)
+bool clock_deadline_passed(const struct clock_deadline *deadline, int64_t mono_ms,
+                           int64_t wall_ns)
 {
     if (deadline->mono_ms == 0)
         return false;
     int64_t apart = clock_offset_ms(mono_ms, wall_ns) - deadline->offset_ms;
-    return mono_ms > deadline->mono_ms || apart > CLOCK_APART_MS ||
-           -apart > CLOCK_APART_MS;
+    return mono_ms > deadline->mono_ms || apart > CLOCK_SKEW_MAX_MS ||
+           -apart > CLOCK_SKEW_MAX_MS;
 }
 
 static void add_date(struct buf *out, int64_t seconds)

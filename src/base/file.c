@@ -19,7 +19,7 @@ static int fail(const char *path, struct err *err)
     return err_set(err, code, "%s: %m", path);
 }
 
-/* The size is not asked for first: the file may grow, or be no regular file. */
+/* Does not trust the size from fstat: the file may grow, or not be a regular file. */
 static int read_all(int fd, const char *path, size_t max, struct buf *out,
                     struct err *err)
 {
@@ -64,7 +64,7 @@ static int write_all(int fd, struct span bytes)
     return fsync(fd);
 }
 
-/* That the name leads to the new file must survive too. */
+/* The rename must be durable, too. */
 static void sync_directory(const char *path)
 {
     cleanup_free char *copy = xstrdup(path);

@@ -30,13 +30,13 @@ static uint64_t load4(const unsigned char *p)
 uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
 {
     const uint64_t k0 = 0x9e3779b97f4a7c15u, k1 = 0xd1b54a32d192ed03u;
-    const unsigned char *p = data; /* NULL has no end, even if n is 0 */
+    const unsigned char *p = data;
     size_t left = n;
     uint64_t h = seed ^ k0, a = 0, b = 0;
     for (; left > 16; left -= 16, p += 16)
         h = mix(load8(p) ^ k1, load8(p + 8) ^ h);
-    /* The last 1 to 16 bytes as two words, which may overlap; n tells the lengths apart.
-     */
+    /* The last 1 to 16 bytes as two words, which may overlap; n is hashed too, so that
+     * lengths differ. */
     if (left >= 8) {
         a = load8(p);
         b = load8(p + left - 8);
@@ -49,8 +49,8 @@ uint64_t hash_bytes(uint64_t seed, const void *data, size_t n)
     return mix(k1 ^ n, mix(a ^ k1, b ^ h));
 }
 
-/* Open addressing with linear probing; a removal closes the gap by moving what follows.
- */
+/* Open addressing with linear probing; map_remove shifts later entries back into the
+ * gap, so that there are no tombstones. */
 struct map_slot {
     uint64_t hash;
     void *value; /* NULL: free */
@@ -61,7 +61,7 @@ void map_init(struct map *m, uint64_t seed, size_t key_at)
     *m = (struct map){.seed = seed, .key_at = key_at};
 }
 
-/* span_eq without a call for what most names are. */
+/* span_eq, inlined for the common key lengths. */
 static bool same_key(struct span a, struct span b)
 {
     if (a.n != b.n)
@@ -83,7 +83,7 @@ void map_fini(struct map *m)
     *m = (struct map){0};
 }
 
-/* The slot of the key, or the free one where it belongs. cap must not be 0. */
+/* The slot of the key, or the free slot to insert it into. cap must not be 0. */
 static struct map_slot *find(const struct map *m, uint64_t hash, struct span key)
 {
     size_t mask = m->cap - 1;
@@ -104,7 +104,8 @@ void *map_get(const struct map *m, struct span key)
     return m->n ? find(m, hash_key(m, key), key)->value : NULL;
 }
 
-/* The slot whose hash is this, or a free one: all but certainly the key's. */
+/* The first slot with this hash, or a free one. It is the key's unless two keys have the
+ * same 64-bit hash. */
 static const struct map_slot *find_hash(const struct map *m, uint64_t hash)
 {
     size_t mask = m->cap - 1;

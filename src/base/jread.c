@@ -2,8 +2,8 @@
 #include "base/jread_priv.h"
 
 /*
- * One position moves through the bytes. The only memory is a bit per level that says
- * whether the level is an object.
+ * The state of the parser is a position in the input and one bit per nesting level:
+ * object or array.
  */
 
 void jread_init(struct jread *j, const char *data, size_t n)
@@ -11,12 +11,12 @@ void jread_init(struct jread *j, const char *data, size_t n)
     *j = (struct jread){.data = data, .n = n};
 }
 
-void jread_init_part(struct jread *j, const char *data, size_t n)
+void jread_init_partial(struct jread *j, const char *data, size_t n)
 {
     *j = (struct jread){.data = data, .n = n, .part = true};
 }
 
-void jread_more(struct jread *j, const char *data, size_t n, bool last)
+void jread_continue(struct jread *j, const char *data, size_t n, bool last)
 {
     j->data = data;
     j->n = n;
@@ -42,7 +42,7 @@ static void skip_space(struct jread *j)
     }
 }
 
-/* The next byte that is not space, or -1 (with the state set). */
+/* The next byte that is not white space, or -1 with the state set. */
 static int next(struct jread *j)
 {
     if (j->state != JREAD_OK)
@@ -52,21 +52,21 @@ static int next(struct jread *j)
     skip_space(j);
     if (j->pos < j->n)
         return (unsigned char)j->data[j->pos];
-    jread_cut(j);
+    jread_set_truncated(j);
     return -1;
 }
 
 static bool push(struct jread *j, bool object)
 {
     if (j->depth == JREAD_MAX_DEPTH) {
-        jread_bad(j, "nested too deeply");
+        jread_set_bad(j, "nested too deeply");
         return false;
     }
     uint64_t bit = (uint64_t)1 << (j->depth % 64), *word = &j->objects[j->depth / 64];
     *word = object ? *word | bit : *word & ~bit;
     j->depth++;
     j->pos++;
-    j->fresh = true;
+    j->at_first = true;
     return true;
 }
 
@@ -80,7 +80,7 @@ static void pop(struct jread *j)
 {
     j->depth--;
     j->pos++;
-    j->fresh = false;
+    j->at_first = false;
 }
 
 enum jread_type jread_peek(struct jread *j)
@@ -103,7 +103,7 @@ enum jread_type jread_peek(struct jread *j)
     case '0' ... '9':
         return JREAD_NUMBER;
     default:
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return JREAD_NONE;
     }
 }
@@ -124,7 +124,7 @@ static const char *expected(enum jread_type type)
     }
 }
 
-/* Is a value of this type next? null is read and answered with false. */
+/* Whether the next value has this type. Consumes null and values of other types. */
 static bool want(struct jread *j, enum jread_type type, const char *where)
 {
     enum jread_type got = jread_peek(j);
@@ -144,7 +144,7 @@ void jread_object(struct jread *j, const char *where)
     if (want(j, JREAD_OBJECT, where))
         push(j, true);
     else
-        j->hollow = true;
+        j->is_null = true;
 }
 
 void jread_array(struct jread *j, const char *where)
@@ -152,14 +152,14 @@ void jread_array(struct jread *j, const char *where)
     if (want(j, JREAD_ARRAY, where))
         push(j, false);
     else
-        j->hollow = true;
+        j->is_null = true;
 }
 
-/* Is there another member or item? Passes the comma or the closing bracket. */
+/* Whether another member or item follows. Consumes the comma or the closing bracket. */
 static bool advance(struct jread *j, bool object)
 {
-    if (j->hollow) {
-        j->hollow = false;
+    if (j->is_null) {
+        j->is_null = false;
         return false;
     }
     int c = next(j);
@@ -169,12 +169,12 @@ static bool advance(struct jread *j, bool object)
         pop(j);
         return false;
     }
-    if (j->fresh) {
-        j->fresh = false;
+    if (j->at_first) {
+        j->at_first = false;
         return true;
     }
     if (c != ',') {
-        jread_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
+        jread_set_bad(j, object ? "expected ',' or '}'" : "expected ',' or ']'");
         return false;
     }
     j->pos++;
@@ -188,7 +188,7 @@ static bool pass_key(struct jread *j, struct jread_str *key)
     if (c < 0)
         return false;
     if (c != '"') {
-        jread_bad(j, "expected a key in quotes");
+        jread_set_bad(j, "expected a key in quotes");
         return false;
     }
     if (!jread_pass_string(j, key))
@@ -197,7 +197,7 @@ static bool pass_key(struct jread *j, struct jread_str *key)
     if (c < 0)
         return false;
     if (c != ':') {
-        jread_bad(j, "expected ':'");
+        jread_set_bad(j, "expected ':'");
         return false;
     }
     j->pos++;
@@ -224,13 +224,13 @@ bool jread_string(struct jread *j, const char *where, struct jread_str *out)
 size_t jread_strings(struct jread *j, struct jread_str *out, size_t max)
 {
     size_t n = 0;
-    if (j->state != JREAD_OK || j->hollow || j->depth == 0 || in_object(j))
+    if (j->state != JREAD_OK || j->is_null || j->depth == 0 || in_object(j))
         return 0;
     while (n < max) {
-        size_t quote = j->pos + !j->fresh;
-        if (quote >= j->n || j->data[quote] != '"' || (!j->fresh && !jread_at(j, ',')))
+        size_t quote = j->pos + !j->at_first;
+        if (quote >= j->n || j->data[quote] != '"' || (!j->at_first && !jread_at(j, ',')))
             break;
-        j->fresh = false;
+        j->at_first = false;
         j->pos = quote;
         if (!jread_pass_string(j, &out[n]))
             break;
@@ -288,7 +288,7 @@ static bool pass_scalar(struct jread *j, int c)
     case '0' ... '9':
         return jread_pass_number(j, &digits);
     default:
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return false;
     }
 }
@@ -298,7 +298,7 @@ bool jread_skip(struct jread *j)
     unsigned base = j->depth;
     struct jread_str key;
     for (;;) {
-        /* A value stands here. */
+        /* j->pos is at a value. */
         int c = next(j);
         if (c < 0)
             return false;
@@ -308,7 +308,7 @@ bool jread_skip(struct jread *j)
         } else if (!pass_scalar(j, c)) {
             return false;
         }
-        /* Go on to the next value, leaving what ends here. */
+        /* Advance to the next value, leaving the arrays and objects that end here. */
         for (;;) {
             if (j->depth == base)
                 return true;
@@ -336,7 +336,7 @@ int jread_check(const struct jread *j, struct err *err)
     if (j->state == JREAD_OK)
         return 0;
     return err_set(err, ERR_INVALID, "invalid JSON at byte %zu: %s", j->pos,
-                   j->state == JREAD_CUT ? "the input ends too early" : j->why);
+                   j->state == JREAD_TRUNCATED ? "unexpected end of input" : j->why);
 }
 
 int jread_fault(struct jread *j, struct err *err)
@@ -351,11 +351,11 @@ int jread_fault(struct jread *j, struct err *err)
 int jread_finish(struct jread *j, struct err *err)
 {
     if (j->state == JREAD_OK && j->depth) {
-        jread_bad(j, "an array or object is not closed");
+        jread_set_bad(j, "unclosed array or object");
     } else if (j->state == JREAD_OK) {
         skip_space(j);
         if (j->pos < j->n)
-            jread_bad(j, "something follows the value");
+            jread_set_bad(j, "unexpected data after the value");
     }
     return jread_check(j, err) || jread_fault(j, err) ? -1 : 0;
 }

@@ -3,19 +3,21 @@
 
 #include "base/jread.h"
 
-/* Strings, numbers and words for the reader, which knows of arrays and objects. */
+/* jread_scalar.c parses strings, numbers and literals for jread.c, which parses arrays
+ * and objects. */
 
-/* The first of these sets the state. jread_cut: the input ended inside a value. */
-void jread_bad(struct jread *j, const char *why);
-void jread_cut(struct jread *j);
+/* Set the state; the first call wins. jread_set_truncated: the input ends inside a value,
+ * which is JREAD_BAD unless more bytes may follow. */
+void jread_set_bad(struct jread *j, const char *why);
+void jread_set_truncated(struct jread *j);
 
-/* Is this the next byte? */
+/* Whether c is the next byte. */
 static inline bool jread_at(const struct jread *j, char c)
 {
     return j->pos < j->n && j->data[j->pos] == c;
 }
 
-/* Each passes one value that begins at pos; false when the state was set. */
+/* Each consumes one value that begins at pos; false if it set the state. */
 bool jread_pass_string(struct jread *j, struct jread_str *out); /* at the quote */
 bool jread_pass_number(struct jread *j, struct span *out);      /* at '-' or a digit */
 bool jread_pass_word(struct jread *j, struct span word);

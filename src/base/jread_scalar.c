@@ -6,9 +6,9 @@
 
 #include "base/utf8.h"
 
-/* Strings, which are most of what Kubernetes sends, are passed eight bytes at a time. */
+/* Strings are scanned eight bytes at a time: most of a Kubernetes object is strings. */
 
-void jread_bad(struct jread *j, const char *why)
+void jread_set_bad(struct jread *j, const char *why)
 {
     if (j->state == JREAD_OK) {
         j->state = JREAD_BAD;
@@ -16,20 +16,20 @@ void jread_bad(struct jread *j, const char *why)
     }
 }
 
-/* The input ended inside a value. */
-void jread_cut(struct jread *j)
+void jread_set_truncated(struct jread *j)
 {
     if (j->state != JREAD_OK)
         return;
     j->pos = j->n;
     if (j->part)
-        j->state = JREAD_CUT;
+        j->state = JREAD_TRUNCATED;
     else
-        jread_bad(j, "the input ends too early");
+        jread_set_bad(j, "unexpected end of input");
 }
 
-/* Which of the eight bytes at p is the first that is '"', '\\', below 0x20, or 0x80 and
- * up; 8: none. A borrow makes false alarms only behind the first hit. */
+/* Index of the first of the eight bytes at p that is '"', '\\', below 0x20, or at least
+ * 0x80; 8 if there is none. The borrow of a subtraction can only cause false hits after
+ * the first true one. */
 static unsigned first_special(const char *p)
 {
     const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
@@ -94,18 +94,18 @@ static bool is_escape(char c)
     }
 }
 
-/* pos is at a backslash. Passes the escape; false when the state was set. */
+/* pos is at a backslash. Consumes the escape; false if it set the state. */
 static bool pass_escape(struct jread *j)
 {
     const char *p = j->data + j->pos;
     size_t left = j->n - j->pos;
     if (left < 2) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     if (p[1] != 'u') {
         if (!is_escape(p[1])) {
-            jread_bad(j, "unknown escape in a string");
+            jread_set_bad(j, "unknown escape in a string");
             return false;
         }
         j->pos += 2;
@@ -113,12 +113,12 @@ static bool pass_escape(struct jread *j)
     }
     for (size_t i = 2; i < 6 && i < left; i++) {
         if (hex_digit(p[i]) < 0) {
-            jread_bad(j, "\\u without four hex digits");
+            jread_set_bad(j, "\\u without four hexadecimal digits");
             return false;
         }
     }
     if (left < 6) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     int u = hex4(p + 2);
@@ -127,11 +127,11 @@ static bool pass_escape(struct jread *j)
         return true;
     }
     if (left < 12 && is_high(u) && j->part) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     if (is_low(u) || left < 12 || p[6] != '\\' || p[7] != 'u' || !is_low(hex4(p + 8))) {
-        jread_bad(j, "half of a surrogate pair");
+        jread_set_bad(j, "unpaired surrogate");
         return false;
     }
     j->pos += 12;
@@ -148,13 +148,13 @@ static bool pass_utf8(struct jread *j)
         return true;
     }
     if (left < 4 && j->part)
-        jread_cut(j);
+        jread_set_truncated(j);
     else
-        jread_bad(j, "a string is not UTF-8");
+        jread_set_bad(j, "invalid UTF-8 in a string");
     return false;
 }
 
-/* pos is at the opening quote. Passes the string. */
+/* pos is at the opening quote. */
 bool jread_pass_string(struct jread *j, struct jread_str *out)
 {
     size_t start = ++j->pos;
@@ -167,7 +167,7 @@ bool jread_pass_string(struct jread *j, struct jread_str *out)
                 break;
         }
         if (j->pos == j->n) {
-            jread_cut(j);
+            jread_set_truncated(j);
             return false;
         }
         unsigned char c = (unsigned char)j->data[j->pos];
@@ -184,7 +184,7 @@ bool jread_pass_string(struct jread *j, struct jread_str *out)
             if (!pass_utf8(j))
                 return false;
         } else if (c < 0x20) {
-            jread_bad(j, "a control character in a string");
+            jread_set_bad(j, "control character in a string");
             return false;
         } else {
             j->pos++; /* one of the last seven bytes */
@@ -200,9 +200,9 @@ static bool pass_digits(struct jread *j)
     if (j->pos > start)
         return true;
     if (j->pos == j->n)
-        jread_cut(j);
+        jread_set_truncated(j);
     else
-        jread_bad(j, "not a number");
+        jread_set_bad(j, "not a number");
     return false;
 }
 
@@ -215,7 +215,7 @@ bool jread_pass_number(struct jread *j, struct span *out)
     if (jread_at(j, '0')) {
         j->pos++;
         if (j->pos < j->n && j->data[j->pos] >= '0' && j->data[j->pos] <= '9') {
-            jread_bad(j, "a number with a zero in front");
+            jread_set_bad(j, "number with a leading zero");
             return false;
         }
     } else if (!pass_digits(j)) {
@@ -233,8 +233,8 @@ bool jread_pass_number(struct jread *j, struct span *out)
         if (!pass_digits(j))
             return false;
     }
-    if (j->pos == j->n && j->part) { /* its next digit may follow */
-        jread_cut(j);
+    if (j->pos == j->n && j->part) { /* more digits may follow */
+        jread_set_truncated(j);
         return false;
     }
     *out = (struct span){j->data + start, j->pos - start};
@@ -246,18 +246,18 @@ bool jread_pass_word(struct jread *j, struct span word)
     size_t left = j->n - j->pos;
     size_t n = left < word.n ? left : word.n;
     if (memcmp(j->data + j->pos, word.p, n)) {
-        jread_bad(j, "not a JSON value");
+        jread_set_bad(j, "not a JSON value");
         return false;
     }
     if (n < word.n) {
-        jread_cut(j);
+        jread_set_truncated(j);
         return false;
     }
     j->pos += n;
     return true;
 }
 
-/* Decodes the escape at s[0] == '\\' to out; sets *used to its length in the input. */
+/* Decodes the escape at s[0] == '\\' into out; *used is its length in the input. */
 static size_t decode_escape(const char *s, size_t *used, char out[4])
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -303,7 +303,7 @@ static bool str_eq(struct jread_str s, struct span lit,
 {
     if (!s.escaped)
         return eq((struct span){s.p, s.n}, lit);
-    if (s.n > 12 * lit.n) /* no escape is longer for one byte */
+    if (s.n > 12 * lit.n) /* 12 bytes is the longest escape */
         return false;
     size_t i = 0, done = 0;
     while (i < s.n) {

@@ -34,15 +34,6 @@ int log_level_parse(struct span s, enum log_level *level, struct err *err)
                    SPAN_ARG(s));
 }
 
-int log_level_option(struct span s, void *field, struct err *err)
-{
-    enum log_level level;
-    if (log_level_parse(s, &level, err))
-        return -1;
-    *(int *)field = (int)level;
-    return 0;
-}
-
 static bool plain(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {

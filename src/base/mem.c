@@ -34,12 +34,12 @@ void *xreallocarray(void *p, size_t count, size_t size)
     return need(reallocarray(p, count ? count : 1, size ? size : 1));
 }
 
-void *xzalloc_line(size_t size)
+void *xzalloc_cacheline(size_t size)
 {
     enum { LINE = 64 };
     size_t whole = (size + LINE - 1) / LINE * LINE;
     if (whole < size)
-        whole = SIZE_MAX; /* cannot be had */
+        whole = SIZE_MAX; /* overflow: let the allocation fail */
     void *p = need(aligned_alloc(LINE, whole));
     return memset(p, 0, whole);
 }

@@ -59,6 +59,19 @@ static int parse_bool(struct span text, bool *out, struct err *err)
                    SPAN_ARG(text));
 }
 
+static int parse_choice(struct span text, const char *choices, int *out, struct err *err)
+{
+    struct span rest = span_of(choices);
+    for (int i = 0; rest.n; i++) {
+        if (span_eq_nocase(text, span_cut(&rest, '|'))) {
+            *out = i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID, "\"%.*s\" is not one of %s", SPAN_ARG(text),
+                   choices);
+}
+
 static int parse_number(const struct opt *o, struct span text, int64_t *out,
                         struct err *err)
 {
@@ -69,7 +82,7 @@ static int parse_number(const struct opt *o, struct span text, int64_t *out,
     else if (o->type == OPT_SIZE)
         rc = opt_parse_size(text, &v, err);
     else if (!span_i64(text, &v))
-        rc = err_set(err, ERR_INVALID, "\"%.*s\" is not a whole number", SPAN_ARG(text));
+        rc = err_set(err, ERR_INVALID, "\"%.*s\" is not an integer", SPAN_ARG(text));
     if (rc)
         return -1;
     if (v < min || v > max)
@@ -132,6 +145,8 @@ static int set_value(const struct opt_program *p, const struct opt *o, void *con
         return 0;
     case OPT_BOOL:
         return parse_bool(text, field, err);
+    case OPT_CHOICE:
+        return parse_choice(text, o->arg, field, err);
     case OPT_CUSTOM:
         return o->parse(text, field, err);
     default:
@@ -171,7 +186,8 @@ struct file_load {
     const struct opt_program *program;
     void *config;
     const char *path;
-    const struct opt *last; /* a list comes as one pair after the other */
+    const struct opt
+        *last; /* of the previous pair: the items of a list are consecutive */
 };
 
 static int file_pair(void *ctx, const char *key, const char *value, unsigned line,
@@ -183,7 +199,7 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
         return err_set(err, ERR_INVALID, "%s:%u: unknown option \"%s\"", load->path, line,
                        key);
     if (o == load->last && o->type != OPT_LIST)
-        return err_set(err, ERR_INVALID, "%s:%u: %s: one value is wanted, not a list",
+        return err_set(err, ERR_INVALID, "%s:%u: %s: expected one value, got a list",
                        load->path, line, key);
     load->last = o;
     if (set_value(load->program, o, load->config, span_of(value), err))
@@ -191,21 +207,21 @@ static int file_pair(void *ctx, const char *key, const char *value, unsigned lin
     return 0;
 }
 
-/* One option of the command line, taken apart. */
+/* One parsed option of the command line. */
 struct flag {
-    struct span text; /* as it stands there, without a value: "--port" */
+    struct span text; /* as given, without its value: "--port" */
     struct span value;
     bool has_value;
     const struct opt *o; /* NULL: --config */
 };
 
-/* Where a walk over the arguments is. */
+/* Position of an iteration over the arguments. */
 struct args {
     const struct opt_program *program;
     int argc, i;
     char *const *argv;
-    struct span letters; /* left of "-dw" */
-    bool only_rest;      /* "--" was there */
+    struct span letters; /* unread short options of "-dw" */
+    bool only_rest;      /* after "--" */
 };
 
 enum arg { ARG_END, ARG_FLAG, ARG_REST, ARG_BAD = -1 };
@@ -226,7 +242,7 @@ static bool has_letters(const struct opt_program *p)
     return o != NULL;
 }
 
-/* Takes the next argument as the value if there is none yet and one is wanted. */
+/* Takes the next argument as the value if the option needs one and has none yet. */
 static int take_value(struct args *a, struct flag *f, struct err *err)
 {
     bool wants = !f->o || f->o->type != OPT_BOOL;
@@ -277,7 +293,7 @@ static int read_name(struct args *a, struct span rest, struct flag *f, struct er
     return take_value(a, f, err);
 }
 
-/* The next option, or the next of the other arguments, in f->value. */
+/* Reads the next option, or the next operand into f->value. */
 static enum arg next_arg(struct args *a, struct flag *f, struct err *err)
 {
     *f = (struct flag){0};
@@ -305,7 +321,6 @@ static enum arg next_arg(struct args *a, struct flag *f, struct err *err)
     return ARG_BAD;
 }
 
-/* The walk begins. */
 static struct args args_of(const struct opt_program *p, int argc, char *const *argv)
 {
     return (struct args){.program = p, .argc = argc, .i = 1, .argv = argv};
@@ -436,9 +451,9 @@ void opt_help(const struct opt_program *program, FILE *out)
         help_text(o->help, out);
     }
     fputs("  --config FILE\n"
-          "        YAML file with any of these options as `name: value`.\n"
-          "  --help\n        Print this.\n"
-          "  --version\n        Print name and version.\n"
-          "\nA flag wins over the environment, the environment over the file.\n",
+          "        YAML file that sets options, one `name: value` per line.\n"
+          "  --help\n        Print the options and exit.\n"
+          "  --version\n        Print the program's name and version and exit.\n"
+          "\nFlags override the environment; the environment overrides the file.\n",
           out);
 }

@@ -30,7 +30,7 @@ void prom_family(struct buf *out, const char *name, enum prom_type type, const c
     buf_addc(out, '\n');
 }
 
-/* Only three characters are escaped; all else that is UTF-8 stands for itself. */
+/* Escapes backslash, quote and newline; invalid UTF-8 becomes U+FFFD. */
 static void add_value(struct buf *out, struct span s)
 {
     const unsigned char *p = (const unsigned char *)s.p;
@@ -48,7 +48,7 @@ static void add_value(struct buf *out, struct span s)
     }
 }
 
-/* The name of a sample and its labels, `le` for a bucket. */
+/* Appends the name of a sample and its labels; `le` is the label of a bucket, or NULL. */
 static void begin(struct buf *out, const char *name, const char *suffix,
                   const struct prom_label *labels, size_t n, const char *le)
 {
@@ -75,7 +75,7 @@ static void end(struct buf *out, int64_t value)
     buf_addc(out, '\n');
 }
 
-/* Without the zeros at the end: 0.00025, 2.5, 15. */
+/* Without trailing zeros: 0.00025, 2.5, 15. */
 static void add_seconds(struct buf *out, int64_t ns)
 {
     buf_printf(out, "%lld.%09lld", (long long)(ns / NS), (long long)(ns % NS));
@@ -117,7 +117,8 @@ void prom_observe(struct prom_histogram *h, int64_t ns)
     atomic_fetch_add_explicit(&h->sum_ns, (uint64_t)ns, memory_order_relaxed);
 }
 
-/* The count is that of the buckets, so that both agree whoever observes meanwhile. */
+/* The count is the sum of the buckets that were read, so that both agree although other
+ * threads call prom_observe meanwhile. */
 void prom_histogram(struct buf *out, const char *name, const struct prom_label *labels,
                     size_t n, const struct prom_histogram *h)
 {

@@ -26,8 +26,8 @@ static void cpu(struct buf *out)
                  ns_of(usage.ru_utime) + ns_of(usage.ru_stime));
 }
 
-/* The number of so many fields behind the name of /proc/self/stat, which stands in
- * parentheses and may have any characters. 0: it cannot be read. */
+/* Field number `wanted` of /proc/self/stat, counted after the name, which is in
+ * parentheses and may contain any character. 0: the file cannot be read. */
 static int64_t field(const struct buf *stat, int wanted)
 {
     const char *at = stat->n ? strrchr(stat->p, ')') : NULL;
@@ -65,7 +65,7 @@ static void descriptors(struct buf *out)
 {
     struct rlimit limit = {0};
     DIR *dir = opendir("/proc/self/fd");
-    int64_t n = -1; /* the folder's own */
+    int64_t n = -1; /* the descriptor of opendir */
     if (!dir)
         return;
     for (const struct dirent *e; (e = readdir(dir));)

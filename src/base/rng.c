@@ -22,7 +22,7 @@ uint64_t rng_next(struct rng *r)
 uint64_t rng_below(struct rng *r, uint64_t n)
 {
     assert(n > 0);
-    uint64_t first = -n % n; /* values below would make small results more likely */
+    uint64_t first = -n % n; /* smaller values would bias the result */
     uint64_t v;
     do
         v = rng_next(r);

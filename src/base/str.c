@@ -84,7 +84,7 @@ bool span_i64(struct span s, int64_t *value)
         if (digit < 0 || digit > 9)
             return false;
         if (__builtin_mul_overflow(v, 10, &v) ||
-            __builtin_sub_overflow(v, digit, &v)) /* negative holds one more */
+            __builtin_sub_overflow(v, digit, &v)) /* negative, so that INT64_MIN fits */
             return false;
     }
     if (!neg && v == INT64_MIN)

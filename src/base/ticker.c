@@ -10,7 +10,7 @@
 #include "base/mem.h"
 
 enum {
-    LONGEST_MS = 1000,
+    MAX_WAIT_MS = 1000,
 };
 
 struct ticker {
@@ -18,19 +18,20 @@ struct ticker {
     void *ctx;
     bool started;
     pthread_t thread;
-    pthread_mutex_t lock; /* protects hurry and stop */
+    pthread_mutex_t lock; /* protects is_woken and stop */
     pthread_cond_t cond;
-    bool hurry, stop;
+    bool is_woken, stop;
 };
 
-/* Waits until the machine is due, or somebody is in a hurry. False: stop. */
+/* Waits until the next tick is due, or until ticker_wake. False: ticker_stop was called.
+ */
 static bool wait_until(struct ticker *t, int64_t due_ms)
 {
     int64_t wait_ms = due_ms - clock_mono_ms();
-    if (wait_ms > LONGEST_MS)
-        wait_ms = LONGEST_MS;
+    if (wait_ms > MAX_WAIT_MS)
+        wait_ms = MAX_WAIT_MS;
     if (wait_ms < 1)
-        wait_ms = 1; /* never spin, whatever the machine says */
+        wait_ms = 1; /* never spin, even if the machine is always due */
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += wait_ms * 1000000;
@@ -39,9 +40,9 @@ static bool wait_until(struct ticker *t, int64_t due_ms)
 
     pthread_mutex_lock(&t->lock);
     int timed_out = 0;
-    while (!t->hurry && !t->stop && !timed_out)
+    while (!t->is_woken && !t->stop && !timed_out)
         timed_out = pthread_cond_timedwait(&t->cond, &t->lock, &until);
-    t->hurry = false;
+    t->is_woken = false;
     bool go_on = !t->stop;
     pthread_mutex_unlock(&t->lock);
     return go_on;
@@ -78,10 +79,10 @@ void ticker_start(struct ticker *t, const struct ticker_fns *fns, void *ctx)
     pthread_setname_np(t->thread, "ticker");
 }
 
-void ticker_hurry(struct ticker *t)
+void ticker_wake(struct ticker *t)
 {
     pthread_mutex_lock(&t->lock);
-    t->hurry = true;
+    t->is_woken = true;
     pthread_cond_signal(&t->cond);
     pthread_mutex_unlock(&t->lock);
 }

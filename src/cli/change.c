@@ -2,7 +2,7 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/explain.h"
+#include "cli/change.h"
 #include "cli/show.h"
 #include "domain/keys.h"
 #include "domain/quantity.h"
@@ -15,23 +15,23 @@ struct search {
     const struct ledger_node *const *nodes;
     size_t n_nodes;
     int64_t unit;
-    bool tolerates; /* the pod goes to cordoned nodes, too */
-    size_t found;
+    bool tolerates; /* the pod tolerates cordoned nodes */
+    size_t n_changes;
 };
 
-/* Does kube-scheduler leave the node out, whatever it has? */
-static bool is_shut(const struct search *s, const struct ledger_node *node)
+/* Does kube-scheduler skip the node because it is cordoned? */
+static bool is_skipped(const struct search *s, const struct ledger_node *node)
 {
     return node->cordoned && !s->tolerates;
 }
 
-/* A node as it might be. */
-struct guess {
+/* A copy of a node with one change applied. */
+struct trial {
     struct ledger_node node;
     struct card cards[SCV_MAX_CARDS];
 };
 
-static void guess_init(struct guess *g, const struct ledger_node *node)
+static void trial_init(struct trial *g, const struct ledger_node *node)
 {
     g->node = *node;
     if (node->n_cards)
@@ -39,8 +39,8 @@ static void guess_init(struct guess *g, const struct ledger_node *node)
     g->node.cards = g->cards;
 }
 
-/* Works out what follows from the cards, as the ledger does. */
-static enum fit guess_fit(struct guess *g, const struct request *r)
+/* Recomputes what the ledger derives from the cards. */
+static enum fit trial_fit(struct trial *g, const struct request *r)
 {
     g->node.best_free_mib = 0;
     g->node.free_cards = 0;
@@ -56,10 +56,10 @@ static enum fit guess_fit(struct guess *g, const struct request *r)
     return placement_fit(&g->node, r);
 }
 
-static void begin(struct search *s)
+static void begin_change(struct search *s)
 {
     buf_adds(s->out, "  - ");
-    s->found++;
+    s->n_changes++;
 }
 
 static void add_name(struct search *s, struct span name)
@@ -74,15 +74,14 @@ static void add_amount(struct search *s, int64_t mib)
     unit_write(s->out, s->unit);
 }
 
-/* Which node has the room, and is cordoned: the first, and how many more. */
-
+/* Names the first cordoned node with enough memory, and the number of others. */
 static void try_uncordon(struct search *s)
 {
     const struct ledger_node *first = NULL;
     size_t more = 0;
     for (size_t i = 0; i < s->n_nodes; i++) {
         const struct ledger_node *node = s->nodes[i];
-        if (!is_shut(s, node) ||
+        if (!is_skipped(s, node) ||
             placement_fit_in_line(node, s->r, s->pod->priority, s->pod->uid) != FIT_YES)
             continue;
         more += first != NULL;
@@ -90,17 +89,17 @@ static void try_uncordon(struct search *s)
     }
     if (!first)
         return;
-    begin(s);
+    begin_change(s);
     buf_adds(s->out, "kubectl uncordon ");
     add_name(s, first->name);
-    buf_adds(s->out, ": it fits there");
+    buf_adds(s->out, ": the pod fits there");
     if (more)
-        buf_printf(s->out, ", as it does on %zu more cordoned node%s", more,
+        buf_printf(s->out, " and on %zu more cordoned node%s", more,
                    more == 1 ? "" : "s");
     buf_addc(s->out, '\n');
 }
 
-/* Who would have to leave. */
+/* -- pods to remove -- */
 
 static int64_t top_priority(const struct preempt_set *set)
 {
@@ -125,7 +124,7 @@ static bool is_smaller(const struct preempt_set *a, const struct preempt_set *b)
     return total_of(a) < total_of(b);
 }
 
-static void add_leaver(struct search *s, const struct ledger_pod *pod)
+static void add_victim(struct search *s, const struct ledger_pod *pod)
 {
     buf_adds(s->out, "pod ");
     add_name(s, pod->ns);
@@ -133,7 +132,7 @@ static void add_leaver(struct search *s, const struct ledger_pod *pod)
     add_name(s, pod->name);
     buf_adds(s->out, " (");
     if (pod->request.kind == REQUEST_DEVICES)
-        buf_printf(s->out, "%" PRIu32 " through " KEY_NVIDIA_GPU, pod->request.cards);
+        buf_printf(s->out, "%" PRIu32 " " KEY_NVIDIA_GPU, pod->request.cards);
     for (uint32_t k = 0; k < pod->n_shares; k++) {
         const struct ledger_share *share = &pod->shares[k];
         buf_adds(s->out, k ? ", " : "");
@@ -144,14 +143,14 @@ static void add_leaver(struct search *s, const struct ledger_pod *pod)
     buf_addc(s->out, ')');
 }
 
-static void try_leaving(struct search *s)
+static void try_removal(struct search *s)
 {
     cleanup_arena struct arena a = {0};
     const struct preempt_ask ask = {s->r, INT64_MAX, s->pod->uid};
     struct preempt_set best = {0}, set;
     const struct ledger_node *node = NULL;
     for (size_t i = 0; i < s->n_nodes; i++) {
-        if (is_shut(s, s->nodes[i]) ||
+        if (is_skipped(s, s->nodes[i]) ||
             !preempt_choose(&ask, s->nodes[i], NULL, 0, &a, &set) || !set.n)
             continue;
         if (!node || is_smaller(&set, &best)) {
@@ -161,23 +160,23 @@ static void try_leaving(struct search *s)
     }
     if (!node)
         return;
-    begin(s);
-    buf_adds(s->out, "it fits on node ");
+    begin_change(s);
+    buf_adds(s->out, "the pod fits on node ");
     add_name(s, node->name);
-    buf_adds(s->out, " if ");
+    buf_adds(s->out, " without ");
     for (size_t i = 0; i < best.n; i++) {
         buf_adds(s->out, i == 0 ? "" : i + 1 == best.n ? " and " : ", ");
-        add_leaver(s, best.pods[i]);
+        add_victim(s, best.pods[i]);
     }
-    buf_adds(s->out, best.n == 1 ? " leaves\n" : " leave\n");
+    buf_addc(s->out, '\n');
 }
 
-/* What it could ask for instead. */
+/* -- smaller or other requests -- */
 
-static const struct ledger_node *fits_on(const struct search *s, const struct request *r)
+static const struct ledger_node *find_fit(const struct search *s, const struct request *r)
 {
     for (size_t i = 0; i < s->n_nodes; i++)
-        if (!is_shut(s, s->nodes[i]) &&
+        if (!is_skipped(s, s->nodes[i]) &&
             placement_fit_in_line(s->nodes[i], r, s->pod->priority, s->pod->uid) ==
                 FIT_YES)
             return s->nodes[i];
@@ -190,12 +189,13 @@ static void try_less_memory(struct search *s)
     const struct ledger_node *node = NULL;
     if (s->r->kind != REQUEST_MEMORY || s->r->mib_per_card <= 0)
         return;
-    /* Whole units per card, as a limit says them. */
+    /* A limit is a whole number of units per card. */
     int64_t low = 0, high = (s->r->mib_per_card - 1) / s->unit;
-    while (low < high) { /* low fits on `node`, or is nothing; above high nothing fits */
+    while (low <
+           high) { /* `low` units fit on `node` or are 0; more than `high` do not fit */
         int64_t middle = low + (high - low + 1) / 2;
         less.mib_per_card = middle * s->unit;
-        const struct ledger_node *on = fits_on(s, &less);
+        const struct ledger_node *on = find_fit(s, &less);
         if (on) {
             node = on;
             low = middle;
@@ -205,13 +205,12 @@ static void try_less_memory(struct search *s)
     }
     if (!node)
         return;
-    begin(s);
-    buf_adds(s->out, "it asks for ");
+    begin_change(s);
+    buf_adds(s->out, "request ");
+    add_amount(s, low * s->unit);
+    buf_adds(s->out, s->r->cards > 1 ? " per card instead of " : " instead of ");
     add_amount(s, s->r->mib_per_card);
-    buf_adds(s->out, s->r->cards > 1 ? " per card" : "");
-    buf_adds(s->out, ", and would fit with ");
-    buf_add_i64(s->out, low);
-    buf_adds(s->out, " on node ");
+    buf_adds(s->out, ": the pod fits on node ");
     add_name(s, node->name);
     buf_addc(s->out, '\n');
 }
@@ -220,21 +219,22 @@ static void try_fewer_cards(struct search *s)
 {
     struct request less = *s->r;
     while (--less.cards > 0) {
-        const struct ledger_node *node = fits_on(s, &less);
+        const struct ledger_node *node = find_fit(s, &less);
         if (!node)
             continue;
-        begin(s);
-        buf_printf(s->out, "it asks for %" PRIu32 " cards, and would fit with %" PRIu32,
-                   s->r->cards, less.cards);
-        buf_adds(s->out, s->r->kind == REQUEST_MEMORY ? " of that much each on node "
-                                                      : " on node ");
+        begin_change(s);
+        buf_printf(s->out, "request %" PRIu32 " card%s instead of %" PRIu32 "%s",
+                   less.cards, less.cards == 1 ? "" : "s", s->r->cards,
+                   s->r->kind == REQUEST_MEMORY ? " (with the same memory per card)"
+                                                : "");
+        buf_adds(s->out, ": the pod fits on node ");
         add_name(s, node->name);
         buf_addc(s->out, '\n');
         return;
     }
 }
 
-static bool any_suits(const struct search *s)
+static bool any_matches(const struct search *s)
 {
     for (size_t i = 0; i < s->n_nodes; i++)
         for (uint32_t k = 0; k < s->nodes[i]->n_cards; k++) {
@@ -267,7 +267,7 @@ static void add_models(struct search *s)
             add_name(s, s->nodes[i]->cards[k].model);
             any = true;
         }
-    buf_adds(s->out, any ? "" : "none is known");
+    buf_adds(s->out, any ? "" : "none known");
 }
 
 static void try_any_model(struct search *s)
@@ -277,89 +277,88 @@ static void try_any_model(struct search *s)
         return;
     any.models = (struct span){0};
     any.clock_mhz = 0;
-    const struct ledger_node *node = fits_on(s, &any);
-    bool suits = any_suits(s);
-    if (suits && !node)
+    const struct ledger_node *node = find_fit(s, &any);
+    bool matches = any_matches(s);
+    if (matches && !node)
         return;
-    begin(s);
-    if (!suits) {
-        buf_adds(s->out,
-                 s->r->models.n ? "no node has the model " : "no node has such cards");
+    begin_change(s);
+    if (!matches) {
+        buf_adds(s->out, s->r->models.n ? "no node has model "
+                                        : "no node has cards with this clock");
         add_name(s, s->r->models);
-        buf_adds(s->out, "; there are: ");
+        buf_adds(s->out, "; models in the cluster: ");
         add_models(s);
     }
     if (node) {
-        buf_adds(s->out, suits ? "" : "; ");
-        buf_adds(s->out, "it would fit on node ");
+        buf_adds(s->out, matches ? "" : "; ");
+        buf_adds(s->out, "with any model or clock, the pod fits on node ");
         add_name(s, node->name);
-        buf_adds(s->out, " if any model or clock would do");
     }
     buf_addc(s->out, '\n');
 }
 
-/* What could be put right. */
+/* -- nodes and cards back in service -- */
 
 static void try_card(struct search *s, const struct ledger_node *node, uint32_t i)
 {
     static const char *const words[] = {
-        [CARD_UNHEALTHY] = " were healthy",
-        [CARD_LISTED] = " were not taken out by the ConfigMap",
-        [CARD_HELD] = " were not held through nvidia.com/gpu",
+        [CARD_UNHEALTHY] = " becomes healthy",
+        [CARD_LISTED] = " is removed from the ConfigMap",
+        [CARD_HELD] = " is released by the pod that has nvidia.com/gpu",
     };
-    struct guess g;
+    struct trial g;
     const struct card *card = &node->cards[i];
     if (card->out == CARD_IN && !card->withheld_mib)
         return;
-    guess_init(&g, node);
+    trial_init(&g, node);
     g.cards[i].out = CARD_IN;
     g.cards[i].withheld_mib = card->out == CARD_IN ? 0 : card->withheld_mib;
-    if (guess_fit(&g, s->r) != FIT_YES)
+    if (trial_fit(&g, s->r) != FIT_YES)
         return;
-    begin(s);
-    buf_adds(s->out, "it would fit on node ");
+    begin_change(s);
+    buf_adds(s->out, "the pod fits on node ");
     add_name(s, node->name);
     if (card->out != CARD_IN) {
         buf_printf(s->out, " if GPU%" PRId32 "%s\n", card->index, words[card->out]);
         return;
     }
-    buf_adds(s->out, " if processes outside Kubernetes gave back ");
+    buf_adds(s->out, " if processes outside Kubernetes free ");
     add_amount(s, card->withheld_mib);
     buf_printf(s->out, " of GPU%" PRId32 "\n", card->index);
 }
 
 static void try_node(struct search *s, const struct ledger_node *node)
 {
-    struct guess g;
-    guess_init(&g, node);
+    struct trial g;
+    trial_init(&g, node);
     g.node.state = NODE_USABLE;
     if (g.node.mode != NODE_ANY && node->state == NODE_USABLE)
         g.node.mode = NODE_ANY;
     if ((node->state == NODE_USABLE && node->mode == NODE_ANY) ||
-        guess_fit(&g, s->r) != FIT_YES)
+        trial_fit(&g, s->r) != FIT_YES)
         return;
-    begin(s);
-    buf_adds(s->out, "it would fit on node ");
+    begin_change(s);
+    buf_adds(s->out, "the pod fits on node ");
     add_name(s, node->name);
     if (node->state == NODE_USABLE) {
         buf_adds(s->out, " without the label gpushare/mode\n");
         return;
     }
-    buf_adds(s->out, ", but ");
+    buf_adds(s->out, " once this is resolved: ");
     cleanup_buf struct buf why = {0};
     placement_reason(&why, node, s->r, FIT_LATER);
     table_plain(s->out, buf_span(&why));
     buf_addc(s->out, '\n');
 }
 
-static void try_line(struct search *s, const struct ledger_node *node)
+static void report_nominated(struct search *s, const struct ledger_node *node)
 {
     if (placement_fit(node, s->r) != FIT_YES)
         return;
-    begin(s);
+    begin_change(s);
     buf_adds(s->out, "node ");
     add_name(s, node->name);
-    buf_adds(s->out, " has the room, but keeps it for");
+    buf_adds(s->out, " has enough free memory, but reserves it for");
     for (const struct ledger_pod *p = node->nominated; p; p = p->next_nominated) {
         if (p->priority < s->pod->priority || span_eq(p->uid, s->pod->uid))
             continue;
@@ -368,7 +367,7 @@ static void try_line(struct search *s, const struct ledger_node *node)
         buf_addc(s->out, '/');
         add_name(s, p->name);
     }
-    buf_adds(s->out, ", nominated to it\n");
+    buf_adds(s->out, ", nominated to this node\n");
 }
 
 size_t change_list(struct buf *out, const struct ledger *l,
@@ -383,18 +382,18 @@ size_t change_list(struct buf *out, const struct ledger *l,
                        .n_nodes = n,
                        .unit = ledger_settings(l)->unit_mib};
     try_uncordon(&s);
-    try_leaving(&s);
+    try_removal(&s);
     try_less_memory(&s);
     if (s.r->cards > 1)
         try_fewer_cards(&s);
     try_any_model(&s);
     for (size_t i = 0; i < n; i++) {
-        if (is_shut(&s, nodes[i]))
+        if (is_skipped(&s, nodes[i]))
             continue;
-        try_line(&s, nodes[i]);
+        report_nominated(&s, nodes[i]);
         try_node(&s, nodes[i]);
         for (uint32_t k = 0; k < nodes[i]->n_cards; k++)
             try_card(&s, nodes[i], k);
     }
-    return s.found;
+    return s.n_changes;
 }

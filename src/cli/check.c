@@ -4,20 +4,20 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "cli/unit.h"
 #include "domain/keys.h"
 
 struct check {
     struct buf *out;
-    const struct world *w;
-    const struct ledger_node *node; /* that is looked at */
+    const struct cluster_state *cs;
+    const struct ledger_node *node; /* NULL: the line names no node */
     size_t n;
     int64_t unit;
 };
 
-/* A difference; foreign text in it must be plain. */
+/* Appends a counted line; control characters are replaced. */
 static void differs(struct check *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 static void differs(struct check *c, const char *fmt, ...)
@@ -56,39 +56,38 @@ static void note(struct check *c, const char *fmt, ...)
 static void check_card(struct check *c, const struct card *card)
 {
     if (card->promised_mib > card->total_mib)
-        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, and %" PRId64 " are promised",
+        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " MiB are promised",
                 card->index, card->total_mib, card->promised_mib);
     else if (card->over)
-        differs(c, "GPU%" PRId32 " is promised whole, and to other pods besides",
+        differs(c, "GPU%" PRId32 " is promised as a whole card and also to other pods",
                 card->index);
     if (card_outside_mib(card))
         differs(c,
-                "GPU%" PRId32 ": %" PRId64
-                " MiB are in use from outside Kubernetes, beyond the tolerance",
+                "GPU%" PRId32 ": processes outside Kubernetes use %" PRId64
+                " MiB more than the tolerance",
                 card->index, card->withheld_mib);
 }
 
-/* The Node's capacity is what kube-scheduler goes by. */
+/* kube-scheduler uses the Node's capacity. */
 static void check_capacity(struct check *c)
 {
-    const struct world_node *is = world_node(c->w, c->node->name);
+    const struct cluster_state_node *object = cluster_state_node(c->cs, c->node->name);
     int64_t units = 0;
-    if (!is || c->node->source != SOURCE_SCV || c->node->state == NODE_SCV_DAMAGED)
+    if (!object || c->node->source != SOURCE_SCV || c->node->state == NODE_SCV_DAMAGED)
         return;
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         units += c->node->cards[i].total_mib / c->unit;
-    if (!ledger_makes_mem(c->node, c->unit, is->capacity.mem))
+    if (!ledger_makes_mem(c->node, c->unit, object->capacity.mem))
         differs(c,
-                "its capacity is %" PRId64 " of " KEY_GPU_MEM
-                ", and its cards make %" PRId64
-                " (is --memory-unit the same here, in the extender and in the device "
-                "plugin?)",
-                is->capacity.mem, units);
-    if (!ledger_makes_count(c->node, is->capacity.cards))
+                "capacity is %" PRId64 " " KEY_GPU_MEM ", but its cards make %" PRId64
+                " (check that --memory-unit is the same here, in the extender and in the "
+                "device plugin)",
+                object->capacity.mem, units);
+    if (!ledger_makes_count(c->node, object->capacity.cards))
         differs(c,
-                "its capacity is %" PRId64 " of " KEY_GPU_COUNT
-                ", and its Scv lists %" PRIu32 " cards",
-                is->capacity.cards, c->node->n_cards);
+                "capacity is %" PRId64 " " KEY_GPU_COUNT ", but its Scv lists %" PRIu32
+                " cards",
+                object->capacity.cards, c->node->n_cards);
 }
 
 static void check_pod(struct check *c, const struct ledger_pod *pod)
@@ -103,14 +102,14 @@ static void check_pod(struct check *c, const struct ledger_pod *pod)
         if (!s->on)
             differs(c,
                     "pod %.*s/%.*s has a promise of %" PRId64 " MiB on GPU%" PRId32
-                    " %.*s, which is not there",
+                    "%s%.*s, which the node does not have",
                     SPAN_ARG(pod->ns), SPAN_ARG(pod->name), s->mib, s->card,
-                    SPAN_ARG(s->uuid));
+                    s->uuid.n ? " " : "", SPAN_ARG(s->uuid));
     }
 }
 
-static const struct ledger_pod *pod_named(const struct ledger_node *node, struct span ns,
-                                          struct span name)
+static const struct ledger_pod *find_pod(const struct ledger_node *node, struct span ns,
+                                         struct span name)
 {
     const struct ledger_pod *pod = node->pods;
     while (pod && !(span_eq(pod->ns, ns) && span_eq(pod->name, name)))
@@ -118,9 +117,9 @@ static const struct ledger_pod *pod_named(const struct ledger_node *node, struct
     return pod;
 }
 
-/* A card that the kubelet gave to a container of the pod. */
-static void check_held_card(struct check *c, const struct ledger_pod *pod,
-                            const struct scv_held *held, struct span uuid)
+/* `uuid` is a card that the kubelet allocated to a container of the pod. */
+static void check_allocated_card(struct check *c, const struct ledger_pod *pod,
+                                 const struct scv_held *held, struct span uuid)
 {
     for (uint32_t i = 0; i < pod->n_shares; i++) {
         const struct ledger_share *s = &pod->shares[i];
@@ -131,48 +130,49 @@ static void check_held_card(struct check *c, const struct ledger_pod *pod,
         if (span_eq(c->node->cards[i].uuid, uuid) &&
             ledger_pod_mib(pod, &c->node->cards[i]) >= 0)
             return;
-    differs(c,
-            "container %.*s of pod %.*s/%.*s has card %.*s, which its annotations do not "
-            "name",
-            SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
-            SPAN_ARG(uuid));
+    differs(
+        c,
+        "container %.*s of pod %.*s/%.*s has card %.*s, which the pod's annotations do "
+        "not name",
+        SPAN_ARG(held->container), SPAN_ARG(pod->ns), SPAN_ARG(pod->name),
+        SPAN_ARG(uuid));
 }
 
-/* What containers hold, as the kubelet says. */
-static void check_held(struct check *c, const struct scv_held *held)
+/* `held` is a container's allocation as the kubelet reports it. */
+static void check_allocation(struct check *c, const struct scv_held *held)
 {
     if (!held->units || scv_is_foreign(held->resource))
         return;
-    const struct ledger_pod *pod = pod_named(c->node, held->ns, held->pod);
+    const struct ledger_pod *pod = find_pod(c->node, held->ns, held->pod);
     if (!pod) {
         note(c,
              "container %.*s of pod %.*s/%.*s holds %" PRId64
-             " of %.*s, and no such pod is bound here (it may have just left)",
+             " %.*s, but no such pod is bound here (the pod may have just ended)",
              SPAN_ARG(held->container), SPAN_ARG(held->ns), SPAN_ARG(held->pod),
              held->units, SPAN_ARG(held->resource));
         return;
     }
     for (size_t k = 0; k < held->n_uuids && pod->n_shares; k++)
         if (held->uuids[k].n)
-            check_held_card(c, pod, held, held->uuids[k]);
+            check_allocated_card(c, pod, held, held->uuids[k]);
 }
 
 static void check_node(struct check *c, struct arena *a)
 {
-    const struct world_scv *scv = world_scv(c->w, c->node->name);
-    cleanup_buf struct buf why = {0}, beat = {0};
+    const struct cluster_state_scv *scv = cluster_state_scv(c->cs, c->node->name);
+    cleanup_buf struct buf why = {0}, heartbeat = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
     show_state(&why, c->node);
-    beats_note(&beat, c->w, c->node);
-    if (beat.n)
-        note(c, "%s", beat.p);
+    heartbeat_note(&heartbeat, c->cs, c->node);
+    if (heartbeat.n)
+        note(c, "%s", heartbeat.p);
     if (why.n && c->node->state != NODE_NO_GPU && c->node->state != NODE_UNKNOWN)
         differs(c, "%.*s", (int)why.n, why.p);
     if (c->node->listed_nowhere >= 0)
         differs(c,
-                "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s takes out GPU%" PRId32
-                ", which is not there",
+                "ConfigMap " KEY_UNHEALTHY_PREFIX "%.*s lists GPU%" PRId32
+                ", which the node does not have",
                 SPAN_ARG(c->node->name), c->node->listed_nowhere);
     for (uint32_t i = 0; i < c->node->n_cards; i++)
         check_card(c, &c->node->cards[i]);
@@ -180,25 +180,25 @@ static void check_node(struct check *c, struct arena *a)
     for (size_t i = 0; i < n; i++)
         check_pod(c, pods[i]);
     for (size_t i = 0; scv && i < scv->scv.n_held; i++)
-        check_held(c, &scv->scv.held[i]);
+        check_allocation(c, &scv->scv.held[i]);
 }
 
-/* Annotations and requests that cannot be meant. */
+/* Invalid requests and annotations. */
 static void check_pods(struct check *c, struct span node, struct arena *a)
 {
-    const struct world_pod **pods;
-    size_t n = world_pods(c->w, a, &pods);
+    const struct cluster_state_pod **pods;
+    size_t n = cluster_state_pods(c->cs, a, &pods);
     for (size_t i = 0; i < n; i++)
-        if (pods[i]->damaged && !pods[i]->over &&
+        if (pods[i]->invalid && !pods[i]->finished &&
             (!node.n || span_eq(node, pods[i]->node)))
             differs(c, "pod %.*s/%.*s: %.*s", SPAN_ARG(pods[i]->ns),
-                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->why));
+                    SPAN_ARG(pods[i]->name), SPAN_ARG(pods[i]->reason));
 }
 
-size_t check_world(struct buf *out, const struct world *w, struct span node)
+size_t check_cluster(struct buf *out, const struct cluster_state *cs, struct span node)
 {
-    const struct ledger *l = world_ledger(w);
-    struct check c = {.out = out, .w = w, .unit = ledger_settings(l)->unit_mib};
+    const struct ledger *l = cluster_state_ledger(cs);
+    struct check c = {.out = out, .cs = cs, .unit = ledger_settings(l)->unit_mib};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     size_t n = show_nodes(l, node, &a, &nodes);
@@ -208,14 +208,14 @@ size_t check_world(struct buf *out, const struct world *w, struct span node)
     }
     c.node = NULL;
     check_pods(&c, node, &a);
-    for (size_t i = 0; i < world_faults(w) && !node.n; i++)
-        differs(&c, "%.*s", SPAN_ARG(world_fault(w, i)));
+    for (size_t i = 0; i < cluster_state_errors(cs) && !node.n; i++)
+        differs(&c, "%.*s", SPAN_ARG(cluster_state_error(cs, i)));
     return c.n;
 }
 
-/* The extender's view. */
+/* -- the extender's view -- */
 
-static const json_t *named(const json_t *list, struct span name)
+static const json_t *find_by_name(const json_t *list, struct span name)
 {
     size_t i;
     const json_t *item;
@@ -226,7 +226,7 @@ static const json_t *named(const json_t *list, struct span name)
     return NULL;
 }
 
-static const json_t *card_of_index(const json_t *devs, int32_t index)
+static const json_t *find_card(const json_t *devs, int32_t index)
 {
     size_t i;
     const json_t *item;
@@ -235,7 +235,8 @@ static const json_t *card_of_index(const json_t *devs, int32_t index)
     return NULL;
 }
 
-/* What it says, in MiB; the Go extender says it in units only, rounded down. */
+/* Compares an amount in MiB, or, with the Go extender, in units rounded down; *theirs is
+ * the extender's amount in MiB. */
 static bool same_amount(const struct check *c, const json_t *card, const char *mib_key,
                         const char *unit_key, int64_t mib, int64_t *theirs)
 {
@@ -262,45 +263,47 @@ static bool lists_pod(const json_t *pods, const struct ledger_pod *pod)
 }
 
 static void compare_pods(struct check *c, const struct card *card, const json_t *dev,
-                         const struct ledger_pod **pods, size_t n, const char *who)
+                         const struct ledger_pod **pods, size_t n)
 {
     const json_t *theirs = json_object_get(dev, "pods"), *item;
     size_t i;
     for (i = 0; i < n; i++) {
         bool here = ledger_pod_mib(pods[i], card) >= 0;
         if (here && !lists_pod(theirs, pods[i]))
-            differs(c, "GPU%" PRId32 ": pod %.*s/%.*s is not there for %s", card->index,
-                    SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name), who);
+            differs(c, "GPU%" PRId32 ": the extender does not count pod %.*s/%.*s",
+                    card->index, SPAN_ARG(pods[i]->ns), SPAN_ARG(pods[i]->name));
     }
     json_array_foreach(theirs, i, item)
     {
         struct span ns = span_of(json_string_value(json_object_get(item, "namespace")));
         struct span name = span_of(json_string_value(json_object_get(item, "name")));
-        const struct ledger_pod *pod = pod_named(c->node, ns, name);
+        const struct ledger_pod *pod = find_pod(c->node, ns, name);
         if (!pod || ledger_pod_mib(pod, card) < 0)
-            differs(c, "GPU%" PRId32 ": %s counts pod %.*s/%.*s, which is not on it",
-                    card->index, who, SPAN_ARG(ns), SPAN_ARG(name));
+            differs(c,
+                    "GPU%" PRId32
+                    ": the extender counts pod %.*s/%.*s, which is not on this card",
+                    card->index, SPAN_ARG(ns), SPAN_ARG(name));
     }
 }
 
-static void compare_card(struct check *c, const struct card *card, const json_t *dev,
-                         const char *who)
+static void compare_card(struct check *c, const struct card *card, const json_t *dev)
 {
     const char *health = json_string_value(json_object_get(dev, "health"));
     int64_t theirs;
     if (!same_amount(c, dev, "totalMiB", "totalGPU", card->total_mib, &theirs))
-        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, and %" PRId64 " for %s",
-                card->index, card->total_mib, theirs, who);
+        differs(c, "GPU%" PRId32 " has %" PRId64 " MiB, but %" PRId64 " for the extender",
+                card->index, card->total_mib, theirs);
     if (!same_amount(c, dev, "promisedMiB", "usedGPU", card->promised_mib, &theirs))
-        differs(c, "GPU%" PRId32 ": %" PRId64 " MiB are promised, and %" PRId64 " for %s",
-                card->index, card->promised_mib, theirs, who);
+        differs(c,
+                "GPU%" PRId32 ": %" PRId64 " MiB are promised, but %" PRId64
+                " for the extender",
+                card->index, card->promised_mib, theirs);
     if (health && strcmp(health, show_health(card->out)) != 0)
-        differs(c, "GPU%" PRId32 " is %s, and %s for %s", card->index,
-                show_health(card->out), health, who);
+        differs(c, "GPU%" PRId32 " is %s, but %s for the extender", card->index,
+                show_health(card->out), health);
 }
 
-static void compare_node(struct check *c, const json_t *theirs, struct arena *a,
-                         const char *who)
+static void compare_node(struct check *c, const json_t *theirs, struct arena *a)
 {
     const struct ledger_pod **pods;
     size_t n = show_pods_on(c->node, a, &pods);
@@ -308,28 +311,28 @@ static void compare_node(struct check *c, const json_t *theirs, struct arena *a,
     const char *reason = json_string_value(json_object_get(theirs, "reason"));
     cleanup_buf struct buf why = {0};
     show_state(&why, c->node);
-    if (reason && !why.n) /* it has watched heartbeats for longer than we have */
-        differs(c, "it gives nothing out, for %s: %s", who, reason);
+    if (reason && !why.n) /* the extender has watched heartbeats for longer */
+        differs(c, "the extender rejects all pods here: %s", reason);
     for (uint32_t i = 0; i < c->node->n_cards; i++) {
         const struct card *card = &c->node->cards[i];
-        const json_t *dev = card_of_index(devs, card->index);
+        const json_t *dev = find_card(devs, card->index);
         if (!dev) {
-            differs(c, "GPU%" PRId32 " is not there for %s", card->index, who);
+            differs(c, "the extender does not list GPU%" PRId32, card->index);
             continue;
         }
-        compare_card(c, card, dev, who);
-        compare_pods(c, card, dev, pods, n, who);
+        compare_card(c, card, dev);
+        compare_pods(c, card, dev, pods, n);
     }
     if (json_array_size(devs) > c->node->n_cards)
-        differs(c, "%s lists %zu cards, and there are %" PRIu32, who,
+        differs(c, "the extender lists %zu cards instead of %" PRIu32,
                 json_array_size(devs), c->node->n_cards);
 }
 
-size_t check_extender(struct buf *out, const struct world *w, const json_t *view,
-                      struct span node, const char *who)
+size_t check_extender(struct buf *out, const struct cluster_state *cs, const json_t *view,
+                      struct span node)
 {
-    const struct ledger *l = world_ledger(w);
-    struct check c = {.out = out, .w = w, .unit = ledger_settings(l)->unit_mib};
+    const struct ledger *l = cluster_state_ledger(cs);
+    struct check c = {.out = out, .cs = cs, .unit = ledger_settings(l)->unit_mib};
     cleanup_arena struct arena a = {0};
     const struct ledger_node **nodes;
     const json_t *list = json_object_get(view, "nodes"), *item;
@@ -337,20 +340,21 @@ size_t check_extender(struct buf *out, const struct world *w, const json_t *view
     size_t n = show_nodes(l, node, &a, &nodes), i;
     int64_t unit;
     if (!json_is_array(list) || error) {
-        differs(&c, "%s: %s", who, error ? error : "its answer lists no nodes");
+        differs(&c, "the extender: %s", error ? error : "the response lists no nodes");
         return c.n;
     }
     if (unit_of_view(view, &unit) && unit != c.unit)
         differs(&c,
-                "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, and %" PRId64 " for %s",
-                c.unit, unit, who);
+                "one unit of " KEY_GPU_MEM " is %" PRId64 " MiB, but %" PRId64
+                " MiB for the extender",
+                c.unit, unit);
     for (i = 0; i < n; i++) {
-        const json_t *theirs = named(list, nodes[i]->name);
+        const json_t *theirs = find_by_name(list, nodes[i]->name);
         c.node = nodes[i];
         if (theirs)
-            compare_node(&c, theirs, &a, who);
+            compare_node(&c, theirs, &a);
         else if (nodes[i]->n_cards)
-            differs(&c, "nothing is known of it for %s", who);
+            differs(&c, "the extender does not list this node");
     }
     c.node = NULL;
     json_array_foreach(list, i, item)
@@ -358,7 +362,8 @@ size_t check_extender(struct buf *out, const struct world *w, const json_t *view
         struct span name = span_of(json_string_value(json_object_get(item, "name")));
         if (!node.n && !ledger_node_find(l, name) &&
             json_array_size(json_object_get(item, "devs")))
-            differs(&c, "%s knows a node %.*s, which is not there", who, SPAN_ARG(name));
+            differs(&c, "the extender lists node %.*s, which does not exist",
+                    SPAN_ARG(name));
     }
     return c.n;
 }

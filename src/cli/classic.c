@@ -13,15 +13,15 @@ enum {
     COUNT_MAX = 1024, /* no node has more cards */
 };
 
-/* A pod on a node. */
+/* A pod of a node. */
 struct row {
-    const struct world_pod *pod;
-    struct promise split; /* n 0: all of it is on `card` */
+    const struct cluster_state_pod *pod;
+    struct promise split; /* n 0: all its memory is on `card` */
     int64_t card;
 };
 
 struct go_node {
-    const struct world_node *is;
+    const struct cluster_state_node *object;
     int64_t total, count;
     struct row *rows;
     size_t n;
@@ -55,8 +55,8 @@ static int64_t row_units(const struct row *row)
     return row->split.n ? units : row->pod->go_units;
 }
 
-/* The card under which it is listed; those without one come last. */
-static uint64_t place_of(const struct row *row)
+/* The first card of a pod, by which rows are sorted; rows without a card come last. */
+static uint64_t sort_key(const struct row *row)
 {
     int64_t card = row->card;
     for (size_t i = 0; i < row->split.n; i++)
@@ -65,10 +65,10 @@ static uint64_t place_of(const struct row *row)
     return (uint64_t)card;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_card(const void *a, const void *b)
 {
     const struct row *x = a, *y = b;
-    uint64_t p = place_of(x), q = place_of(y);
+    uint64_t p = sort_key(x), q = sort_key(y);
     if (p != q)
         return p < q ? -1 : 1;
     int c = span_cmp(x->pod->ns, y->pod->ns);
@@ -76,7 +76,8 @@ static int by_place(const void *a, const void *b)
     return c ? c : span_cmp(x->pod->uid, y->pod->uid);
 }
 
-static void read_row(struct cluster *c, const struct world_pod *pod, struct row *row)
+static void read_row(struct cluster *c, const struct cluster_state_pod *pod,
+                     struct row *row)
 {
     const struct pod only = {.allocation = pod->allocation};
     *row = (struct row){.pod = pod, .card = PENDING};
@@ -87,13 +88,13 @@ static void read_row(struct cluster *c, const struct world_pod *pod, struct row 
 
 static int by_node(const void *a, const void *b)
 {
-    return span_cmp((*(const struct world_pod *const *)a)->node,
-                    (*(const struct world_pod *const *)b)->node);
+    return span_cmp((*(const struct cluster_state_pod *const *)a)->node,
+                    (*(const struct cluster_state_pod *const *)b)->node);
 }
 
-/* Those of the node, of all pods by their nodes. */
-static const struct world_pod **pods_of(struct span node, const struct world_pod **pods,
-                                        size_t *n)
+/* The pods of a node; `pods` is sorted by node. */
+static const struct cluster_state_pod **
+pods_of(struct span node, const struct cluster_state_pod **pods, size_t *n)
 {
     size_t low = 0, high = *n, end;
     while (low < high) {
@@ -110,18 +111,18 @@ static const struct world_pod **pods_of(struct span node, const struct world_pod
 }
 
 static void add_rows(struct cluster *c, struct go_node *node,
-                     const struct world_pod **pods, size_t n)
+                     const struct cluster_state_pod **pods, size_t n)
 {
-    pods = pods_of(node->is->name, pods, &n);
+    pods = pods_of(node->object->name, pods, &n);
     node->rows = arena_alloc(&c->arena, n * sizeof *node->rows);
     for (size_t i = 0; i < n; i++)
-        if (!pods[i]->over && pods[i]->go_units > 0)
+        if (!pods[i]->finished && pods[i]->go_units > 0)
             read_row(c, pods[i], &node->rows[node->n++]);
     if (node->n)
-        qsort(node->rows, node->n, sizeof *node->rows, by_place);
+        qsort(node->rows, node->n, sizeof *node->rows, by_card);
 }
 
-static bool is_pending(const struct go_node *node)
+static bool has_pending(const struct go_node *node)
 {
     for (size_t i = 0; i < node->n; i++)
         if (!node->rows[i].split.n && node->rows[i].card == PENDING)
@@ -129,12 +130,12 @@ static bool is_pending(const struct go_node *node)
     return false;
 }
 
-static void add_node(struct cluster *c, const struct world_node *is,
-                     const struct world_pod **pods, size_t n_pods)
+static void add_node(struct cluster *c, const struct cluster_state_node *object,
+                     const struct cluster_state_pod **pods, size_t n_pods)
 {
     struct go_node *node = &c->nodes[c->n++];
-    *node = (struct go_node){.is = is, .total = is->allocatable.mem};
-    node->count = is->allocatable.cards > 0 ? is->allocatable.cards : 0;
+    *node = (struct go_node){.object = object, .total = object->allocatable.mem};
+    node->count = object->allocatable.cards > 0 ? object->allocatable.cards : 0;
     if (node->count > COUNT_MAX)
         node->count = COUNT_MAX;
     add_rows(c, node, pods, n_pods);
@@ -142,15 +143,15 @@ static void add_node(struct cluster *c, const struct world_node *is,
         c->unit = node->total / node->count > 100 ? "MiB" : "GiB";
     if (node->count > c->max_count)
         c->max_count = node->count;
-    c->pending |= is_pending(node);
+    c->pending |= has_pending(node);
 }
 
-static bool collect(struct cluster *c, const struct world *w, struct span name)
+static bool collect(struct cluster *c, const struct cluster_state *cs, struct span name)
 {
-    const struct world_node **nodes;
-    const struct world_pod **pods;
-    size_t n = world_nodes(w, &c->arena, &nodes),
-           n_pods = world_pods(w, &c->arena, &pods);
+    const struct cluster_state_node **nodes;
+    const struct cluster_state_pod **pods;
+    size_t n = cluster_state_nodes(cs, &c->arena, &nodes),
+           n_pods = cluster_state_pods(cs, &c->arena, &pods);
     bool found = !name.n;
     c->unit = "";
     if (n_pods)
@@ -169,7 +170,7 @@ static const struct span unknown = {"unknown", 7};
 
 static struct span address_of(const struct go_node *node)
 {
-    return node->is->address.n ? node->is->address : unknown;
+    return node->object->address.n ? node->object->address : unknown;
 }
 
 static long long percent(int64_t used, int64_t total)
@@ -185,7 +186,7 @@ static void add_rule(struct table *t, size_t n)
     table_end(t, PLAIN, "%s", dashes.n ? dashes.p : "");
 }
 
-/* Is there a card of that index, or does a pod say so? */
+/* Does the node have that card, or does a pod's annotation name it? */
 static bool has_card(const struct go_node *node, int64_t card)
 {
     bool any = card < node->count;
@@ -206,7 +207,8 @@ static int64_t used_on(const struct go_node *node, int64_t card)
     return used;
 }
 
-/* The bytes of a row before it is set in columns: the Go plugin's rule is as long. */
+/* Counts the bytes of a row before columns are aligned: the Go plugin's rule of dashes
+ * has that length. */
 struct line {
     struct table *table;
     size_t bytes;
@@ -233,7 +235,7 @@ static void add_summary(struct table *t, const struct cluster *c,
     struct line l = {t, 0};
     int64_t per_card = node->count ? node->total / node->count : 0;
     *used = 0;
-    cell(&l, node->is->name);
+    cell(&l, node->object->name);
     cell(&l, address_of(node));
     for (int64_t i = 0; i < c->max_count; i++) {
         bool has = has_card(node, i);
@@ -243,7 +245,7 @@ static void add_summary(struct table *t, const struct cluster *c,
     }
     if (!c->max_count)
         cell(&l, SPAN(""));
-    if (c->pending && is_pending(node)) {
+    if (c->pending && has_pending(node)) {
         cell_amounts(&l, used_on(node, PENDING), -1);
         *used += used_on(node, PENDING);
     } else if (c->pending) {
@@ -297,12 +299,12 @@ static size_t add_pod(struct table *t, const struct go_node *node, const struct 
 
 static int64_t add_details(struct table *t, const struct go_node *node, size_t *rule)
 {
-    bool pending = is_pending(node);
+    bool pending = has_pending(node);
     int64_t used = 0;
     size_t bytes = 0;
     table_end(t, PLAIN, "%s", "");
     table_cell(t, PLAIN, "NAME:");
-    table_end(t, PLAIN, "%.*s", SPAN_ARG(node->is->name));
+    table_end(t, PLAIN, "%.*s", SPAN_ARG(node->object->name));
     table_cell(t, PLAIN, "IPADDRESS:");
     table_end(t, PLAIN, "%.*s", SPAN_ARG(address_of(node)));
     table_end(t, PLAIN, "%s", "");
@@ -344,11 +346,12 @@ static void write_details(struct table *t, const struct cluster *c)
     table_end(t, PLAIN, "%s", "");
 }
 
-bool classic_write(struct buf *out, const struct world *w, struct span node, bool details)
+bool classic_write(struct buf *out, const struct cluster_state *cs, struct span node,
+                   bool details)
 {
     cleanup_table struct table t = {0};
     struct cluster c = {0};
-    bool found = collect(&c, w, node);
+    bool found = collect(&c, cs, node);
     if (!found)
         buf_printf(out, "Failed due to nodes \"%.*s\" not found", SPAN_ARG(node));
     else

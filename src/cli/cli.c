@@ -10,33 +10,34 @@
 #include "base/mem.h"
 #include "cli/check.h"
 #include "cli/classic.h"
+#include "cli/complete.h"
 #include "cli/explain.h"
-#include "cli/scene.h"
-#include "kube/watchfeed.h"
+#include "cli/session.h"
+#include "kube/listwatch.h"
 #include "wire/yaml.h"
 
 enum {
-    REDRAW_MS = 1000,    /* a watch shows no more than one state in that time */
-    AGES_MS = 10 * 1000, /* and one in this, because of the ages that it shows */
-    AGAIN_MS = 300,      /* between two looks at a difference that may be none */
-    LOOKS = 10,
-    VIEW_MS = 5000,
-    FOUND = 2, /* exit status */
+    REDRAW_MS = 1000,    /* minimum interval of --watch */
+    AGES_MS = 10 * 1000, /* interval at which --watch updates ages on a terminal */
+    RECHECK_MS = 300,    /* between two comparisons with the extender */
+    COMPARISONS = 10,
+    VIEW_MS = 5000, /* timeout of the extender's view */
+    EXIT_DIFFERENCES = 2,
 };
 
-/* A command that runs. */
+/* The command being run. */
 struct run {
     const struct cli_config *config;
-    struct scene scene;
+    struct session session;
     struct span node; /* empty: all */
     struct buf out;
 };
 
-static bool has_colours(const struct cli_config *c)
+static bool has_colors(const struct cli_config *c)
 {
     const char *no = getenv("NO_COLOR"), *term = getenv("TERM");
-    if (c->colour != COLOUR_AUTO)
-        return c->colour == COLOUR_ALWAYS;
+    if (c->color != COLOR_AUTO)
+        return c->color == COLOR_ALWAYS;
     return isatty(STDOUT_FILENO) && !(no && *no) && !(term && !strcmp(term, "dumb"));
 }
 
@@ -52,77 +53,78 @@ static int print(struct buf *out, struct err *err)
 
 static int load(struct run *r, struct err *err)
 {
-    r->scene.config = r->config;
-    return scene_load(&r->scene, err);
+    r->session.config = r->config;
+    return session_load(&r->session, err);
 }
 
-static const struct world *world_of(const struct run *r)
+static const struct cluster_state *state_of(const struct run *r)
 {
-    return scene_world(&r->scene);
+    return session_state(&r->session);
 }
 
 static void finish(struct run *r)
 {
-    scene_fini(&r->scene);
+    session_fini(&r->session);
     buf_fini(&r->out);
 }
 
-/* One picture. -1: there is no such node. */
-static int draw(struct run *r, bool *missing, struct err *err)
+/* Renders the state once. -1: no such node; *missing: no such node, with --classic. */
+static int render(struct run *r, bool *missing, struct err *err)
 {
     const struct cli_config *c = r->config;
-    const struct world *w = world_of(r);
-    struct show show = {.form = c->form,
+    const struct cluster_state *cs = state_of(r);
+    struct show show = {.format = c->format,
                         .details = c->details,
-                        .colours = has_colours(c),
+                        .colors = has_colors(c),
                         .node = r->node,
-                        .guessed = r->scene.guessed,
+                        .unit_assumed = r->session.unit_assumed,
                         .now_s = clock_wall_ns() / 1000000000};
     *missing = false;
     if (c->classic) {
-        *missing = !classic_write(&r->out, w, r->node, c->details);
+        *missing = !classic_write(&r->out, cs, r->node, c->details);
         return 0;
     }
-    if (!show_write(&r->out, w, &show))
+    if (!show_write(&r->out, cs, &show))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     return 0;
 }
 
-static void draw_trouble(struct run *r)
+static void render_warning(struct run *r)
 {
     struct err why;
-    if (!r->config->classic && world_trouble(world_of(r), &why) == 0)
+    if (!r->config->classic && cluster_state_check_fresh(state_of(r), &why) == 0)
         return;
-    if (r->config->classic || r->config->form > SHOW_WIDE)
+    if (r->config->classic || r->config->format > SHOW_WIDE)
         return;
     buf_adds(&r->out, "! not up to date: ");
     table_plain(&r->out, span_of(why.msg));
     buf_addc(&r->out, '\n');
 }
 
-/* For ever, or until the output is no more wanted. */
+/* Runs until an error, such as a closed standard output. */
 static int watch(struct run *r, struct err *err)
 {
     bool terminal = isatty(STDOUT_FILENO) != 0, missing, first = true;
     for (;;) {
-        int64_t drawn_ms = clock_mono_ms();
+        int64_t rendered_ms = clock_mono_ms();
         if (terminal)
             buf_adds(&r->out, "\033[H\033[2J");
         else if (!first)
-            buf_adds(&r->out, r->config->form == SHOW_YAML ? "---\n" : "\n");
-        if (draw(r, &missing, err))
+            buf_adds(&r->out, r->config->format == SHOW_YAML ? "---\n" : "\n");
+        if (render(r, &missing, err))
             return -1;
-        draw_trouble(r);
+        render_warning(r);
         if (print(&r->out, err))
             return -1;
         first = false;
-        uint64_t seen = world_generation(world_of(r));
+        uint64_t seen = cluster_state_generation(state_of(r));
         int64_t at;
         do {
-            look_wait(r->scene.look, REDRAW_MS);
+            cluster_client_wait(r->session.cluster, REDRAW_MS);
             at = clock_mono_ms();
-        } while (at < drawn_ms + REDRAW_MS || (world_generation(world_of(r)) == seen &&
-                                               !(terminal && at >= drawn_ms + AGES_MS)));
+        } while (at < rendered_ms + REDRAW_MS ||
+                 (cluster_state_generation(state_of(r)) == seen &&
+                  !(terminal && at >= rendered_ms + AGES_MS)));
     }
 }
 
@@ -133,57 +135,56 @@ static int show(struct run *r, struct err *err)
         return -1;
     if (r->config->watch)
         return watch(r, err);
-    if (draw(r, &missing, err) || print(&r->out, err))
+    if (render(r, &missing, err) || print(&r->out, err))
         return -1;
     return missing;
 }
 
 /* --check */
 
-struct compared {
+struct comparison {
     json_t *view;
-    const char *who; /* NULL: it is not asked */
-    struct err why;  /* why there is no view */
+    bool required;  /* --extender names an address */
+    struct err why; /* why there is no view */
 };
 
-static void ask_extender(struct run *r, struct compared *c)
+static void fetch_view(struct run *r, struct comparison *c)
 {
-    const char *where = r->config->extender;
-    bool asked = !where || strcmp(where, "none") != 0;
+    const char *address = r->config->extender;
     json_decref(c->view);
-    c->view = scene_ask(&r->scene, VIEW_MS, &c->why);
-    c->who = c->view || (where && asked) ? "the extender" : NULL;
+    c->view = session_fetch_view(&r->session, VIEW_MS, &c->why);
+    c->required = address && strcmp(address, "none") != 0;
 }
 
-/* What was read one after the other may differ because something happened in between:
- * then it is looked at again. */
-static size_t compare(struct run *r, struct compared *c)
+/* The cluster may change between reading the API server and the extender: a difference
+ * counts only if it remains. */
+static size_t compare(struct run *r, struct comparison *c)
 {
     size_t found = 0;
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < COMPARISONS; i++) {
         buf_clear(&r->out);
-        ask_extender(r, c);
-        if (i == 0) /* its view is newer than ours: catch up */
-            look_wait(r->scene.look, AGAIN_MS);
-        found = check_world(&r->out, world_of(r), r->node);
+        fetch_view(r, c);
+        if (i == 0) /* the view is newer than the lists: catch up */
+            cluster_client_wait(r->session.cluster, RECHECK_MS);
+        found = check_cluster(&r->out, state_of(r), r->node);
         size_t theirs =
-            c->view ? check_extender(&r->out, world_of(r), c->view, r->node, c->who) : 0;
+            c->view ? check_extender(&r->out, state_of(r), c->view, r->node) : 0;
         found += theirs;
         if (!theirs)
             break;
-        look_wait(r->scene.look, AGAIN_MS);
+        cluster_client_wait(r->session.cluster, RECHECK_MS);
     }
     return found;
 }
 
-static void add_verdict(struct buf *out, size_t found, const struct compared *c)
+static void add_verdict(struct buf *out, size_t found, const struct comparison *c)
 {
     if (found)
         buf_printf(out, "%zu difference%s", found, found == 1 ? "" : "s");
     else
-        buf_adds(out, "no difference");
+        buf_adds(out, "no differences");
     if (c->view) {
-        buf_adds(out, "; compared with the extender, too\n");
+        buf_adds(out, "; compared with the extender\n");
         return;
     }
     buf_adds(out, "; not compared with the extender");
@@ -195,19 +196,19 @@ static void add_verdict(struct buf *out, size_t found, const struct compared *c)
 
 static int check(struct run *r, struct err *err)
 {
-    struct compared c = {0};
+    struct comparison c = {0};
     if (load(r, err))
         return -1;
-    if (r->node.n && !ledger_node_find(world_ledger(world_of(r)), r->node))
+    if (r->node.n && !ledger_node_find(cluster_state_ledger(state_of(r)), r->node))
         return err_set(err, ERR_NOT_FOUND, "nodes \"%.*s\" not found", SPAN_ARG(r->node));
     size_t found = compare(r, &c);
-    if (c.who && !c.view) {
+    if (c.required && !c.view) {
         *err = c.why;
         return err_wrap(err, "--extender %s", r->config->extender);
     }
     add_verdict(&r->out, found, &c);
     json_decref(c.view);
-    return print(&r->out, err) ? -1 : found ? FOUND : 0;
+    return print(&r->out, err) ? -1 : found ? EXIT_DIFFERENCES : 0;
 }
 
 /* explain */
@@ -218,12 +219,12 @@ static json_t *get_pod(struct run *r, struct span ns, struct span name)
     struct httpc_reply reply = {0};
     json_t *pod = NULL;
     buf_adds(&path, "/api/v1/namespaces/");
-    watchfeed_add_escaped(&path, ns);
+    listwatch_escape(&path, ns);
     buf_adds(&path, "/pods/");
-    watchfeed_add_escaped(&path, name);
+    listwatch_escape(&path, name);
     const struct kube_request request = {
         .method = "GET", .path = path.p, .timeout_ms = r->config->timeout_ms};
-    if (kube_call(r->scene.client, &request, &reply, NULL) == 0 && reply.status == 200)
+    if (kube_call(r->session.client, &request, &reply, NULL) == 0 && reply.status == 200)
         pod = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, NULL);
     httpc_reply_fini(&reply);
     return pod;
@@ -231,60 +232,63 @@ static json_t *get_pod(struct run *r, struct span ns, struct span name)
 
 static int explain(struct run *r, struct err *err)
 {
-    const struct opt_list *words = &r->config->words;
-    struct span name = span_of(words->n > 1 ? words->items[1] : NULL), ns = {0};
-    if (span_starts(name, SPAN("pod/")) && words->n == 2)
+    const struct opt_list *args = &r->config->args;
+    struct span name = span_of(args->n > 1 ? args->items[1] : NULL), ns = {0};
+    if (span_starts(name, SPAN("pod/")) && args->n == 2)
         span_cut(&name, '/');
-    else if ((span_eq(name, SPAN("pod")) || span_eq(name, SPAN("pods"))) && words->n == 3)
-        name = span_of(words->items[2]);
+    else if ((span_eq(name, SPAN("pod")) || span_eq(name, SPAN("pods"))) && args->n == 3)
+        name = span_of(args->items[2]);
     else
-        return err_set(err, ERR_INVALID, "explain what? explain pod [NAMESPACE/]NAME");
+        return err_set(err, ERR_INVALID,
+                       "invalid arguments; expected explain pod [NAMESPACE/]NAME");
     if (memchr(name.p, '/', name.n))
         ns = span_cut(&name, '/');
     if (load(r, err))
         return -1;
     if (!ns.n)
-        ns = span_of(r->config->ns ? r->config->ns : r->scene.ns);
+        ns = span_of(r->config->ns ? r->config->ns : r->session.ns);
     json_t *pod = get_pod(r, ns, name);
-    int rc =
-        explain_pod(&r->out, world_of(r), ns, name, pod, has_colours(r->config), err);
-    if (rc == 0 && r->scene.guessed)
-        show_guess(&r->out, ledger_settings(world_ledger(world_of(r)))->unit_mib);
+    int rc = explain_pod(&r->out, state_of(r), ns, name, pod, has_colors(r->config), err);
+    if (rc == 0 && r->session.unit_assumed)
+        show_unit_assumed(&r->out,
+                          ledger_settings(cluster_state_ledger(state_of(r)))->unit_mib);
     json_decref(pod);
     return rc ? -1 : print(&r->out, err);
 }
 
 static int completion(struct run *r, struct err *err)
 {
-    const struct opt_list *words = &r->config->words;
-    if (words->n != 2)
-        return err_set(err, ERR_INVALID, "completion for which shell? bash, zsh or fish");
-    if (complete_script(words->items[1], &r->out, err))
+    const struct opt_list *args = &r->config->args;
+    if (args->n != 2)
+        return err_set(err, ERR_INVALID,
+                       "missing shell; expected one of bash, zsh, fish");
+    if (complete_script(args->items[1], &r->out, err))
         return -1;
     return print(&r->out, err);
 }
 
-/* Nodes, or pods, of the cluster for a shell; nothing if that does not work at once. */
-static void names_of(void *ctx, const struct cli_config *config, bool pods,
-                     struct span begun, struct buf *out)
+/* A complete_names_fn; appends nothing if the cluster does not respond within seconds. */
+static void complete_names(void *ctx, const struct cli_config *config, bool pods,
+                           struct span prefix, struct buf *out)
 {
     struct cli_config quick = *config;
     struct run r = {.config = &quick};
     cleanup_arena struct arena a = {0};
-    const struct world_node **nodes;
-    const struct world_pod **all;
+    const struct cluster_state_node **nodes;
+    const struct cluster_state_pod **all;
     struct err err;
     (void)ctx;
-    quick.classic = true; /* nodes and pods will do */
+    quick.classic = true; /* lists nodes and pods only */
     quick.timeout_ms = 3000;
     if (load(&r, &err) == 0) {
-        const struct world *w = world_of(&r);
-        struct span own = memchr(begun.p, '/', begun.n)
+        const struct cluster_state *cs = state_of(&r);
+        struct span own = memchr(prefix.p, '/', prefix.n)
                               ? (struct span){0}
-                              : span_of(quick.ns ? quick.ns : r.scene.ns);
-        size_t n = pods ? world_pods(w, &a, &all) : world_nodes(w, &a, &nodes);
+                              : span_of(quick.ns ? quick.ns : r.session.ns);
+        size_t n =
+            pods ? cluster_state_pods(cs, &a, &all) : cluster_state_nodes(cs, &a, &nodes);
         for (size_t i = 0; i < n; i++) {
-            if (pods && !ledger_pod_find(world_ledger(w), all[i]->uid))
+            if (pods && !ledger_pod_find(cluster_state_ledger(cs), all[i]->uid))
                 continue;
             if (pods && !span_eq(all[i]->ns, own)) {
                 table_plain(out, all[i]->ns);
@@ -301,7 +305,7 @@ static int complete(int argc, char **argv)
 {
     cleanup_buf struct buf out = {0};
     log_set_level(LOG_ERROR);
-    complete_words(argc - 1, argv + 1, environ, names_of, NULL, &out);
+    complete_words(argc - 1, argv + 1, environ, complete_names, NULL, &out);
     fwrite(out.p, 1, out.n, stdout);
     return EXIT_SUCCESS;
 }
@@ -309,23 +313,24 @@ static int complete(int argc, char **argv)
 static int command(struct run *r, struct err *err)
 {
     const struct cli_config *c = r->config;
-    const char *first = c->words.n ? c->words.items[0] : "";
+    const char *first = c->args.n ? c->args.items[0] : "";
     if (!strcmp(first, "completion"))
         return completion(r, err);
     if (!strcmp(first, "explain"))
         return explain(r, err);
-    if (c->words.n > 1)
-        return err_set(err, ERR_INVALID,
-                       "\"%s\": one node, or none, is wanted (try --help)",
-                       c->words.items[1]);
+    if (c->args.n > 1)
+        return err_set(
+            err, ERR_INVALID,
+            "unexpected argument \"%s\"; expected at most one node name (see --help)",
+            c->args.items[1]);
     r->node = span_of(*first ? first : NULL);
     if (span_starts(r->node, SPAN("node/")))
         span_cut(&r->node, '/');
     if (c->check && (c->classic || c->watch))
         return err_set(err, ERR_INVALID,
-                       "--check goes with neither --classic nor --watch");
-    if (c->classic && c->form != SHOW_TABLE)
-        return err_set(err, ERR_INVALID, "--classic has one form: no -o");
+                       "--check cannot be combined with --classic or --watch");
+    if (c->classic && c->format != SHOW_TABLE)
+        return err_set(err, ERR_INVALID, "--classic cannot be combined with --output");
     return c->check ? check(r, err) : show(r, err);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/cli.h"
+#include "cli/complete.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 #define NAME "kubectl-inspect-gpushare"
 
-/* Each asks the program what can stand there; the last line of the answer is not meant
- * for them. A colon is a word's end to bash, but not in what is asked about here. */
+/* Each script runs `__complete` and drops its last line, kubectl's directive. bash splits
+ * words at colons, which no completion of this program contains. */
 static const struct script {
     const char *shell, *text;
 } scripts[] = {
@@ -48,16 +48,16 @@ int complete_script(const char *shell, struct buf *out, struct err *err)
         buf_adds(out, scripts[i].text);
         return 0;
     }
-    return err_set(err, ERR_INVALID, "completion: \"%s\" is none of bash, zsh, fish",
-                   shell);
+    return err_set(err, ERR_INVALID,
+                   "unknown shell \"%s\"; expected one of bash, zsh, fish", shell);
 }
 
-/* Lines of `from` that begin with what is there already. */
-static void add_matching(struct buf *out, struct span from, struct span begun)
+/* Copies the lines of `from` that begin with the prefix. */
+static void add_matching(struct buf *out, struct span from, struct span prefix)
 {
     while (from.n) {
         struct span line = span_cut(&from, '\n');
-        if (!line.n || !span_starts(line, begun))
+        if (!line.n || !span_starts(line, prefix))
             continue;
         buf_add_span(out, line);
         buf_addc(out, '\n');
@@ -71,8 +71,8 @@ static void add_options(struct buf *all)
     buf_adds(all, "--config\n--help\n--version\n");
 }
 
-/* The option that the word is and that wants a value; NULL: it is none. */
-static const struct opt *wants_value(const char *word)
+/* The option that the word names, if it needs a value; else NULL. */
+static const struct opt *option_with_value(const char *word)
 {
     const struct opt *o = NULL;
     while ((o = opt_next(&cli_program, o))) {
@@ -84,7 +84,7 @@ static const struct opt *wants_value(const char *word)
     return NULL;
 }
 
-/* "GiB|MiB|<n>MiB": the words, but not what is in brackets. */
+/* The words of "GiB|MiB|<n>MiB", without placeholders in angle brackets. */
 static void add_values(struct buf *all, const char *arg)
 {
     struct span rest = span_of(arg);
@@ -99,20 +99,20 @@ static void add_values(struct buf *all, const char *arg)
     }
 }
 
-/* What can follow the words that are no options. */
-static void add_words(struct buf *all, const struct cli_config *c, struct span begun,
-                      complete_names_fn names, void *ctx)
+/* Commands, or names of the cluster, that can follow the arguments so far. */
+static void add_arguments(struct buf *all, const struct cli_config *c, struct span prefix,
+                          complete_names_fn names, void *ctx)
 {
-    const char *first = c->words.n ? c->words.items[0] : "";
+    const char *first = c->args.n ? c->args.items[0] : "";
     bool explain = !strcmp(first, "explain");
-    if (c->words.n == 0) {
+    if (c->args.n == 0) {
         buf_adds(all, "explain\ncompletion\n");
-        names(ctx, c, false, begun, all);
-    } else if (c->words.n == 1 && explain) {
+        names(ctx, c, false, prefix, all);
+    } else if (c->args.n == 1 && explain) {
         buf_adds(all, "pod\n");
-    } else if (c->words.n == 2 && explain) {
-        names(ctx, c, true, begun, all);
-    } else if (c->words.n == 1 && !strcmp(first, "completion")) {
+    } else if (c->args.n == 2 && explain) {
+        names(ctx, c, true, prefix, all);
+    } else if (c->args.n == 1 && !strcmp(first, "completion")) {
         buf_adds(all, "bash\nzsh\nfish\n");
     }
 }
@@ -122,19 +122,19 @@ void complete_words(int argc, char *const *argv, char *const *env,
 {
     cleanup_buf struct buf all = {0};
     const char *last = argc > 1 ? argv[argc - 1] : "";
-    const struct opt *before = argc > 2 ? wants_value(argv[argc - 2]) : NULL;
+    const struct opt *previous = argc > 2 ? option_with_value(argv[argc - 2]) : NULL;
     struct cli_config config = {0};
-    FILE *nowhere = fopen("/dev/null", "w");
-    if (before) {
-        add_values(&all, before->arg);
+    FILE *null = fopen("/dev/null", "w");
+    if (previous) {
+        add_values(&all, previous->arg);
     } else if (*last == '-') {
         add_options(&all);
-    } else if (nowhere && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv,
-                                   env, yaml_read_options, nowhere, NULL) == OPT_RUN) {
-        add_words(&all, &config, span_of(last), names, ctx);
+    } else if (null && opt_load(&cli_program, &config, argc > 1 ? argc - 1 : 1, argv, env,
+                                yaml_read_options, null, NULL) == OPT_RUN) {
+        add_arguments(&all, &config, span_of(last), names, ctx);
     }
-    if (nowhere)
-        fclose(nowhere);
+    if (null)
+        fclose(null);
     add_matching(out, buf_span(&all), span_of(last));
     buf_adds(out, ":4\n");
     opt_free(&cli_program, &config);

@@ -13,63 +13,9 @@ static int parse_unit(struct span text, void *field, struct err *err)
     }
     if (unit_read(text, field, NULL) == 0)
         return 0;
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of auto, GiB, MiB, <n>MiB",
+    return err_set(err, ERR_INVALID,
+                   "\"%.*s\" is not one of auto|GiB|MiB|<n>MiB",
                    SPAN_ARG(text));
-}
-
-/* Which of the words it is: its place. */
-static int parse_word(struct span text, const char *const *words, int *place,
-                      struct err *err)
-{
-    cleanup_buf struct buf all = {0};
-    for (int i = 0; words[i]; i++) {
-        *place = i;
-        if (span_eq(text, span_of(words[i])))
-            return 0;
-        buf_adds(&all, i ? ", " : "");
-        buf_adds(&all, words[i]);
-    }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of %s", SPAN_ARG(text), all.p);
-}
-
-static int parse_form(struct span text, void *field, struct err *err)
-{
-    static const char *const words[] = {"table", "wide", "json", "yaml", NULL};
-    int place;
-    if (parse_word(text, words, &place, err))
-        return -1;
-    *(enum show_form *)field = (enum show_form)place;
-    return 0;
-}
-
-static int parse_colour(struct span text, void *field, struct err *err)
-{
-    static const char *const words[] = {"auto", "always", "never", NULL};
-    int place;
-    if (parse_word(text, words, &place, err))
-        return -1;
-    *(enum cli_colour *)field = (enum cli_colour)place;
-    return 0;
-}
-
-static int parse_clock(struct span text, void *field, struct err *err)
-{
-    static const char *const words[] = {"min", "exact", NULL};
-    int place;
-    if (parse_word(text, words, &place, err))
-        return -1;
-    *(bool *)field = place == 1;
-    return 0;
-}
-
-static int parse_number(struct span text, void *field, struct err *err)
-{
-    static const char *const words[] = {"whole", "share", NULL};
-    int place;
-    if (parse_word(text, words, &place, err))
-        return -1;
-    *(bool *)field = place == 1;
-    return 0;
 }
 
 #define AT(field) offsetof(struct cli_config, field)
@@ -79,93 +25,87 @@ static const struct opt table[] = {
      .letter = 'o',
      .arg = "table|wide|json|yaml",
      .init = "table",
-     .type = OPT_CUSTOM,
-     .parse = parse_form,
-     .offset = AT(form),
-     .help = "Form of the output."},
+     .type = OPT_CHOICE,
+     .offset = AT(format),
+     .help = "Output format."},
     {.name = "details",
      .letter = 'd',
      .type = OPT_BOOL,
      .offset = AT(details),
-     .help = "Show the pods, too."},
+     .help = "Also show the pods on each card and the pending pods."},
     {.name = "watch",
      .letter = 'w',
      .type = OPT_BOOL,
      .offset = AT(watch),
-     .help = "Go on, and show it again when something has changed."},
+     .help = "Keep running and print the output again after each change."},
     {.name = "classic",
      .type = OPT_BOOL,
      .offset = AT(classic),
-     .help = "The Go plugin's output, byte for byte, from nodes and pods alone."},
+     .help = "Print exactly what the Go plugin prints, from nodes and pods only."},
     {.name = "check",
      .type = OPT_BOOL,
      .offset = AT(check),
-     .help =
-         "Compare ledger, annotations, Scv and the extender's view, print a line for\n"
-         "each difference, and exit with 2 if there is one."},
+     .help = "Compare ledger, annotations, Scvs and the extender; exit with 2 on "
+             "differences."},
     {.name = "extender",
-     .arg = "WHERE",
+     .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(extender),
-     .help = "Where the extender is: http://HOST:PORT, or NAMESPACE/SERVICE:PORT to go\n"
-             "through the API server, or none. Without it:\n"
-             "kube-system/gpushare-schd-extender:12345, if that can be reached. It is\n"
-             "asked for --check, and where heartbeats, or what a unit is, leave doubt."},
+     .help = "http://HOST:PORT, NAMESPACE/SERVICE:PORT or none. Default: the Service in "
+             "kube-system."},
     {.name = "namespace",
      .letter = 'n',
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(ns),
-     .help = "Namespace of a pod. Without it: that of the context."},
+     .help = "Namespace of the pod to explain. Default: the namespace of the context."},
     {.name = "memory-unit",
      .arg = "auto|GiB|MiB|<n>MiB",
      .init = "auto",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
      .offset = AT(unit_mib),
-     .help =
-         "What one unit of aliyun.com/gpu-mem is. auto: what follows from the nodes'\n"
-         "capacity and their cards, or else what the extender says."},
+     .help = "Unit of aliyun.com/gpu-mem. auto derives the unit from the nodes, then "
+             "the extender."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",
      .type = OPT_INT,
      .max = 1 << 30,
      .offset = AT(external_tolerance_mib),
-     .help = "As of the extender: what processes outside Kubernetes may use of a card."},
+     .help = "MiB of a card that processes outside Kubernetes may use; as set for the "
+             "extender."},
     {.name = "require-scv",
      .type = OPT_BOOL,
      .offset = AT(require_scv),
-     .help = "As of the extender: a node without an Scv gives nothing out."},
+     .help = "Treat nodes without an Scv as unusable; as set for the extender."},
     {.name = "node-grace",
      .arg = "TIME",
      .init = "40s",
      .type = OPT_DURATION,
      .offset = AT(node_grace_ms),
-     .help =
-         "As of the extender: a node whose scv-agent has not renewed its Lease for so\n"
-         "long, by the API server's clock, gets no new pods. 0s: however long."},
+     .help = "Age of a heartbeat that makes a node unusable; as set for the extender. 0s "
+             "disables."},
     {.name = "scv-clock",
      .arg = "min|exact",
      .init = "min",
-     .type = OPT_CUSTOM,
-     .parse = parse_clock,
-     .offset = AT(clock_exact),
-     .help = "As of the extender: what label scv/clock means."},
+     .type = OPT_CHOICE,
+     .offset = AT(scv_clock),
+     .help =
+         "Meaning of label scv/clock, minimum or exact MHz; as set for the extender."},
     {.name = "scv-number",
      .arg = "whole|share",
      .init = "whole",
-     .type = OPT_CUSTOM,
-     .parse = parse_number,
-     .offset = AT(number_shares),
-     .help = "As of the extender: what label scv/number without scv/memory reserves."},
+     .type = OPT_CHOICE,
+     .offset = AT(scv_number),
+     .help = "What scv/number without scv/memory reserves on a card; as set for the "
+             "extender."},
     {.name = "color",
      .arg = "auto|always|never",
      .init = "auto",
-     .type = OPT_CUSTOM,
-     .parse = parse_colour,
-     .offset = AT(colour),
-     .help = "Colours. auto: on a terminal, unless NO_COLOR is set."},
+     .type = OPT_CHOICE,
+     .offset = AT(color),
+     .help = "When to color the output. auto: on a terminal, unless NO_COLOR is set."},
     {.name = "request-timeout",
      .arg = "TIME",
      .init = "60s",
@@ -173,7 +113,7 @@ static const struct opt table[] = {
      .min = 100,
      .max = 3600 * 1000,
      .offset = AT(timeout_ms),
-     .help = "How long the API server may take to list everything."},
+     .help = "Time limit for listing all objects."},
     ENTRY_KUBECONFIG(AT(kubeconfig)),
     ENTRY_CONTEXT(AT(context)),
     ENTRY_LOG_LEVEL(AT(log_level), "error"),
@@ -182,9 +122,9 @@ static const struct opt table[] = {
 
 const struct opt_program cli_program = {
     .name = "kubectl-inspect-gpushare",
-    .summary = "shows the GPU memory of a cluster: promised, measured, free, and why",
+    .summary = "shows the GPU memory of a cluster: promised, in use, free, and why",
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "[NODE | explain pod [NAMESPACE/]NAME | completion bash|zsh|fish]",
-    .rest_at = AT(words),
+    .rest_at = AT(args),
 };

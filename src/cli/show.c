@@ -23,7 +23,7 @@ static int by_pod(const void *a, const void *b)
     return c ? c : span_cmp(x->uid, y->uid);
 }
 
-static bool is_of_interest(const struct ledger_node *node)
+static bool is_relevant(const struct ledger_node *node)
 {
     bool plain = node->state == NODE_NO_GPU || node->state == NODE_UNKNOWN;
     return !plain || node->pods || node->n_cards || node->listed_nowhere >= 0;
@@ -41,7 +41,7 @@ size_t show_nodes(const struct ledger *l, struct span only, struct arena *a,
     }
     for (uint32_t i = 0; i < slots; i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        if (node && is_of_interest(node))
+        if (node && is_relevant(node))
             (*out)[n++] = node;
     }
     if (n)
@@ -69,7 +69,7 @@ size_t show_pods_on(const struct ledger_node *node, struct arena *a,
     return sorted(node->pods, a, out);
 }
 
-size_t show_waiting(const struct ledger *l, struct arena *a,
+size_t show_pending(const struct ledger *l, struct arena *a,
                     const struct ledger_pod ***out)
 {
     return sorted(ledger_first_waiting(l), a, out);
@@ -79,8 +79,8 @@ const char *show_health(enum card_out out)
 {
     static const char *const names[] = {[CARD_IN] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
-                                        [CARD_LISTED] = "TakenOut",
-                                        [CARD_HELD] = "Held"};
+                                        [CARD_LISTED] = "Excluded",
+                                        [CARD_HELD] = "OtherPlugin"};
     return names[out];
 }
 
@@ -94,12 +94,13 @@ void show_amount(struct buf *out, int64_t mib, int64_t unit)
     buf_add_i64(out, tenths % 10);
 }
 
-void show_guess(struct buf *out, int64_t unit_mib)
+void show_unit_assumed(struct buf *out, int64_t unit_mib)
 {
-    buf_adds(out, "! what one unit of " KEY_GPU_MEM " is does not follow from the nodes' "
-                  "capacity, and the extender cannot be asked: taken for ");
+    buf_adds(out,
+             "! cannot derive the unit of " KEY_GPU_MEM " from the nodes' capacity, and "
+             "the extender is unavailable: assuming ");
     unit_write(out, unit_mib);
-    buf_adds(out, " (--memory-unit says it)\n");
+    buf_adds(out, " (set --memory-unit)\n");
 }
 
 void show_state(struct buf *out, const struct ledger_node *node)
@@ -109,14 +110,14 @@ void show_state(struct buf *out, const struct ledger_node *node)
         placement_reason(out, node, &any, placement_fit(node, &any));
 }
 
-bool show_write(struct buf *out, const struct world *w, const struct show *show)
+bool show_write(struct buf *out, const struct cluster_state *cs, const struct show *show)
 {
-    if (show->form == SHOW_TABLE || show->form == SHOW_WIDE)
-        return show_table(out, w, show);
-    json_t *j = show_json(w, show);
+    if (show->format == SHOW_TABLE || show->format == SHOW_WIDE)
+        return show_table(out, cs, show);
+    json_t *j = show_json(cs, show);
     if (!j)
         return false;
-    show_dump(out, j, show->form == SHOW_YAML);
+    show_dump(out, j, show->format == SHOW_YAML);
     json_decref(j);
     return true;
 }

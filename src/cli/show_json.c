@@ -4,20 +4,20 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
-json_t *show_string(struct span text)
+static json_t *to_json_string(struct span text)
 {
     json_t *s = json_stringn(text.n ? text.p : "", text.n);
-    return s ? s : json_string("?"); /* not UTF-8 */
+    return s ? s : json_string("?"); /* invalid UTF-8 */
 }
 
 static void put_text(json_t *o, const char *key, struct span text)
 {
     if (text.n)
-        json_object_set_new(o, key, show_string(text));
+        json_object_set_new(o, key, to_json_string(text));
 }
 
 static void put(json_t *o, const char *key, int64_t number)
@@ -25,42 +25,44 @@ static void put(json_t *o, const char *key, int64_t number)
     json_object_set_new(o, key, json_integer(number));
 }
 
-static void put_true(json_t *o, const char *key, bool is)
+/* False is left out. */
+static void put_flag(json_t *o, const char *key, bool value)
 {
-    if (is)
+    if (value)
         json_object_set_new(o, key, json_true());
 }
 
-static json_t *pod_json(const struct world *w, const struct ledger_pod *pod, int64_t mib)
+static json_t *pod_json(const struct cluster_state *cs, const struct ledger_pod *pod,
+                        int64_t mib)
 {
-    const struct world_pod *is = world_pod(w, pod->uid);
+    const struct cluster_state_pod *object = cluster_state_pod(cs, pod->uid);
     json_t *o = json_object();
     put_text(o, "namespace", pod->ns);
     put_text(o, "name", pod->name);
     put_text(o, "uid", pod->uid);
     put(o, "mib", mib);
-    put_true(o, "whole", pod->request.kind == REQUEST_CARDS);
-    put_true(o, "running", pod->running);
-    if (is)
-        put_true(o, "assigned", span_eq(is->assigned, SPAN("true")));
+    put_flag(o, "wholeCard", pod->request.kind == REQUEST_CARDS);
+    put_flag(o, "running", pod->running);
+    if (object)
+        put_flag(o, "assigned", span_eq(object->assigned, SPAN("true")));
     return o;
 }
 
-static const struct scv_card *scv_card_of(const struct world *w, struct span node,
-                                          int32_t index)
+static const struct scv_card *scv_card_of(const struct cluster_state *cs,
+                                          struct span node, int32_t index)
 {
-    const struct world_scv *s = world_scv(w, node);
+    const struct cluster_state_scv *s = cluster_state_scv(cs, node);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == index)
             return &s->scv.cards[i];
     return NULL;
 }
 
-static json_t *card_json(const struct world *w, const struct ledger_node *node,
+static json_t *card_json(const struct cluster_state *cs, const struct ledger_node *node,
                          const struct card *card, const struct ledger_pod **pods,
                          size_t n)
 {
-    const struct scv_card *scv = scv_card_of(w, node->name, card->index);
+    const struct scv_card *scv = scv_card_of(cs, node->name, card->index);
     json_t *o = json_object(), *list = json_array();
     put(o, "index", card->index);
     put_text(o, "uuid", card->uuid);
@@ -71,9 +73,9 @@ static json_t *card_json(const struct world *w, const struct ledger_node *node,
     if (card->used_mib >= 0)
         put(o, "usedMiB", card->used_mib);
     if (card->withheld_mib)
-        put(o, "outsideMiB", card->withheld_mib);
+        put(o, "withheldMiB", card->withheld_mib);
     put(o, "freeMiB", node->state == NODE_USABLE ? card->free_mib : 0);
-    put_true(o, "overcommitted", card->over);
+    put_flag(o, "overcommitted", card->over);
     if (scv && scv->extra && scv->extra->has_utilization)
         put(o, "utilizationPercent", scv->extra->utilization);
     if (scv && scv->extra && scv->extra->has_temperature)
@@ -81,13 +83,13 @@ static json_t *card_json(const struct world *w, const struct ledger_node *node,
     for (size_t i = 0; i < n; i++) {
         int64_t mib = ledger_pod_mib(pods[i], card);
         if (mib >= 0)
-            json_array_append_new(list, pod_json(w, pods[i], mib));
+            json_array_append_new(list, pod_json(cs, pods[i], mib));
     }
     json_object_set_new(o, "pods", list);
     return o;
 }
 
-/* Is there a card on which the pod counts? */
+/* Does the pod have a card in the ledger? */
 static bool is_placed(const struct ledger_pod *pod)
 {
     for (uint32_t k = 0; k < pod->node->n_cards; k++)
@@ -96,45 +98,46 @@ static bool is_placed(const struct ledger_pod *pod)
     return pod->request.kind == REQUEST_DEVICES;
 }
 
-static void put_unplaced(const struct world *w, json_t *o, const struct ledger_pod **pods,
-                         size_t n)
+static void put_unplaced(const struct cluster_state *cs, json_t *o,
+                         const struct ledger_pod **pods, size_t n)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
         int64_t mib = pods[i]->request.cards * pods[i]->request.mib_per_card;
         if (!is_placed(pods[i]))
-            json_array_append_new(list, pod_json(w, pods[i], mib));
+            json_array_append_new(list, pod_json(cs, pods[i], mib));
     }
     if (json_array_size(list))
         json_object_set(o, "unplaced", list);
     json_decref(list);
 }
 
-static json_t *node_json(const struct world *w, const struct ledger_node *node,
+static json_t *node_json(const struct cluster_state *cs, const struct ledger_node *node,
                          struct arena *a)
 {
     static const char *const sources[] = {
         [SOURCE_NONE] = "none", [SOURCE_SCV] = "scv", [SOURCE_CAPACITY] = "capacity"};
-    const struct world_node *is = world_node(w, node->name);
-    const struct world_scv *scv = world_scv(w, node->name);
-    const struct world_beat *beat = world_beat(w, node->name);
+    const struct cluster_state_node *object = cluster_state_node(cs, node->name);
+    const struct cluster_state_scv *scv = cluster_state_scv(cs, node->name);
+    const struct cluster_state_heartbeat *heartbeat =
+        cluster_state_heartbeat(cs, node->name);
     struct ledger_news news = ledger_node_news(node);
-    cleanup_buf struct buf why = {0}, time = {0}, odd = {0};
+    cleanup_buf struct buf why = {0}, time = {0}, note = {0};
     const struct ledger_pod **pods;
     size_t n = show_pods_on(node, a, &pods);
     json_t *o = json_object(), *cards = json_array();
     put_text(o, "name", node->name);
-    put_text(o, "address", is ? is->address : (struct span){0});
+    put_text(o, "address", object ? object->address : (struct span){0});
     put_text(o, "source", span_of(sources[node->source]));
     if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
         put_text(o, "mode", node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
-    put_true(o, "schedulingDisabled", node->cordoned);
+    put_flag(o, "schedulingDisabled", node->cordoned);
     show_state(&why, node);
     put_text(o, "reason", buf_span(&why));
-    if (beat)
-        put_text(o, "heartbeat", beat->renewed);
-    beats_note(&odd, w, node);
-    put_text(o, "heartbeatNote", buf_span(&odd));
+    if (heartbeat)
+        put_text(o, "heartbeat", heartbeat->renewed);
+    heartbeat_note(&note, cs, node);
+    put_text(o, "heartbeatNote", buf_span(&note));
     if (news.has_sample)
         clock_format_s(&time, news.sample_s);
     put_text(o, "measured", buf_span(&time));
@@ -147,15 +150,15 @@ static json_t *node_json(const struct world *w, const struct ledger_node *node,
     if (node->claimed)
         put(o, "claimedCards", node->claimed);
     for (uint32_t i = 0; i < node->n_cards; i++)
-        json_array_append_new(cards, card_json(w, node, &node->cards[i], pods, n));
+        json_array_append_new(cards, card_json(cs, node, &node->cards[i], pods, n));
     json_object_set_new(o, "cards", cards);
-    put_unplaced(w, o, pods, n);
+    put_unplaced(cs, o, pods, n);
     return o;
 }
 
-static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod)
+static json_t *pending_json(const struct ledger *l, const struct ledger_pod *pod)
 {
-    cleanup_buf struct buf asks = {0};
+    cleanup_buf struct buf request = {0};
     json_t *o = json_object();
     put_text(o, "namespace", pod->ns);
     put_text(o, "name", pod->name);
@@ -163,17 +166,17 @@ static json_t *waiting_json(const struct ledger *l, const struct ledger_pod *pod
     put(o, "priority", pod->priority);
     if (pod->nominated_node)
         put_text(o, "nominatedNode", pod->nominated_node->name);
-    request_write(&asks, &pod->request, ledger_settings(l)->unit_mib);
+    request_write(&request, &pod->request, ledger_settings(l)->unit_mib);
     if (pod->why_not.n)
         put_text(o, "error", pod->why_not);
     else
-        put_text(o, "asks", buf_span(&asks));
+        put_text(o, "request", buf_span(&request));
     return o;
 }
 
-json_t *show_json(const struct world *w, const struct show *show)
+json_t *show_json(const struct cluster_state *cs, const struct show *show)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(cs);
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf unit = {0};
     const struct ledger_node **nodes;
@@ -181,21 +184,21 @@ json_t *show_json(const struct world *w, const struct show *show)
     size_t n = show_nodes(l, show->node, &a, &nodes);
     if (show->node.n && !n)
         return NULL;
-    json_t *o = json_object(), *list = json_array(), *waiting = json_array();
+    json_t *o = json_object(), *list = json_array(), *pending = json_array();
     unit_write(&unit, ledger_settings(l)->unit_mib);
     put_text(o, "unit", buf_span(&unit));
     put(o, "unitMiB", ledger_settings(l)->unit_mib);
-    put_true(o, "unitGuessed", show->guessed);
+    put_flag(o, "unitAssumed", show->unit_assumed);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, node_json(w, nodes[i], &a));
+        json_array_append_new(list, node_json(cs, nodes[i], &a));
     json_object_set_new(o, "nodes", list);
-    n = show->node.n ? 0 : show_waiting(l, &a, &pods);
+    n = show->node.n ? 0 : show_pending(l, &a, &pods);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(waiting, waiting_json(l, pods[i]));
+        json_array_append_new(pending, pending_json(l, pods[i]));
     if (show->node.n)
-        json_decref(waiting);
+        json_decref(pending);
     else
-        json_object_set_new(o, "waiting", waiting);
+        json_object_set_new(o, "pendingPods", pending);
     return o;
 }
 
@@ -211,8 +214,8 @@ static void indent(struct buf *out, int depth)
         buf_adds(out, "  ");
 }
 
-/* As in JSON, which YAML knows, too; but what is no printable character to YAML has to be
- * escaped, and it steers terminals. */
+/* A JSON string is valid YAML; but YAML also requires C1 control characters to be
+ * escaped, which could control a terminal. */
 static void yaml_string(struct buf *out, const json_t *j)
 {
     const char *p = json_string_value(j);
@@ -243,7 +246,7 @@ static void yaml_scalar(struct buf *out, const json_t *j)
 
 static void yaml_value(struct buf *out, const json_t *j, int depth);
 
-/* `first`: its first line stands behind "- ". */
+/* `first`: "- " has been written before the first key. */
 static void yaml_object(struct buf *out, const json_t *j, int depth, bool first)
 {
     const char *key;
@@ -253,13 +256,13 @@ static void yaml_object(struct buf *out, const json_t *j, int depth, bool first)
         if (!first)
             indent(out, depth);
         first = false;
-        buf_adds(out, key); /* ours: words */
+        buf_adds(out, key); /* our own keys: plain words */
         buf_addc(out, ':');
         yaml_value(out, value, depth);
     }
 }
 
-/* Behind "key:" of that depth. */
+/* The value after a "key:" of that depth. */
 static void yaml_value(struct buf *out, const json_t *j, int depth)
 {
     size_t i;

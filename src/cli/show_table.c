@@ -2,39 +2,38 @@
 #include <inttypes.h>
 
 #include "base/mem.h"
-#include "cli/beats.h"
+#include "cli/heartbeat.h"
 #include "cli/show.h"
 #include "domain/quantity.h"
 
-/* What the tables are made with. */
 struct page {
-    const struct world *w;
+    const struct cluster_state *cs;
     const struct show *show;
     int64_t unit;
     struct arena arena;
     struct table table;
 };
 
-static void amount(struct page *p, enum colour colour, int64_t mib)
+static void amount(struct page *p, enum color color, int64_t mib)
 {
     cleanup_buf struct buf text = {0};
     if (mib < 0)
         buf_adds(&text, "-");
     else
         show_amount(&text, mib, p->unit);
-    table_span(&p->table, colour, buf_span(&text));
+    table_span(&p->table, color, buf_span(&text));
 }
 
 static bool is_wide(const struct page *p)
 {
-    return p->show->form == SHOW_WIDE;
+    return p->show->format == SHOW_WIDE;
 }
 
 static void add_header(struct page *p)
 {
     static const char *const first[] = {"NODE", "GPU", "MODEL", "HEALTH"};
-    static const char *const wide[] = {"OUTSIDE", "UTIL",   "TEMP",
-                                       "ADDRESS", "SOURCE", "MEASURED"};
+    static const char *const wide[] = {"WITHHELD", "UTIL",   "TEMP",
+                                       "ADDRESS",  "SOURCE", "MEASURED"};
     cleanup_buf struct buf unit = {0};
     unit_write(&unit, p->unit);
     for (size_t i = 0; i < ARRAY_LEN(first); i++)
@@ -52,7 +51,7 @@ static void add_header(struct page *p)
     table_end(&p->table, BOLD, "UUID");
 }
 
-static enum colour promised_colour(const struct card *card)
+static enum color promised_color(const struct card *card)
 {
     if (card->over)
         return RED;
@@ -67,13 +66,13 @@ static void add_promised(struct page *p, const struct card *card)
     buf_add_i64(&text, card->total_mib / p->unit);
     if (card->over)
         buf_adds(&text, "!");
-    table_span(&p->table, promised_colour(card), buf_span(&text));
+    table_span(&p->table, promised_color(card), buf_span(&text));
 }
 
 static const struct scv_extra *
 extra_of(const struct page *p, const struct ledger_node *node, const struct card *card)
 {
-    const struct world_scv *s = world_scv(p->w, node->name);
+    const struct cluster_state_scv *s = cluster_state_scv(p->cs, node->name);
     for (size_t i = 0; s && i < s->scv.n_cards; i++)
         if (s->scv.cards[i].id == card->index)
             return s->scv.cards[i].extra;
@@ -101,7 +100,7 @@ static void add_wide(struct page *p, const struct ledger_node *node,
                      const struct card *card)
 {
     const struct scv_extra *extra = extra_of(p, node, card);
-    const struct world_node *is = world_node(p->w, node->name);
+    const struct cluster_state_node *object = cluster_state_node(p->cs, node->name);
     struct ledger_news news = ledger_node_news(node);
     cleanup_buf struct buf age = {0};
     amount(p, card->withheld_mib ? YELLOW : PLAIN, card->withheld_mib);
@@ -113,7 +112,8 @@ static void add_wide(struct page *p, const struct ledger_node *node,
         table_cell(&p->table, PLAIN, "%" PRId64 "C", extra->temperature);
     else
         table_cell(&p->table, PLAIN, "-");
-    table_span(&p->table, PLAIN, is && is->address.n ? is->address : SPAN("-"));
+    table_span(&p->table, PLAIN,
+               object && object->address.n ? object->address : SPAN("-"));
     table_cell(&p->table, PLAIN, "%s", source_name(node->source));
     if (news.has_sample)
         add_age(&age, p->show->now_s - news.sample_s);
@@ -149,13 +149,14 @@ static void add_card(struct page *p, const struct ledger_node *node,
 
 static void flush(struct page *p, struct buf *out)
 {
-    p->table.colours = p->show->colours;
+    p->table.colors = p->show->colors;
     table_write(&p->table, out);
     table_fini(&p->table);
 }
 
 struct sums {
-    int64_t total, promised, used, free, cordoned; /* the last: of what is free */
+    int64_t total, promised, used, free;
+    int64_t cordoned; /* part of `free` that is on cordoned nodes */
     size_t cards, healthy, nodes, unmeasured;
 };
 
@@ -180,7 +181,7 @@ static const char *plural(size_t n)
 
 static void add_sums(struct page *p, struct buf *out, const struct sums *s)
 {
-    size_t waiting = ledger_waiting(world_ledger(p->w));
+    size_t pending = ledger_waiting(cluster_state_ledger(p->cs));
     int64_t percent = s->total ? s->promised * 100 / s->total : 0;
     show_amount(out, s->promised, p->unit);
     buf_adds(out, " of ");
@@ -193,28 +194,27 @@ static void add_sums(struct page *p, struct buf *out, const struct sums *s)
     if (s->cordoned) {
         buf_adds(out, " (");
         show_amount(out, s->cordoned, p->unit);
-        buf_adds(out, " of it on cordoned nodes)");
+        buf_adds(out, " on cordoned nodes)");
     }
     if (s->unmeasured < s->cards) {
         buf_adds(out, ", ");
         show_amount(out, s->used, p->unit);
-        buf_adds(out, " measured in use");
+        buf_adds(out, " in use");
     }
     buf_printf(out, "; %zu card%s (%zu healthy) on %zu node%s", s->cards,
                plural(s->cards), s->healthy, s->nodes, plural(s->nodes));
-    if (waiting && !p->show->node.n)
-        buf_printf(out, "; %zu pod%s wait%s", waiting, plural(waiting),
-                   waiting == 1 ? "s" : "");
+    if (pending && !p->show->node.n)
+        buf_printf(out, "; %zu pending pod%s", pending, plural(pending));
     buf_addc(out, '\n');
 }
 
-/* What is wrong with a node, a line each. */
-static void add_notes(struct buf *out, const struct world *w,
+/* Problems of a node, one line each. */
+static void add_notes(struct buf *out, const struct cluster_state *cs,
                       const struct ledger_node *node)
 {
-    cleanup_buf struct buf why = {0}, beat = {0};
+    cleanup_buf struct buf why = {0}, note = {0};
     show_state(&why, node);
-    beats_note(&beat, w, node);
+    heartbeat_note(&note, cs, node);
     if (why.n) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
@@ -222,17 +222,16 @@ static void add_notes(struct buf *out, const struct world *w,
         table_plain(out, buf_span(&why));
         buf_addc(out, '\n');
     }
-    if (beat.n) {
+    if (note.n) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
-        buf_printf(out, ": %s\n", beat.p);
+        buf_printf(out, ": %s\n", note.p);
     }
     if (node->listed_nowhere >= 0) {
         buf_adds(out, "! ");
         table_plain(out, node->name);
         buf_printf(out,
-                   ": its ConfigMap takes out GPU%" PRId32
-                   ", which the node does not have\n",
+                   ": its ConfigMap lists GPU%" PRId32 ", which the node does not have\n",
                    node->listed_nowhere);
     }
 }
@@ -240,8 +239,8 @@ static void add_notes(struct buf *out, const struct world *w,
 static void add_pod_row(struct page *p, const struct ledger_node *node,
                         const struct ledger_pod *pod, const char *gpu, int64_t mib)
 {
-    const struct world_pod *is = world_pod(p->w, pod->uid);
-    bool assigned = is && span_eq(is->assigned, SPAN("true"));
+    const struct cluster_state_pod *object = cluster_state_pod(p->cs, pod->uid);
+    bool assigned = object && span_eq(object->assigned, SPAN("true"));
     table_span(&p->table, PLAIN, node->name);
     table_cell(&p->table, gpu ? PLAIN : YELLOW, "%s", gpu ? gpu : "none");
     table_span(&p->table, PLAIN, pod->ns);
@@ -278,24 +277,25 @@ static void head(struct page *p, const char *const *names, size_t n)
         (i + 1 < n ? table_cell : table_end)(&p->table, BOLD, "%s", names[i]);
 }
 
-static void add_waiting(struct page *p, struct buf *out)
+static void add_pending(struct page *p, struct buf *out)
 {
-    static const char *const names[] = {"WAITING", "POD", "ASKS FOR", "PRIORITY"};
+    static const char *const names[] = {"NAMESPACE", "PENDING POD", "REQUEST",
+                                        "PRIORITY"};
     const struct ledger_pod **pods;
-    size_t n = show_waiting(world_ledger(p->w), &p->arena, &pods);
+    size_t n = show_pending(cluster_state_ledger(p->cs), &p->arena, &pods);
     if (!n || p->show->node.n)
         return;
     buf_addc(out, '\n');
     head(p, names, ARRAY_LEN(names));
     for (size_t i = 0; i < n; i++) {
-        cleanup_buf struct buf asks = {0};
+        cleanup_buf struct buf request = {0};
         if (pods[i]->why_not.n)
-            buf_add_span(&asks, pods[i]->why_not);
+            buf_add_span(&request, pods[i]->why_not);
         else
-            request_write(&asks, &pods[i]->request, p->unit);
+            request_write(&request, &pods[i]->request, p->unit);
         table_span(&p->table, PLAIN, pods[i]->ns);
         table_span(&p->table, PLAIN, pods[i]->name);
-        table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&asks));
+        table_span(&p->table, pods[i]->why_not.n ? RED : PLAIN, buf_span(&request));
         table_end(&p->table, PLAIN, "%" PRId64, pods[i]->priority);
     }
     flush(p, out);
@@ -316,16 +316,17 @@ static void add_details(struct page *p, struct buf *out, const struct ledger_nod
             add_pod_rows(p, nodes[i]);
         flush(p, out);
     }
-    add_waiting(p, out);
+    add_pending(p, out);
 }
 
-bool show_table(struct buf *out, const struct world *w, const struct show *show)
+bool show_table(struct buf *out, const struct cluster_state *cs, const struct show *show)
 {
-    struct page p = {
-        .w = w, .show = show, .unit = ledger_settings(world_ledger(w))->unit_mib};
+    struct page p = {.cs = cs,
+                     .show = show,
+                     .unit = ledger_settings(cluster_state_ledger(cs))->unit_mib};
     const struct ledger_node **nodes;
     struct sums sums = {0};
-    size_t n = show_nodes(world_ledger(w), show->node, &p.arena, &nodes);
+    size_t n = show_nodes(cluster_state_ledger(cs), show->node, &p.arena, &nodes);
     add_header(&p);
     for (size_t i = 0; i < n; i++) {
         sums.nodes++;
@@ -336,10 +337,10 @@ bool show_table(struct buf *out, const struct world *w, const struct show *show)
     }
     if (n || !show->node.n) {
         flush(&p, out);
-        if (show->guessed)
-            show_guess(out, p.unit);
+        if (show->unit_assumed)
+            show_unit_assumed(out, p.unit);
         for (size_t i = 0; i < n; i++)
-            add_notes(out, w, nodes[i]);
+            add_notes(out, cs, nodes[i]);
         if (show->details)
             add_details(&p, out, nodes, n);
         buf_addc(out, '\n');

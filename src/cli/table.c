@@ -8,12 +8,12 @@
 enum { PADDING = 2 };
 
 struct table_cell {
-    size_t at, n;    /* in the text */
-    size_t width;    /* code points */
-    size_t room;     /* of its column */
-    uint32_t column; /* place in its line */
-    bool last;       /* ends the line */
-    enum colour colour;
+    size_t at, n;        /* in the text */
+    size_t width;        /* code points */
+    size_t column_width; /* with padding */
+    uint32_t column;     /* index in its line */
+    bool last;           /* ends the line */
+    enum color color;
 };
 
 void table_fini(struct table *t)
@@ -23,7 +23,7 @@ void table_fini(struct table *t)
     *t = (struct table){0};
 }
 
-/* C0 and C1 controls, and DEL. */
+/* C0 and C1 control characters, and DEL. */
 void table_plain(struct buf *out, struct span text)
 {
     for (size_t i = 0; i < text.n; i++) {
@@ -42,9 +42,9 @@ static size_t width_of(const char *p, size_t n)
     return width;
 }
 
-static void add(struct table *t, enum colour colour, struct span text, bool last)
+static void add(struct table *t, enum color color, struct span text, bool last)
 {
-    struct table_cell cell = {.at = t->text.n, .last = last, .colour = colour};
+    struct table_cell cell = {.at = t->text.n, .last = last, .color = color};
     if (t->n && !t->cells[t->n - 1].last)
         cell.column = t->cells[t->n - 1].column + 1;
     table_plain(&t->text, text);
@@ -54,42 +54,42 @@ static void add(struct table *t, enum colour colour, struct span text, bool last
     t->cells[t->n++] = cell;
 }
 
-void table_span(struct table *t, enum colour colour, struct span text)
+void table_span(struct table *t, enum color color, struct span text)
 {
-    add(t, colour, text, false);
+    add(t, color, text, false);
 }
 
-void table_cell(struct table *t, enum colour colour, const char *fmt, ...)
-{
-    cleanup_buf struct buf text = {0};
-    va_list ap;
-    va_start(ap, fmt);
-    buf_vprintf(&text, fmt, ap);
-    va_end(ap);
-    add(t, colour, buf_span(&text), false);
-}
-
-void table_end(struct table *t, enum colour colour, const char *fmt, ...)
+void table_cell(struct table *t, enum color color, const char *fmt, ...)
 {
     cleanup_buf struct buf text = {0};
     va_list ap;
     va_start(ap, fmt);
     buf_vprintf(&text, fmt, ap);
     va_end(ap);
-    add(t, colour, buf_span(&text), true);
+    add(t, color, buf_span(&text), false);
 }
 
-/* A block of one column that is still open, while lines are walked. */
+void table_end(struct table *t, enum color color, const char *fmt, ...)
+{
+    cleanup_buf struct buf text = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&text, fmt, ap);
+    va_end(ap);
+    add(t, color, buf_span(&text), true);
+}
+
+/* A block of one column that has not ended yet. */
 struct block {
     size_t width;
-    size_t *cells; /* that are in it */
+    size_t *cells; /* indexes */
     size_t n, cap;
 };
 
 static void close_block(struct table_cell *cells, struct block *b)
 {
     for (size_t i = 0; i < b->n; i++)
-        cells[b->cells[i]].room = b->width + PADDING;
+        cells[b->cells[i]].column_width = b->width + PADDING;
     b->n = b->width = 0;
 }
 
@@ -99,7 +99,7 @@ static void measure(const struct table *t)
     size_t n_blocks = 0, cap = 0;
     for (size_t i = 0; i < t->n; i++) {
         const struct table_cell *cell = &t->cells[i];
-        if (cell->last) { /* the columns that the line does not have end here */
+        if (cell->last) { /* columns that this line does not have end here */
             for (size_t k = cell->column; k < n_blocks; k++)
                 close_block(t->cells, &blocks[k]);
             continue;
@@ -131,13 +131,13 @@ void table_write(const struct table *t, struct buf *out)
     measure(t);
     for (size_t i = 0; i < t->n; i++) {
         const struct table_cell *cell = &t->cells[i];
-        bool coloured = t->colours && cell->colour != PLAIN && cell->n;
-        buf_adds(out, coloured ? codes[cell->colour] : "");
+        bool colored = t->colors && cell->color != PLAIN && cell->n;
+        buf_adds(out, colored ? codes[cell->color] : "");
         buf_add(out, t->text.p + cell->at, cell->n);
-        buf_adds(out, coloured ? "\033[0m" : "");
+        buf_adds(out, colored ? "\033[0m" : "");
         if (cell->last)
             buf_addc(out, '\n');
-        for (size_t k = cell->width; !cell->last && k < cell->room; k++)
+        for (size_t k = cell->width; !cell->last && k < cell->column_width; k++)
             buf_addc(out, ' ');
     }
 }

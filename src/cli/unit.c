@@ -5,10 +5,10 @@
 
 enum {
     GIB = 1024,
-    CARD_MAX = 1024, /* units of a card: more than a TiB of memory is no GPU's */
+    CARD_MAX = 1024, /* units of a card; no GPU has more than 1 TiB */
 };
 
-/* What the cards of the node make, each in whole units. */
+/* Sum over the node's cards, each rounded down to whole units. */
 static int64_t units_of(const struct ledger_node *node, int64_t mib)
 {
     int64_t units = 0;
@@ -17,41 +17,43 @@ static int64_t units_of(const struct ledger_node *node, int64_t mib)
     return units;
 }
 
-/* Does its Scv tell what its capacity is made of? */
-static bool is_witness(const struct ledger_node *node, const struct world_node *is)
+/* Can the node's capacity be compared with the cards of its Scv? */
+static bool is_comparable(const struct ledger_node *node,
+                          const struct cluster_state_node *object)
 {
-    return is && is->capacity.mem > 0 && node->source == SOURCE_SCV &&
+    return object && object->capacity.mem > 0 && node->source == SOURCE_SCV &&
            node->state != NODE_SCV_DAMAGED && units_of(node, 1) > 0 &&
-           (is->capacity.cards <= 0 || is->capacity.cards == node->n_cards);
+           (object->capacity.cards <= 0 || object->capacity.cards == node->n_cards);
 }
 
-/* How many nodes speak for the unit, and is there one that speaks against it? */
+/* How many nodes' capacities match a unit, and how many do not. */
 struct votes {
     size_t yes, no;
 };
 
-static struct votes count(const struct world *w, int64_t mib)
+static struct votes count(const struct cluster_state *cs, int64_t mib)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(cs);
     struct votes votes = {0};
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        const struct world_node *is = node ? world_node(w, node->name) : NULL;
-        if (!node || !is_witness(node, is))
+        const struct cluster_state_node *object =
+            node ? cluster_state_node(cs, node->name) : NULL;
+        if (!node || !is_comparable(node, object))
             continue;
-        bool yes = is->capacity.mem == units_of(node, mib);
+        bool yes = object->capacity.mem == units_of(node, mib);
         votes.yes += yes;
         votes.no += !yes;
     }
     return votes;
 }
 
-/* A fraction of a GiB that fits all nodes, as 256MiB. Not a multiple: a capacity that is
- * too small may as well lack a card. */
-static bool find_fraction(const struct world *w, int64_t *mib)
+/* A fraction of a GiB, such as 256MiB, that matches all nodes. Multiples are not tried: a
+ * capacity that is too small may also be one where a card is missing. */
+static bool find_fraction(const struct cluster_state *cs, int64_t *mib)
 {
     for (int64_t unit = GIB / 2; unit > 1; unit /= 2) {
-        struct votes votes = count(w, unit);
+        struct votes votes = count(cs, unit);
         if (!votes.yes || votes.no)
             continue;
         *mib = unit;
@@ -60,33 +62,34 @@ static bool find_fraction(const struct world *w, int64_t *mib)
     return false;
 }
 
-/* Where there is no Scv the capacity is all there is to see. */
-static bool is_beyond_gib(const struct world *w)
+/* Without an Scv, only the capacity itself can rule GiB out. */
+static bool is_beyond_gib(const struct cluster_state *cs)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(cs);
     for (uint32_t i = 0; i < ledger_node_slots(l); i++) {
         const struct ledger_node *node = ledger_node_at(l, i);
-        const struct world_node *is = node ? world_node(w, node->name) : NULL;
-        if (is && node->source == SOURCE_CAPACITY && is->capacity.cards > 0 &&
-            is->capacity.mem / is->capacity.cards > CARD_MAX)
+        const struct cluster_state_node *object =
+            node ? cluster_state_node(cs, node->name) : NULL;
+        if (object && node->source == SOURCE_CAPACITY && object->capacity.cards > 0 &&
+            object->capacity.mem / object->capacity.cards > CARD_MAX)
             return true;
     }
     return false;
 }
 
-bool unit_of_world(const struct world *w, int64_t *mib)
+bool unit_of_cluster(const struct cluster_state *cs, int64_t *mib)
 {
-    struct votes gib = count(w, GIB), one = count(w, 1);
+    struct votes gib = count(cs, GIB), one = count(cs, 1);
     *mib = GIB;
-    if (gib.yes && !one.yes) /* one that does not fit is odd by itself: --check */
+    if (gib.yes && !one.yes) /* --check reports the nodes that do not match */
         return true;
     if (one.yes) {
         *mib = 1;
         return !gib.yes;
     }
     if (gib.no)
-        return find_fraction(w, mib);
-    if (!is_beyond_gib(w))
+        return find_fraction(cs, mib);
+    if (!is_beyond_gib(cs))
         return true;
     *mib = 1;
     return false;

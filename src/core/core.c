@@ -262,7 +262,7 @@ int core_may_bind(const struct core *core, struct core_time now, struct err *err
         return unavailable(err, &lock->trouble,
                            "the lease %s/%s could not be renewed in time",
                            core->lease_namespace, core->lease_name);
-    if (clock_late(&until, now.mono_ms, now.wall_ns))
+    if (clock_deadline_passed(&until, now.mono_ms, now.wall_ns))
         return err_set(
             err, ERR_UNAVAILABLE,
             "the clock was set, or this machine stood still: the lease %s/%s is "

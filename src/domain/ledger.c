@@ -121,7 +121,7 @@ static struct ledger_node *node_new(struct ledger *l)
     } else if (slot == l->n_chunks * LEDGER_CHUNK) {
         MEM_GROW(l->chunks, l->chunks_cap, l->n_chunks + 1);
         l->chunks[l->n_chunks++] =
-            xzalloc_line(LEDGER_CHUNK * sizeof(struct ledger_node));
+            xzalloc_cacheline(LEDGER_CHUNK * sizeof(struct ledger_node));
     }
     l->n_nodes += slot == l->n_nodes;
     struct ledger_node *node = node_at(l, slot);

@@ -7,33 +7,33 @@
 #include "base/mem.h"
 #include "base/ticker.h"
 
-enum { LOOK_MS = 1000 };
+enum { REFRESH_MS = 1000 };
 
 struct certs {
     struct tls *verbs, *observers; /* both or none */
-    bool has_front, has_guests;
+    bool has_front_proxy, restricted;
     struct ticker *ticker;
 };
 
-static void look(void *ctx)
+static void refresh(void *ctx)
 {
     struct certs *c = ctx;
     tls_refresh(c->verbs);
     tls_refresh(c->observers);
 }
 
-static int64_t next_look(void *ctx)
+static int64_t next_refresh(void *ctx)
 {
     (void)ctx;
-    return clock_mono_ms() + LOOK_MS;
+    return clock_mono_ms() + REFRESH_MS;
 }
 
-static const struct ticker_fns ticker_fns = {look, next_look};
+static const struct ticker_fns ticker_fns = {refresh, next_refresh};
 
 static int check(const struct certs_config *config, struct err *err)
 {
     if (!config->cert_file != !config->key_file)
-        return err_set(err, ERR_INVALID, "--tls-cert and --tls-key need each other");
+        return err_set(err, ERR_INVALID, "--tls-cert and --tls-key must be set together");
     if (config->client_ca_file && !config->cert_file)
         return err_set(err, ERR_INVALID, "--client-ca needs --tls-cert and --tls-key");
     if (config->client_names->n && !config->client_ca_file)
@@ -48,11 +48,11 @@ static int check(const struct certs_config *config, struct err *err)
     if (config->observe_ca_file && !config->client_ca_file)
         return err_set(err, ERR_INVALID,
                        "--observe-client-ca needs --client-ca, because the main port "
-                       "shows the same");
+                       "serves the same views");
     return 0;
 }
 
-/* The names of all items, an item being a comma list; in the arena, NUL-terminated. */
+/* The names of all items, each a comma list; in the arena, NUL-terminated. */
 static size_t split(const struct opt_list *list, struct arena *a, const char ***names)
 {
     size_t n = 0, most = 0;
@@ -92,8 +92,8 @@ static int start(struct certs *c, const struct certs_config *config, struct err 
         .client_ca_file = config->front_ca_file,
         .optional = true,
         .n_client_names = split(config->front_names, &a, &names),
-        .common_name_only = true, /* as the API server's own library does */
-        .guest_ca_file = config->observe_ca_file,
+        .common_name_only = true, /* as in k8s.io/apiserver */
+        .secondary_ca_file = config->observe_ca_file,
     };
     observers.client_names = names;
     c->verbs = tls_new(&verbs, err);
@@ -108,8 +108,8 @@ struct certs *certs_start(const struct certs_config *config, struct err *err)
         certs_stop(c);
         return NULL;
     }
-    c->has_front = config->front_ca_file;
-    c->has_guests = config->observe_ca_file;
+    c->has_front_proxy = config->front_ca_file;
+    c->restricted = config->observe_ca_file;
     if (c->verbs) {
         c->ticker = ticker_new();
         ticker_start(c->ticker, &ticker_fns, c);
@@ -139,14 +139,14 @@ struct tls *certs_observers(struct certs *c)
     return c ? c->observers : NULL;
 }
 
-bool certs_has_front(const struct certs *c)
+bool certs_has_front_proxy(const struct certs *c)
 {
-    return c && c->has_front;
+    return c && c->has_front_proxy;
 }
 
-bool certs_has_guests(const struct certs *c)
+bool certs_observers_restricted(const struct certs *c)
 {
-    return c && c->has_guests;
+    return c && c->restricted;
 }
 
 void certs_report(struct certs *c, struct buf *out)

@@ -10,7 +10,7 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return unit_read(text, field, err);
 }
 
-/* One of two words: false and true. */
+/* Parses one of two words: `no` is false, `yes` is true. */
 static int parse_either(struct span text, const char *no, const char *yes, bool *field,
                         struct err *err)
 {
@@ -38,7 +38,7 @@ static int parse_score(struct span text, void *field, struct err *err)
 
 static int parse_detail(struct span text, void *field, struct err *err)
 {
-    return metrics_detail_read(text, field, err);
+    return view_metrics_detail_parse(text, field, err);
 }
 
 #define AT(field) offsetof(struct extender_config, field)
@@ -51,58 +51,60 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(port),
-     .help = "Port for kube-scheduler. 0 takes a free one; a line \"listening on\n"
-             "ADDRESS:PORT\" on standard error says which."},
+     .help =
+         "TCP port of the verbs for kube-scheduler. 0 picks a free port and prints it\n"
+         "on standard error."},
     {.name = "observe-port",
      .arg = "N",
      .init = "12346",
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(observe_port),
-     .help = "Port for those who only look: inspect, health, version."},
+     .help =
+         "TCP port of inspect, web page, metrics, health and version. 0 picks a free\n"
+         "port."},
     {.name = "tls-cert",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_cert),
-     .help =
-         "Serve HTTPS on both ports, with this certificate (PEM, with its chain). It\n"
-         "is read again when it changes. Without it: plain HTTP."},
+     .help = "PEM file of the HTTPS certificate with its chain, for both ports. Without\n"
+             "it: plain HTTP."},
     {.name = "tls-key",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(tls_key),
-     .help = "The key of --tls-cert (PEM)."},
+     .help = "PEM file of the private key of --tls-cert."},
     {.name = "client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(client_ca),
-     .help = "On the main port, let in only clients with a certificate of these\n"
-             "authorities (PEM)."},
+     .help = "PEM file of CAs; clients of the main port need a certificate of one.\n"
+             "Default: none."},
     {.name = "client-name",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(client_names),
-     .help = "... and only with this common or alternative name. May be given more than\n"
-             "once, or as a comma list; without it: every name."},
+     .help = "Client name (common or alternative) that --client-ca admits; repeatable.\n"
+             "Default: any."},
     {.name = "requestheader-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(front_ca),
      .help =
-         "On the observers' port, believe X-Remote-User of clients with a certificate\n"
-         "of these authorities: the API server's aggregation layer."},
+         "PEM file of CAs of the front proxy whose X-Remote-User is trusted. Default:\n"
+         "none."},
     {.name = "requestheader-allowed-names",
      .arg = "NAME",
      .type = OPT_LIST,
      .offset = AT(front_names),
-     .help = "... and only with this common name. Without it: every name."},
+     .help =
+         "Common name that --requestheader-client-ca admits; repeatable. Default: any."},
     {.name = "observe-client-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(observe_ca),
-     .help = "On the observers' port, show the cluster only to clients with a\n"
-             "certificate of these authorities (PEM), and to the front proxy; version,\n"
-             "health and metrics are shown to all. Needs --client-ca."},
+     .help = "PEM file of CAs; viewing the cluster needs a client certificate of one.\n"
+             "Default: none."},
     {.name = "connections",
      .arg = "N",
      .init = "128",
@@ -110,7 +112,7 @@ static const struct opt table[] = {
      .min = 1,
      .max = 10000,
      .offset = AT(connections),
-     .help = "Connections to the main port at a time; each has a thread. More wait."},
+     .help = "Maximum number of connections to the main port. Further connections wait."},
     {.name = "body-limit",
      .arg = "SIZE",
      .init = "64Mi",
@@ -118,50 +120,55 @@ static const struct opt table[] = {
      .min = 4096,
      .max = 1 << 30,
      .offset = AT(max_body),
-     .help = "Largest request. With nodeCacheCapable: false, kube-scheduler sends whole\n"
-             "Node objects."},
+     .help =
+         "Maximum size of a request body. Full Node objects (nodeCacheCapable: false)\n"
+         "need more."},
     {.name = "memory-unit",
      .arg = "GiB|MiB|<n>MiB",
      .init = "GiB",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
      .offset = AT(unit_mib),
-     .help = "What one unit of aliyun.com/gpu-mem is. Must be the same in extender,\n"
-             "device plugin and kubectl plugin."},
+     .help =
+         "Size of one unit of aliyun.com/gpu-mem. All gpushare programs need the same\n"
+         "value."},
     {.name = "external-tolerance",
      .arg = "MIB",
      .init = "1024",
      .type = OPT_INT,
      .max = 1 << 30,
      .offset = AT(external_tolerance_mib),
-     .help = "Memory of a card that processes outside Kubernetes may use before it is\n"
-             "withheld from pods."},
+     .help = "MiB per card that processes outside Kubernetes may use before memory is\n"
+             "withheld."},
     {.name = "require-scv",
+     .init = "off",
      .type = OPT_BOOL,
      .offset = AT(require_scv),
-     .help = "Give nothing out on a node without an Scv object, instead of trusting the\n"
-             "Node's capacity."},
+     .help = "Place no pods on a node without an Scv object. Off: the Node's capacity\n"
+             "counts instead."},
     {.name = "node-grace",
      .arg = "TIME",
      .init = "40s",
      .type = OPT_DURATION,
      .offset = AT(node_grace_ms),
-     .help = "A node whose scv-agent has not renewed its Lease for so long gets no new\n"
-             "pods until it does. 0s: however long. An Scv without a Lease, as another\n"
-             "daemon writes it, is not affected."},
+     .help =
+         "Place no pods on a node whose scv-agent heartbeat is older. 0s disables the\n"
+         "check."},
     {.name = "bind-any",
+     .init = "off",
      .type = OPT_BOOL,
      .offset = AT(bind_any),
-     .help = "Also bind pods that ask for no GPU: for a kube-scheduler whose extender\n"
-             "has no managedResources."},
+     .help = "Also bind pods that request no GPU. Needed if the extender has no\n"
+             "managedResources."},
     {.name = "scv-clock",
      .arg = "min|exact",
      .init = "min",
      .type = OPT_CUSTOM,
      .parse = parse_clock,
      .offset = AT(clock_exact),
-     .help = "What label scv/clock means: the least memory clock of a card, or, as for\n"
-             "Yoda-Scheduler, its clock exactly."},
+     .help =
+         "Whether label scv/clock is the minimum or the exact memory clock of a card,\n"
+         "in MHz."},
     {.name = "scv-number",
      .arg = "whole|share",
      .init = "whole",
@@ -169,77 +176,76 @@ static const struct opt table[] = {
      .parse = parse_number,
      .offset = AT(number_shares),
      .help =
-         "What label scv/number without scv/memory reserves: whole cards, or, as for\n"
-         "Yoda-Scheduler, nothing."},
+         "What scv/number without scv/memory reserves: whole cards, or nothing (share,\n"
+         "as Yoda)."},
     {.name = "node-score",
      .arg = "binpack|spread|scv|fgd",
      .init = "fgd",
      .type = OPT_CUSTOM,
      .parse = parse_score,
      .offset = AT(node_score),
-     .help =
-         "Which of the nodes that fit is best: the fullest, the emptiest, the one with\n"
-         "the best cards, or the one where the least memory is stranded."},
+     .help = "Preferred node: fullest, emptiest, best cards (scv), or least stranded\n"
+             "memory (fgd)."},
     {.name = "metrics-detail",
      .arg = "cluster|node|card",
      .init = "node",
      .type = OPT_CUSTOM,
      .parse = parse_detail,
      .offset = AT(metrics_detail),
-     .help = "What /metrics tells beside sums over the cluster: seven lines for each\n"
-             "node; with card, six more for each card."},
+     .help = "Detail of /metrics: cluster sums only, also per node, or also per card."},
     {.name = "events",
      .init = "on",
      .type = OPT_BOOL,
      .offset = AT(events),
      .help =
-         "Write events: which card a pod has, why none has room, cards lost or back."},
+         "Write Kubernetes Events about placed and rejected pods and about lost cards."},
     {.name = "api-compression",
      .init = "on",
      .type = OPT_BOOL,
      .offset = AT(api_compression),
-     .help = "Let the API server compress lists. Off is faster on a fast network."},
+     .help =
+         "Request gzip-compressed lists from the API server. Off is faster on a fast\n"
+         "network."},
     {.name = "lease-namespace",
      .arg = "NAME",
      .init = "kube-system",
      .type = OPT_STRING,
      .offset = AT(lease_namespace),
-     .help = "Where the Lease gpushare-extender is, which says who may bind."},
+     .help = "Namespace of the Lease gpushare-extender, whose holder is the leader."},
     {.name = "advertise",
      .env = "POD_IP",
      .arg = "ADDRESS",
      .type = OPT_STRING,
      .offset = AT(advertise),
-     .help = "IP address or name under which other replicas reach this one (--port is\n"
-             "added). Without it: --listen, unless that is every address; then binds\n"
-             "that reach another replica wait there for the lease."},
+     .help = "IP address or host name at which other replicas reach this one. Default:\n"
+             "--listen."},
     {.name = "replica-name",
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(replica_name),
-     .help = "With --tls-cert: the name that the certificates of the other replicas\n"
-             "have. Without it: their address."},
+     .help = "Name that the certificate of another replica must have. Default: its\n"
+             "address."},
     {.name = "replica-ca",
      .arg = "FILE",
      .type = OPT_STRING,
      .offset = AT(replica_ca),
-     .help = "With --tls-cert: the authorities (PEM) that the certificates of the other\n"
-             "replicas must be of. Without it: those of --client-ca, or else the\n"
-             "system's."},
+     .help = "PEM file of CAs for certificates of other replicas. Default: --client-ca,\n"
+             "else the system's."},
     {.name = "drain-delay",
      .env = "DRAIN_DELAY",
      .arg = "TIME",
      .init = "0s",
      .type = OPT_DURATION,
      .offset = AT(drain_delay_ms),
-     .help = "At a stop: how long calls are still taken after /readyz says no, for\n"
-             "whoever sends them to find another replica."},
+     .help =
+         "Time that a stopping replica still serves requests after /readyz starts to\n"
+         "fail."},
     {.name = "drain-timeout",
      .arg = "TIME",
      .init = "20s",
      .type = OPT_DURATION,
      .offset = AT(drain_ms),
-     .help = "How long a stop waits for requests in flight."},
+     .help = "Maximum time that a stopping replica waits for requests in flight."},
     {0},
 };
 

@@ -10,9 +10,10 @@
 #include "wire/httpc.h"
 
 enum {
-    CONNECT_MS = 1000, /* in one cluster; a machine that is gone answers nothing */
+    CONNECT_MS =
+        1000, /* enough within a cluster; a dead machine does not answer at all */
     REPLY_MAX = 1 << 20,
-    /* The holder has so many connections for everybody (--connections): few stay idle. */
+    /* Few idle connections: those of the leader are limited (--connections). */
     IDLE_MAX = 4,
     IDLE_MS = 5000,
 };
@@ -20,12 +21,12 @@ enum {
 struct forward {
     struct tls *tls;
     char *ca_file, *name;
-    pthread_mutex_t lock; /* protects what follows */
-    struct httpc *http;   /* NULL: there is none yet */
-    char *address;        /* ... and what it was made for */
+    pthread_mutex_t lock; /* protects the members below */
+    struct httpc *http;   /* or NULL */
+    char *address;        /* ... of http */
     struct buf cert;
-    struct buf ca;      /* the last good content of the file */
-    struct stat looked; /* the file, when it was read last, good or not */
+    struct buf ca;    /* the last valid content of the file */
+    struct stat read; /* the file when it was last read, valid or not */
 };
 
 static char *copy(const char *s)
@@ -33,7 +34,7 @@ static char *copy(const char *s)
     return s ? xstrdup(s) : NULL;
 }
 
-/* Another look from outside, other content. */
+/* The same metadata: the content has not changed. */
 static bool same_file(const struct stat *a, const struct stat *b)
 {
     return a->st_ino == b->st_ino && a->st_size == b->st_size &&
@@ -41,17 +42,17 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
 }
 
-/* Reads the authorities if the file is not what it was. 1: there are new ones. 0: there
- * are not. -1: the file is no good, and the old ones stay. */
-static int renew_ca(struct forward *f, struct err *err)
+/* Reads the CA file if it has changed. 1: there are new authorities; 0: no change; -1:
+ * the file is invalid and the old authorities stay. */
+static int reload_ca(struct forward *f, struct err *err)
 {
     cleanup_buf struct buf pem = {0};
     struct stat now = {0};
     if (stat(f->ca_file, &now))
-        now = (struct stat){0}; /* reading it will say why */
-    if (f->ca.n && same_file(&f->looked, &now))
+        now = (struct stat){0}; /* tls_read_ca reports the reason */
+    if (f->ca.n && same_file(&f->read, &now))
         return 0;
-    f->looked = now;
+    f->read = now;
     if (tls_read_ca(f->ca_file, &pem, err))
         return -1;
     buf_clear(&f->ca);
@@ -66,17 +67,17 @@ struct forward *forward_new(const struct forward_config *config, struct err *err
     f->ca_file = config->tls ? copy(config->ca_file) : NULL;
     f->name = copy(config->name);
     pthread_mutex_init(&f->lock, NULL);
-    if (f->ca_file && renew_ca(f, err) < 0) {
+    if (f->ca_file && reload_ca(f, err) < 0) {
         forward_free(f);
         return NULL;
     }
     return f;
 }
 
-static void hang_up(struct forward *f)
+static void disconnect(struct forward *f)
 {
     if (f->http)
-        httpc_free(f->http); /* goes when its last call is over */
+        httpc_free(f->http); /* lives on until its last call ends */
     f->http = NULL;
     free(steal(&f->address));
 }
@@ -85,7 +86,7 @@ void forward_free(struct forward *f)
 {
     if (!f)
         return;
-    hang_up(f);
+    disconnect(f);
     pthread_mutex_destroy(&f->lock);
     buf_fini(&f->cert);
     buf_fini(&f->ca);
@@ -94,7 +95,7 @@ void forward_free(struct forward *f)
     free(f);
 }
 
-/* The one place that knows how to get to another replica: URL and certificates. */
+/* The only place that sets URL and certificates of another replica. */
 static struct httpc *connect_to(const struct forward *f, const char *address,
                                 struct span cert, struct span key, struct err *err)
 {
@@ -113,25 +114,25 @@ static struct httpc *connect_to(const struct forward *f, const char *address,
     return httpc_new(&config, err);
 }
 
-/* A client for the address: the one that is there, or a new one when the address or a
- * certificate is another. */
+/* A client for the address: the existing one, or a new one if the address or a
+ * certificate has changed. */
 static struct httpc *client_for(struct forward *f, const char *address, struct err *err)
 {
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
     struct err why = {0};
     if (f->tls)
-        tls_pair(f->tls, &cert, &key);
+        tls_copy_pair(f->tls, &cert, &key);
     pthread_mutex_lock(&f->lock);
-    int ca = f->ca_file ? renew_ca(f, &why) : 0;
+    int ca = f->ca_file ? reload_ca(f, &why) : 0;
     if (ca < 0)
         log_error("forward",
-                  "new authorities of replicas are not taken; the old ones stay",
+                  "the new CA file for replicas is invalid; the old one stays in use",
                   LOG_ERR(&why));
-    bool good = ca <= 0 && f->http && strcmp(f->address, address) == 0 &&
-                span_eq(buf_span(&f->cert), buf_span(&cert));
-    if (!good) {
-        hang_up(f);
+    bool valid = ca <= 0 && f->http && strcmp(f->address, address) == 0 &&
+                 span_eq(buf_span(&f->cert), buf_span(&cert));
+    if (!valid) {
+        disconnect(f);
         f->http = connect_to(f, address, buf_span(&cert), buf_span(&key), err);
         f->address = f->http ? xstrdup(address) : NULL;
         buf_clear(&f->cert);
@@ -149,7 +150,7 @@ void forward_trim(struct forward *f)
     struct httpc *http = f->http ? httpc_ref(f->http) : NULL;
     pthread_mutex_unlock(&f->lock);
     if (http)
-        httpc_trim(http);
+        httpc_close_idle(http);
     httpc_free(http);
 }
 
@@ -161,21 +162,21 @@ unsigned forward_bind(struct forward *f, const char *address, struct span body,
         .method = "POST",
         .path = "/gpushare-scheduler/bind",
         .content_type = "application/json",
-        .mark = FORWARD_HEADER,
+        .flag_header = FORWARD_HEADER,
         .body = body,
         .timeout_ms = timeout_ms,
     };
     *sent = false;
     struct httpc *http = client_for(f, address, err);
     if (!http) {
-        err_wrap(err, "the holder of the lease, %s", address);
+        err_wrap(err, "the leader at %s", address);
         return 0;
     }
     int rc = httpc_call(http, &request, REPLY_MAX, &answer, err);
     unsigned status = rc ? 0 : answer.status;
     *sent = answer.sent;
     if (rc)
-        err_wrap(err, "the holder of the lease, %s", address);
+        err_wrap(err, "the leader at %s", address);
     else
         buf_add_span(reply, buf_span(&answer.body));
     httpc_reply_fini(&answer);

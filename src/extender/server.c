@@ -9,16 +9,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/forward.h"
-#include "extender/inspect.h"
-#include "extender/live.h"
-#include "extender/web.h"
+#include "extender/view_inspect.h"
+#include "extender/view_inspect_stream.h"
+#include "extender/view_web.h"
 
 enum {
     FIRST_REQUEST_MS = 10 * 1000,
     IDLE_MS = 120 * 1000, /* kube-scheduler keeps idle connections for 90 s */
     OBSERVERS = 4096,
-    OBSERVER_THREADS =
-        1, /* so that a thousand watches never take more than one processor */
+    OBSERVER_THREADS = 1, /* so that a thousand watches use one CPU at most */
     OBSERVER_BODY = 4096,
 };
 
@@ -28,23 +27,23 @@ struct server {
     struct verbs *verbs;
     struct certs *certs;
     unsigned port;
-    struct observe *observe;
-    struct tally *tally;
-    struct metrics_source metrics;
-    struct live *live;
+    struct view_gpuapi *gpuapi;
+    struct counters *counters;
+    struct view_metrics_source metrics;
+    struct view_inspect_stream *stream;
     _Atomic bool draining;
 };
 
 typedef unsigned (*verb_fn)(struct verbs *v, struct span body, struct buf *reply);
 
 static void run_verb(void *ctx, const struct httpd_request *req,
-                     struct httpd_reply *reply, enum tally_verb name, verb_fn verb)
+                     struct httpd_reply *reply, enum counters_verb name, verb_fn verb)
 {
     struct server *s = ctx;
     int64_t began_us = clock_mono_us();
     reply->status = verb(s->verbs, req->body, &reply->body);
-    tally_verb(s->tally, name, reply->status, (clock_mono_us() - began_us) * 1000);
-    if (atomic_load(&s->draining)) { /* the next call is to go to another replica */
+    counters_verb(s->counters, name, reply->status, (clock_mono_us() - began_us) * 1000);
+    if (atomic_load(&s->draining)) { /* so that the next call reaches another replica */
         reply->header[0][0] = "Connection";
         reply->header[0][1] = "close";
     }
@@ -53,25 +52,25 @@ static void run_verb(void *ctx, const struct httpd_request *req,
 static void on_filter(void *ctx, const struct httpd_request *req,
                       struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_FILTER, verb_filter);
+    run_verb(ctx, req, reply, COUNTERS_FILTER, verb_filter);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
                           struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_PRIORITIZE, verb_prioritize);
+    run_verb(ctx, req, reply, COUNTERS_PRIORITIZE, verb_prioritize);
 }
 
 static void on_preempt(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
-    run_verb(ctx, req, reply, TALLY_PREEMPT, verb_preempt);
+    run_verb(ctx, req, reply, COUNTERS_PREEMPT, verb_preempt);
 }
 
 static void on_bind(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     bool forwarded = httpd_header(req, FORWARD_HEADER) != NULL;
-    run_verb(ctx, req, reply, TALLY_BIND, forwarded ? verb_bind_forwarded : verb_bind);
+    run_verb(ctx, req, reply, COUNTERS_BIND, forwarded ? verb_bind_forwarded : verb_bind);
 }
 
 static void inspect(struct server *s, bool main, const struct httpd_request *req,
@@ -79,9 +78,9 @@ static void inspect(struct server *s, bool main, const struct httpd_request *req
 {
     const char *watch = httpd_param(req, "watch");
     if (watch && strcmp(watch, "true") == 0)
-        live_watch(s->live, main, reply);
+        view_inspect_stream_watch(s->stream, main, reply);
     else
-        inspect_all(s->store, &reply->body);
+        view_inspect_all(s->store, &reply->body);
 }
 
 static void on_inspect(void *ctx, const struct httpd_request *req,
@@ -99,7 +98,7 @@ static void on_inspect_main(void *ctx, const struct httpd_request *req,
 static void on_web(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
 {
     (void)ctx;
-    web_answer(req, reply);
+    view_web_answer(req, reply);
 }
 
 static void on_inspect_node(void *ctx, const struct httpd_request *req,
@@ -107,7 +106,7 @@ static void on_inspect_node(void *ctx, const struct httpd_request *req,
 {
     struct server *s = ctx;
     const char *name = strrchr(req->path, '/') + 1;
-    if (!inspect_node(s->store, span_of(name), &reply->body))
+    if (!view_inspect_node(s->store, span_of(name), &reply->body))
         reply->status = 404;
 }
 
@@ -115,28 +114,28 @@ static void on_gpunodes(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpunodes(s->observe, false, req, reply);
+    view_gpuapi_gpunodes(s->gpuapi, false, req, reply);
 }
 
 static void on_gpupods(void *ctx, const struct httpd_request *req,
                        struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpupods(s->observe, false, req, reply);
+    view_gpuapi_gpupods(s->gpuapi, false, req, reply);
 }
 
 static void on_gpunodes_main(void *ctx, const struct httpd_request *req,
                              struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpunodes(s->observe, true, req, reply);
+    view_gpuapi_gpunodes(s->gpuapi, true, req, reply);
 }
 
 static void on_gpupods_main(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     struct server *s = ctx;
-    observe_gpupods(s->observe, true, req, reply);
+    view_gpuapi_gpupods(s->gpuapi, true, req, reply);
 }
 
 static void on_discovery(void *ctx, const struct httpd_request *req,
@@ -144,31 +143,31 @@ static void on_discovery(void *ctx, const struct httpd_request *req,
 {
     (void)ctx;
     (void)req;
-    observe_discovery(reply);
+    view_gpuapi_discovery(reply);
 }
 
-static void on_api_else(void *ctx, const struct httpd_request *req,
+static void on_api_not_found(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    view_gpuapi_not_found(reply);
+}
+
+static void on_not_get(void *ctx, const struct httpd_request *req,
+                       struct httpd_reply *reply)
+{
+    (void)ctx;
+    (void)req;
+    view_gpuapi_not_allowed(reply, "GET, HEAD");
+}
+
+static void on_not_post(void *ctx, const struct httpd_request *req,
                         struct httpd_reply *reply)
 {
     (void)ctx;
     (void)req;
-    observe_not_found(reply);
-}
-
-static void on_only_get(void *ctx, const struct httpd_request *req,
-                        struct httpd_reply *reply)
-{
-    (void)ctx;
-    (void)req;
-    observe_not_allowed(reply, "GET, HEAD");
-}
-
-static void on_only_post(void *ctx, const struct httpd_request *req,
-                         struct httpd_reply *reply)
-{
-    (void)ctx;
-    (void)req;
-    observe_not_allowed(reply, "POST");
+    view_gpuapi_not_allowed(reply, "POST");
 }
 
 static void on_version(void *ctx, const struct httpd_request *req,
@@ -186,7 +185,7 @@ static void on_healthz(void *ctx, const struct httpd_request *req,
     (void)req;
     reply->content_type = "text/plain";
     buf_adds(&reply->body, "ok\n");
-    certs_report(s->certs, &reply->body); /* no reason to be restarted */
+    certs_report(s->certs, &reply->body); /* problems that a restart does not solve */
 }
 
 static void on_readyz(void *ctx, const struct httpd_request *req,
@@ -212,14 +211,14 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
     (void)req;
     httpd_stats(s->httpd, &stats);
     reply->content_type = PROM_CONTENT_TYPE;
-    metrics_write(&s->metrics, &reply->body);
+    view_metrics_write(&s->metrics, &reply->body);
     prom_one(&reply->body, "gpushare_http_connections", PROM_GAUGE,
-             "Connections to both ports.", stats.connections);
+             "Connections on both ports.", stats.connections);
     prom_one(&reply->body, "gpushare_http_requests_in_flight", PROM_GAUGE,
-             "Requests that are being read or answered.", stats.in_flight);
-    prom_one(&reply->body, "gpushare_http_cut_off_total", PROM_COUNTER,
-             "Connections that were closed because a client was too slow.",
-             (int64_t)stats.cut_off);
+             "Requests being read or answered.", stats.in_flight);
+    prom_one(&reply->body, "gpushare_http_slow_connections_closed_total", PROM_COUNTER,
+             "Connections closed because the client was too slow.",
+             (int64_t)stats.timed_out);
     prom_process(&reply->body);
 }
 
@@ -237,15 +236,15 @@ static void on_metrics(void *ctx, const struct httpd_request *req,
         "GET", PREFIX "/inspect/*", on_inspect_node                                      \
     }
 
-/* nvidia-gpu-scheduler's, with what it answers to everything else under /apis. A watch on
- * the main port costs a thread. */
+/* The routes of nvidia-gpu-scheduler, with its answers to all other paths under /apis. On
+ * the main port a watch occupies a thread. */
 #define API_ROUTES(gpunodes, gpupods)                                                    \
     {"GET", API, on_discovery}, {"GET", API "/gpunodes", gpunodes},                      \
-        {"GET", API "/gpupods", gpupods}, {NULL, API, on_only_get},                      \
-        {NULL, API "/gpunodes", on_only_get}, {NULL, API "/gpupods", on_only_get},       \
-        {NULL, "/apis", on_api_else},                                                    \
+        {"GET", API "/gpupods", gpupods}, {NULL, API, on_not_get},                       \
+        {NULL, API "/gpunodes", on_not_get}, {NULL, API "/gpupods", on_not_get},         \
+        {NULL, "/apis", on_api_not_found},                                               \
     {                                                                                    \
-        NULL, "/apis/*", on_api_else                                                     \
+        NULL, "/apis/*", on_api_not_found                                                \
     }
 
 static const struct httpd_route verb_routes[] = {
@@ -260,9 +259,9 @@ static const struct httpd_route verb_routes[] = {
     {"POST", NGS "/filter", on_filter},
     {"POST", NGS "/prioritize", on_prioritize},
     {"POST", NGS "/preempt", on_preempt},
-    {NULL, NGS "/filter", on_only_post},
-    {NULL, NGS "/prioritize", on_only_post},
-    {NULL, NGS "/preempt", on_only_post},
+    {NULL, NGS "/filter", on_not_post},
+    {NULL, NGS "/prioritize", on_not_post},
+    {NULL, NGS "/preempt", on_not_post},
     OBSERVER_ROUTES(on_inspect_main),
     API_ROUTES(on_gpunodes_main, on_gpupods_main),
     {0},
@@ -271,7 +270,7 @@ static const struct httpd_route verb_routes[] = {
 static const struct httpd_route observer_routes[] = {
     OBSERVER_ROUTES(on_inspect), API_ROUTES(on_gpunodes, on_gpupods), {0}};
 
-/* What probes and scrapers need, which have no certificate, and what is no secret. */
+/* The paths of probes and scrapers, which have no certificate; they reveal no secrets. */
 static bool is_open(const char *path)
 {
     static const char *const open[] = {"/healthz", "/readyz", "/metrics", "/version"};
@@ -285,19 +284,17 @@ static bool admits_observer(void *ctx, const struct httpd_request *req,
                             struct httpd_reply *reply)
 {
     const struct server *s = ctx;
-    if (!certs_has_guests(s->certs) || httpd_guest(req) || httpd_client(req) ||
-        is_open(req->path))
+    if (!certs_observers_restricted(s->certs) || httpd_secondary_client_name(req) ||
+        httpd_client_name(req) || is_open(req->path))
         return true;
-    httpd_fail(reply, 401,
-               "the cluster is shown only to clients with a certificate of "
-               "--observe-client-ca");
+    httpd_fail(reply, 401, "a client certificate of --observe-client-ca is required");
     return false;
 }
 
 static int listen_both(struct server *s, const struct server_config *config,
                        struct err *err)
 {
-    struct httpd_listener verbs = {
+    struct httpd_listener_config verbs = {
         .name = "verbs",
         .address = config->address,
         .port = config->port,
@@ -308,17 +305,17 @@ static int listen_both(struct server *s, const struct server_config *config,
         .routes = verb_routes,
         .ctx = s,
     };
-    struct httpd_listener observers = {
+    struct httpd_listener_config observers = {
         .name = "observers",
         .address = config->address,
         .port = config->observe_port,
         .mode = HTTPD_EVENTS,
         .threads = OBSERVER_THREADS,
-        .patient = true, /* filter does not wait for those who look */
+        .sched_batch = true, /* lower priority than the verbs */
         .connections = OBSERVERS,
         .max_body = OBSERVER_BODY,
         .tls = certs_observers(config->certs),
-        .admits = admits_observer,
+        .authorize = admits_observer,
         .routes = observer_routes,
         .ctx = s,
     };
@@ -343,14 +340,16 @@ struct server *server_start(const struct server_config *config, struct store *st
     };
     s->store = store;
     s->certs = config->certs;
-    s->observe = config->observe;
-    s->live = live_new(store, OBSERVE_HEARTBEAT_MS);
-    s->verbs = verbs_new(store, config->node_score);
-    verbs_forward_by(s->verbs, config->forward);
-    verbs_tell(s->verbs, config->tally, config->recorder);
-    s->tally = config->tally;
-    s->metrics = (struct metrics_source){store, config->tally, config->recorder,
-                                         config->metrics_detail};
+    s->gpuapi = config->gpuapi;
+    s->stream = view_inspect_stream_new(store, VIEW_GPUAPI_HEARTBEAT_MS);
+    s->verbs = verbs_new(&(struct verbs_config){.store = store,
+                                                .policy = config->node_score,
+                                                .forward = config->forward,
+                                                .counters = config->counters,
+                                                .recorder = config->recorder});
+    s->counters = config->counters;
+    s->metrics = (struct view_metrics_source){store, config->counters, config->recorder,
+                                              config->metrics_detail};
     s->httpd = httpd_new(&limits);
     if (listen_both(s, config, err)) {
         server_stop(s);
@@ -380,7 +379,7 @@ void server_stop(struct server *s)
     if (!s)
         return;
     httpd_free(s->httpd);
-    live_free(s->live);
+    view_inspect_stream_free(s->stream);
     verbs_free(s->verbs);
     free(s);
 }

@@ -11,11 +11,10 @@
 #include "base/mem.h"
 
 enum {
-    LEASE_WAIT_MS = CORE_LEASE_MS + 2000,
     BIND_WAIT_MS = 15000,
 };
 
-/* A thread that waits for the answer of its bind. */
+/* A bind whose thread waits for the outcome. */
 struct pending {
     uint64_t token;
     bool done;
@@ -31,11 +30,11 @@ struct store {
     pthread_rwlock_t lock; /* protects core */
     struct core *core;
 
-    pthread_mutex_t wait_lock; /* protects what follows; taken inside `lock` or alone */
+    pthread_mutex_t wait_lock; /* protects the members below; never held with `lock` */
     pthread_cond_t wait_cond;  /* CLOCK_MONOTONIC */
     struct pending *pending;
     uint64_t last_token;
-    unsigned lease_waiters;
+    unsigned may_bind_waiters;
     bool stopped;
 };
 
@@ -109,6 +108,41 @@ void store_read_end(struct store *store)
     pthread_rwlock_unlock(&store->lock);
 }
 
+static int compare_names(const void *a, const void *b)
+{
+    return span_cmp(*(const struct span *)a, *(const struct span *)b);
+}
+
+/* The names of all nodes, copied, sorted. */
+static size_t node_names(struct store *store, struct arena *a, struct span **names)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    uint32_t slots = ledger_node_slots(l);
+    size_t n = 0;
+    *names = arena_alloc(a, slots * sizeof **names);
+    for (uint32_t i = 0; i < slots; i++)
+        if (ledger_node_at(l, i))
+            (*names)[n++] = arena_copy(a, ledger_node_at(l, i)->name);
+    store_read_end(store);
+    if (n)
+        qsort(*names, n, sizeof **names, compare_names);
+    return n;
+}
+
+void store_each_node(struct store *store, store_node_fn fn, void *ctx)
+{
+    cleanup_arena struct arena a = {0};
+    struct span *names;
+    size_t n = node_names(store, &a, &names);
+    for (size_t i = 0; i < n; i++) {
+        const struct ledger *l = core_ledger(store_read(store));
+        const struct ledger_node *node = ledger_node_find(l, names[i]);
+        if (node)
+            fn(ctx, l, node);
+        store_read_end(store);
+    }
+}
+
 int64_t store_due(struct store *store)
 {
     int64_t due = core_due(store_read(store));
@@ -133,7 +167,7 @@ static void answer_pending(struct store *store, const struct core_output *reply)
     pthread_mutex_unlock(&store->wait_lock);
 }
 
-static void note(const struct core_output *o)
+static void log_note(const struct core_output *o)
 {
     if (o->code == ERR_NONE)
         log_info("core", o->text);
@@ -141,7 +175,7 @@ static void note(const struct core_output *o)
         log_warn("core", o->text, LOG_S("code", err_code_name(o->code)));
 }
 
-/* The calls of a bind that its own thread makes. */
+/* The API calls of a bind that the thread of the bind makes itself. */
 struct own_calls {
     struct span uid;
     struct core_output *calls[4];
@@ -157,28 +191,28 @@ static bool take_own(struct own_calls *own, const struct core_output *o)
     return true;
 }
 
-static void carry_out(struct store *store, const struct core_outputs *outputs,
-                      struct own_calls *own)
+static void execute(struct store *store, const struct core_outputs *outputs,
+                    struct own_calls *own)
 {
     for (size_t i = 0; i < outputs->n; i++) {
         const struct core_output *o = &outputs->items[i];
         if (o->type == CORE_REPLY)
             answer_pending(store, o);
         else if (o->type == CORE_NOTE)
-            note(o);
-        else if (!call_is(o))
+            log_note(o);
+        else if (!api_call_is(o))
             store->io.stream(store->io.ctx, o);
         else if (!take_own(own, o))
             store->io.defer(store->io.ctx, o);
     }
 }
 
-/* Wakes those who wait for the lease, or for the end. */
+/* Wakes store_wait_may_bind and store_stop. */
 static void wake(struct store *store, bool may_bind, bool stopped)
 {
     pthread_mutex_lock(&store->wait_lock);
     store->stopped |= stopped;
-    if (stopped || (store->lease_waiters && may_bind))
+    if (stopped || (store->may_bind_waiters && may_bind))
         pthread_cond_broadcast(&store->wait_cond);
     pthread_mutex_unlock(&store->wait_lock);
 }
@@ -192,13 +226,13 @@ static void step(struct store *store, const struct core_input *in, struct own_ca
     uint64_t generation = ledger_generation(core_ledger(store->core));
     core_step(store->core, now, in, &outputs);
     bool sooner = core_due(store->core) < due_before;
-    bool timers = in->type != CORE_OBJECT; /* nothing else depends on an object alone */
+    bool timers = in->type != CORE_OBJECT; /* an object alone changes neither flag */
     bool may_bind = timers && core_may_bind(store->core, now, NULL) == 0;
     bool stopped = timers && core_stopped(store->core);
     bool changed = ledger_generation(core_ledger(store->core)) != generation;
     pthread_rwlock_unlock(&store->lock);
 
-    carry_out(store, &outputs, own);
+    execute(store, &outputs, own);
     core_outputs_fini(&outputs);
     if (changed && store->changed)
         store->changed(store->changed_ctx);
@@ -226,75 +260,38 @@ static struct timespec deadline_in(int64_t ms)
     return t;
 }
 
-/* *hope: it may come to it that binds may be started here. */
-static int may_bind(struct store *store, bool *ready, bool *hope, struct err *err)
-{
-    const struct core *core = store_read(store);
-    *ready = core_ready(core, store_now(), err) == 0;
-    *hope = *ready && !core_is_stopping(core);
-    int rc = *ready ? core_may_bind(core, store_now(), err) : -1;
-    store_read_end(store);
-    return rc;
-}
-
-/* Waits until binds may be started here. */
-static int wait_for_lease(struct store *store, bool *ready, struct err *err)
-{
-    struct timespec until = deadline_in(LEASE_WAIT_MS);
-    bool hope;
-    int timed_out = 0, rc = may_bind(store, ready, &hope, err);
-    if (rc == 0 || !hope)
-        return rc;
-    pthread_mutex_lock(&store->wait_lock);
-    store->lease_waiters++;
-    while (rc && hope && !timed_out) {
-        /* A wake-up between the look and the wait costs a second at most. */
-        struct timespec soon = deadline_in(1000);
-        bool last = soon.tv_sec > until.tv_sec;
-        timed_out = pthread_cond_timedwait(&store->wait_cond, &store->wait_lock,
-                                           last ? &until : &soon) &&
-                    last;
-        pthread_mutex_unlock(&store->wait_lock);
-        rc = may_bind(store, ready, &hope, err);
-        pthread_mutex_lock(&store->wait_lock);
-    }
-    store->lease_waiters--;
-    pthread_mutex_unlock(&store->wait_lock);
-    return rc;
-}
-
-struct store_way store_way(struct store *store, bool forwarded, bool *ready,
-                           struct err *err)
+struct store_route store_route(struct store *store, bool forwarded, bool *ready,
+                               struct err *err)
 {
     const struct core *core = store_read(store);
     struct core_time now = store_now();
-    struct store_way way = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
+    struct store_route out = {.route = ROUTE_REFUSE, .stopping = core_is_stopping(core)};
     *ready = core_ready(core, now, err) == 0;
     if (*ready) {
         struct core_way found = core_way(core, now, forwarded, err);
-        way.route = found.route;
-        way.until_ms = found.until_ms;
-        if (found.address.n >= sizeof way.address)
-            way.route = ROUTE_WAIT;
+        out.route = found.route;
+        out.until_ms = found.until_ms;
+        if (found.address.n >= sizeof out.address)
+            out.route = ROUTE_WAIT;
         else if (found.address.n)
-            memcpy(way.address, found.address.p, found.address.n);
+            memcpy(out.address, found.address.p, found.address.n);
     }
     store_read_end(store);
-    return way;
+    return out;
 }
 
-void store_look(struct store *store)
+void store_refresh_lease(struct store *store)
 {
     step(store, &(struct core_input){.type = CORE_LOOK}, NULL);
 }
 
-void store_wait(struct store *store, int64_t ms)
+void store_wait_may_bind(struct store *store, int64_t ms)
 {
     struct timespec until = deadline_in(ms);
     pthread_mutex_lock(&store->wait_lock);
-    store->lease_waiters++;
+    store->may_bind_waiters++;
     pthread_cond_timedwait(&store->wait_cond, &store->wait_lock, &until);
-    store->lease_waiters--;
+    store->may_bind_waiters--;
     pthread_mutex_unlock(&store->wait_lock);
 }
 
@@ -307,7 +304,7 @@ static void pending_add(struct store *store, struct pending *p)
     pthread_mutex_unlock(&store->wait_lock);
 }
 
-/* Waits for the answer, then takes the pending bind off the list. */
+/* Waits for the outcome, then removes the bind from the list. */
 static void pending_finish(struct store *store, struct pending *p, struct timespec until)
 {
     int timed_out = 0;
@@ -328,14 +325,14 @@ static bool passed(struct timespec until)
                                       : now.tv_nsec >= until.tv_nsec;
 }
 
-/* Makes the calls that came out of our own inputs, and those that come of their answers.
- * What is left when the time is over is done by others. */
+/* Makes the API calls of a bind, and those that follow from their answers. Calls left at
+ * the deadline are deferred. */
 static void make_calls(struct store *store, struct own_calls *own, struct timespec until)
 {
     cleanup_arena struct arena arena = {0};
     while (own->n) {
         cleanup_free struct core_output *call = own->calls[--own->n];
-        struct call_answer answer;
+        struct api_call_answer answer;
         if (passed(until)) {
             store->io.defer(store->io.ctx, call);
             continue;
@@ -346,11 +343,8 @@ static void make_calls(struct store *store, struct own_calls *own, struct timesp
     }
 }
 
-int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
-               struct err *err)
+int store_bind(struct store *store, const struct store_bind *bind, struct err *err)
 {
-    if (wait_for_lease(store, ready, err))
-        return -1;
     struct pending p = {0};
     struct own_calls own = {.uid = bind->uid};
     struct core_input in = {.type = CORE_BIND,
@@ -366,8 +360,8 @@ int store_bind(struct store *store, const struct store_bind *bind, bool *ready,
     pending_finish(store, &p, until);
     if (!p.done)
         return err_set(err, ERR_TIMEOUT,
-                       "the outcome is not known after %d s; the memory stays reserved "
-                       "until it is",
+                       "the outcome of the bind is unknown after %d s; the memory stays "
+                       "reserved until it is known",
                        BIND_WAIT_MS / 1000);
     if (p.code == ERR_NONE)
         return 0;

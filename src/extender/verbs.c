@@ -1,42 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "extender/verbs_priv.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
 
 enum {
-    KEEP_CANDIDATES = 1 << 16, /* a larger list is given back after the call */
+    KEEP_CANDIDATES = 1 << 16, /* the memory of larger lists is freed after the call */
     KEEP_BYTES = 4 << 20,
 };
 
-struct verbs {
-    struct store *store;
-    struct request_rules rules;
-    enum score_policy policy;
-    struct forward *forward;
-    struct tally *tally;
-    struct recorder *recorder;
-    pthread_mutex_t lock; /* protects free */
-    struct work *free;
-};
-
-struct verbs *verbs_new(struct store *store, enum score_policy policy)
+struct verbs *verbs_new(const struct verbs_config *config)
 {
     struct verbs *v = xcalloc(1, sizeof *v);
-    v->store = store;
-    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(store))));
-    v->policy = policy;
-    store_read_end(store);
+    v->config = *config;
+    v->rules = ledger_rules(ledger_settings(core_ledger(store_read(config->store))));
+    store_read_end(config->store);
     pthread_mutex_init(&v->lock, NULL);
     return v;
 }
 
-static void work_free(struct work *w)
+static void work_free(struct verbs_work *w)
 {
     arena_fini(&w->arena);
-    extender_args_fini(&w->args);
+    verb_args_fini(&w->args);
     buf_fini(&w->failed);
     buf_fini(&w->never);
     score_room_fini(&w->room);
@@ -49,7 +36,7 @@ void verbs_free(struct verbs *v)
 {
     if (!v)
         return;
-    for (struct work *w = v->free, *next; w; w = next) {
+    for (struct verbs_work *w = v->free, *next; w; w = next) {
         next = w->next;
         work_free(w);
     }
@@ -57,58 +44,17 @@ void verbs_free(struct verbs *v)
     free(v);
 }
 
-void verbs_forward_by(struct verbs *v, struct forward *forward)
-{
-    v->forward = forward;
-}
-
-struct forward *verbs_forward(const struct verbs *v)
-{
-    return v->forward;
-}
-
-void verbs_tell(struct verbs *v, struct tally *tally, struct recorder *recorder)
-{
-    v->tally = tally;
-    v->recorder = recorder;
-}
-
-struct tally *verbs_tally(const struct verbs *v)
-{
-    return v->tally;
-}
-
-struct recorder *verbs_recorder(const struct verbs *v)
-{
-    return v->recorder;
-}
-
-struct store *verbs_store(struct verbs *v)
-{
-    return v->store;
-}
-
-const struct request_rules *verbs_rules(const struct verbs *v)
-{
-    return &v->rules;
-}
-
-enum score_policy verbs_policy(const struct verbs *v)
-{
-    return v->policy;
-}
-
-struct work *work_take(struct verbs *v)
+struct verbs_work *verbs_work_take(struct verbs *v)
 {
     pthread_mutex_lock(&v->lock);
-    struct work *w = v->free;
+    struct verbs_work *w = v->free;
     if (w)
         v->free = w->next;
     pthread_mutex_unlock(&v->lock);
     return w ? w : xcalloc(1, sizeof *w);
 }
 
-void work_give(struct verbs *v, struct work *w)
+void verbs_work_release(struct verbs *v, struct verbs_work *w)
 {
     if (w->args.cap > KEEP_CANDIDATES || w->failed.cap > KEEP_BYTES ||
         w->never.cap > KEEP_BYTES || arena_bytes(&w->arena) > KEEP_BYTES) {
@@ -124,7 +70,7 @@ void work_give(struct verbs *v, struct work *w)
     pthread_mutex_unlock(&v->lock);
 }
 
-unsigned reply_error(struct buf *reply, unsigned status, const struct err *err)
+unsigned verbs_reply_error(struct buf *reply, unsigned status, const struct err *err)
 {
     buf_clear(reply);
     buf_adds(reply, "{\"Error\":");
@@ -133,22 +79,22 @@ unsigned reply_error(struct buf *reply, unsigned status, const struct err *err)
     return status;
 }
 
-unsigned verb_begin(struct verbs *v, struct work *w, struct span body, struct buf *reply,
-                    const struct core **core)
+unsigned verbs_begin(struct verbs *v, struct verbs_work *w, struct span body,
+                     struct buf *reply, const struct core **core)
 {
     struct err err;
-    if (extender_args_read(&w->args, body, &v->rules, &w->arena, &err))
-        return reply_error(reply, 400, &err);
-    *core = store_read(v->store);
+    if (verb_args_read(&w->args, body, &v->rules, &w->arena, &err))
+        return verbs_reply_error(reply, 400, &err);
+    *core = store_read(v->config.store);
     if (core_ready(*core, store_now(), &err)) {
-        store_read_end(v->store);
-        return reply_error(reply, 503, &err);
+        store_read_end(v->config.store);
+        return verbs_reply_error(reply, 503, &err);
     }
     return 200;
 }
 
-size_t candidates_find(const struct extender_args *args, size_t i, const struct ledger *l,
-                       const struct ledger_node *nodes[MAP_BATCH])
+size_t verbs_find_nodes(const struct verb_args *args, size_t i, const struct ledger *l,
+                        const struct ledger_node *nodes[MAP_BATCH])
 {
     struct span names[MAP_BATCH];
     size_t n = args->n - i < MAP_BATCH ? args->n - i : MAP_BATCH;

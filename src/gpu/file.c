@@ -9,14 +9,14 @@
 
 enum {
     FILE_MAX = 4 << 20,
-    LOOK_MS = 20, /* how often a wait looks for a new event */
+    LOOK_MS = 20, /* polling interval for new events */
 };
 
 struct file {
     struct gpu base;
     char *path;
-    bool seen;         /* it was read once */
-    int64_t last_told; /* id of the newest event that is old */
+    bool seen;       /* the file was read at least once */
+    int64_t last_id; /* of the newest event that was returned */
 };
 
 static struct file *of(struct gpu *g)
@@ -34,7 +34,7 @@ static int load(struct file *f, struct gpu_file_data *data, struct err *err)
     if (*data->error)
         return err_set(err, ERR_UNAVAILABLE, "%s: %s", f->path, data->error);
     if (!f->seen)
-        f->last_told = data->n_events ? data->events[data->n_events - 1].id : -1;
+        f->last_id = data->n_events ? data->events[data->n_events - 1].id : -1;
     f->seen = true;
     return 0;
 }
@@ -52,9 +52,9 @@ static bool take_event(struct file *f, const struct gpu_file_data *data,
 {
     for (size_t i = 0; i < data->n_events; i++) {
         const struct gpu_file_event *e = &data->events[i];
-        if (e->id <= f->last_told)
+        if (e->id <= f->last_id)
             continue;
-        f->last_told = e->id;
+        f->last_id = e->id;
         event->kind = e->xid >= 0 ? GPU_EVENT_XID : GPU_EVENT_ECC;
         event->xid = e->xid >= 0 ? e->xid : 0;
         memcpy(event->uuid, e->uuid, sizeof event->uuid);
@@ -73,19 +73,19 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     const struct timespec pause = {0, LOOK_MS * 1000000L};
     int64_t end = clock_mono_ms() + timeout_ms;
     if (!f->seen)
-        return err_set(err, ERR_UNAVAILABLE, "%s: was not read yet", f->path);
+        return err_set(err, ERR_UNAVAILABLE, "%s: not read yet", f->path);
     for (;;) {
         struct gpu_file_data data = {0};
         int rc = load(f, &data, err);
-        bool told = !rc && take_event(f, &data, event);
+        bool found = !rc && take_event(f, &data, event);
         gpu_sample_fini(&data.sample);
-        if (rc || told || clock_mono_ms() >= end)
+        if (rc || found || clock_mono_ms() >= end)
             return rc;
         nanosleep(&pause, NULL);
     }
 }
 
-/* Nothing of the file is kept but which events were told. */
+/* Only the id of the last event is kept. */
 static void reopen(struct gpu *g)
 {
     (void)g;

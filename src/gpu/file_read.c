@@ -25,7 +25,7 @@ static void read_uuid(struct jread *j, struct arena *a, const char *where, char 
         return;
     gpu_set_uuid(field, size, text);
     if (text.n && !*field)
-        jread_fail(j, where, "is no uuid of a card");
+        jread_fail(j, where, "is not a valid UUID");
 }
 
 static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
@@ -40,7 +40,7 @@ static void read_state(struct jread *j, struct arena *a, struct gpu_card *card,
             *given = true;
             return;
         }
-    jread_fail(j, "cards[].state", "is none of ok lost unreadable mig reset ecc");
+    jread_fail(j, "cards[].state", "is not one of ok, lost, unreadable, mig, reset, ecc");
 }
 
 static int by_pid(const void *a, const void *b)
@@ -63,9 +63,9 @@ static void read_process(struct jread *j, struct gpu_process *p)
             jread_skip(j);
     }
     if (p->pid < 1 || p->pid > UINT32_MAX)
-        jread_fail(j, "cards[].processes[].pid", "is missing or no process id");
+        jread_fail(j, "cards[].processes[].pid", "is missing or not a process id");
     if (p->bytes < -1 || p->bytes > INT64_C(1) << 60)
-        jread_fail(j, "cards[].processes[].bytes", "is no amount of memory");
+        jread_fail(j, "cards[].processes[].bytes", "is not a valid number of bytes");
 }
 
 static void read_processes(struct jread *j, struct arena *a, struct gpu_card *card)
@@ -111,7 +111,7 @@ static bool read_metric(struct jread *j, struct jread_str key, struct gpu_card *
     return false;
 }
 
-/* The same rules as for what NVML says. */
+/* The rules for NVML apply. */
 static void check_memory(struct gpu_card *card)
 {
     uint64_t used = (uint64_t)gpu_value(card, GPU_MEM_USED, 0);
@@ -156,7 +156,7 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
             jread_skip(j);
     }
     if (index < 0 || index >= GPU_MAX_CARDS)
-        jread_fail(j, "cards[].index", "is no index of a card (0 to 63)");
+        jread_fail(j, "cards[].index", "is not within 0..63");
     card->index = (int32_t)(index & (GPU_MAX_CARDS - 1));
     card->events = true;
     enum gpu_state given = card->state;
@@ -167,9 +167,9 @@ static void read_card(struct jread *j, struct arena *a, struct gpu_card *card)
         card->why[0] = '\0';
         if (given != GPU_OK)
             gpu_set_text(card->why, sizeof card->why,
-                         *why ? span_of(why) : span_of("the file says so"));
+                         *why ? span_of(why) : span_of("set by the file"));
     } else {
-        gpu_judge(card);
+        gpu_derive_state(card);
     }
 }
 
@@ -187,7 +187,7 @@ static void read_cards(struct jread *j, struct gpu_sample *s)
         }
         for (size_t i = 0; i < s->n_cards; i++)
             if (s->cards[i].index == card.index)
-                jread_fail(j, "cards[].index", "comes twice");
+                jread_fail(j, "cards[].index", "is not unique");
         s->cards[s->n_cards++] = card;
     }
 }
@@ -237,7 +237,7 @@ static void read_events(struct jread *j, struct gpu_file_data *data)
         qsort(data->events, data->n_events, sizeof *data->events, by_id);
     for (size_t i = 1; i < data->n_events; i++)
         if (data->events[i].id == data->events[i - 1].id)
-            jread_fail(j, "events[].id", "comes twice");
+            jread_fail(j, "events[].id", "is not unique");
 }
 
 static void read_cuda(struct jread *j, struct gpu_sample *s)
@@ -249,7 +249,7 @@ static void read_cuda(struct jread *j, struct gpu_sample *s)
     struct span first = span_cut(&text, '.');
     if (!span_i64(first, &major) || !span_i64(text, &minor) || major < 0 || minor < 0 ||
         major > 999 || minor > 99)
-        jread_fail(j, "cudaVersion", "is not like \"12.2\"");
+        jread_fail(j, "cudaVersion", "is not of the form \"12.2\"");
     else
         s->cuda_major = (int)major, s->cuda_minor = (int)minor;
 }

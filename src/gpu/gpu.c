@@ -27,7 +27,7 @@ const char *gpu_state_name(enum gpu_state s)
     return names[s];
 }
 
-bool gpu_xid_is_of_program(int64_t xid)
+bool gpu_xid_is_application_error(int64_t xid)
 {
     static const int64_t list[] = {13, 31, 43, 45, 68, 109};
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
@@ -46,7 +46,7 @@ struct gpu *gpu_open(const char *source, struct err *err)
     if (span_starts(s, SPAN("file:")) && s.n > 5)
         return gpu_file_new(source + 5);
     err_set(err, ERR_INVALID,
-            "--gpu-source: \"%s\" is none of nvml, nvml:LIBRARY, file:PATH", source);
+            "--gpu-source: \"%s\" is not one of nvml, nvml:LIBRARY, file:PATH", source);
     return NULL;
 }
 
@@ -114,12 +114,12 @@ void gpu_set_text(char *field, size_t size, struct span text)
             for (size_t k = 0; k < len; k++)
                 field[n++] = (char)p[k];
     }
-    while (n && field[n - 1] == ' ') /* it was cut there */
+    while (n && field[n - 1] == ' ') /* the text was truncated there */
         n--;
     field[n] = '\0';
 }
 
-static bool may_stand_in_uuid(char c)
+static bool is_uuid_char(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            c == '-';
@@ -131,22 +131,22 @@ void gpu_set_uuid(char *field, size_t size, struct span text)
     if (text.n >= size)
         return;
     for (size_t i = 0; i < text.n; i++)
-        if (!may_stand_in_uuid(text.p[i]))
+        if (!is_uuid_char(text.p[i]))
             return;
     gpu_set_text(field, size, text);
 }
 
-/* States in the order of how much they say. */
-static int weight(enum gpu_state s)
+/* States by severity. */
+static int severity(enum gpu_state s)
 {
-    static const int weights[] = {[GPU_OK] = 0,         [GPU_ECC] = 1, [GPU_RESET] = 2,
-                                  [GPU_UNREADABLE] = 3, [GPU_MIG] = 4, [GPU_LOST] = 5};
-    return weights[s];
+    static const int severities[] = {[GPU_OK] = 0,         [GPU_ECC] = 1, [GPU_RESET] = 2,
+                                     [GPU_UNREADABLE] = 3, [GPU_MIG] = 4, [GPU_LOST] = 5};
+    return severities[s];
 }
 
 void gpu_set_state(struct gpu_card *c, enum gpu_state state, const char *fmt, ...)
 {
-    if (weight(state) <= weight(c->state))
+    if (severity(state) <= severity(c->state))
         return;
     va_list ap;
     va_start(ap, fmt);
@@ -161,7 +161,7 @@ void gpu_set_memory(struct gpu_card *c, const struct gpu_memory *m)
     if (m->total == 0 || m->total > most || m->free > m->total || used > m->total ||
         (m->has_reserved && m->reserved > m->total)) {
         gpu_set_state(c, GPU_UNREADABLE,
-                      "its memory cannot be as it says: %" PRIu64 " bytes, %" PRIu64
+                      "implausible memory values: %" PRIu64 " bytes total, %" PRIu64
                       " free, %" PRIu64 " used",
                       m->total, m->free, used);
         return;
@@ -171,31 +171,32 @@ void gpu_set_memory(struct gpu_card *c, const struct gpu_memory *m)
     if (!m->has_reserved)
         return;
     gpu_set(c, GPU_MEM_RESERVED, m->reserved);
-    /* More than there is, unless the reserve is counted as used, too: then it is. */
+    /* The sum exceeds the total only if `used` includes the reserve. */
     if (m->free + m->reserved + used > m->total && m->free + used <= m->total &&
         used >= m->reserved)
         used -= m->reserved;
     gpu_set(c, GPU_MEM_USED, used);
 }
 
-void gpu_judge(struct gpu_card *c)
+void gpu_derive_state(struct gpu_card *c)
 {
     static const char *const actions[] = {
         "no action", "a reset of the card", "a reboot of the node",
-        "draining of what is connected to it, and then a reset", "draining and a reset"};
+        "draining of connected devices and a reset", "draining and a reset"};
     int64_t action = gpu_value(c, GPU_RECOVERY, 0);
     if (gpu_value(c, GPU_MIG_MODE, 0) == 1)
-        gpu_set_state(c, GPU_MIG, "MIG is enabled; a card in instances is left out");
+        gpu_set_state(c, GPU_MIG, "the card is in MIG mode");
     if (!gpu_knows(c, GPU_MEM_TOTAL))
-        gpu_set_state(c, GPU_UNREADABLE, "its memory is not known");
+        gpu_set_state(c, GPU_UNREADABLE, "memory size is unknown");
     if (action > 0 && action < (int64_t)ARRAY_LEN(actions))
         gpu_set_state(c, GPU_RESET, "the driver asks for %s", actions[action]);
     else if (action)
         gpu_set_state(c, GPU_RESET, "the driver asks for action %" PRId64, action);
     if (gpu_value(c, GPU_REMAP_FAILED, 0))
-        gpu_set_state(c, GPU_ECC, "a row of its memory could not be remapped");
+        gpu_set_state(c, GPU_ECC, "row remapping failed");
     if (gpu_value(c, GPU_PAGES_PENDING, 0))
-        gpu_set_state(c, GPU_ECC, "bad pages are in use until the driver is reloaded");
+        gpu_set_state(c, GPU_ECC,
+                      "page retirement is pending until the driver is reloaded");
 }
 
 static int by_index(const void *a, const void *b)
@@ -212,7 +213,7 @@ void gpu_sample_settle(struct gpu_sample *s)
         for (size_t k = 0; k < i && *s->cards[i].uuid; k++) {
             if (strcmp(s->cards[i].uuid, s->cards[k].uuid) != 0)
                 continue;
-            gpu_set_state(&s->cards[i], GPU_UNREADABLE, "has the uuid of card %d, %s",
+            gpu_set_state(&s->cards[i], GPU_UNREADABLE, "has the UUID of card %d, %s",
                           s->cards[k].index, s->cards[i].uuid);
             s->cards[i].uuid[0] = '\0';
         }

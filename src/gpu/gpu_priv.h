@@ -3,7 +3,7 @@
 
 #include "gpu/gpu.h"
 
-/* What a source brings. The sample is empty when `sample` is called. */
+/* The operations of a source. `sample` is called with an empty sample. */
 struct gpu_ops {
     int (*sample)(struct gpu *g, struct gpu_sample *s, struct err *err);
     int (*wait)(struct gpu *g, int timeout_ms, struct gpu_event *event, struct err *err);
@@ -16,27 +16,26 @@ struct gpu {
     const struct gpu_ops *ops;
 };
 
-/* For the makers of cards. A number that cannot be one (negative, or beyond 2^60) stays
- * unknown. */
+/* Sets a metric. A value beyond 2^60 stays unknown. */
 void gpu_set(struct gpu_card *c, enum gpu_metric m, uint64_t value);
-/* Puts a foreign text into a field of `size` bytes: cut, trimmed, and without bytes that
- * are not UTF-8 or are control characters ('?' stands for them). */
+/* Copies untrusted text into a field of `size` bytes: truncated, trimmed, with '?' for
+ * invalid UTF-8 and control characters. */
 void gpu_set_text(char *field, size_t size, struct span text);
-/* The same for a uuid, which stays empty if it has any other character than allowed. */
+/* Copies an untrusted UUID. The field stays empty if a character is not allowed. */
 void gpu_set_uuid(char *field, size_t size, struct span text);
-/* The state, unless it is a worse one already. */
+/* Sets the state, unless the card has a more severe one. */
 void gpu_set_state(struct gpu_card *c, enum gpu_state state, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Memory as read: free and used with or without the driver's reserve in it (see the
- * source). Without a reserve, `used` stays unknown. */
+/* Sets the memory metrics. `used` may include the driver's reserve or not. Without a
+ * reserve, used memory stays unknown. */
 struct gpu_memory {
     uint64_t total, free, used, reserved;
     bool has_reserved;
 };
 void gpu_set_memory(struct gpu_card *c, const struct gpu_memory *m);
-/* Works the state out from the numbers. */
-void gpu_judge(struct gpu_card *c);
-/* Sorts by index; of two cards with one uuid the second is out of order and has none. */
+/* Derives the state from the metrics. */
+void gpu_derive_state(struct gpu_card *c);
+/* Sorts by index. The second of two cards with the same UUID becomes unreadable. */
 void gpu_sample_settle(struct gpu_sample *s);
 
 /* file_read.c: pure. */
@@ -51,7 +50,7 @@ struct gpu_file_data {
     struct gpu_sample sample;
     struct gpu_file_event *events; /* in the sample's arena, by rising id */
     size_t n_events;
-    char error[200]; /* the sample shall fail with that; empty: it shall not */
+    char error[200]; /* of the sample; empty: it succeeds */
 };
-/* -1 and a message that says where. */
+/* -1 with the position of the error. */
 int gpu_file_parse(struct span text, struct gpu_file_data *data, struct err *err);

@@ -6,21 +6,21 @@
 #include "base/mem.h"
 #include "gpu/nvml_priv.h"
 
-/* What is known of a card of this index. */
+/* The card at this index. */
 struct slot {
-    void *device; /* as it was opened last; also of a card that is lost since */
-    bool asked;   /* for its events */
-    bool watched; /* and it tells them */
-    bool known;   /* last is valid: the card as it was when it could be read last */
+    void *device; /* handle of the last open, also of a lost card */
+    bool tried;   /* to register its events */
+    bool watched; /* events are registered */
+    bool known;   /* `last` is valid: the last readable state */
     struct gpu_card last;
 };
 
 struct nvml {
     struct gpu base;
     char *library;
-    void *handle; /* of dlopen; NULL: not loaded, and nothing of NVML's is held */
+    void *handle; /* of dlopen; NULL: not loaded */
     struct nvml_calls call;
-    void *set; /* of events; NULL: there is none */
+    void *set; /* the event set, or NULL */
     size_t n_watched;
     struct slot slots[GPU_MAX_CARDS];
 };
@@ -32,7 +32,8 @@ static struct nvml *of(struct gpu *g)
 
 static int fail(struct err *err, const char *what, int rc)
 {
-    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, nvml_words(rc), rc);
+    return err_set(err, ERR_UNAVAILABLE, "NVML: %s: %s (%d)", what, nvml_strerror(rc),
+                   rc);
 }
 
 static void drop_set(struct nvml *n)
@@ -42,16 +43,16 @@ static void drop_set(struct nvml *n)
     n->set = NULL;
     n->n_watched = 0;
     for (size_t i = 0; i < GPU_MAX_CARDS; i++)
-        n->slots[i].asked = n->slots[i].watched = false;
+        n->slots[i].tried = n->slots[i].watched = false;
 }
 
-/* The library is closed too: after an update of the driver it is another file. */
+/* Closes the library, too: a driver update replaces its file. */
 static void unload(struct nvml *n)
 {
     if (!n->handle)
         return;
     drop_set(n);
-    n->call.shutdown(); /* an error: it was shut down already, or the driver is gone */
+    n->call.shutdown(); /* fails only if the driver is gone */
     dlclose(n->handle);
     n->handle = NULL;
     for (size_t i = 0; i < GPU_MAX_CARDS; i++)
@@ -68,13 +69,13 @@ static int load(struct nvml *n, struct err *err)
     int rc = n->call.init();
     if (rc) {
         dlclose(handle);
-        return fail(err, "initialising", rc);
+        return fail(err, "initializing", rc);
     }
     n->handle = handle;
     return 0;
 }
 
-static void make_set(struct nvml *n)
+static void create_set(struct nvml *n)
 {
     const struct nvml_calls *c = &n->call;
     if (!n->set && c->set_create && c->set_free && c->set_wait && c->watch &&
@@ -82,25 +83,25 @@ static void make_set(struct nvml *n)
         n->set = NULL;
 }
 
-/* Asks for the events of a card, once per life of the set. What a card does not support
- * must not be asked for, or it refuses all. (After another refusal the set may be broken,
- * says nvml.h. Whoever waits finds out.) */
+/* Registers the events of a card, once per event set. One unsupported event type makes
+ * NVML reject all of them. (After another rejection the set may be broken, says nvml.h;
+ * the wait returns an error then.) */
 static void watch(struct nvml *n, struct slot *slot)
 {
     unsigned long long want = NVML_EVENT_XID | NVML_EVENT_DOUBLE_BIT, has = 0;
-    if (!n->set || slot->asked)
+    if (!n->set || slot->tried)
         return;
-    slot->asked = true;
+    slot->tried = true;
     if (n->call.event_types && n->call.event_types(slot->device, &has) == NVML_OK)
         want &= has;
     slot->watched = want && n->call.watch(slot->device, want, n->set) == NVML_OK;
     n->n_watched += slot->watched;
 }
 
-/* The card cannot be reached: what does not change is as it was. */
-static void recall(const struct slot *slot, struct gpu_card *card)
+/* For an unreachable card: restores the constant properties. */
+static void restore(const struct slot *slot, struct gpu_card *card)
 {
-    static const enum gpu_metric lasting[] = {
+    static const enum gpu_metric constant[] = {
         GPU_MINOR,         GPU_MEM_TOTAL,    GPU_CLOCK_GRAPHICS_MAX, GPU_CLOCK_SM_MAX,
         GPU_CLOCK_MEM_MAX, GPU_PCIE_GEN_MAX, GPU_PCIE_WIDTH_MAX,     GPU_POWER_LIMIT,
     };
@@ -112,9 +113,9 @@ static void recall(const struct slot *slot, struct gpu_card *card)
     memcpy(card->uuid, slot->last.uuid, sizeof card->uuid);
     memcpy(card->model, slot->last.model, sizeof card->model);
     memcpy(card->bus_id, slot->last.bus_id, sizeof card->bus_id);
-    for (size_t i = 0; i < ARRAY_LEN(lasting); i++)
-        if (gpu_knows(&slot->last, lasting[i]))
-            gpu_set(card, lasting[i], (uint64_t)slot->last.value[lasting[i]]);
+    for (size_t i = 0; i < ARRAY_LEN(constant); i++)
+        if (gpu_knows(&slot->last, constant[i]))
+            gpu_set(card, constant[i], (uint64_t)slot->last.value[constant[i]]);
 }
 
 static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
@@ -125,7 +126,7 @@ static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     if (nvml_is_gone(rc))
         return rc;
     if (rc) {
-        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_words(rc), rc);
+        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_strerror(rc), rc);
         return NVML_OK;
     }
     slot->device = device;
@@ -141,8 +142,8 @@ static int read_card(struct nvml *n, struct gpu_card *card, struct arena *a)
     return NVML_OK;
 }
 
-/* Lost cards get their names back, unless another card has come into their place. */
-static void recall_lost(struct nvml *n, struct gpu_sample *s)
+/* Restores the UUIDs of lost cards, unless another card of the sample has them. */
+static void restore_lost(struct nvml *n, struct gpu_sample *s)
 {
     for (size_t i = 0; i < s->n_cards; i++) {
         struct gpu_card *card = &s->cards[i];
@@ -153,7 +154,7 @@ static void recall_lost(struct nvml *n, struct gpu_sample *s)
             if (s->cards[k].state != GPU_LOST && *slot->last.uuid &&
                 !strcmp(s->cards[k].uuid, slot->last.uuid))
                 slot->known = false;
-        recall(slot, card);
+        restore(slot, card);
     }
 }
 
@@ -182,11 +183,10 @@ static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
         return fail(err, "counting the cards", rc);
     }
     if (count > GPU_MAX_CARDS)
-        return err_set(err, ERR_UNAVAILABLE,
-                       "NVML: %u cards; there can be no more than %d", count,
-                       GPU_MAX_CARDS);
+        return err_set(err, ERR_UNAVAILABLE, "NVML: %u cards, more than the limit of %d",
+                       count, GPU_MAX_CARDS);
     read_versions(n, s);
-    make_set(n);
+    create_set(n);
     for (size_t i = count; i < GPU_MAX_CARDS; i++)
         n->slots[i].device = NULL;
     s->cards = arena_zalloc(&s->arena, count * sizeof *s->cards);
@@ -199,12 +199,12 @@ static int sample(struct gpu *g, struct gpu_sample *s, struct err *err)
             return fail(err, "reading a card", rc);
         }
     }
-    recall_lost(n, s);
+    restore_lost(n, s);
     gpu_sample_settle(s);
     return 0;
 }
 
-/* Which card is it? It is not asked: it may be lost, and that be the event. */
+/* Finds the card by its handle. A call on a lost card would fail. */
 static void identify(const struct nvml *n, void *device, struct gpu_event *event)
 {
     for (int32_t i = 0; device && i < GPU_MAX_CARDS; i++) {
@@ -223,15 +223,15 @@ static int wait_event(struct gpu *g, int timeout_ms, struct gpu_event *event,
     struct nvml *n = of(g);
     struct nvml_event data = {0};
     if (!n->handle)
-        return err_set(err, ERR_UNAVAILABLE, "NVML: not initialised");
+        return err_set(err, ERR_UNAVAILABLE, "NVML: not initialized");
     if (!n->n_watched)
-        return err_set(err, ERR_UNAVAILABLE, "NVML: no card tells its events");
+        return err_set(err, ERR_UNAVAILABLE, "NVML: no card supports events");
     int rc = n->call.set_wait(n->set, &data, timeout_ms > 0 ? (unsigned)timeout_ms : 0);
     if (rc == NVML_TIMEOUT)
         return 0;
     if (rc) {
-        /* Of a set with a lost card, or a broken one, nothing comes any more. The next
-         * sample makes one with the cards that are there. */
+        /* An event set with a lost card returns no more events. The next sample creates
+         * a set with the present cards. */
         if (nvml_is_gone(rc))
             unload(n);
         else

@@ -5,16 +5,16 @@
 #include "base/mem.h"
 #include "gpu/nvml_priv.h"
 
-/* One card that is being read. After a call said that the card or the driver is gone, no
- * other one is made. */
+/* The read of one card. After a call returned that the card or the driver is gone, no
+ * further call is made. */
 struct reader {
     const struct nvml_calls *call;
     void *device;
     struct gpu_card *card;
-    int gone, lost; /* the code that said so, or NVML_OK */
+    int gone, lost; /* the code of that call, or NVML_OK */
 };
 
-/* Is there such a function, and did it work? */
+/* Whether the function exists and succeeded. */
 #define CALL(r, member, ...)                                                             \
     ((r)->call->member && may_call(r) &&                                                 \
      did(r, (r)->call->member((r)->device __VA_OPT__(, ) __VA_ARGS__)))
@@ -55,7 +55,7 @@ static void read_identity(struct reader *r)
                  pci.device);
 }
 
-/* The numbers that come from a call with one result. */
+/* The metrics that are the only result of a call. */
 static void read_numbers(struct reader *r)
 {
     const struct {
@@ -108,8 +108,8 @@ static void read_memory(struct reader *r)
         gpu_set_memory(r->card,
                        &(struct gpu_memory){v1.total, v1.free, v1.used, 0, false});
     else if (may_call(r))
-        gpu_set_state(r->card, GPU_UNREADABLE, "its memory cannot be read: %s (%d)",
-                      nvml_words(rc), rc);
+        gpu_set_state(r->card, GPU_UNREADABLE, "cannot read its memory: %s (%d)",
+                      nvml_strerror(rc), rc);
 }
 
 static void read_health(struct reader *r)
@@ -146,7 +146,7 @@ struct process_list {
     size_t n, cap;
 };
 
-/* A process with a compute and a graphics context is in both lists, with the same sum. */
+/* A process with compute and graphics contexts is in both lists, with the same bytes. */
 static void add_process(struct process_list *l, unsigned pid, unsigned long long used)
 {
     int64_t bytes = used < 1ULL << 60 ? (int64_t)used : -1;
@@ -159,7 +159,7 @@ static void add_process(struct process_list *l, unsigned pid, unsigned long long
     l->p[l->n++] = (struct gpu_process){pid, bytes};
 }
 
-/* Calls until the buffer is large enough; processes come and go in between. */
+/* Repeats the call until the buffer is large enough; processes start in between. */
 static bool list_processes(struct reader *r, int (*call)(void *, unsigned *, void *),
                            size_t size, struct process_list *out)
 {
@@ -175,7 +175,7 @@ static bool list_processes(struct reader *r, int (*call)(void *, unsigned *, voi
         if (!did(r, rc) || n > cap)
             return false;
         for (unsigned i = 0; i < n; i++) {
-            struct nvml_process_v1 v1; /* the beginning of v2, too */
+            struct nvml_process_v1 v1; /* also the prefix of v2 */
             memcpy(&v1, infos + i * size, sizeof v1);
             add_process(out, v1.pid, v1.used);
         }
@@ -191,7 +191,7 @@ static int by_pid(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Cards without graphics do not support that list; compute is the one that counts. */
+/* Cards without graphics do not support the graphics list; compute is required. */
 static void read_processes(struct reader *r, struct arena *a)
 {
     struct process_list list = {0};
@@ -224,7 +224,7 @@ int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
     read_numbers(&r);
     read_processes(&r, a);
     if (r.lost)
-        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_words(r.lost), r.lost);
-    gpu_judge(card);
+        gpu_set_state(card, GPU_LOST, "%s (%d)", nvml_strerror(r.lost), r.lost);
+    gpu_derive_state(card);
     return r.gone;
 }

@@ -4,10 +4,10 @@
 #include "gpu/gpu_priv.h"
 
 /*
- * The part of NVML that we call, declared by ourselves, so that no header or library of
- * NVIDIA's is needed to build or to start.
+ * The part of NVML that we call, declared here, so that neither building nor starting
+ * needs a header or library of NVIDIA.
  *
- * Where the facts come from: nvml.h of the NVML API versions 11, 12 and 13 as
+ * Source: nvml.h of the NVML API versions 11, 12 and 13 as
  * github.com/NVIDIA/go-nvml ships it (v0.11.1-0, v0.12.4-1, v0.13.0-1); the layouts below
  * are the same in all that have them. Sizes are asserted for x86-64 and arm64, which
  * agree.
@@ -47,13 +47,13 @@ enum { NVML_EVENT_DOUBLE_BIT = 0x2, NVML_EVENT_XID = 0x8 };
 enum { NVML_FI_RECOVERY_ACTION = 230 }; /* NVML_FI_DEV_GET_GPU_RECOVERY_ACTION */
 enum { NVML_VALUE_UNSIGNED_INT = 1, NVML_VALUE_SIGNED_INT = 5 };
 
-struct nvml_memory { /* nvmlMemory_t: used counts the driver's reserve */
+struct nvml_memory { /* nvmlMemory_t: used includes the driver's reserve */
     unsigned long long total, free, used;
 };
 
-/* nvmlMemory_v2_t: the first call to tell the reserve. Total is free + used + reserved
- * (the comments of some nvml.h say that used counts the reserve; no driver that was
- * looked at does so, and gpu_set_memory copes with both). */
+/* nvmlMemory_v2_t: the first version with the reserve. Total is free + used + reserved.
+ * (Comments of some nvml.h say that used includes the reserve. No tested driver does
+ * that; gpu_set_memory handles both.) */
 struct nvml_memory_v2 {
     unsigned version; /* NVML_MEMORY_V2 */
     unsigned long long total, reserved, free, used;
@@ -73,7 +73,7 @@ struct nvml_utilization {
 
 struct nvml_process_v1 {
     unsigned pid;
-    unsigned long long used; /* all ones: not known */
+    unsigned long long used; /* all ones: unknown */
 };
 struct nvml_process_v2 { /* of the calls named _v2 and _v3 */
     unsigned pid;
@@ -106,8 +106,8 @@ _Static_assert(sizeof(struct nvml_process_v2) == 24, "nvmlProcessInfo_v2_t");
 _Static_assert(sizeof(struct nvml_event) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(struct nvml_field) == 40, "nvmlFieldValue_t");
 
-/* X(member, arguments, the name that is wanted, an older one or NULL, needed). Devices
- * and sets of events are opaque pointers; all functions return an nvmlReturn_t. */
+/* X(member, arguments, name, an older name or NULL, required). Devices and event
+ * sets are opaque pointers; all functions return an nvmlReturn_t. */
 #define NVML_CALLS(X)                                                                    \
     X(init, (void), "nvmlInit_v2", "nvmlInit", true)                                     \
     X(shutdown, (void), "nvmlShutdown", NULL, true)                                      \
@@ -171,18 +171,18 @@ struct nvml_calls {
 
 /* nvml_load.c */
 
-/* Opens the library and looks its functions up. *handle is for dlclose. */
+/* Opens the library and resolves its functions. *handle is for dlclose. */
 int nvml_load(const char *library, void **handle, struct nvml_calls *calls,
               struct err *err);
-/* What went wrong, in words: "the NVIDIA driver is not loaded". Never NULL. */
-const char *nvml_words(int rc);
-/* Does the code say that the whole library is of no use until it is initialised anew? */
+/* The text of an error code: "the NVIDIA driver is not loaded". Never NULL. */
+const char *nvml_strerror(int rc);
+/* Whether the code means that NVML must be initialized again. */
 bool nvml_is_gone(int rc);
-/* Does it say that this card cannot be reached? */
+/* Whether the code means that the card is unreachable. */
 bool nvml_is_lost(int rc);
 
 /* nvml_card.c */
 
-/* Reads a card. NVML_OK, or a code with which nvml_is_gone is true. */
+/* Reads a card. NVML_OK, or a code for which nvml_is_gone is true. */
 int nvml_read_card(const struct nvml_calls *call, void *device, struct arena *a,
                    struct gpu_card *card);

@@ -22,7 +22,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
-/* Four characters that are complete: `digits` of them carry bits, the rest is padding. */
+/* Appends a complete group of four characters: `digits` digits, the rest is padding. */
 static bool add_group(struct buf *out, unsigned bits, int digits)
 {
     if (digits < 2)

@@ -5,8 +5,8 @@
 
 #include "base/str.h"
 
-/* Base64 (RFC 4648, section 4). Decoding is strict: padding must be there, the bits that
- * it leaves over must be zero, only white space is ignored. Both append to out; after a
- * false out is as it was. */
+/* Base64 (RFC 4648, section 4). Decoding is strict: padding is required, unused bits must
+ * be zero, and only white space is ignored. Both append to out, which is unchanged if
+ * base64_decode returns false. */
 bool base64_decode(struct span s, struct buf *out);
 void base64_encode(struct span s, struct buf *out);

@@ -10,13 +10,13 @@
 
 enum { CONNECT_MS = 5000 };
 
-/* What one request needs: who we are, and the way to the server. */
-struct pass {
+/* References that one request holds: credentials, and the HTTP client made for them. */
+struct session {
     struct kube_identity *id;
     struct httpc *http;
 };
 
-static void pass_fini(struct pass *p)
+static void session_fini(struct session *p)
 {
     if (p->id)
         kube_identity_free(p->id);
@@ -42,7 +42,7 @@ static struct httpc *http_new(const struct kube_config *config,
 
 struct kube_client *kube_client_new(const struct kube_config *config, struct err *err)
 {
-    json_object_seed(0); /* before there are threads */
+    json_object_seed(0); /* not thread-safe */
     struct kube_client *c = xcalloc(1, sizeof *c);
     kube_config_copy(&c->config, config);
     c->now_ms = clock_mono_ms;
@@ -70,7 +70,7 @@ void kube_client_free(struct kube_client *c)
     free(c);
 }
 
-/* Makes c->http fit the identity, if that is newer than what it was made for. */
+/* Replaces c->http if the identity has newer certificates. */
 static int renew_http(struct kube_client *c, const struct kube_identity *id,
                       struct err *err)
 {
@@ -79,15 +79,15 @@ static int renew_http(struct kube_client *c, const struct kube_identity *id,
     struct httpc *http = http_new(&c->config, id, err);
     if (!http)
         return -1;
-    httpc_free(c->http); /* goes when its last call or stream is over */
+    httpc_free(c->http); /* freed with its last call or stream */
     c->http = http;
     c->tls_version = id->tls_version;
     return 0;
 }
 
-static int pass_get(struct kube_client *c, struct pass *p, struct err *err)
+static int session_begin(struct kube_client *c, struct session *p, struct err *err)
 {
-    *p = (struct pass){.id = kube_credential_get(c->credential, c->now_ms(), err)};
+    *p = (struct session){.id = kube_credential_get(c->credential, c->now_ms(), err)};
     if (!p->id)
         return err_wrap(err, "%s",
                         c->config.source ? c->config.source : c->config.server);
@@ -97,14 +97,14 @@ static int pass_get(struct kube_client *c, struct pass *p, struct err *err)
         p->http = httpc_ref(c->http);
     pthread_mutex_unlock(&c->lock);
     if (rc)
-        pass_fini(p);
+        session_fini(p);
     return rc;
 }
 
-/* The request as HTTP. *path is the caller's to free. */
+/* The HTTP request. *path is new. */
 static struct httpc_request http_request(const struct kube_client *c,
                                          const struct kube_request *req,
-                                         const struct pass *p, char **path)
+                                         const struct session *p, char **path)
 {
     const char *type = req->content_type ? req->content_type : "application/json";
     *path =
@@ -117,7 +117,7 @@ static struct httpc_request http_request(const struct kube_client *c,
         .body = req->body,
         .gzip = req->gzip,
         .timeout_ms = req->timeout_ms,
-        .delivery_ms = req->delivery_ms,
+        .tcp_user_timeout_ms = req->tcp_user_timeout_ms,
         .send_by = req->send_by,
         .stall_ms = req->stall_ms,
     };
@@ -126,18 +126,18 @@ static struct httpc_request http_request(const struct kube_client *c,
 static int call_once(struct kube_client *c, const struct kube_request *req,
                      struct httpc_reply *reply, struct err *err)
 {
-    struct pass p;
+    struct session p;
     cleanup_free char *path = NULL;
     *reply = (struct httpc_reply){.retry_after_s = -1};
-    if (pass_get(c, &p, err))
+    if (session_begin(c, &p, err))
         return -1;
     struct httpc_request http = http_request(c, req, &p, &path);
     int rc = httpc_call(p.http, &http, KUBE_MAX_BODY, reply, err);
     if (rc && !reply->sent)
-        kube_credential_doubted(c->credential); /* perhaps for want of a new authority */
+        kube_credential_connect_failed(c->credential);
     if (!rc && reply->status == 401)
-        kube_credential_refused(c->credential, p.id);
-    pass_fini(&p);
+        kube_credential_rejected(c->credential, p.id);
+    session_fini(&p);
     return rc;
 }
 
@@ -152,7 +152,7 @@ int kube_call(struct kube_client *c, const struct kube_request *req,
     if (req->timeout_ms > 0) {
         again.timeout_ms = req->timeout_ms - (clock_mono_ms() - start);
         if (again.timeout_ms <= 0)
-            return 0; /* the 401 is the answer */
+            return 0; /* no time for a retry: the 401 is the result */
     }
     httpc_reply_fini(reply);
     return call_once(c, &again, reply, err);
@@ -163,17 +163,17 @@ struct httpc_stream *kube_stream_start(struct kube_client *c, struct httpc_loop 
                                        const struct httpc_sink *sink, void *ctx,
                                        struct err *err)
 {
-    struct pass p;
+    struct session p;
     cleanup_free char *path = NULL;
-    if (pass_get(c, &p, err))
+    if (session_begin(c, &p, err))
         return NULL;
     struct httpc_request http = http_request(c, req, &p, &path);
     struct httpc_stream *s = httpc_stream_start(loop, p.http, &http, sink, ctx);
-    pass_fini(&p);
+    session_fini(&p);
     return s;
 }
 
 void kube_client_unauthorized(struct kube_client *c)
 {
-    kube_credential_refused(c->credential, NULL);
+    kube_credential_rejected(c->credential, NULL);
 }

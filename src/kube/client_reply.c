@@ -6,12 +6,12 @@
 #include "kube/client.h"
 #include "kube/credential_priv.h"
 
-/* What the API server says when it does not do something. */
+/* Error responses of the API server. */
 
 enum {
-    STATUS_MAX = 1 << 20, /* a body that is larger is no Status */
+    STATUS_MAX = 1 << 20, /* bytes of a body that is parsed as a Status */
     MESSAGE_MAX = 400,
-    SHOWN_MAX = 120, /* of a body that is no Status */
+    SHOWN_MAX = 120, /* bytes of any other body in the error message */
 };
 
 static enum err_code code_of(unsigned status)
@@ -37,15 +37,14 @@ static bool has_text(const json_t *root, const char *key, const char *text)
     return value && strcmp(value, text) == 0;
 }
 
-/* kube-apiserver leaves the kind out where it answers before the request's own handler
- * does: when its time is over. */
+/* The timeout filter of kube-apiserver sends a Status without a kind. */
 static bool is_status(const json_t *root)
 {
     return json_object_get(root, "kind") ? has_text(root, "kind", "Status")
                                          : has_text(root, "status", "Failure");
 }
 
-/* The message of a Status object, or its reason, borrowed; NULL when it is none. */
+/* The message of a Status object, or its reason; NULL for any other object. Borrowed. */
 static const char *message_of(const json_t *root)
 {
     const char *message = json_string_value(json_object_get(root, "message"));
@@ -68,5 +67,5 @@ int kube_reply_check(unsigned status, struct span body, struct err *err)
     json_decref(root);
     if (message || !*shown)
         return err_set(err, code, "HTTP %u%s%s", status, *shown ? ": " : "", shown);
-    return err_set(err, code, "HTTP %u, not from an API server: %s", status, shown);
+    return err_set(err, code, "HTTP %u without a Status object: %s", status, shown);
 }

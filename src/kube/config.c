@@ -50,14 +50,14 @@ int kube_config_server(struct kube_config *config, struct span url, struct err *
     struct span rest = url, scheme = span_cut(&rest, ':');
     bool tls = span_eq_nocase(scheme, SPAN("https"));
     if ((!tls && !span_eq_nocase(scheme, SPAN("http"))) || !span_starts(rest, SPAN("//")))
-        return err_set(err, ERR_INVALID, "it must begin with https:// or http://");
+        return err_set(err, ERR_INVALID, "expected a URL with https:// or http://");
     rest.p += 2;
     rest.n -= 2;
     if (!is_one_word(url) || memchr(rest.p, '?', rest.n) || memchr(rest.p, '#', rest.n))
-        return err_set(err, ERR_INVALID, "it must be of the form https://host:port/path");
+        return err_set(err, ERR_INVALID, "expected the form https://host:port/path");
     struct span path = rest, host = span_cut(&path, '/');
     if (!host.n || memchr(host.p, '@', host.n))
-        return err_set(err, ERR_INVALID, "it must be of the form https://host:port/path");
+        return err_set(err, ERR_INVALID, "expected the form https://host:port/path");
     while (path.n && path.p[path.n - 1] == '/')
         path.n--;
     config->server = xasprintf("%s://%.*s", tls ? "https" : "http", SPAN_ARG(host));
@@ -89,11 +89,11 @@ static int load_namespace(const char *dir, struct kube_config *config, struct er
     struct span name = span_trim(buf_span(&text));
     config->ns = xmemdup0(name.p, name.n);
     if (!kube_namespace_ok(config->ns))
-        return err_set(err, ERR_INVALID, "%s: not the name of a namespace", path);
+        return err_set(err, ERR_INVALID, "%s: invalid namespace name", path);
     return 0;
 }
 
-/* The token is read later, by what keeps it fresh. */
+/* kube_credential reads the token file. */
 static int load_account(const struct kube_config_sources *sources,
                         struct kube_config *config, struct err *err)
 {
@@ -110,7 +110,7 @@ static int load_account(const struct kube_config_sources *sources,
     if (file_read(config->ca_file, KUBE_FILE_MAX, &ca, err))
         return -1;
     if (!kube_is_pem(buf_span(&ca)))
-        return err_set(err, ERR_INVALID, "%s: not a certificate in PEM form",
+        return err_set(err, ERR_INVALID, "%s: expected a PEM certificate",
                        config->ca_file);
     config->ca_pem = kube_span_copy(buf_span(&ca));
     return load_namespace(dir, config, err);
@@ -147,11 +147,12 @@ int kube_config_load(const struct kube_config_sources *sources,
     if (sources->home && *sources->home && exists(file))
         return load_files(file, sources->context, config, err);
     return err_set(err, ERR_NOT_FOUND,
-                   "no way to the API server: no kubeconfig is named, %s%s, and %s%s",
-                   is_in_cluster(sources) ? "there is no " : "this is not a pod",
-                   is_in_cluster(sources) ? token : "",
-                   sources->home && *sources->home ? "there is no " : "HOME is not set",
-                   sources->home && *sources->home ? file : "");
+                   "no API server configured: --kubeconfig and KUBECONFIG are not set, "
+                   "%s%s, and %s%s",
+                   is_in_cluster(sources) ? token : "not running in a pod",
+                   is_in_cluster(sources) ? " does not exist" : "",
+                   sources->home && *sources->home ? file : "HOME is not set",
+                   sources->home && *sources->home ? " does not exist" : "");
 }
 
 void kube_config_fini(struct kube_config *config)

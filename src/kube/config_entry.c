@@ -34,7 +34,7 @@ int kube_entry_bool(const struct kube_entry *e, const char *key, bool *out,
     if (!text.p)
         return 0;
     if (!span_eq(text, SPAN("true")) && !span_eq(text, SPAN("false")))
-        return kube_entry_fail(e, key, "neither true nor false", err);
+        return kube_entry_fail(e, key, "expected true or false", err);
     *out = text.n == strlen("true");
     return 0;
 }
@@ -47,7 +47,7 @@ char *kube_entry_path(const struct kube_entry *e, const char *path)
     return xasprintf("%.*s/%s", (int)(slash - e->path), e->path, path);
 }
 
-/* The string under a key, NULL when absent or empty; new. */
+/* The string of a key, new; NULL if absent or empty. */
 static int get(const struct kube_entry *e, const char *key, char **out, struct err *err)
 {
     cleanup_free char *s = NULL;
@@ -69,12 +69,12 @@ static int read_pem_file(const struct kube_entry *e, const char *key, const char
         return -1;
     }
     if (!kube_is_pem(buf_span(&bytes)))
-        return kube_entry_fail(e, key, "the file is not in PEM form", err);
+        return kube_entry_fail(e, key, "expected a PEM file", err);
     *pem = kube_span_copy(buf_span(&bytes));
     return 0;
 }
 
-/* The PEM under "KEY-data", or in the file that KEY names. */
+/* The PEM text of "KEY-data", or of the file named by KEY. */
 static int get_pem(const struct kube_entry *e, const char *key, struct span *pem,
                    char **file, struct err *err)
 {
@@ -89,9 +89,9 @@ static int get_pem(const struct kube_entry *e, const char *key, struct span *pem
         return 0;
     cleanup_buf struct buf bytes = {0};
     if (!base64_decode(span_of(data), &bytes))
-        return kube_entry_fail(e, data_key, "not base64", err);
+        return kube_entry_fail(e, data_key, "invalid base64", err);
     if (!kube_is_pem(buf_span(&bytes)))
-        return kube_entry_fail(e, data_key, "not in PEM form", err);
+        return kube_entry_fail(e, data_key, "expected base64 of a PEM text", err);
     *pem = kube_span_copy(buf_span(&bytes));
     return 0;
 }
@@ -131,13 +131,14 @@ int kube_config_cluster(const struct kube_entry *e, struct kube_config *config,
         return -1;
     if (config->insecure && config->ca_pem.n)
         return kube_entry_fail(e, "insecure-skip-tls-verify",
-                               "not together with a certificate authority", err);
+                               "conflicts with certificate-authority", err);
     if (config->proxy && !proxy_is_known(config->proxy))
-        return kube_entry_fail(e, "proxy-url", "neither http, https nor socks5", err);
+        return kube_entry_fail(e, "proxy-url",
+                               "expected an http, https, socks5 or socks5h URL", err);
     return 0;
 }
 
-static int refuse_unsupported(const struct kube_entry *e, struct err *err)
+static int reject_unsupported(const struct kube_entry *e, struct err *err)
 {
     static const char *const keys[] = {"auth-provider", "username",  "password",     "as",
                                        "as-uid",        "as-groups", "as-user-extra"};
@@ -151,14 +152,15 @@ static int refuse_unsupported(const struct kube_entry *e, struct err *err)
     return 0;
 }
 
-/* A token goes into a header: one line, without space. */
+/* A token becomes part of a header: no white space, no control characters. */
 static int check_token(const struct kube_entry *e, char **token, struct err *err)
 {
     if (!*token)
         return 0;
     struct span s = span_trim(span_of(*token));
     if (!kube_token_ok(s))
-        return kube_entry_fail(e, "token", "not one word of ASCII", err);
+        return kube_entry_fail(e, "token", "expected printable ASCII without spaces",
+                               err);
     char *trimmed = xmemdup0(s.p, s.n);
     free(*token);
     *token = trimmed;
@@ -169,7 +171,7 @@ int kube_config_user(const struct kube_entry *e, struct kube_config *config,
                      struct err *err)
 {
     cleanup_free char *token_file = NULL;
-    if (refuse_unsupported(e, err) ||
+    if (reject_unsupported(e, err) ||
         get_pem(e, "client-certificate", &config->cert_pem, &config->cert_file, err) ||
         get_pem(e, "client-key", &config->key_pem, &config->key_file, err) ||
         get(e, "token", &config->token, err) || check_token(e, &config->token, err) ||

@@ -5,11 +5,11 @@
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
 
-/* The exec plugin of a user: kubeconfig to struct kube_exec. */
+/* The field `exec` of a kubeconfig user. */
 
 #define EXEC_GROUP "client.authentication.k8s.io/"
 
-/* The scalar as a C string, new; NULL when it is none. */
+/* The scalar as a new C string; NULL if the node is not a scalar. */
 static char *word_of(const struct yaml_node *node)
 {
     if (!node || node->type != YAML_SCALAR || memchr(node->text.p, '\0', node->text.n))
@@ -22,7 +22,7 @@ static char **words_new(size_t n)
     return xcalloc(n + 1, sizeof(char *));
 }
 
-/* A command with a slash is a path as seen from the file, one without is looked for in
+/* A command with a slash is relative to the kubeconfig file; one without is searched in
  * PATH. */
 static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct err *err)
 {
@@ -33,14 +33,14 @@ static int read_argv(const struct kube_entry *e, struct kube_exec *exec, struct 
     if (!command || !*command)
         return kube_entry_fail(e, "command", "missing", err);
     if (!yaml_is_null(args) && args->type != YAML_SEQUENCE)
-        return kube_entry_fail(e, "args", "not a list", err);
+        return kube_entry_fail(e, "args", "expected a list of strings", err);
     size_t n = yaml_is_null(args) ? 0 : args->n;
     exec->argv = words_new(n + 1);
     exec->argv[0] = strchr(command, '/') ? kube_entry_path(e, command) : xstrdup(command);
     for (size_t i = 0; i < n; i++) {
         exec->argv[i + 1] = word_of(args->items[i]);
         if (!exec->argv[i + 1])
-            return kube_entry_fail(e, "args", "not a list of texts", err);
+            return kube_entry_fail(e, "args", "expected a list of strings", err);
     }
     return 0;
 }
@@ -49,14 +49,14 @@ static int read_env(const struct kube_entry *e, struct kube_exec *exec, struct e
 {
     const struct yaml_node *env = yaml_get(e->body, "env");
     if (!yaml_is_null(env) && env->type != YAML_SEQUENCE)
-        return kube_entry_fail(e, "env", "not a list", err);
+        return kube_entry_fail(e, "env", "expected a list of name and value", err);
     size_t n = yaml_is_null(env) ? 0 : env->n;
     exec->env = words_new(n);
     for (size_t i = 0; i < n; i++) {
         cleanup_free char *name = word_of(yaml_get(env->items[i], "name"));
         cleanup_free char *value = word_of(yaml_get(env->items[i], "value"));
         if (!name || !*name || strchr(name, '=') || !value)
-            return kube_entry_fail(e, "env", "not a list of name and value", err);
+            return kube_entry_fail(e, "env", "expected a list of name and value", err);
         exec->env[i] = xasprintf("%s=%s", name, value);
     }
     return 0;
@@ -70,11 +70,11 @@ static int read_version(const struct kube_entry *e, struct kube_exec *exec,
     if (!exec->api_version || (strcmp(exec->api_version, EXEC_GROUP "v1") &&
                                strcmp(exec->api_version, EXEC_GROUP "v1beta1")))
         return kube_entry_fail(e, "apiVersion",
-                               "neither " EXEC_GROUP "v1 nor " EXEC_GROUP "v1beta1", err);
+                               "expected " EXEC_GROUP "v1 or " EXEC_GROUP "v1beta1", err);
     return 0;
 }
 
-/* We have no terminal to lend: a plugin that needs one cannot be run. */
+/* A plugin has no terminal: its standard input is /dev/null. */
 static int check_mode(const struct kube_entry *e, struct err *err)
 {
     struct span mode;
@@ -82,10 +82,10 @@ static int check_mode(const struct kube_entry *e, struct err *err)
         return kube_entry_wrap(e, err);
     if (span_eq(mode, SPAN("Always")))
         return kube_entry_fail(e, "interactiveMode",
-                               "the plugin wants a terminal, and there is none", err);
+                               "Always is not supported: there is no terminal", err);
     if (mode.n && !span_eq(mode, SPAN("Never")) && !span_eq(mode, SPAN("IfAvailable")))
-        return kube_entry_fail(e, "interactiveMode", "none of Never, IfAvailable, Always",
-                               err);
+        return kube_entry_fail(e, "interactiveMode",
+                               "expected Never, IfAvailable or Always", err);
     return 0;
 }
 
@@ -97,7 +97,7 @@ static void add_member(struct buf *out, const char *key, struct span text)
     buf_add_json(out, text);
 }
 
-/* What the cluster's entry keeps for plugins: any value, as JSON. */
+/* The cluster's extension for exec plugins: any value, as JSON. */
 static void add_extension(struct buf *out, const struct kube_entry *cluster)
 {
     const struct yaml_node *list = yaml_get(cluster->body, "extensions");
@@ -143,7 +143,7 @@ int kube_config_exec(const struct kube_entry *user, const struct kube_entry *clu
     if (yaml_is_null(body))
         return 0;
     if (body->type != YAML_MAPPING)
-        return kube_entry_fail(user, "exec", "not a mapping", err);
+        return kube_entry_fail(user, "exec", "expected a mapping", err);
     struct kube_entry e = {"exec plugin of user", user->name, body, user->path};
     struct kube_exec *exec = config->exec = xcalloc(1, sizeof *exec);
     bool with_cluster = false;

@@ -5,8 +5,8 @@
 #include "kube/config_priv.h"
 
 /*
- * Several kubeconfig files as one. They are not merged into a new tree: whoever looks for
- * a named entry asks the files in their order, which gives the rule that the first wins.
+ * Lookup in several kubeconfig files. They are not merged into one tree: a lookup
+ * searches the files in order, so that the first entry of a name wins.
  */
 
 void kubeconfig_fini(struct kubeconfig *k)
@@ -28,10 +28,11 @@ static int load_file(struct kubeconfig *k, const char *path, struct err *err)
     if (!y)
         return err_set(err, why.code, "%s", why.msg);
     if (yaml_count(y) > 1)
-        return err_set(err, ERR_INVALID, "%s: more than one document", path);
+        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
     const struct yaml_node *root = yaml_document(y, 0);
     if (root && root->type != YAML_MAPPING)
-        return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig", path, root->line);
+        return err_set(err, ERR_INVALID, "%s:%u: not a kubeconfig: expected a mapping",
+                       path, root->line);
     MEM_GROW(k->files, k->cap, k->n + 1);
     k->files[k->n++] = (struct kubeconfig_file){xstrdup(path), steal(&y)};
     return 0;
@@ -48,7 +49,7 @@ int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err)
             return -1;
     }
     if (!k->n)
-        return err_set(err, ERR_NOT_FOUND, "no kubeconfig: there is no %s", list);
+        return err_set(err, ERR_NOT_FOUND, "kubeconfig %s does not exist", list);
     return 0;
 }
 
@@ -57,7 +58,7 @@ static const struct yaml_node *root_of(const struct kubeconfig *k, size_t i)
     return yaml_document(k->files[i].yaml, 0);
 }
 
-/* The list "contexts", "clusters" or "users" of a file; NULL: none. */
+/* The list "contexts", "clusters" or "users" of a file; NULL if absent. */
 static int section(const struct kubeconfig *k, size_t i, const char *what,
                    const struct yaml_node **out, struct err *err)
 {
@@ -67,17 +68,17 @@ static int section(const struct kubeconfig *k, size_t i, const char *what,
     if (yaml_is_null(list))
         return 0;
     if (list->type != YAML_SEQUENCE)
-        return err_set(err, ERR_INVALID, "%s:%u: \"%s\" must be a list", list->file,
+        return err_set(err, ERR_INVALID, "%s:%u: %s: expected a list", list->file,
                        list->line, key);
     for (size_t n = 0; n < list->n; n++)
         if (list->items[n]->type != YAML_MAPPING)
-            return err_set(err, ERR_INVALID, "%s:%u: not a named %s", list->file,
+            return err_set(err, ERR_INVALID, "%s:%u: %s: expected a mapping", list->file,
                            list->items[n]->line, what);
     *out = list;
     return 0;
 }
 
-/* The one item of the name in the list, or NULL. */
+/* The item with this name, or NULL; two items are an error. */
 static int find_in(const struct yaml_node *list, const char *what, const char *name,
                    const struct yaml_node **out, struct err *err)
 {
@@ -89,7 +90,7 @@ static int find_in(const struct yaml_node *list, const char *what, const char *n
         if (!span_eq(text, span_of(name)))
             continue;
         if (*out)
-            return err_set(err, ERR_INVALID, "%s:%u: a second %s \"%s\"", list->file,
+            return err_set(err, ERR_INVALID, "%s:%u: duplicate %s \"%s\"", list->file,
                            list->items[i]->line, what, name);
         *out = list->items[i];
     }
@@ -111,7 +112,7 @@ static bool is_named_before(const struct kubeconfig *k, size_t file, size_t item
     return false;
 }
 
-/* "a, b, c": the names of all entries, for a message. */
+/* The names of all entries, "a, b, c", for an error message. */
 static char *names_of(const struct kubeconfig *k, const char *what)
 {
     enum { ENOUGH = 300 };
@@ -147,13 +148,13 @@ int kubeconfig_find(const struct kubeconfig *k, const char *what, const char *na
         *e = (struct kube_entry){what, name, yaml_is_null(body) ? NULL : body,
                                  k->files[i].path};
         if (e->body && e->body->type != YAML_MAPPING)
-            return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": not a mapping", e->path,
-                           body->line, what, name);
+            return err_set(err, ERR_INVALID, "%s:%u: %s \"%s\": expected a mapping",
+                           e->path, body->line, what, name);
         return 0;
     }
     cleanup_free char *names = names_of(k, what);
-    return err_set(err, ERR_NOT_FOUND, "%s \"%s\" not found in %s; it has: %s", what,
-                   name, k->list, *names ? names : "none");
+    return err_set(err, ERR_NOT_FOUND, "%s \"%s\" not found in %s; expected one of: %s",
+                   what, name, k->list, *names ? names : "(none)");
 }
 
 /* The first file that sets it. */
@@ -169,18 +170,18 @@ static int current_context(const struct kubeconfig *k, char **out, struct err *e
         }
     }
     cleanup_free char *names = names_of(k, "context");
-    return err_set(err, ERR_INVALID, "no current-context in %s; it has: %s", k->list,
-                   *names ? names : "none");
+    return err_set(err, ERR_INVALID, "no current-context in %s; contexts: %s", k->list,
+                   *names ? names : "(none)");
 }
 
-/* The name under `what` of a context, and the entry of that name. */
+/* Resolves the reference of a context to a cluster or user. */
 static int follow(const struct kubeconfig *k, const struct kube_entry *context,
                   const char *what, char **name, struct kube_entry *e, struct err *err)
 {
     if (yaml_string(context->body, what, name, err))
         return kube_entry_wrap(context, err);
     if (!*name || !**name)
-        return err_set(err, ERR_INVALID, "%s: context \"%s\" names no %s", context->path,
+        return err_set(err, ERR_INVALID, "%s: context \"%s\" has no %s", context->path,
                        context->name, what);
     if (kubeconfig_find(k, what, *name, e, err))
         return kube_entry_wrap(context, err);
@@ -197,7 +198,7 @@ static int apply_namespace(const struct kube_entry *context, struct kube_config 
         config->ns = xstrdup("default");
     }
     if (!kube_namespace_ok(config->ns))
-        return kube_entry_fail(context, "namespace", "not the name of a namespace", err);
+        return kube_entry_fail(context, "namespace", "invalid namespace name", err);
     return 0;
 }
 

@@ -4,27 +4,27 @@
 #include "kube/config.h"
 #include "wire/yaml.h"
 
-enum { KUBE_FILE_MAX = 1 << 20 }; /* certificates, keys, tokens */
+enum { KUBE_FILE_MAX = 1 << 20 }; /* bytes of a certificate, key or token file */
 
-/* The kubeconfig files of a list, in its order. */
+/* The kubeconfig files of a list, in order. */
 struct kubeconfig {
     struct kubeconfig_file {
         char *path;
         struct yaml *yaml;
     } * files;
     size_t n, cap;
-    const char *list; /* as it was given; borrowed */
+    const char *list; /* as configured; borrowed */
 };
 
-/* A named entry: `what` is "cluster", the section "clusters", the body under "cluster".
- */
+/* A named entry. `what` is its type: "cluster" for an item of the list "clusters", whose
+ * body is the value of the key "cluster". */
 struct kube_entry {
     const char *what, *name;
     const struct yaml_node *body; /* NULL: empty */
     const char *path;             /* of its file */
 };
 
-/* Reads the files; those that are missing are left out, but one must be there. */
+/* Reads the files. Missing files are skipped; if all are missing: ERR_NOT_FOUND. */
 int kubeconfig_load(struct kubeconfig *k, const char *list, struct err *err);
 void kubeconfig_fini(struct kubeconfig *k);
 /* Finds the entry in the first file that has it. */
@@ -34,35 +34,35 @@ int kubeconfig_find(const struct kubeconfig *k, const char *what, const char *na
 int kubeconfig_apply(const struct kubeconfig *k, const char *context,
                      struct kube_config *config, struct err *err);
 
-/* Fill their part of the config from an entry's body. */
+/* Fill the config from the body of a cluster or user entry. */
 int kube_config_cluster(const struct kube_entry *e, struct kube_config *config,
                         struct err *err);
 int kube_config_user(const struct kube_entry *e, struct kube_config *config,
                      struct err *err);
-/* The plugin under "exec" of the user e, in the config that the cluster has filled. */
+/* Reads the exec plugin of the user e; kube_config_cluster must have filled the config.
+ */
 int kube_config_exec(const struct kube_entry *e, const struct kube_entry *cluster,
                      struct kube_config *config, struct err *err);
 
 /* Splits the URL of a server into config->server and config->path_prefix. */
 int kube_config_server(struct kube_config *config, struct span url, struct err *err);
-/* Can it be a bearer token: one word of printable ASCII? */
+/* Whether it is a valid bearer token: printable ASCII without spaces, not empty. */
 bool kube_token_ok(struct span token);
-/* Is it a name that a namespace can have? */
+/* Whether it is a valid namespace name (a DNS label). */
 bool kube_namespace_ok(const char *name);
-/* Says that the value under `key` of the entry is wrong, with file and line. Returns -1.
- */
+/* Sets an error about the value of `key`, with file and line. Returns -1. */
 int kube_entry_fail(const struct kube_entry *e, const char *key, const char *why,
                     struct err *err);
-/* Puts the entry in front of a message that already has file and line. Returns -1. */
+/* Prepends the entry to a message that already has file and line. Returns -1. */
 int kube_entry_wrap(const struct kube_entry *e, struct err *err);
-/* true or false under the key; untouched when absent. */
+/* The boolean of a key; *out is unchanged if the key is absent. */
 int kube_entry_bool(const struct kube_entry *e, const char *key, bool *out,
                     struct err *err);
-/* The path as seen from the entry's file, new. */
+/* The path, relative to the entry's file; new. */
 char *kube_entry_path(const struct kube_entry *e, const char *path);
 
-/* Is the text PEM, as far as one can see without decoding it? */
+/* Whether the text contains a PEM header; it is not decoded. */
 bool kube_is_pem(struct span s);
-/* A new copy, as a span that span_free releases. */
+/* A new copy; release with kube_span_free. */
 struct span kube_span_copy(struct span s);
 void kube_span_free(struct span *s);

@@ -21,8 +21,8 @@ struct kube_client *kube_connect_in(const char *kubeconfig, const char *context,
     if (kube_config_load(&sources, &config, err) == 0)
         client = kube_client_new(&config, err);
     if (client)
-        log_info("kube", "API server", LOG_S("server", config.server),
-                 LOG_S("by", config.source));
+        log_info("kube", "API server: configured", LOG_S("server", config.server),
+                 LOG_S("source", config.source));
     if (client && ns)
         *ns = xstrdup(config.ns);
     kube_config_fini(&config);

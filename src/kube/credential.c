@@ -12,17 +12,17 @@
 #include "kube/config_priv.h"
 
 /*
- * The latest identity is an immutable object that its users share; what changes makes a
- * new one. The lock is held while files are read, which is short, but not while a plugin
- * runs: who has something usable goes on with it, all others wait for the end of that run
- * and take its result, also when it is a failure.
+ * The latest identity is an immutable, reference-counted object; a change creates a new
+ * one. The lock is held while files are read, but not while a plugin runs. Meanwhile,
+ * other threads use the old credential if it has not expired; otherwise they wait for the
+ * run and take its result, also if it has failed.
  */
 
 enum {
-    FILES_MS = 50 * 1000,  /* between two looks at the files */
-    SOON_MS = 1000,        /* the same after a failure; and between two runs */
-    MARGIN_MS = 10 * 1000, /* before the end of a credential */
-    RUN_MS = 30 * 1000,    /* for a plugin */
+    FILES_MS = 50 * 1000,  /* interval of reloading the files */
+    SOON_MS = 1000,        /* the same after a failed connection, and between two runs */
+    MARGIN_MS = 10 * 1000, /* a plugin runs this long before its credential expires */
+    RUN_MS = 30 * 1000,    /* timeout of a plugin */
 };
 
 struct shared {
@@ -36,16 +36,19 @@ struct kube_credential {
     pthread_cond_t run_ended;
     struct shared *latest;
 
-    bool has_looked;           /* at the files */
-    bool is_stale, is_doubted; /* refused by the server; perhaps the cause of a failure */
-    int64_t looked_ms;
+    /* files */
+    bool has_loaded;
+    bool is_rejected;       /* the server responded with 401 since the last load */
+    bool is_connect_failed; /* a connection failed since the last load */
+    int64_t loaded_ms;
     bool warned_token, warned_ca, warned_pair;
 
-    bool is_running, has_run, has_answer, is_refused;
-    bool has_plugin_pair; /* certificate and key came from the plugin */
+    /* the plugin */
+    bool is_running, has_run, has_credential, is_credential_rejected;
+    bool has_plugin_pair; /* the certificate and key in use are from the plugin */
     int64_t run_ms;       /* end of the last run */
-    int64_t expires_ms;   /* of its answer */
-    struct err run_err;   /* of the last run, when it failed; else without a code */
+    int64_t expires_ms;   /* of its credential */
+    struct err run_err;   /* of the last run; ERR_NONE: it succeeded */
 };
 
 static void shared_free(struct shared *s)
@@ -64,7 +67,7 @@ void kube_identity_free(struct kube_identity *id)
     shared_free((struct shared *)id);
 }
 
-/* Makes `want`, whose version does not matter, the latest, if it says anything new. */
+/* Makes `want` the latest identity, with a new version, if it differs from it. */
 static void set_latest(struct kube_credential *c, const struct kube_identity *want)
 {
     const struct kube_identity *old = &c->latest->id;
@@ -118,11 +121,11 @@ void kube_credential_free(struct kube_credential *c)
     free(c);
 }
 
-/* Warns once, until the file is good again. Returns -1. */
+/* Warns once until the file is valid again. Returns -1. */
 static int keep_old(const char *path, bool *warned, const struct err *why)
 {
     if (!*warned)
-        log_warn("kube", "a credential file cannot be used, the old content is kept",
+        log_warn("kube", "credential file: cannot reload; still using the old content",
                  LOG_S("file", path), LOG_ERR(why));
     *warned = true;
     return -1;
@@ -139,7 +142,7 @@ static void read_token(struct kube_credential *c, struct kube_identity *want,
     struct span token = span_trim(buf_span(&text));
     if (!rc && !kube_token_ok(token))
         rc = err_set(err, ERR_INVALID, "%s: %s", path,
-                     token.n ? "not one word of ASCII" : "empty");
+                     token.n ? "expected printable ASCII without spaces" : "empty file");
     if (rc) {
         if (want->authorization)
             keep_old(path, &c->warned_token, err);
@@ -150,8 +153,7 @@ static void read_token(struct kube_credential *c, struct kube_identity *want,
     want->authorization = *authorization;
 }
 
-/* Reads a PEM file into `text`, which *pem points to then. 0 also when there is no path.
- */
+/* Reads a PEM file into `text` and sets *pem to it. 0 without effect if path is NULL. */
 static int read_pem(const char *path, bool *warned, struct buf *text, struct span *pem)
 {
     struct err err = {0};
@@ -160,7 +162,7 @@ static int read_pem(const char *path, bool *warned, struct buf *text, struct spa
     if (file_read(path, KUBE_FILE_MAX, text, &err))
         return keep_old(path, warned, &err);
     if (!kube_is_pem(buf_span(text))) {
-        err_set(&err, ERR_INVALID, "%s: not in PEM form", path);
+        err_set(&err, ERR_INVALID, "%s: expected a PEM file", path);
         return keep_old(path, warned, &err);
     }
     *pem = buf_span(text);
@@ -184,35 +186,36 @@ static void read_tls(struct kube_credential *c, struct kube_identity *want,
     }
 }
 
-static bool must_look(const struct kube_credential *c, int64_t now_ms)
+static bool must_load(const struct kube_credential *c, int64_t now_ms)
 {
     bool lacks_token = c->config->token_file && !c->latest->id.authorization;
-    if (!c->has_looked || lacks_token)
+    if (!c->has_loaded || lacks_token)
         return true;
-    if (c->is_doubted && now_ms - c->looked_ms >= SOON_MS)
+    if (c->is_connect_failed && now_ms - c->loaded_ms >= SOON_MS)
         return true;
-    return c->is_stale || now_ms - c->looked_ms >= FILES_MS;
+    return c->is_rejected || now_ms - c->loaded_ms >= FILES_MS;
 }
 
-/* Reads the files again when it is time. -1 when there never was a token. */
-static int look_at_files(struct kube_credential *c, int64_t now_ms, struct err *err)
+/* Reloads the files if that is due. -1 if there is a token file, but never was a token.
+ */
+static int load_files(struct kube_credential *c, int64_t now_ms, struct err *err)
 {
     struct err why = {0};
-    if (must_look(c, now_ms)) {
+    if (must_load(c, now_ms)) {
         struct kube_identity want = c->latest->id;
         struct buf text[3] = {{0}};
         cleanup_free char *authorization = NULL;
         uint64_t tls_version = want.tls_version;
-        c->has_looked = true;
-        c->is_stale = c->is_doubted = false;
-        c->looked_ms = now_ms;
+        c->has_loaded = true;
+        c->is_rejected = c->is_connect_failed = false;
+        c->loaded_ms = now_ms;
         read_token(c, &want, &authorization, &why);
         read_tls(c, &want, text);
         set_latest(c, &want);
         for (size_t i = 0; i < ARRAY_LEN(text); i++)
             buf_fini(&text[i]);
         if (c->latest->id.tls_version != tls_version)
-            log_info("kube", "new certificates were read",
+            log_info("kube", "certificates: reloaded",
                      LOG_S("source", c->config->source));
     }
     if (c->config->token_file && !c->latest->id.authorization)
@@ -220,8 +223,8 @@ static int look_at_files(struct kube_credential *c, int64_t now_ms, struct err *
     return 0;
 }
 
-static void take_answer(struct kube_credential *c, const struct kube_exec_answer *a,
-                        int64_t now_ms)
+static void use_credential(struct kube_credential *c,
+                           const struct kube_exec_credential *a, int64_t now_ms)
 {
     struct kube_identity want = c->latest->id;
     cleanup_free char *authorization = a->token ? bearer(a->token) : NULL;
@@ -232,22 +235,22 @@ static void take_answer(struct kube_credential *c, const struct kube_exec_answer
         c->has_plugin_pair = true;
     }
     set_latest(c, &want);
-    c->has_answer = true;
-    c->is_refused = false;
+    c->has_credential = true;
+    c->is_credential_rejected = false;
     c->expires_ms = INT64_MAX;
     if (a->expires)
         c->expires_ms = now_ms + a->expires_s * 1000 - clock_wall_ns() / 1000000;
 }
 
-/* Runs the plugin without the lock, which is held before and after. */
+/* Runs the plugin. The lock is held on entry and return, but not during the run. */
 static void run_plugin(struct kube_credential *c, int64_t *now_ms)
 {
-    struct kube_exec_answer answer;
+    struct kube_exec_credential credential;
     struct err err = {0};
     int64_t start = clock_mono_ms();
     c->is_running = true;
     pthread_mutex_unlock(&c->lock);
-    int rc = kube_exec_run(c->config->exec, RUN_MS, &answer, &err);
+    int rc = kube_exec_run(c->config->exec, RUN_MS, &credential, &err);
     pthread_mutex_lock(&c->lock);
     *now_ms += clock_mono_ms() - start;
     c->is_running = false;
@@ -255,8 +258,8 @@ static void run_plugin(struct kube_credential *c, int64_t *now_ms)
     c->run_ms = *now_ms;
     c->run_err = err;
     if (!rc)
-        take_answer(c, &answer, *now_ms);
-    kube_exec_answer_fini(&answer);
+        use_credential(c, &credential, *now_ms);
+    kube_exec_credential_fini(&credential);
     pthread_cond_broadcast(&c->run_ended);
 }
 
@@ -270,11 +273,12 @@ static void wait_for_run(struct kube_credential *c, int64_t *now_ms)
 
 static bool is_usable(const struct kube_credential *c, int64_t now_ms, int64_t margin_ms)
 {
-    return c->has_answer && !c->is_refused && now_ms < c->expires_ms - margin_ms;
+    return c->has_credential && !c->is_credential_rejected &&
+           now_ms < c->expires_ms - margin_ms;
 }
 
-/* What the last run has left: its answer, if nothing better came since, or its failure.
- */
+/* The result of the last run: 0 if it succeeded, or if its predecessor's credential has
+ * not expired. */
 static int result_of_run(const struct kube_credential *c, int64_t now_ms, struct err *err)
 {
     if (c->run_err.code == ERR_NONE || is_usable(c, now_ms, 0))
@@ -282,9 +286,9 @@ static int result_of_run(const struct kube_credential *c, int64_t now_ms, struct
     return err_set(err, c->run_err.code, "%s", c->run_err.msg);
 }
 
-/* Sees to it that there is an answer of the plugin, if one is configured. A token wins
- * over a plugin, as it does for kubectl. */
-static int ask_plugin(struct kube_credential *c, int64_t now_ms, struct err *err)
+/* Runs the plugin, if one is configured and its credential is missing or expires soon. A
+ * token has precedence over a plugin, as for kubectl. */
+static int refresh_plugin(struct kube_credential *c, int64_t now_ms, struct err *err)
 {
     const struct kube_config *config = c->config;
     if (!config->exec || config->token || config->token_file ||
@@ -299,7 +303,7 @@ static int ask_plugin(struct kube_credential *c, int64_t now_ms, struct err *err
         return result_of_run(c, now_ms, err);
     run_plugin(c, &now_ms);
     if (c->run_err.code != ERR_NONE && is_usable(c, now_ms, 0))
-        log_warn("kube", "no new credential, the old one is used to its end",
+        log_warn("kube", "exec plugin: failed; using the old credential until it expires",
                  LOG_ERR(&c->run_err));
     return result_of_run(c, now_ms, err);
 }
@@ -309,7 +313,7 @@ struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now
 {
     struct shared *got = NULL;
     pthread_mutex_lock(&c->lock);
-    if (!look_at_files(c, now_ms, err) && !ask_plugin(c, now_ms, err)) {
+    if (!load_files(c, now_ms, err) && !refresh_plugin(c, now_ms, err)) {
         got = c->latest;
         atomic_fetch_add(&got->users, 1);
     }
@@ -317,18 +321,18 @@ struct kube_identity *kube_credential_get(struct kube_credential *c, int64_t now
     return got ? &got->id : NULL;
 }
 
-void kube_credential_refused(struct kube_credential *c, const struct kube_identity *id)
+void kube_credential_rejected(struct kube_credential *c, const struct kube_identity *id)
 {
     pthread_mutex_lock(&c->lock);
     if (!id || id->version == c->latest->id.version)
-        c->is_stale = c->is_refused = true;
+        c->is_rejected = c->is_credential_rejected = true;
     pthread_mutex_unlock(&c->lock);
 }
 
-void kube_credential_doubted(struct kube_credential *c)
+void kube_credential_connect_failed(struct kube_credential *c)
 {
     pthread_mutex_lock(&c->lock);
-    c->is_doubted = true;
+    c->is_connect_failed = true;
     pthread_mutex_unlock(&c->lock);
 }
 

@@ -10,16 +10,16 @@
 #include "kube/credential_priv.h"
 
 enum {
-    ANSWER_MAX = 1 << 20,
-    SAID_MAX = 200, /* of standard error, in a message */
+    OUTPUT_MAX = 1 << 20,
+    STDERR_SHOWN_MAX = 200, /* bytes of standard error in an error message */
 };
 
-void kube_exec_answer_fini(struct kube_exec_answer *a)
+void kube_exec_credential_fini(struct kube_exec_credential *a)
 {
     free(a->token);
     kube_span_free(&a->cert_pem);
     kube_span_free(&a->key_pem);
-    *a = (struct kube_exec_answer){0};
+    *a = (struct kube_exec_credential){0};
 }
 
 char *kube_printable(struct span s, size_t max)
@@ -35,7 +35,7 @@ char *kube_printable(struct span s, size_t max)
     return buf_take(&out);
 }
 
-/* Does `entry` set the variable that `addition` sets? */
+/* Whether both strings, "NAME=value", set the same variable. */
 static bool same_variable(const char *entry, const char *addition)
 {
     size_t n = strcspn(addition, "=") + 1;
@@ -50,7 +50,7 @@ static bool is_replaced(const char *entry, char *const *additions, const char *i
     return same_variable(entry, info);
 }
 
-/* Our environment with the plugin's additions and the variable `info`. The strings are
+/* Our environment, the variables of the plugin, and the variable `info`. The strings are
  * borrowed; the array is new. */
 static char **environment(const struct kube_exec *e, char *info)
 {
@@ -70,13 +70,13 @@ static char **environment(const struct kube_exec *e, char *info)
     return env;
 }
 
-/* The string under a key, or NULL; borrowed. */
+/* The string of a key, or NULL. Borrowed. */
 static const char *text_in(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
 }
 
-static int take_certificate(const json_t *status, struct kube_exec_answer *answer,
+static int take_certificate(const json_t *status, struct kube_exec_credential *credential,
                             struct err *err)
 {
     struct span cert = span_of(text_in(status, "clientCertificateData"));
@@ -85,100 +85,103 @@ static int take_certificate(const json_t *status, struct kube_exec_answer *answe
         return 0;
     if (!kube_is_pem(cert) || !kube_is_pem(key))
         return err_set(err, ERR_INVALID,
-                       "clientCertificateData and clientKeyData are not both PEM");
-    answer->cert_pem = kube_span_copy(cert);
-    answer->key_pem = kube_span_copy(key);
+                       "expected PEM in clientCertificateData and clientKeyData");
+    credential->cert_pem = kube_span_copy(cert);
+    credential->key_pem = kube_span_copy(key);
     return 0;
 }
 
-static int take_token(const json_t *status, struct kube_exec_answer *answer,
+static int take_token(const json_t *status, struct kube_exec_credential *credential,
                       struct err *err)
 {
     struct span token = span_trim(span_of(text_in(status, "token")));
     if (!token.n)
         return 0;
     if (!kube_token_ok(token))
-        return err_set(err, ERR_INVALID, "the token is not one word of ASCII");
-    answer->token = xmemdup0(token.p, token.n);
+        return err_set(err, ERR_INVALID,
+                       "token: expected printable ASCII without spaces");
+    credential->token = xmemdup0(token.p, token.n);
     return 0;
 }
 
-static int take_status(const json_t *status, struct kube_exec_answer *answer,
+static int take_status(const json_t *status, struct kube_exec_credential *credential,
                        struct err *err)
 {
     const json_t *expiry = json_object_get(status, "expirationTimestamp");
-    if (take_token(status, answer, err) || take_certificate(status, answer, err))
+    if (take_token(status, credential, err) || take_certificate(status, credential, err))
         return -1;
-    if (!answer->token && !answer->cert_pem.n)
-        return err_set(err, ERR_INVALID, "neither a token nor a certificate");
+    if (!credential->token && !credential->cert_pem.n)
+        return err_set(err, ERR_INVALID, "status has neither a token nor a certificate");
     if (!expiry || json_is_null(expiry))
         return 0;
-    answer->expires = true;
-    if (!clock_parse(span_of(json_string_value(expiry)), &answer->expires_s))
-        return err_set(err, ERR_INVALID, "expirationTimestamp is no time");
+    credential->expires = true;
+    if (!clock_parse(span_of(json_string_value(expiry)), &credential->expires_s))
+        return err_set(err, ERR_INVALID, "expirationTimestamp: expected RFC 3339");
     return 0;
 }
 
 int kube_exec_parse(const struct kube_exec *e, struct span text,
-                    struct kube_exec_answer *answer, struct err *err)
+                    struct kube_exec_credential *credential, struct err *err)
 {
     json_error_t why;
     json_t *root = json_loadb(text.p ? text.p : "", text.n, JSON_REJECT_DUPLICATES, &why);
     const char *kind = text_in(root, "kind"), *version = text_in(root, "apiVersion");
     int rc;
     if (!root)
-        rc = err_set(err, ERR_INVALID, "its output is not JSON (line %d)", why.line);
+        rc = err_set(err, ERR_INVALID, "invalid JSON in its output, line %d", why.line);
     else if (!kind || strcmp(kind, "ExecCredential"))
-        rc = err_set(err, ERR_INVALID, "its output is no ExecCredential");
+        rc = err_set(err, ERR_INVALID, "expected kind ExecCredential in its output");
     else if (!version || strcmp(version, e->api_version))
-        rc = err_set(err, ERR_INVALID, "its output is not of version %s", e->api_version);
+        rc = err_set(err, ERR_INVALID, "expected apiVersion %s in its output",
+                     e->api_version);
     else
-        rc = take_status(json_object_get(root, "status"), answer, err);
+        rc = take_status(json_object_get(root, "status"), credential, err);
     json_decref(root);
     if (rc)
-        kube_exec_answer_fini(answer);
+        kube_exec_credential_fini(credential);
     return rc;
 }
 
-/* Failed as a program? What it said on standard error belongs into the message. */
-static int check_end(const struct kube_run *r, struct err *err)
+/* Checks the exit status; the error contains the start of standard error. */
+static int check_exit(const struct kube_run *r, struct err *err)
 {
     if (WIFEXITED(r->status) && WEXITSTATUS(r->status) == 0)
         return 0;
-    cleanup_free char *said = kube_printable(buf_span(&r->errors), SAID_MAX);
+    cleanup_free char *shown = kube_printable(buf_span(&r->errors), STDERR_SHOWN_MAX);
     if (WIFSIGNALED(r->status))
-        return err_set(err, ERR_UNAVAILABLE, "ended by signal %d: %s",
-                       WTERMSIG(r->status), said);
+        return err_set(err, ERR_UNAVAILABLE, "killed by signal %d: %s",
+                       WTERMSIG(r->status), shown);
     return err_set(err, ERR_UNAVAILABLE, "exit status %d: %s", WEXITSTATUS(r->status),
-                   said);
+                   shown);
 }
 
-static void add_said(const struct kube_run *r, struct err *err)
+static void add_stderr(const struct kube_run *r, struct err *err)
 {
-    cleanup_free char *said = kube_printable(buf_span(&r->errors), SAID_MAX);
+    cleanup_free char *shown = kube_printable(buf_span(&r->errors), STDERR_SHOWN_MAX);
     cleanup_free char *old = xstrdup(err->msg);
-    if (*said)
-        err_set(err, err->code, "%s; it said: %s", old, said);
+    if (*shown)
+        err_set(err, err->code, "%s; stderr: %s", old, shown);
 }
 
 int kube_exec_run(const struct kube_exec *e, int64_t limit_ms,
-                  struct kube_exec_answer *answer, struct err *err)
+                  struct kube_exec_credential *credential, struct err *err)
 {
-    *answer = (struct kube_exec_answer){0};
+    *credential = (struct kube_exec_credential){0};
     cleanup_free char *info = xasprintf("KUBERNETES_EXEC_INFO=%s", e->info);
     cleanup_free char **env = environment(e, info);
     struct kube_run r;
     struct err why = {0};
-    int rc = kube_run_program(e->argv, env, ANSWER_MAX, limit_ms, &r, &why);
+    int rc = kube_run_program(e->argv, env, OUTPUT_MAX, limit_ms, &r, &why);
     if (rc && why.code == ERR_NOT_FOUND && e->install_hint) {
-        cleanup_free char *hint = kube_printable(span_of(e->install_hint), SAID_MAX);
+        cleanup_free char *hint =
+            kube_printable(span_of(e->install_hint), STDERR_SHOWN_MAX);
         err_set(&why, ERR_NOT_FOUND, "cannot run %.100s; %s", e->argv[0], hint);
     } else if (rc) {
-        add_said(&r, &why);
+        add_stderr(&r, &why);
     } else {
-        rc = check_end(&r, &why);
+        rc = check_exit(&r, &why);
         if (!rc)
-            rc = kube_exec_parse(e, buf_span(&r.out), answer, &why);
+            rc = kube_exec_parse(e, buf_span(&r.out), credential, &why);
     }
     kube_run_fini(&r);
     if (rc) {

@@ -13,20 +13,20 @@
 #include "kube/credential_priv.h"
 
 /*
- * A program is over when it has ended, whether or not its output has: a process that it
- * left behind may hold the pipe open for ever. So both are watched; the end of the
- * program is looked for when the pipes are quiet.
+ * A run is finished when the process has exited, even if its pipes are still open: a
+ * background process that it started may hold them open forever. So the loop polls the
+ * pipes and calls waitpid.
  */
 
 enum {
-    ERRORS_MAX = 4096, /* kept of standard error; the rest is read and dropped */
-    LOOK_MS = 50,
+    ERRORS_MAX = 4096, /* bytes of standard error that are kept; the rest is discarded */
+    WAITPID_MS = 50,   /* interval of waitpid while the pipes are open */
 };
 
 struct running {
     pid_t pid;
-    int out, errors; /* our ends of the pipes; -1 when at their end */
-    bool has_ended;
+    int out, errors; /* our ends of the pipes; -1: closed */
+    bool has_exited;
     size_t max_out;
     struct kube_run *r;
 };
@@ -55,8 +55,7 @@ static int spawn(char *const *argv, char *const *env, int out, int errors, pid_t
     return rc;
 }
 
-/* A pipe whose ends are above the standard descriptors, which a daemon may have closed.
- */
+/* A pipe with descriptors above 2: a daemon may have closed the standard descriptors. */
 static int high_pipe(int fds[2])
 {
     int low[2];
@@ -69,8 +68,8 @@ static int high_pipe(int fds[2])
     return fds[0] < 0 || fds[1] < 0 ? -1 : 0;
 }
 
-/* Reads once; closes the pipe at its end. False: too much came on standard output. */
-static bool take(struct running *p, int *fd)
+/* Reads once; closes the pipe at end of file. False: standard output exceeds max_out. */
+static bool read_pipe(struct running *p, int *fd)
 {
     char piece[4096];
     ssize_t n = read(*fd, piece, sizeof piece);
@@ -89,18 +88,18 @@ static bool take(struct running *p, int *fd)
     return true;
 }
 
-static void look_for_end(struct running *p, int flags)
+static void reap(struct running *p, int flags)
 {
     int rc;
     do
         rc = waitpid(p->pid, &p->r->status, flags);
     while (rc < 0 && errno == EINTR);
-    if (rc == p->pid || rc < 0) /* no child any more: somebody ignores SIGCHLD */
-        p->has_ended = true;
+    if (rc == p->pid || rc < 0) /* < 0: SIGCHLD is ignored, so there is no zombie */
+        p->has_exited = true;
 }
 
-/* Waits for output for a while and takes it. Answers as take does. */
-static bool listen_for(struct running *p, int64_t wait_ms, bool *quiet)
+/* Waits for output, at most wait_ms, and reads it. Returns as read_pipe does. */
+static bool poll_pipes(struct running *p, int64_t wait_ms, bool *quiet)
 {
     struct pollfd fds[2] = {{.fd = p->out, .events = POLLIN},
                             {.fd = p->errors, .events = POLLIN}};
@@ -108,32 +107,33 @@ static bool listen_for(struct running *p, int64_t wait_ms, bool *quiet)
     *quiet = n <= 0;
     bool ok = true;
     if (n > 0 && fds[0].revents)
-        ok = take(p, &p->out);
+        ok = read_pipe(p, &p->out);
     if (n > 0 && fds[1].revents)
-        ok = take(p, &p->errors) && ok;
+        ok = read_pipe(p, &p->errors) && ok;
     return ok;
 }
 
-/* Until the program has ended and its pipes are empty. */
-static int attend(struct running *p, int64_t limit_ms, struct err *err)
+/* Waits until the process has exited and its pipes are empty. */
+static int wait_for_exit(struct running *p, int64_t limit_ms, struct err *err)
 {
     int64_t limit = clock_mono_ms() + limit_ms;
     for (;;) {
         int64_t left = limit - clock_mono_ms();
-        bool quiet, ended = p->has_ended;
+        bool quiet, exited = p->has_exited;
         if (left <= 0)
-            return err_set(err, ERR_TIMEOUT, "no end after %lld ms", (long long)limit_ms);
-        if (!ended && p->out < 0 && p->errors < 0 && left > 1)
-            left = 1; /* it has closed its output, so its end is near */
-        else if (left > LOOK_MS)
-            left = LOOK_MS;
-        if (!listen_for(p, ended ? 0 : left, &quiet))
-            return err_set(err, ERR_TOO_LARGE, "it writes more than %zu bytes",
+            return err_set(err, ERR_TIMEOUT, "still running after %lld ms",
+                           (long long)limit_ms);
+        if (!exited && p->out < 0 && p->errors < 0 && left > 1)
+            left = 1; /* both pipes are closed: it is about to exit */
+        else if (left > WAITPID_MS)
+            left = WAITPID_MS;
+        if (!poll_pipes(p, exited ? 0 : left, &quiet))
+            return err_set(err, ERR_TOO_LARGE, "output is larger than %zu bytes",
                            p->max_out);
-        if (quiet && ended)
+        if (quiet && exited)
             return 0;
-        if (!ended)
-            look_for_end(p, WNOHANG);
+        if (!exited)
+            reap(p, WNOHANG);
     }
 }
 
@@ -161,7 +161,7 @@ int kube_run_program(char *const *argv, char *const *env, size_t max_out,
     int out = -1, errors = -1;
     *r = (struct kube_run){0};
     if (make_pipes(&p, &out, &errors))
-        return err_set(err, ERR_UNAVAILABLE, "no pipe: %m");
+        return err_set(err, ERR_UNAVAILABLE, "pipe: %m");
     int rc = spawn(argv, env, out, errors, &p.pid);
     close(out);
     close(errors);
@@ -170,10 +170,10 @@ int kube_run_program(char *const *argv, char *const *env, size_t max_out,
         err_set(err, rc == ENOENT ? ERR_NOT_FOUND : ERR_UNAVAILABLE,
                 "cannot run %.200s: %m", argv[0]);
     } else {
-        rc = attend(&p, limit_ms, err);
-        if (!p.has_ended) {
+        rc = wait_for_exit(&p, limit_ms, err);
+        if (!p.has_exited) {
             kill(-p.pid, SIGKILL);
-            look_for_end(&p, 0);
+            reap(&p, 0);
         }
     }
     mem_cleanup_close(&p.out);

@@ -5,16 +5,15 @@
 #include "kube/proto_priv.h"
 
 /*
- * All messages but AllocateResponse, which is in deviceplugin_allocation.c.
+ * All messages except AllocateResponse, which is in deviceplugin_allocation.c.
  */
 
 static int check_ids(const struct span *ids, size_t n, const char *what, struct err *err)
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i].n < 1 || ids[i].n > DP_ID_MAX)
-            return err_set(err, ERR_INVALID,
-                           "%s[%zu] has %zu bytes, and 1 to %d are allowed", what, i,
-                           ids[i].n, DP_ID_MAX);
+            return err_set(err, ERR_INVALID, "%s[%zu]: %zu bytes, expected 1 to %d", what,
+                           i, ids[i].n, DP_ID_MAX);
     return 0;
 }
 
@@ -201,7 +200,7 @@ static int preference_of(const struct dp_preference *m, struct arena *a,
     if (ids_of(&m->available, a, "available", &p->available, err) ||
         ids_of(&m->must_include, a, "must_include", &p->must_include, err))
         return -1;
-    return m->size < 0 ? err_set(err, ERR_INVALID, "size is %d", (int)m->size) : 0;
+    return m->size < 0 ? err_set(err, ERR_INVALID, "negative size %d", (int)m->size) : 0;
 }
 
 int dp_preferences_encode(const struct dp_preferences *m, struct buf *out,
@@ -226,7 +225,7 @@ static int preference_from(const Dp__ContainerPreference *p, struct arena *a,
     out->must_include.n = p->n_must_include;
     out->size = p->size;
     if (p->size < 0)
-        return err_set(err, ERR_INVALID, "size is %d", (int)p->size);
+        return err_set(err, ERR_INVALID, "negative size %d", (int)p->size);
     if (proto_texts(p->available, p->n_available, a, "available", &out->available.items,
                     err))
         return -1;

@@ -22,9 +22,8 @@ static int check_names(const struct dp_entry *envs, size_t n, struct err *err)
 {
     for (size_t i = 0; i < n; i++)
         if (!envs[i].key.n || memchr(envs[i].key.p, '=', envs[i].key.n))
-            return err_set(err, ERR_INVALID,
-                           "envs[%zu]: \"%.*s\" is no name of a variable", i,
-                           SPAN_ARG(envs[i].key));
+            return err_set(err, ERR_INVALID, "envs[%zu]: invalid variable name \"%.*s\"",
+                           i, SPAN_ARG(envs[i].key));
     return 0;
 }
 

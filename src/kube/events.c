@@ -8,11 +8,12 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
+/* The table of recent events is a 4-way set-associative cache. */
 enum { SETS = 2048, WAYS = 4, NAME_MAX_BYTES = 200, INSTANCE_MAX = 128 };
 
-/* -- the bytes -- */
+/* -- encoding -- */
 
-/* Lower case letters, digits, '-' and '.': nothing else gets into a path. */
+/* Lower case letters, digits, '-' and '.': the name becomes part of a path. */
 static bool is_plain_name(struct span s)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -23,7 +24,7 @@ static bool is_plain_name(struct span s)
     return s.n > 0 && s.n <= 253 && s.p[0] != '.';
 }
 
-/* At most `max` bytes, and no character in pieces. */
+/* Truncates to `max` bytes at a character boundary. */
 static struct span cut(struct span s, size_t max)
 {
     if (s.n > max) {
@@ -34,8 +35,9 @@ static struct span cut(struct span s, size_t max)
     return s;
 }
 
-/* The object's name and the time: unique, unless somebody sets the clock back, and then
- * the API server says that it is there. */
+/* The object's name and the time, as client-go names events. Two events of an object can
+ * have the same name only if the clock is set back; then the API server responds with
+ * 409. */
 static void add_name(struct buf *out, struct span object, int64_t wall_ns)
 {
     struct span name = cut(object, NAME_MAX_BYTES);
@@ -101,20 +103,20 @@ bool event_write(const struct event_source *source, const struct event *e,
     return true;
 }
 
-/* -- which are written -- */
+/* -- rate limits -- */
 
-/* An object and a reason, by hash; 0: the place is free. */
-struct known {
-    uint64_t key;
-    int64_t told_ms;
-    uint32_t since; /* how often it happened since */
+/* The last event of an object and reason. */
+struct recent {
+    uint64_t key; /* hash of uid and reason; 0: the entry is free */
+    int64_t written_ms;
+    uint32_t repeated; /* occurrences since then */
 };
 
 struct events {
     uint64_t seed;
-    struct known known[SETS][WAYS];
-    int64_t tokens_ms; /* what may be written, as time: EVENTS_PER_S make a second */
-    int64_t counted_ms;
+    struct recent recent[SETS][WAYS];
+    int64_t tokens_ms; /* token bucket; an event costs TOKEN_MS */
+    int64_t refilled_ms;
     struct events_stats stats;
 };
 
@@ -125,7 +127,7 @@ struct events *events_new(uint64_t seed)
     struct events *e = xcalloc(1, sizeof *e);
     e->seed = seed;
     e->tokens_ms = FULL_MS;
-    e->counted_ms = INT64_MIN;
+    e->refilled_ms = INT64_MIN;
     return e;
 }
 
@@ -140,40 +142,41 @@ static uint64_t key_of(const struct events *e, struct span uid, const char *reas
     return key ? key : 1;
 }
 
-static struct known *find(struct events *e, uint64_t key)
+static struct recent *find(struct events *e, uint64_t key)
 {
     for (int i = 0; i < WAYS; i++)
-        if (e->known[key % SETS][i].key == key)
-            return &e->known[key % SETS][i];
+        if (e->recent[key % SETS][i].key == key)
+            return &e->recent[key % SETS][i];
     return NULL;
 }
 
-/* A free place, or that of whoever was told of longest ago. */
-static struct known *place_for(struct events *e, uint64_t key)
+/* Replaces a free entry of the set, or the oldest one. */
+static struct recent *insert(struct events *e, uint64_t key)
 {
-    struct known *set = e->known[key % SETS], *place = set;
-    for (int i = 0; i < WAYS && place->key; i++)
-        if (!set[i].key || set[i].told_ms < place->told_ms)
-            place = &set[i];
-    *place = (struct known){.key = key};
-    return place;
+    struct recent *set = e->recent[key % SETS], *entry = set;
+    for (int i = 0; i < WAYS && entry->key; i++)
+        if (!set[i].key || set[i].written_ms < entry->written_ms)
+            entry = &set[i];
+    *entry = (struct recent){.key = key};
+    return entry;
 }
 
-bool events_wanted(struct events *e, int64_t now_ms, struct span uid, const char *reason)
+bool events_should_write(struct events *e, int64_t now_ms, struct span uid,
+                         const char *reason)
 {
-    struct known *known = find(e, key_of(e, uid, reason));
-    if (!known || now_ms - known->told_ms >= EVENTS_AGAIN_MS)
+    struct recent *recent = find(e, key_of(e, uid, reason));
+    if (!recent || now_ms - recent->written_ms >= EVENTS_AGAIN_MS)
         return true;
-    known->since += known->since < UINT32_MAX;
+    recent->repeated += recent->repeated < UINT32_MAX;
     e->stats.repeated++;
     return false;
 }
 
 static void refill(struct events *e, int64_t now_ms)
 {
-    if (e->counted_ms != INT64_MIN && now_ms > e->counted_ms)
-        e->tokens_ms += now_ms - e->counted_ms;
-    e->counted_ms = now_ms;
+    if (e->refilled_ms != INT64_MIN && now_ms > e->refilled_ms)
+        e->tokens_ms += now_ms - e->refilled_ms;
+    e->refilled_ms = now_ms;
     if (e->tokens_ms > FULL_MS)
         e->tokens_ms = FULL_MS;
 }
@@ -187,7 +190,7 @@ static bool take_token(struct events *e, int64_t now_ms)
     return true;
 }
 
-static bool take_place(struct events *e, int64_t now_ms)
+static bool enqueue(struct events *e, int64_t now_ms)
 {
     if (e->stats.queued >= EVENTS_QUEUE || !take_token(e, now_ms))
         return false;
@@ -195,33 +198,34 @@ static bool take_place(struct events *e, int64_t now_ms)
     return true;
 }
 
-/* Thousands of them may wait their turn: some room stays for the others. */
-bool events_take_news(struct events *e, int64_t now_ms)
+/* Thousands of unique events may be pending; a quarter of the burst is reserved for the
+ * others. */
+bool events_admit_unique(struct events *e, int64_t now_ms)
 {
     refill(e, now_ms);
-    return e->tokens_ms >= FULL_MS / 4 && take_place(e, now_ms);
+    return e->tokens_ms >= FULL_MS / 4 && enqueue(e, now_ms);
 }
 
-uint32_t events_take(struct events *e, int64_t now_ms, struct span uid,
-                     const char *reason)
+uint32_t events_admit(struct events *e, int64_t now_ms, struct span uid,
+                      const char *reason)
 {
     uint64_t key = key_of(e, uid, reason);
-    if (!events_wanted(e, now_ms, uid, reason))
+    if (!events_should_write(e, now_ms, uid, reason))
         return 0;
-    if (!take_place(e, now_ms)) {
+    if (!enqueue(e, now_ms)) {
         e->stats.dropped++;
         return 0;
     }
-    struct known *known = find(e, key);
-    if (!known)
-        known = place_for(e, key);
-    uint32_t count = known->since + (known->since < UINT32_MAX);
-    known->told_ms = now_ms;
-    known->since = 0;
+    struct recent *recent = find(e, key);
+    if (!recent)
+        recent = insert(e, key);
+    uint32_t count = recent->repeated + (recent->repeated < UINT32_MAX);
+    recent->written_ms = now_ms;
+    recent->repeated = 0;
     return count;
 }
 
-void events_done(struct events *e)
+void events_written(struct events *e)
 {
     e->stats.queued -= e->stats.queued > 0;
 }

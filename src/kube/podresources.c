@@ -61,7 +61,7 @@ int podres_get_decode(struct span bytes, struct arena *a, struct podres_pod *out
     cleanup_proto Podres__GetResponse *p =
         proto_unpack(&podres__get_response__descriptor, bytes, err);
     if (p && !p->pod)
-        err_set(err, ERR_INVALID, "it has no pod");
+        err_set(err, ERR_INVALID, "no pod");
     if (!p || !p->pod || pod_from(p->pod, a, out, err))
         return err_wrap(err, "GetPodResourcesResponse");
     return 0;

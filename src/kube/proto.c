@@ -7,32 +7,32 @@
 #include "base/utf8.h"
 
 /*
- * What an honest message needs: a list of ids of five bytes takes 16 times its size while
- * it is unpacked (a note of each field, its bytes, malloc's own). A list of empty structs
- * would take 50 times.
+ * Memory limit of unpacking: a list of 5-byte ids takes 16 times the size of its message
+ * (protobuf-c's record per field, the bytes, malloc's overhead). A list of empty structs,
+ * as an attacker would send it, takes 50 times.
  */
 enum {
     BYTES_PER_BYTE = 24,
     BYTES_AT_LEAST = 64 * 1024,
-    OVERHEAD = 32, /* of an allocation: malloc's and ours */
+    OVERHEAD = 32, /* per allocation: malloc's and ours */
 };
 
 struct budget {
     size_t left;
-    bool is_over;
+    bool is_exceeded;
 };
 
-/* In front of what protobuf-c asked for. */
+/* Header of an allocation of protobuf-c. */
 union block {
     size_t n;
     max_align_t align;
 };
 
-static void *take(void *ctx, size_t n)
+static void *budget_alloc(void *ctx, size_t n)
 {
     struct budget *b = ctx;
     if (n > b->left || b->left - n < OVERHEAD) {
-        b->is_over = true;
+        b->is_exceeded = true;
         return NULL;
     }
     b->left -= n + OVERHEAD;
@@ -41,7 +41,7 @@ static void *take(void *ctx, size_t n)
     return block + 1;
 }
 
-static void give_back(void *ctx, void *p)
+static void budget_free(void *ctx, void *p)
 {
     struct budget *b = ctx;
     if (!p)
@@ -55,25 +55,25 @@ void *proto_unpack(const ProtobufCMessageDescriptor *type, struct span bytes,
                    struct err *err)
 {
     struct budget budget = {BYTES_AT_LEAST + bytes.n * BYTES_PER_BYTE, false};
-    ProtobufCAllocator allocator = {take, give_back, &budget};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
     void *message = protobuf_c_message_unpack(type, &allocator, bytes.n,
                                               (const uint8_t *)(bytes.p ? bytes.p : ""));
     if (message)
         return message;
-    if (budget.is_over)
+    if (budget.is_exceeded)
         err_set(err, ERR_TOO_LARGE,
-                "a message of %zu bytes takes more than %zu to unpack", bytes.n,
+                "message of %zu bytes needs more than %zu bytes of memory", bytes.n,
                 BYTES_AT_LEAST + bytes.n * BYTES_PER_BYTE);
     else
-        err_set(err, ERR_INVALID, "%zu bytes are no message of type %s", bytes.n,
-                type->short_name);
+        err_set(err, ERR_INVALID, "malformed message of type %s, %zu bytes",
+                type->short_name, bytes.n);
     return NULL;
 }
 
 void proto_free(void *message)
 {
-    struct budget nobody = {0};
-    ProtobufCAllocator allocator = {take, give_back, &nobody};
+    struct budget unused = {0};
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &unused};
     protobuf_c_message_free_unpacked(message, &allocator);
 }
 
@@ -88,7 +88,7 @@ int proto_pack(const ProtobufCMessage *message, size_t max, struct buf *out,
     size_t n = protobuf_c_message_get_packed_size(message);
     if (n > max)
         return err_set(err, ERR_TOO_LARGE,
-                       "the message has %zu bytes, and %zu are allowed", n, max);
+                       "message has %zu bytes, at most %zu are allowed", n, max);
     buf_reserve(out, n);
     protobuf_c_message_pack(message, (uint8_t *)out->p + out->n);
     out->n += n;
@@ -101,11 +101,10 @@ int proto_text_check(struct span s, const char *what, size_t i, struct err *err)
     for (size_t at = 0, len; at < s.n; at += len) {
         len = utf8_len((const unsigned char *)s.p + at, s.n - at);
         if (!len)
-            return err_set(err, ERR_INVALID, "%s[%zu] is not UTF-8 at byte %zu", what, i,
-                           at);
+            return err_set(err, ERR_INVALID, "%s[%zu]: invalid UTF-8 at byte %zu", what,
+                           i, at);
         if (!s.p[at])
-            return err_set(err, ERR_INVALID, "%s[%zu] has a NUL at byte %zu", what, i,
-                           at);
+            return err_set(err, ERR_INVALID, "%s[%zu]: NUL at byte %zu", what, i, at);
     }
     return 0;
 }

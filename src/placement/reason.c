@@ -326,7 +326,7 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
 {
     switch (node->state) {
     case NODE_UNKNOWN:
-        buf_adds(out, "nothing is known of this node's GPUs yet");
+        buf_adds(out, "the GPUs of this node are not known yet");
         return true;
     case NODE_SCV_MISSING:
         buf_adds(out, "its Scv object is missing, so nothing is known of its cards");

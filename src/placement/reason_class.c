@@ -4,11 +4,15 @@
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
-        [REASON_MEMORY] = "memory",   [REASON_NOMINATED] = "nominated",
-        [REASON_HEALTH] = "health",   [REASON_SIZE] = "size",
-        [REASON_MODEL] = "model",     [REASON_MODE] = "mode",
-        [REASON_NODE] = "node",       [REASON_PROMISED] = "promised",
-        [REASON_REQUEST] = "request",
+        [REASON_MEMORY] = "memory",
+        [REASON_NOMINATED] = "nominated",
+        [REASON_HEALTH] = "unhealthy",
+        [REASON_SIZE] = "size",
+        [REASON_MODEL] = "model",
+        [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",
+        [REASON_PROMISED] = "promised",
+        [REASON_REQUEST] = "invalid-request",
     };
     return names[reason];
 }

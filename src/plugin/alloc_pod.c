@@ -7,230 +7,228 @@
 #include "plugin/alloc_priv.h"
 
 enum {
-    MARK_AGAIN_MS = 30 * 1000, /* a patch that has not shown by then is sent again */
+    PATCH_RETRY_MS = 30 * 1000, /* if the pod watch has not shown the patch */
 };
 
-void pupil_free(struct pupil *p)
+void alloc_pod_free(struct local_pod *p)
 {
-    plan_free(p->plan);
+    pod_allocation_free(p->pod);
     free(p);
 }
 
-struct pupil *pupil_find(const struct alloc *a, struct span uid)
+struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid)
 {
-    for (struct pupil *p = a->pupils; p; p = p->next)
-        if (span_eq(p->plan->uid, uid))
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        if (span_eq(p->pod->uid, uid))
             return p;
     return NULL;
 }
 
-/* Of two with the same name, the one that is not over, or that came last. */
-struct pupil *pupil_named(const struct alloc *a, struct span ns, struct span name)
+/* Of several pods with this name: the one that is not terminal, else the newest. */
+struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
+                                    struct span name)
 {
-    struct pupil *found = NULL;
-    for (struct pupil *p = a->pupils; p; p = p->next)
-        if (span_eq(p->plan->name, name) && span_eq(p->plan->ns, ns) &&
-            (!found || !p->plan->over))
+    struct local_pod *found = NULL;
+    for (struct local_pod *p = a->local_pods; p; p = p->next)
+        if (span_eq(p->pod->name, name) && span_eq(p->pod->ns, ns) &&
+            (!found || !p->pod->terminal))
             found = p;
     return found;
 }
 
-bool pupil_is_complete(const struct alloc *a, const struct pupil *p)
+bool alloc_pod_is_complete(const struct alloc *a, const struct local_pod *p)
 {
-    const struct plan *plan = p->plan;
-    for (size_t i = 0; i < plan->n_containers; i++) {
-        const struct plan_container *c = &plan->containers[i];
-        if (!grants_find(&a->grants, plan->uid, c->name, c->resource))
+    const struct pod_allocation *pod = p->pod;
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct pod_allocation_container *c = &pod->containers[i];
+        if (!allocation_set_find(&a->allocations, pod->uid, c->name, c->resource))
             return false;
     }
-    return plan->n_containers > 0;
+    return pod->n_containers > 0;
 }
 
-void pupil_mark(struct alloc *a, struct alloc_time now, struct pupil *p,
-                struct alloc_outputs *out)
+void alloc_pod_mark_assigned(struct alloc *a, struct alloc_time now, struct local_pod *p,
+                             struct alloc_outputs *out)
 {
-    if (p->plan->assigned || p->plan->over || p->plan->promise != PLAN_PROMISED ||
-        span_starts(p->plan->uid, SPAN("static:")) || !pupil_is_complete(a, p) ||
-        (p->patched_ms && now.mono_ms - p->patched_ms < MARK_AGAIN_MS))
+    if (p->pod->assigned || p->pod->terminal ||
+        p->pod->promise != POD_ALLOCATION_PROMISED ||
+        span_starts(p->pod->uid, SPAN("static:")) || !alloc_pod_is_complete(a, p) ||
+        (p->patched_ms && now.mono_ms - p->patched_ms < PATCH_RETRY_MS))
         return;
     p->patched_ms = now.mono_ms;
-    alloc_out_patch(out, p->plan, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
+    alloc_output_patch(out, p->pod, "{\"" KEY_MEM_ASSIGNED "\":\"true\"}");
 }
 
-void pupil_give_from_grants(struct alloc *a, struct pupil *p)
+void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p)
 {
-    struct plan_share shares[CARDS_MAX];
-    struct plan *plan = p->plan;
+    struct pod_allocation_share shares[CARDS_MAX];
+    struct pod_allocation *pod = p->pod;
     size_t n = 0;
-    if (plan->promise != PLAN_NONE)
+    if (pod->promise != POD_ALLOCATION_UNPROMISED)
         return;
-    for (size_t i = 0; i < a->grants.n; i++) {
-        const struct grant *g = a->grants.items[i];
-        for (size_t k = 0; k < g->n_cards && span_eq(g->uid, plan->uid); k++) {
+    for (size_t i = 0; i < a->allocations.n; i++) {
+        const struct allocation *al = a->allocations.items[i];
+        for (size_t k = 0; k < al->n_cards && span_eq(al->uid, pod->uid); k++) {
             size_t at = 0;
-            while (at < n && !span_eq(shares[at].uuid, g->cards[k].uuid))
+            while (at < n && !span_eq(shares[at].uuid, al->cards[k].uuid))
                 at++;
             if (at == n && n < CARDS_MAX)
-                shares[n++] = (struct plan_share){.uuid = g->cards[k].uuid,
-                                                  .index = g->cards[k].index};
+                shares[n++] = (struct pod_allocation_share){.uuid = al->cards[k].uuid,
+                                                            .index = al->cards[k].index};
         }
     }
     if (n == 0)
         return;
-    plan_give(plan, shares, n);
-    p->given = true;
-    p->written = false;
+    pod_allocation_assign(pod, shares, n);
+    p->assigned_here = true;
+    p->annotated = false;
 }
 
-void pupil_write_given(struct alloc *a, struct alloc_time now, struct pupil *p,
-                       struct alloc_outputs *out)
+void alloc_pod_annotate_assigned(struct alloc *a, struct alloc_time now,
+                                 struct local_pod *p, struct alloc_outputs *out)
 {
     struct promise_share shares[CARDS_MAX];
-    const struct plan *plan = p->plan;
+    const struct pod_allocation *pod = p->pod;
     cleanup_buf struct buf b = {0};
-    if (!p->given || p->written || span_starts(plan->uid, SPAN("static:")))
+    if (!p->assigned_here || p->annotated || span_starts(pod->uid, SPAN("static:")))
         return;
-    for (size_t i = 0; i < plan->n_cards; i++) {
-        const struct plugin_card *card = pick_card(a, &plan->cards[i]);
+    for (size_t i = 0; i < pod->n_cards; i++) {
+        const struct plugin_card *card = alloc_select_card(a, &pod->cards[i]);
         shares[i] = (struct promise_share){
-            .card = plan->cards[i].index,
+            .card = pod->cards[i].index,
             .card_units = card ? card->units : 0,
             .uuid = card && card->has_uuid ? span_of(card->uuid) : (struct span){0}};
     }
-    struct promise promise = {.shares = shares, .n = plan->n_cards};
-    promise_write(&b, &promise, &plan->request, now.wall_ns);
-    alloc_out_patch(out, plan, b.p);
-    p->written = true;
+    struct promise promise = {.shares = shares, .n = pod->n_cards};
+    promise_write(&b, &promise, &pod->request, now.wall_ns);
+    alloc_output_patch(out, pod, b.p);
+    p->annotated = true;
 }
 
 static void drop_grants(struct alloc *a, struct span uid)
 {
-    if (grants_drop_pod(&a->grants, uid))
+    if (allocation_set_drop_pod(&a->allocations, uid))
         a->dirty = true;
 }
 
-/* The pod is gone, but nobody said that its containers are: the kubelet will not show
- * them any more when they are. */
-static void let_go(struct alloc *a, struct span uid)
+/* Containers can outlive their deleted pod: their ids stay held until they leave the
+ * kubelet's view. */
+static void mark_deleted(struct alloc *a, struct span uid)
 {
-    for (size_t i = 0; i < a->grants.n; i++)
-        if (span_eq(a->grants.items[i]->uid, uid))
-            a->grants.items[i]->leaving = true;
+    for (size_t i = 0; i < a->allocations.n; i++)
+        if (span_eq(a->allocations.items[i]->uid, uid))
+            a->allocations.items[i]->pod_deleted = true;
 }
 
-/* A static pod that was admitted before the API had anything of it: what it was given is
- * its mirror pod's now. */
-static struct pupil *adopt_static(struct alloc *a, const struct plan *plan)
+/* A static pod is admitted before its mirror pod exists. The mirror pod inherits its
+ * allocations. */
+static struct local_pod *adopt_static(struct alloc *a, const struct pod_allocation *pod)
 {
-    struct pupil *p = pupil_named(a, plan->ns, plan->name);
-    if (!plan->mirror || !p || !span_starts(p->plan->uid, SPAN("static:")))
+    struct local_pod *p = alloc_pod_by_name(a, pod->ns, pod->name);
+    if (!pod->mirror || !p || !span_starts(p->pod->uid, SPAN("static:")))
         return NULL;
-    for (size_t i = 0; i < a->grants.n; i++) {
-        struct grant *g = a->grants.items[i];
-        if (span_eq(g->uid, p->plan->uid)) {
-            g->uid = arena_copy(&g->arena, plan->uid);
+    for (size_t i = 0; i < a->allocations.n; i++) {
+        struct allocation *al = a->allocations.items[i];
+        if (span_eq(al->uid, p->pod->uid)) {
+            al->uid = arena_copy(&al->arena, pod->uid);
             a->dirty = true;
         }
     }
-    p->written = false;
+    p->annotated = false;
     return p;
 }
 
-static struct pupil *new_pupil(struct alloc *a)
+static struct local_pod *new_local_pod(struct alloc *a)
 {
-    struct pupil **at = &a->pupils;
+    struct local_pod **at = &a->local_pods;
     while (*at)
         at = &(*at)->next;
     return *at = xcalloc(1, sizeof **at);
 }
 
-/* What we chose for a pod that nobody had promised anything stays, until the API says the
- * same. */
-static void keep_given(struct pupil *p, struct plan *plan)
+/* Cards chosen here for an unpromised pod stay until its annotations name them. */
+static void keep_assigned(struct local_pod *p, struct pod_allocation *pod)
 {
-    bool still = p->given && plan->promise == PLAN_NONE;
+    bool still = p->assigned_here && pod->promise == POD_ALLOCATION_UNPROMISED;
     if (still)
-        plan_give(plan, p->plan->cards, p->plan->n_cards);
-    p->given = still;
+        pod_allocation_assign(pod, p->pod->cards, p->pod->n_cards);
+    p->assigned_here = still;
 }
 
-void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct plan *plan,
+void alloc_pod_seen(struct alloc *a, struct alloc_time now, struct pod_allocation *pod,
                     struct alloc_outputs *out)
 {
-    struct pupil *p = pupil_find(a, plan->uid);
+    struct local_pod *p = alloc_pod_find(a, pod->uid);
     if (!p)
-        p = adopt_static(a, plan);
+        p = adopt_static(a, pod);
     if (!p) {
-        p = new_pupil(a);
-        p->since_ms = now.mono_ms;
+        p = new_local_pod(a);
+        p->first_seen_ms = now.mono_ms;
     }
-    if (p->plan)
-        keep_given(p, plan);
-    plan_free(p->plan);
-    p->plan = plan;
+    if (p->pod)
+        keep_assigned(p, pod);
+    pod_allocation_free(p->pod);
+    p->pod = pod;
     p->list = a->list;
-    a->news++;
-    if (plan->over)
-        drop_grants(a, plan->uid);
-    pupil_give_from_grants(a, p);
-    if (pupil_is_complete(a, p))
-        pupil_write_given(a, now, p, out);
-    pupil_mark(a, now, p, out);
-    alloc_out_save(a, out);
-    ask_retry_all(a, now, out);
+    if (pod->terminal)
+        drop_grants(a, pod->uid);
+    alloc_pod_assign_from_allocations(a, p);
+    if (alloc_pod_is_complete(a, p))
+        alloc_pod_annotate_assigned(a, now, p, out);
+    alloc_pod_mark_assigned(a, now, p, out);
+    alloc_output_save(a, out);
+    alloc_request_retry_all(a, now, out);
 }
 
-static void remove_pupil(struct alloc *a, struct pupil *gone)
+static void remove_local_pod(struct alloc *a, struct local_pod *p)
 {
-    struct pupil **at = &a->pupils;
-    while (*at != gone)
+    struct local_pod **at = &a->local_pods;
+    while (*at != p)
         at = &(*at)->next;
-    *at = gone->next;
-    let_go(a, gone->plan->uid);
-    who_add_stranger(a, gone->plan->ns, gone->plan->name)->former = true;
-    pupil_free(gone);
+    *at = p->next;
+    mark_deleted(a, p->pod->uid);
+    alloc_identify_add_unknown(a, p->pod->ns, p->pod->name)->former = true;
+    alloc_pod_free(p);
 }
 
-void alloc_pod_gone(struct alloc *a, struct alloc_time now, struct span uid,
-                    struct alloc_outputs *out)
+void alloc_pod_deleted(struct alloc *a, struct alloc_time now, struct span uid,
+                       struct alloc_outputs *out)
 {
-    struct pupil *p = pupil_find(a, uid);
-    a->news++;
+    struct local_pod *p = alloc_pod_find(a, uid);
     if (p)
-        remove_pupil(a, p);
+        remove_local_pod(a, p);
     else
-        let_go(a, uid);
-    alloc_out_save(a, out);
-    ask_retry_all(a, now, out);
+        mark_deleted(a, uid);
+    alloc_output_save(a, out);
+    alloc_request_retry_all(a, now, out);
 }
 
-void alloc_list_begins(struct alloc *a)
+void alloc_list_started(struct alloc *a)
 {
     a->list++;
 }
 
-/* Grants of pods that are not there any more; those of static pods that the API does not
- * know yet stay. */
-static void sweep_grants(struct alloc *a)
+/* Marks allocations of deleted pods, except those of static pods that have no mirror pod
+ * yet. */
+static void sweep_allocations(struct alloc *a)
 {
-    for (size_t i = 0; i < a->grants.n; i++) {
-        struct grant *g = a->grants.items[i];
-        if (!pupil_find(a, g->uid) && !span_starts(g->uid, SPAN("static:")))
-            g->leaving = true;
+    for (size_t i = 0; i < a->allocations.n; i++) {
+        struct allocation *al = a->allocations.items[i];
+        if (!alloc_pod_find(a, al->uid) && !span_starts(al->uid, SPAN("static:")))
+            al->pod_deleted = true;
     }
 }
 
 void alloc_list_ended(struct alloc *a, struct alloc_time now, struct alloc_outputs *out)
 {
-    for (struct pupil *p = a->pupils, *next; p; p = next) {
+    for (struct local_pod *p = a->local_pods, *next; p; p = next) {
         next = p->next;
-        if (p->list != a->list && !span_starts(p->plan->uid, SPAN("static:")))
-            remove_pupil(a, p);
+        if (p->list != a->list && !span_starts(p->pod->uid, SPAN("static:")))
+            remove_local_pod(a, p);
     }
     a->listed = true;
-    a->news++;
-    sweep_grants(a);
-    alloc_out_save(a, out);
-    ask_retry_all(a, now, out);
-    alloc_hurry(a, now.mono_ms);
+    sweep_allocations(a);
+    alloc_output_save(a, out);
+    alloc_request_retry_all(a, now, out);
+    alloc_wake_at(a, now.mono_ms);
 }

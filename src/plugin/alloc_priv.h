@@ -4,197 +4,224 @@
 #include "plugin/alloc.h"
 
 /*
- * The machine, in pieces: alloc.c (cards, the kubelet, time), alloc_pod.c, alloc_ask.c
- * (the life of a question), alloc_grant.c (a good answer), alloc_who.c (which pod),
- * alloc_pick.c (which ids), alloc_audit.c (is what the kubelet shows what was promised),
- * alloc_out.c.
+ * The allocator's parts:
+ *
+ *   alloc.c            cards, the kubelet's answers, time
+ *   alloc_pod.c        the pods of this node
+ *   alloc_request.c    the life cycle of a kubelet request
+ *   alloc_identify.c   which pod and container a request is for
+ *   alloc_select.c     which ids the container gets
+ *   alloc_commit.c     recording an allocation and answering
+ *   alloc_reconcile.c  comparing the kubelet's view with the promises
+ *   alloc_output.c     outputs
  */
 
-/* A pod of this node. */
-struct pupil {
-    struct plan *plan;
-    uint64_t list;        /* in which it was seen last */
-    uint64_t refused_era; /* of the kubelet in which it was refused */
-    bool given;           /* its cards are our choice, nobody promised them */
-    bool written;         /* and its annotations were sent */
-    bool own_env_told, mismatch_told;
-    int64_t patched_ms; /* when it was last marked as assigned; 0: not yet */
-    int64_t audited_ms;
-    int64_t since_ms; /* when it was first seen */
-    struct pupil *next;
+/* A pod of this node, as the API server has it. */
+struct local_pod {
+    struct pod_allocation *pod;
+    uint64_t list;           /* number of the newest list that contained it */
+    uint64_t rejected_epoch; /* kubelet_epoch in which it was rejected; 0: it was not */
+    bool assigned_here;      /* unpromised: its cards were chosen here */
+    bool annotated;          /* the annotations for those cards were sent */
+    bool env_override_reported, mismatch_reported;
+    int64_t patched_ms; /* when the ASSIGNED annotation was sent last; 0: never */
+    int64_t reconciled_ms;
+    int64_t first_seen_ms;
+    struct local_pod *next;
 };
 
-/* An id that the kubelet named. */
-struct unit {
+/* A device id of the kubelet, decoded. */
+struct device_id {
     const struct plugin_card *card;
-    int64_t number; /* -1: the whole card */
+    int64_t number; /* of the unit; -1: the whole card */
 };
 
-enum ask_state {
-    ASK_NEW,
-    ASK_LOOKING, /* podresources was asked */
-    ASK_WAITING, /* for news, or until retry_ms */
+enum pending_state {
+    PENDING_NEW,
+    PENDING_QUERY, /* waits for podresources */
+    PENDING_RETRY, /* waits for the pod watch, or until retry_ms */
 };
 
-/* A question of the kubelet that is not answered yet. */
-struct ask {
-    enum alloc_ask_type type;
+/* A request of the kubelet that is not answered yet. */
+struct pending_request {
+    enum alloc_request_type type;
     enum ids_resource resource;
     uint64_t token, serial;
     int64_t size;
-    struct unit *ids, *must;
+    struct device_id *ids, *must;
     size_t n_ids, n_must;
-    size_t n_unknown; /* ids that are none of ours */
-    char unknown[64]; /* one of them */
-    enum ask_state state;
-    bool waited, cancelled, get_done;
-    bool pressed; /* for news, by a list */
+    size_t n_unknown; /* ids that belong to no card of this node */
+    char unknown[64]; /* the first of them */
+    enum pending_state state;
+    bool waited, canceled, get_confirmed;
+    bool relist_sent;
     int64_t began_ms, until_ms, retry_ms;
     uint64_t query;
-    uint64_t news; /* of the API server, when it was looked at last */
-    enum alloc_refusal why;
+    enum alloc_rejection why;
     char text[400];
     struct arena arena;
-    struct ask *next;
+    struct pending_request *next;
 };
 
-/* What was found out of an ask: which container of which pod. */
-struct found {
-    struct pupil *pupil;
-    size_t container;
+/* The container that a request is for. */
+struct alloc_target {
+    struct local_pod *local;
+    size_t container; /* index in local->pod->containers */
 };
 
-/* What GetPreferredAllocation was answered, until the Allocate that follows. */
-struct offer {
+/* The container of the last GetPreferredAllocation answer; Allocate must follow it. */
+struct preference {
     bool valid;
     enum ids_resource resource;
     char uid[80];
     size_t container;
 };
 
-/* A pod of the kubelet that the API server did not tell of. */
-struct stranger {
+/* A pod in the kubelet's view that is not in local_pods. */
+struct unknown_pod {
     char *ns, *name;
-    uint64_t serial; /* of the ask that met it first; 0: none yet */
-    bool former;     /* the API server did tell, and that it is gone */
-    struct stranger *next;
+    uint64_t serial; /* of the first request that met it; 0: none yet */
+    bool former;     /* the API server has sent this name before, and its deletion */
+    struct unknown_pod *next;
 };
 
 struct alloc {
     struct alloc_settings settings;
     char *node;
     struct cards cards;
-    struct grants grants;
-    struct pupil *pupils; /* in the order in which they came */
-    uint64_t list, news, era, serial, queries;
+    struct allocation_set allocations;
+    struct local_pod *local_pods; /* in order of arrival */
+    uint64_t list;                /* number of pod lists */
+    uint64_t kubelet_epoch;       /* number of kubelet starts */
+    uint64_t serial, queries;     /* number of requests, of podresources calls */
     bool listed;
-    bool no_get;      /* the kubelet has no Get */
-    struct ask *asks; /* oldest first */
-    struct offer offer;
-    struct stranger *strangers;
+    bool no_get;                      /* the kubelet does not implement Get */
+    struct pending_request *requests; /* oldest first */
+    struct preference preference;
+    struct unknown_pod *unknown_pods; /* newest first */
     int64_t due_ms;
-    uint64_t audit_query, audit_serial; /* 0: none is out */
-    bool audit_all;                     /* it was a List */
-    int64_t audit_asked_ms, audit_next_ms;
-    int64_t heard_ms;       /* of podresources, be it an error */
-    struct trouble kubelet; /* with podresources */
-    bool dirty;             /* grants have changed since the last SAVE */
+    uint64_t reconcile_query;  /* outstanding podresources call; 0: none */
+    uint64_t reconcile_serial; /* `serial` when it was sent */
+    bool reconcile_all;        /* it is a List */
+    int64_t reconcile_asked_ms, reconcile_next_ms;
+    int64_t answered_ms; /* last answer of podresources, an error included */
+    struct failure podresources_failure;
+    bool dirty; /* allocations have changed since the last ALLOC_SAVE */
     struct alloc_stats stats;
 };
 
-/* alloc_out.c */
-struct alloc_output *alloc_out_add(struct alloc_outputs *out,
-                                   enum alloc_output_type type);
-const char *alloc_out_text(struct alloc_outputs *out, struct span s);
-const char *alloc_out_printf(struct alloc_outputs *out, const char *fmt, ...)
+/* alloc_output.c */
+struct alloc_output *alloc_output_add(struct alloc_outputs *out,
+                                      enum alloc_output_type type);
+const char *alloc_output_text(struct alloc_outputs *out, struct span s);
+const char *alloc_output_printf(struct alloc_outputs *out, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
-void alloc_out_note(struct alloc_outputs *out, enum log_level level, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
-void alloc_out_event(struct alloc_outputs *out, const struct plan *pod,
-                     const char *reason, const char *text);
-void alloc_out_patch(struct alloc_outputs *out, const struct plan *pod,
-                     const char *annotations);
-void alloc_out_save(struct alloc *a,
-                    struct alloc_outputs *out); /* if something changed */
-void alloc_out_id(struct buf *out, const struct unit *unit);
-/* "GPU-... (index 0)", for messages. In the outputs' arena. */
-const char *alloc_out_card(struct alloc_outputs *out, const struct plugin_card *card);
+void alloc_output_log(struct alloc_outputs *out, enum log_level level, const char *fmt,
+                      ...) __attribute__((format(printf, 3, 4)));
+void alloc_output_event(struct alloc_outputs *out, const struct pod_allocation *pod,
+                        const char *reason, const char *text);
+void alloc_output_patch(struct alloc_outputs *out, const struct pod_allocation *pod,
+                        const char *annotations);
+/* Adds ALLOC_SAVE if allocations have changed. */
+void alloc_output_save(struct alloc *a, struct alloc_outputs *out);
+void alloc_output_id(struct buf *out, const struct device_id *id);
+/* "GPU-... (index 0)", in the arena of `out`. */
+const char *alloc_output_card(struct alloc_outputs *out, const struct plugin_card *card);
 
 /* alloc_pod.c */
-void pupil_free(struct pupil *p);
-struct pupil *pupil_find(const struct alloc *a, struct span uid);
-struct pupil *pupil_named(const struct alloc *a, struct span ns, struct span name);
-/* Has every container of the pod been handed out? */
-bool pupil_is_complete(const struct alloc *a, const struct pupil *p);
-/* Marks it in the API when it has, and is not marked yet. */
-void pupil_mark(struct alloc *a, struct alloc_time now, struct pupil *p,
-                struct alloc_outputs *out);
-/* For one without a promise that has been handed ids (by us, before a restart): its cards
- * are what it was given. */
-void pupil_give_from_grants(struct alloc *a, struct pupil *p);
-/* Writes annotations that say what it was given. */
-void pupil_write_given(struct alloc *a, struct alloc_time now, struct pupil *p,
-                       struct alloc_outputs *out);
+void alloc_pod_free(struct local_pod *p);
+struct local_pod *alloc_pod_find(const struct alloc *a, struct span uid);
+struct local_pod *alloc_pod_by_name(const struct alloc *a, struct span ns,
+                                    struct span name);
+/* Has every container of the pod an allocation? */
+bool alloc_pod_is_complete(const struct alloc *a, const struct local_pod *p);
+/* Sets the pod's ASSIGNED annotation once the pod is complete. */
+void alloc_pod_mark_assigned(struct alloc *a, struct alloc_time now, struct local_pod *p,
+                             struct alloc_outputs *out);
+/* Assigns an unpromised pod the cards that its containers hold already, from before a
+ * restart. */
+void alloc_pod_assign_from_allocations(struct alloc *a, struct local_pod *p);
+/* Writes the annotations of a pod whose cards were chosen here. */
+void alloc_pod_annotate_assigned(struct alloc *a, struct alloc_time now,
+                                 struct local_pod *p, struct alloc_outputs *out);
 
 /* alloc.c */
-bool read_unit(const struct alloc *a, enum ids_resource r, struct span text,
-               struct unit *unit);
-void alloc_hurry(struct alloc *a, int64_t at_ms); /* a tick matters then */
+/* False: the id belongs to no card of this node. */
+bool alloc_read_id(const struct alloc *a, enum ids_resource r, struct span text,
+                   struct device_id *id);
+void alloc_wake_at(struct alloc *a, int64_t at_ms); /* tick at this time at the latest */
 
-/* alloc_ask.c */
-void ask_retry_all(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-void ask_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-void ask_shown(struct alloc *a, struct alloc_time now, struct ask *ask,
-               const struct alloc_shown *shown, struct alloc_outputs *out);
-void ask_free(struct ask *ask);
+/* alloc_request.c */
+void alloc_request_retry_all(struct alloc *a, struct alloc_time now,
+                             struct alloc_outputs *out);
+void alloc_request_tick(struct alloc *a, struct alloc_time now,
+                        struct alloc_outputs *out);
+void alloc_request_kubelet_answered(struct alloc *a, struct alloc_time now,
+                                    struct pending_request *req,
+                                    const struct alloc_kubelet_view *view,
+                                    struct alloc_outputs *out);
+void alloc_request_free(struct pending_request *req);
 
-/* What to do with an ask. */
+/* WAIT: not now, but a later event can change it. */
 enum verdict { VERDICT_YES, VERDICT_WAIT, VERDICT_NO };
-/* Sets reason and words. Returns `verdict`. */
-enum verdict ask_say(struct ask *ask, enum verdict verdict, enum alloc_refusal why,
-                     const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* Sets the reason and text of a rejection. Returns `verdict`. */
+enum verdict alloc_request_explain(struct pending_request *req, enum verdict verdict,
+                                   enum alloc_rejection why, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
-/* alloc_grant.c */
-/* Writes down that the container has the ids of the ask, and answers. */
-void grant_ask(struct alloc *a, struct alloc_time now, struct ask *ask,
-               const struct found *f, struct alloc_outputs *out);
+/* alloc_commit.c */
+/* Records that the container holds the ids of the request, and answers it. */
+void alloc_commit(struct alloc *a, struct alloc_time now, struct pending_request *req,
+                  const struct alloc_target *t, struct alloc_outputs *out);
 
-/* alloc_who.c */
-/* Of what List shows: which container is it? */
-enum verdict who_of_list(struct alloc *a, int64_t now_ms, struct ask *ask,
-                         const struct alloc_shown *shown, struct found *found);
-/* The newest ones are kept. */
-struct stranger *who_add_stranger(struct alloc *a, struct span ns, struct span name);
-void who_forget_strangers(struct alloc *a);
-/* The pod has had its answer: it is not the one that later asks are about. */
-void who_met(struct alloc *a, const struct plan *pod, uint64_t serial);
-/* The pod whose plain init container holds all these ids, and its next container. */
-bool who_reuses(const struct alloc *a, const struct ask *ask, struct found *found);
-/* Does the kubelet show that the pod lacks something of ours, and which container is
- * next? */
-bool who_lacks(const struct alloc *a, const struct pupil *p,
-               const struct shown_pod *shown, size_t *next);
+/* alloc_identify.c */
+/* Identifies the container by a podresources List. */
+enum verdict alloc_identify_from_list(struct alloc *a, int64_t now_ms,
+                                      struct pending_request *req,
+                                      const struct alloc_kubelet_view *view,
+                                      struct alloc_target *target);
+/* Bounded; the oldest entry is dropped. Returns the new entry. */
+struct unknown_pod *alloc_identify_add_unknown(struct alloc *a, struct span ns,
+                                               struct span name);
+void alloc_identify_forget_unknown(struct alloc *a);
+/* The pod's request was answered: later requests are not for it. */
+void alloc_identify_answered(struct alloc *a, const struct pod_allocation *pod,
+                             uint64_t serial);
+/* Identifies the container by ids that a plain init container of its pod holds. */
+bool alloc_identify_reuse(const struct alloc *a, const struct pending_request *req,
+                          struct alloc_target *target);
+/* Does the pod lack ids in the kubelet's view? *next is its first such container. */
+bool alloc_identify_next_container(const struct alloc *a, const struct local_pod *p,
+                                   const struct alloc_kubelet_pod *view, size_t *next);
 
-/* alloc_pick.c */
-/* Ids for the container: of its cards, that nobody holds. */
-enum verdict pick_ids(struct alloc *a, struct ask *ask, const struct found *f,
-                      struct unit **ids, size_t *n);
-/* Are the ids of the ask what the container may have? */
-enum verdict pick_check(struct alloc *a, struct ask *ask, const struct found *f);
-/* Can the container be given anything at all: is there a promise, a card ... */
-enum verdict pick_promise(struct alloc *a, struct ask *ask, const struct found *f);
-const struct plugin_card *pick_card(const struct alloc *a, const struct plan_share *s);
-/* How many units of the card the container may have. */
-size_t pick_may_have(const struct alloc *a, const struct found *f,
-                     const struct plugin_card *card);
-/* The grant that stands in the way of giving the unit to container `f`; NULL: none. */
-const struct grant *pick_holder(const struct alloc *a, const struct found *f,
-                                const struct unit *unit);
+/* alloc_select.c */
+/* Selects ids of the container's cards that nobody holds. */
+enum verdict alloc_select_ids(struct alloc *a, struct pending_request *req,
+                              const struct alloc_target *t, struct device_id **ids,
+                              size_t *n);
+/* May the container hold the ids of the request? */
+enum verdict alloc_select_check(struct alloc *a, struct pending_request *req,
+                                const struct alloc_target *t);
+/* Has the container a promise, and can its cards be used? */
+enum verdict alloc_select_check_promise(struct alloc *a, struct pending_request *req,
+                                        const struct alloc_target *t);
+const struct plugin_card *alloc_select_card(const struct alloc *a,
+                                            const struct pod_allocation_share *s);
+/* How many ids of the card the container may hold. */
+size_t alloc_select_limit(const struct alloc *a, const struct alloc_target *t,
+                          const struct plugin_card *card);
+/* The allocation that conflicts with giving the id to the container; NULL: none. */
+const struct allocation *alloc_select_holder(const struct alloc *a,
+                                             const struct alloc_target *t,
+                                             const struct device_id *id);
 
-/* alloc_audit.c */
-/* Takes in what the kubelet shows of some pods, or of all. */
-void audit_shown(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
-                 bool all, struct alloc_outputs *out);
-void audit_tick(struct alloc *a, struct alloc_time now, struct alloc_outputs *out);
-void audit_answer(struct alloc *a, struct alloc_time now, const struct alloc_shown *shown,
-                  struct alloc_outputs *out);
+/* alloc_reconcile.c */
+/* Adopts and checks what the kubelet shows of some pods, or of `all`. */
+void alloc_reconcile_view(struct alloc *a, struct alloc_time now,
+                          const struct alloc_kubelet_view *view, bool all,
+                          struct alloc_outputs *out);
+void alloc_reconcile_tick(struct alloc *a, struct alloc_time now,
+                          struct alloc_outputs *out);
+void alloc_reconcile_answered(struct alloc *a, struct alloc_time now,
+                              const struct alloc_kubelet_view *view,
+                              struct alloc_outputs *out);

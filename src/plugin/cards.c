@@ -6,13 +6,9 @@
 #include "base/mem.h"
 #include "domain/quantity.h"
 
-void cards_init(struct cards *cards, int64_t unit_mib, int64_t well_ms, int64_t hold_ms,
-                int64_t silent_ms)
+void cards_init(struct cards *cards, const struct cards_settings *settings)
 {
-    *cards = (struct cards){.unit_mib = unit_mib,
-                            .well_ms = well_ms,
-                            .hold_ms = hold_ms,
-                            .silent_ms = silent_ms};
+    *cards = (struct cards){.settings = *settings};
 }
 
 const struct plugin_card *cards_by_tag(const struct cards *cards,
@@ -32,12 +28,12 @@ const struct plugin_card *cards_by_uuid(const struct cards *cards, struct span u
     return NULL;
 }
 
-/* Of two that had the same index one after the other, the one that is there. */
+/* Of several cards that had the index one after the other, the present one. */
 const struct plugin_card *cards_by_index(const struct cards *cards, int32_t index)
 {
     const struct plugin_card *found = NULL;
     for (size_t i = 0; i < cards->n; i++)
-        if (cards->items[i].index == index && (!found || !found->looks_well))
+        if (cards->items[i].index == index && (!found || !found->present))
             found = &cards->items[i];
     return found;
 }
@@ -54,42 +50,29 @@ static struct plugin_card *add_card(struct cards *cards, const struct card_seen 
     const struct plugin_card *twin = cards_by_tag(cards, &tag);
     if (twin) {
         err_set(err, ERR_CONFLICT,
-                "card %s is left out: its ids would be those of card %s", name,
+                "card %s is left out: its device ids are those of card %s", name,
                 twin->uuid);
         return NULL;
     }
     if (cards->n == CARDS_MAX) {
-        err_set(err, ERR_TOO_LARGE, "card %s is left out: there are %d already", name,
-                CARDS_MAX);
+        err_set(err, ERR_TOO_LARGE, "card %s is left out: %d cards are listed already",
+                name, CARDS_MAX);
         return NULL;
     }
     struct plugin_card *c = &cards->items[cards->n++];
     set_text(c->uuid, sizeof c->uuid, name);
     c->has_uuid = seen->uuid[0] != '\0';
     c->tag = tag;
-    c->healthy = seen->ill[0] == '\0'; /* nothing bad is known of it yet */
     return c;
 }
 
-/* Returns whether what is listed has changed. */
-static bool set_ill(struct plugin_card *c, const char *why)
+/* Returns whether the device list changed. */
+static bool set_health(struct cards *cards, struct plugin_card *c, int64_t now_ms,
+                       enum card_health_reading reading, const char *reason)
 {
-    bool was = c->healthy;
-    c->healthy = c->looks_well = false;
-    set_text(c->why, sizeof c->why, why);
-    return was;
-}
-
-static bool set_well(struct plugin_card *c, int64_t now_ms, int64_t well_ms)
-{
-    if (!c->looks_well)
-        c->well_since_ms = now_ms;
-    c->looks_well = true;
-    if (c->healthy || now_ms - c->well_since_ms < well_ms || now_ms < c->held_until_ms)
-        return false;
-    c->healthy = true;
-    c->why[0] = '\0';
-    return true;
+    bool before = c->health.healthy;
+    card_health_sample(&c->health, &cards->settings.health, now_ms, reading, reason);
+    return before != c->health.healthy;
 }
 
 static bool set_size(struct plugin_card *c, int64_t mib, int64_t unit_mib)
@@ -104,104 +87,117 @@ static bool set_size(struct plugin_card *c, int64_t mib, int64_t unit_mib)
 }
 
 static bool take_card(struct cards *cards, int64_t now_ms, const struct card_seen *seen,
-                      bool *there, struct err *err)
+                      struct err *err)
 {
     char name[sizeof seen->uuid];
+    bool good = seen->reading == CARD_HEALTH_GOOD;
     if (seen->uuid[0])
         set_text(name, sizeof name, seen->uuid);
     else
         snprintf(name, sizeof name, "index-%d", seen->index);
     struct plugin_card *c = (struct plugin_card *)cards_by_uuid(cards, span_of(name));
+    if (!c && !seen->uuid[0] && !good) {
+        /* A card that cannot be opened has no UUID: its index identifies it. */
+        c = (struct plugin_card *)cards_by_index(cards, seen->index);
+        if (!c || c->present)
+            return false;
+    }
     bool changed = !c;
-    /* One that is lost from the start has nothing by which it could be known later. */
-    if (!c && !seen->uuid[0] && seen->ill[0])
-        return false;
     if (!c && !(c = add_card(cards, seen, name, err)))
         return false;
-    there[c - cards->items] = true;
+    c->present = true;
     c->index = seen->index;
     if (seen->model[0])
         set_text(c->model, sizeof c->model, seen->model);
-    if (seen->ill[0])
-        return set_ill(c, seen->ill) || changed;
-    changed |= set_size(c, seen->mib, cards->unit_mib);
-    return set_well(c, now_ms, cards->well_ms) || changed;
+    if (good)
+        changed |= set_size(c, seen->mib, cards->settings.unit_mib);
+    return set_health(cards, c, now_ms, seen->reading, seen->reason) || changed;
 }
 
-bool cards_seen(struct cards *cards, int64_t now_ms, const struct card_seen *seen,
-                size_t n, struct err *err)
+bool cards_sampled(struct cards *cards, int64_t now_ms, const struct card_seen *seen,
+                   size_t n, struct err *err)
 {
-    bool there[CARDS_MAX] = {false}, changed = false;
+    bool changed = false;
     err->code = ERR_NONE;
-    cards->seen_ms = cards->looked_ms = now_ms;
-    trouble_over(&cards->trouble);
-    cards->blind = false;
+    cards->sampled_ms = now_ms;
+    cards->failed = false;
+    failure_clear(&cards->failure);
+    for (size_t i = 0; i < cards->n; i++)
+        cards->items[i].present = false;
     for (size_t i = 0; i < n; i++)
-        changed |= take_card(cards, now_ms, &seen[i], there, err);
+        changed |= take_card(cards, now_ms, &seen[i], err);
     for (size_t i = 0; i < cards->n; i++)
-        if (!there[i])
-            changed |= set_ill(&cards->items[i], "the driver does not know it any more");
+        if (!cards->items[i].present)
+            changed |= set_health(cards, &cards->items[i], now_ms, CARD_HEALTH_FAILED,
+                                  "NVML no longer lists the card");
     return changed;
 }
 
-static bool go_blind(struct cards *cards)
+static bool fail_all(struct cards *cards, int64_t now_ms)
 {
     bool changed = false;
-    cards->blind = true;
+    cards->failed = true;
     for (size_t i = 0; i < cards->n; i++)
-        changed |= set_ill(&cards->items[i], cards->trouble.err.msg);
+        changed |= set_health(cards, &cards->items[i], now_ms, CARD_HEALTH_FAILED,
+                              cards->failure.err.msg);
     return changed;
 }
 
-bool cards_unseen(struct cards *cards, int64_t now_ms, const char *why)
+bool cards_sample_failed(struct cards *cards, int64_t now_ms, const char *reason)
 {
     struct err err;
-    err_set(&err, ERR_UNAVAILABLE, "%s", why);
-    cards->looked_ms = now_ms;
-    trouble_note(&cards->trouble, now_ms, &err);
-    return now_ms - cards->seen_ms >= CARDS_BLIND_MS && go_blind(cards);
+    err_set(&err, ERR_UNAVAILABLE, "%s", reason);
+    cards->sampled_ms = now_ms;
+    failure_record(&cards->failure, now_ms, &err);
+    return !card_health_tolerates(&cards->settings.health, cards->failure.since_ms,
+                                  now_ms) &&
+           fail_all(cards, now_ms);
 }
 
-bool cards_waited(struct cards *cards, int64_t now_ms, int64_t lost_ms)
+bool cards_event(struct cards *cards, int64_t now_ms, const struct gpu_event *event)
 {
-    struct err err;
-    cards->looked_ms += lost_ms;
-    if (cards->looked_ms > now_ms)
-        cards->looked_ms = now_ms;
-    if (!cards->silent_ms || now_ms - cards->looked_ms < cards->silent_ms)
-        return false;
-    err_set(&err, ERR_TIMEOUT, "the driver does not answer");
-    trouble_note(&cards->trouble, cards->looked_ms, &err);
-    return go_blind(cards);
-}
-
-bool cards_struck(struct cards *cards, int64_t now_ms, struct span uuid, const char *what)
-{
-    bool changed = false;
+    struct card_health_target targets[CARDS_MAX];
+    size_t healthy = 0;
     for (size_t i = 0; i < cards->n; i++) {
         struct plugin_card *c = &cards->items[i];
-        if (uuid.n && !span_eq(span_of(c->uuid), uuid))
-            continue;
-        changed |= set_ill(c, what);
-        c->held_until_ms = now_ms + cards->hold_ms;
+        targets[i] =
+            (struct card_health_target){&c->health, c->uuid, c->index, c->present};
+        healthy += c->health.healthy;
     }
-    return changed;
+    card_health_event(targets, cards->n, now_ms, event);
+    for (size_t i = 0; i < cards->n; i++)
+        healthy -= cards->items[i].health.healthy;
+    return healthy > 0;
+}
+
+bool cards_tick(struct cards *cards, int64_t now_ms, int64_t suspended_ms)
+{
+    struct err err;
+    int64_t limit = cards->settings.silent_ms;
+    cards->sampled_ms += suspended_ms;
+    if (cards->sampled_ms > now_ms)
+        cards->sampled_ms = now_ms;
+    if (!limit || now_ms - cards->sampled_ms < limit)
+        return false;
+    err_set(&err, ERR_TIMEOUT, "the driver does not respond");
+    failure_record(&cards->failure, cards->sampled_ms, &err);
+    return fail_all(cards, now_ms);
 }
 
 int cards_check(const struct cards *cards, int64_t now_ms, struct err *err)
 {
-    const struct trouble *t = &cards->trouble;
+    const struct failure *f = &cards->failure;
     if (!cards->n)
-        return err_set(err, ERR_UNAVAILABLE, "none has been seen yet%s%s",
-                       t->since_ms ? ": " : "", t->err.msg);
-    if (cards->blind)
-        return err_set(err, t->err.code, "nothing is seen of them for %lld s: %s",
-                       (long long)(now_ms - t->since_ms) / 1000, t->err.msg);
+        return err_set(err, ERR_UNAVAILABLE, "no card was sampled yet%s%s",
+                       f->since_ms ? ": " : "", f->err.msg);
+    if (cards->failed)
+        return err_set(err, f->err.code, "no sample for %llds: %s",
+                       (long long)(now_ms - f->since_ms) / 1000, f->err.msg);
     for (size_t i = 0; i < cards->n; i++)
-        if (cards->items[i].healthy)
+        if (cards->items[i].health.healthy)
             return 0;
-    return err_set(err, ERR_UNAVAILABLE, "none of %zu is healthy; %s: %s", cards->n,
-                   cards->items[0].uuid, cards->items[0].why);
+    return err_set(err, ERR_UNAVAILABLE, "none of %zu cards is healthy; %s: %s", cards->n,
+                   cards->items[0].uuid, cards->items[0].health.reason);
 }
 
 int cards_fit(const struct cards *cards, struct err *err)
@@ -215,11 +211,11 @@ int cards_fit(const struct cards *cards, struct err *err)
     if (bytes <= IDS_MESSAGE_MAX)
         return 0;
     cleanup_buf struct buf unit = {0}, better = {0};
-    unit_write(&unit, cards->unit_mib);
+    unit_write(&unit, cards->settings.unit_mib);
     unit_write(&better, ids_unit_that_fits(mib, cards->n));
     return err_set(err, ERR_TOO_LARGE,
-                   "in units of %s the list of the cards' memory has %lld bytes, and a "
-                   "kubelet takes %d: use --memory-unit=%s or a larger one, in the "
+                   "in units of %s the device list has %lld bytes, more than the "
+                   "kubelet's limit of %d: use --memory-unit=%s or a larger one, in the "
                    "extender too",
                    unit.p, (long long)bytes, IDS_MESSAGE_MAX, better.p);
 }

@@ -10,36 +10,6 @@ static int parse_unit(struct span text, void *field, struct err *err)
     return unit_read(text, field, err);
 }
 
-static int parse_strategy(struct span text, void *field, struct err *err)
-{
-    enum response_strategy s;
-    if (response_strategy_read(text, &s, err))
-        return -1;
-    *(int *)field = (int)s;
-    return 0;
-}
-
-/* One of two words: 0 for the first, 1 for the second. */
-static int parse_either(struct span text, const char *no, const char *yes, void *field,
-                        struct err *err)
-{
-    *(int *)field = span_eq(text, span_of(yes));
-    if (*(int *)field || span_eq(text, span_of(no)))
-        return 0;
-    return err_set(err, ERR_INVALID, "\"%.*s\" is neither %s nor %s", SPAN_ARG(text), no,
-                   yes);
-}
-
-static int parse_list(struct span text, void *field, struct err *err)
-{
-    return parse_either(text, "uuid", "index", field, err);
-}
-
-static int parse_isolation(struct span text, void *field, struct err *err)
-{
-    return parse_either(text, "none", "mps", field, err);
-}
-
 #define AT(field) offsetof(struct plugin_config, field)
 #define DAY_MS    (24LL * 3600 * 1000)
 
@@ -49,22 +19,22 @@ static const struct opt table[] = {
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(node_name),
-     .help = "The Node that this runs on."},
+     .help = "Name of the Node that this plugin runs on."},
     {.name = "memory-unit",
      .arg = "GiB|MiB|<n>MiB",
      .init = "GiB",
      .type = OPT_CUSTOM,
      .parse = parse_unit,
      .offset = AT(unit_mib),
-     .help = "What one unit of aliyun.com/gpu-mem is. Must be the same in extender,\n"
-             "device plugin and kubectl plugin."},
+     .help = "One unit of aliyun.com/gpu-mem; must be the same in the extender and the "
+             "kubectl plugin."},
     {.name = "gpu-source",
      .arg = "nvml|nvml:LIBRARY|file:PATH",
      .init = "nvml",
      .type = OPT_STRING,
      .offset = AT(gpu_source),
-     .help = "Where the cards are read: from NVML (libnvidia-ml.so.1, or the library\n"
-             "that is named), or from a JSON file, for demos and tests."},
+     .help = "Source of the cards: NVML (libnvidia-ml.so.1, or LIBRARY), or a JSON file "
+             "for tests."},
     {.name = "sample-interval",
      .arg = "TIME",
      .init = "5s",
@@ -72,23 +42,32 @@ static const struct opt table[] = {
      .min = 50,
      .max = DAY_MS,
      .offset = AT(interval_ms),
-     .help = "How often the cards are looked at. Events of them come at once."},
+     .help = "Time between two samples of the cards; XIDs and ECC errors are noticed at "
+             "once."},
+    {.name = "unhealthy-after",
+     .arg = "TIME",
+     .init = "3s",
+     .type = OPT_DURATION,
+     .max = DAY_MS,
+     .offset = AT(unhealthy_after_ms),
+     .help =
+         "Time that unreadable cards stay healthy; lost cards are unhealthy at once."},
     {.name = "healthy-after",
      .arg = "TIME",
      .init = "30s",
      .type = OPT_DURATION,
      .max = DAY_MS,
      .offset = AT(healthy_after_ms),
-     .help = "A card that was ill is healthy again when it has looked well for so long."},
+     .help = "Time that an unhealthy card must look healthy before it is listed as "
+             "healthy again."},
     {.name = "xid-hold",
      .arg = "TIME",
      .init = "10m",
      .type = OPT_DURATION,
      .max = 366 * DAY_MS,
      .offset = AT(xid_hold_ms),
-     .help =
-         "And when so much time has passed since the last XID that spoke of the card.\n"
-         "Both as for scv-agent, so that the two agree."},
+     .help = "Minimum time that a card stays unhealthy after an XID or an uncorrectable "
+             "ECC error."},
     {.name = "sampler-limit",
      .arg = "TIME",
      .init = "30s",
@@ -96,8 +75,8 @@ static const struct opt table[] = {
      .min = 1000,
      .max = DAY_MS,
      .offset = AT(sampler_limit_ms),
-     .help = "If the driver answers nothing for so long beyond the interval, all cards\n"
-             "are unhealthy. As for scv-agent."},
+     .help = "Time after --sample-interval without an answer of the driver that makes "
+             "all cards unhealthy."},
     {.name = "late-after",
      .arg = "TIME",
      .init = "15s",
@@ -106,75 +85,73 @@ static const struct opt table[] = {
      .max = DAY_MS,
      .offset = AT(late_ms),
      .help =
-         "How long API server or kubelet may fail to answer before /healthz says so."},
+         "Time that the API server or the kubelet can fail before /healthz reports it."},
     {.name = "device-list",
      .arg = "uuid|index",
      .init = "uuid",
-     .type = OPT_CUSTOM,
-     .parse = parse_list,
+     .type = OPT_CHOICE,
      .offset = AT(by_index),
-     .help = "What a container's cards are called. The index is the old form, and\n"
-             "changes when cards are added or lost."},
+     .help = "How containers name their cards: by UUID, or by index, which can change at "
+             "a reboot."},
     {.name = "device-list-strategy",
      .arg = "envvar|volume-mounts|cdi",
      .init = "envvar",
-     .type = OPT_CUSTOM,
-     .parse = parse_strategy,
+     .type = OPT_CHOICE,
      .offset = AT(strategy),
-     .help =
-         "How the container's runtime is told them: by NVIDIA_VISIBLE_DEVICES, which\n"
-         "a container can set itself; by mounts; or by the Container Device Interface."},
+     .help = "How cards are passed to the container runtime; envvar can be overridden by "
+             "a container."},
     {.name = "cdi-kind",
      .arg = "VENDOR/CLASS",
      .init = "nvidia.com/gpu",
      .type = OPT_STRING,
      .offset = AT(cdi_kind),
-     .help = "What the cards are called there: VENDOR/CLASS=UUID."},
+     .help = "Kind of the CDI device names (VENDOR/CLASS=UUID) of "
+             "--device-list-strategy=cdi."},
     {.name = "strict-env",
      .type = OPT_BOOL,
      .offset = AT(strict_env),
-     .help = "Refuse containers that set NVIDIA_VISIBLE_DEVICES themselves."},
+     .help = "Reject containers that set NVIDIA_VISIBLE_DEVICES themselves."},
     {.name = "allow-unpromised",
      .type = OPT_BOOL,
      .offset = AT(allow_unpromised),
-     .help = "Give pods that the extender did not bind a card on which nothing is\n"
-             "promised, and annotate them. (Static pods get one in any case.)"},
+     .help = "Give pods that the extender did not bind a card without promises, and "
+             "annotate them."},
     {.name = "legacy-no-gpu-env",
      .type = OPT_BOOL,
      .offset = AT(legacy_env),
      .help =
-         "Fail as the Go plugin does: with a success that names no card. The kubelet\n"
-         "then never tries again."},
+         "Reject as the Go plugin does: a success that names no card; the kubelet never "
+         "retries it."},
     {.name = "isolation",
      .arg = "none|mps",
      .init = "none",
-     .type = OPT_CUSTOM,
-     .parse = parse_isolation,
+     .type = OPT_CHOICE,
      .offset = AT(isolation),
-     .help = "mps: limits of NVIDIA's Multi-Process Service for each container. Needs\n"
-             "its control daemon on the node."},
+     .help = "mps: set the limits of NVIDIA's Multi-Process Service; needs its daemon on "
+             "the node."},
     {.name = "mps-dir",
      .arg = "DIR",
      .init = "/run/nvidia-mps",
      .type = OPT_STRING,
      .offset = AT(mps_dir),
-     .help = "On the host, where that daemon has its directories pipe and shm."},
-    {.name = "wait",
+     .help =
+         "Directory on the host where the MPS daemon has its directories pipe and shm."},
+    {.name = "identify-timeout",
      .arg = "TIME",
      .init = "5s",
      .type = OPT_DURATION,
      .max = 60 * 1000,
      .offset = AT(wait_ms),
-     .help = "How long a container waits for news of the API server before it is\n"
-             "refused. The kubelet admits no other pod meanwhile."},
-    {.name = "audit-interval",
+     .help = "Time to identify a container's pod; the kubelet admits no other pod "
+             "meanwhile."},
+    {.name = "reconcile-interval",
      .arg = "TIME",
      .init = "60s",
      .type = OPT_DURATION,
      .max = DAY_MS,
-     .offset = AT(audit_ms),
-     .help = "How often what the kubelet has handed out is compared with what was\n"
-             "promised. 0s: never."},
+     .offset = AT(reconcile_interval_ms),
+     .help = "Time between two comparisons of a pod's allocation with its promise; 0s "
+             "disables them."},
     {.name = "node-interval",
      .arg = "TIME",
      .init = "60s",
@@ -182,25 +159,25 @@ static const struct opt table[] = {
      .min = 100,
      .max = DAY_MS,
      .offset = AT(node_ms),
-     .help = "How often the Node is looked at, for the label cgpu.disable.isolation."},
+     .help = "Time between two reads of the Node, for its label cgpu.disable.isolation."},
     {.name = "plugin-dir",
      .arg = "DIR",
      .init = DP_DIR,
      .type = OPT_STRING,
      .offset = AT(plugin_dir),
-     .help = "Where the kubelet and its plugins have their sockets."},
+     .help = "The kubelet's device plugin directory."},
     {.name = "podresources-socket",
      .arg = "FILE",
      .init = "/var/lib/kubelet/pod-resources/kubelet.sock",
      .type = OPT_STRING,
      .offset = AT(podresources),
-     .help = "Where the kubelet says which container holds what."},
+     .help = "Socket of the kubelet's podresources service."},
     {.name = "state-file",
      .arg = "FILE",
      .init = "/var/lib/gpushare/device-plugin.json",
      .type = OPT_STRING,
      .offset = AT(state),
-     .help = "Where what was handed out is written down."},
+     .help = "File that stores the allocation state."},
     {.name = "port",
      .env = "PORT",
      .arg = "N",
@@ -208,15 +185,14 @@ static const struct opt table[] = {
      .type = OPT_INT,
      .max = 65535,
      .offset = AT(port),
-     .help =
-         "Port for them. 0 takes a free one; a line \"listening on ADDRESS:PORT\" on\n"
-         "standard error says which."},
+     .help = "Port for health, metrics and version; 0 takes a free port, printed on "
+             "standard error."},
     {0},
 };
 
 const struct opt_program plugin_program = {
     .name = "gpushare-device-plugin",
-    .summary = "gives each container the card that was promised to its pod",
+    .summary = "kubelet device plugin for shares of GPU memory and whole cards",
     .version = GPUSHARE_VERSION,
     .table = table,
     .shared = entry_table,

@@ -13,7 +13,7 @@ enum {
 
 struct endpoint {
     enum ids_resource resource;
-    struct endpoint_fns fns;
+    struct endpoint_handlers handlers;
     struct grpcd *server;
 };
 
@@ -30,26 +30,26 @@ static void on_options(void *ctx, struct grpcd_call *call, struct span request)
         grpcd_reply(call, &out);
 }
 
-static void on_watch(void *ctx, struct grpcd_call *call, struct span request)
+static void on_list_and_watch(void *ctx, struct grpcd_call *call, struct span request)
 {
     struct endpoint *e = ctx;
     (void)request;
-    e->fns.stream(e->fns.ctx, e->resource, call);
+    e->handlers.stream_opened(e->handlers.ctx, e->resource, call);
 }
 
-static void ask(struct endpoint *e, struct grpcd_call *call, struct alloc_ask *what,
-                struct arena *arena)
+static void forward(struct endpoint *e, struct grpcd_call *call,
+                    struct alloc_request *req, struct arena *arena)
 {
-    what->resource = e->resource;
-    e->fns.ask(e->fns.ctx, call, what, arena);
+    req->resource = e->resource;
+    e->handlers.request(e->handlers.ctx, call, req, arena);
 }
 
-/* A kubelet sends one container at a time, and looks at one answer only. */
+/* A kubelet sends one container per request and reads only one answer. */
 static int only_one(size_t n, struct err *err)
 {
     return n == 1 ? 0
                   : err_set(err, ERR_INVALID,
-                            "%zu containers in one request; a kubelet sends one", n);
+                            "%zu containers in one request; expected one", n);
 }
 
 static void on_preferred(void *ctx, struct grpcd_call *call, struct span request)
@@ -64,14 +64,14 @@ static void on_preferred(void *ctx, struct grpcd_call *call, struct span request
         return;
     }
     const struct dp_preference *one = all.items;
-    ask(ctx, call,
-        &(struct alloc_ask){.type = ALLOC_ASK_PREFER,
-                            .ids = one->available.items,
-                            .n_ids = one->available.n,
-                            .must = one->must_include.items,
-                            .n_must = one->must_include.n,
-                            .size = one->size},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){.type = ALLOC_REQUEST_PREFERRED,
+                                    .ids = one->available.items,
+                                    .n_ids = one->available.n,
+                                    .must = one->must_include.items,
+                                    .n_must = one->must_include.n,
+                                    .size = one->size},
+            &a);
 }
 
 static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
@@ -85,10 +85,11 @@ static void on_allocate(void *ctx, struct grpcd_call *call, struct span request)
         arena_fini(&a);
         return;
     }
-    ask(ctx, call,
-        &(struct alloc_ask){
-            .type = ALLOC_ASK_ALLOCATE, .ids = all.items->items, .n_ids = all.items->n},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){.type = ALLOC_REQUEST_ALLOCATE,
+                                    .ids = all.items->items,
+                                    .n_ids = all.items->n},
+            &a);
 }
 
 static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
@@ -101,28 +102,29 @@ static void on_prestart(void *ctx, struct grpcd_call *call, struct span request)
         arena_fini(&a);
         return;
     }
-    ask(ctx, call,
-        &(struct alloc_ask){.type = ALLOC_ASK_START, .ids = ids.items, .n_ids = ids.n},
-        &a);
+    forward(ctx, call,
+            &(struct alloc_request){
+                .type = ALLOC_REQUEST_START, .ids = ids.items, .n_ids = ids.n},
+            &a);
 }
 
-static void on_over(void *ctx, struct grpcd_call *call)
+static void on_call_closed(void *ctx, struct grpcd_call *call)
 {
     struct endpoint *e = ctx;
-    e->fns.over(e->fns.ctx, call);
+    e->handlers.call_closed(e->handlers.ctx, call);
 }
 
 static const struct grpcd_method methods[] = {
     {DP_OPTIONS, false, on_options, NULL},
-    {DP_WATCH, true, on_watch, on_over},
-    {DP_PREFERRED, false, on_preferred, on_over},
-    {DP_ALLOCATE, false, on_allocate, on_over},
-    {DP_PRESTART, false, on_prestart, on_over},
+    {DP_WATCH, true, on_list_and_watch, on_call_closed},
+    {DP_PREFERRED, false, on_preferred, on_call_closed},
+    {DP_ALLOCATE, false, on_allocate, on_call_closed},
+    {DP_PRESTART, false, on_prestart, on_call_closed},
     {0},
 };
 
 struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
-                                const struct endpoint_fns *fns, struct err *err)
+                                const struct endpoint_handlers *handlers, struct err *err)
 {
     struct endpoint *e = xcalloc(1, sizeof *e);
     struct grpcd_config config = {
@@ -131,7 +133,7 @@ struct endpoint *endpoint_start(const char *socket, enum ids_resource r,
         .ctx = e,
         .limits = {.max_message = REQUEST_MAX, .max_requests = 2 * REQUEST_MAX}};
     e->resource = r;
-    e->fns = *fns;
+    e->handlers = *handlers;
     e->server = grpcd_start(&config, err);
     if (e->server)
         return e;
@@ -176,7 +178,7 @@ int endpoint_list(const struct cards *cards, enum ids_resource r, struct buf *ou
             ids_write(&id, &one);
             devices[list.n++] = (struct dp_device){
                 .id = arena_copy(&a, buf_span(&id)),
-                .is_healthy = c->healthy && (r == IDS_COUNT || u < c->units)};
+                .is_healthy = c->health.healthy && (r == IDS_COUNT || u < c->units)};
         }
     }
     return dp_devices_encode(&list, out, err);
@@ -193,7 +195,7 @@ int endpoint_preferred(const char *const *ids, size_t n, struct buf *out, struct
     return dp_groups_encode(&all, out, err);
 }
 
-int endpoint_granted(const struct response *r, struct buf *out, struct err *err)
+int endpoint_allocated(const struct response *r, struct buf *out, struct err *err)
 {
     cleanup_arena struct arena a = {0};
     struct dp_entry *envs = arena_zalloc(&a, (r->n_envs + 1) * sizeof *envs);

@@ -2,49 +2,40 @@
 #include "plugin/kubelet.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/worker.h"
 #include "kube/deviceplugin.h"
-#include "kube/podresources.h"
+#include "node/podresources_client.h"
 #include "wire/grpcc.h"
 
 enum {
-    LOOK_MS = 2000,
-    /* The kubelet dials back, for 10 s at most, before it answers. */
+    /* The kubelet connects back, for at most 10 s, before it answers. */
     REGISTER_MS = 15 * 1000,
-    BUSY_TRIES = 20, /* the kubelet takes 100 calls a second */
-    BUSY_MS = 25,
 };
 
 struct kubelet {
     struct kubelet_settings settings;
-    struct brain *brain;
-    struct worker *looks, *enrolls;
+    struct dispatcher *dispatcher;
+    struct worker *queries, *registrations;
 };
 
-struct look {
+struct query {
     uint64_t query;
     bool get;
     char names[]; /* namespace and name, each with its NUL */
 };
 
-struct entry {
+struct endpoint_name {
     enum ids_resource resource;
     char endpoint[];
 };
 
-static void pause_ms(int64_t ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&t, NULL);
-}
-
-/* The ids of our resources; one that comes several times is put together. */
-static void show_container(const struct podres_container *from, struct arena *a,
-                           struct shown_container *to)
+/* Collects the ids of our resources; a resource can have several entries. */
+static void add_container(const struct podres_container *from, struct arena *a,
+                          struct alloc_kubelet_container *to)
 {
     to->name = from->name;
     for (int r = 0; r < IDS_RESOURCES; r++) {
@@ -62,107 +53,64 @@ static void show_container(const struct podres_container *from, struct arena *a,
     }
 }
 
-static void show(const struct podres_pod *pods, size_t n, struct brain_msg *m)
+static void add_pods(const struct podres_pod *pods, size_t n, struct dispatcher_msg *m)
 {
-    struct shown_pod *shown = arena_zalloc(&m->arena, (n + 1) * sizeof *shown);
+    struct alloc_kubelet_pod *view = arena_zalloc(&m->arena, (n + 1) * sizeof *view);
     for (size_t i = 0; i < n; i++) {
-        struct shown_container *cs =
+        struct alloc_kubelet_container *cs =
             arena_zalloc(&m->arena, (pods[i].n_containers + 1) * sizeof *cs);
         for (size_t k = 0; k < pods[i].n_containers; k++)
-            show_container(&pods[i].containers[k], &m->arena, &cs[k]);
-        shown[i] = (struct shown_pod){pods[i].ns, pods[i].name, cs, pods[i].n_containers};
+            add_container(&pods[i].containers[k], &m->arena, &cs[k]);
+        view[i] = (struct alloc_kubelet_pod){pods[i].ns, pods[i].name, cs,
+                                             pods[i].n_containers};
     }
-    m->shown.pods = shown;
-    m->shown.n_pods = n;
+    m->view.pods = view;
+    m->view.n_pods = n;
 }
 
-static int call(const struct kubelet *k, const char *method, struct span message,
-                struct buf *reply, enum grpc_status *status, struct err *err)
+static int list(const struct kubelet *k, struct dispatcher_msg *m)
 {
-    struct grpcc_request request = {.socket = k->settings.podresources,
-                                    .method = method,
-                                    .message = message,
-                                    .timeout_ms = LOOK_MS,
-                                    .max_message = PODRES_MESSAGE_MAX};
-    int rc;
-    for (int i = 0;; i++) {
-        buf_clear(reply);
-        rc = grpcc_call(&request, reply, status, err);
-        if (rc == 0 || *status != GRPC_RESOURCE_EXHAUSTED || i == BUSY_TRIES ||
-            err->code == ERR_TOO_LARGE)
-            return rc;
-        pause_ms(BUSY_MS);
-    }
-}
-
-static int list(const struct kubelet *k, struct brain_msg *m)
-{
-    cleanup_buf struct buf reply = {0};
     struct podres_list all;
-    enum grpc_status status;
-    if (call(k, PODRES_LIST, (struct span){0}, &reply, &status, &m->err) ||
-        podres_list_decode(arena_copy(&m->arena, buf_span(&reply)), &m->arena, &all,
-                           &m->err))
+    if (podresources_client_list(k->settings.podresources, &m->arena, &all, &m->err))
         return -1;
-    show(all.pods, all.n, m);
+    add_pods(all.pods, all.n, m);
     return 0;
 }
 
-/* UNIMPLEMENTED: there is no such call. FAILED_PRECONDITION or UNKNOWN with "disabled":
- * there is, and it is switched off. */
-static bool is_unsupported(enum grpc_status status, const struct err *err)
+static int get(const struct kubelet *k, const struct query *query,
+               struct dispatcher_msg *m)
 {
-    return status == GRPC_UNIMPLEMENTED || status == GRPC_FAILED_PRECONDITION ||
-           (status == GRPC_UNKNOWN && strstr(err->msg, "disabled"));
-}
-
-/* A pod that is not there is an error, whose code depends on the kubelet. */
-static bool is_absent(enum grpc_status status, const struct err *err)
-{
-    return status == GRPC_NOT_FOUND ||
-           (status == GRPC_UNKNOWN && strstr(err->msg, "not found"));
-}
-
-static int get(const struct kubelet *k, const struct look *look, struct brain_msg *m)
-{
-    cleanup_buf struct buf message = {0}, reply = {0};
     struct podres_pod pod;
-    enum grpc_status status = GRPC_OK;
-    struct span ns = span_of(look->names), name = span_of(look->names + ns.n + 1);
-    if (podres_get_request_encode(ns, name, &message, &m->err))
-        return -1;
-    if (call(k, PODRES_GET, buf_span(&message), &reply, &status, &m->err)) {
-        m->shown.unsupported = is_unsupported(status, &m->err);
-        return is_absent(status, &m->err) ? 0 : -1;
-    }
-    if (podres_get_decode(arena_copy(&m->arena, buf_span(&reply)), &m->arena, &pod,
-                          &m->err))
-        return -1;
-    show(&pod, 1, m);
-    return 0;
+    struct span ns = span_of(query->names), name = span_of(query->names + ns.n + 1);
+    enum podresources_result result = podresources_client_get(
+        k->settings.podresources, ns, name, &m->arena, &pod, &m->err);
+    if (result == PODRESOURCES_FOUND)
+        add_pods(&pod, 1, m);
+    m->view.unsupported = result == PODRESOURCES_UNSUPPORTED;
+    return result == PODRESOURCES_FOUND || result == PODRESOURCES_ABSENT ? 0 : -1;
 }
 
-static void on_look(void *ctx, void *job)
+static void on_query(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
-    const struct look *look = job;
-    struct brain_msg *m = brain_msg_new(BRAIN_SHOWN);
-    m->shown.query = look->query;
-    if (look->get ? get(k, look, m) : list(k, m))
-        m->shown.err = &m->err;
-    brain_tell(k->brain, m);
+    const struct query *query = job;
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_PODRESOURCES);
+    m->view.query = query->query;
+    if (query->get ? get(k, query, m) : list(k, m))
+        m->view.err = &m->err;
+    dispatcher_post(k->dispatcher, m);
 }
 
-static void on_enroll(void *ctx, void *job)
+static void on_register(void *ctx, void *job)
 {
     struct kubelet *k = ctx;
-    const struct entry *e = job;
+    const struct endpoint_name *e = job;
     struct dp_register r = {.version = SPAN(DP_VERSION),
                             .endpoint = span_of(e->endpoint),
                             .resource = span_of(ids_resource_name(e->resource)),
                             .options = {.preferred_allocation = true}};
     cleanup_buf struct buf message = {0}, reply = {0};
-    struct brain_msg *m = brain_msg_new(BRAIN_REGISTERED);
+    struct dispatcher_msg *m = dispatcher_msg_new(DISPATCHER_REGISTERED);
     int rc = dp_register_encode(&r, &message, &m->err);
     struct grpcc_request request = {.socket = k->settings.registration,
                                     .method = DP_REGISTER,
@@ -171,65 +119,66 @@ static void on_enroll(void *ctx, void *job)
     if (rc == 0)
         rc = grpcc_call(&request, &reply, NULL, &m->err);
     if (rc)
-        log_warn("kubelet", "it does not register us", LOG_SPAN("resource", r.resource),
-                 LOG_ERR(&m->err));
+        log_warn("kubelet", "rejected the registration; retrying",
+                 LOG_SPAN("resource", r.resource), LOG_ERR(&m->err));
     else
-        log_info("kubelet", "registered", LOG_SPAN("resource", r.resource),
+        log_info("kubelet", "accepted the registration", LOG_SPAN("resource", r.resource),
                  LOG_S("endpoint", e->endpoint));
     m->resource = e->resource;
     m->flag = rc == 0;
-    brain_tell(k->brain, m);
+    dispatcher_post(k->dispatcher, m);
 }
 
 struct kubelet *kubelet_start(const struct kubelet_settings *settings)
 {
     struct kubelet *k = xcalloc(1, sizeof *k);
     k->settings = *settings;
-    k->looks = worker_start("podresources", on_look, k);
-    k->enrolls = worker_start("register", on_enroll, k);
+    k->queries = worker_start("podresources", on_query, k);
+    k->registrations = worker_start("register", on_register, k);
     return k;
 }
 
-void kubelet_tell(struct kubelet *k, struct brain *brain)
+void kubelet_set_dispatcher(struct kubelet *k, struct dispatcher *dispatcher)
 {
-    k->brain = brain;
+    k->dispatcher = dispatcher;
 }
 
-void kubelet_look(struct kubelet *k, uint64_t query, const char *ns, const char *name)
+void kubelet_query_pods(struct kubelet *k, uint64_t query, const char *ns,
+                        const char *name)
 {
     size_t n = ns ? strlen(ns) + 1 : 0, m = ns ? strlen(name) + 1 : 0;
-    struct look *look = xmalloc(sizeof *look + n + m);
-    look->query = query;
-    look->get = ns != NULL;
+    struct query *job = xmalloc(sizeof *job + n + m);
+    job->query = query;
+    job->get = ns != NULL;
     if (n) {
-        memcpy(look->names, ns, n);
-        memcpy(look->names + n, name, m);
+        memcpy(job->names, ns, n);
+        memcpy(job->names + n, name, m);
     }
-    worker_add(k->looks, look);
+    worker_add(k->queries, job);
 }
 
-void kubelet_enroll(struct kubelet *k, enum ids_resource r, const char *endpoint)
+void kubelet_register(struct kubelet *k, enum ids_resource r, const char *endpoint)
 {
     size_t n = strlen(endpoint) + 1;
-    struct entry *e = xmalloc(sizeof *e + n);
+    struct endpoint_name *e = xmalloc(sizeof *e + n);
     e->resource = r;
     memcpy(e->endpoint, endpoint, n);
-    worker_add(k->enrolls, e);
+    worker_add(k->registrations, e);
 }
 
 void kubelet_stop(struct kubelet *k)
 {
     if (!k)
         return;
-    worker_stop(k->looks);
-    worker_stop(k->enrolls);
+    worker_stop(k->queries);
+    worker_stop(k->registrations);
 }
 
 void kubelet_free(struct kubelet *k)
 {
     if (!k)
         return;
-    worker_free(k->looks);
-    worker_free(k->enrolls);
+    worker_free(k->queries);
+    worker_free(k->registrations);
     free(k);
 }

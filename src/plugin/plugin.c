@@ -8,34 +8,34 @@
 #include "domain/node.h"
 #include "kube/connect.h"
 #include "kube/deviceplugin.h"
-#include "plugin/api.h"
-#include "plugin/brain.h"
-#include "plugin/cardwatch.h"
-#include "plugin/gauges.h"
+#include "plugin/card_input.h"
+#include "plugin/dispatcher.h"
 #include "plugin/kubelet.h"
+#include "plugin/plugin_api.h"
+#include "plugin/status.h"
 
 struct plugin {
     struct plugin_config config; /* strings borrowed */
     struct kube_client *client;
     struct gpu *gpu;
-    char *registration; /* path of the kubelet's socket */
+    char *registration; /* path of the kubelet's registration socket */
     struct kubelet *kubelet;
-    struct brain *brain;
-    struct api *api;
-    struct cardwatch *cardwatch;
-    struct gauges *gauges;
+    struct dispatcher *dispatcher;
+    struct plugin_api *api;
+    struct card_input *card_input;
+    struct status *status;
 };
 
-static void look(void *ctx, uint64_t query, const char *ns, const char *name)
+static void query_pods(void *ctx, uint64_t query, const char *ns, const char *name)
 {
     struct plugin *p = ctx;
-    kubelet_look(p->kubelet, query, ns, name);
+    kubelet_query_pods(p->kubelet, query, ns, name);
 }
 
-static void enroll(void *ctx, enum ids_resource r, const char *endpoint)
+static void register_resource(void *ctx, enum ids_resource r, const char *endpoint)
 {
     struct plugin *p = ctx;
-    kubelet_enroll(p->kubelet, r, endpoint);
+    kubelet_register(p->kubelet, r, endpoint);
 }
 
 static void patch(void *ctx, const struct alloc_output *o)
@@ -50,10 +50,10 @@ static void event(void *ctx, const struct alloc_output *o)
     plugin_api_event(p->api, o);
 }
 
-static void news(void *ctx)
+static void relist(void *ctx)
 {
     struct plugin *p = ctx;
-    plugin_api_list_anew(p->api);
+    plugin_api_relist(p->api);
 }
 
 static int check(const struct plugin_config *c, struct err *err)
@@ -66,17 +66,18 @@ static int check(const struct plugin_config *c, struct err *err)
     return 0;
 }
 
-static int make_brain(struct plugin *p, struct err *err)
+static int make_dispatcher(struct plugin *p, struct err *err)
 {
     const struct plugin_config *c = &p->config;
-    struct brain_settings settings = {
+    struct dispatcher_settings settings = {
         .alloc = {.node = c->node_name,
                   .unit_mib = c->unit_mib,
                   .wait_ms = c->wait_ms,
-                  .audit_ms = c->audit_ms,
-                  .well_ms = c->healthy_after_ms,
-                  .hold_ms = c->xid_hold_ms,
+                  .reconcile_interval_ms = c->reconcile_interval_ms,
                   .silent_ms = c->interval_ms + c->sampler_limit_ms,
+                  .health = {.unhealthy_after_ms = c->unhealthy_after_ms,
+                             .healthy_after_ms = c->healthy_after_ms,
+                             .xid_hold_ms = c->xid_hold_ms},
                   .allow_unpromised = c->allow_unpromised,
                   .strict_env = c->strict_env,
                   .legacy_env = c->legacy_env,
@@ -86,24 +87,24 @@ static int make_brain(struct plugin *p, struct err *err)
                                .mps_dir = c->isolation ? c->mps_dir : NULL}},
         .dir = c->plugin_dir,
         .state = c->state,
-        .fns = {look, enroll, patch, event, news, p},
+        .callbacks = {query_pods, register_resource, patch, event, relist, p},
     };
-    p->brain = brain_new(&settings, err);
-    return p->brain ? 0 : -1;
+    p->dispatcher = dispatcher_new(&settings, err);
+    return p->dispatcher ? 0 : -1;
 }
 
-/* The brain first hears, then speaks: it runs when all to whom it speaks are there. */
+/* The dispatcher's thread starts last, because it calls all other parts. */
 static void start_threads(struct plugin *p)
 {
     struct kubelet_settings kubelet = {p->config.podresources, p->registration};
-    struct api_settings api = {p->config.node_name, p->config.unit_mib,
-                               p->config.node_ms};
+    struct plugin_api_settings api = {p->config.node_name, p->config.unit_mib,
+                                      p->config.node_ms};
     p->kubelet = kubelet_start(&kubelet);
-    kubelet_tell(p->kubelet, p->brain);
-    p->api = plugin_api_start(p->client, &api, p->brain);
-    p->cardwatch = cardwatch_start(p->gpu, p->config.interval_ms, p->brain);
-    brain_go(p->brain);
-    gauges_show(p->gauges, p->brain, p->api, p->config.late_ms);
+    kubelet_set_dispatcher(p->kubelet, p->dispatcher);
+    p->api = plugin_api_start(p->client, &api, p->dispatcher);
+    p->card_input = card_input_start(p->gpu, p->config.interval_ms, p->dispatcher);
+    dispatcher_start(p->dispatcher);
+    status_set_parts(p->status, p->dispatcher, p->api, p->config.late_ms);
 }
 
 struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
@@ -116,8 +117,8 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
     p->gpu = gpu_open(config->gpu_source, err);
     if (p->gpu)
         p->client = kube_connect(config->entry.kubeconfig, config->entry.context, err);
-    if (!p->client || make_brain(p, err) ||
-        !(p->gauges = gauges_start(config->entry.listen, (unsigned)config->port, err))) {
+    if (!p->client || make_dispatcher(p, err) ||
+        !(p->status = status_start(config->entry.listen, (unsigned)config->port, err))) {
         plugin_stop(p);
         return NULL;
     }
@@ -127,17 +128,17 @@ struct plugin *plugin_start(const struct plugin_config *config, struct err *err)
 
 bool plugin_stop(struct plugin *p)
 {
-    gauges_stop(p->gauges);
-    brain_stop(p->brain);
-    if (!cardwatch_stop(p->cardwatch)) {
-        log_warn("plugin", "the driver does not answer; ending without it");
+    status_stop(p->status);
+    dispatcher_stop(p->dispatcher);
+    if (!card_input_stop(p->card_input)) {
+        log_warn("cards", "the driver does not respond; exiting without waiting for it");
         return false;
     }
     plugin_api_stop(p->api);
     kubelet_stop(p->kubelet);
-    /* No thread is left but those of the endpoints, which only tell. */
-    cardwatch_free(p->cardwatch);
-    brain_free(p->brain);
+    /* Only the endpoints' threads are left. They only post messages. */
+    card_input_free(p->card_input);
+    dispatcher_free(p->dispatcher);
     plugin_api_free(p->api);
     kubelet_free(p->kubelet);
     gpu_free(p->gpu);

@@ -9,18 +9,6 @@
 
 enum { PAIRS_MAX = 16 };
 
-int response_strategy_read(struct span text, enum response_strategy *s, struct err *err)
-{
-    static const char *const names[] = {"envvar", "volume-mounts", "cdi"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (span_eq(text, span_of(names[i]))) {
-            *s = (enum response_strategy)i;
-            return 0;
-        }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of envvar, volume-mounts and cdi",
-                   SPAN_ARG(text));
-}
-
 static const char *keep(struct arena *a, const struct buf *b)
 {
     return arena_copy(a, buf_span(b)).p;
@@ -38,7 +26,7 @@ static void add_number(struct response *r, struct arena *a, const char *key, int
     add_env(r, key, keep(a, &b));
 }
 
-/* What stands in a list for a card. */
+/* Appends the text that stands for a card in a list. */
 typedef void (*card_fn)(struct buf *out, const struct response_settings *settings,
                         const struct plugin_card *card);
 
@@ -69,7 +57,7 @@ struct work {
     const struct response_settings *settings;
     const struct plugin_card *cards[CARDS_MAX];
     size_t n;
-    const struct grant *grant;
+    const struct allocation *al;
     struct arena *a;
     struct response *r;
 };
@@ -85,7 +73,7 @@ static const char *list(const struct work *w, card_fn one)
     return keep(w->a, &b);
 }
 
-/* One text per card: `before`, then the card's name. */
+/* `before`, then the card's name. */
 static const char *named(const struct work *w, const char *before, size_t i)
 {
     cleanup_buf struct buf b = {0};
@@ -119,12 +107,12 @@ static void add_visible(const struct work *w)
 
 static int64_t units_on(const struct work *w, size_t i)
 {
-    if (w->grant->resource == IDS_COUNT)
+    if (w->al->resource == IDS_COUNT)
         return w->cards[i]->units;
-    return (int64_t)w->grant->cards[i].n_units;
+    return (int64_t)w->al->cards[i].n_units;
 }
 
-/* Client and server of MPS meet in a pipe and in shared memory. */
+/* MPS clients and server communicate through a pipe and shared memory. */
 static void add_mps_mount(const struct work *w, const char *at, const char *what)
 {
     cleanup_buf struct buf host = {0};
@@ -132,8 +120,8 @@ static void add_mps_mount(const struct work *w, const char *at, const char *what
     w->r->mounts[w->r->n_mounts++] = (struct response_pair){at, keep(w->a, &host), false};
 }
 
-/* Memory for each card as MPS counts them in the container, and the smallest part of a
- * card as the share of time: there is but one number for all of them. */
+/* The memory limit is per card, in the container's numbering. The thread percentage is
+ * one number for all cards: the smallest share. */
 static void add_mps(const struct work *w)
 {
     struct response *r = w->r;
@@ -163,22 +151,22 @@ static struct response *empty(struct arena *a)
 }
 
 struct response *response_of(const struct response_settings *settings,
-                             const struct cards *cards, const struct plan *plan,
-                             const struct grant *grant, struct arena *a)
+                             const struct cards *cards, const struct pod_allocation *pod,
+                             const struct allocation *al, struct arena *a)
 {
-    struct work w = {.settings = settings, .grant = grant, .a = a, .r = empty(a)};
-    int64_t mine = 0, all = plan->request.units;
-    for (size_t i = 0; i < grant->n_cards && w.n < CARDS_MAX; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, grant->cards[i].uuid);
+    struct work w = {.settings = settings, .al = al, .a = a, .r = empty(a)};
+    int64_t mine = 0, all = pod->request.units;
+    for (size_t i = 0; i < al->n_cards && w.n < CARDS_MAX; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, al->cards[i].uuid);
         if (card)
             w.cards[w.n++] = card;
     }
     for (size_t i = 0; i < w.n; i++)
         mine += units_on(&w, i);
-    for (size_t i = 0; i < plan->n_cards && plan->request.kind == REQUEST_CARDS; i++) {
-        const struct plugin_card *card = cards_by_uuid(cards, plan->cards[i].uuid);
+    for (size_t i = 0; i < pod->n_cards && pod->request.kind == REQUEST_CARDS; i++) {
+        const struct plugin_card *card = cards_by_uuid(cards, pod->cards[i].uuid);
         if (!card)
-            card = cards_by_index(cards, plan->cards[i].index);
+            card = cards_by_index(cards, pod->cards[i].index);
         all += card ? card->units : 0;
     }
     add_visible(&w);

@@ -10,33 +10,34 @@ static const struct opt table[] = {
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(root),
-     .help = "Root folder of the node, where it is not this machine's (/host in a\n"
-             "debugging pod)."},
+     .help =
+         "Root folder of the node (/host in a debugging pod). Default: this machine's "
+         "root."},
     {.name = "proc",
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(proc),
-     .help = "Where /proc of the node is. Without it: in --root."},
+     .help = "/proc of the node. Default: proc in the folder of --root."},
     {.name = "address",
      .arg = "HOST:PORT",
      .type = OPT_STRING,
      .offset = AT(address),
-     .help = "plan: where kube-scheduler is to look for the extender. Without it:\n"
+     .help = "plan, reach: address of the extender. Default: the configured one, or "
              "127.0.0.1:32766."},
     {.name = "policy",
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(policy),
-     .help = "plan: the folder with kube-scheduler-config.yaml."},
+     .help = "plan: folder with kube-scheduler-config.yaml. Default: policy."},
     {.name = "out",
      .arg = "DIR",
      .type = OPT_STRING,
      .offset = AT(out),
-     .help = "plan: an empty folder for the new files."},
+     .help = "plan: existing folder for the new files. Required."},
     {.name = "no-cluster",
      .type = OPT_BOOL,
      .offset = AT(no_cluster),
-     .help = "check: do not ask the API server."},
+     .help = "check: do not read the API server."},
     ENTRY_KUBECONFIG(AT(kubeconfig)),
     ENTRY_CONTEXT(AT(context)),
     ENTRY_LOG_LEVEL(AT(log_level), "error"),
@@ -45,13 +46,13 @@ static const struct opt table[] = {
 
 const struct opt_program setup_program = {
     .name = "gpushare-setup",
-    .summary =
-        "what of a kubeadm node's kube-scheduler is set up for the extender; for\n"
-        "scripts/install. check: says what is wrong (exit status 1), or could not be\n"
-        "looked at (2); plan: writes the files as they should be; running: says which\n"
-        "process is the kube-scheduler of the present files",
+    .summary = "checks whether a kubeadm node's kube-scheduler calls the extender, for\n"
+               "scripts/install. check: prints problems (exit status 1) and what could\n"
+               "not be checked (2); plan: writes the corrected files; running: prints\n"
+               "the process of the kube-scheduler that runs with the current files;\n"
+               "reach: calls the extender",
     .version = GPUSHARE_VERSION,
     .table = table,
     .rest = "check|plan|running|reach",
-    .rest_at = AT(words),
+    .rest_at = AT(args),
 };

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
-/* A text, its tree and its values. */
+/* A text, its YAML nodes with their positions, and its values. */
 struct doc {
     const char *name;
     struct span text;
@@ -19,14 +19,14 @@ static int doc_read(const char *name, struct span text, struct doc *d, struct er
     cleanup_buf struct buf json = {0};
     json_error_t bad;
     *d = (struct doc){.name = name, .text = text};
-    /* Lines are counted by LF here; what else ends a line for YAML would shift them. */
+    /* Positions are by LF; other line breaks of YAML would shift them. */
     if (memchr(text.p ? text.p : "", '\r', text.n))
-        return err_set(err, ERR_INVALID, "%s: its lines end in CR LF", name);
+        return err_set(err, ERR_INVALID, "%s: lines end in CRLF", name);
     d->yaml = yaml_parse(name, text.p ? text.p : "", text.n, err);
     if (!d->yaml)
         return -1;
     if (yaml_count(d->yaml) != 1)
-        return err_set(err, ERR_INVALID, "%s: not one document", name);
+        return err_set(err, ERR_INVALID, "%s: not a single document", name);
     yaml_json(yaml_document(d->yaml, 0), &json);
     d->json = json_loadb(json.p, json.n, JSON_DECODE_ANY, &bad);
     if (!d->json)
@@ -79,12 +79,13 @@ static const struct yaml_node *wanted(const struct doc *d, const char *path,
     const struct yaml_node *node = node_at(d, path);
     if (node && node->type == type)
         return node;
-    err_set(err, ERR_INVALID, "%s: %s is no %s", d->name, *path ? path : "the whole",
-            names[type]);
+    err_set(err, ERR_INVALID, "%s: %s is not a %s", d->name,
+            *path ? path : "the document", names[type]);
     return NULL;
 }
 
-/* Where line `line` (from 1) begins; behind the end of the text: its end. */
+/* The offset of a line, counted from 1; the length of the text if there is no such line.
+ */
 static size_t offset_of(struct span text, unsigned line)
 {
     size_t at = 0;
@@ -95,7 +96,7 @@ static size_t offset_of(struct span text, unsigned line)
     return at;
 }
 
-/* Blanks alone, from the beginning of the line to the column (from 1)? */
+/* Are there only spaces before the column, counted from 1? */
 static bool is_indent(const struct doc *d, unsigned line, unsigned column)
 {
     size_t at = offset_of(d->text, line);
@@ -117,9 +118,9 @@ static void add_indented(struct buf *out, const char *lines, unsigned indent)
     }
 }
 
-/* The text with lines behind those of the node. */
-static void insert_behind(const struct doc *d, const struct yaml_node *node,
-                          const char *lines, struct buf *out)
+/* The text with lines inserted after those of the node. */
+static void insert_after(const struct doc *d, const struct yaml_node *node,
+                         const char *lines, struct buf *out)
 {
     size_t at = offset_of(d->text, node->last_line + 1);
     buf_add(out, d->text.p, at);
@@ -129,13 +130,14 @@ static void insert_behind(const struct doc *d, const struct yaml_node *node,
     buf_add(out, d->text.p + at, d->text.n - at);
 }
 
-static int differs(const struct doc *d, struct err *err)
+static int unsafe(const struct doc *d, struct err *err)
 {
     return err_set(err, ERR_INVALID,
-                   "%s: it is written in a way that cannot be edited safely", d->name);
+                   "%s: the YAML is written in a form that cannot be edited safely",
+                   d->name);
 }
 
-/* What came out means what d->json means by now. */
+/* Has the new text the values of d->json, to which the change has been applied? */
 static int verify(const struct doc *d, struct buf *out, size_t start, struct err *err)
 {
     cleanup_doc struct doc after = {0};
@@ -144,7 +146,7 @@ static int verify(const struct doc *d, struct buf *out, size_t start, struct err
         return 0;
     out->n = start;
     out->p[start] = '\0';
-    return differs(d, err);
+    return unsafe(d, err);
 }
 
 int edit_append(const char *name, struct span text, const char *path, const char *item,
@@ -158,8 +160,8 @@ int edit_append(const char *name, struct span text, const char *path, const char
     if (!list)
         return -1;
     if (list->flow || !list->n || !is_indent(&d, list->line, list->column))
-        return differs(&d, err);
-    insert_behind(&d, list, item, out);
+        return unsafe(&d, err);
+    insert_after(&d, list, item, out);
     json_array_append(json_at(d.json, span_of(path)), json_array_get(more.json, 0));
     return verify(&d, out, start, err);
 }
@@ -175,8 +177,8 @@ int edit_add_key(const char *name, struct span text, const char *path, const cha
     if (!map)
         return -1;
     if (map->flow || !map->n)
-        return differs(&d, err);
-    insert_behind(&d, map, entry, out);
+        return unsafe(&d, err);
+    insert_after(&d, map, entry, out);
     json_object_update_missing(json_at(d.json, span_of(path)), more.json);
     return verify(&d, out, start, err);
 }
@@ -195,14 +197,14 @@ int edit_set(const char *name, struct span text, const char *path, const char *v
     at += !node->plain; /* its quote */
     if (at + node->text.n > text.n ||
         !span_eq((struct span){text.p + at, node->text.n}, node->text))
-        return differs(&d, err);
+        return unsafe(&d, err);
     buf_add(out, text.p, at);
     buf_adds(out, value);
     buf_add(out, text.p + at + node->text.n, text.n - at - node->text.n);
     const char *dot = strrchr(path, '.');
     json_t *parent = json_at(d.json, (struct span){path, dot ? (size_t)(dot - path) : 0});
     if (!json_is_object(parent))
-        return differs(&d, err);
+        return unsafe(&d, err);
     json_object_set_new(parent, dot ? dot + 1 : path, json_string(value));
     return verify(&d, out, start, err);
 }
@@ -217,7 +219,7 @@ int edit_lines(const char *name, struct span text, const char *path, struct buf 
     if (!list)
         return -1;
     if (list->flow || !is_indent(&d, list->line, list->column))
-        return differs(&d, err);
+        return unsafe(&d, err);
     for (unsigned line = list->line; line <= list->last_line; line++) {
         size_t at = offset_of(text, line), end = offset_of(text, line + 1);
         size_t indent = list->column - 1;

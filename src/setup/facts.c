@@ -6,36 +6,34 @@
 #include "base/mem.h"
 #include "wire/yaml.h"
 
-enum { SLACK_NS = 20 * 1000 * 1000 }; /* what the start of a process is not exact to */
+enum { SLACK_NS = 20 * 1000 * 1000 }; /* more than the error of a process's start */
 
-void setup_file_fini(struct setup_file *file)
+void facts_file_fini(struct facts_file *file)
 {
     free(file->path);
     buf_fini(&file->bytes);
     json_decref(file->json);
 }
 
-void setup_facts_fini(struct setup_facts *f)
+void facts_fini(struct facts *f)
 {
     free(f->manifests);
     for (size_t i = 0; i < f->n_files; i++)
-        setup_file_fini(&f->files[i]);
+        facts_file_fini(&f->files[i]);
     free(f->files);
     for (size_t i = 0; i < f->n_processes; i++)
         buf_fini(&f->processes[i].arguments);
     free(f->processes);
-    setup_file_fini(&f->config);
-    setup_file_fini(&f->kubeconfig);
+    facts_file_fini(&f->config);
     for (size_t i = 0; i < ARRAY_LEN(f->tls); i++)
-        setup_file_fini(&f->tls[i]);
-    for (int i = 0; i < SETUP_KINDS; i++)
+        facts_file_fini(&f->tls[i]);
+    for (int i = 0; i < FACTS_KINDS; i++)
         json_decref(f->lists[i].json);
-    json_decref(f->denied);
     free(f->elsewhere);
-    *f = (struct setup_facts){0};
+    *f = (struct facts){0};
 }
 
-void setup_file_parse(struct setup_file *file)
+void facts_file_parse(struct facts_file *file)
 {
     cleanup_yaml struct yaml *y =
         yaml_parse(file->path, file->bytes.p, file->bytes.n, &file->why);
@@ -45,7 +43,7 @@ void setup_file_parse(struct setup_file *file)
         return;
     if (yaml_count(y) != 1 || !yaml_document(y, 0)) {
         err_set(&file->why, ERR_INVALID, "%s: %s", file->path,
-                yaml_count(y) > 1 ? "more than one document" : "it is empty");
+                yaml_count(y) > 1 ? "more than one document" : "empty");
         return;
     }
     yaml_json(yaml_document(y, 0), &text);
@@ -56,53 +54,46 @@ void setup_file_parse(struct setup_file *file)
         err_set(&file->why, ERR_INVALID, "%s: not a mapping", file->path);
 }
 
-const struct setup_file *setup_active(const struct setup_facts *f, struct setup_pod *pod)
+const struct facts_file *facts_manifest(const struct facts *f, struct scheduler_pod *pod)
 {
-    const struct setup_file *first = NULL;
-    struct setup_pod other;
+    const struct facts_file *first = NULL;
+    struct scheduler_pod other;
     for (size_t i = 0; i < f->n_files; i++) {
-        if (!f->files[i].json || !setup_pod_of(f->files[i].json, &other))
+        if (!f->files[i].json || !scheduler_pod_read(f->files[i].json, &other))
             continue;
-        bool kubeadms = !strcmp(other.name, "kube-scheduler");
-        if (first && !kubeadms)
+        bool kubeadm = !strcmp(other.name, "kube-scheduler");
+        if (first && !kubeadm)
             continue;
         first = &f->files[i];
         *pod = other;
-        if (kubeadms)
+        if (kubeadm)
             break;
     }
     return first;
 }
 
-const char *setup_config_option(const struct setup_pod *pod, bool *policy)
+const struct facts_process *facts_scheduler(const struct facts *f,
+                                            const struct scheduler_pod *pod)
 {
-    const char *config = setup_pod_option(pod, "config");
-    const char *old = setup_pod_option(pod, "policy-config-file");
-    *policy = !config && old;
-    return config ? config : old ? old : "";
-}
-
-const struct setup_process *setup_running(const struct setup_facts *f,
-                                          const struct setup_pod *pod)
-{
-    const struct setup_process *youngest = NULL;
+    const struct facts_process *youngest = NULL;
     for (size_t i = 0; i < f->n_processes; i++) {
-        const struct setup_process *p = &f->processes[i];
-        if (setup_pod_is_run_by(pod, buf_span(&p->arguments)) &&
+        const struct facts_process *p = &f->processes[i];
+        if (scheduler_pod_is_process(pod, buf_span(&p->arguments)) &&
             (!youngest || p->started_ns > youngest->started_ns))
             youngest = p;
     }
     return youngest;
 }
 
-bool setup_process_is_older(const struct setup_process *p, const struct setup_file *file)
+bool facts_process_is_older(const struct facts_process *p, const struct facts_file *file)
 {
     return p->started_ns < file->changed_ns - SLACK_NS;
 }
 
-int setup_minor(const struct setup_facts *f, const struct setup_pod *pod)
+int facts_minor(const struct facts *f, const struct scheduler_pod *pod)
 {
     if (pod->minor)
         return pod->minor;
-    return setup_minor_of(setup_str(f->lists[SETUP_VERSION].json, "gitVersion"));
+    return scheduler_pod_parse_minor(
+        jsonpath_str(f->lists[FACTS_VERSION].json, "gitVersion"));
 }

@@ -8,7 +8,8 @@
 #include <sys/socket.h>
 
 #include "base/mem.h"
-#include "setup/node.h"
+#include "setup/facts.h"
+#include "setup/host.h"
 #include "wire/httpc.h"
 
 enum { CONNECT_MS = 3000, ANSWER_MS = 5000, BODY_MAX = 64 * 1024, ADDRESSES = 4 };
@@ -18,7 +19,7 @@ static const char body[] =
     "\"uid\":\"gpushare-setup\"},\"spec\":{\"containers\":[]}},\"Nodes\":null,"
     "\"NodeNames\":[]}";
 
-/* One attempt. 0, or an errno. */
+/* One connection attempt. Returns 0 or an errno. */
 static int try_connect(const struct addrinfo *a)
 {
     cleanup_close int fd =
@@ -37,8 +38,9 @@ static int try_connect(const struct addrinfo *a)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &n) ? errno : error;
 }
 
-/* Does anybody listen there? libcurl does not tell a refusal from silence. */
-static bool listens(struct setup_reach *r)
+/* Can a connection be opened? libcurl's error does not distinguish a refusal from a
+ * timeout. */
+static bool can_connect(struct facts_reach *r)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *all;
@@ -47,7 +49,7 @@ static bool listens(struct setup_reach *r)
     snprintf(port, sizeof port, "%u", r->url.port);
     int rc = getaddrinfo(r->url.host, port, &hints, &all);
     if (rc) {
-        r->answer = SETUP_NO_ROUTE;
+        r->answer = FACTS_REACH_NO_ROUTE;
         err_set(&r->words, ERR_NOT_FOUND, "%s: %s", r->url.host, gai_strerror(rc));
         return false;
     }
@@ -57,16 +59,16 @@ static bool listens(struct setup_reach *r)
     freeaddrinfo(all);
     if (!error)
         return true;
-    r->answer = error == ECONNREFUSED ? SETUP_REFUSED
-                : error == ETIMEDOUT  ? SETUP_SILENT
-                                      : SETUP_NO_ROUTE;
-    if (r->answer == SETUP_NO_ROUTE)
+    r->answer = error == ECONNREFUSED ? FACTS_REACH_REFUSED
+                : error == ETIMEDOUT  ? FACTS_REACH_TIMEOUT
+                                      : FACTS_REACH_NO_ROUTE;
+    if (r->answer == FACTS_REACH_NO_ROUTE)
         err_set(&r->words, ERR_UNAVAILABLE, "%s", strerror(error));
     return false;
 }
 
-static int call(struct httpc *http, const char *method, const char *path,
-                struct span text, struct httpc_reply *reply, struct err *err)
+static int send_request(struct httpc *http, const char *method, const char *path,
+                        struct span text, struct httpc_reply *reply, struct err *err)
 {
     const struct httpc_request request = {.method = method,
                                           .path = path,
@@ -77,21 +79,22 @@ static int call(struct httpc *http, const char *method, const char *path,
     return httpc_call(http, &request, BODY_MAX, reply, err);
 }
 
-/* Is it this project's extender? It alone gives its version as JSON. */
+/* Only this project's extender returns its version as JSON. */
 static bool is_ours(struct httpc *http)
 {
     struct httpc_reply reply = {0};
     bool ours = false;
-    if (call(http, "GET", "/version", SPAN(""), &reply, NULL) == 0 && reply.body.n) {
+    if (send_request(http, "GET", "/version", SPAN(""), &reply, NULL) == 0 &&
+        reply.body.n) {
         json_t *j = json_loadb(reply.body.p, reply.body.n, 0, NULL);
-        ours = reply.status == 200 && json_is_string(setup_at(j, "version"));
+        ours = reply.status == 200 && json_is_string(jsonpath_at(j, "version"));
         json_decref(j);
     }
     httpc_reply_fini(&reply);
     return ours;
 }
 
-/* An answer to filter, of any extender: an object with these members. */
+/* The result of filter, of any extender. */
 static bool is_filter_result(const struct httpc_reply *reply)
 {
     json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
@@ -100,12 +103,12 @@ static bool is_filter_result(const struct httpc_reply *reply)
     return reply->status == 200 && is;
 }
 
-static void keep_words(struct setup_reach *r, const struct httpc_reply *reply)
+static void store_error(struct facts_reach *r, const struct httpc_reply *reply)
 {
     cleanup_buf struct buf text = {0};
     json_t *j = json_loadb(reply->body.n ? reply->body.p : "", reply->body.n, 0, NULL);
-    const char *error = setup_str(j, "Error");
-    error = *error ? error : setup_str(j, "error");
+    const char *error = jsonpath_str(j, "Error");
+    error = *error ? error : jsonpath_str(j, "error");
     if (*error)
         buf_adds(&text, error);
     else if (reply->body.n)
@@ -115,28 +118,28 @@ static void keep_words(struct setup_reach *r, const struct httpc_reply *reply)
     json_decref(j);
 }
 
-static void judge_reply(struct setup_reach *r, struct httpc *http,
-                        const struct httpc_reply *reply)
+static void classify(struct facts_reach *r, struct httpc *http,
+                     const struct httpc_reply *reply)
 {
     bool ours = is_ours(http), result = is_filter_result(reply);
     r->status = reply->status;
     if (result && ours)
-        r->answer = SETUP_ANSWERS;
+        r->answer = FACTS_REACH_OK;
     else if (ours)
-        r->answer = r->status == 503 ? SETUP_NOT_READY : SETUP_NO_PATH;
+        r->answer = r->status == 503 ? FACTS_REACH_NOT_READY : FACTS_REACH_WRONG_PATH;
     else
-        r->answer = result ? SETUP_GO : SETUP_NOT_OURS;
-    if (r->answer != SETUP_ANSWERS && r->answer != SETUP_GO)
-        keep_words(r, reply);
+        r->answer = result ? FACTS_REACH_GO_EXTENDER : FACTS_REACH_OTHER_PROGRAM;
+    if (r->answer != FACTS_REACH_OK && r->answer != FACTS_REACH_GO_EXTENDER)
+        store_error(r, reply);
 }
 
-void reach_ask(struct setup_reach *r, const char *verb, const struct reach_tls *tls)
+static void try_url(struct facts_reach *r, const char *verb, const struct reach_tls *tls)
 {
     cleanup_buf struct buf base = {0};
     struct httpc_reply reply = {0};
-    if (!listens(r))
+    if (!can_connect(r))
         return;
-    setup_url_base(&r->url, &base);
+    extender_entry_url_base(&r->url, &base);
     const struct httpc_config config = {.url = base.p,
                                         .ca_pem = tls->ca,
                                         .cert_pem = tls->cert,
@@ -147,47 +150,48 @@ void reach_ask(struct setup_reach *r, const char *verb, const struct reach_tls *
                                         .connect_ms = CONNECT_MS};
     struct httpc *http = httpc_new(&config, &r->words);
     cleanup_free char *path = xasprintf("%s/%s", r->url.path, verb);
-    r->answer = SETUP_BROKEN;
+    r->answer = FACTS_REACH_PROTOCOL_ERROR;
     if (!http)
         return;
-    if (call(http, "POST", path, (struct span){body, strlen(body)}, &reply, &r->words) ==
-        0)
-        judge_reply(r, http, &reply);
+    if (send_request(http, "POST", path, (struct span){body, strlen(body)}, &reply,
+                     &r->words) == 0)
+        classify(r, http, &reply);
     else if (r->words.code == ERR_TIMEOUT)
-        r->answer = SETUP_SILENT;
+        r->answer = FACTS_REACH_TIMEOUT;
     httpc_reply_fini(&reply);
     httpc_free(http);
 }
 
-void reach_ask_around(struct setup_facts *f, const char *verb,
-                      const struct reach_tls *tls)
+void reach_call(struct facts *f, const char *verb, const struct reach_tls *tls)
 {
     char addresses[ADDRESSES][64];
-    reach_ask(&f->reach, verb, tls);
-    if (f->reach.answer != SETUP_REFUSED && f->reach.answer != SETUP_SILENT)
+    try_url(&f->reach, verb, tls);
+    if (f->reach.answer != FACTS_REACH_REFUSED && f->reach.answer != FACTS_REACH_TIMEOUT)
         return;
-    size_t n = setup_node_addresses(addresses, ADDRESSES);
+    size_t n = host_addresses(addresses, ADDRESSES);
     for (size_t i = 0; i < n && !f->elsewhere; i++) {
-        struct setup_reach r = {.url = f->reach.url};
+        struct facts_reach r = {.url = f->reach.url};
         snprintf(r.url.host, sizeof r.url.host, "%s", addresses[i]);
-        reach_ask(&r, verb, tls);
-        if (r.answer == SETUP_ANSWERS || r.answer == SETUP_NOT_READY)
+        try_url(&r, verb, tls);
+        if (r.answer == FACTS_REACH_OK || r.answer == FACTS_REACH_NOT_READY)
             f->elsewhere = xasprintf("%s:%u", addresses[i], r.url.port);
     }
 }
 
-void reach_ask_as_configured(struct setup_facts *f, const char *address)
+void reach_call_configured(struct facts *f, const char *address)
 {
-    const json_t *ours = setup_extender_ours(f->config.json);
-    const char *verb = setup_str(ours, "filterVerb");
-    const char *name = setup_str(ours, "tlsConfig.serverName");
+    const json_t *ours = extender_entry_find(f->config.json);
+    const char *verb = jsonpath_str(ours, "filterVerb");
+    const char *name = jsonpath_str(ours, "tlsConfig.serverName");
     struct reach_tls tls = {buf_span(&f->tls[0].bytes), buf_span(&f->tls[1].bytes),
                             buf_span(&f->tls[2].bytes), *name ? name : NULL};
-    bool known = setup_url_read(setup_str(ours, "urlPrefix"), &f->reach.url, NULL) == 0;
+    bool known = extender_entry_read_url(jsonpath_str(ours, "urlPrefix"), &f->reach.url,
+                                         NULL) == 0;
     cleanup_free char *url =
         xasprintf("http%s://%s/gpushare-scheduler", known && f->reach.url.tls ? "s" : "",
                   address ? address : "");
-    if (!ours || (address ? setup_url_read(url, &f->reach.url, NULL) != 0 : !known))
+    if (!ours ||
+        (address ? extender_entry_read_url(url, &f->reach.url, NULL) != 0 : !known))
         return;
-    reach_ask_around(f, *verb ? verb : "filter", &tls);
+    reach_call(f, *verb ? verb : "filter", &tls);
 }

@@ -9,27 +9,28 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "kube/connect.h"
+#include "setup/change_plan.h"
+#include "setup/checks.h"
 #include "setup/cluster.h"
-#include "setup/judge.h"
-#include "setup/node.h"
-#include "setup/plan.h"
+#include "setup/host.h"
 #include "setup/reach.h"
 #include "wire/httpc.h"
 #include "wire/yaml.h"
 
-#define ADMIN "/etc/kubernetes/admin.conf"
+#define ADMIN    "/etc/kubernetes/admin.conf"
+#define COMMANDS "check, plan, running, reach"
 
 enum {
-    FAILED = 3, /* exit status; those below are of found_status */
+    EXIT_ERROR = 3, /* 0 to 2: findings_exit_status */
     FILE_MAX = 1 << 20,
     HEALTH_MS = 2000,
 };
 
-/* A command that runs. */
+/* The command being run. */
 struct run {
     const struct setup_options *options;
-    char *root, *proc; /* root without a '/' at its end */
-    struct setup_facts facts;
+    char *root, *proc; /* without a trailing '/' */
+    struct facts facts;
     struct buf out;
 };
 
@@ -41,7 +42,7 @@ static char *without_slash(const char *path)
     return xmemdup0(n ? path : "", n);
 }
 
-/* Without an option, what kubeadm leaves for the administrator. */
+/* Without --kubeconfig, uses kubeadm's admin.conf. */
 static void read_cluster(struct run *r)
 {
     cleanup_free char *admin = xasprintf("%s" ADMIN, r->root);
@@ -70,19 +71,14 @@ static int print(struct buf *out, struct err *err)
 
 static int check(struct run *r, struct err *err)
 {
-    struct found found = {0};
-    setup_node_read(r->root, r->proc, &r->facts);
-    reach_ask_as_configured(&r->facts, NULL);
+    struct findings found = {0};
+    host_read(r->root, r->proc, &r->facts);
+    reach_call_configured(&r->facts, NULL);
     read_cluster(r);
-    if (r->options->no_cluster) {
-        if (judge_scheduler(&r->facts, &found) && judge_config(&r->facts, &found))
-            judge_reach(&r->facts, &found);
-    } else {
-        judge(&r->facts, &found);
-    }
-    found_write(&found, &r->out);
-    int status = found_status(&found);
-    found_fini(&found);
+    checks_run(&r->facts, !r->options->no_cluster, &found);
+    findings_write(&found, &r->out);
+    int status = findings_exit_status(&found);
+    findings_fini(&found);
     return print(&r->out, err) ? -1 : status;
 }
 
@@ -102,12 +98,12 @@ static int read_policy(const struct run *r, const char *name, struct buf *out,
     return file_read(path, FILE_MAX, out, err);
 }
 
-/* Each file goes to --out, and a line says where it belongs. */
-static int write_plan(struct run *r, const struct plan *plan, struct err *err)
+/* Writes each file to --out, and prints a line with its destination. */
+static int write_plan(struct run *r, const struct change_plan *plan, struct err *err)
 {
-    static const char *const names[PLAN_KINDS] = {"config", "manifest"};
-    for (int i = 0; i < PLAN_KINDS; i++) {
-        const struct plan_change *c = &plan->changes[i];
+    static const char *const names[CHANGE_PLAN_FILES] = {"config", "manifest"};
+    for (int i = 0; i < CHANGE_PLAN_FILES; i++) {
+        const struct change_plan_file *c = &plan->changes[i];
         if (!c->path)
             continue;
         cleanup_free char *to = xasprintf("%s/%s", r->options->out, names[i]);
@@ -118,81 +114,81 @@ static int write_plan(struct run *r, const struct plan *plan, struct err *err)
     return print(&r->out, err);
 }
 
-/* The version of kube-scheduler, where its image does not tell. */
+/* Reads the version from the API server if the image's tag is not one. */
 static void read_version(struct run *r)
 {
-    struct setup_pod pod;
-    if (setup_active(&r->facts, &pod) && !pod.minor)
+    struct scheduler_pod pod;
+    if (facts_manifest(&r->facts, &pod) && !pod.minor)
         read_cluster(r);
 }
 
 static int plan(struct run *r, struct err *err)
 {
     cleanup_buf struct buf config = {0}, policy = {0};
-    struct plan made = {0};
+    struct change_plan made = {0};
     if (!r->options->out)
-        return err_set(err, ERR_INVALID, "plan wants --out");
-    if (r->options->address && setup_address_check(r->options->address, err))
+        return err_set(err, ERR_INVALID, "plan: --out is required");
+    if (r->options->address && extender_entry_check_address(r->options->address, err))
         return err_wrap(err, "--address");
     if (read_policy(r, "kube-scheduler-config.yaml", &config, err) ||
         read_policy(r, "scheduler-policy-config.json", &policy, err))
         return -1;
-    setup_node_read(r->root, r->proc, &r->facts);
+    host_read(r->root, r->proc, &r->facts);
     read_version(r);
-    const struct plan_input in = {.facts = &r->facts,
-                                  .root = r->root,
-                                  .address = r->options->address,
-                                  .config = buf_span(&config),
-                                  .policy = buf_span(&policy),
-                                  .read = read_for_plan};
-    int rc = plan_make(&in, &made, err);
+    const struct change_plan_input in = {.facts = &r->facts,
+                                         .root = r->root,
+                                         .address = r->options->address,
+                                         .config = buf_span(&config),
+                                         .policy = buf_span(&policy),
+                                         .read = read_for_plan};
+    int rc = change_plan_make(&in, &made, err);
     if (rc == 0)
         rc = write_plan(r, &made, err);
     else if (made.by_hand.n)
-        fprintf(stderr, "What is to be added by hand:\n%s", made.by_hand.p);
-    plan_fini(&made);
+        fprintf(stderr, "Make these changes by hand:\n%s", made.by_hand.p);
+    change_plan_fini(&made);
     return rc;
 }
 
-/* reach: of the address that plan would write, or that is written already */
+/* reach: the address that plan would write, or the configured one */
 
 static int reach(struct run *r, struct err *err)
 {
     static const struct reach_tls plain = {0};
     const char *address = r->options->address;
-    struct found found = {0};
-    setup_node_read(r->root, r->proc, &r->facts);
-    if (address && setup_address_check(address, err))
+    struct findings found = {0};
+    host_read(r->root, r->proc, &r->facts);
+    if (address && extender_entry_check_address(address, err))
         return err_wrap(err, "--address");
-    if (setup_extender_ours(r->facts.config.json)) {
-        reach_ask_as_configured(&r->facts, address);
+    if (extender_entry_find(r->facts.config.json)) {
+        reach_call_configured(&r->facts, address);
     } else {
         cleanup_free char *url = xasprintf("http://%s/gpushare-scheduler",
                                            address ? address : "127.0.0.1:32766");
-        if (setup_url_read(url, &r->facts.reach.url, err))
+        if (extender_entry_read_url(url, &r->facts.reach.url, err))
             return -1;
-        reach_ask_around(&r->facts, "filter", &plain);
+        reach_call(&r->facts, "filter", &plain);
     }
-    read_cluster(r); /* what is in the way of the loopback */
-    judge_reach(&r->facts, &found);
-    found_write(&found, &r->out);
-    int status = found_status(&found);
-    found_fini(&found);
+    read_cluster(r); /* kube-proxy's configuration */
+    checks_reach(&r->facts, &found);
+    findings_write(&found, &r->out);
+    int status = findings_exit_status(&found);
+    findings_fini(&found);
     return print(&r->out, err) ? -1 : status;
 }
 
 /* running */
 
-/* Does it answer where its probes ask it? */
-static bool is_healthy(const struct setup_pod *pod, struct err *err)
+/* The health check of the static pod's probes. */
+static bool is_healthy(const struct scheduler_pod *pod, struct err *err)
 {
-    const char *port = setup_pod_option(pod, "secure-port");
-    const char *host = setup_pod_option(pod, "bind-address");
+    const char *port = scheduler_pod_option(pod, "secure-port");
+    const char *host = scheduler_pod_option(pod, "bind-address");
     bool any = !host || !*host || !strcmp(host, "0.0.0.0") || !strcmp(host, "::");
-    bool six = !any && strchr(host, ':');
+    bool ipv6 = !any && strchr(host, ':');
     cleanup_free char *url =
-        xasprintf("https://%s%s%s:%s", six ? "[" : "", any ? "127.0.0.1" : host,
-                  six ? "]" : "", port && *port ? port : "10259");
+        xasprintf("https://%s%s%s:%s", ipv6 ? "[" : "", any ? "127.0.0.1" : host,
+                  ipv6 ? "]" : "", port && *port ? port : "10259");
     const struct httpc_config config = {.url = url,
                                         .insecure = true,
                                         .user_agent = "gpushare-setup",
@@ -212,26 +208,26 @@ static bool is_healthy(const struct setup_pod *pod, struct err *err)
     return healthy;
 }
 
-/* Prints the process, if there is one, and answers whether it has read the files as they
- * are now and is well. */
+/* Prints kube-scheduler's process id, if there is one. 0: it has read the current files
+ * and is healthy. 1: it has not. */
 static int running(struct run *r, struct err *err)
 {
-    struct setup_pod pod;
+    struct scheduler_pod pod;
     struct err why = {0};
-    setup_node_read(r->root, r->proc, &r->facts);
-    const struct setup_file *manifest = setup_active(&r->facts, &pod);
+    host_read(r->root, r->proc, &r->facts);
+    const struct facts_file *manifest = facts_manifest(&r->facts, &pod);
     if (!manifest)
-        return err_set(err, ERR_NOT_FOUND, "%s has no pod of kube-scheduler",
+        return err_set(err, ERR_NOT_FOUND, "%s has no static pod of kube-scheduler",
                        r->facts.manifests);
-    const struct setup_process *p = setup_running(&r->facts, &pod);
+    const struct facts_process *p = facts_scheduler(&r->facts, &pod);
     if (!p) {
         err_set(&why, ERR_NOT_FOUND, "no kube-scheduler runs with the options of %s",
                 manifest->path);
     } else {
         buf_printf(&r->out, "%d\n", p->pid);
-        if (setup_process_is_older(p, &r->facts.config))
-            err_set(&why, ERR_CONFLICT, "process %d is older than %s", p->pid,
-                    r->facts.config.path);
+        if (facts_process_is_older(p, &r->facts.config))
+            err_set(&why, ERR_CONFLICT, "process %d started before %s was changed",
+                    p->pid, r->facts.config.path);
         else
             is_healthy(&pod, &why);
     }
@@ -247,11 +243,14 @@ static int command(struct run *r, struct err *err)
         int (*run)(struct run *r, struct err *err);
     } verbs[] = {
         {"check", check}, {"plan", plan}, {"reach", reach}, {"running", running}};
-    const struct opt_list *words = &r->options->words;
+    const struct opt_list *args = &r->options->args;
     for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-        if (words->n == 1 && !strcmp(words->items[0], verbs[i].name))
+        if (args->n == 1 && !strcmp(args->items[0], verbs[i].name))
             return verbs[i].run(r, err);
-    return err_set(err, ERR_INVALID, "what is to be done? check, plan, running or reach");
+    if (!args->n)
+        return err_set(err, ERR_INVALID, "missing command; expected one of " COMMANDS);
+    return err_set(err, ERR_INVALID, "unknown command \"%s\"; expected one of " COMMANDS,
+                   args->items[args->n - 1]);
 }
 
 int setup_main(int argc, char **argv)
@@ -273,10 +272,10 @@ int setup_main(int argc, char **argv)
     }
     if (rc < 0)
         fprintf(stderr, "%s: %s\n", setup_program.name, err.msg);
-    setup_facts_fini(&r.facts);
+    facts_fini(&r.facts);
     buf_fini(&r.out);
     free(r.root);
     free(r.proc);
     opt_free(&setup_program, &options);
-    return rc < 0 ? FAILED : rc;
+    return rc < 0 ? EXIT_ERROR : rc;
 }

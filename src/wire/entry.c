@@ -18,7 +18,7 @@ const struct opt entry_table[] = {
      .init = "0.0.0.0",
      .type = OPT_STRING,
      .offset = AT(listen),
-     .help = "IP address to listen on."},
+     .help = "IPv4 or IPv6 address to listen on."},
     ENTRY_LOG_LEVEL(AT(log_level), "info"),
     {0},
 };
@@ -31,7 +31,7 @@ static int serve(const struct entry *e, const void *config, const sigset_t *sign
     if (!started)
         return -1;
     sigwait(signals, &number);
-    log_info("main", "stopping");
+    log_info("main", "stopping: received a signal", LOG_I("signal", number));
     if (!e->stop(started))
         _exit(EXIT_SUCCESS);
     return 0;

@@ -72,7 +72,7 @@ size_t grpc_reader_length(const struct grpc_reader *r)
            r->head[4];
 }
 
-bool grpc_reader_between(const struct grpc_reader *r)
+bool grpc_reader_is_empty(const struct grpc_reader *r)
 {
     return r->head_n == 0;
 }
@@ -140,7 +140,7 @@ static int hex_value(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* In place: control characters and what is not UTF-8. */
+/* Replaces control characters and invalid UTF-8 by '?', in place. */
 static void make_printable(char *p, size_t n)
 {
     for (size_t i = 0, len; i < n; i += len) {
@@ -169,7 +169,7 @@ void grpc_percent_decode(struct buf *out, struct span s)
         make_printable(out->p + from, out->n - from);
 }
 
-/* Nanoseconds in a unit of grpc-timeout; 0: no unit. */
+/* Nanoseconds per unit of grpc-timeout; 0: unknown unit. */
 static int64_t unit_ns(char unit)
 {
     switch (unit) {
@@ -235,9 +235,8 @@ bool grpc_address(const char *path, struct sockaddr_un *addr, struct err *err)
 {
     size_t n = strlen(path);
     if (!n || n > GRPC_PATH_MAX) {
-        err_set(err, ERR_INVALID,
-                "%s: the path of a socket has 1 to %d bytes, this one has %zu", path,
-                GRPC_PATH_MAX, n);
+        err_set(err, ERR_INVALID, "%s: socket path has %zu bytes, expected 1 to %d", path,
+                n, GRPC_PATH_MAX);
         return false;
     }
     *addr = (struct sockaddr_un){.sun_family = AF_UNIX};

@@ -4,12 +4,12 @@
 #include "wire/grpc_priv.h"
 
 /*
- * Frames are gathered, so that an answer (headers, message, trailers) is one write.
+ * Frames are collected, so that a response (headers, message, trailers) is one write.
  */
 
 enum { GATHER = 64 * 1024 };
 
-/* False when the session has failed. */
+/* False if the session has failed. */
 static bool gather(struct grpc_out *out, nghttp2_session *session)
 {
     buf_clear(&out->bytes);

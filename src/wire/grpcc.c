@@ -10,19 +10,19 @@
 
 enum {
     READ_BYTES = 64 * 1024,
-    CONNECT_RETRY_MS = 5, /* while the queue of the peer is full */
+    CONNECT_RETRY_MS = 5, /* while the peer's backlog is full */
 };
 
 struct grpcc_stream {
-    struct grpcc_answer answer;
+    struct grpcc_response response;
     int fd; /* -1: closed */
     struct grpc_out out;
     int64_t deadline_ms;
-    char *what; /* method and socket, for messages */
+    char *what; /* method and socket, for error messages */
     uint8_t bytes[READ_BYTES];
 };
 
-/* Milliseconds until `until`, for poll: -1 for ever. */
+/* The timeout for poll in milliseconds; -1: infinite. */
 static int poll_ms(int64_t now, int64_t until)
 {
     if (until == INT64_MAX)
@@ -37,7 +37,7 @@ static int64_t later(int64_t now, int64_t ms)
     return ms > INT64_MAX - now ? INT64_MAX : now + ms;
 }
 
-/* A connected socket, or -1 and errno; ETIMEDOUT when the queue stays full. */
+/* A connected socket, or -1 with errno; ETIMEDOUT if the backlog stays full. */
 static int connect_to(const struct sockaddr_un *addr, int64_t deadline_ms)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -58,7 +58,7 @@ static int connect_to(const struct sockaddr_un *addr, int64_t deadline_ms)
     return fd;
 }
 
-static enum grpc_status tell(enum grpc_status got, enum grpc_status *status)
+static enum grpc_status set_status(enum grpc_status got, enum grpc_status *status)
 {
     if (status)
         *status = got;
@@ -69,13 +69,13 @@ static int open_socket(const struct grpcc_request *req, int64_t deadline_ms,
                        enum grpc_status *status, struct err *err)
 {
     struct sockaddr_un addr;
-    tell(GRPC_UNAVAILABLE, status);
+    set_status(GRPC_UNAVAILABLE, status);
     if (!grpc_address(req->socket, &addr, err))
         return -1;
     int fd = connect_to(&addr, deadline_ms);
     if (fd < 0 && errno == ETIMEDOUT)
-        err_set(err, ERR_TIMEOUT, "%s: it does not take connections in time",
-                grpc_status_name(tell(GRPC_DEADLINE_EXCEEDED, status)));
+        err_set(err, ERR_TIMEOUT, "%s: connect timed out",
+                grpc_status_name(set_status(GRPC_DEADLINE_EXCEEDED, status)));
     else if (fd < 0)
         err_set(err, ERR_UNAVAILABLE, "UNAVAILABLE: connect: %s", strerrordesc_np(errno));
     return fd;
@@ -97,41 +97,41 @@ struct grpcc_stream *grpcc_open(const struct grpcc_request *req, enum grpc_statu
     s->out = (struct grpc_out){0};
     s->deadline_ms = deadline_ms;
     s->what = steal(&what);
-    grpcc_answer_init(&s->answer, req);
+    grpcc_response_init(&s->response, req);
     return s;
 }
 
-/* Writes what there is to write and reads what there is. Returns what to wait for. */
-static short move(struct grpcc_stream *s)
+/* Performs the pending I/O. Returns the events to poll for; 0: more to read. */
+static short do_io(struct grpcc_stream *s)
 {
     bool moved = false;
     size_t n = 0;
-    enum grpc_io wrote = grpc_io_write(&s->out, s->answer.session, s->fd, &moved);
-    /* Also when the peer takes nothing: it may have answered before it closed. */
+    enum grpc_io wrote = grpc_io_write(&s->out, s->response.session, s->fd, &moved);
+    /* Read also after a failed write: the peer may have responded before it closed. */
     enum grpc_io got = grpc_io_read(s->fd, s->bytes, sizeof s->bytes, &n);
     if (got == GRPC_IO_DONE)
-        grpcc_answer_feed(&s->answer, s->bytes, n);
+        grpcc_response_feed(&s->response, s->bytes, n);
     else if (got == GRPC_IO_BROKEN || wrote == GRPC_IO_BROKEN)
-        grpcc_answer_fail(&s->answer, GRPC_UNAVAILABLE, "the connection is closed");
-    grpcc_answer_check(&s->answer);
+        grpcc_response_fail(&s->response, GRPC_UNAVAILABLE, "connection closed");
+    grpcc_response_check(&s->response);
     if (got == GRPC_IO_DONE)
         return 0;
     return wrote == GRPC_IO_BLOCKED ? POLLIN | POLLOUT : POLLIN;
 }
 
-/* Until a message is there, or the end, or `until_ms` has passed. */
-static void wait_for_answer(struct grpcc_stream *s, int64_t until_ms)
+/* Waits for a message or the end of the stream, at most until `until_ms`. */
+static void wait_for_message(struct grpcc_stream *s, int64_t until_ms)
 {
-    struct grpcc_answer *a = &s->answer;
-    while (a->n_taken == a->n && !a->is_over) {
-        short events = move(s);
+    struct grpcc_response *a = &s->response;
+    while (a->n_taken == a->n && !a->is_done) {
+        short events = do_io(s);
         int64_t now = clock_mono_ms();
         struct pollfd p = {.fd = s->fd, .events = events};
         if (now >= s->deadline_ms)
-            grpcc_answer_fail(a, GRPC_DEADLINE_EXCEEDED, "no answer in time");
+            grpcc_response_fail(a, GRPC_DEADLINE_EXCEEDED, "no response in time");
         else if (events && now >= until_ms)
             return;
-        else if (events && !a->is_over)
+        else if (events && !a->is_done)
             poll(&p, 1,
                  poll_ms(now, until_ms < s->deadline_ms ? until_ms : s->deadline_ms));
     }
@@ -140,41 +140,42 @@ static void wait_for_answer(struct grpcc_stream *s, int64_t until_ms)
 static enum grpcc_next finish(struct grpcc_stream *s, enum grpc_status *status,
                               struct err *err)
 {
-    const struct grpcc_answer *a = &s->answer;
-    if (tell(a->status, status) == GRPC_OK)
+    const struct grpcc_response *a = &s->response;
+    if (set_status(a->status, status) == GRPC_OK)
         return GRPCC_END;
     err_set(err, a->code == ERR_NONE ? grpc_status_err(a->status) : a->code,
-            "%s: %s%s%.*s", s->what, grpc_status_name(a->status), a->words.n ? ": " : "",
-            SPAN_ARG(a->words));
+            "%s: %s%s%.*s", s->what, grpc_status_name(a->status), a->text.n ? ": " : "",
+            SPAN_ARG(a->text));
     return GRPCC_FAILED;
 }
 
 enum grpcc_next grpcc_next(struct grpcc_stream *s, int64_t wait_ms, struct buf *message,
                            enum grpc_status *status, struct err *err)
 {
-    wait_for_answer(s, later(clock_mono_ms(), wait_ms));
-    if (grpcc_answer_take(&s->answer, message))
+    wait_for_message(s, later(clock_mono_ms(), wait_ms));
+    if (grpcc_response_take(&s->response, message))
         return GRPCC_MESSAGE;
-    return s->answer.is_over ? finish(s, status, err) : GRPCC_NOTHING;
+    return s->response.is_done ? finish(s, status, err) : GRPCC_TIMEOUT;
 }
 
-/* The peer hears of the cancellation if it takes a few bytes now; else by the close. */
+/* Sends RST_STREAM if the socket does not block; otherwise the peer only sees the close.
+ */
 static void cancel(struct grpcc_stream *s)
 {
     bool moved;
-    nghttp2_submit_rst_stream(s->answer.session, NGHTTP2_FLAG_NONE, s->answer.id,
+    nghttp2_submit_rst_stream(s->response.session, NGHTTP2_FLAG_NONE, s->response.id,
                               NGHTTP2_CANCEL);
-    grpc_io_write(&s->out, s->answer.session, s->fd, &moved);
+    grpc_io_write(&s->out, s->response.session, s->fd, &moved);
 }
 
 void grpcc_close(struct grpcc_stream *s)
 {
     if (!s)
         return;
-    if (!s->answer.is_over)
+    if (!s->response.is_done)
         cancel(s);
     close(s->fd);
-    grpcc_answer_fini(&s->answer);
+    grpcc_response_fini(&s->response);
     buf_fini(&s->out.bytes);
     free(s->what);
     free(s);
@@ -184,16 +185,16 @@ static int fail_call(struct grpcc_stream *s, const char *why, enum grpc_status *
                      struct err *err)
 {
     return err_set(err, ERR_INTERNAL, "%s: %s: %s", s->what,
-                   grpc_status_name(tell(GRPC_INTERNAL, status)), why);
+                   grpc_status_name(set_status(GRPC_INTERNAL, status)), why);
 }
 
-/* The end that has to follow the one message. */
+/* Reads the end of a unary response, after its message. */
 static int end_call(struct grpcc_stream *s, enum grpc_status *status, struct err *err)
 {
     cleanup_buf struct buf second = {0};
     enum grpcc_next next = grpcc_next(s, INT64_MAX, &second, status, err);
     if (next == GRPCC_MESSAGE)
-        return fail_call(s, "the answer has two messages", status, err);
+        return fail_call(s, "the response has two messages", status, err);
     return next == GRPCC_END ? 0 : -1;
 }
 
@@ -209,7 +210,7 @@ int grpcc_call(const struct grpcc_request *req, struct buf *reply,
     if (next == GRPCC_MESSAGE)
         rc = end_call(s, status, err);
     else if (next == GRPCC_END)
-        rc = fail_call(s, "the answer has no message", status, err);
+        rc = fail_call(s, "the response has no message", status, err);
     if (rc == 0)
         buf_add_span(reply, buf_span(&message));
     grpcc_close(s);

@@ -69,13 +69,13 @@ void grpcd_wake_locked(struct grpcd *d)
         return;
     d->is_awake = true;
     ssize_t n = write(d->wake_fd, &(uint64_t){1}, sizeof(uint64_t));
-    (void)n; /* fails only when that many wakes are there already */
+    (void)n; /* fails only if a wake-up is already pending */
 }
 
-void grpcd_count_refused(struct grpcd *d)
+void grpcd_count_rejected(struct grpcd *d)
 {
     pthread_mutex_lock(&d->lock);
-    d->stats.refused++;
+    d->stats.rejected++;
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -84,10 +84,10 @@ static int start_thread(struct grpcd *d, struct err *err)
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&d->thread, NULL, grpcd_serve, d);
+    int rc = pthread_create(&d->thread, NULL, grpcd_loop, d);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc)
-        return err_set(err, ERR_UNAVAILABLE, "thread: %s", strerrordesc_np(rc));
+        return err_set(err, ERR_UNAVAILABLE, "pthread_create: %s", strerrordesc_np(rc));
     d->has_thread = true;
     pthread_setname_np(d->thread, "grpcd");
     return 0;
@@ -131,7 +131,7 @@ bool grpcd_stop(struct grpcd *d, int64_t timeout_ms)
     return is_drained;
 }
 
-/* What it still has without a thread. */
+/* Frees what the thread has left. */
 static void close_all(struct grpcd *d)
 {
     while (d->conns) {
@@ -139,7 +139,7 @@ static void close_all(struct grpcd *d)
         d->conns = c->next;
         grpcd_conn_free(c);
     }
-    grpcd_calls_move(d, 0);
+    grpcd_call_flush(d, 0);
     grpcd_socket_close(&d->socket);
 }
 

@@ -22,7 +22,7 @@ struct grpcd_call *grpcd_call_new(struct grpcd_stream *s)
     return call;
 }
 
-/* Gives one share up, and the lock. */
+/* Releases a reference, and the lock. */
 static void unref_locked(struct grpcd_call *call)
 {
     struct grpcd *d = call->d;
@@ -36,12 +36,12 @@ static void unref_locked(struct grpcd_call *call)
     grpcd_unref_locked(d);
 }
 
-/* Hands over to the server's thread. A call that is over has nobody there any more. The
- * lock is held. */
-static void mark(struct grpcd_call *call)
+/* Queues the call for the server's thread, unless its stream is gone. The lock is held.
+ */
+static void enqueue(struct grpcd_call *call)
 {
     struct grpcd *d = call->d;
-    if (call->is_over || call->is_dirty)
+    if (call->is_cancelled || call->is_dirty)
         return;
     call->is_dirty = true;
     call->refs++;
@@ -56,7 +56,7 @@ static void put_message(struct grpcd_call *call, struct buf *message)
     call->next = *message;
     call->has_next = true;
     *message = (struct buf){0};
-    mark(call);
+    enqueue(call);
 }
 
 void grpcd_send(struct grpcd_call *call, struct buf *message)
@@ -71,7 +71,7 @@ static void end_locked(struct grpcd_call *call, enum grpc_status status)
 {
     call->is_ended = true;
     call->status = status;
-    mark(call);
+    enqueue(call);
     unref_locked(call);
 }
 
@@ -99,12 +99,12 @@ void grpcd_fail(struct grpcd_call *call, const struct err *why)
     grpcd_end(call, grpc_status_of(why->code), "%s", why->msg);
 }
 
-bool grpcd_is_over(struct grpcd_call *call)
+bool grpcd_is_cancelled(struct grpcd_call *call)
 {
     pthread_mutex_lock(&call->d->lock);
-    bool is_over = call->is_over;
+    bool is_cancelled = call->is_cancelled;
     pthread_mutex_unlock(&call->d->lock);
-    return is_over;
+    return is_cancelled;
 }
 
 int64_t grpcd_deadline_ms(const struct grpcd_call *call)
@@ -112,23 +112,23 @@ int64_t grpcd_deadline_ms(const struct grpcd_call *call)
     return call->deadline_ms;
 }
 
-void grpcd_call_leave(struct grpcd_call *call, bool tell)
+void grpcd_call_detach(struct grpcd_call *call, bool cancel)
 {
     struct grpcd *d = call->d;
     call->stream = NULL;
     pthread_mutex_lock(&d->lock);
-    call->is_over = true;
-    tell = tell && !call->is_ended && call->method->over;
+    call->is_cancelled = true;
+    cancel = cancel && !call->is_ended && call->method->on_cancel;
     pthread_mutex_unlock(&d->lock);
-    if (tell)
-        call->method->over(d->ctx, call);
+    if (cancel)
+        call->method->on_cancel(d->ctx, call);
     pthread_mutex_lock(&d->lock);
     unref_locked(call);
 }
 
-/* What one call's handler has said goes into its stream. The lock is held, and held
- * again after it. */
-static void move_one(struct grpcd_call *call, int64_t now_ms)
+/* Moves the output of one call to its stream. The lock is held on entry and return, but
+ * released in between. */
+static void flush_call(struct grpcd_call *call, int64_t now_ms)
 {
     struct buf message = call->next, why = call->why;
     bool has_message = call->has_next, is_ended = call->is_ended;
@@ -144,7 +144,7 @@ static void move_one(struct grpcd_call *call, int64_t now_ms)
         grpcd_stream_message(s, &message);
     if (s && is_ended) {
         s->call = NULL;
-        grpcd_call_leave(call, false);
+        grpcd_call_detach(call, false);
         grpcd_stream_end(s, status, &why);
     }
     buf_fini(&message);
@@ -152,7 +152,7 @@ static void move_one(struct grpcd_call *call, int64_t now_ms)
     pthread_mutex_lock(&call->d->lock);
 }
 
-void grpcd_calls_move(struct grpcd *d, int64_t now_ms)
+void grpcd_call_flush(struct grpcd *d, int64_t now_ms)
 {
     pthread_mutex_lock(&d->lock);
     struct grpcd_call *next = d->dirty;
@@ -160,7 +160,7 @@ void grpcd_calls_move(struct grpcd *d, int64_t now_ms)
     while (next) {
         struct grpcd_call *call = next;
         next = call->next_dirty;
-        move_one(call, now_ms);
+        flush_call(call, now_ms);
         unref_locked(call);
         pthread_mutex_lock(&d->lock);
     }

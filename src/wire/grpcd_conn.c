@@ -8,7 +8,7 @@
 enum {
     STREAM_WINDOW = 1 << 20,
     CONN_WINDOW = 4 << 20,
-    ACKS_MAX = 200, /* of pings and settings that wait to be sent */
+    ACKS_MAX = 200, /* queued acknowledgements of pings and settings */
 };
 
 static struct grpcd_stream *stream_of(nghttp2_session *session, int32_t id)
@@ -32,8 +32,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame,
     struct grpcd_stream *s = stream_of(session, frame->hd.stream_id);
     (void)flags, (void)ctx;
     if (s && !s->has_head)
-        grpcd_head_add(&s->head, (struct span){(const char *)name, name_n},
-                       (struct span){(const char *)value, value_n});
+        grpcd_headers_add(&s->head, (struct span){(const char *)name, name_n},
+                          (struct span){(const char *)value, value_n});
     return 0;
 }
 
@@ -67,7 +67,7 @@ static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame
                             int error, void *ctx)
 {
     (void)session, (void)frame, (void)error;
-    grpcd_conn_fault(ctx);
+    grpcd_conn_count_malformed(ctx);
     return 0;
 }
 
@@ -141,17 +141,18 @@ void grpcd_conn_free(struct grpcd_conn *c)
     free(c);
 }
 
-void grpcd_conn_fault(struct grpcd_conn *c)
+void grpcd_conn_count_malformed(struct grpcd_conn *c)
 {
     if (++c->faults == GRPCD_FAULTS_MAX) {
-        log_warn("grpcd", "a peer sends too much that is malformed");
+        log_warn("grpcd", "connection: too many malformed requests; closing it",
+                 LOG_I("requests", c->faults));
         grpcd_conn_go_away(c, NGHTTP2_ENHANCE_YOUR_CALM);
     }
 }
 
 void grpcd_conn_go_away(struct grpcd_conn *c, uint32_t code)
 {
-    c->is_going = true;
+    c->is_closing = true;
     nghttp2_session_terminate_session(c->session, code);
 }
 
@@ -160,7 +161,7 @@ void grpcd_conn_feed(struct grpcd_conn *c, const uint8_t *p, size_t n, int64_t n
     c->now_ms = now_ms;
     ssize_t rc = nghttp2_session_mem_recv(c->session, p, n);
     if (rc < 0) {
-        log_warn("grpcd", "a connection is given up",
+        log_warn("grpcd", "connection: HTTP/2 error; closing it",
                  LOG_S("err", nghttp2_strerror((int)rc)));
         c->is_broken = true;
     }
@@ -178,7 +179,7 @@ int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms)
     c->now_ms = now_ms;
     for (struct grpcd_stream *s = c->streams; s; s = s->next)
         at = sooner(at, grpcd_stream_tick(s));
-    if (c->n_streams || c->is_going)
+    if (c->n_streams || c->is_closing)
         return at;
     int64_t until = c->quiet_ms + (c->has_peer ? limits->idle_ms : limits->request_ms);
     if (now_ms < until)
@@ -190,19 +191,19 @@ int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms)
 void grpcd_conn_drain(struct grpcd_conn *c, int64_t now_ms)
 {
     c->now_ms = now_ms;
-    if (!c->is_going)
+    if (!c->is_closing)
         nghttp2_submit_goaway(c->session, NGHTTP2_FLAG_NONE,
                               nghttp2_session_get_last_proc_stream_id(c->session),
                               NGHTTP2_NO_ERROR, NULL, 0);
-    c->is_going = true;
+    c->is_closing = true;
     for (struct grpcd_stream *s = c->streams; s; s = s->next)
-        if (!s->call ? !s->is_deaf : s->call->method->stream)
-            grpcd_stream_refuse(s, GRPC_UNAVAILABLE, "the server stops");
+        if (!s->call ? !s->ignores_input : s->call->method->stream)
+            grpcd_stream_reject(s, GRPC_UNAVAILABLE, "server is stopping");
 }
 
 bool grpcd_conn_is_done(const struct grpcd_conn *c)
 {
     bool is_quiet = !nghttp2_session_want_write(c->session);
     return c->is_broken || (is_quiet && !nghttp2_session_want_read(c->session)) ||
-           (is_quiet && c->is_going && !c->n_streams);
+           (is_quiet && c->is_closing && !c->n_streams);
 }

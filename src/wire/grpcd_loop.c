@@ -10,9 +10,9 @@
 #include "wire/grpcd_priv.h"
 
 /*
- * Each round: what came is read, and handlers run; what handlers and other threads have
- * said goes into the streams; deadlines are looked at; everything is written. A
- * connection that takes no more is not read from until it does.
+ * Each round reads input and runs handlers, moves the output of calls to their streams,
+ * checks deadlines, and writes. A connection whose socket blocks is not read, so that a
+ * client that does not read cannot queue more output.
  */
 
 enum {
@@ -21,18 +21,18 @@ enum {
     READ_BURST = 4,
     READ_BYTES = 64 * 1024,
     WARN_MS = 10 * 1000,
-    WAKE = 0, /* indexes of what is polled */
-    DOOR = 1,
+    WAKE = 0, /* indexes of loop.fds */
+    LISTENER = 1,
     FIRST_CONN = 2,
 };
 
 struct loop {
     struct grpcd *d;
-    enum grpcd_state state; /* as seen at the start of the round */
-    struct pollfd *fds;     /* wake_fd, the door, the connections */
+    enum grpcd_state state; /* at the start of the round */
+    struct pollfd *fds;     /* wake_fd, the listener, the connections */
     size_t cap;
-    int64_t next_ms; /* something is due then */
-    int64_t door_ms; /* nothing is accepted before */
+    int64_t next_ms;   /* the next deadline */
+    int64_t accept_ms; /* no accept before this time, after a failure */
     uint8_t bytes[READ_BYTES];
 };
 
@@ -73,8 +73,8 @@ static void write_conn(struct grpcd_conn *c, int64_t now)
         c->is_broken = true;
 }
 
-/* The connection that has been without calls for longest says goodbye. */
-static bool make_room(struct grpcd *d, int64_t now)
+/* Closes the connection that is idle for the longest time. False: none is idle. */
+static bool evict_idle_conn(struct grpcd *d, int64_t now)
 {
     struct grpcd_conn **idle = NULL;
     for (struct grpcd_conn **p = &d->conns; *p; p = &(*p)->next)
@@ -88,28 +88,28 @@ static bool make_room(struct grpcd *d, int64_t now)
     return true;
 }
 
-static bool may_come_in(struct loop *l, int fd, int64_t now)
+static bool is_allowed(struct loop *l, int fd, int64_t now)
 {
     struct ucred peer = {0};
     socklen_t n = sizeof peer;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0)
         return false;
     if (peer.uid != 0 && peer.uid != geteuid()) {
-        warn(l, now, "a connection of another user is refused", peer.uid);
+        warn(l, now, "connection: rejected, the peer is another user", peer.uid);
         return false;
     }
-    if (l->d->n_conns >= l->d->limits.connections && !make_room(l->d, now)) {
-        warn(l, now, "too many connections", peer.uid);
+    if (l->d->n_conns >= l->d->limits.connections && !evict_idle_conn(l->d, now)) {
+        warn(l, now, "connection: rejected, too many connections", peer.uid);
         return false;
     }
     return true;
 }
 
-static void come_in(struct loop *l, int fd, int64_t now)
+static void add_conn(struct loop *l, int fd, int64_t now)
 {
     struct grpcd *d = l->d;
-    if (!may_come_in(l, fd, now)) {
-        grpcd_count_refused(d);
+    if (!is_allowed(l, fd, now)) {
+        grpcd_count_rejected(d);
         close(fd);
         return;
     }
@@ -121,15 +121,15 @@ static void come_in(struct loop *l, int fd, int64_t now)
     set_connections(d);
 }
 
-static void accept_some(struct loop *l, int64_t now)
+static void accept_conns(struct loop *l, int64_t now)
 {
     for (int i = 0; i < ACCEPT_BURST; i++) {
         int fd = accept4(l->d->socket.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd >= 0) {
-            come_in(l, fd, now);
+            add_conn(l, fd, now);
         } else if (errno != EINTR && errno != ECONNABORTED) {
             if (errno != EAGAIN)
-                l->door_ms = now + ACCEPT_RETRY_MS;
+                l->accept_ms = now + ACCEPT_RETRY_MS;
             return;
         }
     }
@@ -148,9 +148,9 @@ static void read_conn(struct loop *l, struct grpcd_conn *c, int64_t now)
     }
 }
 
-/* Before it sleeps: whoever has something to say from now on wakes it. Returns whether
- * somebody has already. */
-static bool doze_off(struct loop *l)
+/* To be called before poll: from now on, grpcd_wake_locked writes to wake_fd. Returns
+ * whether there already is something to do. */
+static bool prepare_sleep(struct loop *l)
 {
     struct grpcd *d = l->d;
     pthread_mutex_lock(&d->lock);
@@ -164,23 +164,24 @@ static size_t prepare(struct loop *l, int64_t now)
 {
     struct grpcd *d = l->d;
     size_t n = FIRST_CONN;
-    bool is_shut = d->socket.fd < 0 || now < l->door_ms;
+    bool is_paused = d->socket.fd < 0 || now < l->accept_ms;
     MEM_GROW(l->fds, l->cap, FIRST_CONN + d->n_conns);
     l->fds[WAKE] = (struct pollfd){.fd = d->wake_fd, .events = POLLIN};
-    l->fds[DOOR] = (struct pollfd){.fd = is_shut ? -1 : d->socket.fd, .events = POLLIN};
+    l->fds[LISTENER] =
+        (struct pollfd){.fd = is_paused ? -1 : d->socket.fd, .events = POLLIN};
     for (struct grpcd_conn *c = d->conns; c; c = c->next)
         l->fds[n++] =
             (struct pollfd){.fd = c->fd, .events = c->is_blocked ? POLLOUT : POLLIN};
-    if (now < l->door_ms && l->next_ms > l->door_ms)
-        l->next_ms = l->door_ms;
+    if (now < l->accept_ms && l->next_ms > l->accept_ms)
+        l->next_ms = l->accept_ms;
     return n;
 }
 
-static void wait_for_news(struct loop *l)
+static void poll_events(struct loop *l)
 {
     int64_t now = clock_mono_ms(), wait = 0;
     size_t n = prepare(l, now);
-    if (!doze_off(l) && l->next_ms > now)
+    if (!prepare_sleep(l) && l->next_ms > now)
         wait = l->next_ms - now;
     if (poll(l->fds, (nfds_t)n, wait > INT32_MAX ? -1 : (int)wait) < 0)
         for (size_t i = 0; i < n; i++)
@@ -191,11 +192,11 @@ static void wait_for_news(struct loop *l)
     pthread_mutex_unlock(&l->d->lock);
     uint64_t wakes;
     if (l->fds[WAKE].revents && read(l->d->wake_fd, &wakes, sizeof wakes) < 0)
-        return; /* cannot be: it is readable */
+        return; /* cannot happen: it is readable */
 }
 
 /* The connections are in the order in which they were polled. */
-static void take_news(struct loop *l, int64_t now)
+static void dispatch_events(struct loop *l, int64_t now)
 {
     size_t i = FIRST_CONN;
     for (struct grpcd_conn *c = l->d->conns; c; c = c->next, i++) {
@@ -204,9 +205,9 @@ static void take_news(struct loop *l, int64_t now)
         else if (l->fds[i].revents)
             read_conn(l, c, now);
     }
-    if (l->fds[DOOR].revents)
-        accept_some(l, now);
-    grpcd_calls_move(l->d, now);
+    if (l->fds[LISTENER].revents)
+        accept_conns(l, now);
+    grpcd_call_flush(l->d, now);
 }
 
 static void drain(struct grpcd *d, int64_t now)
@@ -216,8 +217,8 @@ static void drain(struct grpcd *d, int64_t now)
         grpcd_conn_drain(c, now);
 }
 
-/* Deadlines, output, and the end of those that are done. */
-static void move_on(struct loop *l, int64_t now)
+/* Checks deadlines, writes output, and closes finished connections. */
+static void update_conns(struct loop *l, int64_t now)
 {
     struct grpcd *d = l->d;
     l->next_ms = INT64_MAX;
@@ -239,7 +240,7 @@ static void move_on(struct loop *l, int64_t now)
     }
 }
 
-static void say_drained(struct grpcd *d)
+static void set_drained(struct grpcd *d)
 {
     pthread_mutex_lock(&d->lock);
     d->is_drained = true;
@@ -247,20 +248,20 @@ static void say_drained(struct grpcd *d)
     pthread_mutex_unlock(&d->lock);
 }
 
-void *grpcd_serve(void *arg)
+void *grpcd_loop(void *arg)
 {
     struct loop *l = xcalloc(1, sizeof *l);
     struct grpcd *d = l->d = arg;
     l->next_ms = INT64_MAX;
     while (l->state != GRPCD_STOPPING) {
-        wait_for_news(l);
+        poll_events(l);
         int64_t now = clock_mono_ms();
-        take_news(l, now);
+        dispatch_events(l, now);
         if (l->state == GRPCD_DRAINING)
             drain(d, now);
-        move_on(l, now);
+        update_conns(l, now);
         if (l->state == GRPCD_DRAINING && !d->n_conns)
-            say_drained(d);
+            set_drained(d);
     }
     while (d->conns)
         close_conn(d, &d->conns);

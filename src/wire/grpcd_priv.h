@@ -8,20 +8,20 @@
 #include "wire/grpcd.h"
 
 /*
- * The parts of the server; see grpc_priv.h for the files.
+ * Internals of the server; grpc_priv.h lists the files.
  *
- * Connections and streams belong to the server's thread (or to a test that has none). A
- * call is shared: what threads hand over is under grpcd.lock, and it is moved on into the
- * stream by grpcd_calls_move. Nothing is called back while the lock is held.
+ * Connections and streams belong to the server's thread (or to a test without one). A
+ * call is shared: other threads change it under grpcd.lock, and grpcd_call_flush moves
+ * the changes to its stream. No handler is called with the lock held.
  */
 
 enum {
     GRPCD_HEADERS_MAX = 64, /* fields */
     GRPCD_HEADER_BYTES_MAX = 16 * 1024,
-    GRPCD_PATH_KEPT = 200,   /* bytes of :path, longer than that of any method */
-    GRPCD_FAULTS_MAX = 100,  /* malformed requests, then the connection is closed */
-    GRPCD_WHY_MAX = 512,     /* bytes of the words of a status */
-    GRPCD_RESET_BURST = 500, /* resets by the client at once, and per second */
+    GRPCD_PATH_KEPT = 200,   /* bytes of :path that are kept; no method is longer */
+    GRPCD_FAULTS_MAX = 100,  /* malformed requests before the connection is closed */
+    GRPCD_WHY_MAX = 512,     /* bytes of grpc-message */
+    GRPCD_RESET_BURST = 500, /* resets by the client: burst, and per second */
     GRPCD_RESET_RATE = 50,
 };
 
@@ -46,136 +46,138 @@ struct grpcd {
     struct grpcd_socket socket;
     pthread_t thread;
     bool has_thread;
-    int wake_fd; /* eventfd; -1: nobody needs to be woken */
+    int wake_fd; /* eventfd; -1: there is no thread */
 
-    /* the server's thread only */
+    /* owned by the server's thread */
     struct grpcd_conn *conns;
     unsigned n_conns;
-    size_t request_bytes; /* held, all connections */
-    int64_t warn_ms;      /* of refused connections: not before */
+    size_t request_bytes; /* of all requests in memory */
+    int64_t warn_ms;      /* time of the next warning about rejected connections */
 
-    pthread_mutex_t lock; /* protects what follows, and the shared part of calls */
+    pthread_mutex_t lock; /* protects the fields below, and the shared fields of calls */
     pthread_cond_t drained;
     enum grpcd_state state;
-    bool is_awake;            /* the thread will look at all this before it sleeps */
-    bool is_drained;          /* and no connection is left */
-    unsigned refs;            /* the owner, and each call */
-    struct grpcd_call *dirty; /* calls with something to move, oldest last */
+    bool is_awake;            /* the thread will check the fields before it sleeps */
+    bool is_drained;          /* draining, and no connection is left */
+    unsigned refs;            /* of the owner, and of each call */
+    struct grpcd_call *dirty; /* calls to flush, oldest last */
     struct grpcd_stats stats;
 };
 
-/* Without socket and thread: for tests, and for grpcd_start. */
+/* A server without socket and thread, for tests and for grpcd_start. */
 struct grpcd *grpcd_new(const struct grpcd_config *config);
 void grpcd_unref_locked(struct grpcd *d); /* unlocks */
 void grpcd_wake_locked(struct grpcd *d);
-void grpcd_count_refused(struct grpcd *d);
-void *grpcd_serve(void *d); /* the thread */
+void grpcd_count_rejected(struct grpcd *d);
+void *grpcd_loop(void *d); /* the thread */
 
 struct grpcd_call {
-    struct grpcd *d; /* a share of it */
+    struct grpcd *d; /* a reference */
     const struct grpcd_method *method;
     int64_t deadline_ms;
-    struct grpcd_stream *stream; /* the server's thread only; NULL: over */
+    struct grpcd_stream *stream; /* of the server's thread; NULL: detached */
 
     /* under d->lock */
-    unsigned refs; /* the handler's, the stream's, the dirty list's */
+    unsigned refs; /* of the handler, the stream, the dirty list */
     struct buf next;
-    bool has_next, is_ended, is_over, is_dirty;
+    bool has_next, is_ended, is_cancelled, is_dirty;
     enum grpc_status status;
     struct buf why;
     struct grpcd_call *next_dirty;
 };
 
-/* The handler's share and the stream's. */
+/* New, with two references: the handler's and the stream's. */
 struct grpcd_call *grpcd_call_new(struct grpcd_stream *s);
-/* Gives up the stream's share. `tell`: to the handler, unless it has ended the call. */
-void grpcd_call_leave(struct grpcd_call *call, bool tell);
-/* What the handlers have said since the last time goes into the streams. */
-void grpcd_calls_move(struct grpcd *d, int64_t now_ms);
+/* Releases the stream's reference. `cancel`: call on_cancel, unless the call has ended.
+ */
+void grpcd_call_detach(struct grpcd_call *call, bool cancel);
+/* Moves the output of all queued calls to their streams. */
+void grpcd_call_flush(struct grpcd *d, int64_t now_ms);
 
 /* The headers of a request. */
-struct grpcd_head {
-    unsigned seen; /* bits of those that may come once */
+struct grpcd_headers {
+    unsigned seen; /* bits of the fields that may occur once */
     bool is_malformed, is_too_large, is_post, is_grpc, has_bad_timeout, in_fields;
     int64_t timeout_ms; /* -1: none */
     size_t n, bytes;
     size_t path_n;
     char path[GRPCD_PATH_KEPT];
 };
-void grpcd_head_add(struct grpcd_head *head, struct span name, struct span value);
-/* 0: a call; else the HTTP status of the refusal, or 1: the stream is to be reset. */
-enum { GRPCD_HEAD_RESET = 1 };
-unsigned grpcd_head_check(const struct grpcd_head *head);
+void grpcd_headers_add(struct grpcd_headers *head, struct span name, struct span value);
+/* 0: a valid call; else an HTTP status, or GRPCD_HEADERS_RESET: reset the stream. */
+enum { GRPCD_HEADERS_RESET = 1 };
+unsigned grpcd_headers_check(const struct grpcd_headers *head);
 
 struct grpcd_stream {
     struct grpcd_conn *conn;
     struct grpcd_stream *next, **link; /* of conn->streams */
     int32_t id;
-    struct grpcd_head head;
+    struct grpcd_headers head;
     bool has_head, has_request;
-    bool is_deaf; /* what the client still sends is ignored */
+    bool ignores_input; /* discard the client's further input */
     const struct grpcd_method *method;
     struct grpc_reader in;
-    struct grpcd_call *call; /* NULL: not started, ended, or over */
+    struct grpcd_call *call; /* NULL: not started, ended, or cancelled */
     int64_t deadline_ms;     /* of the request, then of the call */
     int64_t call_until_ms;   /* the client's deadline */
 
-    bool is_open; /* the answer's headers are submitted */
+    bool is_open; /* the response headers are submitted */
     unsigned char message_head[GRPC_HEAD];
-    struct buf message; /* that is being sent, behind its head */
-    size_t left;        /* bytes of both */
-    struct buf queued;  /* goes next */
+    struct buf message; /* being sent, after its prefix */
+    size_t left;        /* unsent bytes of both */
+    struct buf queued;  /* the next message */
     bool has_queued;
-    int64_t moved_ms; /* since when nothing of what waits was taken */
-    bool is_ending;   /* with this status, when all is sent */
+    int64_t moved_ms; /* when output was last sent, or became pending */
+    bool is_ending;   /* with `status`, after the messages */
     enum grpc_status status;
     struct buf why;
 };
 void grpcd_stream_new(struct grpcd_conn *c, int32_t id);
-void grpcd_stream_free(struct grpcd_stream *s); /* tells the handler */
-/* Events of the session. */
+void grpcd_stream_free(struct grpcd_stream *s); /* cancels the call */
+/* Events of the HTTP/2 session. */
 void grpcd_stream_headers(struct grpcd_stream *s, bool end);
 void grpcd_stream_data(struct grpcd_stream *s, struct span bytes);
 void grpcd_stream_request_end(struct grpcd_stream *s);
 void grpcd_stream_sent_last(struct grpcd_stream *s);
-/* The handler's words. The buffers are taken over. */
+/* Output of the handler. Both take the buffer. */
 void grpcd_stream_message(struct grpcd_stream *s, struct buf *message);
 void grpcd_stream_end(struct grpcd_stream *s, enum grpc_status status, struct buf *why);
-/* Ends it without the handler, which is told; nothing that waits is sent. */
-void grpcd_stream_refuse(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
+/* Cancels the call and ends the stream; drops the queued message. */
+void grpcd_stream_reject(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
                          ...) __attribute__((format(printf, 3, 4)));
-/* Deadlines; returns when to look again. */
+/* Enforces deadlines. Returns the next one. */
 int64_t grpcd_stream_tick(struct grpcd_stream *s);
 
 struct grpcd_conn {
     struct grpcd *d;
     struct grpcd_conn *next;
     nghttp2_session *session;
-    int64_t now_ms; /* of the event that is being looked at */
+    int64_t now_ms; /* time of the current event */
     struct grpcd_stream *streams;
     unsigned n_streams;
     unsigned faults;
-    bool has_peer;    /* its preface and settings have come */
-    bool is_going;    /* GOAWAY is submitted */
-    bool is_broken;   /* close it, now */
-    size_t output;    /* bytes of answers that wait, heads included */
-    int64_t quiet_ms; /* since when it has no streams */
+    bool has_peer;    /* received its preface and SETTINGS */
+    bool is_closing;  /* GOAWAY is submitted */
+    bool is_broken;   /* to be closed at once */
+    size_t output;    /* bytes of queued messages, with their prefixes */
+    int64_t quiet_ms; /* when its last stream ended */
 
-    int fd; /* what follows belongs to the server's loop */
+    int fd; /* the fields from here on belong to grpcd_loop.c */
     struct grpc_out out;
     bool is_blocked;
-    int64_t moved_ms; /* since when the socket takes nothing */
+    int64_t moved_ms; /* when bytes were last written */
 };
 struct grpcd_conn *grpcd_conn_new(struct grpcd *d, int64_t now_ms);
 void grpcd_conn_free(struct grpcd_conn *c);
-/* Bytes of the peer. What it leads to is found in the session to send. */
+/* Processes input. Output is queued in the session. */
 void grpcd_conn_feed(struct grpcd_conn *c, const uint8_t *p, size_t n, int64_t now_ms);
-/* Deadlines; returns when to look again, at latest. */
+/* Enforces deadlines. Returns the next one. */
 int64_t grpcd_conn_tick(struct grpcd_conn *c, int64_t now_ms);
-/* No new calls; streams end; it is done when the rest has ended. */
+/* Rejects new calls and ends streams; the connection is done when its calls have ended.
+ */
 void grpcd_conn_drain(struct grpcd_conn *c, int64_t now_ms);
-/* Nothing is left to send or to wait for: it can be closed. */
+/* Whether the connection can be closed: no output and no calls are left. */
 bool grpcd_conn_is_done(const struct grpcd_conn *c);
-/* The peer does what no peer does by mistake that often. */
-void grpcd_conn_fault(struct grpcd_conn *c);
+/* Counts a malformed request; closes the connection after GRPCD_FAULTS_MAX. */
+void grpcd_conn_count_malformed(struct grpcd_conn *c);
 void grpcd_conn_go_away(struct grpcd_conn *c, uint32_t code);

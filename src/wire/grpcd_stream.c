@@ -34,7 +34,7 @@ static void drop_call(struct grpcd_stream *s)
     struct grpcd_call *call = s->call;
     s->call = NULL;
     if (call)
-        grpcd_call_leave(call, true);
+        grpcd_call_detach(call, true);
 }
 
 static void drop_request(struct grpcd_stream *s)
@@ -73,14 +73,14 @@ void grpcd_stream_free(struct grpcd_stream *s)
 
 static void reset(struct grpcd_stream *s, uint32_t code)
 {
-    s->is_deaf = s->is_ending = true;
+    s->ignores_input = s->is_ending = true;
     s->moved_ms = s->conn->now_ms;
     nghttp2_submit_rst_stream(s->conn->session, NGHTTP2_FLAG_NONE, s->id, code);
 }
 
-/* grpc-status and grpc-message, behind what is in nva. */
+/* Appends grpc-status and grpc-message to nva. */
 static size_t add_status(struct grpcd_stream *s, nghttp2_nv *nva, size_t n,
-                         char number[NUMBER], struct buf *words)
+                         char number[NUMBER], struct buf *text)
 {
     struct span why = buf_span(&s->why);
     snprintf(number, NUMBER, "%u", (unsigned)s->status);
@@ -88,8 +88,8 @@ static size_t add_status(struct grpcd_stream *s, nghttp2_nv *nva, size_t n,
     if (why.n && s->status != GRPC_OK) {
         if (why.n > GRPCD_WHY_MAX)
             why.n = GRPCD_WHY_MAX;
-        grpc_percent_encode(words, why);
-        nva[n++] = grpc_field(SPAN("grpc-message"), buf_span(words));
+        grpc_percent_encode(text, why);
+        nva[n++] = grpc_field(SPAN("grpc-message"), buf_span(text));
     }
     return n;
 }
@@ -97,13 +97,13 @@ static size_t add_status(struct grpcd_stream *s, nghttp2_nv *nva, size_t n,
 static void submit_trailers(struct grpcd_stream *s)
 {
     char number[NUMBER];
-    cleanup_buf struct buf words = {0};
+    cleanup_buf struct buf text = {0};
     nghttp2_nv nva[2];
-    size_t n = add_status(s, nva, 0, number, &words);
+    size_t n = add_status(s, nva, 0, number, &text);
     nghttp2_submit_trailer(s->conn->session, s->id, nva, n);
 }
 
-/* What is queued becomes what is being sent. False: nothing is. */
+/* Starts to send the queued message. False: there is none. */
 static bool load_next(struct grpcd_stream *s)
 {
     if (!s->has_queued)
@@ -117,8 +117,8 @@ static bool load_next(struct grpcd_stream *s)
     return true;
 }
 
-/* Moves at most `room` bytes of one piece, head or message. */
-static size_t take(struct grpcd_stream *s, uint8_t *to, size_t room)
+/* Copies at most `room` bytes of the prefix or of the message. */
+static size_t copy_out(struct grpcd_stream *s, uint8_t *to, size_t room)
 {
     size_t n = s->message.n;
     bool in_head = s->left > n;
@@ -141,7 +141,7 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
     size_t n = 0;
     (void)session, (void)id, (void)ctx;
     while (n < room && (s->left || load_next(s)))
-        n += take(s, to + n, room - n);
+        n += copy_out(s, to + n, room - n);
     s->conn->output -= n;
     if (n)
         s->moved_ms = s->conn->now_ms;
@@ -154,11 +154,12 @@ static ssize_t on_read(nghttp2_session *session, int32_t id, uint8_t *to, size_t
     return (ssize_t)n;
 }
 
-/* Headers, and messages behind them; or, when there are none to come, all in one. */
-static void open_answer(struct grpcd_stream *s)
+/* Submits the response: headers followed by messages, or, without a message, headers and
+ * status in one frame. */
+static void open_response(struct grpcd_stream *s)
 {
     char number[NUMBER];
-    cleanup_buf struct buf words = {0};
+    cleanup_buf struct buf text = {0};
     nghttp2_nv nva[4] = {
         grpc_field(SPAN(":status"), SPAN("200")),
         grpc_field(SPAN("content-type"), SPAN("application/grpc")),
@@ -166,18 +167,18 @@ static void open_answer(struct grpcd_stream *s)
     size_t n = 2;
     nghttp2_data_provider provider = {.source.ptr = s, .read_callback = on_read};
     if (!s->has_queued)
-        n = add_status(s, nva, n, number, &words);
+        n = add_status(s, nva, n, number, &text);
     s->is_open = true;
     nghttp2_submit_response(s->conn->session, s->id, nva, n,
                             s->has_queued ? &provider : NULL);
 }
 
-static void go_on(struct grpcd_stream *s)
+static void resume(struct grpcd_stream *s)
 {
     if (s->is_open)
         nghttp2_session_resume_data(s->conn->session, s->id);
     else
-        open_answer(s);
+        open_response(s);
 }
 
 static bool is_waiting(const struct grpcd_stream *s)
@@ -198,11 +199,11 @@ void grpcd_stream_message(struct grpcd_stream *s, struct buf *message)
     *message = (struct buf){0};
     c->output += GRPC_HEAD + s->queued.n;
     if (c->output > c->d->limits.max_output) {
-        log_warn("grpcd", "more waits for a reader than may wait",
+        log_warn("grpcd", "send queue full; closing the connection",
                  LOG_I("bytes", c->output));
         c->is_broken = true;
     }
-    go_on(s);
+    resume(s);
 }
 
 void grpcd_stream_end(struct grpcd_stream *s, enum grpc_status status, struct buf *why)
@@ -211,14 +212,14 @@ void grpcd_stream_end(struct grpcd_stream *s, enum grpc_status status, struct bu
         return;
     if (!is_waiting(s))
         s->moved_ms = s->conn->now_ms;
-    s->is_deaf = s->is_ending = true;
+    s->ignores_input = s->is_ending = true;
     s->status = status;
     s->why = *why;
     *why = (struct buf){0};
-    go_on(s);
+    resume(s);
 }
 
-void grpcd_stream_refuse(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
+void grpcd_stream_reject(struct grpcd_stream *s, enum grpc_status status, const char *fmt,
                          ...)
 {
     cleanup_buf struct buf why = {0};
@@ -229,20 +230,20 @@ void grpcd_stream_refuse(struct grpcd_stream *s, enum grpc_status status, const 
     drop_call(s);
     drop_request(s);
     drop_queued(s);
-    s->is_deaf = true;
+    s->ignores_input = true;
     if (s->left || s->is_ending)
-        reset(s, NGHTTP2_CANCEL); /* a status has no place inside a message */
+        reset(s, NGHTTP2_CANCEL); /* no status can be sent inside a message */
     else
         grpcd_stream_end(s, status, &why);
 }
 
-/* An answer of HTTP alone: what came is no call. */
-static void refuse_http(struct grpcd_stream *s, unsigned status)
+/* A plain HTTP response, to a request that is not a gRPC call. */
+static void reject_http(struct grpcd_stream *s, unsigned status)
 {
     char number[NUMBER];
     snprintf(number, sizeof number, "%u", status);
     nghttp2_nv nva[] = {grpc_field(SPAN(":status"), span_of(number))};
-    s->is_deaf = s->is_ending = s->is_open = true;
+    s->ignores_input = s->is_ending = s->is_open = true;
     s->moved_ms = s->conn->now_ms;
     nghttp2_submit_response(s->conn->session, s->id, nva, ARRAY_LEN(nva), NULL);
 }
@@ -258,31 +259,31 @@ static const struct grpcd_method *find_method(const struct grpcd_stream *s)
     return m->path ? m : NULL;
 }
 
-static void refuse_unknown(struct grpcd_stream *s)
+static void reject_unknown(struct grpcd_stream *s)
 {
-    bool is_cut = s->head.path_n > sizeof s->head.path;
-    grpcd_stream_refuse(s, GRPC_UNIMPLEMENTED, "unknown method %.*s%s",
-                        (int)(is_cut ? sizeof s->head.path : s->head.path_n),
-                        s->head.path, is_cut ? "..." : "");
+    bool is_truncated = s->head.path_n > sizeof s->head.path;
+    grpcd_stream_reject(s, GRPC_UNIMPLEMENTED, "unknown method %.*s%s",
+                        (int)(is_truncated ? sizeof s->head.path : s->head.path_n),
+                        s->head.path, is_truncated ? "..." : "");
 }
 
-/* What is no call of gRPC: nobody does so by mistake that often. */
-static void refuse_head(struct grpcd_stream *s, unsigned refusal)
+/* Rejects a request that is not a gRPC call. */
+static void reject_headers(struct grpcd_stream *s, unsigned status)
 {
-    if (refusal == GRPCD_HEAD_RESET)
+    if (status == GRPCD_HEADERS_RESET)
         reset(s, NGHTTP2_PROTOCOL_ERROR);
     else
-        refuse_http(s, refusal);
-    grpcd_count_refused(s->conn->d);
-    grpcd_conn_fault(s->conn);
+        reject_http(s, status);
+    grpcd_count_rejected(s->conn->d);
+    grpcd_conn_count_malformed(s->conn);
 }
 
 static void check_head(struct grpcd_stream *s)
 {
-    unsigned refusal = grpcd_head_check(&s->head);
+    unsigned status = grpcd_headers_check(&s->head);
     int64_t timeout = s->head.timeout_ms;
-    if (refusal) {
-        refuse_head(s, refusal);
+    if (status) {
+        reject_headers(s, status);
         return;
     }
     s->method = find_method(s);
@@ -291,60 +292,62 @@ static void check_head(struct grpcd_stream *s)
         s->deadline_ms = s->call_until_ms;
     if (s->method && !s->head.has_bad_timeout)
         return;
-    grpcd_count_refused(s->conn->d);
+    grpcd_count_rejected(s->conn->d);
     if (!s->method)
-        refuse_unknown(s);
+        reject_unknown(s);
     else
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "grpc-timeout is malformed");
+        grpcd_stream_reject(s, GRPC_INTERNAL, "malformed grpc-timeout");
 }
 
 void grpcd_stream_headers(struct grpcd_stream *s, bool end)
 {
     if (!s->has_head) {
         s->has_head = true;
-        if (!s->is_deaf)
+        if (!s->ignores_input)
             check_head(s);
     } else if (!end) {
         reset(s, NGHTTP2_PROTOCOL_ERROR);
-        grpcd_conn_fault(s->conn);
+        grpcd_conn_count_malformed(s->conn);
     }
     if (end)
         grpcd_stream_request_end(s);
 }
 
-static void refuse_message(struct grpcd_stream *s, enum grpc_read why)
+static void reject_message(struct grpcd_stream *s, enum grpc_read why)
 {
     size_t max = s->in.max;
-    grpcd_count_refused(s->conn->d);
+    grpcd_count_rejected(s->conn->d);
     if (why == GRPC_READ_COMPRESSED)
-        grpcd_stream_refuse(s, GRPC_UNIMPLEMENTED, "compressed messages are not taken");
+        grpcd_stream_reject(s, GRPC_UNIMPLEMENTED,
+                            "compressed messages are not supported");
     else if (why == GRPC_READ_BAD_FLAG)
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+        grpcd_stream_reject(s, GRPC_INTERNAL, "invalid flag of a message");
     else
-        grpcd_stream_refuse(s, GRPC_RESOURCE_EXHAUSTED,
-                            "a message of %zu bytes, and no more than %zu are taken",
+        grpcd_stream_reject(s, GRPC_RESOURCE_EXHAUSTED,
+                            "message has %zu bytes, at most %zu are accepted",
                             grpc_reader_length(&s->in), max);
 }
 
 void grpcd_stream_data(struct grpcd_stream *s, struct span bytes)
 {
     struct grpcd *d = s->conn->d;
-    if (!s->has_head || s->is_deaf || !bytes.n)
+    if (!s->has_head || s->ignores_input || !bytes.n)
         return;
     if (s->has_request) {
-        grpcd_count_refused(d);
-        grpcd_stream_refuse(s, GRPC_INTERNAL, "bytes behind the request message");
+        grpcd_count_rejected(d);
+        grpcd_stream_reject(s, GRPC_INTERNAL,
+                            "unexpected data after the request message");
         return;
     }
     size_t held = s->in.body.n;
     enum grpc_read got = grpc_reader_take(&s->in, &bytes);
     d->request_bytes += s->in.body.n - held;
     if (got > GRPC_READ_MESSAGE) {
-        refuse_message(s, got);
+        reject_message(s, got);
     } else if (d->request_bytes > d->limits.max_requests) {
-        grpcd_count_refused(d);
-        grpcd_stream_refuse(s, GRPC_RESOURCE_EXHAUSTED,
-                            "too many bytes of requests are held");
+        grpcd_count_rejected(d);
+        grpcd_stream_reject(s, GRPC_RESOURCE_EXHAUSTED,
+                            "too many bytes of requests in memory");
     } else if (got == GRPC_READ_MESSAGE) {
         s->has_request = true;
         grpcd_stream_data(s, bytes);
@@ -354,7 +357,7 @@ void grpcd_stream_data(struct grpcd_stream *s, struct span bytes)
 static void start(struct grpcd_stream *s)
 {
     s->deadline_ms = s->call_until_ms;
-    s->is_deaf = true;
+    s->ignores_input = true;
     s->call = grpcd_call_new(s);
     s->method->start(s->conn->d->ctx, s->call, buf_span(&s->in.body));
     drop_request(s);
@@ -362,20 +365,20 @@ static void start(struct grpcd_stream *s)
 
 void grpcd_stream_request_end(struct grpcd_stream *s)
 {
-    if (!s->has_head || s->is_deaf)
+    if (!s->has_head || s->ignores_input)
         return;
     if (s->has_request) {
         start(s);
         return;
     }
-    bool is_empty = grpc_reader_between(&s->in);
-    grpcd_count_refused(s->conn->d);
-    grpcd_stream_refuse(s, GRPC_INTERNAL,
-                        is_empty ? "a request without a message"
-                                 : "the request message is cut off");
+    bool is_empty = grpc_reader_is_empty(&s->in);
+    grpcd_count_rejected(s->conn->d);
+    grpcd_stream_reject(s, GRPC_INTERNAL,
+                        is_empty ? "request without a message"
+                                 : "truncated request message");
 }
 
-/* The client need not send the rest of its request. */
+/* The response is sent, so the client need not send the rest of its request. */
 void grpcd_stream_sent_last(struct grpcd_stream *s)
 {
     if (!nghttp2_session_get_stream_remote_close(s->conn->session, s->id))
@@ -394,12 +397,10 @@ int64_t grpcd_stream_tick(struct grpcd_stream *s)
     } else if (c->now_ms < s->deadline_ms) {
         return s->deadline_ms;
     } else if (s->call) {
-        grpcd_stream_refuse(s, GRPC_DEADLINE_EXCEEDED,
-                            "the client's deadline has passed");
+        grpcd_stream_reject(s, GRPC_DEADLINE_EXCEEDED, "client deadline exceeded");
     } else {
-        grpcd_count_refused(c->d);
-        grpcd_stream_refuse(s, GRPC_DEADLINE_EXCEEDED,
-                            "the request did not come in time");
+        grpcd_count_rejected(c->d);
+        grpcd_stream_reject(s, GRPC_DEADLINE_EXCEEDED, "request not complete in time");
     }
     return c->now_ms + c->d->limits.stall_ms;
 }

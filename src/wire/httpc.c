@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "wire/httpc_priv.h"
 
-enum { /* where the configuration says nothing */
+enum { /* defaults */
        IDLE_MAX = 64,
        IDLE_MS = 120 * 1000,
 };
@@ -33,7 +33,7 @@ static void blob_set(struct curl_blob *blob, struct span s)
 {
     if (!s.n)
         return;
-    /* The memory outlives all handles: none of them needs a copy. */
+    /* The memory outlives all handles, so they need no copy. */
     *blob = (struct curl_blob){xmemdup0(s.p, s.n), s.n, CURL_BLOB_NOCOPY};
 }
 
@@ -48,7 +48,7 @@ static int url_part(CURLU *u, CURLUPart part, char **out)
     return 0;
 }
 
-/* Are there parts in the URL that a request would not use? */
+/* Whether the URL has parts other than scheme, host and port. */
 static bool has_extra(CURLU *u)
 {
     static const CURLUPart extra[] = {CURLUPART_USER, CURLUPART_PASSWORD, CURLUPART_QUERY,
@@ -69,14 +69,13 @@ static bool name_is_plain(const char *name)
     return *name && !name[strspn(name, allowed)];
 }
 
-/* The name to check becomes the host of all URLs, so that libcurl sends it in the TLS
- * handshake and compares the certificate with it; CONNECT_TO leads to the real host, and
- * the Host header names it. */
-static int use_name(struct httpc *c, const char *name, const char *host, const char *port,
-                    bool has_port, struct err *err)
+/* Makes the server name the host of all URLs, so that libcurl uses it for SNI and for the
+ * verification of the certificate; CONNECT_TO and the Host header have the real host. */
+static int set_server_name(struct httpc *c, const char *name, const char *host,
+                           const char *port, bool has_port, struct err *err)
 {
     if (!name_is_plain(name))
-        return err_set(err, ERR_INVALID, "\"%s\" is not the name of a server", name);
+        return err_set(err, ERR_INVALID, "invalid server name \"%s\"", name);
     const char *open = strchr(name, ':') ? "[" : "", *close = *open ? "]" : "";
     c->origin = xasprintf("https://%s%s%s:%s", open, name, close, port);
     cleanup_free char *to =
@@ -95,16 +94,16 @@ static int read_url(struct httpc *c, CURLU *u, const struct httpc_config *config
     cleanup_free char *scheme = NULL, *host = NULL, *port = NULL;
     if (curl_url_set(u, CURLUPART_URL, config->url, 0) != CURLUE_OK ||
         url_part(u, CURLUPART_SCHEME, &scheme) || url_part(u, CURLUPART_HOST, &host))
-        return err_set(err, ERR_INVALID, "\"%s\" is not a URL", config->url);
+        return err_set(err, ERR_INVALID, "invalid URL \"%s\"", config->url);
     bool tls = !strcmp(scheme, "https");
     if (!tls && strcmp(scheme, "http"))
-        return err_set(err, ERR_INVALID, "%s: neither https nor http", config->url);
+        return err_set(err, ERR_INVALID, "%s: expected https or http", config->url);
     if (has_extra(u))
-        return err_set(err, ERR_INVALID, "not of the form https://host:port");
+        return err_set(err, ERR_INVALID, "expected a URL of the form https://host:port");
     bool has_port = url_part(u, CURLUPART_PORT, &port) == 0;
     if (tls && config->server_name)
-        return use_name(c, config->server_name, host, has_port ? port : "443", has_port,
-                        err);
+        return set_server_name(c, config->server_name, host, has_port ? port : "443",
+                               has_port, err);
     c->origin = has_port ? xasprintf("%s://%s:%s", scheme, host, port)
                          : xasprintf("%s://%s", scheme, host);
     return 0;
@@ -114,7 +113,7 @@ static int configure(struct httpc *c, const struct httpc_config *config, struct 
 {
     if (!config->cert_pem.n != !config->key_pem.n)
         return err_set(err, ERR_INVALID,
-                       "a client certificate and its key belong together");
+                       "expected both a client certificate and its key");
     CURLU *u = curl_url();
     if (!u)
         abort();
@@ -176,6 +175,6 @@ void httpc_must(CURLcode rc, const char *option)
 {
     if (rc == CURLE_OK)
         return;
-    fprintf(stderr, "libcurl refuses %s: %s\n", option, curl_easy_strerror(rc));
+    fprintf(stderr, "libcurl: %s: %s\n", option, curl_easy_strerror(rc));
     abort();
 }

@@ -7,20 +7,20 @@
 #include "wire/httpc_priv.h"
 
 /*
- * Blocking calls. A handle is taken from the pool for one call and put back only when the
- * call has an answer; otherwise it is freed, which closes its connection. The pool is a
- * stack: handles that a burst left over sink to its bottom and are freed there.
+ * Blocking calls. A call takes a handle from the pool and puts it back only if there is a
+ * response; otherwise it frees the handle, which closes its connection. The pool is a
+ * stack, so that unused handles sink to the bottom and expire there.
  *
- * Before a kept connection is used again it is looked at: when there is anything to read,
- * an end, an error or bytes that nobody asked for, its handle is freed. libcurl looks
- * too, but takes the goodbye of a TLS server for a sign of life, writes the request, and
- * would then repeat it. As it is kept from that, each server restart would cost the first
- * write of each connection its answer.
+ * Before a connection is reused, poll checks it: if there is anything to read (end of
+ * file, an error, unexpected bytes), the handle is freed. libcurl checks, too, but takes
+ * the close_notify of a TLS server for data, writes the request, and would send it again.
+ * As that is disabled, the first request on each connection after a server restart would
+ * fail.
  */
 
 struct call {
-    struct exchange x; /* first */
-    struct buf *body;  /* of the reply; borrowed during a call */
+    struct httpc_exchange x; /* first */
+    struct buf *body;        /* of the reply; borrowed during a call */
     size_t max_body;
     bool is_too_large;
     int64_t idle_since_ms;
@@ -38,7 +38,7 @@ static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 {
     struct call *call = ctx;
     size_t room = call->max_body - call->body->n, got = size * n;
-    call->x.heard_ms = clock_mono_ms();
+    call->x.last_byte_ms = clock_mono_ms();
     if (got > room) {
         call->is_too_large = true;
         buf_add(call->body, p, room);
@@ -58,7 +58,7 @@ static struct call *call_new(struct httpc *c)
     return call;
 }
 
-/* Takes the i-th idle handle out. The lock is held. */
+/* Removes the i-th idle handle. The lock is held. */
 static struct call *idle_remove(struct httpc *c, size_t i)
 {
     struct call *call = c->idle[i];
@@ -67,19 +67,19 @@ static struct call *idle_remove(struct httpc *c, size_t i)
     return call;
 }
 
-/* The handle that was used last, of those whose sockets fit. NULL: none. */
-static struct call *idle_take(struct httpc *c, int64_t delivery_ms)
+/* The most recently used idle handle with the same TCP_USER_TIMEOUT. NULL: none. */
+static struct call *idle_take(struct httpc *c, int64_t tcp_user_timeout_ms)
 {
     struct call *call = NULL;
     pthread_mutex_lock(&c->lock);
     for (size_t i = c->n_idle; i-- > 0 && !call;)
-        if (c->idle[i]->x.delivery_ms == delivery_ms)
+        if (c->idle[i]->x.tcp_user_timeout_ms == tcp_user_timeout_ms)
             call = idle_remove(c, i);
     pthread_mutex_unlock(&c->lock);
     return call;
 }
 
-/* Has the handle's connection, if it has one, been quiet since its last call? */
+/* Whether the handle's connection, if any, has nothing to read. */
 static bool is_quiet(const struct call *call)
 {
     curl_socket_t fd = CURL_SOCKET_BAD;
@@ -88,18 +88,18 @@ static bool is_quiet(const struct call *call)
     return fd == CURL_SOCKET_BAD || poll(&p, 1, 0) == 0;
 }
 
-static struct call *pool_take(struct httpc *c, int64_t delivery_ms)
+static struct call *pool_take(struct httpc *c, int64_t tcp_user_timeout_ms)
 {
-    struct call *call = idle_take(c, delivery_ms);
+    struct call *call = idle_take(c, tcp_user_timeout_ms);
     while (call && !is_quiet(call)) {
         call_free(call);
-        call = idle_take(c, delivery_ms);
+        call = idle_take(c, tcp_user_timeout_ms);
     }
     return call ? call : call_new(c);
 }
 
-/* The handle that was used least recently, if there are too many or it has been idle for
- * too long. NULL: none. */
+/* The least recently used idle handle, if there are too many or it has expired. NULL:
+ * none. */
 static struct call *idle_expire(struct httpc *c, int64_t now_ms)
 {
     struct call *old = NULL;
@@ -111,7 +111,7 @@ static struct call *idle_expire(struct httpc *c, int64_t now_ms)
     return old;
 }
 
-void httpc_trim(struct httpc *c)
+void httpc_close_idle(struct httpc *c)
 {
     int64_t now_ms = clock_mono_ms();
     struct call *old;
@@ -127,7 +127,7 @@ static void pool_put(struct httpc *c, struct call *call)
     MEM_GROW(c->idle, c->idle_cap, c->n_idle + 1);
     c->idle[c->n_idle++] = call;
     pthread_mutex_unlock(&c->lock);
-    httpc_trim(c);
+    httpc_close_idle(c);
 }
 
 void httpc_pool_drain(struct httpc *c)
@@ -142,12 +142,12 @@ void httpc_pool_drain(struct httpc *c)
 static int finish(struct call *call, CURLcode rc, struct httpc_reply *reply,
                   struct err *err)
 {
-    struct exchange *x = &call->x;
+    struct httpc_exchange *x = &call->x;
     reply->sent = x->attempts > 0;
     reply->retry_after_s = x->retry_after_s;
     if (call->is_too_large) {
         reply->status = x->status;
-        return err_set(err, ERR_TOO_LARGE, "an answer of more than %zu bytes",
+        return err_set(err, ERR_TOO_LARGE, "response is larger than %zu bytes",
                        call->max_body);
     }
     if (httpc_exchange_result(x, rc, err)) {
@@ -162,7 +162,8 @@ int httpc_call(struct httpc *c, const struct httpc_request *req, size_t max_body
                struct httpc_reply *reply, struct err *err)
 {
     *reply = (struct httpc_reply){.retry_after_s = -1};
-    struct call *call = pool_take(c, req->delivery_ms > 0 ? req->delivery_ms : 0);
+    struct call *call =
+        pool_take(c, req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0);
     call->body = &reply->body;
     call->max_body = max_body;
     call->is_too_large = false;

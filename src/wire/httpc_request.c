@@ -10,22 +10,21 @@
 #include "wire/httpc_priv.h"
 
 /*
- * One request and its answer's head, for calls and streams alike.
+ * One request and the headers of its response, for calls and streams.
  *
- * Two callbacks guard the request. PREREQ comes after connect and TLS and before the
- * first byte, each time that libcurl is about to write the request: there the attempts
- * are counted, and `sent` is exactly "it came and let go". OPENSOCKET comes before a
- * further connection would be made, so that a repeat that is not wanted does not even
+ * Two callbacks control retries. libcurl calls PREREQ after the TLS handshake, each time
+ * before it writes the request: there attempts are counted, so that `sent` is exact. It
+ * calls OPENSOCKET before it opens a connection, so that an unwanted retry does not even
  * connect.
  *
- * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is made, which is why handles for
- * different delivery_ms are kept apart: inside the callbacks libcurl does not tell which
- * socket a reused connection has, and it closes some sockets without saying so, so that
- * a record of our own could name a descriptor that is somebody else's by now. The linger
- * also holds if the process dies: the kernel resets the connection then, too.
+ * TCP_USER_TIMEOUT and SO_LINGER are set when a socket is created, so a handle is reused
+ * only for requests with the same tcp_user_timeout_ms: in the callbacks libcurl does not
+ * tell which socket a reused connection has, and it closes some sockets without a
+ * callback. SO_LINGER also applies if the process is killed: the kernel then resets the
+ * connection, too.
  */
 
-static bool may_attempt(struct exchange *x)
+static bool may_attempt(struct httpc_exchange *x)
 {
     if (x->attempts < x->max_attempts)
         return true;
@@ -40,22 +39,23 @@ static int on_prereq(void *ctx, char *remote, char *local, int remote_port,
     (void)local;
     (void)remote_port;
     (void)local_port;
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     int64_t now = clock_mono_ms();
     if (!may_attempt(x))
         return CURL_PREREQFUNC_ABORT;
-    if (clock_late(&x->send_by, now, clock_wall_ns())) {
+    if (clock_deadline_passed(&x->send_by, now, clock_wall_ns())) {
         x->stopped = STOP_LATE;
         return CURL_PREREQFUNC_ABORT;
     }
     x->attempts++;
-    x->heard_ms = now;
+    x->last_byte_ms = now;
     return CURL_PREREQFUNC_OK;
 }
 
-static int set_delivery(int fd, int64_t delivery_ms)
+static int set_delivery(int fd, int64_t tcp_user_timeout_ms)
 {
-    unsigned ms = delivery_ms < INT32_MAX ? (unsigned)delivery_ms : INT32_MAX;
+    unsigned ms =
+        tcp_user_timeout_ms < INT32_MAX ? (unsigned)tcp_user_timeout_ms : INT32_MAX;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
     if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms))
         return -1;
@@ -65,24 +65,25 @@ static int set_delivery(int fd, int64_t delivery_ms)
 static curl_socket_t on_open(void *ctx, curlsocktype purpose, struct curl_sockaddr *a)
 {
     (void)purpose;
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     if (!may_attempt(x))
         return CURL_SOCKET_BAD;
     cleanup_close int fd = socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
-    if (fd < 0 || (x->delivery_ms > 0 && set_delivery(fd, x->delivery_ms)))
+    if (fd < 0 ||
+        (x->tcp_user_timeout_ms > 0 && set_delivery(fd, x->tcp_user_timeout_ms)))
         return CURL_SOCKET_BAD;
-    int given = fd;
+    int opened = fd;
     fd = -1;
-    return given;
+    return opened;
 }
 
-static void forget_fields(struct exchange *x)
+static void reset_headers(struct httpc_exchange *x)
 {
     x->retry_after_s = -1;
     x->date_s = 0;
 }
 
-static void read_field(struct exchange *x, struct span line)
+static void read_field(struct httpc_exchange *x, struct span line)
 {
     struct span name = span_cut(&line, ':');
     int64_t seconds;
@@ -96,16 +97,16 @@ static void read_field(struct exchange *x, struct span line)
     }
 }
 
-/* Is one line of the head, of 1xx answers too, and of trailers behind a chunked body. */
+/* A header line, also of 1xx responses, or a trailer of a chunked body. */
 static size_t on_header(char *p, size_t size, size_t n, void *ctx)
 {
-    struct exchange *x = ctx;
+    struct httpc_exchange *x = ctx;
     struct span line = span_trim((struct span){p, size * n});
-    x->heard_ms = clock_mono_ms();
+    x->last_byte_ms = clock_mono_ms();
     if (x->status)
         return size * n;
     if (span_starts(line, SPAN("HTTP/")))
-        forget_fields(x);
+        reset_headers(x);
     if (line.n) {
         read_field(x, line);
         return size * n;
@@ -116,7 +117,7 @@ static size_t on_header(char *p, size_t size, size_t n, void *ctx)
         return size * n;
     x->status = (unsigned)status;
     if (x->begin && !x->begin(x)) {
-        x->stopped = STOP_READER;
+        x->stopped = STOP_SINK;
         return 0;
     }
     return size * n;
@@ -127,10 +128,11 @@ static void set_tls(CURL *easy, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     HTTPC_SET(easy, CURLOPT_SSL_VERIFYPEER, c->insecure ? 0L : 1L);
     HTTPC_SET(easy, CURLOPT_SSL_VERIFYHOST, c->insecure ? 0L : 2L);
-    /* Without this, OpenSSL would ask the terminal for the password of a locked key. */
+    /* Otherwise OpenSSL prompts on the terminal for the passphrase of an encrypted key.
+     */
     HTTPC_SET(easy, CURLOPT_KEYPASSWD, "");
     if (c->ca.len) {
-        /* The blob comes on top of the system's directory, unless that is taken away. */
+        /* Without these two lines, the CAs of the system would be trusted, too. */
         HTTPC_SET(easy, CURLOPT_CAPATH, NULL);
         HTTPC_SET(easy, CURLOPT_CAINFO, NULL);
         HTTPC_SET(easy, CURLOPT_CAINFO_BLOB, &c->ca);
@@ -143,16 +145,16 @@ static void set_tls(CURL *easy, struct httpc *c)
 
 static void set_connection(CURL *easy, struct httpc *c)
 {
-    enum { IDLE_MAX_S = 60 }; /* API servers drop idle connections after 90 s */
+    enum { IDLE_MAX_S = 60 }; /* API servers close idle connections after 90 s */
     HTTPC_SET(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     HTTPC_SET(easy, CURLOPT_PROTOCOLS_STR, "http,https");
     HTTPC_SET(easy, CURLOPT_FOLLOWLOCATION, 0L);
     HTTPC_SET(easy, CURLOPT_NOSIGNAL, 1L);
     HTTPC_SET(easy, CURLOPT_QUICK_EXIT,
-              1L); /* a time limit does not wait for a resolver */
+              1L); /* a timeout does not wait for the resolver thread */
     HTTPC_SET(easy, CURLOPT_PATH_AS_IS, 1L);
     HTTPC_SET(easy, CURLOPT_PROXY, c->proxy);
-    HTTPC_SET(easy, CURLOPT_NOPROXY, ""); /* or the environment would be asked */
+    HTTPC_SET(easy, CURLOPT_NOPROXY, ""); /* ignore the environment */
     HTTPC_SET(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     HTTPC_SET(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
     HTTPC_SET(easy, CURLOPT_MAXAGE_CONN, (long)IDLE_MAX_S);
@@ -164,7 +166,7 @@ static void set_connection(CURL *easy, struct httpc *c)
         HTTPC_SET(easy, CURLOPT_CONNECT_TO, c->connect_to);
 }
 
-void httpc_exchange_init(struct exchange *x, struct httpc *c)
+void httpc_exchange_init(struct httpc_exchange *x, struct httpc *c)
 {
     CURL *easy = curl_easy_init();
     if (!easy)
@@ -182,7 +184,7 @@ void httpc_exchange_init(struct exchange *x, struct httpc *c)
     HTTPC_SET(easy, CURLOPT_HEADERDATA, x);
 }
 
-void httpc_exchange_fini(struct exchange *x)
+void httpc_exchange_fini(struct httpc_exchange *x)
 {
     curl_easy_cleanup(x->easy);
     curl_slist_free_all(x->headers);
@@ -190,7 +192,7 @@ void httpc_exchange_fini(struct exchange *x)
     x->headers = NULL;
 }
 
-/* A header value may hold anything that cannot end its line. */
+/* A header value may contain anything except control characters. */
 static bool value_is_clean(const char *s)
 {
     for (; *s; s++)
@@ -219,20 +221,21 @@ static bool method_is_clean(const char *s)
 static int check(const struct httpc_request *req, struct err *err)
 {
     if (!method_is_clean(req->method))
-        return err_set(err, ERR_INVALID, "not an HTTP method");
+        return err_set(err, ERR_INVALID, "invalid HTTP method");
     if (!path_is_clean(req->path))
-        return err_set(err, ERR_INVALID, "a path that cannot be sent as it is");
+        return err_set(err, ERR_INVALID, "invalid path: not escaped");
     if (req->authorization && !value_is_clean(req->authorization))
-        return err_set(err, ERR_INVALID, "credentials that are not one line of text");
+        return err_set(err, ERR_INVALID, "invalid credentials: control characters");
     if ((req->accept && !value_is_clean(req->accept)) ||
         (req->content_type && !value_is_clean(req->content_type)))
-        return err_set(err, ERR_INVALID, "a media type that is not one line of text");
-    if (req->mark && (!*req->mark || req->mark[strspn(req->mark, HEADER_NAME)]))
-        return err_set(err, ERR_INVALID, "not the name of a header");
+        return err_set(err, ERR_INVALID, "invalid media type: control characters");
+    if (req->flag_header &&
+        (!*req->flag_header || req->flag_header[strspn(req->flag_header, HEADER_NAME)]))
+        return err_set(err, ERR_INVALID, "invalid header name");
     return 0;
 }
 
-static void add_line(struct exchange *x, const char *line)
+static void add_line(struct httpc_exchange *x, const char *line)
 {
     struct curl_slist *longer = curl_slist_append(x->headers, line);
     if (!longer)
@@ -240,13 +243,13 @@ static void add_line(struct exchange *x, const char *line)
     x->headers = longer;
 }
 
-static void add_header(struct exchange *x, const char *name, const char *value)
+static void add_header(struct httpc_exchange *x, const char *name, const char *value)
 {
     cleanup_free char *line = xasprintf("%s: %s", name, value);
     add_line(x, line);
 }
 
-static void set_headers(struct exchange *x, const struct httpc_request *req)
+static void set_headers(struct httpc_exchange *x, const struct httpc_request *req)
 {
     curl_slist_free_all(x->headers);
     x->headers = NULL;
@@ -256,21 +259,21 @@ static void set_headers(struct exchange *x, const struct httpc_request *req)
     if (req->content_type)
         add_header(x, "Content-Type", req->content_type);
     else
-        add_line(x, "Content-Type:"); /* none, instead of libcurl's idea */
-    if (req->mark)
-        add_header(x, req->mark, "1");
-    add_line(x, "Expect:"); /* send the body without asking first */
+        add_line(x, "Content-Type:"); /* removes libcurl's default */
+    if (req->flag_header)
+        add_header(x, req->flag_header, "1");
+    add_line(x, "Expect:"); /* no "100-continue" */
     if (x->c->host)
         add_line(x, x->c->host);
     HTTPC_SET(x->easy, CURLOPT_HTTPHEADER, x->headers);
 }
 
-static void set_method(struct exchange *x, const struct httpc_request *req)
+static void set_method(struct httpc_exchange *x, const struct httpc_request *req)
 {
     bool get = !strcmp(req->method, "GET"), head = !strcmp(req->method, "HEAD");
     bool bodyless = !req->body.n && strcmp(req->method, "POST") &&
                     strcmp(req->method, "PUT") && strcmp(req->method, "PATCH");
-    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* forgets the request before */
+    HTTPC_SET(x->easy, CURLOPT_HTTPGET, 1L); /* resets the previous method */
     HTTPC_SET(x->easy, CURLOPT_CUSTOMREQUEST, get || head ? NULL : req->method);
     if (head)
         HTTPC_SET(x->easy, CURLOPT_NOBODY, 1L);
@@ -282,16 +285,16 @@ static void set_method(struct exchange *x, const struct httpc_request *req)
     x->max_attempts = bodyless && (get || head) ? 2 : 1;
 }
 
-int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_prepare(struct httpc_exchange *x, const struct httpc_request *req,
                            struct err *err)
 {
     x->status = 0;
-    forget_fields(x);
+    reset_headers(x);
     x->attempts = 0;
     x->stopped = STOP_NOT;
     x->why[0] = '\0';
     x->send_by = req->send_by;
-    x->delivery_ms = req->delivery_ms > 0 ? req->delivery_ms : 0;
+    x->tcp_user_timeout_ms = req->tcp_user_timeout_ms > 0 ? req->tcp_user_timeout_ms : 0;
     if (check(req, err))
         return -1;
     cleanup_free char *url = xasprintf("%s%s", x->c->origin, req->path);
@@ -301,22 +304,22 @@ int httpc_exchange_prepare(struct exchange *x, const struct httpc_request *req,
               (long)(req->timeout_ms > 0 ? req->timeout_ms : 0));
     set_headers(x, req);
     set_method(x, req);
-    x->heard_ms = clock_mono_ms();
+    x->last_byte_ms = clock_mono_ms();
     return 0;
 }
 
-int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err)
+int httpc_exchange_result(const struct httpc_exchange *x, CURLcode rc, struct err *err)
 {
     if (rc == CURLE_OK && x->status)
         return 0;
     switch (x->stopped) {
     case STOP_REPEAT:
         return err_set(err, ERR_UNAVAILABLE,
-                       "the connection was closed before an answer; not sent again");
+                       "connection closed before a response; not retried");
     case STOP_LATE:
-        return err_set(err, ERR_UNAVAILABLE, "not sent: it is too late for it");
-    case STOP_READER:
-        return err_set(err, ERR_INVALID, "stopped by the reader");
+        return err_set(err, ERR_UNAVAILABLE, "not sent: deadline passed");
+    case STOP_SINK:
+        return err_set(err, ERR_INVALID, "stopped by the caller");
     case STOP_NOT:
         break;
     }
@@ -324,11 +327,11 @@ int httpc_exchange_result(const struct exchange *x, CURLcode rc, struct err *err
     if (rc == CURLE_OPERATION_TIMEDOUT && x->attempts)
         code = ERR_TIMEOUT;
     if (rc == CURLE_OK)
-        return err_set(err, code, "an answer without a status");
+        return err_set(err, code, "response without a status");
     return err_set(err, code, "%s", x->why[0] ? x->why : curl_easy_strerror(rc));
 }
 
-int httpc_exchange_wrap(const struct exchange *x, const struct httpc_request *req,
+int httpc_exchange_wrap(const struct httpc_exchange *x, const struct httpc_request *req,
                         struct err *err)
 {
     struct span rest = span_of(req->path), path = span_cut(&rest, '?');

@@ -7,24 +7,25 @@
 #include "wire/httpc_priv.h"
 
 /*
- * Streams on one curl multi. A stream waits in the loop's list until the next run adds
- * it, so that it may be started from inside a callback of libcurl. It leaves the multi
- * before its `end` is called, so that `end` may start and cancel streams.
+ * Streams on a curl multi handle. A new stream is added to the multi handle by the next
+ * run of the loop, so that callbacks of libcurl may start streams. It is removed before
+ * its `end` is called, so that `end` may start and cancel streams.
  *
- * libcurl's own check for a stalled transfer works on averages and is seconds late; here
- * the time of the last byte is kept and compared after all that has come was read, so
- * that a loop that was held up itself does not take its own delay for the peer's.
+ * libcurl's own stall detection uses averages and is late by seconds. Here the time of
+ * the last byte is checked after all received bytes are read, so that a delay of this
+ * loop does not count as a stall of the peer.
  */
 
 struct httpc_stream {
-    struct exchange x; /* first */
+    struct httpc_exchange x; /* first */
     struct httpc_loop *loop;
     const struct httpc_sink *sink; /* borrowed */
     void *ctx;                     /* borrowed */
-    struct httpc_request req;      /* strings owned; the credentials are not kept */
+    struct httpc_request req;      /* strings owned; without the credentials */
     char *method, *path;
     struct buf body;
-    bool is_added, is_bad; /* in the multi; could not be prepared */
+    bool is_added; /* to the multi handle */
+    bool is_bad;   /* the request is invalid: `bad` */
     struct err bad;
     struct httpc_stream *prev, *next;
 };
@@ -32,7 +33,7 @@ struct httpc_stream {
 struct httpc_loop {
     CURLM *multi;
     struct httpc_stream *first;
-    unsigned told; /* calls of sinks */
+    unsigned sink_calls;
 };
 
 static void must_multi(CURLMcode rc)
@@ -61,7 +62,7 @@ static void link_in(struct httpc_loop *loop, struct httpc_stream *s)
     loop->first = s;
 }
 
-/* Takes the stream from the multi and the list; afterwards only its memory is left. */
+/* Removes the stream from the multi handle and the list; the caller frees it. */
 static void detach(struct httpc_stream *s)
 {
     if (s->is_added)
@@ -86,21 +87,21 @@ static void stream_free(struct httpc_stream *s)
     free(s);
 }
 
-static bool on_begin(struct exchange *x)
+static bool on_begin(struct httpc_exchange *x)
 {
     struct httpc_stream *s = (struct httpc_stream *)x;
-    s->loop->told++;
+    s->loop->sink_calls++;
     return s->sink->begin(s->ctx, x->status, x->retry_after_s);
 }
 
 static size_t on_data(char *p, size_t size, size_t n, void *ctx)
 {
     struct httpc_stream *s = ctx;
-    s->x.heard_ms = clock_mono_ms();
-    s->loop->told++;
+    s->x.last_byte_ms = clock_mono_ms();
+    s->loop->sink_calls++;
     if (s->sink->data(s->ctx, p, size * n))
         return size * n;
-    s->x.stopped = STOP_READER;
+    s->x.stopped = STOP_SINK;
     return 0;
 }
 
@@ -119,7 +120,7 @@ struct httpc_stream *httpc_stream_start(struct httpc_loop *loop, struct httpc *c
     HTTPC_SET(s->x.easy, CURLOPT_WRITEFUNCTION, on_data);
     HTTPC_SET(s->x.easy, CURLOPT_WRITEDATA, s);
     HTTPC_SET(s->x.easy, CURLOPT_PRIVATE, s);
-    if (req->delivery_ms > 0) { /* its socket is not like the others of this multi */
+    if (req->tcp_user_timeout_ms > 0) { /* no other stream may reuse its socket */
         HTTPC_SET(s->x.easy, CURLOPT_FRESH_CONNECT, 1L);
         HTTPC_SET(s->x.easy, CURLOPT_FORBID_REUSE, 1L);
     }
@@ -145,7 +146,7 @@ static void finish(struct httpc_stream *s, struct err *why)
     detach(s);
     if (why)
         httpc_exchange_wrap(&s->x, &s->req, why);
-    s->loop->told++;
+    s->loop->sink_calls++;
     s->sink->end(s->ctx, why);
     stream_free(s);
 }
@@ -160,7 +161,7 @@ static void start_new(struct httpc_loop *loop)
             continue;
         }
         if (!s->is_added) {
-            s->x.heard_ms = clock_mono_ms();
+            s->x.last_byte_ms = clock_mono_ms();
             must_multi(curl_multi_add_handle(loop->multi, s->x.easy));
             s->is_added = true;
         }
@@ -181,13 +182,13 @@ static void reap(struct httpc_loop *loop)
     }
 }
 
-/* The time left until the stream counts as stalled; it can be stalled only once its
- * request was written, before that the limit is connect_ms. */
+/* Milliseconds until the stream counts as stalled. Before its request is written, the
+ * limit is connect_ms. */
 static int64_t stall_left(const struct httpc_stream *s, int64_t now)
 {
     if (s->req.stall_ms <= 0 || !s->x.attempts)
         return INT64_MAX;
-    return s->x.heard_ms + s->req.stall_ms - now;
+    return s->x.last_byte_ms + s->req.stall_ms - now;
 }
 
 static void end_stalled(struct httpc_loop *loop)
@@ -199,23 +200,22 @@ static void end_stalled(struct httpc_loop *loop)
             continue;
         }
         struct err why = {0};
-        err_set(&why, ERR_TIMEOUT, "not a byte came for %lld ms",
-                (long long)s->req.stall_ms);
+        err_set(&why, ERR_TIMEOUT, "no data for %lld ms", (long long)s->req.stall_ms);
         finish(s, &why);
         s = loop->first;
     }
 }
 
-/* Does what can be done without waiting. Answers whether a sink was called. */
+/* Processes all pending I/O without waiting. Returns whether a sink was called. */
 static bool advance(struct httpc_loop *loop)
 {
-    unsigned before = loop->told;
+    unsigned before = loop->sink_calls;
     int running;
     start_new(loop);
     must_multi(curl_multi_perform(loop->multi, &running));
     reap(loop);
     end_stalled(loop);
-    return loop->told != before;
+    return loop->sink_calls != before;
 }
 
 static int wait_limit(const struct httpc_loop *loop, int64_t wait_ms)

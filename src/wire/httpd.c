@@ -17,11 +17,11 @@
 #include "wire/httpd_priv.h"
 
 enum {
-    /* What libmicrohttpd reads into and writes chunks from, per connection; it also
-     * bounds the headers. A body comes in pieces of up to half of it. */
+    /* libmicrohttpd's buffer per connection. It limits the size of the headers; a body
+     * arrives in pieces of up to half of it. */
     POOL_THREADS = 64 * 1024,
     POOL_EVENTS = 16 * 1024,
-    /* libmicrohttpd counts a connection until a moment after it has told of its end. */
+    /* libmicrohttpd still counts a connection for a moment after on_closed. */
     SPARE_CONNECTIONS = 16,
     CONNECTIONS = 1024,
 };
@@ -49,11 +49,13 @@ struct httpd *httpd_new(const struct httpd_limits *limits)
     return d;
 }
 
-/* libmicrohttpd's own words: why it does not start, and else for debugging only. */
+/* Log lines of libmicrohttpd. The last one before a failed start is the error message;
+ * others are logged at level debug. */
 static void on_log(void *cls, const char *fmt, va_list ap)
 {
-    struct httpd_door *door = cls;
-    bool starting = pthread_equal(pthread_self(), door->starter) && door->starting;
+    struct httpd_listener *listener = cls;
+    bool starting =
+        pthread_equal(pthread_self(), listener->starter) && listener->starting;
     if (!starting && !log_enabled(LOG_DEBUG))
         return;
     char text[256];
@@ -61,39 +63,40 @@ static void on_log(void *cls, const char *fmt, va_list ap)
     struct span s = {text, n < 0 ? 0 : strlen(text)};
     s = span_trim(s);
     if (starting && s.n) {
-        free(door->starting);
-        door->starting = xmemdup0(s.p, s.n);
+        free(listener->starting);
+        listener->starting = xmemdup0(s.p, s.n);
     }
-    log_debug("httpd", "libmicrohttpd", LOG_S("listener", door->conf.name),
+    log_debug("httpd", "libmicrohttpd", LOG_S("listener", listener->conf.name),
               LOG_SPAN("text", s));
 }
 
-static void door_free(struct httpd_door *door)
+static void listener_free(struct httpd_listener *listener)
 {
-    if (!door)
+    if (!listener)
         return;
-    if (door->fd >= 0)
-        close(door->fd);
-    free((char *)door->conf.name);
-    free((char *)door->conf.address);
-    free(door->starting);
-    free(door);
+    if (listener->fd >= 0)
+        close(listener->fd);
+    free((char *)listener->conf.name);
+    free((char *)listener->conf.address);
+    free(listener->starting);
+    free(listener);
 }
 
-static struct httpd_door *door_new(struct httpd *d, const struct httpd_listener *listener)
+static struct httpd_listener *listener_new(struct httpd *d,
+                                           const struct httpd_listener_config *config)
 {
-    struct httpd_door *door = xcalloc(1, sizeof *door);
-    door->d = d;
-    door->fd = -1;
-    door->conf = *listener;
-    door->conf.name = xstrdup(listener->name ? listener->name : "http");
-    door->conf.address = xstrdup(listener->address);
-    door->conf.cert_pem = door->conf.key_pem = NULL;
-    if (!door->conf.connections)
-        door->conf.connections = CONNECTIONS;
-    if (!door->conf.threads)
-        door->conf.threads = 1;
-    return door;
+    struct httpd_listener *listener = xcalloc(1, sizeof *listener);
+    listener->d = d;
+    listener->fd = -1;
+    listener->conf = *config;
+    listener->conf.name = xstrdup(config->name ? config->name : "http");
+    listener->conf.address = xstrdup(config->address);
+    listener->conf.cert_pem = listener->conf.key_pem = NULL;
+    if (!listener->conf.connections)
+        listener->conf.connections = CONNECTIONS;
+    if (!listener->conf.threads)
+        listener->conf.threads = 1;
+    return listener;
 }
 
 static int fail_errno(struct err *err, int error)
@@ -104,57 +107,60 @@ static int fail_errno(struct err *err, int error)
     return err_set(err, code, "%s", strerrordesc_np(error));
 }
 
-static int open_door(struct httpd_door *door, const struct addrinfo *at, struct err *err)
+static int open_listener(struct httpd_listener *listener, const struct addrinfo *at,
+                         struct err *err)
 {
     const int on = 1, off = 0;
-    door->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (door->fd < 0)
+    listener->fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0)
         return fail_errno(err, errno);
-    setsockopt(door->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(listener->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (at->ai_family == AF_INET6)
-        setsockopt(door->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(door->fd, at->ai_addr, at->ai_addrlen) != 0 ||
-        listen(door->fd, SOMAXCONN) != 0)
+        setsockopt(listener->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    if (bind(listener->fd, at->ai_addr, at->ai_addrlen) != 0 ||
+        listen(listener->fd, SOMAXCONN) != 0)
         return fail_errno(err, errno);
     return 0;
 }
 
-static int resolve_and_open(struct httpd_door *door, struct err *err)
+static int resolve_and_open(struct httpd_listener *listener, struct err *err)
 {
-    if (door->conf.port > UINT16_MAX)
-        return err_set(err, ERR_INVALID, "a port is at most %d", UINT16_MAX);
+    if (listener->conf.port > UINT16_MAX)
+        return err_set(err, ERR_INVALID, "port: expected at most %d", UINT16_MAX);
     char port[8];
-    snprintf(port, sizeof port, "%u", door->conf.port);
+    snprintf(port, sizeof port, "%u", listener->conf.port);
     const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_PASSIVE,
                                    .ai_socktype = SOCK_STREAM};
     struct addrinfo *at = NULL;
-    if (getaddrinfo(door->conf.address, port, &hints, &at) != 0)
-        return err_set(err, ERR_INVALID, "not an IP address");
-    int rc = open_door(door, at, err);
+    if (getaddrinfo(listener->conf.address, port, &hints, &at) != 0)
+        return err_set(err, ERR_INVALID, "expected an IP address");
+    int rc = open_listener(listener, at, err);
     freeaddrinfo(at);
     return rc;
 }
 
-static int start_mhd(struct httpd_door *door, const struct httpd_listener *listener,
-                     const char *cert_pem, const char *key_pem, struct err *err)
+static int start_mhd(struct httpd_listener *listener,
+                     const struct httpd_listener_config *config, const char *cert_pem,
+                     const char *key_pem, struct err *err)
 {
-    bool threads = listener->mode == HTTPD_THREADS, tls = cert_pem;
-    unsigned pool = threads ? 0 : door->conf.threads;
+    bool threads = config->mode == HTTPD_THREADS, tls = cert_pem;
+    unsigned pool = threads ? 0 : listener->conf.threads;
     unsigned flags = MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_NO_LISTEN_SOCKET |
                      MHD_USE_ITC | MHD_USE_ERROR_LOG;
     flags |= threads ? (unsigned)(MHD_USE_THREAD_PER_CONNECTION | MHD_USE_AUTO)
                      : (unsigned)(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME);
     flags |= tls ? (unsigned)MHD_USE_TLS : 0;
-    /* The limit is split over a pool, and the keeper holds the real one. */
-    intptr_t limit = ((intptr_t)door->conf.connections + SPARE_CONNECTIONS) *
+    /* libmicrohttpd divides its limit by the size of the pool; the acceptor enforces the
+     * real one. */
+    intptr_t limit = ((intptr_t)listener->conf.connections + SPARE_CONNECTIONS) *
                      (pool > 1 ? (intptr_t)pool : 1);
     const struct MHD_OptionItem end = {MHD_OPTION_END, 0, NULL};
     const struct MHD_OptionItem options[] = {
-        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, door},
-        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)httpd_on_connection, door},
-        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)httpd_on_completed, door},
-        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, door},
-        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)httpd_on_unescape, door},
+        {MHD_OPTION_EXTERNAL_LOGGER, (intptr_t)on_log, listener},
+        {MHD_OPTION_NOTIFY_CONNECTION, (intptr_t)httpd_on_connection, listener},
+        {MHD_OPTION_NOTIFY_COMPLETED, (intptr_t)httpd_on_completed, listener},
+        {MHD_OPTION_URI_LOG_CALLBACK, (intptr_t)httpd_on_line, listener},
+        {MHD_OPTION_UNESCAPE_CALLBACK, (intptr_t)httpd_on_unescape, listener},
         {MHD_OPTION_CONNECTION_MEMORY_LIMIT, threads ? POOL_THREADS : POOL_EVENTS, NULL},
         {MHD_OPTION_CONNECTION_LIMIT, limit < INT32_MAX ? limit : INT32_MAX, NULL},
         tls ? (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)cert_pem}
@@ -167,13 +173,13 @@ static int start_mhd(struct httpd_door *door, const struct httpd_listener *liste
         pool > 1 ? (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, pool, NULL} : end,
         end,
     };
-    door->starter = pthread_self();
-    door->starting = xstrdup("libmicrohttpd does not start");
-    door->mhd =
-        MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, door, MHD_OPTION_ARRAY,
-                         options, MHD_OPTION_ARRAY, pool_options, MHD_OPTION_END);
-    int rc = door->mhd ? 0 : err_set(err, ERR_INVALID, "%s", door->starting);
-    free(steal(&door->starting));
+    listener->starter = pthread_self();
+    listener->starting = xstrdup("libmicrohttpd: cannot start");
+    listener->mhd = MHD_start_daemon(flags, 0, NULL, NULL, httpd_on_request, listener,
+                                     MHD_OPTION_ARRAY, options, MHD_OPTION_ARRAY,
+                                     pool_options, MHD_OPTION_END);
+    int rc = listener->mhd ? 0 : err_set(err, ERR_INVALID, "%s", listener->starting);
+    free(steal(&listener->starting));
     return rc;
 }
 
@@ -189,15 +195,15 @@ static unsigned real_port(int fd)
 
 /* The threads that start in here have all signals blocked, but for those that a thread
  * brings upon itself. */
-static int start(struct httpd *d, struct httpd_door *door,
-                 const struct httpd_listener *listener, struct err *err)
+static int start(struct httpd *d, struct httpd_listener *listener,
+                 const struct httpd_listener_config *config, struct err *err)
 {
     sigset_t all, before;
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
-    if (listener
-            ->tls) /* libmicrohttpd wants a pair too, though every session gets ours */
-        tls_pair(listener->tls, &cert, &key);
+    if (config->tls) /* libmicrohttpd requires a pair, although tls_client_init replaces
+                        it */
+        tls_copy_pair(config->tls, &cert, &key);
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
@@ -206,48 +212,47 @@ static int start(struct httpd *d, struct httpd_door *door,
     sigdelset(&all, SIGPROF);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     const struct sched_param none = {0}; /* threads inherit how they are scheduled */
-    if (listener->patient)
+    if (config->sched_batch)
         pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
-    int rc = start_mhd(door, listener, listener->tls ? cert.p : listener->cert_pem,
-                       listener->tls ? key.p : listener->key_pem, err);
+    int rc = start_mhd(listener, config, config->tls ? cert.p : config->cert_pem,
+                       config->tls ? key.p : config->key_pem, err);
     tls_wipe(&key);
-    if (listener->patient)
+    if (config->sched_batch)
         pthread_setschedparam(pthread_self(), SCHED_OTHER, &none);
     if (rc == 0)
-        rc = httpd_keeper_start(d, err);
+        rc = httpd_acceptor_start(d, err);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc;
 }
 
-int httpd_listen(struct httpd *d, const struct httpd_listener *listener, unsigned *port,
-                 struct err *err)
+int httpd_listen(struct httpd *d, const struct httpd_listener_config *config,
+                 unsigned *port, struct err *err)
 {
-    bool v6 = strchr(listener->address, ':');
-    struct httpd_door *door = door_new(d, listener);
+    bool v6 = strchr(config->address, ':');
+    struct httpd_listener *listener = listener_new(d, config);
     int rc = -1;
     if (atomic_load(&d->state) != HTTPD_RUNNING)
-        err_set(err, ERR_UNAVAILABLE, "the server is stopping");
-    else if (!listener->cert_pem != !listener->key_pem)
-        err_set(err, ERR_INVALID,
-                "a certificate needs its key, and a key its certificate");
-    else if (listener->tls && listener->cert_pem)
-        err_set(err, ERR_INVALID, "two certificates");
-    else if (resolve_and_open(door, err) == 0)
-        rc = start(d, door, listener, err);
+        err_set(err, ERR_UNAVAILABLE, "server is stopping");
+    else if (!config->cert_pem != !config->key_pem)
+        err_set(err, ERR_INVALID, "expected both a certificate and its key");
+    else if (config->tls && config->cert_pem)
+        err_set(err, ERR_INVALID, "both cert_pem and tls are set");
+    else if (resolve_and_open(listener, err) == 0)
+        rc = start(d, listener, config, err);
     if (rc != 0) {
-        if (door->mhd)
-            MHD_stop_daemon(door->mhd);
-        door_free(door);
-        return err_wrap(err, "listen on %s%s%s:%u", v6 ? "[" : "", listener->address,
-                        v6 ? "]" : "", listener->port);
+        if (listener->mhd)
+            MHD_stop_daemon(listener->mhd);
+        listener_free(listener);
+        return err_wrap(err, "listen on %s%s%s:%u", v6 ? "[" : "", config->address,
+                        v6 ? "]" : "", config->port);
     }
     if (port)
-        *port = real_port(door->fd);
+        *port = real_port(listener->fd);
     pthread_mutex_lock(&d->lock);
-    MEM_GROW(d->doors, d->cap_doors, d->n_doors + 1);
-    d->doors[d->n_doors++] = door;
+    MEM_GROW(d->listeners, d->cap_listeners, d->n_listeners + 1);
+    d->listeners[d->n_listeners++] = listener;
     pthread_mutex_unlock(&d->lock);
-    httpd_keeper_wake(d);
+    httpd_acceptor_wake(d);
     return 0;
 }
 
@@ -262,8 +267,8 @@ bool httpd_drain(struct httpd *d, int64_t timeout_ms)
         until.tv_sec++;
     }
     atomic_store(&d->state, HTTPD_DRAINING);
-    if (d->has_keeper) {
-        httpd_keeper_wake(d);
+    if (d->has_acceptor) {
+        httpd_acceptor_wake(d);
         pthread_mutex_lock(&d->lock);
         while (!d->closed || d->connections)
             if (pthread_cond_timedwait(&d->gone, &d->lock, &until) != 0)
@@ -278,24 +283,24 @@ void httpd_free(struct httpd *d)
     if (!d)
         return;
     atomic_store(&d->state, HTTPD_STOPPING);
-    if (d->has_keeper) {
-        httpd_keeper_wake(d);
-        pthread_join(d->keeper, NULL);
+    if (d->has_acceptor) {
+        httpd_acceptor_wake(d);
+        pthread_join(d->acceptor, NULL);
     }
     pthread_mutex_lock(&d->lock);
     httpd_stream_wake_all(d); /* libmicrohttpd must not stop while one is suspended */
     pthread_mutex_unlock(&d->lock);
-    for (size_t i = 0; i < d->n_doors; i++)
-        MHD_stop_daemon(d->doors[i]->mhd);
-    for (size_t i = 0; i < d->n_doors; i++)
-        door_free(d->doors[i]);
+    for (size_t i = 0; i < d->n_listeners; i++)
+        MHD_stop_daemon(d->listeners[i]->mhd);
+    for (size_t i = 0; i < d->n_listeners; i++)
+        listener_free(d->listeners[i]);
     for (size_t i = 0; i < d->n_lingers; i++)
         close(d->linger[i].fd);
     if (d->wake_fd >= 0)
         close(d->wake_fd);
     if (d->hup_fd >= 0)
         close(d->hup_fd);
-    free(d->doors);
+    free(d->listeners);
     pthread_cond_destroy(&d->gone);
     pthread_mutex_destroy(&d->lock);
     free(d);
@@ -308,5 +313,5 @@ void httpd_stats(struct httpd *d, struct httpd_stats *stats)
     pthread_mutex_unlock(&d->lock);
     stats->in_flight = atomic_load(&d->in_flight);
     stats->body_bytes = atomic_load(&d->body_bytes);
-    stats->cut_off = atomic_load(&d->cut_off);
+    stats->timed_out = atomic_load(&d->timed_out);
 }

@@ -12,51 +12,52 @@
 #include "base/mem.h"
 #include "wire/httpd_priv.h"
 
-enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_KEEP = 4096 };
+enum { PHASE_BITS = 3, LINGER_MS = 1000, TARGET_RETAIN_MAX = 4096 };
 
-uint64_t httpd_due_pack(enum httpd_phase phase, int64_t due_ms)
+uint64_t httpd_conn_deadline(enum httpd_phase phase, int64_t due_ms)
 {
     const int64_t never = INT64_MAX >> PHASE_BITS;
     return (uint64_t)(due_ms < never ? due_ms : never) << PHASE_BITS | phase;
 }
 
-enum httpd_phase httpd_due_phase(uint64_t due)
+enum httpd_phase httpd_conn_deadline_phase(uint64_t due)
 {
     return (enum httpd_phase)(due & ((1 << PHASE_BITS) - 1));
 }
 
-int64_t httpd_due_ms(uint64_t due)
+int64_t httpd_conn_deadline_ms(uint64_t due)
 {
     return (int64_t)(due >> PHASE_BITS);
 }
 
-bool httpd_peer_enter(struct httpd_peer *p, enum httpd_phase phase, int64_t due_ms)
+bool httpd_conn_enter(struct httpd_conn *p, enum httpd_phase phase, int64_t due_ms)
 {
-    uint64_t before = atomic_exchange(&p->due, httpd_due_pack(phase, due_ms));
-    if (httpd_due_phase(before) != HTTPD_CUT_OFF)
+    uint64_t before = atomic_exchange(&p->due, httpd_conn_deadline(phase, due_ms));
+    if (httpd_conn_deadline_phase(before) != HTTPD_TIMED_OUT)
         return true;
     atomic_store(&p->due, before);
     return false;
 }
 
-static void on_started(struct httpd_door *door, struct MHD_Connection *mhd, void **ctx)
+static void on_started(struct httpd_listener *listener, struct MHD_Connection *mhd,
+                       void **ctx)
 {
-    struct httpd *d = door->d;
-    struct httpd_peer *p = xcalloc(1, sizeof *p);
-    p->door = door;
+    struct httpd *d = listener->d;
+    struct httpd_conn *p = xcalloc(1, sizeof *p);
+    p->listener = listener;
     p->mhd = mhd;
     p->fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    if (door->conf.tls) /* the handshake has not begun */
-        tls_client_init(&p->client, door->conf.tls,
+    if (listener->conf.tls) /* before the handshake */
+        tls_client_init(&p->client, listener->conf.tls,
                         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_GNUTLS_SESSION)
                             ->tls_session);
     p->first_due_ms = clock_mono_ms() + d->limits.first_request_ms;
-    atomic_init(&p->due, httpd_due_pack(HTTPD_NEW, p->first_due_ms));
+    atomic_init(&p->due, httpd_conn_deadline(HTTPD_NEW, p->first_due_ms));
     pthread_mutex_lock(&d->lock);
-    p->next = d->peers;
+    p->next = d->conns;
     if (p->next)
         p->next->prev = p;
-    d->peers = p;
+    d->conns = p;
     pthread_mutex_unlock(&d->lock);
     struct epoll_event event = {.events = EPOLLRDHUP, .data.ptr = p};
     if (epoll_ctl(d->hup_fd, EPOLL_CTL_ADD, p->fd, &event) != 0)
@@ -64,7 +65,7 @@ static void on_started(struct httpd_door *door, struct MHD_Connection *mhd, void
     *ctx = p;
 }
 
-/* libmicrohttpd closes its descriptor after this; a copy keeps the connection alive. */
+/* Keeps a copy of the descriptor, because libmicrohttpd closes its own after this. */
 static void linger(struct httpd *d, int fd)
 {
     if (d->n_lingers == HTTPD_LINGERS || atomic_load(&d->state) == HTTPD_STOPPING)
@@ -74,12 +75,12 @@ static void linger(struct httpd *d, int fd)
         return;
     shutdown(copy, SHUT_WR);
     d->linger[d->n_lingers++] = (struct httpd_linger){
-        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_SWALLOW_MAX};
+        .fd = copy, .until_ms = clock_mono_ms() + LINGER_MS, .left = HTTPD_DISCARD_MAX};
 }
 
-static void peer_free(struct httpd_peer *p)
+static void conn_free(struct httpd_conn *p)
 {
-    atomic_fetch_sub(&p->door->d->kept_bytes, p->kept);
+    atomic_fetch_sub(&p->listener->d->retained_bytes, p->retained);
     buf_fini(&p->target);
     buf_fini(&p->body);
     buf_fini(&p->spare);
@@ -89,25 +90,24 @@ static void peer_free(struct httpd_peer *p)
     free(p);
 }
 
-/* Has the client said that it sends no more? If not, it may send what nobody will read,
- * or has done so: to close would reset the connection then, and what the client has not
- * yet taken of the reply be lost. */
-static bool must_linger(const struct httpd_peer *p)
+/* Whether the client may still send. Closing a connection with unread input resets it,
+ * which can discard the part of the reply that the client has not read. */
+static bool must_linger(const struct httpd_conn *p)
 {
     struct pollfd at = {.fd = p->fd, .events = POLLRDHUP};
     int unread = 0;
-    if (httpd_due_phase(atomic_load(&p->due)) == HTTPD_CUT_OFF)
+    if (httpd_conn_deadline_phase(atomic_load(&p->due)) == HTTPD_TIMED_OUT)
         return false;
-    if (p->linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
+    if (p->must_linger || (ioctl(p->fd, FIONREAD, &unread) == 0 && unread > 0))
         return true;
     return poll(&at, 1, 0) == 0;
 }
 
-static void on_closed(struct httpd_peer *p)
+static void on_closed(struct httpd_conn *p)
 {
-    struct httpd_door *door = p->door;
-    struct httpd *d = door->d;
-    httpd_peer_end(p);
+    struct httpd_listener *listener = p->listener;
+    struct httpd *d = listener->d;
+    httpd_conn_end(p);
     bool lingers = must_linger(p);
     pthread_mutex_lock(&d->lock);
     epoll_ctl(d->hup_fd, EPOLL_CTL_DEL, p->fd, NULL);
@@ -116,17 +116,17 @@ static void on_closed(struct httpd_peer *p)
     if (p->prev)
         p->prev->next = p->next;
     else
-        d->peers = p->next;
+        d->conns = p->next;
     if (lingers)
         linger(d, p->fd);
-    bool was_full = door->open == door->conf.connections;
-    door->open--;
+    bool was_full = listener->open == listener->conf.connections;
+    listener->open--;
     d->connections--;
     pthread_cond_signal(&d->gone);
     pthread_mutex_unlock(&d->lock);
     if (was_full || lingers)
-        httpd_keeper_wake(d);
-    peer_free(p);
+        httpd_acceptor_wake(d);
+    conn_free(p);
 }
 
 void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
@@ -138,45 +138,45 @@ void httpd_on_connection(void *cls, struct MHD_Connection *mhd, void **ctx,
         on_closed(*ctx);
 }
 
-void httpd_peer_begin(struct httpd_peer *p)
+void httpd_conn_begin(struct httpd_conn *p)
 {
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     if (!p->in_request)
         atomic_fetch_add(&d->in_flight, 1);
     p->in_request = true;
-    p->seen_head = p->linger = p->chunked = false;
+    p->seen_head = p->must_linger = p->chunked = false;
     p->route = NULL;
-    p->refusal = 0;
+    p->error_status = 0;
     p->why = NULL;
-    p->length = p->swallowed = 0;
+    p->length = p->discarded = 0;
     int64_t due = p->first_due_ms;
     if (!due)
         due = clock_mono_ms() + d->limits.first_request_ms;
     p->first_due_ms = 0;
-    httpd_peer_enter(p, HTTPD_REQUEST, due);
+    httpd_conn_enter(p, HTTPD_REQUEST, due);
 }
 
-void httpd_peer_end(struct httpd_peer *p)
+void httpd_conn_end(struct httpd_conn *p)
 {
     if (!p->in_request)
         return;
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     p->in_request = false;
-    httpd_peer_uncharge(p);
+    httpd_conn_uncharge(p);
     buf_clear(&p->body);
     arena_fini(&p->params);
-    if (p->target.cap > TARGET_KEEP)
+    if (p->target.cap > TARGET_RETAIN_MAX)
         buf_fini(&p->target);
-    httpd_peer_settle(p);
-    httpd_peer_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
-    if (atomic_load(&p->hung))
-        httpd_keeper_wake(d); /* it was the last request */
+    httpd_conn_settle(p);
+    httpd_conn_enter(p, HTTPD_IDLE, clock_mono_ms() + d->limits.idle_ms);
+    if (atomic_load(&p->hung_up))
+        httpd_acceptor_wake(d); /* to close the connection */
     atomic_fetch_sub(&d->in_flight, 1);
 }
 
-bool httpd_peer_charge(struct httpd_peer *p, uint64_t n)
+bool httpd_conn_charge(struct httpd_conn *p, uint64_t n)
 {
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     if (n > d->limits.max_bodies)
         return false;
     if (atomic_fetch_add(&d->body_bytes, n) > d->limits.max_bodies - n) {
@@ -187,29 +187,30 @@ bool httpd_peer_charge(struct httpd_peer *p, uint64_t n)
     return true;
 }
 
-void httpd_peer_uncharge(struct httpd_peer *p)
+void httpd_conn_uncharge(struct httpd_conn *p)
 {
     if (p->charged)
-        atomic_fetch_sub(&p->door->d->body_bytes, p->charged);
+        atomic_fetch_sub(&p->listener->d->body_bytes, p->charged);
     p->charged = 0;
 }
 
-void httpd_peer_settle(struct httpd_peer *p)
+void httpd_conn_settle(struct httpd_conn *p)
 {
-    if (p->body.cap > HTTPD_KEEP_MAX)
+    if (p->body.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->body);
-    if (p->spare.cap > HTTPD_KEEP_MAX)
+    if (p->spare.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->spare);
     uint64_t keep = p->body.cap + p->spare.cap;
-    if (keep == p->kept)
+    if (keep == p->retained)
         return;
-    struct httpd *d = p->door->d;
-    uint64_t all = atomic_fetch_add(&d->kept_bytes, keep - p->kept) + keep - p->kept;
-    p->kept = keep;
-    if (all <= HTTPD_KEEP_ALL)
+    struct httpd *d = p->listener->d;
+    uint64_t all =
+        atomic_fetch_add(&d->retained_bytes, keep - p->retained) + keep - p->retained;
+    p->retained = keep;
+    if (all <= HTTPD_RETAIN_TOTAL)
         return;
     buf_fini(&p->body);
     buf_fini(&p->spare);
-    atomic_fetch_sub(&d->kept_bytes, p->kept);
-    p->kept = 0;
+    atomic_fetch_sub(&d->retained_bytes, p->retained);
+    p->retained = 0;
 }

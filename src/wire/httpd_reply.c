@@ -18,10 +18,10 @@ static bool method_matches(const struct httpd_route *route, const char *method)
            (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-void httpd_route(struct httpd_peer *p)
+void httpd_route(struct httpd_conn *p)
 {
     bool known = false;
-    for (const struct httpd_route *r = p->door->conf.routes; r->handler; r++) {
+    for (const struct httpd_route *r = p->listener->conf.routes; r->handler; r++) {
         if (!path_matches(r, p->target.p))
             continue;
         known = true;
@@ -30,14 +30,14 @@ void httpd_route(struct httpd_peer *p)
         p->route = r;
         return;
     }
-    p->refusal = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
-    p->why = known ? "method not allowed" : "no such path";
+    p->error_status = known ? MHD_HTTP_METHOD_NOT_ALLOWED : MHD_HTTP_NOT_FOUND;
+    p->why = known ? "method not allowed" : "path not found";
 }
 
 /* The methods of all routes for the path, each once. */
-static void allowed(const struct httpd_peer *p, struct buf *out)
+static void allowed(const struct httpd_conn *p, struct buf *out)
 {
-    const struct httpd_route *routes = p->door->conf.routes;
+    const struct httpd_route *routes = p->listener->conf.routes;
     for (const struct httpd_route *r = routes; r->handler; r++) {
         if (!path_matches(r, p->target.p))
             continue;
@@ -67,17 +67,17 @@ void httpd_fail(struct httpd_reply *reply, unsigned status, const char *fmt, ...
     buf_adds(&reply->body, "}\n");
 }
 
-/* libmicrohttpd has sent the reply: its memory is for the next one. */
+/* libmicrohttpd has sent the reply: its buffer is reused for the next one. */
 static void on_sent(void *cls)
 {
-    struct httpd_peer *p = cls;
+    struct httpd_conn *p = cls;
     p->spare = p->sent;
     p->sent = (struct buf){0};
     buf_clear(&p->spare);
-    httpd_peer_settle(p);
+    httpd_conn_settle(p);
 }
 
-static struct MHD_Response *whole(struct httpd_peer *p, struct httpd_reply *reply)
+static struct MHD_Response *whole(struct httpd_conn *p, struct httpd_reply *reply)
 {
     p->sent = reply->body;
     reply->body = (struct buf){0};
@@ -88,7 +88,7 @@ static struct MHD_Response *whole(struct httpd_peer *p, struct httpd_reply *repl
     return r;
 }
 
-static void add_headers(const struct httpd_peer *p, struct MHD_Response *r,
+static void add_headers(const struct httpd_conn *p, struct MHD_Response *r,
                         const struct httpd_reply *reply)
 {
     if (reply->content_type)
@@ -98,26 +98,26 @@ static void add_headers(const struct httpd_peer *p, struct MHD_Response *r,
     for (size_t i = 0; i < ARRAY_LEN(reply->header) && reply->header[i][0]; i++)
         if (MHD_add_response_header(r, reply->header[i][0], reply->header[i][1]) !=
             MHD_YES)
-            log_warn("httpd", "reply header left out",
+            log_warn("httpd", "reply header: rejected by libmicrohttpd; not sent",
                      LOG_S("header", reply->header[i][0]));
-    if (atomic_load(&p->door->d->state) != HTTPD_RUNNING)
+    if (atomic_load(&p->listener->d->state) != HTTPD_RUNNING)
         MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close");
 }
 
-static void discard(struct httpd_peer *p, struct httpd_reply *reply)
+static void discard(struct httpd_conn *p, struct httpd_reply *reply)
 {
     buf_fini(&p->spare);
     p->spare = reply->body;
     buf_clear(&p->spare);
-    httpd_peer_settle(p);
+    httpd_conn_settle(p);
     if (reply->stream)
         reply->stream->close(reply->stream_ctx);
 }
 
-static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *reply)
+static enum MHD_Result send_reply(struct httpd_conn *p, struct httpd_reply *reply)
 {
-    int64_t due = clock_mono_ms() + p->door->d->limits.idle_ms;
-    if (reply->cut || !httpd_peer_enter(p, HTTPD_SEND, due)) {
+    int64_t due = clock_mono_ms() + p->listener->d->limits.idle_ms;
+    if (reply->abort || !httpd_conn_enter(p, HTTPD_SEND, due)) {
         discard(p, reply);
         return MHD_NO;
     }
@@ -125,8 +125,9 @@ static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *repl
     if (!r)
         return MHD_NO;
     add_headers(p, r, reply);
-    /* libmicrohttpd would send an empty last chunk to a HEAD request, which the client
-     * takes for the next reply. So: no chunks, and the connection ends. */
+    /* libmicrohttpd would send the last chunk also for a HEAD request, and the client
+     * would take it for the next reply. Without chunks, the connection is closed instead.
+     */
     if (reply->stream && strcmp(p->method, "HEAD") == 0)
         MHD_set_response_options(r, MHD_RF_HTTP_1_0_COMPATIBLE_STRICT, MHD_RO_END);
     enum MHD_Result queued = MHD_queue_response(p->mhd, reply->status, r);
@@ -134,7 +135,7 @@ static enum MHD_Result send_reply(struct httpd_peer *p, struct httpd_reply *repl
     return queued;
 }
 
-static struct httpd_reply reply_new(struct httpd_peer *p)
+static struct httpd_reply reply_new(struct httpd_conn *p)
 {
     struct httpd_reply reply = {.status = MHD_HTTP_OK,
                                 .content_type = "application/json"};
@@ -143,37 +144,37 @@ static struct httpd_reply reply_new(struct httpd_peer *p)
     return reply;
 }
 
-enum MHD_Result httpd_refuse(struct httpd_peer *p)
+enum MHD_Result httpd_reject(struct httpd_conn *p)
 {
     cleanup_buf struct buf allow = {0};
     struct httpd_reply reply = reply_new(p);
-    httpd_fail(&reply, p->refusal, "%s", p->why);
-    if (p->refusal == MHD_HTTP_METHOD_NOT_ALLOWED) {
+    httpd_fail(&reply, p->error_status, "%s", p->why);
+    if (p->error_status == MHD_HTTP_METHOD_NOT_ALLOWED) {
         allowed(p, &allow);
         reply.header[0][0] = MHD_HTTP_HEADER_ALLOW;
         reply.header[0][1] = allow.p;
-    } else if (p->refusal == MHD_HTTP_SERVICE_UNAVAILABLE) {
+    } else if (p->error_status == MHD_HTTP_SERVICE_UNAVAILABLE) {
         reply.header[0][0] = MHD_HTTP_HEADER_RETRY_AFTER;
         reply.header[0][1] = "1";
     }
     return send_reply(p, &reply);
 }
 
-enum MHD_Result httpd_answer(struct httpd_peer *p)
+enum MHD_Result httpd_handle(struct httpd_conn *p)
 {
-    if (!httpd_peer_enter(p, HTTPD_WORK, INT64_MAX))
+    if (!httpd_conn_enter(p, HTTPD_WORK, INT64_MAX))
         return MHD_NO;
     struct httpd_request req = {.method = p->method,
                                 .path = p->target.p,
                                 .query = p->query,
                                 .body = p->body.n ? buf_span(&p->body) : SPAN(""),
-                                .peer = p};
+                                .conn = p};
     struct httpd_reply reply = reply_new(p);
-    const struct httpd_listener *conf = &p->door->conf;
-    if (!conf->admits || conf->admits(conf->ctx, &req, &reply))
+    const struct httpd_listener_config *conf = &p->listener->conf;
+    if (!conf->authorize || conf->authorize(conf->ctx, &req, &reply))
         p->route->handler(conf->ctx, &req, &reply);
-    httpd_peer_uncharge(p);
-    if (p->body.cap > HTTPD_KEEP_MAX)
+    httpd_conn_uncharge(p);
+    if (p->body.cap > HTTPD_RETAIN_MAX)
         buf_fini(&p->body);
     return send_reply(p, &reply);
 }

@@ -4,25 +4,25 @@
 #include "wire/httpd_priv.h"
 
 /*
- * What libmicrohttpd calls, in this order: on_line when the request line is there; then
- * on_request once with the headers, once for each piece of the body, and once at its end,
- * unless a reply was queued before; then on_completed, whatever happened after on_line.
+ * libmicrohttpd calls on_line after the request line; then on_request once with the
+ * headers, once per piece of the body and once at its end, unless a reply was queued
+ * before; then on_completed, in any case.
  *
- * A reply can be queued with the headers (and closes the connection) or at the end of the
- * body, not in between.
+ * A reply can be queued with the headers, which closes the connection, or at the end of
+ * the body, but not in between.
  */
 
 enum { PRESIZE_MAX = 1 << 20, LINE_MAX_BYTES = 1 << 20 };
 
-/* The target is kept here, as it came: libmicrohttpd is about to cut it up. It would also
- * take the query apart, and of a query with very many parameters it would lose track and
- * never answer; an empty one it leaves alone. */
+/* Copies the raw target, which libmicrohttpd is about to split in place. The query is
+ * hidden from libmicrohttpd: with very many parameters it would run out of its buffer and
+ * never reply. */
 void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
 {
     (void)cls;
-    struct httpd_peer *p =
+    struct httpd_conn *p =
         MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
-    httpd_peer_begin(p);
+    httpd_conn_begin(p);
     p->line = uri;
     p->line_n = strlen(uri);
     buf_clear(&p->target);
@@ -33,7 +33,7 @@ void *httpd_on_line(void *cls, const char *uri, struct MHD_Connection *mhd)
     return p;
 }
 
-/* Paths and parameters are decoded in httpd_uri.c, and only there. */
+/* Disables libmicrohttpd's decoding: httpd_uri.c decodes paths and parameters. */
 size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
 {
     (void)cls, (void)mhd;
@@ -42,7 +42,7 @@ size_t httpd_on_unescape(void *cls, struct MHD_Connection *mhd, char *s)
 
 struct head {
     unsigned hosts;
-    const char *wrong; /* why the request must not be understood, or NULL */
+    const char *wrong; /* why the request is malformed, or NULL */
     bool has_length, has_coding, chunked;
     uint64_t length;
 };
@@ -88,20 +88,21 @@ static enum MHD_Result on_header(void *cls, enum MHD_ValueKind kind, const char 
     return head->wrong ? MHD_NO : MHD_YES;
 }
 
-/* A NUL ends the target for libmicrohttpd, but it has found the version behind it. */
-static bool has_nul(const struct httpd_peer *p, const char *version)
+/* Whether the target contains a NUL: libmicrohttpd ends the string there, but it has
+ * found the version after the real end. */
+static bool has_nul(const struct httpd_conn *p, const char *version)
 {
     uintptr_t gap = (uintptr_t)version - (uintptr_t)p->line;
     return gap < LINE_MAX_BYTES && gap != p->line_n + 1;
 }
 
-static const char *read_head(struct httpd_peer *p, const char *version, struct head *head)
+static const char *read_head(struct httpd_conn *p, const char *version, struct head *head)
 {
     MHD_get_connection_values_n(p->mhd, MHD_HEADER_KIND, on_header, head);
     if (head->wrong)
         return head->wrong;
     if (head->hosts != 1 && !(p->http_1_0 && head->hosts == 0)) /* RFC 9112, 3.2 */
-        return "not one Host";
+        return "expected exactly one Host header";
     if (head->chunked && head->has_length)
         return "both Content-Length and Transfer-Encoding";
     if (head->chunked && p->http_1_0)
@@ -111,64 +112,65 @@ static const char *read_head(struct httpd_peer *p, const char *version, struct h
     return NULL;
 }
 
-static enum MHD_Result refuse_now(struct httpd_peer *p, unsigned status, const char *why)
+static enum MHD_Result reject_now(struct httpd_conn *p, unsigned status, const char *why)
 {
-    p->refusal = status;
+    p->error_status = status;
     p->why = why;
-    p->linger = true;
-    return httpd_refuse(p);
+    p->must_linger = true;
+    return httpd_reject(p);
 }
 
-static enum MHD_Result on_head(struct httpd_peer *p, const char *version)
+static enum MHD_Result on_head(struct httpd_conn *p, const char *version)
 {
     struct head head = {0};
     p->http_1_0 = strcmp(version, "HTTP/1.0") == 0;
     const char *wrong = read_head(p, version, &head);
     if (wrong)
-        return refuse_now(p, MHD_HTTP_BAD_REQUEST, wrong);
+        return reject_now(p, MHD_HTTP_BAD_REQUEST, wrong);
     p->chunked = head.chunked;
     p->length = head.length;
     if (!tls_client_admitted(&p->client))
-        return refuse_now(p, MHD_HTTP_FORBIDDEN,
-                          "the name in the client's certificate is not let in here");
+        return reject_now(p, MHD_HTTP_FORBIDDEN,
+                          "the name in the client's certificate is not allowed");
     httpd_route(p);
     if (!p->chunked && !p->length)
         return MHD_YES;
-    if (p->refusal)
-        return refuse_now(p, p->refusal, p->why);
-    if (p->length > p->door->conf.max_body)
-        return refuse_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
-    if (!httpd_peer_charge(p, p->length))
-        return refuse_now(p, MHD_HTTP_SERVICE_UNAVAILABLE, "too much to read at once");
+    if (p->error_status)
+        return reject_now(p, p->error_status, p->why);
+    if (p->length > p->listener->conf.max_body)
+        return reject_now(p, MHD_HTTP_CONTENT_TOO_LARGE, "request body is too large");
+    if (!httpd_conn_charge(p, p->length))
+        return reject_now(p, MHD_HTTP_SERVICE_UNAVAILABLE,
+                          "too many bytes of request bodies in memory");
     buf_reserve(&p->body, p->length < PRESIZE_MAX ? p->length : PRESIZE_MAX);
     return MHD_YES;
 }
 
-/* Gives up the body, but not yet the connection: no reply can be queued before the end.
- */
-static enum MHD_Result swallow(struct httpd_peer *p, size_t n)
+/* Discards the body without closing the connection, because a reply can only be queued at
+ * the end of the body. */
+static enum MHD_Result discard(struct httpd_conn *p, size_t n)
 {
     buf_fini(&p->body);
-    httpd_peer_uncharge(p);
-    p->swallowed += n;
-    return p->swallowed > HTTPD_SWALLOW_MAX ? MHD_NO : MHD_YES;
+    httpd_conn_uncharge(p);
+    p->discarded += n;
+    return p->discarded > HTTPD_DISCARD_MAX ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result on_body(struct httpd_peer *p, const char *data, size_t n)
+static enum MHD_Result on_body(struct httpd_conn *p, const char *data, size_t n)
 {
-    if (p->refusal)
-        return swallow(p, n);
-    if (n > p->door->conf.max_body - p->body.n) {
-        p->refusal = MHD_HTTP_CONTENT_TOO_LARGE;
+    if (p->error_status)
+        return discard(p, n);
+    if (n > p->listener->conf.max_body - p->body.n) {
+        p->error_status = MHD_HTTP_CONTENT_TOO_LARGE;
         p->why = "request body is too large";
-        return swallow(p, n);
+        return discard(p, n);
     }
-    if (p->chunked && !httpd_peer_charge(p, n)) {
-        p->refusal = MHD_HTTP_SERVICE_UNAVAILABLE;
-        p->why = "too much to read at once";
-        return swallow(p, n);
+    if (p->chunked && !httpd_conn_charge(p, n)) {
+        p->error_status = MHD_HTTP_SERVICE_UNAVAILABLE;
+        p->why = "too many bytes of request bodies in memory";
+        return discard(p, n);
     }
-    /* Doubling, but not past the end that was announced. */
+    /* Doubles the buffer, but not beyond Content-Length. */
     if (!p->chunked && p->body.cap - p->body.n <= n) {
         uint64_t left = p->length - p->body.n;
         buf_reserve(&p->body, left < p->body.n + n ? left : p->body.n + n);
@@ -182,7 +184,7 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
                                  const char *data, size_t *data_n, void **ctx)
 {
     (void)cls, (void)mhd, (void)url;
-    struct httpd_peer *p = *ctx;
+    struct httpd_conn *p = *ctx;
     if (!p->seen_head) {
         p->seen_head = true;
         p->method = method;
@@ -193,15 +195,15 @@ enum MHD_Result httpd_on_request(void *cls, struct MHD_Connection *mhd, const ch
         *data_n = 0;
         return on_body(p, data, n);
     }
-    return p->refusal ? httpd_refuse(p) : httpd_answer(p);
+    return p->error_status ? httpd_reject(p) : httpd_handle(p);
 }
 
 void httpd_on_completed(void *cls, struct MHD_Connection *mhd, void **ctx,
                         enum MHD_RequestTerminationCode why)
 {
     (void)cls, (void)mhd, (void)why;
-    struct httpd_peer *p = *ctx;
+    struct httpd_conn *p = *ctx;
     if (p)
-        httpd_peer_end(p);
+        httpd_conn_end(p);
     *ctx = NULL;
 }

@@ -9,31 +9,31 @@
 #include "wire/httpd_priv.h"
 
 /*
- * libmicrohttpd asks for bytes with on_read, which asks `fill`. What `fill` appends goes
- * out before what it returned takes effect.
+ * libmicrohttpd calls on_read for more bytes, and on_read calls `fill`. The bytes that
+ * `fill` appends are sent before its result takes effect.
  *
- * Asleep, a connection with a thread of its own waits in on_read; another one is
- * suspended, and on_read is asked anew when it is resumed. on_read must not return 0
- * otherwise: it would be asked again and again. Resuming twice, or a connection that is
- * not suspended, is undefined; `asleep` under the lock keeps that apart.
+ * A waiting stream blocks in on_read if its connection has a thread of its own. Otherwise
+ * the connection is suspended, and libmicrohttpd calls on_read again when it is resumed.
+ * on_read returns 0 only then, because libmicrohttpd would call it in a loop. Resuming a
+ * connection that is not suspended is undefined; `asleep`, under the lock, prevents that.
  */
 
-enum { KEEP_OUT = 16 * 1024, BLOCK = 1024 };
+enum { OUT_RETAIN_MAX = 16 * 1024, BLOCK = 1024 };
 
 struct httpd_waker {
-    struct httpd_peer *peer;
+    struct httpd_conn *conn;
     const struct httpd_stream *fn;
     void *ctx;
-    struct buf out; /* what fill has appended */
-    size_t at;      /* what libmicrohttpd has taken of it */
-    enum httpd_more next;
+    struct buf out; /* appended by fill */
+    size_t at;      /* bytes of it that libmicrohttpd has read */
+    enum httpd_stream_result next;
     bool opened;
-    bool rested; /* has slept since the last fill */
+    bool waited; /* since the last fill */
     bool plain;  /* HTTP/1.0: no chunks */
 
     pthread_mutex_t lock;
     pthread_cond_t cond;
-    bool woken;  /* since the last fill began */
+    bool woken;  /* since the start of the last fill */
     bool asleep; /* suspended */
     int64_t asleep_ms;
 };
@@ -42,7 +42,7 @@ static void wake(struct httpd_waker *s)
 {
     if (s->asleep) {
         s->asleep = false;
-        MHD_resume_connection(s->peer->mhd);
+        MHD_resume_connection(s->conn->mhd);
     }
     pthread_cond_signal(&s->cond);
 }
@@ -57,15 +57,15 @@ void httpd_wake(struct httpd_waker *s)
 
 void httpd_stream_wake_all(struct httpd *d)
 {
-    for (struct httpd_peer *p = d->peers; p; p = p->next)
+    for (struct httpd_conn *p = d->conns; p; p = p->next)
         if (p->stream)
             httpd_wake(p->stream);
 }
 
-int64_t httpd_stream_nudge(struct httpd_waker *s, int64_t now_ms)
+int64_t httpd_stream_wake_due(struct httpd_waker *s, int64_t now_ms)
 {
     pthread_mutex_lock(&s->lock);
-    int64_t due = s->asleep ? s->asleep_ms + HTTPD_SLEEP_MS : INT64_MAX;
+    int64_t due = s->asleep ? s->asleep_ms + HTTPD_STREAM_WAIT_MS : INT64_MAX;
     if (due <= now_ms)
         wake(s);
     pthread_mutex_unlock(&s->lock);
@@ -74,12 +74,12 @@ int64_t httpd_stream_nudge(struct httpd_waker *s, int64_t now_ms)
 
 static bool running(const struct httpd_waker *s)
 {
-    return atomic_load(&s->peer->door->d->state) == HTTPD_RUNNING;
+    return atomic_load(&s->conn->listener->d->state) == HTTPD_RUNNING;
 }
 
 static bool hung_up(const struct httpd_waker *s)
 {
-    struct pollfd fd = {.fd = s->peer->fd, .events = POLLRDHUP};
+    struct pollfd fd = {.fd = s->conn->fd, .events = POLLRDHUP};
     return poll(&fd, 1, 0) > 0;
 }
 
@@ -87,7 +87,7 @@ static void wait_here(struct httpd_waker *s)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += HTTPD_SLEEP_MS / 1000;
+    until.tv_sec += HTTPD_STREAM_WAIT_MS / 1000;
     pthread_mutex_lock(&s->lock);
     while (!s->woken && running(s))
         if (pthread_cond_timedwait(&s->cond, &s->lock, &until) != 0)
@@ -95,21 +95,21 @@ static void wait_here(struct httpd_waker *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* False when there is no need to sleep any more. */
+/* Suspends the connection. False: it was woken meanwhile. */
 static bool suspend(struct httpd_waker *s)
 {
     pthread_mutex_lock(&s->lock);
     if (!s->woken && running(s)) {
         s->asleep = true;
         s->asleep_ms = clock_mono_ms();
-        MHD_suspend_connection(s->peer->mhd);
+        MHD_suspend_connection(s->conn->mhd);
     }
     bool asleep = s->asleep;
     pthread_mutex_unlock(&s->lock);
     return asleep;
 }
 
-static void ask(struct httpd_waker *s)
+static void fill(struct httpd_waker *s)
 {
     if (!s->opened) {
         s->opened = true;
@@ -119,18 +119,18 @@ static void ask(struct httpd_waker *s)
     s->woken = false;
     pthread_mutex_unlock(&s->lock);
     s->next = s->fn->fill(s->ctx, &s->out);
-    if (s->next == HTTPD_AGAIN && !s->out.n)
-        s->next = HTTPD_SLEEP;
+    if (s->next == HTTPD_STREAM_MORE && !s->out.n)
+        s->next = HTTPD_STREAM_WAIT;
 }
 
-static ssize_t break_off(struct httpd_waker *s, char *to)
+static ssize_t abort_conn(struct httpd_waker *s, char *to)
 {
-    shutdown(s->peer->fd, SHUT_RDWR);
+    shutdown(s->conn->fd, SHUT_RDWR);
     to[0] = '\n'; /* never sent */
     return 1;
 }
 
-static ssize_t give(struct httpd_waker *s, char *to, size_t max)
+static ssize_t copy_out(struct httpd_waker *s, char *to, size_t max)
 {
     size_t n = s->out.n - s->at;
     if (n > max)
@@ -140,40 +140,41 @@ static ssize_t give(struct httpd_waker *s, char *to, size_t max)
     if (s->at == s->out.n) {
         s->at = 0;
         buf_clear(&s->out);
-        if (s->out.cap > KEEP_OUT)
+        if (s->out.cap > OUT_RETAIN_MAX)
             buf_fini(&s->out);
     }
     return (ssize_t)n;
 }
 
-/* What libmicrohttpd is to be told, or 0 when the stream is asleep. */
+/* The result of on_read; 0 if the connection is suspended. */
 static ssize_t next(struct httpd_waker *s, char *to, size_t max)
 {
-    bool threads = s->peer->door->conf.mode == HTTPD_THREADS;
+    bool threads = s->conn->listener->conf.mode == HTTPD_THREADS;
     for (;;) {
-        int state = atomic_load(&s->peer->door->d->state);
+        int state = atomic_load(&s->conn->listener->d->state);
         if (state == HTTPD_STOPPING)
-            return break_off(s, to);
+            return abort_conn(s, to);
         if (s->at < s->out.n)
-            return give(s, to, max);
-        if (s->next == HTTPD_CUT)
-            return break_off(s, to);
-        if (s->next == HTTPD_END || state == HTTPD_DRAINING)
-            return s->plain ? break_off(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
-        if (s->next == HTTPD_SLEEP && !s->rested) {
-            if (atomic_load(&s->peer->hung)) /* it may have before there was a stream */
-                return break_off(s, to);
-            s->rested = true;
+            return copy_out(s, to, max);
+        if (s->next == HTTPD_STREAM_ABORT)
+            return abort_conn(s, to);
+        if (s->next == HTTPD_STREAM_END || state == HTTPD_DRAINING)
+            return s->plain ? abort_conn(s, to) : MHD_CONTENT_READER_END_OF_STREAM;
+        if (s->next == HTTPD_STREAM_WAIT && !s->waited) {
+            if (atomic_load(
+                    &s->conn->hung_up)) /* possibly before the stream was opened */
+                return abort_conn(s, to);
+            s->waited = true;
             if (threads)
                 wait_here(s);
             else if (suspend(s))
                 return 0;
             continue;
         }
-        if (s->rested && hung_up(s))
-            return break_off(s, to);
-        s->rested = false;
-        ask(s);
+        if (s->waited && hung_up(s))
+            return abort_conn(s, to);
+        s->waited = false;
+        fill(s);
     }
 }
 
@@ -181,21 +182,21 @@ static ssize_t on_read(void *cls, uint64_t pos, char *to, size_t max)
 {
     (void)pos;
     struct httpd_waker *s = cls;
-    const struct httpd_limits *limits = &s->peer->door->d->limits;
-    if (!httpd_peer_enter(s->peer, HTTPD_WORK, INT64_MAX))
-        return break_off(s, to);
+    const struct httpd_limits *limits = &s->conn->listener->d->limits;
+    if (!httpd_conn_enter(s->conn, HTTPD_WORK, INT64_MAX))
+        return abort_conn(s, to);
     ssize_t n = next(s, to, max);
     if (n != 0)
-        httpd_peer_enter(s->peer, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
+        httpd_conn_enter(s->conn, HTTPD_SEND, clock_mono_ms() + limits->idle_ms);
     return n;
 }
 
 static void on_free(void *cls)
 {
     struct httpd_waker *s = cls;
-    struct httpd *d = s->peer->door->d;
+    struct httpd *d = s->conn->listener->d;
     pthread_mutex_lock(&d->lock);
-    s->peer->stream = NULL;
+    s->conn->stream = NULL;
     pthread_mutex_unlock(&d->lock);
     s->fn->close(s->ctx);
     pthread_cond_destroy(&s->cond);
@@ -204,13 +205,13 @@ static void on_free(void *cls)
     free(s);
 }
 
-struct MHD_Response *httpd_stream_new(struct httpd_peer *p, struct httpd_reply *reply)
+struct MHD_Response *httpd_stream_new(struct httpd_conn *p, struct httpd_reply *reply)
 {
     struct httpd_waker *s = xcalloc(1, sizeof *s);
-    s->peer = p;
+    s->conn = p;
     s->fn = reply->stream;
     s->ctx = reply->stream_ctx;
-    s->next = HTTPD_AGAIN;
+    s->next = HTTPD_STREAM_MORE;
     s->plain = p->http_1_0;
     if (reply->body.n)
         s->out = reply->body;
@@ -223,7 +224,7 @@ struct MHD_Response *httpd_stream_new(struct httpd_peer *p, struct httpd_reply *
     pthread_cond_init(&s->cond, &attr);
     pthread_condattr_destroy(&attr);
     pthread_mutex_init(&s->lock, NULL);
-    struct httpd *d = p->door->d;
+    struct httpd *d = p->listener->d;
     pthread_mutex_lock(&d->lock);
     p->stream = s;
     pthread_mutex_unlock(&d->lock);

@@ -10,7 +10,7 @@ static int hex(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* The byte that the escape at s stands for, or -1; NUL is none. */
+/* The byte encoded by the escape at s, or -1; %00 is invalid. */
 static int escape(struct span s)
 {
     if (s.n < 3 || hex(s.p[1]) < 0 || hex(s.p[2]) < 0)
@@ -27,7 +27,7 @@ static bool escapes_valid(struct span s)
     return true;
 }
 
-/* Decodes s, whose escapes are valid, to `to`, which may be the same place. */
+/* Decodes s, whose escapes are valid, into `to`; may decode in place. */
 static void decode(struct span s, bool plus_is_space, char *to)
 {
     for (size_t i = 0; i < s.n; i++) {
@@ -41,7 +41,7 @@ static void decode(struct span s, bool plus_is_space, char *to)
     *to = '\0';
 }
 
-bool httpd_uri_parse(struct httpd_peer *p)
+bool httpd_uri_parse(struct httpd_conn *p)
 {
     char *s = p->target.p;
     size_t n = p->target.n;
@@ -62,7 +62,7 @@ bool httpd_uri_parse(struct httpd_peer *p)
     return true;
 }
 
-/* RFC 9110's token: what a header name may be made of. */
+/* A token by RFC 9110, section 5.6.2: the syntax of a header name. */
 static bool is_token(struct span s)
 {
     static const char marks[] = "!#$%&'*+-.^_`|~";
@@ -94,7 +94,7 @@ static struct span decoded(struct arena *arena, struct span s)
 
 const char *httpd_param(const struct httpd_request *req, const char *name)
 {
-    struct arena *arena = &req->peer->params;
+    struct arena *arena = &req->conn->params;
     struct span want = span_of(name), rest = span_of(req->query);
     while (rest.n) {
         struct span value = span_cut(&rest, '&');
@@ -110,20 +110,20 @@ const char *httpd_param(const struct httpd_request *req, const char *name)
 const char *httpd_header(const struct httpd_request *req, const char *name)
 {
     const char *value = NULL;
-    if (MHD_lookup_connection_value_n(req->peer->mhd, MHD_HEADER_KIND, name, strlen(name),
+    if (MHD_lookup_connection_value_n(req->conn->mhd, MHD_HEADER_KIND, name, strlen(name),
                                       &value, NULL) != MHD_YES)
         return NULL;
     return value ? value : "";
 }
 
-const char *httpd_client(const struct httpd_request *req)
+const char *httpd_client_name(const struct httpd_request *req)
 {
-    const struct tls_client *client = &req->peer->client;
-    return client->trust == TLS_KNOWN ? client->name : NULL;
+    const struct tls_client *client = &req->conn->client;
+    return client->trust == TLS_ALLOWED ? client->name : NULL;
 }
 
-const char *httpd_guest(const struct httpd_request *req)
+const char *httpd_secondary_client_name(const struct httpd_request *req)
 {
-    const struct tls_client *client = &req->peer->client;
-    return client->guest ? client->name : NULL;
+    const struct tls_client *client = &req->conn->client;
+    return client->is_secondary ? client->name : NULL;
 }

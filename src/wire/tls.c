@@ -12,7 +12,7 @@
 enum {
     FILE_MAX = 1 << 20,
     CHAIN_MAX = 16,
-    SURE = 2, /* looks that see the same before it is complained of */
+    CONFIRMATIONS = 2, /* checks that find the same invalid files before it is reported */
 };
 
 void tls_wipe(struct buf *secret)
@@ -32,7 +32,7 @@ static int fail_gnutls(struct err *err, const char *what, const char *file, int 
     return err_set(err, ERR_INVALID, "%s %s: %s", what, file, gnutls_strerror(rc));
 }
 
-/* When the first certificate of the file is over. */
+/* Expiry of the first certificate of the file, seconds since 1970. */
 static int read_expiry(const struct tls *t, const struct buf *pem, int64_t *expires_s,
                        struct err *err)
 {
@@ -67,10 +67,9 @@ static int set_ca(const char *file, gnutls_certificate_credentials_t cred,
     gnutls_datum_t ca = datum(pem);
     int rc = gnutls_certificate_set_x509_trust_mem(cred, &ca, GNUTLS_X509_FMT_PEM);
     if (rc < 0)
-        return fail_gnutls(err, "authorities", file, rc);
+        return fail_gnutls(err, "CA file", file, rc);
     if (rc == 0)
-        return err_set(err, ERR_INVALID, "authorities %s: there is no certificate in it",
-                       file);
+        return err_set(err, ERR_INVALID, "CA file %s: no certificate found", file);
     return 0;
 }
 
@@ -78,7 +77,7 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err)
 {
     gnutls_certificate_credentials_t cred;
     if (file_read(file, FILE_MAX, pem, err))
-        return err_wrap(err, "authorities");
+        return err_wrap(err, "CA file");
     if (gnutls_certificate_allocate_credentials(&cred))
         abort();
     int rc = set_ca(file, cred, pem, err);
@@ -86,24 +85,25 @@ int tls_read_ca(const char *file, struct buf *pem, struct err *err)
     return rc;
 }
 
-/* Those of the clients, and of the guests. */
 static int set_cas(const struct tls *t, gnutls_certificate_credentials_t cred,
                    const struct buf ca[2], struct err *err)
 {
-    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
     for (int i = 0; i < 2; i++)
         if (files[i] && set_ca(files[i], cred, &ca[i], err))
             return -1;
     return 0;
 }
 
-/* Of what is in use, or about to be; NULL: without. */
-static gnutls_certificate_credentials_t make(const struct tls *t, const struct buf *pair,
-                                             const struct buf *ca, struct err *err)
+/* Credentials from a certificate pair and CA files; either may be NULL. */
+static gnutls_certificate_credentials_t credentials_new(const struct tls *t,
+                                                        const struct buf *pair,
+                                                        const struct buf *ca,
+                                                        struct err *err)
 {
     gnutls_certificate_credentials_t cred = NULL;
     if (gnutls_certificate_allocate_credentials(&cred) < 0) {
-        err_set(err, ERR_INTERNAL, "gnutls has no memory");
+        err_set(err, ERR_INTERNAL, "gnutls: out of memory");
         return NULL;
     }
     if ((pair && set_pair(t, cred, pair, err)) || (ca && set_cas(t, cred, ca, err))) {
@@ -113,24 +113,25 @@ static gnutls_certificate_credentials_t make(const struct tls *t, const struct b
     return cred;
 }
 
-/* Is what was read good by itself? */
-static int try_pair(struct tls *t, const struct buf *pair, struct err *err)
+/* Checks the new files without using them. */
+static int check_pair(struct tls *t, const struct buf *pair, struct err *err)
 {
     int64_t expires_s, now = clock_wall_ns() / 1000000000;
     if (read_expiry(t, &pair[0], &expires_s, err))
         return -1;
     if (expires_s <= now && t->expires_s > now)
-        return err_set(err, ERR_INVALID, "certificate %s: it is over", t->conf.cert_file);
-    gnutls_certificate_credentials_t cred = make(t, pair, NULL, err);
+        return err_set(err, ERR_INVALID, "certificate %s: has expired",
+                       t->conf.cert_file);
+    gnutls_certificate_credentials_t cred = credentials_new(t, pair, NULL, err);
     if (!cred)
         return -1;
     gnutls_certificate_free_credentials(cred);
     return 0;
 }
 
-static int try_ca(struct tls *t, const struct buf *ca, struct err *err)
+static int check_ca(struct tls *t, const struct buf *ca, struct err *err)
 {
-    gnutls_certificate_credentials_t cred = make(t, NULL, ca, err);
+    gnutls_certificate_credentials_t cred = credentials_new(t, NULL, ca, err);
     if (!cred)
         return -1;
     gnutls_certificate_free_credentials(cred);
@@ -141,7 +142,7 @@ static int read_part(const struct tls *t, bool pair, struct buf now[2], struct e
 {
     const struct tls_config *c = &t->conf;
     const char *files[2] = {pair ? c->cert_file : c->client_ca_file,
-                            pair ? c->key_file : c->guest_ca_file};
+                            pair ? c->key_file : c->secondary_ca_file};
     for (int i = 0; i < 2; i++)
         if (files[i] && file_read(files[i], FILE_MAX, &now[i], err))
             return -1;
@@ -163,7 +164,7 @@ static void move(struct buf to[2], struct buf from[2])
     }
 }
 
-static void drop(struct tls_material *m)
+static void material_unref(struct tls_material *m)
 {
     if (!m || atomic_fetch_sub(&m->refs, 1) > 1)
         return;
@@ -174,13 +175,14 @@ static void drop(struct tls_material *m)
     free(m);
 }
 
-/* To tell guests from clients: the credentials know only that they are good. */
+/* The credentials only verify a client; these lists tell which CA file has verified it.
+ */
 static void make_lists(const struct tls *t, struct tls_material *m)
 {
-    const char *files[2] = {t->conf.client_ca_file, t->conf.guest_ca_file};
+    const char *files[2] = {t->conf.client_ca_file, t->conf.secondary_ca_file};
     for (int i = 0; i < 2; i++) {
         gnutls_datum_t ca = datum(&t->ca.used[i]);
-        if (!files[i] || !t->conf.guest_ca_file)
+        if (!files[i] || !t->conf.secondary_ca_file)
             continue;
         if (gnutls_x509_trust_list_init(&m->lists[i], 0))
             abort();
@@ -191,8 +193,8 @@ static void make_lists(const struct tls *t, struct tls_material *m)
 
 static int use(struct tls *t, struct err *err)
 {
-    gnutls_certificate_credentials_t cred =
-        make(t, t->pair.used, tls_asks(&t->conf) ? t->ca.used : NULL, err);
+    gnutls_certificate_credentials_t cred = credentials_new(
+        t, t->pair.used, tls_requests_cert(&t->conf) ? t->ca.used : NULL, err);
     if (!cred)
         return -1;
     struct tls_material *m = xcalloc(1, sizeof *m);
@@ -203,59 +205,60 @@ static int use(struct tls *t, struct err *err)
     struct tls_material *old = t->material;
     t->material = m;
     pthread_mutex_unlock(&t->lock);
-    drop(old);
+    material_unref(old);
     return 0;
 }
 
-static void complain(struct tls *t, struct tls_part *part, const struct err *why)
+static void set_problem(struct tls *t, struct tls_part *part, const struct err *why)
 {
     pthread_mutex_lock(&t->lock);
-    bool news = why->code != part->problem.code || strcmp(why->msg, part->problem.msg);
+    bool changed = why->code != part->problem.code || strcmp(why->msg, part->problem.msg);
     part->problem = *why;
     pthread_mutex_unlock(&t->lock);
-    if (news && why->code)
-        log_error("tls", "new files are not taken; the old ones stay in use",
+    if (changed && why->code)
+        log_error("tls", "reload: rejected the new files; still using the old ones",
                   LOG_S("listener", t->conf.name), LOG_ERR(why));
 }
 
-/* Looks at the files of a part. True: they are new and good, and are now `used`. */
-static bool look(struct tls *t, struct tls_part *part, bool pair)
+/* Checks the files of a part. True: they have changed and are valid, and are now `used`.
+ */
+static bool refresh_part(struct tls *t, struct tls_part *part, bool pair)
 {
     struct buf now[2] = {0};
     struct err why = {0};
-    bool taken = false;
+    bool reloaded = false;
     int rc = read_part(t, pair, now, &why);
-    if (rc) { /* an error is compared like bytes */
+    if (rc) { /* compare the error message instead of the bytes */
         tls_wipe(&now[1]);
         buf_clear(&now[0]);
         buf_adds(&now[0], why.msg);
     } else if (same(now, part->used)) {
-        complain(t, part, &(struct err){0});
-        part->looks = 0;
+        set_problem(t, part, &(struct err){0});
+        part->checks = 0;
         goto done;
     }
-    part->looks = part->looks && same(now, part->seen) ? part->looks + 1 : 1;
+    part->checks = part->checks && same(now, part->seen) ? part->checks + 1 : 1;
     if (rc == 0)
-        rc = pair ? try_pair(t, now, &why) : try_ca(t, now, &why);
+        rc = pair ? check_pair(t, now, &why) : check_ca(t, now, &why);
     if (rc == 0) {
         pthread_mutex_lock(&t->lock);
         move(part->used, now);
         pthread_mutex_unlock(&t->lock);
-        complain(t, part, &why);
-        part->looks = 0;
-        taken = true;
+        set_problem(t, part, &why);
+        part->checks = 0;
+        reloaded = true;
     } else {
         move(part->seen, now);
-        if (part->looks >= SURE)
-            complain(t, part, &why);
+        if (part->checks >= CONFIRMATIONS)
+            set_problem(t, part, &why);
     }
 done:
     tls_wipe(&now[0]);
     tls_wipe(&now[1]);
-    return taken;
+    return reloaded;
 }
 
-static void note_expiry(struct tls *t)
+static void set_expiry(struct tls *t)
 {
     int64_t expires_s = 0;
     if (read_expiry(t, &t->pair.used[0], &expires_s, NULL))
@@ -268,19 +271,19 @@ static void note_expiry(struct tls *t)
 void tls_refresh(struct tls *t)
 {
     struct err err = {0};
-    bool pair = look(t, &t->pair, true);
-    bool ca = tls_asks(&t->conf) && look(t, &t->ca, false);
+    bool pair = refresh_part(t, &t->pair, true);
+    bool ca = tls_requests_cert(&t->conf) && refresh_part(t, &t->ca, false);
     if (pair)
-        note_expiry(t);
+        set_expiry(t);
     if (!pair && !ca)
         return;
-    if (use(t, &err)) { /* each is good, so they are together: this is for memory */
-        log_error("tls", "new files are not taken", LOG_ERR(&err));
+    if (use(t, &err)) { /* both parts are valid: only an allocation can fail */
+        log_error("tls", "reload: failed; still using the old files", LOG_ERR(&err));
         return;
     }
     cleanup_buf struct buf until = {0};
     clock_format_s(&until, t->expires_s);
-    log_info("tls", pair ? "certificate replaced" : "authorities replaced",
+    log_info("tls", pair ? "certificate: reloaded" : "CA files: reloaded",
              LOG_S("listener", t->conf.name), LOG_SPAN("valid-until", buf_span(&until)));
 }
 
@@ -291,21 +294,21 @@ void tls_report(struct tls *t, struct buf *out)
     const struct tls_part *parts[] = {&t->pair, &t->ca};
     for (size_t i = 0; i < ARRAY_LEN(parts); i++)
         if (parts[i]->problem.code)
-            buf_printf(out, "tls of %s: %s; the old one stays in use\n", t->conf.name,
+            buf_printf(out, "tls of %s: %s; still using the old files\n", t->conf.name,
                        parts[i]->problem.msg);
     if (t->expires_s <= now) {
-        buf_printf(out, "tls of %s: the certificate is over since ", t->conf.name);
+        buf_printf(out, "tls of %s: the certificate has expired at ", t->conf.name);
         clock_format_s(out, t->expires_s);
         buf_addc(out, '\n');
     }
     pthread_mutex_unlock(&t->lock);
 }
 
-void tls_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
+void tls_copy_pair(struct tls *t, struct buf *cert_pem, struct buf *key_pem)
 {
     pthread_mutex_lock(&t->lock);
     buf_add_span(cert_pem, buf_span(&t->pair.used[0]));
-    buf_reserve(key_pem, t->pair.used[1].n); /* at once: no copy is left behind */
+    buf_reserve(key_pem, t->pair.used[1].n); /* a later realloc would leave a copy */
     buf_add_span(key_pem, buf_span(&t->pair.used[1]));
     pthread_mutex_unlock(&t->lock);
 }
@@ -317,7 +320,8 @@ static void conf_copy(struct tls_config *to, const struct tls_config *from)
     to->cert_file = xstrdup(from->cert_file);
     to->key_file = xstrdup(from->key_file);
     to->client_ca_file = from->client_ca_file ? xstrdup(from->client_ca_file) : NULL;
-    to->guest_ca_file = from->guest_ca_file ? xstrdup(from->guest_ca_file) : NULL;
+    to->secondary_ca_file =
+        from->secondary_ca_file ? xstrdup(from->secondary_ca_file) : NULL;
     char **names = xcalloc(from->n_client_names + 1, sizeof *names);
     for (size_t i = 0; i < from->n_client_names; i++)
         names[i] = xstrdup(from->client_names[i]);
@@ -333,7 +337,7 @@ static void conf_fini(struct tls_config *c)
     free((char *)c->cert_file);
     free((char *)c->key_file);
     free((char *)c->client_ca_file);
-    free((char *)c->guest_ca_file);
+    free((char *)c->secondary_ca_file);
 }
 
 struct tls *tls_new(const struct tls_config *config, struct err *err)
@@ -341,7 +345,7 @@ struct tls *tls_new(const struct tls_config *config, struct err *err)
     struct tls *t = xcalloc(1, sizeof *t);
     pthread_mutex_init(&t->lock, NULL);
     conf_copy(&t->conf, config);
-    bool ca = tls_asks(config);
+    bool ca = tls_requests_cert(config);
     if (read_part(t, true, t->pair.used, err) ||
         (ca && read_part(t, false, t->ca.used, err)) ||
         read_expiry(t, &t->pair.used[0], &t->expires_s, err) || use(t, err)) {
@@ -355,7 +359,7 @@ void tls_free(struct tls *t)
 {
     if (!t)
         return;
-    drop(t->material);
+    material_unref(t->material);
     for (int i = 0; i < 2; i++) {
         tls_wipe(&t->pair.used[i]);
         tls_wipe(&t->pair.seen[i]);
@@ -369,7 +373,7 @@ void tls_free(struct tls *t)
 
 void tls_client_fini(struct tls_client *client)
 {
-    drop(client->material);
+    material_unref(client->material);
     free(client->name);
     *client = (struct tls_client){0};
 }

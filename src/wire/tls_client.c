@@ -11,22 +11,23 @@
 enum {
     NAME_MAX_BYTES = 512,
     CHAIN_MAX = 16,
-    REFUSED_EVERY_MS = 10 * 1000,
+    REJECTED_LOG_MS = 10 * 1000,
 };
 
-/* At most once in ten seconds: anybody can cause these lines. */
-static void log_refused(struct tls *t, const char *why, const char *name)
+/* Rate-limited, because any client on the network can cause this line. */
+static void log_rejected(struct tls *t, const char *why, const char *name)
 {
     int64_t now = clock_mono_ms();
-    long long before = atomic_load(&t->refused_ms);
-    unsigned n = atomic_fetch_add(&t->refused, 1) + 1;
-    if (before && now - before < REFUSED_EVERY_MS)
+    long long before = atomic_load(&t->rejected_ms);
+    unsigned n = atomic_fetch_add(&t->rejected, 1) + 1;
+    if (before && now - before < REJECTED_LOG_MS)
         return;
-    if (!atomic_compare_exchange_strong(&t->refused_ms, &before, now))
+    if (!atomic_compare_exchange_strong(&t->rejected_ms, &before, now))
         return;
-    atomic_fetch_sub(&t->refused, n);
-    log_warn("tls", "client refused", LOG_S("listener", t->conf.name), LOG_S("why", why),
-             LOG_S("client", name ? name : ""), LOG_I("refused", n));
+    atomic_fetch_sub(&t->rejected, n);
+    log_warn("tls", "client certificate: rejected", LOG_S("listener", t->conf.name),
+             LOG_S("reason", why), LOG_S("client", name ? name : ""),
+             LOG_I("rejected", n));
 }
 
 static bool is_listed(const struct tls_config *conf, const char *name, size_t n)
@@ -37,7 +38,7 @@ static bool is_listed(const struct tls_config *conf, const char *name, size_t n)
     return false;
 }
 
-/* An address of 4 or 16 bytes as text; what is neither is left as it is. */
+/* Converts an IP address of 4 or 16 bytes to text, in place; keeps other values. */
 static size_t ip_text(char *name, size_t n)
 {
     unsigned char ip[16];
@@ -48,7 +49,8 @@ static size_t ip_text(char *name, size_t n)
                                                                             : n;
 }
 
-/* Its alternative names; *first gets one to call it by. */
+/* Whether a subject alternative name is allowed; *first is set to the first one if it is
+ * NULL. */
 static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt_t crt,
                                   char **first)
 {
@@ -72,8 +74,9 @@ static bool alternative_is_listed(const struct tls_config *conf, gnutls_x509_crt
     }
 }
 
-/* Who is it? A name with a NUL in it is nobody's. True: one of those on the list. */
-static bool identify(struct tls_client *c, gnutls_x509_crt_t crt)
+/* Sets the client's name. A common name with a NUL is ignored. Returns whether a name of
+ * the certificate is allowed. */
+static bool set_name(struct tls_client *c, gnutls_x509_crt_t crt)
 {
     const struct tls_config *conf = &c->tls->conf;
     char name[NAME_MAX_BYTES + 1];
@@ -92,7 +95,7 @@ static bool identify(struct tls_client *c, gnutls_x509_crt_t crt)
     return listed;
 }
 
-/* Is the chain, which is good, of that list? */
+/* Whether a CA of the list verifies the chain. */
 static bool is_of(gnutls_x509_trust_list_t list, gnutls_x509_crt_t *chain, unsigned n)
 {
     unsigned status = 0;
@@ -101,18 +104,19 @@ static bool is_of(gnutls_x509_trust_list_t list, gnutls_x509_crt_t *chain, unsig
            status == 0;
 }
 
-/* The client's certificate is good: whose is it? */
-static void judge(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
+/* Sets the trust level of a client with a valid certificate. */
+static void set_trust(struct tls_client *c, gnutls_x509_crt_t *chain, unsigned n)
 {
     const struct tls_material *m = c->material;
-    bool guests = c->tls->conf.guest_ca_file, listed = identify(c, chain[0]);
-    c->guest = guests && is_of(m->lists[1], chain, n);
-    if (!guests || is_of(m->lists[0], chain, n))
-        c->trust = listed ? TLS_KNOWN : TLS_NOT_NAMED;
+    bool secondary = c->tls->conf.secondary_ca_file, listed = set_name(c, chain[0]);
+    c->is_secondary = secondary && is_of(m->lists[1], chain, n);
+    if (!secondary || is_of(m->lists[0], chain, n))
+        c->trust = listed ? TLS_ALLOWED : TLS_NOT_ALLOWED;
 }
 
-/* NULL: it is a good certificate, and of whom is known now. Else what is wrong. */
-static char *examine(struct tls_client *c, gnutls_session_t session)
+/* Verifies the client's certificate. NULL: it is valid, and name and trust are set; else
+ * the reason, new. */
+static char *verify(struct tls_client *c, gnutls_session_t session)
 {
     gnutls_typed_vdata_st for_clients = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
                                          .data =
@@ -127,8 +131,8 @@ static char *examine(struct tls_client *c, gnutls_session_t session)
     if (status) {
         gnutls_datum_t text = {0};
         gnutls_certificate_verification_status_print(status, GNUTLS_CRT_X509, &text, 0);
-        struct span said = span_trim((struct span){(char *)text.data, text.size});
-        char *why = xmemdup0(said.p, said.n);
+        struct span reason = span_trim((struct span){(char *)text.data, text.size});
+        char *why = xmemdup0(reason.p, reason.n);
         gnutls_free(text.data);
         return why;
     }
@@ -141,22 +145,22 @@ static char *examine(struct tls_client *c, gnutls_session_t session)
             gnutls_x509_crt_deinit(crts[known]);
     }
     if (rc == 0)
-        judge(c, crts, known);
+        set_trust(c, crts, known);
     while (known)
         gnutls_x509_crt_deinit(crts[--known]);
     return rc == 0 ? NULL : xstrdup(gnutls_strerror(rc));
 }
 
-/* Called within the handshake, with the client's certificate or without one. */
+/* Called in the handshake, also without a client certificate. */
 static int on_verify(gnutls_session_t session)
 {
     struct tls_client *c = gnutls_session_get_ptr(session);
-    cleanup_free char *wrong = examine(c, session);
-    if (!wrong && c->trust == TLS_NOT_NAMED && !c->guest)
-        log_refused(c->tls, "not one of the names that are let in", c->name);
+    cleanup_free char *wrong = verify(c, session);
+    if (!wrong && c->trust == TLS_NOT_ALLOWED && !c->is_secondary)
+        log_rejected(c->tls, "name is not allowed", c->name);
     if (!wrong || c->tls->conf.optional)
         return 0;
-    log_refused(c->tls, wrong, c->name);
+    log_rejected(c->tls, wrong, c->name);
     bool none = !gnutls_certificate_get_peers(session, &(unsigned){0});
     bool v13 = gnutls_protocol_get_version(session) >= GNUTLS_TLS1_3;
     gnutls_alert_send(session, GNUTLS_AL_FATAL,
@@ -174,11 +178,11 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
     atomic_fetch_add(&c->material->refs, 1);
     pthread_mutex_unlock(&t->lock);
     gnutls_credentials_set(session, GNUTLS_CRD_CERTIFICATE, c->material->cred);
-    if (!tls_asks(&t->conf))
+    if (!tls_requests_cert(&t->conf))
         return;
     gnutls_session_set_ptr(session, c);
     gnutls_session_set_verify_function(session, on_verify);
-    /* Not GNUTLS_CERT_REQUIRE: that would refuse without a word to the client or to us.
+    /* GNUTLS_CERT_REQUIRE would reject clients without an alert and without a log line.
      */
     gnutls_certificate_server_set_request(session, GNUTLS_CERT_REQUEST);
 }
@@ -186,5 +190,5 @@ void tls_client_init(struct tls_client *c, struct tls *t, gnutls_session_t sessi
 bool tls_client_admitted(const struct tls_client *c)
 {
     return !c->tls || !c->tls->conf.client_ca_file || c->tls->conf.optional ||
-           c->trust == TLS_KNOWN;
+           c->trust == TLS_ALLOWED;
 }

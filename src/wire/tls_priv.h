@@ -9,45 +9,45 @@
 #include "wire/tls.h"
 
 /*
- *   tls.c         the files, and what is made of them
- *   tls_client.c  one connection: who is there?
+ *   tls.c         loads and reloads the files
+ *   tls_client.c  verifies the client of one connection
  *
- * libmicrohttpd gives every session its own credentials, which never change; ours take
- * their place before the handshake begins.
+ * libmicrohttpd sets its own, constant credentials in every session; tls_client_init
+ * replaces them before the handshake.
  */
 
-/* In use by the sessions that began with it. */
+/* Credentials, shared by the sessions that began with them. */
 struct tls_material {
     atomic_uint refs;
     gnutls_certificate_credentials_t cred;
-    /* With guests: the authorities of the clients, or NULL, and theirs. */
+    /* Only with a secondary CA file: the CAs of client_ca_file (or NULL), and those of
+     * secondary_ca_file. */
     gnutls_x509_trust_list_t lists[2];
 };
 
-/* Files that are good or bad together. */
+/* Two files that are reloaded together. */
 struct tls_part {
-    struct buf used[2]; /* the bytes in use */
-    struct buf seen[2]; /* of the last look, when they differ */
-    unsigned looks;     /* that saw the same */
-    struct err problem; /* code NONE: none, or not yet sure */
+    struct buf used[2]; /* content in use */
+    struct buf seen[2]; /* content at the last check, if it is invalid */
+    unsigned checks;    /* consecutive checks that found `seen` */
+    struct err problem; /* code ERR_NONE: none, or not confirmed */
 };
 
 struct tls {
-    struct tls_config conf;  /* all strings owned */
-    atomic_llong refused_ms; /* when a refused client was last logged */
-    atomic_uint refused;     /* since then */
+    struct tls_config conf;   /* all strings owned */
+    atomic_llong rejected_ms; /* time of the last log line about a rejected client */
+    atomic_uint rejected;     /* clients rejected since then */
 
-    pthread_mutex_t lock; /* protects what follows; held for a copy */
+    pthread_mutex_t lock; /* protects the fields below; held for a copy */
     struct tls_material *material;
     struct tls_part pair, ca; /* written by tls_refresh only */
     int64_t expires_s;        /* the certificate in use */
 };
 
-/* What is known of a client. */
 enum tls_trust {
-    TLS_STRANGER,  /* no certificate, or none that counts */
-    TLS_NOT_NAMED, /* a good certificate of somebody who is not on the list */
-    TLS_KNOWN,
+    TLS_UNAUTHENTICATED, /* no valid certificate of client_ca_file */
+    TLS_NOT_ALLOWED,     /* a valid certificate without an allowed name */
+    TLS_ALLOWED,
 };
 
 /* One connection. */
@@ -55,18 +55,18 @@ struct tls_client {
     struct tls *tls;
     struct tls_material *material;
     enum tls_trust trust;
-    bool guest;
-    char *name; /* the common name, or the first alternative one; NULL: a stranger */
+    bool is_secondary; /* verified by secondary_ca_file */
+    char *name; /* common name, or first alternative name; NULL: no valid certificate */
 };
 
-/* Is a certificate asked for? */
-static inline bool tls_asks(const struct tls_config *conf)
+/* Whether the server requests a client certificate. */
+static inline bool tls_requests_cert(const struct tls_config *conf)
 {
-    return conf->client_ca_file || conf->guest_ca_file;
+    return conf->client_ca_file || conf->secondary_ca_file;
 }
 
-/* Before the handshake. `client` must stay where it is until tls_client_fini. */
+/* To be called before the handshake. `client` must not move until tls_client_fini. */
 void tls_client_init(struct tls_client *client, struct tls *t, gnutls_session_t session);
 void tls_client_fini(struct tls_client *client);
-/* May it be answered? */
+/* Whether the server may respond to the client's requests. */
 bool tls_client_admitted(const struct tls_client *client);

@@ -11,8 +11,8 @@
 #include "wire/yaml_priv.h"
 
 /*
- * libyaml's events become a tree. The open sequences and mappings are frames on a stack
- * of fixed depth; a frame that ends moves its items into the arena.
+ * Builds a tree from libyaml's events. Open sequences and mappings are frames on a stack
+ * of fixed depth; the end of a frame moves its items into the arena.
  */
 
 struct frame {
@@ -58,12 +58,13 @@ static struct yaml_node *node_new(struct reader *r, const yaml_event_t *e,
     node->last_line = (unsigned)e->end_mark.line + 1;
     if (e->type == YAML_SCALAR_EVENT && !e->end_mark.column &&
         e->end_mark.line > e->start_mark.line)
-        node->last_line--; /* a block scalar ends where the next line begins */
+        node->last_line--; /* the end mark of a block scalar is at the next line */
     node->file = r->y->name;
     return node;
 }
 
-/* The part of a tag behind the prefix of YAML's own, "" when it has no tag or "!". */
+/* The tag without the prefix of the core schema; "" for no tag or "!", "other" for tags
+ * with another prefix. */
 static struct span core_tag(const yaml_char_t *tag)
 {
     static const struct span prefix = SPAN(YAML_DEFAULT_SCALAR_TAG);
@@ -99,7 +100,7 @@ static int new_scalar(struct reader *r, const yaml_event_t *e, struct yaml_node 
     else if (one_of(tag, typed))
         node->plain = true;
     else if (tag.n && !span_eq(tag, SPAN("str")))
-        return fail_at(r, e, err, "a tag that is not known");
+        return fail_at(r, e, err, "unsupported tag");
     *out = node;
     return 0;
 }
@@ -112,7 +113,7 @@ static int push(struct reader *r, const yaml_event_t *e, struct yaml_node *node,
     if (anchor)
         return fail_at(r, e, err, "anchors are not allowed");
     if (core.n && !span_eq(core, span_of(own_tag)))
-        return fail_at(r, e, err, "a tag that is not known");
+        return fail_at(r, e, err, "unsupported tag");
     if (r->depth == YAML_MAX_DEPTH)
         return fail_at(r, e, err, "nested too deeply");
     node->flow = flow;
@@ -126,16 +127,16 @@ static int add_key(struct reader *r, const yaml_event_t *e, struct err *err)
     struct frame *f = top(r);
     struct yaml_node *node;
     if (e->type != YAML_SCALAR_EVENT)
-        return fail_at(r, e, err, "a key must be a single value");
+        return fail_at(r, e, err, "key: expected a scalar");
     if (new_scalar(r, e, &node, err))
         return -1;
     if (node->plain && !node->text.n)
-        return fail_at(r, e, err, "a key is empty");
+        return fail_at(r, e, err, "empty key");
     if (node->plain && span_eq(node->text, SPAN("<<")))
         return fail_at(r, e, err, "merge keys are not allowed");
     if (map_get(&f->seen, node->text))
-        return err_set(err, ERR_INVALID, "%s:%u: key \"%.*s\" stands here twice",
-                       r->y->name, node->line, SPAN_ARG(node->text));
+        return err_set(err, ERR_INVALID, "%s:%u: duplicate key \"%.*s\"", r->y->name,
+                       node->line, SPAN_ARG(node->text));
     map_set(&f->seen, node);
     MEM_GROW(f->keys, f->keys_cap, f->n_keys + 1);
     f->keys[f->n_keys++] = node->text;
@@ -188,7 +189,7 @@ static void frame_fini(struct frame *f)
     map_fini(&f->seen);
 }
 
-static void *settle(struct arena *a, const void *items, size_t n, size_t size)
+static void *move_to_arena(struct arena *a, const void *items, size_t n, size_t size)
 {
     if (!n)
         return NULL;
@@ -197,8 +198,8 @@ static void *settle(struct arena *a, const void *items, size_t n, size_t size)
     return p;
 }
 
-/* Where a collection ends. The event that ends one in blocks stands at what follows it.
- */
+/* The last line of a collection. The end event of a block collection has the position of
+ * the next token, so the last item counts. */
 static unsigned last_line(const struct frame *f, const yaml_event_t *e)
 {
     const struct yaml_node *node = f->node;
@@ -212,8 +213,8 @@ static void pop(struct reader *r, const yaml_event_t *e)
     struct frame *f = &r->frames[--r->depth];
     struct arena *a = &r->y->arena;
     f->node->last_line = last_line(f, e);
-    f->node->items = settle(a, f->items, f->node->n, sizeof *f->items);
-    f->node->keys = settle(a, f->keys, f->n_keys, sizeof *f->keys);
+    f->node->items = move_to_arena(a, f->items, f->node->n, sizeof *f->items);
+    f->node->keys = move_to_arena(a, f->keys, f->n_keys, sizeof *f->keys);
     frame_fini(f);
 }
 

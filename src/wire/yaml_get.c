@@ -40,14 +40,14 @@ int yaml_text(const struct yaml_node *node, const char *key, struct span *out,
 {
     *out = (struct span){NULL, 0};
     if (!yaml_is_null(node) && node->type != YAML_MAPPING)
-        return err_set(err, ERR_INVALID, "%s:%u: not a mapping, so without \"%s\"",
+        return err_set(err, ERR_INVALID, "%s:%u: expected a mapping with key \"%s\"",
                        node->file, node->line, key);
     const struct yaml_node *value = yaml_get(node, key);
     if (yaml_is_null(value))
         return 0;
     if (value->type != YAML_SCALAR)
-        return err_set(err, ERR_INVALID, "%s:%u: \"%s\" must be a single value",
-                       value->file, value->line, key);
+        return err_set(err, ERR_INVALID, "%s:%u: \"%s\": expected a scalar", value->file,
+                       value->line, key);
     *out = value->text;
     return 0;
 }
@@ -60,36 +60,36 @@ int yaml_string(const struct yaml_node *node, const char *key, char **out,
         return -1;
     if (text.n && memchr(text.p, '\0', text.n)) {
         const struct yaml_node *value = yaml_get(node, key);
-        return err_set(err, ERR_INVALID, "%s:%u: \"%s\" holds a NUL character",
-                       value->file, value->line, key);
+        return err_set(err, ERR_INVALID, "%s:%u: \"%s\" contains a NUL", value->file,
+                       value->line, key);
     }
     *out = text.p ? xmemdup0(text.p, text.n) : NULL;
     return 0;
 }
 
-static int give_pair(const struct yaml_node *value, struct span key, opt_pair_fn pair,
-                     void *ctx, struct err *err)
+static int read_value(const struct yaml_node *value, struct span key, opt_pair_fn pair,
+                      void *ctx, struct err *err)
 {
     if (yaml_is_null(value))
         return 0;
     if (value->type != YAML_SCALAR)
         return err_set(err, ERR_INVALID,
-                       "%s:%u: \"%.*s\" must be a value or a list of values", value->file,
-                       value->line, SPAN_ARG(key));
+                       "%s:%u: \"%.*s\": expected a value or a list of values",
+                       value->file, value->line, SPAN_ARG(key));
     if (memchr(key.p, '\0', key.n) || memchr(value->text.p, '\0', value->text.n))
-        return err_set(err, ERR_INVALID, "%s:%u: a NUL character", value->file,
-                       value->line);
-    /* Both are copies in an arena, with a NUL behind them. */
+        return err_set(err, ERR_INVALID, "%s:%u: key or value contains a NUL",
+                       value->file, value->line);
+    /* Both are NUL-terminated by arena_copy. */
     return pair(ctx, key.p, value->text.p, value->line, err);
 }
 
-static int give_entry(const struct yaml_node *value, struct span key, opt_pair_fn pair,
+static int read_entry(const struct yaml_node *value, struct span key, opt_pair_fn pair,
                       void *ctx, struct err *err)
 {
     if (value->type != YAML_SEQUENCE)
-        return give_pair(value, key, pair, ctx, err);
+        return read_value(value, key, pair, ctx, err);
     for (size_t i = 0; i < value->n; i++)
-        if (give_pair(value->items[i], key, pair, ctx, err))
+        if (read_value(value->items[i], key, pair, ctx, err))
             return -1;
     return 0;
 }
@@ -100,15 +100,15 @@ int yaml_read_options(const char *path, opt_pair_fn pair, void *ctx, struct err 
     if (!y)
         return -1;
     if (yaml_count(y) > 1)
-        return err_set(err, ERR_INVALID, "%s: more than one document", path);
+        return err_set(err, ERR_INVALID, "%s: expected one YAML document", path);
     const struct yaml_node *root = yaml_document(y, 0);
     if (!root)
         return 0;
     if (root->type != YAML_MAPPING)
-        return err_set(err, ERR_INVALID, "%s:%u: not of the form `name: value`", path,
+        return err_set(err, ERR_INVALID, "%s:%u: expected `name: value`", path,
                        root->line);
     for (size_t i = 0; i < root->n; i++)
-        if (give_entry(root->items[i], root->keys[i], pair, ctx, err))
+        if (read_entry(root->items[i], root->keys[i], pair, ctx, err))
             return -1;
     return 0;
 }

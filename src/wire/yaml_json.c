@@ -4,8 +4,8 @@
 #include "base/mem.h"
 
 /*
- * A tree as JSON. What a plain scalar means is decided by its form alone, as by the
- * decoder that kubectl uses. The depth was bounded when the tree was made.
+ * Converts a tree to JSON. The type of a plain scalar follows from its form, as in
+ * sigs.k8s.io/yaml. yaml_parse has bounded the depth of the recursion.
  */
 
 static size_t digits(struct span s, size_t at)
@@ -27,7 +27,7 @@ static int digit_value(char c)
     return 99;
 }
 
-/* s without its sign and prefix, in a base of 8 or 16, into *v. */
+/* Parses s, without sign and prefix, in base 8 or 16. */
 static bool based(struct span s, unsigned base, uint64_t *v)
 {
     *v = 0;
@@ -57,7 +57,7 @@ static bool add_based(struct buf *out, bool negative, struct span s)
     return true;
 }
 
-/* Decimal, with an optional fraction and exponent; JSON wants a digit on both sides of
+/* Decimal, with an optional fraction and exponent. JSON requires a digit on both sides of
  * the point, YAML does not. */
 static bool add_decimal(struct buf *out, bool negative, struct span s)
 {

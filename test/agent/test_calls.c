@@ -2,15 +2,15 @@
 #include "agent/calls.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const struct calls_names names = {"n1", "leases"};
 
-static void request_is(enum machine_output_type type, const char *method,
+static void request_is(enum publisher_output_type type, const char *method,
                        const char *path, const char *content_type)
 {
     cleanup_arena struct arena a = {0};
-    struct machine_output o = {
+    struct publisher_output o = {
         .type = type, .run = 7, .version = "12", .body = "{\"a\":1}"};
     struct kube_request r;
     calls_request(&names, &o, &a, &r);
@@ -18,8 +18,8 @@ static void request_is(enum machine_output_type type, const char *method,
     ck_assert_str_eq(r.path, path);
     ck_assert_pstr_eq(r.content_type, content_type);
     ck_assert_span_eq(r.body, "{\"a\":1}");
-    ck_assert_int_eq(r.timeout_ms, type == MACHINE_WATCH ? 0 : MACHINE_CALL_MS);
-    ck_assert_int_eq(r.stall_ms, type == MACHINE_WATCH ? 90000 : 0);
+    ck_assert_int_eq(r.timeout_ms, type == PUBLISHER_WATCH ? 0 : PUBLISHER_CALL_MS);
+    ck_assert_int_eq(r.stall_ms, type == PUBLISHER_WATCH ? 90000 : 0);
 }
 
 #define MERGE "application/merge-patch+json"
@@ -28,33 +28,33 @@ static void request_is(enum machine_output_type type, const char *method,
 
 START_TEST(each_call_has_its_request)
 {
-    request_is(MACHINE_WATCH, "GET",
+    request_is(PUBLISHER_WATCH, "GET",
                SCVS "?fieldSelector=metadata.name%3Dn1&watch=1&allowWatchBookmarks=true&"
                     "timeoutSeconds=57&resourceVersion=12",
                NULL);
     /* What comes from elsewhere cannot add to a request. */
     cleanup_arena struct arena a = {0};
-    struct machine_output o = {.type = MACHINE_WATCH, .version = "1&x=\r\n"};
+    struct publisher_output o = {.type = PUBLISHER_WATCH, .version = "1&x=\r\n"};
     struct kube_request r;
     calls_request(&names, &o, &a, &r);
     ck_assert_ptr_nonnull(strstr(r.path, "&resourceVersion=1%26x%3D%0D%0A"));
-    request_is(MACHINE_LIST, "GET", SCVS "?fieldSelector=metadata.name%3Dn1", NULL);
-    request_is(MACHINE_CREATE, "POST", SCVS, NULL);
-    request_is(MACHINE_PATCH, "PATCH", SCVS "/n1", MERGE);
-    request_is(MACHINE_GET_NODE, "GET", "/api/v1/nodes/n1", NULL);
-    request_is(MACHINE_CREATE_LEASE, "POST", LEASE, NULL);
-    request_is(MACHINE_PATCH_LEASE, "PATCH", LEASE "/n1", MERGE);
+    request_is(PUBLISHER_LIST, "GET", SCVS "?fieldSelector=metadata.name%3Dn1", NULL);
+    request_is(PUBLISHER_CREATE, "POST", SCVS, NULL);
+    request_is(PUBLISHER_PATCH, "PATCH", SCVS "/n1", MERGE);
+    request_is(PUBLISHER_GET_NODE, "GET", "/api/v1/nodes/n1", NULL);
+    request_is(PUBLISHER_CREATE_LEASE, "POST", LEASE, NULL);
+    request_is(PUBLISHER_PATCH_LEASE, "PATCH", LEASE "/n1", MERGE);
 }
 END_TEST
 
 static struct calls_answer answer;
 static struct arena arena;
 
-static void answered(enum machine_output_type type, unsigned status, int64_t retry_s,
+static void answered(enum publisher_output_type type, unsigned status, int64_t retry_s,
                      const char *body)
 {
     static struct buf copy;
-    struct machine_output o = {.type = type, .call = 5};
+    struct publisher_output o = {.type = type, .call = 5};
     buf_clear(&copy);
     buf_adds(&copy, body);
     struct httpc_reply reply = {.status = status, .body = copy, .retry_after_s = retry_s};
@@ -65,11 +65,11 @@ static void answered(enum machine_output_type type, unsigned status, int64_t ret
 
 START_TEST(each_answer_is_an_input)
 {
-    answered(MACHINE_LIST, 200, -1, "{\"metadata\":{\"resourceVersion\":\"4\"}}");
+    answered(PUBLISHER_LIST, 200, -1, "{\"metadata\":{\"resourceVersion\":\"4\"}}");
     ck_assert_int_eq(answer.input.err->code, ERR_NONE);
     ck_assert_ptr_null(answer.input.object);
     ck_assert_span_eq(answer.input.version, "4");
-    answered(MACHINE_LIST, 200, -1,
+    answered(PUBLISHER_LIST, 200, -1,
              "{\"items\":[{\"metadata\":{\"name\":\"n1\",\"annotations\":{"
              "\"gpushare/message\":\"m\"}},\"spec\":{\"updateInterval\":9},"
              "\"status\":{\"cardList\":[{\"id\":3}]}}]}");
@@ -78,23 +78,23 @@ START_TEST(each_answer_is_an_input)
     ck_assert_int_eq(answer.input.object->interval_ms, 9);
     ck_assert_uint_eq(answer.input.object->scv.n_cards, 1);
     ck_assert_span_eq(answer.input.object->status, "{\"cardList\":[{\"id\":3}]}");
-    /* A status that cannot be understood is one that will be written anew. */
-    answered(MACHINE_LIST, 200, -1,
+    /* A malformed status is written again. */
+    answered(PUBLISHER_LIST, 200, -1,
              "{\"items\":[{\"metadata\":{\"name\":\"n1\"},\"spec\":{\"updateInterval\":"
              "\"x\"},\"status\":{\"cardList\":[{\"id\":-3}]}}]}");
     ck_assert_int_eq(answer.input.err->code, ERR_NONE);
     ck_assert_uint_eq(answer.input.object->scv.n_cards, 0);
     ck_assert(!answer.input.object->has_interval);
-    answered(MACHINE_PATCH, 200, -1, "{\"metadata\":{\"name\":\"\"}}");
+    answered(PUBLISHER_PATCH, 200, -1, "{\"metadata\":{\"name\":\"\"}}");
     ck_assert_int_eq(answer.input.err->code, ERR_INTERNAL);
-    answered(MACHINE_PATCH, 200, -1, "<html>");
+    answered(PUBLISHER_PATCH, 200, -1, "<html>");
     ck_assert_int_eq(answer.input.err->code, ERR_INTERNAL);
-    answered(MACHINE_PATCH, 409, -1, "{}");
+    answered(PUBLISHER_PATCH, 409, -1, "{}");
     ck_assert_int_eq(answer.input.err->code, ERR_CONFLICT);
     ck_assert_int_eq(answer.input.retry_after_ms, -1);
-    answered(MACHINE_PATCH, 429, 3, "{}");
+    answered(PUBLISHER_PATCH, 429, 3, "{}");
     ck_assert_int_eq(answer.input.retry_after_ms, 3000);
-    answered(MACHINE_PATCH, 429, 100000, "{}");
+    answered(PUBLISHER_PATCH, 429, 100000, "{}");
     ck_assert_int_eq(answer.input.retry_after_ms, 60000);
 }
 END_TEST
@@ -102,16 +102,16 @@ END_TEST
 START_TEST(a_patch_takes_away_what_is_no_more)
 {
     cleanup_buf struct buf out = {0};
-    agent_status_patch(&out, SPAN("{}"));
+    api_object_status_patch(&out, SPAN("{}"));
     ck_assert_str_eq(out.p, "{\"cardList\":null,\"cardNumber\":null,\"cudaVersion\":null,"
                             "\"driverVersion\":null,\"freeMemorySum\":null,"
                             "\"podList\":null,\"totalMemorySum\":null,"
                             "\"updateTime\":null}");
     buf_clear(&out);
-    agent_status_patch(&out,
-                       SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
-                            "\"driverVersion\":\"\",\"freeMemorySum\":3,"
-                            "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
+    api_object_status_patch(&out,
+                            SPAN("{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
+                                 "\"driverVersion\":\"\",\"freeMemorySum\":3,"
+                                 "\"totalMemorySum\":4,\"updateTime\":\"x\"}"));
     ck_assert_str_eq(out.p,
                      "{\"cardList\":[],\"cardNumber\":1,\"cudaVersion\":\"\","
                      "\"driverVersion\":\"\",\"freeMemorySum\":3,"

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 START_TEST(times_are_written_as_kubernetes_writes_them)
 {

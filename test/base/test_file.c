@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 START_TEST(a_file_is_appended_whole)
 {
@@ -30,7 +30,7 @@ START_TEST(a_file_is_appended_whole)
 }
 END_TEST
 
-START_TEST(an_error_names_the_file_and_leaves_nothing_behind)
+START_TEST(an_error_names_the_file_and_leaves_no_temporary_file)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     cleanup_buf struct buf out = {0};
@@ -48,7 +48,7 @@ START_TEST(an_error_names_the_file_and_leaves_nothing_behind)
     ck_assert_int_eq(file_read("/dev/zero", 100000, &out, &err), -1);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
     ck_assert_str_eq(out.p, "old");
-    if (geteuid() != 0) { /* root may read everything */
+    if (geteuid() != 0) { /* root can read every file */
         chmod(path, 0);
         ck_assert_int_eq(file_read(path, 100, &out, &err), -1);
         ck_assert_int_eq(err.code, ERR_FORBIDDEN);
@@ -57,7 +57,7 @@ START_TEST(an_error_names_the_file_and_leaves_nothing_behind)
 }
 END_TEST
 
-START_TEST(a_file_is_put_in_its_place_whole)
+START_TEST(a_file_is_replaced_atomically)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "f");
     cleanup_free char *none = temp_path(dir, "no/f"), *fresh = temp_path(dir, "f.new");
@@ -73,7 +73,7 @@ START_TEST(a_file_is_put_in_its_place_whole)
     ck_assert_int_eq(file_write(none, SPAN("x"), &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(err.msg, "no/f.new"));
-    /* It cannot take the place of a directory, and leaves nothing behind. */
+    /* It cannot replace a directory, and leaves no temporary file. */
     ck_assert_int_eq(file_write(dir, SPAN("x"), &err), -1);
     ck_assert_int_eq(stat(fresh, &st), -1);
     temp_dir_remove(dir);
@@ -81,5 +81,5 @@ START_TEST(a_file_is_put_in_its_place_whole)
 END_TEST
 
 UNIT_MAIN("file", a_file_is_appended_whole,
-          an_error_names_the_file_and_leaves_nothing_behind,
-          a_file_is_put_in_its_place_whole)
+          an_error_names_the_file_and_leaves_no_temporary_file,
+          a_file_is_replaced_atomically)

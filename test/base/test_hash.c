@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 enum { KEYS = 500 };
 
@@ -82,7 +82,7 @@ START_TEST(names_that_count_up_do_not_collide_in_the_low_bits)
 }
 END_TEST
 
-START_TEST(many_look_ups_at_once_answer_like_single_ones)
+START_TEST(a_batch_lookup_equals_single_lookups)
 {
     enum { N = 1000, ASKED = 3 * MAP_BATCH + 5 };
     static struct named names[N];
@@ -100,7 +100,7 @@ START_TEST(many_look_ups_at_once_answer_like_single_ones)
     for (int i = 0; i < ASKED; i++)
         ck_assert_ptr_null(values[i]);
     for (int i = 0; i < N; i++)
-        if (i % 3) /* each third one is not there */
+        if (i % 3) /* every third key is absent */
             map_set(&m, &names[i]);
     for (int round = 0; round < 1000; round++) {
         size_t n = rng_below(&rng, ASKED + 1);
@@ -114,7 +114,7 @@ START_TEST(many_look_ups_at_once_answer_like_single_ones)
 }
 END_TEST
 
-START_TEST(the_hash_takes_every_byte_into_account)
+START_TEST(the_hash_depends_on_every_byte)
 {
     char text[40] = {0};
     for (size_t n = 1; n < sizeof text; n++) {
@@ -128,7 +128,7 @@ START_TEST(the_hash_takes_every_byte_into_account)
 }
 END_TEST
 
-START_TEST(random_numbers_repeat_and_stay_below)
+START_TEST(random_numbers_repeat_and_stay_below_the_bound)
 {
     struct rng a, b;
     rng_init(&a, 5);
@@ -144,5 +144,5 @@ END_TEST
 
 UNIT_MAIN("hash", a_map_agrees_with_a_plain_array_over_many_changes,
           the_seed_changes_the_hash, names_that_count_up_do_not_collide_in_the_low_bits,
-          many_look_ups_at_once_answer_like_single_ones,
-          the_hash_takes_every_byte_into_account, random_numbers_repeat_and_stay_below)
+          a_batch_lookup_equals_single_lookups, the_hash_depends_on_every_byte,
+          random_numbers_repeat_and_stay_below_the_bound)

@@ -3,34 +3,35 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /*
- * The house of docs/architecture.md: who includes whom, as the files of src/ and include/
- * say. A folder uses only lower floors, and no two modules include each other, by
- * whatever way round. A module is a header of include/ with the sources that begin with
- * its name.
+ * The layers of docs/architecture.md, checked against the #include lines of src/, include/
+ * and tools/. A folder includes only folders of lower layers, and the modules have no
+ * include cycle. A module is a public header with the sources whose names begin with the
+ * name of the header.
  */
 
-enum { MODULES = 512, FILE_MAX = 1 << 20, SIM = 6 };
+enum { MODULES = 512, FILE_MAX = 1 << 20, PROGRAM = 6, CMD, TOOL };
 
-/* Of one floor, none includes another; the simulated API server is an opinion of its own,
- * with no more than base and wire. */
-static const struct floor {
+/* Folders of one layer do not include each other. Nothing includes a tool: TOOL is the
+ * highest layer. kube-sim checks the product, so it shares only base and wire with it. */
+static const struct layer {
     const char *folder;
-    int floor;
-} floors[] = {{"base", 1},       {"wire", 2},      {"domain", 2},   {"gpu", 2},
-              {"kube", 3},       {"placement", 3}, {"core", 4},     {"feed", 5},
-              {"extender", SIM}, {"agent", SIM},   {"plugin", SIM}, {"sim", SIM},
-              {"replay", SIM},   {"cli", SIM},     {"setup", SIM},  {"cmd", 7}};
+    int layer;
+} layers[] = {
+    {"base", 1},           {"wire", 2},        {"domain", 2},       {"gpu", 2},
+    {"kube", 3},           {"placement", 3},   {"core", 4},         {"apisync", 5}, {"node", 5},
+    {"extender", PROGRAM}, {"agent", PROGRAM}, {"plugin", PROGRAM}, {"cli", PROGRAM},
+    {"setup", PROGRAM},    {"cmd", CMD},       {"kube-sim", TOOL},  {"replay", TOOL}};
 
-static int floor_of(struct span module)
+static int layer_of(struct span module)
 {
     struct span rest = module, folder = span_cut(&rest, '/');
-    for (size_t i = 0; i < ARRAY_LEN(floors); i++)
-        if (span_eq(folder, span_of(floors[i].folder)))
-            return floors[i].floor;
-    return 0; /* what is generated, and libraries */
+    for (size_t i = 0; i < ARRAY_LEN(layers); i++)
+        if (span_eq(folder, span_of(layers[i].folder)))
+            return layers[i].layer;
+    return 0; /* a generated file, or a library */
 }
 
 static bool same_folder(struct span a, struct span b)
@@ -41,7 +42,7 @@ static bool same_folder(struct span a, struct span b)
 static struct module {
     struct span name; /* "kube/config" */
     size_t uses[MODULES], n_uses;
-    int state; /* of the search: 0 new, 1 on the way, 2 done */
+    enum { UNVISITED, VISITING, VISITED } state; /* of the search for cycles */
 } modules[MODULES];
 static size_t n_modules;
 static struct arena arena;
@@ -54,7 +55,7 @@ static size_t find(struct span name)
     return i;
 }
 
-/* "src/kube/config_file.c" is of "kube/config", if that has a header. */
+/* "src/kube/config_file.c" belongs to "kube/config" if include/kube/config.h exists. */
 static size_t module_of(struct span path)
 {
     struct span name = path;
@@ -72,16 +73,16 @@ static size_t module_of(struct span path)
 static void add_use(struct module *m, struct span path)
 {
     size_t other = module_of(path);
-    if (&modules[other] == m || !floor_of(path))
+    if (&modules[other] == m || !layer_of(path))
         return;
     struct module *o = &modules[other];
-    bool sim = same_folder(m->name, SPAN("sim/"));
+    bool sim = same_folder(m->name, SPAN("kube-sim/"));
     ck_assert_msg(same_folder(m->name, o->name) ||
-                      floor_of(o->name) < (sim ? 3 : floor_of(m->name)),
-                  "%.*s includes %.*s, which is no lower floor", SPAN_ARG(m->name),
+                      layer_of(o->name) < (sim ? 3 : layer_of(m->name)),
+                  "%.*s includes %.*s, which is not in a lower layer", SPAN_ARG(m->name),
                   SPAN_ARG(o->name));
     ck_assert_msg(!sim || !same_folder(o->name, SPAN("domain/")),
-                  "%.*s shares domain with what it judges", SPAN_ARG(m->name));
+                  "%.*s includes domain, which it tests", SPAN_ARG(m->name));
     m->uses[m->n_uses++] = other;
     ck_assert_uint_lt(m->n_uses, MODULES);
 }
@@ -102,6 +103,21 @@ static void read_includes(const char *path, size_t skip)
     }
 }
 
+static bool span_ends(struct span s, struct span end)
+{
+    return s.n >= end.n && span_eq((struct span){s.p + s.n - end.n, end.n}, end);
+}
+
+/* Every public header defines a module: "plugin_dir.h" is not a part of "plugin.h". */
+static void add_header(struct span path)
+{
+    if (span_ends(path, SPAN("_priv.h")))
+        return;
+    ck_assert_uint_lt(n_modules, MODULES);
+    modules[n_modules++].name =
+        arena_copy(&arena, (struct span){path.p, path.n - strlen(".h")});
+}
+
 static void read_all(const char *pattern, size_t skip, bool names_only)
 {
     glob_t files;
@@ -109,37 +125,39 @@ static void read_all(const char *pattern, size_t skip, bool names_only)
     ck_assert_uint_gt(files.gl_pathc, 10);
     for (size_t i = 0; i < files.gl_pathc; i++)
         if (names_only)
-            module_of(span_of(files.gl_pathv[i] + skip));
+            add_header(span_of(files.gl_pathv[i] + skip));
         else
             read_includes(files.gl_pathv[i], skip);
     globfree(&files);
 }
 
-/* Fails with the way round, if there is one. */
-static void search(struct module *m, struct buf *way)
+/* Depth-first search. A cycle fails the test with the names of its modules. */
+static void search(struct module *m, struct buf *path)
 {
-    size_t n = way->n;
-    buf_printf(way, "%.*s ", SPAN_ARG(m->name));
-    ck_assert_msg(m->state != 1, "a cycle: %s", way->p);
-    if (m->state == 0) {
-        m->state = 1;
+    size_t n = path->n;
+    buf_printf(path, "%.*s ", SPAN_ARG(m->name));
+    ck_assert_msg(m->state != VISITING, "include cycle: %s", path->p);
+    if (m->state == UNVISITED) {
+        m->state = VISITING;
         for (size_t i = 0; i < m->n_uses; i++)
-            search(&modules[m->uses[i]], way);
-        m->state = 2;
+            search(&modules[m->uses[i]], path);
+        m->state = VISITED;
     }
-    way->n = n;
-    way->p[n] = '\0';
+    path->n = n;
+    path->p[n] = '\0';
 }
 
 START_TEST(folders_and_modules_have_no_cycles)
 {
-    cleanup_buf struct buf way = {0};
-    /* Headers first: they make the modules to which sources belong. */
+    cleanup_buf struct buf path = {0};
+    /* Headers first: they define the modules to which sources belong. */
     read_all("include/*/*.h", strlen("include/"), true);
+    read_all("tools/*/*.h", strlen("tools/"), true);
     read_all("include/*/*.h", strlen("include/"), false);
     read_all("src/*/*.[ch]", strlen("src/"), false);
+    read_all("tools/*/*.[ch]", strlen("tools/"), false);
     for (size_t i = 0; i < n_modules; i++)
-        search(&modules[i], &way);
+        search(&modules[i], &path);
     ck_assert_uint_gt(n_modules, 100);
     arena_fini(&arena);
 }

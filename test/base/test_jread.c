@@ -2,10 +2,10 @@
 #include "base/jread.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
-/* Is the text one valid JSON value? Checked whole, and in every way of cutting it in two:
- * the reader must not call a prefix bad when the whole is good. */
+/* Whether the text is one valid JSON value, parsed as a whole and in every split in two:
+ * a prefix of a valid text must not be rejected. */
 static bool valid(const char *text, size_t n)
 {
     struct jread j;
@@ -94,7 +94,7 @@ START_TEST(valid_values_pass)
 }
 END_TEST
 
-START_TEST(invalid_values_are_refused)
+START_TEST(invalid_values_are_rejected)
 {
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         ck_assert_msg(!valid(bad[i], strlen(bad[i])), "accepted: %s", bad[i]);
@@ -109,22 +109,23 @@ START_TEST(a_nul_byte_is_no_space_and_no_escape)
 }
 END_TEST
 
-START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
+START_TEST(a_prefix_of_a_valid_value_is_truncated_not_bad)
 {
     for (size_t i = 0; i < ARRAY_LEN(good); i++) {
         size_t n = strlen(good[i]);
         for (size_t cut = 0; cut <= n; cut++) {
-            /* A copy of the exact size, so that a sanitizer sees a read too far. */
+            /* A copy of the exact size, so that a sanitizer detects a read beyond the
+             * end. */
             cleanup_free char *head = xmalloc(cut);
             memcpy(head, good[i], cut);
             struct jread j;
-            jread_init_part(&j, head, cut);
+            jread_init_partial(&j, head, cut);
             struct jread before = j;
             jread_skip(&j);
             ck_assert_msg(j.state != JREAD_BAD, "%s cut at %zu: %s", good[i], cut, j.why);
-            if (j.state == JREAD_CUT)
+            if (j.state == JREAD_TRUNCATED)
                 j = before;
-            jread_more(&j, good[i], n, true);
+            jread_continue(&j, good[i], n, true);
             if (j.pos == 0)
                 jread_skip(&j);
             ck_assert_msg(jread_finish(&j, NULL) == 0, "%s cut at %zu", good[i], cut);
@@ -133,9 +134,8 @@ START_TEST(a_prefix_of_a_valid_value_is_cut_not_bad)
 }
 END_TEST
 
-/* Strings are passed eight bytes at a time: each byte at each place, and behind others.
- */
-START_TEST(each_byte_of_a_string_is_looked_at)
+/* Strings are scanned eight bytes at a time: tests each byte at each position. */
+START_TEST(each_byte_of_a_string_is_validated)
 {
     for (size_t n = 1; n < 20; n++) {
         for (size_t at = 0; at < n; at++) {
@@ -148,7 +148,7 @@ START_TEST(each_byte_of_a_string_is_looked_at)
                 text[1 + n] = '"';
                 jread_init(&j, text, n + 2);
                 bool passed = jread_skip(&j), fine = c >= 0x20 && c < 0x80 && c != '\\';
-                if (c == '"') { /* the string ends here */
+                if (c == '"') { /* end of the string */
                     ck_assert(passed);
                     ck_assert_uint_eq(j.pos, at + 2);
                 } else {
@@ -214,7 +214,7 @@ START_TEST(an_object_is_read_member_by_member)
 }
 END_TEST
 
-START_TEST(null_counts_as_empty_and_the_parent_goes_on)
+START_TEST(null_counts_as_empty_and_the_parent_continues)
 {
     const char *text = "{\"o\":null,\"a\":null,\"last\":1}";
     struct jread j;
@@ -286,7 +286,7 @@ START_TEST(a_faulty_object_does_not_stop_the_list)
 }
 END_TEST
 
-START_TEST(integers_must_be_whole_and_fit)
+START_TEST(numbers_must_be_integers_in_range)
 {
     static const struct {
         const char *text;
@@ -311,7 +311,7 @@ START_TEST(integers_must_be_whole_and_fit)
 }
 END_TEST
 
-START_TEST(raw_gives_the_bytes_of_a_value)
+START_TEST(raw_returns_the_bytes_of_a_value)
 {
     const char *text = "[ {\"a\": [1, 2]} , 7]";
     struct jread j;
@@ -356,7 +356,7 @@ START_TEST(every_escape_is_decoded)
 }
 END_TEST
 
-START_TEST(an_unclosed_object_is_not_finished)
+START_TEST(an_unclosed_object_is_an_error)
 {
     struct jread j;
     struct jread_str key;
@@ -369,7 +369,7 @@ START_TEST(an_unclosed_object_is_not_finished)
 }
 END_TEST
 
-/* The strings of an array, one by one or several at a time; others count as '?'. */
+/* The strings of an array, read singly or in batches; other values become '?'. */
 static void gather(const char *text, size_t n, bool at_once, struct buf *out)
 {
     struct jread j;
@@ -394,7 +394,7 @@ static void gather(const char *text, size_t n, bool at_once, struct buf *out)
     buf_printf(out, "%d", jread_finish(&j, NULL));
 }
 
-START_TEST(several_strings_at_once_are_the_same_strings)
+START_TEST(a_batch_of_strings_equals_single_strings)
 {
     static const char *const lists[] = {
         "[]",
@@ -427,13 +427,12 @@ START_TEST(several_strings_at_once_are_the_same_strings)
 }
 END_TEST
 
-UNIT_MAIN("jread", valid_values_pass, invalid_values_are_refused,
-          a_nul_byte_is_no_space_and_no_escape,
-          several_strings_at_once_are_the_same_strings,
-          a_prefix_of_a_valid_value_is_cut_not_bad, each_byte_of_a_string_is_looked_at,
-          depth_is_limited, an_object_is_read_member_by_member,
-          null_counts_as_empty_and_the_parent_goes_on,
+UNIT_MAIN("jread", valid_values_pass, invalid_values_are_rejected,
+          a_nul_byte_is_no_space_and_no_escape, a_batch_of_strings_equals_single_strings,
+          a_prefix_of_a_valid_value_is_truncated_not_bad,
+          each_byte_of_a_string_is_validated, depth_is_limited,
+          an_object_is_read_member_by_member,
+          null_counts_as_empty_and_the_parent_continues,
           a_wrong_type_is_an_error_with_its_path, a_faulty_object_does_not_stop_the_list,
-          integers_must_be_whole_and_fit, raw_gives_the_bytes_of_a_value,
-          keys_compare_decoded, every_escape_is_decoded,
-          an_unclosed_object_is_not_finished)
+          numbers_must_be_integers_in_range, raw_returns_the_bytes_of_a_value,
+          keys_compare_decoded, every_escape_is_decoded, an_unclosed_object_is_an_error)

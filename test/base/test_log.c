@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 
-#include "support/unit.h"
+#include "lib/unit.h"
 
 START_TEST(a_line_is_logfmt_with_quotes_where_needed)
 {
@@ -29,7 +29,7 @@ START_TEST(levels_are_named_and_filtered)
 }
 END_TEST
 
-START_TEST(errors_are_wrapped_and_cut)
+START_TEST(errors_are_wrapped_and_truncated)
 {
     struct err err = {0};
     ck_assert_int_eq(err_set(&err, ERR_CONFLICT, "taken by %s", "n1"), -1);
@@ -46,4 +46,4 @@ START_TEST(errors_are_wrapped_and_cut)
 END_TEST
 
 UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_named_and_filtered,
-          errors_are_wrapped_and_cut)
+          errors_are_wrapped_and_truncated)

@@ -2,7 +2,7 @@
 #include "base/opt.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 struct config {
     char *listen;
@@ -10,6 +10,7 @@ struct config {
     bool bind_any;
     struct opt_list loads;
     int64_t unit;
+    int clock;
     struct opt_list rest;
 };
 
@@ -17,7 +18,7 @@ static int parse_unit(struct span text, void *field, struct err *err)
 {
     int64_t *unit = field;
     if (!span_eq(text, SPAN("GiB")))
-        return err_set(err, ERR_INVALID, "\"%.*s\" is no unit", SPAN_ARG(text));
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not a unit", SPAN_ARG(text));
     *unit = 1024;
     return 0;
 }
@@ -68,6 +69,12 @@ static const struct opt table[] = {
      .type = OPT_CUSTOM,
      .offset = AT(unit),
      .parse = parse_unit},
+    {.name = "clock",
+     .arg = "min|exact|any",
+     .init = "min",
+     .help = "Clock.",
+     .type = OPT_CHOICE,
+     .offset = AT(clock)},
     {0},
 };
 static const struct opt_program program = {
@@ -148,6 +155,22 @@ START_TEST(booleans_and_lists)
 }
 END_TEST
 
+START_TEST(a_choice_is_the_index_of_its_word)
+{
+    struct config c;
+    struct err err = {0};
+    ck_assert_int_eq(load(&c, NULL, &err, NULL, NULL, NULL), OPT_RUN);
+    ck_assert_int_eq(c.clock, 0);
+    opt_free(&program, &c);
+    ck_assert_int_eq(load(&c, NULL, &err, "--clock=exact", NULL, NULL), OPT_RUN);
+    ck_assert_int_eq(c.clock, 1);
+    opt_free(&program, &c);
+    ck_assert_int_eq(load(&c, NULL, &err, "--clock", "Any", NULL), OPT_RUN);
+    ck_assert_int_eq(c.clock, 2);
+    opt_free(&program, &c);
+}
+END_TEST
+
 START_TEST(an_error_names_the_option_and_its_source)
 {
     static const struct {
@@ -155,21 +178,24 @@ START_TEST(an_error_names_the_option_and_its_source)
     } cases[] = {
         {"--prot", NULL, NULL, "unknown option --prot (try --help)"},
         {"--port", NULL, NULL, "--port needs a value"},
-        {"--port=x", NULL, NULL, "--port: \"x\" is not a whole number"},
+        {"--port=x", NULL, NULL, "--port: \"x\" is not an integer"},
         {"--port=65536", NULL, NULL, "--port: \"65536\" is not within 0..65535"},
         {"--wait=10", NULL, NULL,
          "--wait: \"10\" is not of the form 500ms, 10s, 2m or 1h"},
         {"--wait=99999999999999999h", NULL, NULL,
          "--wait: \"99999999999999999h\" is not of the form 500ms, 10s, 2m or 1h"},
-        {"--unit=TB", NULL, NULL, "--unit: \"TB\" is no unit"},
+        {"--unit=TB", NULL, NULL, "--unit: \"TB\" is not a unit"},
+        {"--clock=max", NULL, NULL, "--clock: \"max\" is not one of min|exact|any"},
+        {"--clock=", NULL, NULL, "--clock: \"\" is not one of min|exact|any"},
+        {"--clock=min|exact", NULL, NULL,
+         "--clock: \"min|exact\" is not one of min|exact|any"},
         {"--bind-any=maybe", NULL, NULL,
          "--bind-any: \"maybe\" is neither true nor false"},
         {"port", NULL, NULL, "unexpected argument \"port\" (options are --name=value)"},
-        {NULL, NULL, "PORT=abc",
-         "environment variable PORT: \"abc\" is not a whole number"},
+        {NULL, NULL, "PORT=abc", "environment variable PORT: \"abc\" is not an integer"},
         {"--config", "bad.yaml", NULL, "bad.yaml:7: unknown option \"prot\""},
         {"--config", "list.yaml", NULL,
-         "list.yaml:3: port: one value is wanted, not a list"},
+         "list.yaml:3: port: expected one value, got a list"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct config c;
@@ -183,6 +209,22 @@ START_TEST(an_error_names_the_option_and_its_source)
 }
 END_TEST
 
+/* The layout that opt.h promises to scripts and to the checker of the help texts. */
+static void ck_help_layout(const struct opt_program *p, const char *text)
+{
+    const struct opt *o = NULL;
+    size_t documented = 0, lines = 0;
+    for (; (o = opt_next(p, o)); documented++) {
+        cleanup_free char *head =
+            xasprintf("--%s%s%s", o->name, o->type == OPT_BOOL ? "[=on|off]" : " ",
+                      o->type == OPT_BOOL ? "" : o->arg);
+        ck_assert_msg(strstr(text, head), "%s", head);
+    }
+    for (const char *at = text; (at = strstr(at, "\n  -")); at++)
+        lines++;
+    ck_assert_uint_eq(lines, documented + 3); /* --config, --help, --version */
+}
+
 START_TEST(help_lists_every_option)
 {
     char *text = NULL;
@@ -190,15 +232,14 @@ START_TEST(help_lists_every_option)
     FILE *out = open_memstream(&text, &n);
     opt_help(&program, out);
     fclose(out);
-    for (const struct opt *o = table; o->name; o++)
-        ck_assert_ptr_nonnull(strstr(text, o->name));
+    ck_help_layout(&program, text);
     ck_assert_ptr_nonnull(strstr(text, "--port N  (environment: PORT)  [default: 12345]\n"
                                        "        Port.\n        0 takes a free one.\n"));
     free(text);
 }
 END_TEST
 
-/* -- options that several programs have -- */
+/* -- shared options -- */
 
 struct shared {
     char *where;
@@ -285,7 +326,7 @@ START_TEST(programs_share_options)
 }
 END_TEST
 
-START_TEST(letters_and_what_is_no_option)
+START_TEST(short_options_and_operands)
 {
     const char *good[] = {"prog", "-bl", "a",  "x",     "-l=b", "-lc",
                           "y",    "-b",  "--", "-port", "--",   "z"};
@@ -322,7 +363,7 @@ START_TEST(letters_and_what_is_no_option)
         ck_assert_str_eq(err.msg, bad[i].want);
         opt_free(&with_rest, &c);
     }
-    /* Where nothing but options is known, the rest is an error, and "--" too. */
+    /* A program without operands rejects them, and "--" too. */
     ck_assert_int_eq(load(&c, NULL, &err, "-b", "--", NULL), OPT_FAILED);
     ck_assert_str_eq(err.msg, "unexpected argument \"--\" (options are --name=value)");
     opt_free(&program, &c);
@@ -330,7 +371,7 @@ START_TEST(letters_and_what_is_no_option)
 }
 END_TEST
 
-UNIT_MAIN("opt", letters_and_what_is_no_option,
+UNIT_MAIN("opt", short_options_and_operands, a_choice_is_the_index_of_its_word,
           defaults_then_file_then_environment_then_flags, booleans_and_lists,
           an_error_names_the_option_and_its_source, help_lists_every_option,
           programs_share_options)

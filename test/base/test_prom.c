@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "base/mem.h"
-#include "support/promtool.h"
-#include "support/unit.h"
+#include "lib/promtool.h"
+#include "lib/unit.h"
 
 static struct buf out;
 
@@ -51,12 +51,12 @@ START_TEST(hostile_values_of_labels_are_escaped)
 }
 END_TEST
 
-START_TEST(an_observation_is_in_the_bucket_that_it_fits_in)
+START_TEST(an_observation_is_in_its_bucket)
 {
     struct prom_histogram h = {0};
-    prom_observe(&h, 25000); /* a bound belongs to its bucket */
+    prom_observe(&h, 25000); /* bounds are inclusive */
     prom_observe(&h, 25001);
-    prom_observe(&h, -5); /* a clock that was set */
+    prom_observe(&h, -5); /* negative: the clock was set back */
     prom_observe(&h, INT64_C(15000000000));
     prom_observe(&h, INT64_C(15000000001));
     prom_histogram(&out, "h", &(struct prom_label){"v", SPAN("x")}, 1, &h);
@@ -80,7 +80,7 @@ static void *observe(void *h)
     return NULL;
 }
 
-START_TEST(no_observation_of_many_threads_is_lost)
+START_TEST(concurrent_observations_are_not_lost)
 {
     static struct prom_histogram h;
     pthread_t threads[THREADS];
@@ -103,7 +103,7 @@ static double value_of(const char *name)
     return strtod(at + strlen(line), NULL);
 }
 
-START_TEST(a_process_tells_of_itself)
+START_TEST(process_metrics_are_written)
 {
     prom_process(&out);
     promtool_check_metrics(buf_span(&out));
@@ -122,6 +122,5 @@ START_TEST(a_process_tells_of_itself)
 END_TEST
 
 UNIT_MAIN("prom", a_family_comes_before_its_samples, nanoseconds_become_seconds,
-          hostile_values_of_labels_are_escaped,
-          an_observation_is_in_the_bucket_that_it_fits_in,
-          no_observation_of_many_threads_is_lost, a_process_tells_of_itself)
+          hostile_values_of_labels_are_escaped, an_observation_is_in_its_bucket,
+          concurrent_observations_are_not_lost, process_metrics_are_written)

@@ -5,25 +5,32 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /*
- * docs/reasons.md explains every reason that the extender gives: the words are taken from
- * the string literals of the sources that have them, so that a new one without a line
- * fails, and a line whose words are not there any more does too.
+ * docs/reasons.md explains every reason that the extender reports. The test compares it
+ * with the string literals of the sources: a new reason without a row fails, and so does
+ * a row whose text is no longer in the sources.
  */
 
 #define DOC "docs/reasons.md"
 
 enum { FILE_MAX = 1 << 20, WORDS = 1024 };
 
-/* What people are told, by folder or file. The log of a verb is not among it. */
-static const char *const sources[] = {
-    "src/core/*.c",           "src/placement/reason*.c",   "src/placement/preempt*.c",
-    "src/domain/request.c",   "src/extender/filter.c",     "src/extender/bind.c",
-    "src/extender/preempt.c", "src/extender/prioritize.c", "src/extender/forward.c",
-    "src/extender/told.c",    "src/extender/nodewatch.c",  "src/extender/verbs.c"};
-/* Where events get their one word. */
+/* Sources of reasons, by folder or file; log lines do not count. */
+static const char *const sources[] = {"src/core/*.c",
+                                      "src/placement/reason*.c",
+                                      "src/placement/preempt*.c",
+                                      "src/domain/request.c",
+                                      "src/extender/verb_filter.c",
+                                      "src/extender/verb_bind.c",
+                                      "src/extender/verb_preempt.c",
+                                      "src/extender/verb_prioritize.c",
+                                      "src/extender/forward.c",
+                                      "src/extender/event_pod.c",
+                                      "src/extender/event_card.c",
+                                      "src/extender/verbs.c"};
+/* Sources of the reasons of Events. */
 static const char *const with_events[] = {"src/extender/*.c", "src/plugin/*.c"};
 
 static struct arena arena;
@@ -35,7 +42,7 @@ static bool has(struct span text, struct span part)
     return memmem(text.p, text.n, part.p, part.n) != NULL;
 }
 
-/* The file, with one blank for any white space. */
+/* The file, with white space collapsed to one blank. */
 static struct span read_flat(const char *path)
 {
     cleanup_buf struct buf raw = {0}, flat = {0};
@@ -64,7 +71,7 @@ static const char *skip_quoted(const char *p, struct buf *text)
     return p + 1;
 }
 
-/* p is at a quote; literals that follow each other are one. */
+/* p is at a quote; adjacent literals are concatenated. */
 static const char *read_literal(const char *p, struct buf *text)
 {
     do {
@@ -117,8 +124,8 @@ static void each_source(const char *pattern, literal_fn *fn)
 
 /* -- words -- */
 
-/* Two words at least: keys and single words are no reason. */
-static bool is_speech(struct span s)
+/* At least two words: keys and single words are no reasons. */
+static bool is_text(struct span s)
 {
     for (size_t i = 1; i + 1 < s.n; i++)
         if (s.p[i] == ' ' && isalpha((unsigned char)s.p[i - 1]) &&
@@ -141,7 +148,7 @@ static void add_word(struct span text, void *use)
 {
     struct span s = trim(text);
     (void)use;
-    if (!is_speech(s))
+    if (!is_text(s))
         return;
     ck_assert_uint_lt(n_words, WORDS);
     words[n_words++] = arena_copy(&arena, s);
@@ -180,7 +187,7 @@ START_TEST(every_reason_has_its_line)
 }
 END_TEST
 
-/* Has the first cell of a row words of the sources, where it has more than one? */
+/* Whether the text of the first cell, if it has several words, is in the sources. */
 static void check_row(struct span row)
 {
     const char *end = memmem(row.p, row.n, " | ", 3);
@@ -188,7 +195,7 @@ static void check_row(struct span row)
     size_t i = 0;
     while (i < n_words && !has(cell, words[i]))
         i++;
-    ck_assert_msg(i < n_words || !is_speech(cell), "%s: nobody says %.*s", DOC,
+    ck_assert_msg(i < n_words || !is_text(cell), "%s: nobody says %.*s", DOC,
                   SPAN_ARG(cell));
 }
 

@@ -2,7 +2,7 @@
 #include "base/str.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 START_TEST(spans_compare_cut_and_trim)
 {

@@ -4,8 +4,8 @@
 #include <jansson.h>
 
 /*
- * A client for calls one after the other, on connections that are kept, to any server on
- * the loopback. For one thread.
+ * An HTTP client for sequential calls on keep-alive connections to servers on the loopback.
+ * Not thread-safe.
  */
 
 struct ask;
@@ -13,10 +13,10 @@ struct ask;
 struct ask *ask_new(void);
 void ask_free(struct ask *a);
 
-/* The status; 0: no answer. `body`: JSON, or NULL; that of a PATCH is a merge patch.
- * `answer`, unless NULL, gets what came with 2xx as JSON (new), else NULL. */
+/* Returns the status; 0: no reply. `body`: JSON, or NULL; a PATCH sends a merge patch.
+ * *answer (`answer` may be NULL) gets the JSON of a 2xx reply (new), otherwise NULL. */
 long ask_call(struct ask *a, const char *method, unsigned port, const char *path,
               const char *body, json_t **answer);
-/* The same with a tree, which is taken. */
+/* Sends a tree. Takes `body`. */
 long ask_send(struct ask *a, const char *method, unsigned port, const char *path,
               json_t *body);

@@ -10,7 +10,7 @@
 #include "bench/ask.h"
 #include "bench/load.h"
 
-#define UNITS "2" /* of aliyun.com/gpu-mem, that each pod asks for */
+#define UNITS "2" /* of aliyun.com/gpu-mem, the request of each pod */
 
 static void need(bool ok, const char *what)
 {
@@ -34,7 +34,7 @@ static json_t *call(unsigned port, const char *path, const char *body)
     return json;
 }
 
-/* A request with this body, which is taken. */
+/* Builds a request. Takes `body`. */
 static struct span post(const char *path, json_t *body)
 {
     char *text = json_dumps(body, JSON_COMPACT);
@@ -44,7 +44,7 @@ static struct span post(const char *path, json_t *body)
     return request;
 }
 
-/* A pod of the cluster, as large as they are there, made one that waits. */
+/* A pending copy of a pod of the cluster, with its realistic size. */
 static json_t *waiting_pod(const json_t *model, size_t i)
 {
     char name[32], uid[40];
@@ -52,7 +52,7 @@ static json_t *waiting_pod(const json_t *model, size_t i)
     snprintf(uid, sizeof uid, "00000000-0000-4000-8000-%012zx", i);
     json_t *pod = json_deep_copy(model);
     json_t *meta = json_object_get(pod, "metadata"), *spec = json_object_get(pod, "spec");
-    json_object_set_new(pod, "apiVersion", json_string("v1")); /* not in a list */
+    json_object_set_new(pod, "apiVersion", json_string("v1")); /* absent in list items */
     json_object_set_new(pod, "kind", json_string("Pod"));
     json_object_set_new(meta, "name", json_string(name));
     json_object_set_new(meta, "uid", json_string(uid));
@@ -137,7 +137,7 @@ static json_t *binding_of(const char *name, const char *uid, const char *node)
                      "kind", "Node", "name", node);
 }
 
-/* The pods are made in the cluster with one call. */
+/* Creates the pods with one call. */
 static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
                        const json_t *nodes)
 {
@@ -148,7 +148,7 @@ static void make_binds(struct bodies *b, const json_t *model, unsigned sim_port,
         json_t *pod = waiting_pod(model, i), *meta = json_object_get(pod, "metadata");
         const char *name = json_string_value(json_object_get(meta, "name"));
         const char *uid = json_string_value(json_object_get(meta, "uid"));
-        /* The two kinds go to different nodes, so that they do not meet. */
+        /* The two kinds use different nodes, so that they do not interfere. */
         const char *node =
             json_string_value(json_array_get(nodes, i % json_array_size(nodes)));
         json_object_set_new(meta, "namespace", json_string("default"));

@@ -13,26 +13,26 @@
 #include "base/rng.h"
 
 enum {
-    ALIVE = 300,   /* pods of ours at a time */
-    STRANGERS = 8, /* connections of clients that behave badly, at a time */
-    GONE = 20,     /* Nodes and Scvs that are not there, at a time, at most */
+    ALIVE = 300, /* maximum pods at a time */
+    CLIENTS = 8, /* maximum connections of misbehaving clients */
+    GONE = 20,   /* maximum missing Nodes and Scvs */
 };
 
 struct churn {
-    struct world *world;
+    struct testbed *testbed;
     struct ask *ask;
     struct rng rng;
     struct churn_counts counts;
     int nodes, mib;
     json_t *gone[GONE];
-    int strangers[STRANGERS];
+    int clients[CLIENTS];
     size_t troubles, deleted;
 };
 
-struct churn *churn_new(struct world *w, int nodes, int mib)
+struct churn *churn_new(struct testbed *w, int nodes, int mib)
 {
     struct churn *c = xcalloc(1, sizeof *c);
-    c->world = w;
+    c->testbed = w;
     c->ask = ask_new();
     c->nodes = nodes;
     c->mib = mib;
@@ -59,7 +59,7 @@ static int any(struct churn *c, int n)
 static long to_sim(struct churn *c, const char *method, const char *path,
                    const char *body)
 {
-    return ask_call(c->ask, method, c->world->sim.port, path, body, NULL);
+    return ask_call(c->ask, method, c->testbed->sim.port, path, body, NULL);
 }
 
 /* -- pods -- */
@@ -79,10 +79,10 @@ static void pod_comes(struct churn *c)
                                         "\"default\",\"PodUID\":\"00000000-0000-4000-"
                                         "8000-%012zx\",\"Node\":\"node-%05d\"}",
                                         i, i, any(c, c->nodes));
-    /* Loaded, so that the UID is ours. */
+    /* Uses /kube-sim/load, which keeps the UID. */
     to_sim(c, "POST", "/kube-sim/load", pod);
     json_t *answer;
-    ask_call(c->ask, "POST", c->world->extender.port, "/bind", bind, &answer);
+    ask_call(c->ask, "POST", c->testbed->extender.port, "/bind", bind, &answer);
     const char *error = json_string_value(json_object_get(answer, "Error"));
     bool good = error && !*error;
     json_decref(answer);
@@ -117,7 +117,7 @@ static void any_card_changes(struct churn *c, json_t *cards)
     json_t *card = json_array_get(cards, (size_t)any(c, (int)json_array_size(cards)));
     switch (any(c, 4)) {
     case 0:
-        c->counts.ill++;
+        c->counts.unhealthy++;
         card_is(card, "Unhealthy", c->mib);
         break;
     case 1:
@@ -125,7 +125,7 @@ static void any_card_changes(struct churn *c, json_t *cards)
         card_is(card, "Healthy", c->mib / 4);
         break;
     default:
-        c->counts.well++;
+        c->counts.recovered++;
         card_is(card, "Healthy", c->mib);
     }
 }
@@ -137,20 +137,20 @@ static void all_cards_are_well(struct churn *c, json_t *cards)
     json_array_foreach(cards, i, card) card_is(card, "Healthy", c->mib);
 }
 
-/* An agent says something new of its cards. */
+/* Updates an Scv like an agent. */
 static void cards_change(struct churn *c, int node,
                          void change(struct churn *c, json_t *cards))
 {
     cleanup_free char *path = scv_path(node);
     json_t *scv;
-    ask_call(c->ask, "GET", c->world->sim.port, path, NULL, &scv);
+    ask_call(c->ask, "GET", c->testbed->sim.port, path, NULL, &scv);
     json_t *cards = json_object_get(json_object_get(scv, "status"), "cardList");
     if (cards) {
         change(c, cards);
-        ask_send(c->ask, "PATCH", c->world->sim.port, path,
+        ask_send(c->ask, "PATCH", c->testbed->sim.port, path,
                  json_pack("{s:{s:O}}", "status", "cardList", cards));
     }
-    json_decref(scv); /* NULL: the Scv is not there now */
+    json_decref(scv); /* NULL: the Scv is missing now */
 }
 
 /* -- Nodes and Scvs -- */
@@ -161,7 +161,7 @@ static void goes(struct churn *c, json_t **place)
     bool scv = any(c, 2);
     cleanup_free char *path =
         scv ? scv_path(node) : xasprintf("/api/v1/nodes/node-%05d", node);
-    if (ask_call(c->ask, "GET", c->world->sim.port, path, NULL, place) != 200)
+    if (ask_call(c->ask, "GET", c->testbed->sim.port, path, NULL, place) != 200)
         return;
     if (to_sim(c, "DELETE", path, "{}") / 100 != 2) {
         json_decref(steal(place));
@@ -173,11 +173,12 @@ static void goes(struct churn *c, json_t **place)
 static void comes_back(struct churn *c, json_t **place)
 {
     json_t *object = steal(place), *meta = json_object_get(object, "metadata");
-    json_object_del(meta, "uid"); /* another one of that name */
+    json_object_del(meta, "uid"); /* a new object of that name */
     json_object_del(meta, "creationTimestamp");
     json_object_del(meta, "resourceVersion");
     c->counts.back +=
-        ask_send(c->ask, "POST", c->world->sim.port, "/kube-sim/load", object) / 100 == 2;
+        ask_send(c->ask, "POST", c->testbed->sim.port, "/kube-sim/load", object) / 100 ==
+        2;
 }
 
 static void goes_or_comes(struct churn *c)
@@ -189,10 +190,10 @@ static void goes_or_comes(struct churn *c)
         goes(c, place);
 }
 
-/* -- clients that behave badly -- */
+/* -- misbehaving clients -- */
 
-/* One of them gives its place to the next. */
-static void stranger(struct churn *c)
+/* Replaces one misbehaving client. */
+static void misbehave(struct churn *c)
 {
     static const char *const words[] = {
         "POST /filter HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n{\"Pod\":",
@@ -201,9 +202,9 @@ static void stranger(struct churn *c)
         "POST /bind HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n",
         "",
     };
-    int *fd = &c->strangers[any(c, STRANGERS)];
+    int *fd = &c->clients[any(c, CLIENTS)];
     struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)c->world->extender.port),
+                             .sin_port = htons((uint16_t)c->testbed->extender.port),
                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
     if (*fd > 0)
         close(*fd);
@@ -211,10 +212,10 @@ static void stranger(struct churn *c)
     const char *word = words[any(c, ARRAY_LEN(words))];
     if (connect(*fd, (struct sockaddr *)&to, sizeof to) == 0 &&
         send(*fd, word, strlen(word), MSG_NOSIGNAL) < 0)
-        return; /* it has been refused already */
+        return; /* the extender has refused it */
 }
 
-/* -- all of it -- */
+/* -- churn -- */
 
 void churn_step(struct churn *c)
 {
@@ -225,13 +226,13 @@ void churn_step(struct churn *c)
     if (any(c, 20) == 0)
         goes_or_comes(c);
     if (any(c, 4) == 0)
-        stranger(c);
+        misbehave(c);
 }
 
 static void watches_are_cut(struct churn *c, bool forget)
 {
     c->counts.cuts++;
-    if (forget) /* then the kinds are listed anew */
+    if (forget) /* the extender must list the kinds again */
         to_sim(c, "POST", "/kube-sim/compact", "{}");
     to_sim(c, "POST", "/kube-sim/watches", "{\"action\":\"cut\"}");
 }
@@ -243,7 +244,7 @@ static int64_t now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* Pods go on to be asked for in the meantime. */
+/* Filter calls continue meanwhile. */
 static void outage(struct churn *c)
 {
     int64_t end = now_ms() + 1000 + any(c, 2000);
@@ -265,7 +266,7 @@ void churn_trouble(struct churn *c)
         break;
     case 1:
         c->counts.restarts++;
-        world_restart_sim(c->world, c->ask);
+        testbed_restart_sim(c->testbed, c->ask);
         break;
     case 2:
         watches_are_cut(c, true);
@@ -283,7 +284,7 @@ void churn_settle(struct churn *c)
             comes_back(c, &c->gone[i]);
     for (int node = 0; node < c->nodes; node++)
         cards_change(c, node, all_cards_are_well);
-    for (int i = 0; i < STRANGERS; i++)
-        if (c->strangers[i] > 0)
-            close(c->strangers[i]);
+    for (int i = 0; i < CLIENTS; i++)
+        if (c->clients[i] > 0)
+            close(c->clients[i]);
 }

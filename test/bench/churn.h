@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-#include "bench/world.h"
+#include "bench/testbed.h"
 
 /*
- * What befalls the world of make soak. Pods come, are bound and go; cards fall ill,
- * shrink and recover; Nodes and Scvs go and come back, as new ones; clients of the
- * extender send half a request, rubbish, or vanish. And in turn: watches are cut,
- * kube-sim is killed and started again, history is forgotten, the API server refuses
- * everybody for seconds.
+ * The churn of make soak. Pods are created, bound and deleted; cards become unhealthy,
+ * shrink and recover; Nodes and Scvs are deleted and created again; clients of the
+ * extender send partial or invalid requests, or disconnect. In rotation: watches are cut,
+ * kube-sim is killed and restarted, the history is compacted, the API server refuses all
+ * requests for seconds.
  */
 
 struct churn_counts {
-    size_t created, bound, refused; /* pods; refused: not bound */
-    size_t ill, shrunk, well;       /* cards that were told so */
+    size_t created, bound, refused;      /* pods; refused: not bound */
+    size_t unhealthy, shrunk, recovered; /* number of changes of cards */
     size_t nodes_gone, scvs_gone, back;
     size_t cuts, outages, restarts;
 };
 
 struct churn;
 
-/* `nodes`: how many kube-sim has made, of cards of `mib`. */
-struct churn *churn_new(struct world *w, int nodes, int mib);
+/* `nodes`: number of nodes that kube-sim has generated, with cards of `mib` MiB. */
+struct churn *churn_new(struct testbed *w, int nodes, int mib);
 void churn_free(struct churn *c);
 
-/* A little of all that, for a millisecond or so. */
+/* One small step of churn, of about a millisecond. */
 void churn_step(struct churn *c);
-/* The trouble that is next in turn. Takes seconds. */
+/* Injects the next fault of the rotation. Takes seconds. */
 void churn_trouble(struct churn *c);
-/* All that is gone comes back, all cards are well, clients that behave badly leave. */
+/* Recreates deleted objects, makes all cards healthy, disconnects misbehaving clients. */
 void churn_settle(struct churn *c);
 
 const struct churn_counts *churn_counts(const struct churn *c);

@@ -5,21 +5,21 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 
 /*
- * make bench-cluster: pods per second through the real kube-scheduler, in turns
+ * make bench-cluster: pods per second through the real kube-scheduler, in alternating
+ * turns:
  *
- *   none     without an extender: kube-scheduler alone, by the sums of each node
- *   echo     with the least that an extender can be (echo.c): filter and bind
- *   echo+    the same, asked to prioritize too, as an extender that chooses nodes has to
- * be ours     with gpushare-extender
+ *   none     without an extender: kube-scheduler counts node resources
+ *   echo     with a minimal extender (echo.c): filter and bind
+ *   echo+    with a minimal extender: filter, prioritize and bind
+ *   ours     with gpushare-extender
  *
- * For each turn the pods are created while kube-scheduler stands still. Then it is
- * started, and what counts is the time between the Binding of the first tenth of the pods
- * and that of the last tenth, by the API server's audit log. Controllers and kwok stand
- * still meanwhile, and the extender runs in its own turns only. kube-scheduler's limit of
- * 50 calls a second is lifted.
+ * In each turn the pods are created while kube-scheduler is stopped. Then it is started.
+ * The rate is measured between the Bindings of the first and the last tenth of the pods in
+ * the API server's audit log. Controllers and kwok are stopped meanwhile, and the extender
+ * runs only in its own turns. kube-scheduler's limit of 50 calls per second is lifted.
  *
  * BENCH_NODES (1000), BENCH_PODS (5000), BENCH_ROUNDS (3)
  */
@@ -29,7 +29,7 @@ enum { CREATORS = 4, CARDS_OF_NODE = 8, CARD_MIB = 16384, TURNS_MAX = 99, WAIT_S
 static const char *const kinds[] = {"none", "echo", "echo+", "ours"};
 enum { NONE, ECHO, ECHO_PLUS, OURS, KINDS };
 
-/* Whose processor time is looked at. */
+/* The programs whose CPU time is measured. */
 static const char *const programs[] = {"kube-scheduler", "kube-apiserver", "etcd",
                                        "gpushare-extender"};
 enum { SCHEDULER, APISERVER, ETCD, EXTENDER, PROGRAMS };
@@ -43,14 +43,15 @@ static struct bench {
     int nodes, pods, rounds;
     struct turn turns[KINDS][TURNS_MAX];
     struct program echo;
-    char *echo_url, *scheduler; /* its configuration as it is shipped */
+    char *echo_url, *scheduler; /* its shipped configuration */
 } b;
 
 static int number(const char *name, int otherwise)
 {
     const char *text = getenv(name);
     int n = text && *text ? atoi(text) : otherwise;
-    ck_assert_msg(n > 0 && n < 100000, "%s=%s is no number of use", name, text);
+    ck_assert_msg(n > 0 && n < 100000, "%s=%s: expected a number from 1 to 99999", name,
+                  text);
     return n;
 }
 
@@ -98,13 +99,13 @@ static bool all_ready(void)
     json_t *node;
     json_array_foreach(nodes, i, node)
     {
-        json_t *conditions = kit_at(node, "status.conditions"), *c;
+        json_t *conditions = lib_at(node, "status.conditions"), *c;
         size_t k;
-        bool tainted = json_array_size(kit_at(node, "spec.taints")) > 0;
+        bool tainted = json_array_size(lib_at(node, "spec.taints")) > 0;
         json_array_foreach(conditions, k, c)
         {
-            ready += !tainted && !strcmp(kit_str(c, "type"), "Ready") &&
-                     !strcmp(kit_str(c, "status"), "True");
+            ready += !tainted && !strcmp(lib_str(c, "type"), "Ready") &&
+                     !strcmp(lib_str(c, "status"), "True");
         }
     }
     return ready == (size_t)b.nodes;
@@ -127,9 +128,9 @@ static void create_pod(void *ctx, size_t creator)
 
 static void wait_until(bool (*is_true)(void), const char *what)
 {
-    int64_t end = kit_now_ms() + WAIT_S * 1000;
+    int64_t end = lib_now_ms() + WAIT_S * 1000;
     while (!is_true()) {
-        ck_assert_msg(kit_now_ms() < end, "after %d s: %s", WAIT_S, what);
+        ck_assert_msg(lib_now_ms() < end, "after %d s: %s", WAIT_S, what);
         usleep(200 * 1000);
     }
 }
@@ -148,7 +149,7 @@ static bool is_echo(int kind)
 
 /* -- kube-scheduler's configuration -- */
 
-/* The shipped one, for the server that the turn is about. */
+/* The shipped configuration with the extender of this turn. */
 static void configure(int kind)
 {
     cleanup_buf struct buf out = {0};
@@ -208,7 +209,7 @@ static int order(const void *a, const void *c)
     return x < y ? -1 : x > y;
 }
 
-/* "2026-11-21T23:24:25.123456Z" as seconds of its day. */
+/* Seconds of the day of "2026-11-21T23:24:25.123456Z". */
 static double time_of(const char *text)
 {
     int h, m;
@@ -217,7 +218,7 @@ static double time_of(const char *text)
     return h * 3600 + m * 60 + s;
 }
 
-/* When each Binding was done that the log tells of from there on; *n of them, new. */
+/* The times of the Bindings in the log from this offset on; *n of them. New. */
 static double *binding_times(long from, size_t *n)
 {
     cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");
@@ -233,7 +234,7 @@ static double *binding_times(long from, size_t *n)
             continue;
         cleanup_json json_t *event = json_loads(line, 0, NULL);
         MEM_GROW(times, cap, *n + 1);
-        times[(*n)++] = time_of(kit_str(event, "stageTimestamp"));
+        times[(*n)++] = time_of(lib_str(event, "stageTimestamp"));
     }
     free(line);
     fclose(f);
@@ -261,12 +262,12 @@ static void start_echo(void)
     cleanup_free char *ca = temp_path(cluster.dir, "pki/ca.crt");
     cleanup_free char *crt = temp_path(cluster.dir, "pki/admin.crt");
     cleanup_free char *key = temp_path(cluster.dir, "pki/admin.key");
-    program_start(&b.echo, kit_dir, ARGV(program, url, ca, crt, key));
+    program_start(&b.echo, lib_dir, ARGV(program, url, ca, crt, key));
     free(b.echo_url);
     b.echo_url = xasprintf("http://127.0.0.1:%u", program_port(&b.echo, "listening on"));
 }
 
-/* `kubectl inspect`, so to speak: nobody has more than there is. */
+/* Checks that no card is overcommitted. */
 static void check(int kind)
 {
     if (kind == OURS)
@@ -277,7 +278,7 @@ static void run(int kind, struct turn *turn)
 {
     double before[PROGRAMS] = {0};
     size_t n;
-    kit_threads(CREATORS, create_pod, NULL);
+    lib_threads(CREATORS, create_pod, NULL);
     if (is_echo(kind))
         start_echo();
     if (kind == OURS) {
@@ -290,7 +291,7 @@ static void run(int kind, struct turn *turn)
         if (p != EXTENDER || kind != NONE)
             before[p] = cpu_ms(pid_of(p, kind));
     cluster_start("kube-scheduler");
-    wait_until(all_bound, "there are pods that are not bound");
+    wait_until(all_bound, "some pods are not bound");
     for (int p = 0; p < PROGRAMS; p++)
         if (p != EXTENDER || kind != NONE)
             turn->cpu_ms[p] = (cpu_ms(pid_of(p, kind)) - before[p]) / b.pods;
@@ -340,8 +341,8 @@ START_TEST(pods_per_second)
     b.rounds = number("BENCH_ROUNDS", 3);
     ck_assert_int_le(b.rounds, TURNS_MAX);
     b.scheduler = temp_read(cluster.dir, "scheduler.yaml");
-    kit_threads(CREATORS, create_node, NULL);
-    wait_until(all_ready, "there are nodes that are not Ready");
+    lib_threads(CREATORS, create_node, NULL);
+    wait_until(all_ready, "some nodes are not Ready");
     cluster_stop("kube-scheduler", "KILL");
     cluster_stop("gpushare-extender", "TERM");
     cluster_stop("kwok", "KILL");
@@ -354,7 +355,7 @@ START_TEST(pods_per_second)
             fflush(stdout);
         }
     print_all();
-    cluster_start("kwok"); /* nodes are deleted by those who care for them */
+    cluster_start("kwok"); /* deleting nodes needs kwok */
     free(b.scheduler);
     free(b.echo_url);
 }

@@ -10,16 +10,16 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* glibc's own, under the names that it keeps for this. */
+/* glibc's functions under their internal names. */
 void *__libc_malloc(size_t n);
 void *__libc_calloc(size_t count, size_t n);
 void *__libc_realloc(void *p, size_t n);
 void *__libc_memalign(size_t align, size_t n);
 
-static struct counts *counts; /* NULL: nobody wants to know */
-static uintptr_t first, end;  /* where the program itself is */
+static struct counts *counts; /* NULL: not counting */
+static uintptr_t first, end;  /* address range of the program */
 
-/* The program comes before all libraries. */
+/* dl_iterate_phdr reports the program first. */
 static int find_program(struct dl_phdr_info *info, size_t size, void *ctx)
 {
     (void)size, (void)ctx;

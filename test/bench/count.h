@@ -7,25 +7,25 @@
 #include "bench/load.h"
 
 /*
- * How often the threads of connections allocate. count.c becomes a library that is loaded
- * into a server before the others (LD_PRELOAD), counts, and lets the C library do the
- * work. The counts are in a file that both sides map, and that the environment names.
+ * Counts the allocations of connection threads. count.c is a library that is preloaded
+ * into a server (LD_PRELOAD), counts, and calls the C library. The counts are in a file
+ * that both processes map; an environment variable names it.
  */
 
 #define COUNTS_FILE "GPUSHARE_COUNTS_FILE"
 
 struct counts {
-    _Atomic uint64_t program;   /* the program itself has asked for memory */
-    _Atomic uint64_t libraries; /* a library has, libc included */
+    _Atomic uint64_t program;   /* allocations by the program */
+    _Atomic uint64_t libraries; /* allocations by libraries, libc included */
 };
 
-/* The file as it is before the server starts. Ends the program on failure. */
+/* Creates the file before the server starts. Ends the program on an error. */
 struct counts *counts_open(const char *path);
 void counts_close(struct counts *counts);
 
-/* Per call, when the server is warm: a connection of many calls, less one of half as
- * many, so that what a connection itself takes does not count. The load says which server
- * and what requests; it uses COUNTS_CALLS of them. */
+/* Allocations per call of a warm server: a connection with many calls minus one with half as
+ * many, so that the connection's own allocations cancel out. Uses COUNTS_CALLS requests of
+ * the load. */
 enum { COUNTS_CALLS = 256 };
 struct allocations {
     double program, libraries;

@@ -9,9 +9,9 @@
 #include <string.h>
 
 /*
- * What any scheduler extender costs at the least: a bare libmicrohttpd, a thread per
- * connection, that lets every node pass, likes all of them alike and, asked to bind,
- * posts the Binding. It knows nothing and checks nothing.
+ * The minimal cost of any scheduler extender: libmicrohttpd with a thread per connection.
+ * Filter passes every node, prioritize gives all the same score, bind posts the Binding.
+ * It checks nothing.
  *
  *   bench-echo API-URL CA CERTIFICATE KEY
  */
@@ -42,7 +42,7 @@ static size_t discard(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* One connection to the API server for each of kube-scheduler's. */
+/* One connection to the API server per connection of kube-scheduler. */
 static CURL *handle_of_thread(void)
 {
     static _Thread_local CURL *curl;
@@ -64,7 +64,7 @@ static const char *member(const json_t *args, const char *name)
     return s ? s : "";
 }
 
-/* Returns what went wrong, or NULL. */
+/* Returns an error text, or NULL. */
 static const char *post_binding(const json_t *args)
 {
     char url[1024];

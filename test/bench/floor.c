@@ -7,9 +7,9 @@
 #include <string.h>
 
 /*
- * The floor under the extender's figures: the least that a server of the usual make does
- * with a request of kube-scheduler. A bare libmicrohttpd, a thread per connection; it
- * reads the body, parses it with jansson, and sends the names of the nodes back.
+ * The baseline of the extender's results: the minimal work of a conventional server for a
+ * request of kube-scheduler. libmicrohttpd with a thread per connection reads the body,
+ * parses it with jansson, and sends the node names back.
  */
 
 struct body {

@@ -15,13 +15,13 @@
 
 #include "base/mem.h"
 
-enum { SILENCE_MS = 60 * 1000 }; /* a server that says nothing for so long has failed */
+enum { SILENCE_MS = 60 * 1000 }; /* a server without a reply for this time has failed */
 
 struct conn {
     int fd;
-    struct span out; /* not yet sent */
+    struct span out; /* unsent bytes */
     struct buf in;
-    size_t head, body; /* lengths of the reply; head 0: not known yet */
+    size_t head, body; /* lengths of the reply; head 0: unknown */
     size_t scanned;
     unsigned status;
     int64_t sent_ns;
@@ -59,7 +59,7 @@ static void conn_close(struct conn *c)
     buf_fini(&c->in);
 }
 
-/* Sends what the socket takes. */
+/* Sends as much as the socket accepts. */
 static void conn_push(struct conn *c)
 {
     while (c->out.n) {
@@ -98,7 +98,7 @@ static void read_head(struct conn *c)
     }
 }
 
-/* Reads what is there. True when the reply is complete. */
+/* Reads the available bytes. True: the reply is complete. */
 static bool conn_pull(struct conn *c)
 {
     for (;;) {
@@ -136,7 +136,7 @@ static void begin(struct run *run, struct conn *c)
     conn_send(c, load->requests[(load->first + run->started++) % load->n_requests]);
 }
 
-/* The verbs say what went wrong with status 200, as their first member. */
+/* Verbs report an error with status 200, in the first member. */
 static bool is_failure(const struct conn *c)
 {
     struct span body = {c->in.p + c->head, c->body};

@@ -8,18 +8,18 @@
 #include "base/opt.h"
 #include "bench/bodies.h"
 #include "bench/count.h"
-#include "bench/figures.h"
 #include "bench/load.h"
+#include "bench/result.h"
 #include "bench/server.h"
 
 /*
- * make bench: how fast the extender answers, for clusters of several sizes, beside the
- * floor measured in the same run. This process is the load; the extender, the API server
- * and the floor are processes of their own. What is compared is measured in turns, round
- * by round, and each figure is the median of the rounds.
+ * make bench: latency and throughput of the extender for several cluster sizes, compared
+ * with the baseline (floor.c) of the same run. This process generates the load; the
+ * extender, the API server and the baseline are processes of their own. Both sides are
+ * measured in alternating turns, and each result is the median of the rounds.
  */
 
-enum { BINDS = 150 }; /* of a round: half of them at 16 connections */
+enum { BINDS = 150 }; /* per round: half of them with 16 connections */
 
 struct config {
     char *nodes, *only, *build, *out;
@@ -36,7 +36,7 @@ static int parse_score(struct span text, void *field, struct err *err)
         *(const char **)field = names[i];
         return 0;
     }
-    return err_set(err, ERR_INVALID, "\"%.*s\" is none of binpack, spread, scv, fgd",
+    return err_set(err, ERR_INVALID, "\"%.*s\": expected binpack, spread, scv or fgd",
                    SPAN_ARG(text));
 }
 
@@ -47,21 +47,20 @@ static const struct opt options[] = {
      .init = "100,1000,5000,10000",
      .type = OPT_STRING,
      .offset = AT(nodes),
-     .help = "Sizes of the cluster."},
+     .help = "Cluster sizes as numbers of nodes, separated by commas."},
     {.name = "only",
      .arg = "NAME",
      .type = OPT_STRING,
      .offset = AT(only),
-     .help =
-         "Only the calls whose name begins with this: \"filter, N\"; \"start\": none."},
+     .help = "Run only calls whose name has this prefix; \"start\" runs none."},
     {.name = "rounds",
      .arg = "N",
      .init = "7",
      .type = OPT_INT,
      .min = 1,
-     .max = FIGURE_ROUNDS,
+     .max = RESULT_ROUNDS,
      .offset = AT(rounds),
-     .help = "Rounds of each measurement."},
+     .help = "Number of rounds of each measurement."},
     {.name = "calls",
      .arg = "N",
      .init = "400",
@@ -69,49 +68,50 @@ static const struct opt options[] = {
      .min = 20,
      .max = 100000,
      .offset = AT(calls),
-     .help = "Calls of a round, at one connection; at 16, four times as many."},
+     .help = "Calls per round with one connection; rounds with 16 connections make four "
+             "times as many."},
     {.name = "node-score",
      .arg = "binpack|spread|scv|fgd",
      .init = "fgd",
      .type = OPT_CUSTOM,
      .parse = parse_score,
      .offset = AT(score),
-     .help = "The extender's option."},
+     .help = "Value of --node-score of the extender."},
     {.name = "build",
      .arg = "DIR",
      .init = "build",
      .type = OPT_STRING,
      .offset = AT(build),
-     .help = "Where the programs are."},
+     .help = "Folder of the built programs."},
     {.name = "out",
      .arg = "FILE",
      .init = "build/bench.json",
      .type = OPT_STRING,
      .offset = AT(out),
-     .help = "Gets the figures as JSON."},
+     .help = "File for the results as JSON."},
     {0},
 };
 
 static const struct opt_program program = {
     .name = "bench",
-    .summary = "measures the extender, and the floor under it",
+    .summary = "measure the extender and the baseline",
     .version = GPUSHARE_VERSION,
     .table = options,
 };
 
-/* What is measured of one server under one kind of call. */
+/* The measurements of one server for one kind of call. */
 struct side {
-    struct figure p50, p99, rate, rate16, cpu;
+    struct result p50, p99, rate, rate16, cpu;
 };
 
-/* A kind of call: to the extender, and to what it is compared with. */
+/* A kind of call: to the extender and to the baseline. */
 struct bench {
     const char *name, *floor_name;
     const struct server *ours, *floor;
     const struct span *requests, *floor_requests;
     size_t n_requests;
-    size_t calls, calls16; /* of a round */
-    bool once;             /* each request can be used but once */
+    size_t calls, calls16; /* per round */
+    bool once;             /* each request can be used only once */
     size_t used, floor_used;
     struct side side[2];
     size_t failed;
@@ -136,11 +136,11 @@ static void measure(struct bench *b, bool floor, unsigned connections, size_t ca
     cpu = server_cpu_ms(server) - cpu;
     *used += calls;
     if (connections == 1) {
-        figure_note(&side->p50, load_quantile(&r, 0.5));
-        figure_note(&side->p99, load_quantile(&r, 0.99));
-        figure_note(&side->cpu, cpu / (double)calls);
+        result_note(&side->p50, load_quantile(&r, 0.5));
+        result_note(&side->p99, load_quantile(&r, 0.99));
+        result_note(&side->cpu, cpu / (double)calls);
     }
-    figure_note(connections == 1 ? &side->rate : &side->rate16,
+    result_note(connections == 1 ? &side->rate : &side->rate16,
                 (double)calls / r.seconds);
     b->failed += r.failed;
     load_result_fini(&r);
@@ -176,22 +176,22 @@ static void warm_up(struct bench *b)
 static void json_side(struct buf *out, const char *name, const struct side *side)
 {
     buf_printf(out, "\"%s\":{", name);
-    figure_json(out, "p50_ms", figure_spread(&side->p50));
-    figure_json(out, "p99_ms", figure_spread(&side->p99));
-    figure_json(out, "calls_per_s", figure_spread(&side->rate));
+    result_json(out, "p50_ms", result_spread(&side->p50));
+    result_json(out, "p99_ms", result_spread(&side->p99));
+    result_json(out, "calls_per_s", result_spread(&side->rate));
     if (side->rate16.n)
-        figure_json(out, "calls_per_s_at_16", figure_spread(&side->rate16));
-    figure_json(out, "cpu_ms_per_call", figure_spread(&side->cpu));
+        result_json(out, "calls_per_s_at_16", result_spread(&side->rate16));
+    result_json(out, "cpu_ms_per_call", result_spread(&side->cpu));
     out->n--;
     buf_adds(out, "},");
 }
 
-static void print_rates(char out[32], const struct figure *ours,
-                        const struct figure *floor)
+static void print_rates(char out[32], const struct result *ours,
+                        const struct result *floor)
 {
     if (ours->n)
-        snprintf(out, 32, "%6.0f/%-6.0f", figure_spread(ours).median,
-                 figure_spread(floor).median);
+        snprintf(out, 32, "%6.0f/%-6.0f", result_spread(ours).median,
+                 result_spread(floor).median);
     else
         snprintf(out, 32, "%13s", "");
 }
@@ -199,25 +199,25 @@ static void print_rates(char out[32], const struct figure *ours,
 static void report(const struct bench *b, struct buf *json)
 {
     const struct side *ours = &b->side[0], *floor = &b->side[1];
-    struct spread p50 = figure_spread(&ours->p50), p99 = figure_spread(&ours->p99);
-    struct spread f50 = figure_spread(&floor->p50), f99 = figure_spread(&floor->p99);
-    struct spread r50 = figure_ratio(&ours->p50, &floor->p50);
-    struct spread r99 = figure_ratio(&ours->p99, &floor->p99);
+    struct spread p50 = result_spread(&ours->p50), p99 = result_spread(&ours->p99);
+    struct spread f50 = result_spread(&floor->p50), f99 = result_spread(&floor->p99);
+    struct spread r50 = result_ratio(&ours->p50, &floor->p50);
+    struct spread r99 = result_ratio(&ours->p99, &floor->p99);
     char rates[2][32];
     print_rates(rates[0], &ours->rate, &floor->rate);
     print_rates(rates[1], &ours->rate16, &floor->rate16);
     printf(
         "  %-22s %7.3f /%7.3f  %5.3f (%.3f-%.3f)  %7.3f /%7.3f  %5.3f  %s  %s  %6.3f\n",
         b->name, p50.median, f50.median, r50.median, r50.min, r50.max, p99.median,
-        f99.median, r99.median, rates[0], rates[1], figure_spread(&ours->cpu).median);
+        f99.median, r99.median, rates[0], rates[1], result_spread(&ours->cpu).median);
     if (b->failed)
         printf("  %-22s %zu calls failed\n", "", b->failed);
     buf_printf(json, "{\"name\":\"%s\",\"floor\":\"%s\",\"failed\":%zu,", b->name,
                b->floor_name, b->failed);
     json_side(json, "extender", ours);
     json_side(json, "floor_figures", floor);
-    figure_json(json, "p50_ratio", r50);
-    figure_json(json, "p99_ratio", r99);
+    result_json(json, "p50_ratio", r50);
+    result_json(json, "p99_ratio", r99);
     json->n--;
     buf_adds(json, "},");
 }
@@ -284,36 +284,36 @@ static void start_floor(struct rig *rig)
     server_start(&rig->floor, log, (const char *const[]){exe, NULL});
 }
 
-/* One start: how long until it is ready, and how large it is then. */
-static void measure_start(struct rig *rig, const char *compression, struct figure *ready,
-                          struct figure *mib)
+/* One start: the time until ready, and the memory then. */
+static void measure_start(struct rig *rig, const char *compression, struct result *ready,
+                          struct result *mib)
 {
     if (rig->extender.pid)
         server_stop(&rig->extender);
     start_extender(rig, compression);
-    figure_note(ready, server_wait(&rig->extender, "/readyz"));
-    figure_note(mib, server_mib(&rig->extender));
+    result_note(ready, server_wait(&rig->extender, "/readyz"));
+    result_note(mib, server_mib(&rig->extender));
 }
 
 static void measure_starts(struct rig *rig, struct buf *json)
 {
-    struct figure ready[2] = {0}, mib[2] = {0};
+    struct result ready[2] = {0}, mib[2] = {0};
     int64_t starts = rig->config->rounds < 5 ? rig->config->rounds : 5;
     for (int64_t i = 0; i < starts; i++) {
         measure_start(rig, "on", &ready[1], &mib[1]);
         measure_start(rig, "off", &ready[0], &mib[0]);
     }
-    struct spread off = figure_spread(&ready[0]), on = figure_spread(&ready[1]);
-    struct spread m = figure_spread(&mib[0]);
+    struct spread off = result_spread(&ready[0]), on = result_spread(&ready[1]);
+    struct spread m = result_spread(&mib[0]);
     printf("  ready after %.0f ms (%.0f-%.0f), with gzip %.0f ms (%.0f-%.0f); resident "
            "then %.1f MiB\n",
            off.median, off.min, off.max, on.median, on.min, on.max, m.median);
-    figure_json(json, "ready_ms", off);
-    figure_json(json, "ready_gzip_ms", on);
-    figure_json(json, "resident_at_start_mib", m);
+    result_json(json, "ready_ms", off);
+    result_json(json, "ready_gzip_ms", on);
+    result_json(json, "resident_at_start_mib", m);
 }
 
-/* Not while anything is timed: an extender of its own, which counts what it allocates. */
+/* Counts allocations of a separate extender, while nothing is timed. */
 static void count_all(struct rig *rig, const struct bench *benches, size_t n,
                       struct buf *json)
 {
@@ -402,7 +402,7 @@ static void run_all(struct rig *rig, const struct bodies *b, struct buf *json)
     json->n -= json->p[json->n - 1] == ',';
     buf_adds(json, "],");
     double mib = server_mib(&rig->extender);
-    printf("  resident after all that: %.1f MiB\n", mib);
+    printf("  resident after all calls: %.1f MiB\n", mib);
     buf_printf(json, "\"resident_at_end_mib\":%.1f", mib);
     count_all(rig, benches, ARRAY_LEN(benches), json);
 }
@@ -461,7 +461,8 @@ static void bench_sizes(struct rig *rig, struct buf *json)
         int64_t nodes;
         struct span word = span_cut(&rest, ',');
         if (!span_i64(word, &nodes) || nodes < 2 || nodes > 99999) {
-            fprintf(stderr, "bench: --nodes: \"%.*s\" is no number within 2..99999\n",
+            fprintf(stderr,
+                    "bench: --nodes: \"%.*s\": expected a number from 2 to 99999\n",
                     SPAN_ARG(word));
             exit(2);
         }
@@ -496,7 +497,6 @@ int main(int argc, char **argv)
     rig_fini(&rig);
     opt_free(&program, &config);
     if (failed)
-        fprintf(stderr, "bench: %zu calls failed: these figures are worth nothing\n",
-                failed);
+        fprintf(stderr, "bench: %zu calls failed: the results are invalid\n", failed);
     return failed ? 1 : 0;
 }

@@ -28,7 +28,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000}, NULL);
 }
 
-/* The port that the log speaks of, or 0. */
+/* The port in the log, or 0. */
 static unsigned port_in(const char *path)
 {
     char line[4096];
@@ -54,7 +54,7 @@ static void give_up(const struct server *s, const char *name)
 void server_start(struct server *s, const char *log, const char *const *argv)
 {
     *s = (struct server){.log = xstrdup(log), .started_ns = now_ns()};
-    unlink(log); /* an older one would name an older port */
+    unlink(log); /* an older log names an older port */
     s->pid = fork();
     if (s->pid == 0) {
         int fd = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);

@@ -5,8 +5,8 @@
 #include <sys/types.h>
 
 /*
- * The programs that are measured. Each says "listening on ADDRESS:PORT" on its standard
- * error, which goes to a file.
+ * The measured programs. Each prints "listening on ADDRESS:PORT" to standard error, which
+ * goes to a file.
  */
 
 struct server {
@@ -16,14 +16,14 @@ struct server {
     int64_t started_ns;
 };
 
-/* Starts argv[0] and waits for its port. Ends the program when there is none. */
+/* Starts argv[0] and waits for its port. Ends the program on an error. */
 void server_start(struct server *s, const char *log, const char *const *argv);
 /* SIGTERM, and waits. */
 void server_stop(struct server *s);
 /* SIGKILL, and waits. */
 void server_kill(struct server *s);
 
-double server_cpu_ms(const struct server *s); /* used since its start, all threads */
+double server_cpu_ms(const struct server *s); /* of all threads since the start */
 double server_mib(const struct server *s);    /* resident now */
-/* Calls GET `path` until it answers 200. Milliseconds since the start. */
+/* Calls GET `path` until the status is 200. Returns the milliseconds since the start. */
 double server_wait(const struct server *s, const char *path);

@@ -12,10 +12,10 @@
 #include "bench/vitals.h"
 
 /*
- * make soak: the extender under everything at once, for a while, and filter is asked all
- * the time. Memory, descriptors and threads must be flat: what the second half ends with
- * is compared with what the first half came to. Filter must stay about as fast as it was
- * in the quiet beginning, and when all is over, the ledger must be what the objects say.
+ * make soak: runs the extender under churn and faults with constant filter calls. Memory,
+ * descriptors and threads must not grow: their values at the end are compared with the
+ * maximum of the first half. Filter must stay about as fast as in the quiet phase at the
+ * start, and at the end the ledger must match the objects.
  */
 
 enum {
@@ -26,8 +26,8 @@ enum {
     SAMPLE_MS = 5000,
     AGREE_MS = 60000,
     SAMPLES_MAX = 20000,
-    FILTERS = 400, /* calls of a round */
-    SLOWER = 10,   /* so many times as slow as in the quiet is still good */
+    FILTERS = 400, /* calls per round */
+    SLOWER = 10,   /* allowed slowdown relative to the quiet phase */
 };
 
 struct config {
@@ -41,26 +41,26 @@ static const struct opt options[] = {
      .arg = "TIME",
      .init = "10m",
      .type = OPT_DURATION,
-     .min = 40000, /* so that each trouble comes */
+     .min = 40000, /* long enough for each fault */
      .max = 24 * 3600 * 1000,
      .offset = AT(ms),
-     .help = "How long."},
+     .help = "Duration of the run."},
     {.name = "build",
      .arg = "DIR",
      .init = "build",
      .type = OPT_STRING,
      .offset = AT(build),
-     .help = "Where the programs are."},
+     .help = "Folder of the built programs."},
     {0},
 };
 static const struct opt_program program = {
     .name = "soak",
-    .summary = "the extender under everything at once",
+    .summary = "run the extender under churn and faults",
     .version = GPUSHARE_VERSION,
     .table = options,
 };
 
-/* A series of figures. */
+/* A series of values. */
 struct series {
     double *of;
     size_t n, cap;
@@ -78,7 +78,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The value below which a share of them lies; sorts. 0 when there is none. */
+/* The quantile of a share; sorts the values. 0 if there are none. */
 static double quantile(struct series *s, double share)
 {
     if (!s->n)
@@ -90,13 +90,13 @@ static double quantile(struct series *s, double share)
 
 struct soak {
     const struct config *config;
-    struct world world;
+    struct testbed testbed;
     struct churn *churn;
     atomic_bool quiet, end;
     struct vitals samples[SAMPLES_MAX];
     size_t n_samples;
-    /* Of the thread that asks, until it has ended. */
-    struct series p99[2]; /* of rounds of filter calls, ms; [1]: in the quiet beginning */
+    /* Used by the filter thread until it has ended. */
+    struct series p99[2]; /* of rounds of filter calls, ms; [1]: in the quiet phase */
     size_t filters, filters_failed;
 };
 
@@ -112,7 +112,7 @@ static void pause_ms(long ms)
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
-/* -- filter, all the time -- */
+/* -- filter calls -- */
 
 static struct span filter_request(void)
 {
@@ -131,7 +131,7 @@ static void *ask_filter(void *arg)
 {
     struct soak *s = arg;
     struct span request = filter_request();
-    struct load load = {.port = s->world.extender.port,
+    struct load load = {.port = s->testbed.extender.port,
                         .connections = 4,
                         .requests = &request,
                         .n_requests = 1,
@@ -163,7 +163,7 @@ static void churn(struct soak *s)
         }
         if (now_ms() - sampled > SAMPLE_MS && s->n_samples < SAMPLES_MAX) {
             sampled = now_ms();
-            s->samples[s->n_samples++] = vitals_now(&s->world.extender);
+            s->samples[s->n_samples++] = vitals_now(&s->testbed.extender);
         }
     }
 }
@@ -187,18 +187,18 @@ static void run(struct soak *s)
 static void show_counts(const struct soak *s)
 {
     const struct churn_counts *n = churn_counts(s->churn);
-    printf(
-        "pods %zu, bound %zu, not bound %zu; cards ill %zu, shrunk %zu, well %zu; Nodes "
-        "gone %zu, Scvs gone %zu, back %zu\nwatches cut %zu, kube-sim killed %zu, "
-        "outages %zu; filter calls %zu, %zu of them refused\n",
-        n->created, n->bound, n->refused, n->ill, n->shrunk, n->well, n->nodes_gone,
-        n->scvs_gone, n->back, n->cuts, n->restarts, n->outages, s->filters,
-        s->filters_failed);
+    printf("pods %zu, bound %zu, not bound %zu; cards unhealthy %zu, shrunk %zu, "
+           "recovered %zu; Nodes "
+           "gone %zu, Scvs gone %zu, back %zu\nwatches cut %zu, kube-sim killed %zu, "
+           "outages %zu; filter calls %zu, %zu of them refused\n",
+           n->created, n->bound, n->refused, n->unhealthy, n->shrunk, n->recovered,
+           n->nodes_gone, n->scvs_gone, n->back, n->cuts, n->restarts, n->outages,
+           s->filters, s->filters_failed);
 }
 
 static bool all_came(const struct churn_counts *n)
 {
-    return n->ill && n->shrunk && n->well && n->nodes_gone && n->scvs_gone &&
+    return n->unhealthy && n->shrunk && n->recovered && n->nodes_gone && n->scvs_gone &&
            n->back == n->nodes_gone + n->scvs_gone && n->cuts && n->restarts &&
            n->outages;
 }
@@ -231,7 +231,7 @@ static int judge(struct soak *s)
         {"filter was answered", s->filters > s->filters_failed * 10},
         {"filter is as fast as in the quiet", busy <= SLOWER * quiet + 1},
         {"one round in a hundred, too", busy_high <= SLOWER * (quiet_high + 10)},
-        {"ledger and objects agree", world_agrees(&s->world, AGREE_MS)},
+        {"ledger and objects agree", testbed_agrees(&s->testbed, AGREE_MS)},
     };
     int failed = 0;
     for (size_t i = 0; i < ARRAY_LEN(checks); i++) {
@@ -257,12 +257,12 @@ int main(int argc, char **argv)
     cleanup_free char *what =
         xasprintf("nodes=%d,cards=8,pods=4,full=10,uuid=1,mib=%d", NODES, CARD_MIB);
     s.config = &config;
-    world_start(&s.world, config.build, what);
-    s.churn = churn_new(&s.world, NODES, CARD_MIB);
+    testbed_start(&s.testbed, config.build, what);
+    s.churn = churn_new(&s.testbed, NODES, CARD_MIB);
     run(&s);
     int failed = judge(&s);
     churn_free(s.churn);
-    world_stop(&s.world);
+    testbed_stop(&s.testbed);
     free(s.p99[0].of);
     free(s.p99[1].of);
     opt_free(&program, &config);

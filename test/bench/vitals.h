@@ -3,7 +3,7 @@
 
 #include "bench/server.h"
 
-/* What a process has of what can leak. */
+/* Resources of a process that can leak. */
 
 struct vitals {
     double mib; /* resident */
@@ -11,5 +11,5 @@ struct vitals {
 };
 
 struct vitals vitals_now(const struct server *s);
-/* The highest of each. */
+/* The maximum of each. */
 struct vitals vitals_peak(const struct vitals *samples, size_t n);

@@ -19,11 +19,11 @@
 #include "bench/server.h"
 
 /*
- * make bench-watchers: what thousands of watches of gpunodes and gpupods do to filter.
- * The cluster changes all the time at a steady rate; filter is measured in turns without
- * a watch and with all of them, and what counts is the ratio within each round. Those who
- * watch are a process of their own that gives way to everybody, because in a cluster
- * they would be on other machines.
+ * make bench-watchers: the effect of thousands of watches of gpunodes and gpupods on
+ * filter. The cluster changes at a steady rate; filter is measured in alternating turns
+ * without watches and with all of them, and the result is the ratio within each round. The
+ * watches are in a low-priority process of their own, because in a cluster they are on
+ * other machines.
  */
 
 enum { ROUNDS_MAX = 99, PODS = 4, READ = 64 * 1024, IDLE_MS = 2000 };
@@ -40,22 +40,23 @@ struct config {
         .offset = AT(field), .help = text                                                \
     }
 static const struct opt options[] = {
-    COUNT("nodes", "1000", 20000, nodes, "Nodes, of four cards each."),
-    COUNT("watchers", "2000", 4000, watchers, "Watches, half of nodes, half of pods."),
-    COUNT("changes", "20", 1000, changes, "Cards that fall ill or well, per second."),
-    COUNT("rounds", "11", ROUNDS_MAX, rounds, "Rounds."),
-    COUNT("calls", "3000", 1000000, calls, "Calls of filter of each half of a round."),
+    COUNT("nodes", "1000", 20000, nodes, "Number of nodes with four cards each."),
+    COUNT("watchers", "2000", 4000, watchers,
+          "Number of watches, half of gpunodes and half of gpupods."),
+    COUNT("changes", "20", 1000, changes, "Health changes of cards per second."),
+    COUNT("rounds", "11", ROUNDS_MAX, rounds, "Number of rounds."),
+    COUNT("calls", "3000", 1000000, calls, "Filter calls in each half of a round."),
     {.name = "build",
      .arg = "DIR",
      .init = "build",
      .type = OPT_STRING,
      .offset = AT(build),
-     .help = "Where the programs are."},
+     .help = "Folder of the built programs."},
     {0},
 };
 static const struct opt_program program = {
     .name = "bench-watchers",
-    .summary = "what watches do to filter",
+    .summary = "measure the effect of watches on filter",
     .version = GPUSHARE_VERSION,
     .table = options,
 };
@@ -66,8 +67,8 @@ static void die(const char *what)
     exit(1);
 }
 
-/* -- those who watch: a process that is told 'o' (open all), 'c' (close all) and answers
- * with a line count when that is done, and 'q' -- */
+/* -- the watch process: reads 'o' (open all), 'c' (close all) or 'q' (quit), and replies
+ * with a line count -- */
 
 struct crowd {
     pid_t pid;
@@ -76,8 +77,8 @@ struct crowd {
 
 struct watch {
     int fd;
-    bool begun; /* has seen all there was: a blank line */
-    char last;  /* the last byte */
+    bool begun; /* has received the initial state, which a blank line ends */
+    char last;  /* last byte received */
     uint64_t lines;
 };
 
@@ -96,8 +97,7 @@ static void watch_open(struct watch *w, unsigned port, bool pods)
         die("watch");
 }
 
-/* A chunk that is a blank line is "1\r\n\n\r\n"; at the end of other lines there is one
- * '\n' as well. */
+/* The chunk of a blank line is "1\r\n\n\r\n"; other lines end with one '\n' too. */
 static void watch_read(struct watch *w)
 {
     static char bytes[READ];
@@ -201,11 +201,11 @@ static uint64_t crowd_do(struct crowd *c, char what)
     uint64_t answer;
     if (write(c->to, &what, 1) != 1 ||
         read(c->from, &answer, sizeof answer) != sizeof answer)
-        die("those who watch have gone");
+        die("the watch process has ended");
     return answer;
 }
 
-/* -- what changes -- */
+/* -- changes -- */
 
 struct change {
     const struct config *config;
@@ -220,8 +220,8 @@ static size_t drop_bytes(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* Four cards of a node, the first of them ill or not. */
-static void cards_write(struct buf *out, uint64_t node, bool ill)
+/* The Scv of a node with four cards; the first may be unhealthy. */
+static void cards_write(struct buf *out, uint64_t node, bool unhealthy)
 {
     buf_adds(out, "{\"status\":{\"cardList\":[");
     for (int i = 0; i < 4; i++)
@@ -229,7 +229,7 @@ static void cards_write(struct buf *out, uint64_t node, bool ill)
                    "%s{\"id\":%d,\"health\":\"%s\",\"totalMemory\":81920,"
                    "\"freeMemory\":81920,\"model\":\"NVIDIA A100-SXM4-80GB\","
                    "\"uuid\":\"GPU-%08llx-0000-4000-8000-%012d\"}",
-                   i ? "," : "", i, i == 0 && ill ? "Unhealthy" : "Healthy",
+                   i ? "," : "", i, i == 0 && unhealthy ? "Unhealthy" : "Healthy",
                    (unsigned long long)node, i);
     buf_adds(out, "]}}");
 }
@@ -266,13 +266,13 @@ static void *change_all(void *arg)
 
 /* -- the rounds -- */
 
-struct figures {
+struct results {
     double p50[2], p99[2];
-    double idle_cpu, cpu; /* of the extender, percent: without filter calls, and with */
+    double idle_cpu, cpu; /* of the extender in percent: without and with filter calls */
 };
 
 static void measure(const struct config *config, const struct server *server,
-                    const struct bodies *b, struct figures *f)
+                    const struct bodies *b, struct results *f)
 {
     static const unsigned connections[2] = {1, 16};
     double seconds = 0, cpu = server_cpu_ms(server);
@@ -303,7 +303,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void show(const char *what, const struct figures (*f)[2], int64_t n, size_t at)
+static void show(const char *what, const struct results (*f)[2], int64_t n, size_t at)
 {
     double ratio[ROUNDS_MAX], without[ROUNDS_MAX], with[ROUNDS_MAX];
     for (int64_t i = 0; i < n; i++) {
@@ -321,9 +321,9 @@ static void show(const char *what, const struct figures (*f)[2], int64_t n, size
 static void run_rounds(const struct config *config, const struct server *extender,
                        struct crowd *crowd, const struct bodies *b, struct change *change)
 {
-    struct figures f[ROUNDS_MAX][2];
+    struct results f[ROUNDS_MAX][2];
     uint64_t least = UINT64_MAX;
-    measure(config, extender, b, &f[0][0]); /* warm */
+    measure(config, extender, b, &f[0][0]); /* warm-up */
     for (int64_t r = 0; r < config->rounds; r++)
         for (int turn = 0; turn < 2; turn++) {
             int with = turn ^ (r & 1);
@@ -335,13 +335,13 @@ static void run_rounds(const struct config *config, const struct server *extende
                 least = lines;
         }
     printf("  %-28s %8s %8s\n", "filter, milliseconds", "alone", "watched");
-    show("p50, 1 connection", f, config->rounds, offsetof(struct figures, p50[0]));
-    show("p99, 1 connection", f, config->rounds, offsetof(struct figures, p99[0]));
-    show("p50, 16 connections", f, config->rounds, offsetof(struct figures, p50[1]));
-    show("p99, 16 connections", f, config->rounds, offsetof(struct figures, p99[1]));
-    show("extender, % of a processor", f, config->rounds, offsetof(struct figures, cpu));
+    show("p50, 1 connection", f, config->rounds, offsetof(struct results, p50[0]));
+    show("p99, 1 connection", f, config->rounds, offsetof(struct results, p99[0]));
+    show("p50, 16 connections", f, config->rounds, offsetof(struct results, p50[1]));
+    show("p99, 16 connections", f, config->rounds, offsetof(struct results, p99[1]));
+    show("extender, % of a CPU", f, config->rounds, offsetof(struct results, cpu));
     show("... without filter calls", f, config->rounds,
-         offsetof(struct figures, idle_cpu));
+         offsetof(struct results, idle_cpu));
     printf("  each watch of nodes got at least %llu lines in its half of a round; the "
            "extender has %.1f MiB\n",
            (unsigned long long)least, server_mib(extender));
@@ -399,7 +399,7 @@ static unsigned observe_port(const struct server *extender)
     const char *at = strstr(text, "observing on ");
     const char *colon = at ? strchr(at, ':') : NULL;
     if (!colon)
-        die("the extender does not say where it observes");
+        die("the extender does not print its observe port");
     return (unsigned)strtoul(colon + 1, NULL, 10);
 }
 
@@ -444,7 +444,7 @@ int main(int argc, char **argv)
     atomic_store(&change.stop, true);
     pthread_join(changer, NULL);
     if (write(crowd.to, "q", 1) != 1)
-        die("those who watch have gone");
+        die("the watch process has ended");
     waitpid(crowd.pid, NULL, 0);
     bodies_fini(&bodies);
     server_stop(&extender);

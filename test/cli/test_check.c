@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/check.h"
 
-#include "cli/rig.h"
-#include "support/program.h"
+#include "cli/lib.h"
+#include "lib/program.h"
 
 #define CARDS                                                                            \
     CARD_OF("0", "Healthy", "T4", "15360", "0")                                          \
     "," CARD_OF("1", "Healthy", "T4", "15360", "0")
 
-/* What /metrics would say of all nodes, each kind a digit. */
-static void ck_drift(const struct world *w, const char *want)
+/* The drift of all nodes as /metrics counts it: one digit per kind. */
+static void ck_drift(const struct cluster_state *cs, const char *want)
 {
-    const struct ledger *l = world_ledger(w);
+    const struct ledger *l = cluster_state_ledger(cs);
     int64_t counts[DRIFTS] = {0};
     char got[DRIFTS + 1] = {0};
     for (uint32_t i = 0; i < ledger_node_slots(l); i++)
@@ -25,17 +25,17 @@ static void ck_drift(const struct world *w, const char *want)
 static void expect(const struct lists *items, const char *drift, const char *want)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(items);
-    size_t n = check_world(&out, w, (struct span){0}), lines = 0;
-    ck_drift(w, drift);
+    struct cluster_state *cs = lib_cluster_state(items);
+    size_t n = check_cluster(&out, cs, (struct span){0}), lines = 0;
+    ck_drift(cs, drift);
     for (const char *p = want; (p = strchr(p, '\n')); p++)
         lines++;
     ck_assert_str_eq(out.n ? out.p : "", want);
     ck_assert_uint_eq(n, lines);
-    world_free(w);
+    cluster_state_free(cs);
 }
 
-START_TEST(agreement_has_no_line)
+START_TEST(a_consistent_cluster_has_no_differences)
 {
     expect(&(struct lists){.nodes = NODE("n1", "30", "2") "," NODE("cpu", "0", "0"),
                            .scvs = SCV_OF("n1", CARDS),
@@ -45,13 +45,13 @@ START_TEST(agreement_has_no_line)
 }
 END_TEST
 
-START_TEST(each_difference_has_one)
+START_TEST(each_difference_has_one_line)
 {
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "10",
                                           IDX("0")) "," POD_OF("b", "n1", "6", IDX("0"))},
-           "1000000", "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
+           "1000000", "node n1: GPU0 has 15360 MiB, but 16384 MiB are promised\n");
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "1", "") "," POD_OF(
@@ -59,34 +59,35 @@ START_TEST(each_difference_has_one)
                                                                     IDX("x"))},
            "0012000",
            "node n1: pod ns/a is bound here without a card\n"
-           "node n1: pod ns/b has a promise of 1024 MiB on GPU7 , which is not there\n"
+           "node n1: pod ns/b has a promise of 1024 MiB on GPU7, which the node does not "
+           "have\n"
            "node n1: pod ns/c is bound here without a card\n"
-           "pod ns/c: its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
-    expect(&(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
-           "0000020",
-           "node n1: its capacity is 28 of aliyun.com/gpu-mem, and its cards make 30 (is "
-           "--memory-unit the same here, in the extender and in the device plugin?)\n"
-           "node n1: its capacity is 1 of aliyun.com/gpu-count, and its Scv lists 2 "
-           "cards\n");
+           "pod ns/c: annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
+    expect(
+        &(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
+        "0000020",
+        "node n1: capacity is 28 aliyun.com/gpu-mem, but its cards make 30 (check that "
+        "--memory-unit is the same here, in the extender and in the device plugin)\n"
+        "node n1: capacity is 1 aliyun.com/gpu-count, but its Scv lists 2 cards\n");
     expect(&(struct lists){.nodes = NODE("n1", "15", "1"),
                            .scvs = SCV_OF(
                                "n1", CARD_OF("0", "Healthy", "T4", "15360", "3072"))},
            "0100000",
-           "node n1: GPU0: 2048 MiB are in use from outside Kubernetes, beyond the "
+           "node n1: GPU0: processes outside Kubernetes use 2048 MiB more than the "
            "tolerance\n");
-    expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
-                           .scvs = SCV_OF("n1", CARDS),
-                           .configmaps =
-                               "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\","
-                               "\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
-                               "\"7\"}}"},
-           "0000001",
-           "node n1: ConfigMap unhealthy-gpu-n1 takes out GPU7, which is not there\n");
+    expect(
+        &(struct lists){.nodes = NODE("n1", "30", "2"),
+                        .scvs = SCV_OF("n1", CARDS),
+                        .configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\","
+                                      "\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
+                                      "\"7\"}}"},
+        "0000001",
+        "node n1: ConfigMap unhealthy-gpu-n1 lists GPU7, which the node does not have\n");
 }
 END_TEST
 
-/* What the kubelet gave out beside what was promised. */
-START_TEST(the_kubelets_cards)
+/* The kubelet allocated cards that were not promised. */
+START_TEST(allocations_that_differ_from_promises)
 {
 #define HELD(pod, uuid)                                                                  \
     "{\"namespace\":\"ns\",\"name\":\"" pod "\",\"container\":\"c\",\"resource\":"       \
@@ -96,78 +97,79 @@ START_TEST(the_kubelets_cards)
         "a", "GPU-1") "," HELD("b", "GPU-1") "," HELD("gone",                            \
                                                       "GPU-1") "],\"cardList\":[" CARDS  \
                                                                "]}}"
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *cs = lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "30", "2"),
         .scvs = SCV_HELD,
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
     cleanup_buf struct buf out = {0};
-    ck_assert_uint_eq(check_world(&out, w, (struct span){0}), 1);
-    ck_drift(w, "0000100");
-    ck_assert_says(out.p, "node n1: container c of pod ns/a has card GPU-1, which its "
-                          "annotations do not name\n");
-    ck_assert_says(out.p, "note: node n1: container c of pod ns/gone holds 2 of "
-                          "aliyun.com/gpu-mem, and no such pod is bound here");
-    world_free(w);
+    ck_assert_uint_eq(check_cluster(&out, cs, (struct span){0}), 1);
+    ck_drift(cs, "0000100");
+    ck_assert_contains(out.p,
+                       "node n1: container c of pod ns/a has card GPU-1, which the pod's "
+                       "annotations do not name\n");
+    ck_assert_contains(out.p, "note: node n1: container c of pod ns/gone holds 2 "
+                              "aliyun.com/gpu-mem, but no such pod is bound here");
+    cluster_state_free(cs);
 }
 END_TEST
 
-static size_t against(const struct world *w, const char *view, struct buf *out)
+static size_t against(const struct cluster_state *cs, const char *view, struct buf *out)
 {
     json_t *j = json_loads(view, 0, NULL);
     ck_assert_ptr_nonnull(j);
     buf_clear(out);
-    size_t n = check_extender(out, w, j, (struct span){0}, "the extender");
+    size_t n = check_extender(out, cs, j, (struct span){0});
     json_decref(j);
     return n;
 }
 
-START_TEST(the_extenders_view)
+START_TEST(comparison_with_the_extender)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *cs = lib_cluster_state(&(struct lists){
         .nodes = NODE("n1", "30", "2"), .pods = POD_OF("a", "n1", "2", IDX("0"))});
     ck_assert_uint_eq(
-        against(w,
+        against(cs,
                 "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalGPU\":15,"
                 "\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":\"ns\"}]},{\"id\":"
                 "1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
                 &out),
         0);
     ck_assert_uint_eq(
-        against(w,
+        against(cs,
                 "{\"nodes\":[{\"name\":\"n1\",\"devs\":[{\"id\":0,\"totalMiB\":15360,"
                 "\"promisedMiB\":0,\"health\":\"Unhealthy\",\"pods\":[]},{\"id\":1,"
                 "\"totalMiB\":1,\"promisedMiB\":0,\"pods\":[{\"name\":\"\\u001b\","
                 "\"namespace\":\"ns\"}]}]},{\"name\":\"n9\",\"devs\":[{}]}]}",
                 &out),
         6);
-    ck_assert_str_eq(out.p,
-                     "node n1: GPU0: 2048 MiB are promised, and 0 for the extender\n"
-                     "node n1: GPU0 is Healthy, and Unhealthy for the extender\n"
-                     "node n1: GPU0: pod ns/a is not there for the extender\n"
-                     "node n1: GPU1 has 15360 MiB, and 1 for the extender\n"
-                     "node n1: GPU1: the extender counts pod ns/?, which is not on it\n"
-                     "the extender knows a node n9, which is not there\n");
-    /* What it knows of heartbeats, which who looks for a moment cannot. */
+    ck_assert_str_eq(
+        out.p, "node n1: GPU0: 2048 MiB are promised, but 0 for the extender\n"
+               "node n1: GPU0 is Healthy, but Unhealthy for the extender\n"
+               "node n1: GPU0: the extender does not count pod ns/a\n"
+               "node n1: GPU1 has 15360 MiB, but 1 for the extender\n"
+               "node n1: GPU1: the extender counts pod ns/?, which is not on this card\n"
+               "the extender lists node n9, which does not exist\n");
+    /* The extender knows of a silent node; the snapshot does not. */
     ck_assert_uint_eq(
-        against(w,
+        against(cs,
                 "{\"nodes\":[{\"name\":\"n1\",\"reason\":\"silent\",\"devs\":[{\"id\":0,"
                 "\"totalGPU\":15,\"usedGPU\":2,\"pods\":[{\"name\":\"a\",\"namespace\":"
                 "\"other\"}]},{\"id\":1,\"totalGPU\":15,\"usedGPU\":0,\"pods\":[]}]}]}",
                 &out),
         3);
     ck_assert_str_eq(out.p,
-                     "node n1: it gives nothing out, for the extender: silent\n"
-                     "node n1: GPU0: pod ns/a is not there for the extender\n"
+                     "node n1: the extender rejects all pods here: silent\n"
+                     "node n1: GPU0: the extender does not count pod ns/a\n"
                      "node n1: GPU0: the extender counts pod other/a, which is not on "
-                     "it\n");
-    ck_assert_uint_eq(against(w, "{\"nodes\":[]}", &out), 1);
-    ck_assert_uint_eq(against(w, "[1]", &out), 1);
-    ck_assert_uint_eq(against(w, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
+                     "this card\n");
+    ck_assert_uint_eq(against(cs, "{\"nodes\":[]}", &out), 1);
+    ck_assert_uint_eq(against(cs, "[1]", &out), 1);
+    ck_assert_uint_eq(against(cs, "{\"nodes\":[1,{\"name\":3}],\"error\":\"no\"}", &out),
                       1);
-    world_free(w);
+    cluster_state_free(cs);
 }
 END_TEST
 
-UNIT_MAIN("check", agreement_has_no_line, each_difference_has_one, the_kubelets_cards,
-          the_extenders_view)
+UNIT_MAIN("check", a_consistent_cluster_has_no_differences, each_difference_has_one_line,
+          allocations_that_differ_from_promises, comparison_with_the_extender)

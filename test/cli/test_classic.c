@@ -3,12 +3,11 @@
 
 #include "base/file.h"
 #include "cli/classic.h"
-#include "cli/rig.h"
+#include "cli/lib.h"
 
 /*
- * --classic by golden directories: test/golden/classic/<case>/ holds the lists nodes.json
- * and pods.json, and what the Go plugin prints of them: summary.txt, and details.txt for
- * -d.
+ * --classic by golden folders: test/golden/classic/<case>/ has the lists nodes.json and
+ * pods.json, and the Go plugin's output for them: summary.txt, and details.txt for -d.
  */
 
 #define DIR_OF_CASES "test/golden/classic"
@@ -21,12 +20,12 @@ static void load(const char *dir, const char *name, struct buf *text)
     ck_assert_done(file_read(path, FILE_MAX_BYTES, text, &err), err);
 }
 
-static void compare(const char *dir, const char *name, const struct world *w,
+static void compare(const char *dir, const char *name, const struct cluster_state *cs,
                     bool details)
 {
     cleanup_buf struct buf want = {0}, got = {0};
     load(dir, name, &want);
-    ck_assert(classic_write(&got, w, (struct span){0}, details));
+    ck_assert(classic_write(&got, cs, (struct span){0}, details));
     ck_assert_msg(span_eq(buf_span(&want), buf_span(&got)), "%s/%s is not:\n%s", dir,
                   name, got.p);
 }
@@ -34,14 +33,15 @@ static void compare(const char *dir, const char *name, const struct world *w,
 static void run_case(const char *dir)
 {
     cleanup_buf struct buf nodes = {0}, pods = {0};
-    const struct world_config config = {.ledger = {.unit_mib = 1024}, .only_pods = true};
-    struct world *w = world_new(&config);
+    const struct cluster_state_config config = {.ledger = {.unit_mib = 1024},
+                                                .only_pods = true};
+    struct cluster_state *cs = cluster_state_new(&config);
     load(dir, "nodes.json", &nodes);
     load(dir, "pods.json", &pods);
-    rig_fill(w, &(struct lists){.nodes = nodes.p, .pods = pods.p});
-    compare(dir, "summary.txt", w, false);
-    compare(dir, "details.txt", w, true);
-    world_free(w);
+    lib_fill(cs, &(struct lists){.nodes = nodes.p, .pods = pods.p});
+    compare(dir, "summary.txt", cs, false);
+    compare(dir, "details.txt", cs, true);
+    cluster_state_free(cs);
 }
 
 START_TEST(every_case_byte_for_byte)
@@ -60,12 +60,12 @@ START_TEST(every_case_byte_for_byte)
 }
 END_TEST
 
-START_TEST(one_node_or_none)
+START_TEST(a_single_node_and_an_unknown_node)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(
+    struct cluster_state *cs = lib_cluster_state(
         &(struct lists){.nodes = NODE("a", "10", "1") "," NODE("b", "20", "2")});
-    ck_assert(classic_write(&out, w, SPAN("b"), false));
+    ck_assert(classic_write(&out, cs, SPAN("b"), false));
     ck_assert_str_eq(
         out.p,
         "NAME  IPADDRESS  GPU0(Allocated/Total)  GPU1(Allocated/Total)  GPU "
@@ -73,23 +73,24 @@ START_TEST(one_node_or_none)
         "     0/20\n----------------------------------------------\nAllocated/Total "
         "GPU Memory In Cluster:\n0/20 (0%)  \n");
     buf_clear(&out);
-    ck_assert(!classic_write(&out, w, SPAN("nope"), false));
+    ck_assert(!classic_write(&out, cs, SPAN("nope"), false));
     ck_assert_str_eq(out.p, "Failed due to nodes \"nope\" not found");
-    world_free(w);
+    cluster_state_free(cs);
 }
 END_TEST
 
-START_TEST(numbers_that_no_node_has)
+START_TEST(numbers_out_of_range)
 {
     cleanup_buf struct buf out = {0};
-    struct world *w = rig_world(&(struct lists){
+    struct cluster_state *cs = lib_cluster_state(&(struct lists){
         .nodes = NODE("a", "1000000", "100000"),
         .pods = POD_OF("p", "a", "2", IDX("-9223372036854775808")) "," POD_OF(
             "q", "a", "2", IDX("9223372036854775807"))});
-    ck_assert(classic_write(&out, w, (struct span){0}, true));
-    ck_assert(classic_write(&out, w, (struct span){0}, false));
-    world_free(w);
+    ck_assert(classic_write(&out, cs, (struct span){0}, true));
+    ck_assert(classic_write(&out, cs, (struct span){0}, false));
+    cluster_state_free(cs);
 }
 END_TEST
 
-UNIT_MAIN("classic", every_case_byte_for_byte, one_node_or_none, numbers_that_no_node_has)
+UNIT_MAIN("classic", every_case_byte_for_byte, a_single_node_and_an_unknown_node,
+          numbers_out_of_range)

@@ -2,20 +2,20 @@
 #include "cli/unit.h"
 
 #include "cli/check.h"
-#include "cli/rig.h"
+#include "cli/lib.h"
 #include "cli/show.h"
-#include "support/program.h"
+#include "lib/program.h"
 
-/* What a unit is, where nobody has said. */
+/* The memory unit, where no option sets it. */
 
-#define T4(id)         CARD_OF(id, "Healthy", "T4", "15109", "0") /* 14.75 GiB */
-#define ONE_T4(name)   SCV_OF(name, T4("0"))
-#define TWO_T4(name)   SCV_OF(name, T4("0") "," T4("1"))
-#define SICK(name)     SCV_OF(name, CARD_OF("0", "Bad", "T4", "15109", "0"))
-#define DAMAGED(name)  "{\"metadata\":{\"name\":\"" name "\"},\"status\":7}"
-#define NO_CARDS(name) SCV_OF(name, "")
+#define T4(id)          CARD_OF(id, "Healthy", "T4", "15109", "0") /* 14.75 GiB */
+#define ONE_T4(name)    SCV_OF(name, T4("0"))
+#define TWO_T4(name)    SCV_OF(name, T4("0") "," T4("1"))
+#define UNHEALTHY(name) SCV_OF(name, CARD_OF("0", "Bad", "T4", "15109", "0"))
+#define DAMAGED(name)   "{\"metadata\":{\"name\":\"" name "\"},\"status\":7}"
+#define NO_CARDS(name)  SCV_OF(name, "")
 
-START_TEST(it_follows_from_capacity_and_cards)
+START_TEST(the_unit_follows_from_capacity_and_cards)
 {
     static const struct {
         const char *nodes, *scvs;
@@ -24,10 +24,10 @@ START_TEST(it_follows_from_capacity_and_cards)
     } cases[] = {
         {NODE("n1", "28", "2"), TWO_T4("n1"), true, 1024},
         {NODE("n1", "30218", "2"), TWO_T4("n1"), true, 1},
-        {NODE("n1", "15109", "1"), SICK("n1"), true, 1},
+        {NODE("n1", "15109", "1"), UNHEALTHY("n1"), true, 1},
         {NODE("n1", "59", "1"), ONE_T4("n1"), true, 256},
         {NODE("n1", "3776", "2"), TWO_T4("n1"), true, 8},
-        /* A card that is not reported (yet) does not change what a unit is. */
+        /* A card that is not reported (yet) does not change the unit. */
         {NODE("n1", "14", "1") "," NODE("n2", "14", "1"), ONE_T4("n1") "," TWO_T4("n2"),
          true, 1024},
         {NODE("n1", "15109", "1") "," NODE("n2", "15109", "1"),
@@ -38,10 +38,10 @@ START_TEST(it_follows_from_capacity_and_cards)
          false, 1024},
         {NODE("n1", "14", "1") "," NODE("n2", "15109", "1"),
          ONE_T4("n1") "," ONE_T4("n2"), false, 1},
-        /* The Scv lacks a card, or has one that is gone: it is no witness. */
+        /* Scv and capacity differ in the number of cards: not comparable. */
         {NODE("n1", "280", "2"),
          SCV_OF("n1", CARD_OF("0", "Healthy", "H200", "143771", "0")), true, 1024},
-        /* Nothing speaks for another. */
+        /* Nothing speaks against GiB. */
         {NODE("n1", "0", "0"), TWO_T4("n1"), true, 1024},
         {NODE("n1", "15109", "1"), DAMAGED("n1"), true, 1024},
         {NODE("n1", "15109", "1"), NO_CARDS("n1"), true, 1024},
@@ -53,22 +53,22 @@ START_TEST(it_follows_from_capacity_and_cards)
         {NODE("n1", "30218", "2") "," NODE("n2", "15109", "1"), ONE_T4("n2"), true, 1},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct world *w =
-            rig_world(&(struct lists){.nodes = cases[i].nodes, .scvs = cases[i].scvs});
+        struct cluster_state *cs = lib_cluster_state(
+            &(struct lists){.nodes = cases[i].nodes, .scvs = cases[i].scvs});
         int64_t mib = 0;
-        bool sure = unit_of_world(w, &mib);
+        bool sure = unit_of_cluster(cs, &mib);
         ck_assert_msg(sure == cases[i].sure && mib == cases[i].mib, "%zu: %d, %lld MiB",
                       i, sure, (long long)mib);
-        world_free(w);
+        cluster_state_free(cs);
     }
 }
 END_TEST
 
-START_TEST(or_from_what_the_extender_says)
+START_TEST(or_from_the_extenders_view)
 {
     static const struct {
         const char *view;
-        int64_t mib; /* 0: nothing */
+        int64_t mib; /* 0: none */
     } cases[] = {
         {"{\"unit\":\"GiB\"}", 1024},   {"{\"unit\":\"MiB\"}", 1},
         {"{\"unit\":\"256MiB\"}", 256}, {"{\"unit\":\"0MiB\"}", 0},
@@ -88,38 +88,41 @@ START_TEST(or_from_what_the_extender_says)
 }
 END_TEST
 
-START_TEST(a_guess_is_called_one)
+START_TEST(an_assumed_unit_is_reported)
 {
-    struct world *w = rig_world(&(struct lists){.nodes = NODE("n1", "15", "1")});
-    struct show show = {.guessed = true};
+    struct cluster_state *cs =
+        lib_cluster_state(&(struct lists){.nodes = NODE("n1", "15", "1")});
+    struct show show = {.unit_assumed = true};
     cleanup_buf struct buf out = {0}, sure = {0}, json = {0};
-    ck_assert(show_write(&out, w, &show));
-    ck_assert_says(out.p, "! what one unit of aliyun.com/gpu-mem is does not follow from "
-                          "the nodes' capacity, and the extender cannot be asked: taken "
-                          "for GiB (--memory-unit says it)\n");
-    show.form = SHOW_JSON;
-    ck_assert(show_write(&json, w, &show));
-    ck_assert_says(json.p, "\"unitGuessed\": true");
+    ck_assert(show_write(&out, cs, &show));
+    ck_assert_contains(out.p,
+                       "! cannot derive the unit of aliyun.com/gpu-mem from the nodes' "
+                       "capacity, and the extender is unavailable: assuming GiB (set "
+                       "--memory-unit)\n");
+    show.format = SHOW_JSON;
+    ck_assert(show_write(&json, cs, &show));
+    ck_assert_contains(json.p, "\"unitAssumed\": true");
     show = (struct show){0};
-    ck_assert(show_write(&sure, w, &show));
+    ck_assert(show_write(&sure, cs, &show));
     ck_assert_ptr_null(strchr(sure.p, '!'));
-    world_free(w);
+    cluster_state_free(cs);
 }
 END_TEST
 
-/* Each of the two would bind by its own. */
-START_TEST(the_extender_has_another)
+/* Both would compute with different amounts. */
+START_TEST(the_extender_has_another_unit)
 {
-    struct world *w = rig_world(&(struct lists){0});
+    struct cluster_state *cs = lib_cluster_state(&(struct lists){0});
     cleanup_buf struct buf out = {0};
     json_t *view = json_loads("{\"nodes\":[],\"unit\":\"MiB\"}", 0, NULL);
-    ck_assert_uint_eq(check_extender(&out, w, view, (struct span){0}, "the extender"), 1);
-    ck_assert_str_eq(out.p, "one unit of aliyun.com/gpu-mem is 1024 MiB, and 1 for the "
-                            "extender\n");
+    ck_assert_uint_eq(check_extender(&out, cs, view, (struct span){0}), 1);
+    ck_assert_str_eq(out.p,
+                     "one unit of aliyun.com/gpu-mem is 1024 MiB, but 1 MiB for the "
+                     "extender\n");
     json_decref(view);
-    world_free(w);
+    cluster_state_free(cs);
 }
 END_TEST
 
-UNIT_MAIN("unit", it_follows_from_capacity_and_cards, or_from_what_the_extender_says,
-          a_guess_is_called_one, the_extender_has_another)
+UNIT_MAIN("unit", the_unit_follows_from_capacity_and_cards, or_from_the_extenders_view,
+          an_assumed_unit_is_reported, the_extender_has_another_unit)

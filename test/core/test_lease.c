@@ -262,13 +262,13 @@ END_TEST
 
 START_TEST(clocks_that_disagree_stop_binds_until_the_lease_is_renewed)
 {
-    static const int64_t apart_ms[] = {6000, -3600 * 1000, CLOCK_APART_MS + 1};
+    static const int64_t apart_ms[] = {6000, -3600 * 1000, CLOCK_SKEW_MAX_MS + 1};
     for (size_t i = 0; i < ARRAY_LEN(apart_ms); i++) {
         start();
         rig_lead(&r);
-        r.now.wall_ns += CLOCK_APART_MS * 1000000;
+        r.now.wall_ns += CLOCK_SKEW_MAX_MS * 1000000;
         ck_assert(may_bind()); /* as much is rounding */
-        r.now.wall_ns += (apart_ms[i] - CLOCK_APART_MS) * 1000000;
+        r.now.wall_ns += (apart_ms[i] - CLOCK_SKEW_MAX_MS) * 1000000;
         struct err err = {0};
         ck_assert_int_eq(core_may_bind(r.core, r.now, &err), -1);
         ck_assert_ptr_nonnull(strstr(err.msg, "stood still"));

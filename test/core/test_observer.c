@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/core.h"
-#include "support/program.h"
-#include "support/unit.h"
+#include "lib/program.h"
+#include "lib/unit.h"
 
 /* A core that only looks: it lists and watches, and makes no call. */
 

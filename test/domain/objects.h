@@ -16,7 +16,7 @@
 #include "domain/node.h"
 #include "domain/pod.h"
 #include "domain/scv.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* JSON with ' for ", so that C strings stay readable; in the arena. */
 static inline struct span quoted(struct arena *a, const char *fmt, ...)

@@ -2,7 +2,7 @@
 #include "domain/ids.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const char uuid[] = "GPU-1f0c9a7e-53d1-6d55-8e9e-0d7a2b6f3c11";
 

@@ -2,7 +2,7 @@
 #include "domain/quantity.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 START_TEST(whole_numbers_in_every_form)
 {

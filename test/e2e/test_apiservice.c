@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "support/tls.h"
+#include "lib/cluster.h"
+#include "lib/tls.h"
 
 /*
  * gpunodes and gpupods through the aggregation layer of a real API server, by the objects
@@ -32,7 +32,7 @@ static void give_the_api_server_a_front_proxy(void)
                             "--requestheader-extra-headers-prefix", "X-Remote-Extra-",
                             "--proxy-client-cert-file", "pki/front-proxy.crt",
                             "--proxy-client-key-file", "pki/front-proxy.key"));
-    kit_wait(peer_status(&cluster.api, "/readyz") == 200);
+    lib_wait(peer_status(&cluster.api, "/readyz") == 200);
 }
 
 static void start_extender(void)
@@ -58,21 +58,21 @@ static void apply_manifest(void)
     cleanup_free char *ca = pki("ca.crt");
     cleanup_free char *encode = xasprintf("base64 -w0 %s", ca);
     struct program p;
-    program_start(&p, kit_dir, ARGV("sh", "-c", encode));
+    program_start(&p, lib_dir, ARGV("sh", "-c", encode));
     ck_assert_int_eq(program_wait(&p), 0);
     cleanup_free char *service =
         xasprintf("{\"spec\":{\"type\":\"ExternalName\",\"externalName\":\"localhost\","
                   "\"selector\":null,\"clusterIP\":\"\",\"clusterIPs\":null}}");
     cleanup_free char *api =
         xasprintf("{\"spec\":{\"caBundle\":\"%s\",\"service\":{\"port\":%u}}}",
-                  program_said(&p), cluster.extender.observers.port);
+                  program_output(&p), cluster.extender.observers.port);
     program_fini(&p);
     free(cluster_kubectl(ARGV("apply", "-f", MANIFEST)));
     free(cluster_kubectl(ARGV("patch", "service", "-n", "kube-system", SERVICE, "--type",
                               "merge", "-p", service)));
     free(cluster_kubectl(ARGV("patch", "apiservice", "v1.nvidia-gpu-scheduler", "--type",
                               "merge", "-p", api)));
-    kit_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
+    lib_wait(peer_status(&cluster.api, API "/gpunodes") == 200);
 }
 
 /* curl through the API server as admin, or as whom admin plays. */
@@ -82,7 +82,7 @@ static void curl_start(struct program *p, const char *as, const char *path)
                       *key = pki("admin.key"),
                       *url = xasprintf("https://127.0.0.1:%u%s", cluster.api.port, path),
                       *header = xasprintf("Impersonate-User: %s", as ? as : "admin");
-    program_start(p, kit_dir,
+    program_start(p, lib_dir,
                   ARGV("curl", "-sSN", "--noproxy", "*", "--cacert", ca, "--cert", crt,
                        "--key", key, "-w", "\nstatus %{http_code}\n", as ? "-H" : "-sSN",
                        as ? header : "-sSN", url));
@@ -93,7 +93,7 @@ static void assert_gets(const char *as, const char *status)
     struct program p;
     curl_start(&p, as, API "/gpunodes");
     ck_assert_int_eq(program_wait(&p), 0);
-    ck_assert_says(program_said(&p), status);
+    ck_assert_contains(program_output(&p), status);
     program_fini(&p);
 }
 
@@ -109,37 +109,37 @@ START_TEST(kubectl_reads_gpunodes_and_rbac_decides_who_may)
     apply_manifest();
 
     cleanup_free char *nodes = cluster_kubectl(ARGV("get", "--raw", API "/gpunodes"));
-    ck_assert_says(nodes, "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
-    ck_assert_says(nodes, "\"device_id\":\"GPU-n1-0\"");
+    ck_assert_contains(nodes, "{\"metadata\":{},\"items\":[{\"kind\":\"GpuNode\",");
+    ck_assert_contains(nodes, "\"device_id\":\"GPU-n1-0\"");
     cleanup_free char *resources = cluster_kubectl(
         ARGV("api-resources", "--api-group", "nvidia-gpu-scheduler", "-o", "name"));
-    ck_assert_says(resources, "gpunodes.nvidia-gpu-scheduler");
-    ck_assert_says(resources, "gpupods.nvidia-gpu-scheduler");
+    ck_assert_contains(resources, "gpunodes.nvidia-gpu-scheduler");
+    ck_assert_contains(resources, "gpupods.nvidia-gpu-scheduler");
 
     assert_gets("alice", "status 403");
     free(cluster_kubectl(ARGV("create", "clusterrolebinding", "alice", "--clusterrole",
                               "gpushare-observer", "--user", "alice")));
-    kit_wait(({
+    lib_wait(({
         struct program p;
         curl_start(&p, "alice", API "/gpunodes");
         ck_assert_int_eq(program_wait(&p), 0);
-        bool good = strstr(program_said(&p), "status 200") != NULL;
+        bool good = strstr(program_output(&p), "status 200") != NULL;
         program_fini(&p);
         good;
     }));
-    ck_assert_uint_gt(cluster_heard("user=alice proxy=front-proxy"), 0);
+    ck_assert_uint_gt(cluster_logged("user=alice proxy=front-proxy"), 0);
 
     /* A watch, as it comes. */
     struct program watch;
     curl_start(&watch, NULL, API "/gpunodes?watch=true");
-    ck_assert(program_says(&watch, "\"device_busy\":[],"));
-    int64_t begun = kit_now_ms();
+    ck_assert(program_wait_output(&watch, "\"device_busy\":[],"));
+    int64_t begun = lib_now_ms();
     cluster_create_scv("n2", CARDS(16384));
-    ck_assert(program_says(&watch, "GPU-n2-0"));
-    cluster_measured("from an Scv to its line in a watch through the API server",
-                     kit_now_ms() - begun);
+    ck_assert(program_wait_output(&watch, "GPU-n2-0"));
+    cluster_report("from an Scv to its line in a watch through the API server",
+                   lib_now_ms() - begun);
     cluster_delete("/apis/core.run-linux.com/v1/scvs/n2");
-    ck_assert(program_says(&watch, "\"Type\":\"DELETED\"}"));
+    ck_assert(program_wait_output(&watch, "\"Type\":\"DELETED\"}"));
     program_kill(&watch);
 }
 END_TEST

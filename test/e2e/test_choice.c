@@ -3,8 +3,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "e2e/expect.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
 
 /*
  * Which node and which card, where there is more to it than memory: who has to leave,
@@ -82,7 +82,7 @@ START_TEST(nobody_leaves_when_only_the_layout_is_in_the_way)
                          "needs 6144 MiB on one card; most free: 4096 of 8192 MiB");
     ck_assert(is_there("a") && is_there("b") && !cluster_bound("important"));
     cleanup_json json_t *pod = cluster_pod("important");
-    ck_assert_str_eq(kit_str(pod, "status.nominatedNodeName"), "");
+    ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
     cluster_delete(PODS "/a"); /* and when one leaves by itself */
     cluster_wait_running("important");
     expect_on("important", "n1", "0");
@@ -142,8 +142,8 @@ static bool is_on(const char *name, const char *node, const char *card)
 {
     cleanup_json json_t *pod = cluster_pod(name);
     const char *idx = json_string_value(
-        json_object_get(kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
-    return !strcmp(kit_str(pod, "spec.nodeName"), node) && idx && !strcmp(idx, card);
+        json_object_get(lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
+    return !strcmp(lib_str(pod, "spec.nodeName"), node) && idx && !strcmp(idx, card);
 }
 
 START_TEST(models_on_nodes_that_mix_them)
@@ -203,7 +203,7 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
         snprintf(name, sizeof name, "t%d", i);
         create_asking(name, "nvidia.com/gpu", 1, MODEL(T4), "");
     }
-    kit_wait(cluster_bound("t0") + cluster_bound("t1") + cluster_bound("t2") == 1);
+    lib_wait(cluster_bound("t0") + cluster_bound("t1") + cluster_bound("t2") == 1);
     for (int i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "t%d", i);
@@ -213,9 +213,9 @@ START_TEST(pods_of_nvidias_plugin_that_name_a_model)
     create_asking("v", "nvidia.com/gpu", 1, MODEL(V100), "");
     cluster_wait_running("v");
     cleanup_json json_t *pod = cluster_pod("v");
-    ck_assert_str_eq(kit_str(pod, "spec.nodeName"), "new");
+    ck_assert_str_eq(lib_str(pod, "spec.nodeName"), "new");
     ck_assert_ptr_null(
-        json_object_get(kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
+        json_object_get(lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
     create_asking("w", "nvidia.com/gpu", 1, MODEL("Tesla P4"), ON("new"));
     cluster_wait_refused("w", "model Tesla P4; the node has 2 x " V100);
 }
@@ -262,18 +262,18 @@ START_TEST(who_leaves_a_card_of_another_model_is_not_evicted)
     cluster_wait_running("least");
     cluster_wait_running("less");
     show_holders(ARGV("h0", "h1", "least", "less"));
-    kit_wait(claimed() == 0);
+    lib_wait(claimed() == 0);
     create_asking("important", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
     cluster_wait_refused("important", "Insufficient nvidia.com/gpu");
     ck_assert(is_there("least") && is_there("less") && !cluster_bound("important"));
     cleanup_json json_t *pod = cluster_pod("important");
-    ck_assert_str_eq(kit_str(pod, "status.nominatedNodeName"), "");
+    ck_assert_str_eq(lib_str(pod, "status.nominatedNodeName"), "");
     cluster_delete(PODS "/important");
 
     show_holders((const char *const[]){"h0", "least", NULL, "less"}); /* h1: a V100 */
-    kit_wait(claimed() == 1);
+    lib_wait(claimed() == 1);
     create_asking("again", "nvidia.com/gpu", 1, MODEL(T4), CLASS("urgent"));
-    kit_wait(!is_there("least"));
+    lib_wait(!is_there("least"));
     show_holders(
         ARGV("h0", NULL, "h1", "less")); /* as the agent sees it a little later */
     cluster_wait_running("again");
@@ -305,7 +305,7 @@ static void start_scheduler(struct program *p, const char *text, const char *use
     }
     buf_printf(&out, "clientConnection: {kubeconfig: %s}\n", kubeconfig);
     temp_write(cluster.dir, "second-scheduler.yaml", out.p);
-    program_start(p, kit_dir,
+    program_start(p, lib_dir,
                   ARGV(scheduler, "--config", config, "--secure-port", "0",
                        "--authentication-kubeconfig", kubeconfig,
                        "--authorization-kubeconfig", kubeconfig));
@@ -353,7 +353,7 @@ START_TEST(yodas_labels_under_a_scheduler_of_their_own)
     }
     size_t bound, refused = 0;
     do {
-        kit_pause();
+        lib_pause();
         bound = 0;
         for (int i = 0; i < BURST; i++) {
             char name[16];
@@ -378,7 +378,7 @@ START_TEST(yodas_labels_under_a_scheduler_of_their_own)
     cluster_wait_running("nothing");
     cleanup_json json_t *pod = cluster_pod("nothing");
     ck_assert_ptr_null(
-        json_object_get(kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
+        json_object_get(lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_IDX"));
     oracle_check(&cluster.api);
     program_stop(&yoda);
 }
@@ -396,7 +396,7 @@ START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
     cleanup_json json_t *map = peer_json(
         &cluster.api, "GET", "/api/v1/namespaces/kube-system/configmaps/" SECOND, NULL);
     start_scheduler(
-        &second, json_string_value(json_object_get(kit_at(map, "data"), "config.yaml")),
+        &second, json_string_value(json_object_get(lib_at(map, "data"), "config.yaml")),
         "second");
     cluster_create(PODS, "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":"
                          "\"p\"},\"spec\":{\"schedulerName\":\"" SECOND "\","
@@ -404,7 +404,7 @@ START_TEST(a_second_scheduler_with_the_rights_of_its_own_account)
                          "{\"limits\":{\"aliyun.com/gpu-mem\":\"4\"}}}]}}");
     cluster_wait_running("p");
     expect_on("p", "n1", "0");
-    ck_assert_ptr_null(strstr(program_said(&second), "forbidden"));
+    ck_assert_ptr_null(strstr(program_output(&second), "forbidden"));
     program_stop(&second);
     free(cluster_kubectl(ARGV("delete", "-f", "policy/second-scheduler.yaml.example")));
 }

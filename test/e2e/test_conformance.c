@@ -2,14 +2,14 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "sim/cases_http.h"
-#include "sim/cases_pure.h"
-#include "sim/same.h"
+#include "kube-sim/cases_http.h"
+#include "kube-sim/cases_pure.h"
+#include "kube-sim/same.h"
+#include "lib/cluster.h"
 
 /*
- * The cases in test/sim/conformance against the real API server: it answers as the cases
- * say, and as kube-sim does, but for what test/sim/differences.json names.
+ * The cases in test/kube-sim/conformance against the real API server: it answers as the cases
+ * say, and as kube-sim does, but for what test/kube-sim/differences.json names.
  */
 
 static struct cases_http *api, *etcd;
@@ -51,7 +51,7 @@ static void compact(void *ctx)
     cleanup_json json_t *pods =
         peer_json(&cluster.api, "GET", "/api/v1/namespaces/default/pods", NULL);
     cleanup_free char *body = xasprintf("{\"revision\":%s,\"physical\":true}",
-                                        kit_str(pods, "metadata.resourceVersion"));
+                                        lib_str(pods, "metadata.resourceVersion"));
     (void)ctx;
     ask(etcd, "/v3/kv/compaction", body);
 }
@@ -62,7 +62,7 @@ static void forget(void *ctx)
     compact(ctx);
     cluster_stop("kube-apiserver", "TERM");
     cluster_start("kube-apiserver");
-    kit_wait(cases_http_ask(api, "GET", "/readyz", NULL) == 200);
+    lib_wait(cases_http_ask(api, "GET", "/readyz", NULL) == 200);
 }
 
 /* Both servers; returns how much is not as it should be. */

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "kit/kit.h"
-#include "kit/network.h"
-#include "kit/session.h"
+#include "lib/lib.h"
+#include "lib/network.h"
+#include "lib/session.h"
 
 /*
  * The documents, for somebody who follows them: each gets a control plane of its own as
@@ -36,7 +36,7 @@ static void script(const char *const *args)
     }
     program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
-                  program_said(&p));
+                  program_output(&p));
     program_fini(&p);
 }
 
@@ -69,7 +69,7 @@ static void follow(const struct doc *d, void *ctx)
 {
     struct read *r = ctx;
     const char *part = getenv("DOC");
-    cleanup_free char *dir = temp_path(kit_dir, "c");
+    cleanup_free char *dir = temp_path(lib_dir, "c");
     cleanup_free char *config = xasprintf("KUBECONFIG=%s/admin.kubeconfig", dir);
     const char *const env[] = {config, NULL};
     const struct session session = {DOC_SH, "kubectl apply --dry-run=server -f", env,
@@ -77,7 +77,7 @@ static void follow(const struct doc *d, void *ctx)
     size_t blocks = session_blocks(&session, d), before = r->faults.n;
     if (!blocks || (part && !strstr(d->path, part)))
         return;
-    int64_t began = kit_now_ms();
+    int64_t began = lib_now_ms();
     start_cluster(dir);
     cleanup_free char *path = path_with(dir), *old = xstrdup(getenv("PATH"));
     cleanup_free char *logs = program_path("e2e-logs/docs");
@@ -89,7 +89,7 @@ static void follow(const struct doc *d, void *ctx)
     else
         script(ARGV("down", "--dir", dir));
     printf("measured: %s: %zu blocks, %.1f s\n", d->path, blocks,
-           (double)(kit_now_ms() - began) / 1000);
+           (double)(lib_now_ms() - began) / 1000);
     fflush(stdout);
     r->documents++;
     r->blocks += blocks;
@@ -110,4 +110,4 @@ START_TEST(what_documents_say_can_be_done)
 }
 END_TEST
 
-KIT_MAIN("docs", 1100, what_documents_say_can_be_done)
+LIB_MAIN("docs", 1100, what_documents_say_can_be_done)

@@ -3,13 +3,13 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "e2e/tools.h"
+#include "lib/cluster.h"
+#include "lib/tools.h"
 
 /*
  * What helm does with manifests/chart in a cluster: it installs, takes over what `kubectl
  * apply` has installed and leaves it to that again, upgrades the kind Scv too, and at its
- * end keeps what must not go. (Containers that run through all this: test/node.)
+ * end keeps what must not go. (Containers that run through all this: test/e2e-node.)
  */
 
 #define SYSTEM "kube-system"
@@ -43,7 +43,7 @@ static char *state_of(const char *path)
     cleanup_json json_t *j = object(path);
     cleanup_free char *spec =
         json_dumps(json_object_get(j, "spec"), JSON_SORT_KEYS | JSON_COMPACT);
-    return xasprintf("%s %s", kit_str(j, "metadata.uid"), spec);
+    return xasprintf("%s %s", lib_str(j, "metadata.uid"), spec);
 }
 
 static void check_state(const char *path, const char *before)
@@ -70,7 +70,7 @@ START_TEST(the_plain_files_become_a_release_and_the_reverse)
     for (size_t i = 0; i < ARRAY_LEN(paths); i++)
         before[i] = state_of(paths[i]);
     cleanup_free char *refused = helm(1, "install", ARGV(CHART));
-    ck_assert_says(refused, "exists and cannot be imported");
+    ck_assert_contains(refused, "exists and cannot be imported");
     ck_assert(!has_releases());
     free(helm(0, "install", ARGV(CHART, "--take-ownership")));
     ck_assert(has_releases());
@@ -143,13 +143,13 @@ static char *left_over(const char *before)
 
 static void wait_for_rest(const char *before)
 {
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     for (;;) {
         cleanup_free char *left = left_over(before);
         if (!*left)
             return;
-        ck_assert_msg(kit_now_ms() < end, "these do not go: %s", left);
-        kit_pause();
+        ck_assert_msg(lib_now_ms() < end, "these do not go: %s", left);
+        lib_pause();
     }
 }
 
@@ -159,13 +159,13 @@ static void wait_for_rest(const char *before)
 static char *older_chart(void)
 {
     struct program p;
-    cleanup_free char *crd = temp_path(kit_dir, "chart/templates/crd.yaml");
-    char *chart = temp_path(kit_dir, "chart");
-    program_start(&p, kit_dir, ARGV("cp", "-r", CHART, chart));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
+    cleanup_free char *crd = temp_path(lib_dir, "chart/templates/crd.yaml");
+    char *chart = temp_path(lib_dir, "chart");
+    program_start(&p, lib_dir, ARGV("cp", "-r", CHART, chart));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
     program_fini(&p);
-    program_start(&p, kit_dir, ARGV("sed", "-i", "/^ *temperature: /d", crd));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
+    program_start(&p, lib_dir, ARGV("sed", "-i", "/^ *temperature: /d", crd));
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
     program_fini(&p);
     return chart;
 }
@@ -175,13 +175,13 @@ static bool scvs_have_temperatures(void)
     cleanup_json json_t *crd =
         object("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" CRD);
     cleanup_free char *text = json_dumps(crd, 0);
-    ck_assert_says(text, "\"utilization\"");
+    ck_assert_contains(text, "\"utilization\"");
     return strstr(text, "\"temperature\"") != NULL;
 }
 
 static const char *argument(const json_t *object, size_t i)
 {
-    const json_t *containers = kit_at(object, "spec.template.spec.containers");
+    const json_t *containers = lib_at(object, "spec.template.spec.containers");
     return json_string_value(
         json_array_get(json_object_get(json_array_get(containers, 0), "args"), i));
 }
@@ -197,9 +197,9 @@ static void check_unit(const char *unit)
 static void check_strategy(const char *type, int replicas)
 {
     cleanup_json json_t *extender = object(DEPLOYMENT);
-    ck_assert_str_eq(kit_str(extender, "spec.strategy.type"), type);
-    ck_assert_int_eq(json_integer_value(kit_at(extender, "spec.replicas")), replicas);
-    ck_assert((kit_at(extender, "spec.strategy.rollingUpdate") != NULL) ==
+    ck_assert_str_eq(lib_str(extender, "spec.strategy.type"), type);
+    ck_assert_int_eq(json_integer_value(lib_at(extender, "spec.replicas")), replicas);
+    ck_assert((lib_at(extender, "spec.strategy.rollingUpdate") != NULL) ==
               (strcmp(type, "Recreate") != 0));
 }
 
@@ -214,17 +214,17 @@ static void hold_lease(void)
 static void check_lease(void)
 {
     cleanup_json json_t *lease = object(LEASE);
-    ck_assert_str_eq(kit_str(lease, "spec.holderIdentity"), "me");
+    ck_assert_str_eq(lib_str(lease, "spec.holderIdentity"), "me");
 }
 
 static void upgrade(void)
 {
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     free(helm(0, "upgrade",
               ARGV(CHART, "--set",
                    "memoryUnit=256MiB,extender.replicas=2,scvAgent.enabled=false",
                    "--wait")));
-    cluster_measured("helm upgrade --wait", kit_now_ms() - begun);
+    cluster_report("helm upgrade --wait", lib_now_ms() - begun);
     /* As docs/operations.md has it for a new version: what was set stays. */
     free(helm(0, "upgrade", ARGV(CHART, "--reset-then-reuse-values", "--wait")));
     ck_assert(scvs_have_temperatures());
@@ -252,17 +252,17 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
                    "{\"metadata\":{\"name\":\"unhealthy-gpu-gpu\",\"labels\":{\"app\":"
                    "\"gpushare\"}},\"data\":{\"gpus\":\"1\"}}");
     cleanup_free char *before = everything();
-    int64_t begun = kit_now_ms();
+    int64_t begun = lib_now_ms();
     cleanup_free char *notes = helm(0, "install", ARGV(chart, "--wait"));
-    cluster_measured("helm install --wait", kit_now_ms() - begun);
-    ck_assert_says(notes, "kubectl label node NODE gpushare=true\n");
-    ck_assert_says(notes, "http://127.0.0.1:32766/gpushare-scheduler");
+    cluster_report("helm install --wait", lib_now_ms() - begun);
+    ck_assert_contains(notes, "kubectl label node NODE gpushare=true\n");
+    ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
     cleanup_free char *pods =
         cluster_kubectl(ARGV("-n", SYSTEM, "get", "pods", "-l", "app=gpushare",
                              "--field-selector", "status.phase=Running", "-o", "name"));
-    ck_assert_says(pods, "pod/scv-agent-");
-    ck_assert_says(pods, "pod/gpushare-device-plugin-ds-");
-    ck_assert_says(pods, "pod/gpushare-schd-extender-");
+    ck_assert_contains(pods, "pod/scv-agent-");
+    ck_assert_contains(pods, "pod/gpushare-device-plugin-ds-");
+    ck_assert_contains(pods, "pod/gpushare-schd-extender-");
     ck_assert(!scvs_have_temperatures());
     cluster_create_scv("gpu", CARDS(16384));
     hold_lease();
@@ -271,7 +271,7 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
     cleanup_free char *during = everything(), *lost = only_in(before, during);
     ck_assert_str_eq(lost, "");
     cleanup_free char *said = helm(0, "uninstall", ARGV("--wait"));
-    ck_assert_says(said, "[CustomResourceDefinition] " CRD);
+    ck_assert_contains(said, "[CustomResourceDefinition] " CRD);
     wait_for_rest(before);
     cleanup_free char *after = everything(), *gone = only_in(before, after);
     ck_assert_str_eq(gone, "");
@@ -281,7 +281,7 @@ START_TEST(a_release_is_made_changed_and_ended_and_nothing_else_is_touched)
     free(helm(0, "install", ARGV(CHART, "--wait")));
     check_lease();
     cleanup_json json_t *scv = object("/apis/core.run-linux.com/v1/scvs/gpu");
-    ck_assert_str_ne(kit_str(scv, "metadata.uid"), "");
+    ck_assert_str_ne(lib_str(scv, "metadata.uid"), "");
     free(helm(0, "uninstall", ARGV("--timeout", "60s")));
 }
 END_TEST

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "kit/kubelet.h"
+#include "lib/cluster.h"
+#include "lib/kubelet.h"
 
 /*
  * gpushare-device-plugin under the real API server, with the rights of
@@ -13,9 +13,6 @@
  */
 
 #define PODS "/api/v1/namespaces/default/pods"
-#define UNITS                                                                            \
-    "{\"cpu\":\"64\",\"memory\":\"256Gi\",\"pods\":\"250\","                             \
-    "\"aliyun.com/gpu-mem\":\"30\",\"aliyun.com/gpu-count\":\"2\"}"
 
 static struct kubelet kubelet;
 
@@ -25,17 +22,6 @@ struct plugin {
     char *authorization;
 };
 
-static void add_node(const char *name)
-{
-    cluster_create("/api/v1/nodes",
-                   "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":"
-                   "\"%s\",\"labels\":{\"kubernetes.io/hostname\":\"%s\",\"gpushare\":"
-                   "\"true\",\"cgpu.disable.isolation\":\"true\"},\"annotations\":{"
-                   "\"kwok.x-k8s.io/node\":\"fake\"}},\"status\":{\"capacity\":" UNITS
-                   ",\"allocatable\":" UNITS "}}",
-                   name, name);
-}
-
 static void plugin_start(struct plugin *p, const char *node)
 {
     cleanup_free char *token = cluster_token_of("gpushare-device-plugin", node);
@@ -43,18 +29,18 @@ static void plugin_start(struct plugin *p, const char *node)
     cleanup_free char *trust = xasprintf(", certificate-authority: \"%s\"", ca);
     cleanup_free char *user = xasprintf("token: \"%s\"", token);
     cleanup_free char *config =
-        kit_kubeconfig(node, "https", cluster.api.port, trust, user);
-    cleanup_free char *source = xasprintf("file:%s/cards.json", kit_dir);
-    cleanup_free char *dir = temp_path(kit_dir, "plugins");
-    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
-    cleanup_free char *state = temp_path(kit_dir, "state.json");
-    temp_write(kit_dir, "cards.json",
+        lib_kubeconfig(node, "https", cluster.api.port, trust, user);
+    cleanup_free char *source = xasprintf("file:%s/cards.json", lib_dir);
+    cleanup_free char *dir = temp_path(lib_dir, "plugins");
+    cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
+    cleanup_free char *state = temp_path(lib_dir, "state.json");
+    temp_write(lib_dir, "cards.json",
                "{\"cards\":[{\"uuid\":\"GPU-0\",\"memoryTotal\":16106127360},"
                "{\"uuid\":\"GPU-1\",\"memoryTotal\":16106127360}]}");
     p->authorization = xasprintf("Bearer %s", token);
     peer_init_tls(&p->api, cluster.api.port, ca);
     p->api.authorization = p->authorization;
-    kit_program(&p->program, "gpushare-device-plugin",
+    lib_program(&p->program, "gpushare-device-plugin",
                 ARGV("--listen", "127.0.0.1", "--port", "0", "--node-name", node,
                      "--kubeconfig", config, "--gpu-source", source, "--plugin-dir", dir,
                      "--podresources-socket", podresources, "--state-file", state),
@@ -65,8 +51,8 @@ static void plugin_start(struct plugin *p, const char *node)
 static void plugin_stop(struct plugin *p)
 {
     /* It never asked for more than it may. */
-    ck_assert_msg(strstr(program_said(&p->program), "forbidden") == NULL, "%s",
-                  program_said(&p->program));
+    ck_assert_msg(strstr(program_output(&p->program), "forbidden") == NULL, "%s",
+                  program_output(&p->program));
     peer_fini(&p->api);
     free(p->authorization);
     program_stop(&p->program);
@@ -91,7 +77,7 @@ static bool is_assigned(const char *name)
     cleanup_free char *path = xasprintf(PODS "/%s", name);
     cleanup_json json_t *pod = peer_json(&cluster.api, "GET", path, NULL);
     const char *is = json_string_value(json_object_get(
-        kit_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_ASSIGNED"));
+        lib_at(pod, "metadata.annotations"), "ALIYUN_COM_GPU_MEM_ASSIGNED"));
     return is && strcmp(is, "true") == 0;
 }
 
@@ -101,7 +87,7 @@ static bool event_says(const char *words)
     json_t *e;
     size_t i;
     json_array_foreach(events, i,
-                       e) if (strstr(kit_str(e, "message"), words)) return true;
+                       e) if (strstr(lib_str(e, "message"), words)) return true;
     return false;
 }
 
@@ -109,19 +95,19 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
-    add_node("n1");
+    cluster_create_gpu_node("n1", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     kubelet_wait_registered(&kubelet, -1);
     add_pod("p", "n1");
     kubelet_add(&kubelet, "p", ARGV("c"));
-    kit_wait((kubelet_answer_fini(&a), kubelet_prefer(&kubelet, MEM, 3, &a),
+    lib_wait((kubelet_answer_fini(&a), kubelet_prefer(&kubelet, MEM, 3, &a),
               a.status == GRPC_OK));
     kubelet_allocate(&kubelet, MEM, a.ids, &b);
     ck_assert_msg(b.status == GRPC_OK, "%s", b.words);
-    ck_assert_str_eq(kit_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
-    ck_assert_str_eq(kit_str(b.env, "CGPU_DISABLE"), "true");
-    kit_wait(is_assigned("p"));
+    ck_assert_str_eq(lib_str(b.env, "NVIDIA_VISIBLE_DEVICES"), "GPU-1");
+    ck_assert_str_eq(lib_str(b.env, "CGPU_DISABLE"), "true");
+    lib_wait(is_assigned("p"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     /* And a refusal is an event of the pod. */
@@ -133,7 +119,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     cleanup_json json_t *wrong = kubelet_pick(&kubelet, MEM, 3, a.ids, false);
     kubelet_allocate(&kubelet, MEM, wrong, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    kit_wait(event_says("container c of pod default/q was promised 3 of 1 GPU-1"));
+    lib_wait(event_says("container c of pod default/q is promised 3 of card 1 GPU-1"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
     plugin_stop(&plugin);
@@ -158,15 +144,15 @@ static void refused(const struct peer *as, const char *method, const char *path,
     ck_assert_done(httpc_call(as->http, &request, 1 << 20, &answer, &err), err);
     ck_assert_msg(answer.status == 403 || answer.status == 422, "%s %s: %u %s", method,
                   path, answer.status, answer.body.p);
-    ck_assert_says(answer.body.p, words);
+    ck_assert_contains(answer.body.p, words);
     httpc_reply_fini(&answer);
 }
 
 START_TEST(it_may_annotate_the_pods_of_its_node_only)
 {
     struct plugin plugin;
-    add_node("n1");
-    add_node("n2");
+    cluster_create_gpu_node("n1", "cgpu.disable.isolation");
+    cluster_create_gpu_node("n2", "cgpu.disable.isolation");
     kubelet_start(&kubelet);
     plugin_start(&plugin, "n1");
     add_pod("own", "n1");

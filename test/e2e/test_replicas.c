@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <signal.h>
 
-#include "e2e/burst.h"
-#include "e2e/cluster.h"
+#include "lib/burst.h"
+#include "lib/cluster.h"
 
 /*
  * Three extenders behind a Service, and the one that holds the Lease goes away in the
@@ -45,14 +45,14 @@ static void begin(void)
     for (size_t i = 0; i < REPLICAS; i++)
         cluster_extender(names[i], &replicas[i]);
     size_t leader;
-    kit_wait(all_are_ready() && find_leader(&leader));
+    lib_wait(all_are_ready() && find_leader(&leader));
     burst_add_nodes();
 }
 
 static void check(void)
 {
     burst_check();
-    kit_wait(all_are_ready());
+    lib_wait(all_are_ready());
     for (size_t i = 0; i < REPLICAS; i++) /* each knows what has been promised */
         oracle_agrees(&cluster.api, &replicas[i]);
     cluster_settle();
@@ -74,8 +74,8 @@ static void add_pods_or_trouble(void *ctx, size_t i)
         return;
     }
     while (burst_bound() < AT)
-        kit_pause();
-    kit_wait(find_leader(&leader));
+        lib_pause();
+    lib_wait(find_leader(&leader));
     ((struct trouble *)ctx)->make(leader);
 }
 
@@ -83,10 +83,10 @@ static void burst_with(void (*make)(size_t leader), const char *what)
 {
     struct trouble t = {.make = make};
     begin();
-    int64_t begun = kit_now_ms();
-    kit_threads(2, add_pods_or_trouble, &t);
+    int64_t begun = lib_now_ms();
+    lib_threads(2, add_pods_or_trouble, &t);
     burst_wait_bound(BURST_FIT);
-    cluster_measured(what, kit_now_ms() - begun);
+    cluster_report(what, lib_now_ms() - begun);
     check();
 }
 
@@ -95,8 +95,8 @@ START_TEST(all_three_answer_and_one_binds)
     size_t leader;
     begin();
     burst_add_pods();
-    cluster_measured("280 pods, three extenders", burst_wait_bound(BURST_FIT));
-    kit_wait(find_leader(&leader));
+    cluster_report("280 pods, three extenders", burst_wait_bound(BURST_FIT));
+    lib_wait(find_leader(&leader));
     for (size_t i = 0; i < REPLICAS; i++)
         ck_assert(i == leader || !leads(i));
     check();
@@ -132,7 +132,7 @@ static void freeze_it(size_t leader)
     size_t other, bound = burst_bound();
     ck_assert_int_eq(kill(pid, SIGSTOP), 0);
     do {
-        kit_pause();
+        lib_pause();
         for (other = 0; other < REPLICAS; other++)
             if (other != leader && leads(other))
                 break;
@@ -151,7 +151,7 @@ static void update_all(size_t leader)
     for (size_t i = 0; i < REPLICAS; i++) {
         cluster_stop(names[i], "TERM");
         cluster_start(names[i]);
-        kit_wait(extender_ready(&replicas[i]));
+        lib_wait(extender_ready(&replicas[i]));
     }
 }
 

@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/audit.h"
-#include "e2e/cluster.h"
-#include "e2e/expect.h"
+#include "lib/audit.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
 
 /*
  * Every form of request, from `kubectl apply` to a running pod: kube-scheduler schedules,
@@ -77,7 +77,7 @@ static char *pod_of(const char *prefix)
     json_t *pod;
     json_array_foreach(pods, i, pod)
     {
-        const char *name = kit_str(pod, "metadata.name");
+        const char *name = lib_str(pod, "metadata.name");
         if (strncmp(name, prefix, strlen(prefix)) != 0)
             continue;
         ck_assert_msg(!found, "%s and %s", found, name);
@@ -96,17 +96,17 @@ START_TEST(binpack_1_as_it_was_published)
                      CARDS(11441, 11441, 11441, 11441, 11441, 11441, 11441));
     int64_t begun = expect_now_ns();
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/samples/binpack-1.yaml")));
-    kit_wait((name = pod_of("binpack-1-")) != NULL);
+    lib_wait((name = pod_of("binpack-1-")) != NULL);
     expect_placed(name, begun);
     cleanup_json json_t *all =
         peer_json(&cluster.extender.observers, "GET", "/inspect", NULL);
     json_int_t total = 0, used = 0;
     size_t i;
     json_t *node;
-    json_array_foreach(kit_at(all, "nodes"), i, node)
+    json_array_foreach(lib_at(all, "nodes"), i, node)
     {
-        total += json_integer_value(kit_at(node, "totalGPU"));
-        used += json_integer_value(kit_at(node, "usedGPU"));
+        total += json_integer_value(lib_at(node, "totalGPU"));
+        used += json_integer_value(lib_at(node, "usedGPU"));
     }
     ck_assert_int_eq(total, 165);
     ck_assert_int_eq(used, 1);
@@ -128,7 +128,7 @@ START_TEST(every_sample_runs)
                                        "spread"};
     for (size_t i = 0; i < ARRAY_LEN(pods); i++)
         cluster_wait_running(pods[i]);
-    kit_wait((name = pod_of("binpack-1-")) != NULL);
+    lib_wait((name = pod_of("binpack-1-")) != NULL);
     cluster_wait_running(name);
     free(name);
     settle();
@@ -173,7 +173,7 @@ START_TEST(the_fuller_node_is_preferred)
     placed("first", "", RUN(MEM("c", "10")));
     cleanup_json json_t *pod = cluster_pod("first");
     placed("second", "", RUN(MEM("c", "6")));
-    expect_on("second", kit_str(pod, "spec.nodeName"), "0");
+    expect_on("second", lib_str(pod, "spec.nodeName"), "0");
     settle();
 }
 

@@ -2,12 +2,12 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 
 /*
  * docs/operations.md, "From the Go gpushare": its objects, as a cluster has them, become
  * ours by the commands that are given there, and nothing of theirs is left in them.
- * (What becomes of its pods: test_requests and test/node.)
+ * (What becomes of its pods: test_requests and test/e2e-node.)
  */
 
 #define GO         "test/e2e/go-gpushare.yaml"
@@ -43,7 +43,7 @@ static void remember(char *parts[OBJECTS])
 static char *uid(const char *path)
 {
     cleanup_json json_t *j = peer_json(&cluster.api, "GET", path, NULL);
-    return xstrdup(kit_str(j, "metadata.uid"));
+    return xstrdup(lib_str(j, "metadata.uid"));
 }
 
 /* Does the only pod of the plugin run this image? */
@@ -54,9 +54,9 @@ static bool plugin_runs(const char *image)
     if (json_array_size(pods) != 1)
         return false;
     json_t *pod = json_array_get(pods, 0);
-    json_t *container = json_array_get(kit_at(pod, "spec.containers"), 0);
-    return strcmp(kit_str(pod, "status.phase"), "Running") == 0 &&
-           strstr(kit_str(container, "image"), image);
+    json_t *container = json_array_get(lib_at(pod, "spec.containers"), 0);
+    return strcmp(lib_str(pod, "status.phase"), "Running") == 0 &&
+           strstr(lib_str(container, "image"), image);
 }
 
 /* With the accounts goes the token of this cluster's extender: nothing may come after. */
@@ -70,7 +70,7 @@ START_TEST(the_go_systems_objects_become_ours)
     free(cluster_kubectl(ARGV("create", "-f", GO)));
     remember(go);
     cluster_create_bare_node("gpu", "gpushare", "true", CARDS(16384));
-    kit_wait(plugin_runs("k8s-gpushare-plugin"));
+    lib_wait(plugin_runs("k8s-gpushare-plugin"));
     cleanup_free char *extender = uid(DEPLOYMENT), *plugin = uid(PLUGIN);
 
     free(cluster_kubectl(
@@ -92,7 +92,7 @@ START_TEST(the_go_systems_objects_become_ours)
     cleanup_free char *extender_now = uid(DEPLOYMENT), *plugin_now = uid(PLUGIN);
     ck_assert_str_eq(extender_now, extender);
     ck_assert_str_eq(plugin_now, plugin);
-    kit_wait(plugin_runs("localhost/gpushare-device-plugin"));
+    lib_wait(plugin_runs("localhost/gpushare-device-plugin"));
 }
 END_TEST
 

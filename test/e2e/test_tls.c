@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
-#include "e2e/expect.h"
-#include "support/tls.h"
+#include "lib/cluster.h"
+#include "lib/expect.h"
+#include "lib/tls.h"
 
 /*
  * kube-scheduler and the extender over HTTPS, each with a certificate, by the lines that
@@ -93,7 +93,7 @@ static unsigned ask(const char *name)
 {
     cleanup_buf struct buf body = {0}, reply = {0};
     connect_as(name);
-    kit_filter_body(&body, "somebody", 1, ARGV("n1"));
+    lib_filter_body(&body, "somebody", 1, ARGV("n1"));
     return peer_call(&cluster.extender.verbs, "POST", "/filter", body.p, &reply);
 }
 

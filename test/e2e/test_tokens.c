@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "e2e/cluster.h"
+#include "lib/cluster.h"
 
 /* The extender's token is replaced, or refused, while it runs. */
 
@@ -23,7 +23,7 @@ static char *new_token(const char *bound)
                   bound);
     cleanup_json json_t *j = peer_json(&cluster.api, "POST",
                                        SYSTEM "/serviceaccounts/" ACCOUNT "/token", body);
-    return xstrdup(kit_str(j, "status.token"));
+    return xstrdup(lib_str(j, "status.token"));
 }
 
 /* What the API server answers to who shows this token. */
@@ -46,15 +46,15 @@ START_TEST(a_token_that_is_revoked)
     cluster_wait_running("before");
     cluster_listen();
     cluster_delete(SYSTEM "/serviceaccounts/" ACCOUNT);
-    int64_t begun = kit_now_ms();
-    kit_wait(cluster_heard("of the lease failed: HTTP 401: Unauthorized"));
-    cluster_measured("from the end of the account to a clear word about it",
-                     kit_now_ms() - begun);
-    kit_wait(cluster_heard("no longer the one who binds"));
+    int64_t begun = lib_now_ms();
+    lib_wait(cluster_logged("of the lease failed: HTTP 401: Unauthorized"));
+    cluster_report("from the end of the account to a clear word about it",
+                   lib_now_ms() - begun);
+    lib_wait(cluster_logged("no longer the one who binds"));
     /* What it knows is still true for a while; but it may not bind. */
     cluster_create_pod("waits", 2, "", "");
     cluster_wait_refused("waits", "cannot be had: HTTP 401: Unauthorized");
-    cluster_check_room("n1", 14);
+    cluster_check_free("n1", 14);
     ck_assert_uint_eq(peer_status(&cluster.extender.observers, "/healthz"), 200);
     /* An account of that name is another account: the token stays refused. */
     free(cluster_kubectl(ARGV("apply", "-f", "manifests/rbac.yaml")));
@@ -62,10 +62,10 @@ START_TEST(a_token_that_is_revoked)
     old[strcspn(old, "\n")] = '\0';
     ck_assert_uint_eq(status_with(old), 401);
     cleanup_free char *token = new_token("");
-    begun = kit_now_ms();
+    begun = lib_now_ms();
     temp_write(cluster.dir, TOKEN_FILE, token);
     cluster_wait_running("waits");
-    cluster_measured("from a new token to a pod that runs", kit_now_ms() - begun);
+    cluster_report("from a new token to a pod that runs", lib_now_ms() - begun);
     cluster_settle();
 }
 
@@ -81,24 +81,24 @@ START_TEST(a_token_that_is_rotated)
     cluster_stop(EXTENDER, "TERM");
     temp_write(cluster.dir, TOKEN_FILE, first);
     cluster_start(EXTENDER);
-    kit_wait(extender_ready(&cluster.extender));
+    lib_wait(extender_ready(&cluster.extender));
     cluster_listen();
     cleanup_free char *second = new_token("");
     temp_write(cluster.dir, TOKEN_FILE, second);
     ck_assert_uint_eq(status_with(first), 200);
     cluster_delete(SYSTEM "/secrets/rotated");
     int i = 0;
-    for (int64_t end = 0; !end || kit_now_ms() < end; i++) {
+    for (int64_t end = 0; !end || lib_now_ms() < end; i++) {
         char name[16];
         snprintf(name, sizeof name, "p%d", i);
         cluster_create_pod(name, 1, "", "");
         cluster_wait_running(name);
         if (!end && status_with(first) == 401)
-            end = kit_now_ms() + 5000; /* as long as a lease */
+            end = lib_now_ms() + 5000; /* as long as a lease */
         if (i % 8 == 7)
             cluster_delete_pods();
     }
-    ck_assert(!cluster_heard("no longer") && !cluster_heard("Unauthorized"));
+    ck_assert(!cluster_logged("no longer") && !cluster_logged("Unauthorized"));
     cluster_settle();
 }
 

@@ -2,27 +2,28 @@
 #pragma once
 
 /*
- * A store on the bench: its calls are answered at once by the test, its lists come from a
- * file of objects.
+ * A store for tests: the test answers its API calls at once, and its lists come from a
+ * JSON array of objects.
  */
 
 #include <jansson.h>
 
+#include "apisync/apisync.h"
 #include "extender/store.h"
-#include "feed/feed.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 struct store_rig {
     struct store *store;
     uint64_t runs[CORE_KINDS];
     struct core_output *deferred[64];
     size_t n_deferred;
-    enum err_code bind_answer; /* what the API server says to a Binding */
+    enum err_code bind_answer; /* the API server's answer to a Binding */
     struct buf binding;        /* body of the last Binding */
     unsigned bindings;
-    /* Takes the place of rig_perform when set. */
+    bool follower; /* the lease is held by another replica */
+    /* Replaces rig_api if set. */
     void (*perform)(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer);
+                    struct api_call_answer *answer);
 };
 
 static inline void rig_stream(void *ctx, const struct core_output *o)
@@ -31,17 +32,22 @@ static inline void rig_stream(void *ctx, const struct core_output *o)
     rig->runs[o->kind] = o->run;
 }
 
-/* The API server, in short. */
+/* A minimal API server. */
 static inline void rig_api(struct store_rig *rig, const struct core_output *call,
-                           struct arena *arena, struct call_answer *answer)
+                           struct arena *arena, struct api_call_answer *answer)
 {
     struct kube_request request;
-    struct call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
-    call_request(call, arena, &request);
+    struct api_call_result result = {.status = 200, .body = SPAN("{}"), .sent = true};
+    api_call_request(call, arena, &request);
     if (call->type == CORE_CALL_LEASE_GET)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
                  "\"1\"},\"spec\":{}}");
+    if (call->type == CORE_CALL_LEASE_GET && rig->follower)
+        result.body =
+            SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
+                 "\"1\"},\"spec\":{\"holderIdentity\":\"other\","
+                 "\"leaseDurationSeconds\":5}}");
     if (call->type == CORE_CALL_LEASE_WRITE)
         result.body =
             SPAN("{\"metadata\":{\"name\":\"gpushare-extender\",\"resourceVersion\":"
@@ -56,11 +62,11 @@ static inline void rig_api(struct store_rig *rig, const struct core_output *call
         result.body =
             SPAN("{\"kind\":\"Status\",\"message\":\"the API server says no\"}");
     }
-    call_answer(call, &result, arena, answer);
+    api_call_answer(call, &result, arena, answer);
 }
 
 static inline void rig_perform(void *ctx, const struct core_output *call,
-                               struct arena *arena, struct call_answer *answer)
+                               struct arena *arena, struct api_call_answer *answer)
 {
     struct store_rig *rig = ctx;
     if (rig->perform)
@@ -73,8 +79,8 @@ static inline void rig_defer(void *ctx, const struct core_output *o)
 {
     struct store_rig *rig = ctx;
     if (rig->perform && o->type == CORE_CALL_LEASE_WRITE) {
-        /* Many threads, and nobody to settle: renewals are answered on the spot. */
-        struct call_answer answer;
+        /* With many threads, renewals are answered at once instead of by rig_settle. */
+        struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         rig_api(rig, o, &a, &answer);
         store_input(rig->store, &answer.input);
@@ -89,11 +95,11 @@ static inline void rig_hurry(void *ctx)
     (void)ctx;
 }
 
-/* Answers what was deferred, and what comes of it. */
+/* Answers the deferred calls, and those that follow from the answers. */
 static inline void rig_settle(struct store_rig *rig)
 {
     for (size_t i = 0; i < rig->n_deferred; i++) {
-        struct call_answer answer;
+        struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         rig_perform(rig, rig->deferred[i], &a, &answer);
         store_input(rig->store, &answer.input);
@@ -114,14 +120,14 @@ static inline void rig_fault(void *ctx, const struct err *err)
     ck_abort_msg("an object of the test has a fault: %s", err->msg);
 }
 
-/* Delivers a list of each kind, with those of the objects that are of that kind. */
+/* Delivers a list of each kind, from the objects of that kind. */
 static inline void rig_deliver(struct store_rig *rig, json_t *objects)
 {
     static const char *const kinds[CORE_KINDS] = {"Node", "Pod", "Scv", "Lease",
                                                   "ConfigMap"};
-    static const struct feed_sink sink = {.input = rig_input, .fault = rig_fault};
+    static const struct apisync_sink sink = {.input = rig_input, .fault = rig_fault};
     for (int kind = 0; kind < CORE_KINDS; kind++) {
-        struct feed feed;
+        struct apisync feed;
         size_t i;
         json_t *object,
             *list = json_pack("{s{ss}s[]}", "metadata", "resourceVersion", "9", "items");
@@ -132,21 +138,23 @@ static inline void rig_deliver(struct store_rig *rig, json_t *objects)
                 json_array_append(json_object_get(list, "items"), object);
         }
         char *text = json_dumps(list, JSON_COMPACT);
-        feed_start(&feed, (enum core_kind)kind, false, rig->runs[kind], (struct span){0},
-                   &sink, rig);
-        feed_begin(&feed, 200, -1);
-        ck_assert(feed_data(&feed, text, strlen(text)));
-        ck_assert(!feed_end(&feed, NULL));
-        feed_fini(&feed);
+        apisync_start(&feed, (enum core_kind)kind, false, rig->runs[kind],
+                      (struct span){0}, &sink, rig);
+        apisync_begin(&feed, 200, -1);
+        ck_assert(apisync_data(&feed, text, strlen(text)));
+        ck_assert(!apisync_end(&feed, NULL));
+        apisync_fini(&feed);
         free(text);
         json_decref(list);
     }
 }
 
-static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
-                             bool bind_any)
+/* Starts a replica: the leader, or a follower. */
+static inline void rig_start_as(struct store_rig *rig,
+                                const struct ledger_settings *ledger, bool bind_any,
+                                bool follower)
 {
-    *rig = (struct store_rig){0};
+    *rig = (struct store_rig){.follower = follower};
     struct core_settings settings = {.ledger = *ledger,
                                      .identity = "me",
                                      .lease_namespace = "kube-system",
@@ -156,9 +164,15 @@ static inline void rig_start(struct store_rig *rig, const struct ledger_settings
     struct store_io io = {rig_stream, rig_defer, rig_perform, rig_hurry, rig};
     rig->store = store_new(&settings, &io);
     store_input(rig->store, &(struct core_input){.type = CORE_TICK});
-    rig_settle(rig); /* the GET of the lease */
-    rig_settle(rig); /* and its PUT: the pods are asked for now */
+    rig_settle(rig); /* the GET of the Lease */
+    rig_settle(rig); /* the PUT, after which the pods are listed */
     rig_settle(rig);
+}
+
+static inline void rig_start(struct store_rig *rig, const struct ledger_settings *ledger,
+                             bool bind_any)
+{
+    rig_start_as(rig, ledger, bind_any, false);
 }
 
 static inline void rig_stop(struct store_rig *rig)

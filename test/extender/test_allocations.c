@@ -5,22 +5,22 @@
 #include <stdatomic.h>
 
 #include "base/mem.h"
-#include "extender/recorder.h"
+#include "extender/event_recorder.h"
 #include "extender/verbs.h"
-#include "support/raw.h"
+#include "lib/raw.h"
 #include "wire/httpd.h"
 
 /*
- * On a connection that is in use, filter and prioritize allocate nothing: neither the
- * verbs nor the server around them. (The program is linked with --wrap for malloc and its
- * kin; what libmicrohttpd does inside is measured by `make bench`.)
+ * On a warm connection, filter and prioritize allocate nothing: neither the verbs nor the
+ * server. (The program is linked with --wrap for malloc and the like; allocations inside
+ * libmicrohttpd are measured by `make bench`.)
  */
 
 enum { NODES = 200, WARM_UP = 4, CALLS = 30 };
 
 /* -- counting -- */
 
-static atomic_ulong allocations; /* by other threads than the test's */
+static atomic_ulong allocations; /* by threads other than the test's */
 static pthread_t tester;
 
 void *__real_malloc(size_t n);
@@ -78,13 +78,13 @@ char *__wrap_strdup(const char *s)
     return __real_strdup(s);
 }
 
-/* -- a server of the verbs -- */
+/* -- a server with the verbs -- */
 
 struct world {
     struct store_rig rig;
     struct verbs *verbs;
-    struct tally *tally;
-    struct recorder *recorder;
+    struct counters *counters;
+    struct event_recorder *recorder;
     struct httpd *httpd;
     struct raw c;
 };
@@ -94,7 +94,7 @@ static void on_filter(void *ctx, const struct httpd_request *req,
 {
     struct world *w = ctx;
     reply->status = verb_filter(w->verbs, req->body, &reply->body);
-    tally_verb(w->tally, TALLY_FILTER, reply->status, 1);
+    counters_verb(w->counters, COUNTERS_FILTER, reply->status, 1);
 }
 
 static void on_prioritize(void *ctx, const struct httpd_request *req,
@@ -113,7 +113,7 @@ static void add_name(struct buf *out, int i)
                "a-name-that-is-longer-than-most-names-of-nodes-are-", i);
 }
 
-/* Nodes that fit, and that do not. */
+/* Nodes that fit and nodes that do not. */
 static void deliver_nodes(struct store_rig *rig)
 {
     json_t *objects = json_array();
@@ -140,7 +140,7 @@ static int post(void *ctx, const struct kube_request *request, struct err *err)
     return 0;
 }
 
-static const struct recorder_settings recording = {.post = post, .instance = "i"};
+static const struct event_recorder_settings recording = {.post = post, .instance = "i"};
 
 static void begin(struct world *w)
 {
@@ -150,17 +150,19 @@ static void begin(struct world *w)
     tester = pthread_self();
     rig_start(&w->rig, &settings, false);
     deliver_nodes(&w->rig);
-    w->verbs = verbs_new(w->rig.store, SCORE_FGD);
-    w->tally = tally_new();
-    w->recorder = recorder_start(&recording);
-    verbs_tell(w->verbs, w->tally, w->recorder);
+    w->counters = counters_new();
+    w->recorder = event_recorder_start(&recording);
+    w->verbs = verbs_new(&(struct verbs_config){.store = w->rig.store,
+                                                .policy = SCORE_FGD,
+                                                .counters = w->counters,
+                                                .recorder = w->recorder});
     w->httpd = httpd_new(NULL);
-    struct httpd_listener listener = {.name = "verbs",
-                                      .address = "127.0.0.1",
-                                      .mode = HTTPD_THREADS,
-                                      .max_body = 8 << 20,
-                                      .routes = routes,
-                                      .ctx = w};
+    struct httpd_listener_config listener = {.name = "verbs",
+                                             .address = "127.0.0.1",
+                                             .mode = HTTPD_THREADS,
+                                             .max_body = 8 << 20,
+                                             .routes = routes,
+                                             .ctx = w};
     ck_assert_done(httpd_listen(w->httpd, &listener, &port, &err), err);
     raw_open(&w->c, port);
 }
@@ -170,9 +172,9 @@ static void end(struct world *w)
     raw_close(&w->c);
     httpd_free(w->httpd);
     verbs_free(w->verbs);
-    recorder_stop(w->recorder);
-    recorder_free(w->recorder);
-    tally_free(w->tally);
+    event_recorder_stop(w->recorder);
+    event_recorder_free(w->recorder);
+    counters_free(w->counters);
     rig_stop(&w->rig);
 }
 
@@ -185,7 +187,7 @@ static const struct {
 #define MODEL ",\"annotations\":{\"nvidia-gpu-scheduler/gpu.model\":\"Tesla T4, A100\"}"
     {"/filter", false, "", MEM},
     {"/filter", true, "", MEM},
-    {"/filter", false, "", "\"aliyun.com/gpu-mem\":\"9999\""}, /* told of as an event */
+    {"/filter", false, "", "\"aliyun.com/gpu-mem\":\"9999\""}, /* writes an event */
     {"/prioritize", false, "", MEM},
     {"/prioritize", true, "", MEM},
     {"/filter", false, MODEL, MEM},
@@ -195,7 +197,7 @@ static const struct {
      ""},
 };
 
-/* About all nodes, and one that is not known; `full`: as objects. New. */
+/* A request with all nodes and an unknown one; `full`: as objects. New. */
 static char *request(size_t i)
 {
     const char *path = cases[i].path;
@@ -237,7 +239,7 @@ START_TEST(a_call_on_a_warm_connection_allocates_nothing)
     for (int i = 0; i < WARM_UP; i++)
         call(&w, text);
     unsigned long before = atomic_load(&allocations);
-    ck_assert_uint_gt(before, 0); /* it is counted */
+    ck_assert_uint_gt(before, 0); /* the counter works */
     for (int i = 0; i < CALLS; i++)
         call(&w, text);
     ck_assert_uint_eq(atomic_load(&allocations) - before, 0);
@@ -245,8 +247,8 @@ START_TEST(a_call_on_a_warm_connection_allocates_nothing)
 }
 END_TEST
 
-/* The connections of kube-scheduler take turns. */
-START_TEST(verbs_that_take_turns_allocate_nothing)
+/* Requests alternate between two connections. */
+START_TEST(alternating_verbs_allocate_nothing)
 {
     struct world w = {0};
     char *texts[ARRAY_LEN(cases)];
@@ -267,16 +269,8 @@ END_TEST
 
 int main(void)
 {
-    Suite *suite = suite_create("allocations");
-    TCase *tcase = tcase_create("allocations");
-    tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, a_call_on_a_warm_connection_allocates_nothing, 0,
-                        (int)ARRAY_LEN(cases));
-    tcase_add_test(tcase, verbs_that_take_turns_allocate_nothing);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    const struct unit_loop tests[] = {
+        {a_call_on_a_warm_connection_allocates_nothing, (int)ARRAY_LEN(cases)},
+        {alternating_verbs_allocate_nothing, 1}};
+    return unit_run_loops("allocations", tests, ARRAY_LEN(tests), 60);
 }

@@ -5,15 +5,15 @@
 #include "base/rng.h"
 #include "extender/verbs.h"
 
-/* Filter over many nodes, in any order, with names of all kinds among them: each is
- * judged as if it had been alone. (What is said of one node is in test/golden/filter.) */
+/* Filter over many nodes in random order with all kinds of names: the result for each
+ * node is as if it were the only one. (Results of single nodes: test/golden/filter.) */
 
 enum { NODES = 150 };
 
 static json_t *one_node(int i)
 {
     char name[80];
-    if (i % 7 == 0) /* too long for its place in the node */
+    if (i % 7 == 0) /* too long to be stored inline */
         snprintf(name, sizeof name,
                  "a-node-whose-name-is-longer-than-most-names-are-%09d", i);
     else
@@ -40,7 +40,7 @@ static json_t *ask(struct verbs *v, json_t *names)
     return j;
 }
 
-/* 'p': passes; otherwise the first letters of the list that it is in, and the reason. */
+/* 'p': the node passes; otherwise the first letters of its list, and the reason. */
 static char *verdict(json_t *reply, const char *name)
 {
     size_t i;
@@ -62,7 +62,7 @@ static char *verdict(json_t *reply, const char *name)
                              : "");
 }
 
-START_TEST(each_of_many_nodes_is_judged_as_if_alone)
+START_TEST(the_result_for_a_node_does_not_depend_on_the_others)
 {
     struct store_rig rig;
     struct ledger_settings settings = {.unit_mib = 1};
@@ -79,7 +79,7 @@ START_TEST(each_of_many_nodes_is_judged_as_if_alone)
     json_array_append_new(names, json_string("not-known-either"));
     rig_start(&rig, &settings, false);
     rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(rig.store, SCORE_BINPACK);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     for (size_t i = 0; i < ARRAY_LEN(alone); i++) {
         json_t *one = json_pack("[O]", json_array_get(names, i)), *reply = ask(v, one);
         alone[i] = verdict(reply, json_string_value(json_array_get(names, i)));
@@ -119,4 +119,4 @@ START_TEST(each_of_many_nodes_is_judged_as_if_alone)
 }
 END_TEST
 
-UNIT_MAIN("filter", each_of_many_nodes_is_judged_as_if_alone)
+UNIT_MAIN("filter", the_result_for_a_node_does_not_depend_on_the_others)

@@ -3,16 +3,16 @@
 /*
  * The verbs by golden directories: test/golden/<verb>/<case>/ holds
  *
- *     objects.json   what the API server has: an array of objects with their kind
+ *     objects.json   the objects of the API server: an array, each with its kind
  *     request.json   the body that kube-scheduler sends, byte for byte
- *     reply.json     what is to come back: {"status": 200, "body": ...}; a bind may add
- *                    "binding": what is to be sent to the API server. "*" stands for any
+ *     reply.json     the expected reply: {"status": 200, "body": ...}; a bind may add
+ *                    "binding": the body sent to the API server. "*" matches any
  *                    string.
  *     settings.json  optional: {"unit": "MiB", "requireScv": true, "bindAny": true,
  *                    "bindAnswer": 403, "scvClock": "exact", "scvNumber": "share",
  *                    "nodeScore": "fgd"} (binpack without it)
  *
- * Adding a case adds no C.
+ * A new case needs no C code.
  */
 
 #include <dirent.h>
@@ -22,9 +22,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "extender/inspect.h"
 #include "extender/store_rig.h"
 #include "extender/verbs.h"
+#include "extender/view_inspect.h"
 
 struct verb {
     const char *name;
@@ -46,7 +46,7 @@ static json_t *load(const char *dir, const char *name, bool needed)
     return j;
 }
 
-/* Is `got` what `want` describes? "*" is any string. */
+/* Whether `got` matches `want`; "*" matches any string. */
 static bool same(json_t *want, json_t *got)
 {
     const char *text = json_string_value(want), *key;
@@ -124,13 +124,14 @@ static void run_case(const struct verb *verb, const char *dir)
         code_of(json_integer_value(json_object_get(settings, "bindAnswer")));
     if (!json_is_true(json_object_get(settings, "notReady")))
         rig_deliver(&rig, objects);
-    struct verbs *v = verbs_new(rig.store, policy);
+    struct verbs *v =
+        verbs_new(&(struct verbs_config){.store = rig.store, .policy = policy});
     unsigned status = 200;
     ck_assert_int_eq(file_read(path, 1 << 24, &request, &err), 0);
     if (verb->run)
         status = verb->run(v, buf_span(&request), &body);
     else
-        inspect_all(rig.store, &body);
+        view_inspect_all(rig.store, &body);
     ck_assert_msg(status == json_integer_value(json_object_get(reply, "status")),
                   "%s: status %u: %s", dir, status, body.p);
     expect(dir, "the reply", json_object_get(reply, "body"), buf_span(&body));

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "extender/store_rig.h"
@@ -18,19 +19,19 @@ static struct store_rig rig;
 static _Atomic unsigned bindings;
 static pthread_barrier_t together;
 
-/* The API server of many threads: it only counts. */
+/* An API server for many threads, which only counts Bindings. */
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer)
+                    struct api_call_answer *answer)
 {
     (void)ctx;
-    struct call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
+    struct api_call_result ok = {.status = 201, .body = SPAN("{}"), .sent = true};
     ck_assert_int_eq(call->type, CORE_CALL_BIND);
     atomic_fetch_add(&bindings, 1);
     sched_yield();
-    call_answer(call, &ok, arena, answer);
+    api_call_answer(call, &ok, arena, answer);
 }
 
-/* Pods p0, p1, ... of so many MiB each, and a node n1 with so many cards of 16000. */
+/* Creates pods p0, p1, ... of `mib` MiB each, and node n1 with `cards` cards of 16000. */
 static void start(int pods, int mib, int cards)
 {
     struct ledger_settings ledger = {.unit_mib = 1, .external_tolerance_mib = 1024};
@@ -56,7 +57,7 @@ static void start(int pods, int mib, int cards)
     }
     rig_deliver(&rig, objects);
     json_decref(objects);
-    /* From here on, calls come from many threads at once. */
+    /* From here on, many threads make calls. */
     rig.perform = perform;
     atomic_store(&bindings, 0);
     pthread_barrier_init(&together, NULL, THREADS);
@@ -67,12 +68,11 @@ static void *bind_one(void *arg)
     int i = *(int *)arg;
     char name[16], uid[16];
     struct err err = {0};
-    bool ready = false;
     snprintf(name, sizeof name, "p%d", i);
     snprintf(uid, sizeof uid, "u%d", i);
     struct store_bind bind = {SPAN("default"), span_of(name), span_of(uid), SPAN("n1")};
     pthread_barrier_wait(&together);
-    int rc = store_bind(rig.store, &bind, &ready, &err);
+    int rc = store_bind(rig.store, &bind, &err);
     if (rc && !strstr(err.msg, "no card of node n1 fits"))
         ck_abort_msg("%s", err.msg);
     return rc ? NULL : arg;
@@ -92,7 +92,7 @@ static int bind_all(const int *pods)
     return bound;
 }
 
-START_TEST(of_many_binds_at_once_as_many_succeed_as_fit)
+START_TEST(as_many_concurrent_binds_succeed_as_fit)
 {
     int pods[THREADS];
     for (int i = 0; i < THREADS; i++)
@@ -137,12 +137,12 @@ static void *filter_for_ever(void *arg)
     return NULL;
 }
 
-START_TEST(a_bind_gets_through_while_filters_never_stop)
+START_TEST(a_bind_succeeds_under_constant_filter_load)
 {
     enum { READERS = 8, PODS = 50 };
     pthread_t readers[READERS];
     start(PODS, 100, 1);
-    struct verbs *v = verbs_new(rig.store, SCORE_BINPACK);
+    struct verbs *v = verbs_new(&(struct verbs_config){.store = rig.store});
     atomic_store(&done, false);
     for (int i = 0; i < READERS; i++)
         pthread_create(&readers[i], NULL, filter_for_ever, v);
@@ -158,11 +158,11 @@ START_TEST(a_bind_gets_through_while_filters_never_stop)
 }
 END_TEST
 
-START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
+START_TEST(a_stop_waits_until_the_lease_is_released)
 {
     start(0, 0, 1);
     rig.perform = NULL;
-    ck_assert(!store_stop(rig.store, 50)); /* nobody makes the deferred call */
+    ck_assert(!store_stop(rig.store, 50)); /* the deferred call is not made */
     ck_assert_uint_eq(rig.n_deferred, 1);
     ck_assert_int_eq(rig.deferred[0]->type, CORE_CALL_LEASE_WRITE);
     ck_assert_ptr_nonnull(strstr(rig.deferred[0]->body, "\"holderIdentity\":\"\""));
@@ -170,7 +170,30 @@ START_TEST(a_stop_waits_for_the_lease_to_be_given_back)
 }
 END_TEST
 
-UNIT_MAIN("store", of_many_binds_at_once_as_many_succeed_as_fit,
+/* Only verb_bind waits for the lease, so that no bind waits twice. */
+START_TEST(a_bind_at_a_follower_fails_at_once)
+{
+    struct ledger_settings ledger = {.unit_mib = 1};
+    struct err err = {0};
+    struct store_bind bind = {SPAN("default"), SPAN("p"), SPAN("u"), SPAN("n")};
+    bool ready;
+    log_set_level(LOG_ERROR);
+    rig_start_as(&rig, &ledger, false, true);
+    json_t *none = json_array();
+    rig_deliver(&rig, none);
+    json_decref(none);
+    ck_assert_int_eq(store_route(rig.store, false, &ready, NULL).route, ROUTE_WAIT);
+    ck_assert(ready);
+    int64_t began_ms = clock_mono_ms();
+    ck_assert_int_eq(store_bind(rig.store, &bind, &err), -1);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_int_lt(clock_mono_ms() - began_ms, 1000);
+    ck_assert_uint_eq(rig.bindings, 0);
+    rig_stop(&rig);
+}
+END_TEST
+
+UNIT_MAIN("store", as_many_concurrent_binds_succeed_as_fit,
           many_binds_of_one_pod_are_one_binding,
-          a_bind_gets_through_while_filters_never_stop,
-          a_stop_waits_for_the_lease_to_be_given_back)
+          a_bind_succeeds_under_constant_filter_load,
+          a_stop_waits_until_the_lease_is_released, a_bind_at_a_follower_fails_at_once)

@@ -15,20 +15,21 @@
 #include <stdlib.h>
 
 #include "agent/calls.h"
-#include "agent/scvfeed.h"
+#include "agent/scv_decode.h"
 #include "base/mem.h"
 #include "gpu/gpu_priv.h"
 
 enum { CALLS = 64 };
 
 struct world {
-    struct machine *machine;
-    struct machine_time now;
-    struct machine_output calls[CALLS]; /* without answers; their strings are not kept */
+    struct publisher *publisher;
+    struct publisher_time now;
+    struct publisher_output
+        calls[CALLS]; /* without answers; their strings are not kept */
     size_t n;
     uint64_t run;      /* of the newest watch */
     uint64_t watching; /* the one that `feed` reads; 0: none */
-    struct scvfeed feed;
+    struct scv_decode feed;
     bool node_seen;
 };
 
@@ -47,39 +48,39 @@ static void check_cards(const json_t *body)
         }
 }
 
-static void check_call(const struct world *w, const struct machine_output *o)
+static void check_call(const struct world *w, const struct publisher_output *o)
 {
-    if (o->type == MACHINE_CREATE && !w->node_seen)
+    if (o->type == PUBLISHER_CREATE && !w->node_seen)
         fuzz_fail("created without a Node");
     if (!o->body)
         return;
     json_t *body = json_loads(o->body, 0, NULL);
     if (!body)
         fuzz_fail("a body that is no JSON");
-    if (o->type == MACHINE_PATCH && json_object_get(body, "spec"))
+    if (o->type == PUBLISHER_PATCH && json_object_get(body, "spec"))
         fuzz_fail("a patch of the spec");
     check_cards(body);
     json_decref(body);
 }
 
-static void step(struct world *w, struct machine_input in)
+static void step(struct world *w, struct publisher_input in)
 {
-    struct machine_outputs out = {0};
-    machine_step(w->machine, w->now, &in, &out);
+    struct publisher_outputs out = {0};
+    publisher_step(w->publisher, w->now, &in, &out);
     for (size_t i = 0; i < out.n; i++) {
-        struct machine_output *o = &out.items[i];
-        if (o->type == MACHINE_WATCH)
+        struct publisher_output *o = &out.items[i];
+        if (o->type == PUBLISHER_WATCH)
             w->run = o->run;
-        if (!machine_is_call(o))
+        if (!publisher_is_call(o))
             continue;
         check_call(w, o);
         if (w->n == CALLS)
             fuzz_fail("more than one call in a lane");
         w->calls[w->n++] = *o;
     }
-    if (machine_due(w->machine) <= w->now.mono_ms)
+    if (publisher_due(w->publisher) <= w->now.mono_ms)
         fuzz_fail("due in the past");
-    machine_outputs_fini(&out);
+    publisher_outputs_fini(&out);
 }
 
 static void on_answer(struct world *w, struct span text, bool list)
@@ -88,27 +89,28 @@ static void on_answer(struct world *w, struct span text, bool list)
     struct calls_answer answer;
     int64_t status = 200;
     size_t i = 0;
-    while (i < w->n && list != (w->calls[i].type == MACHINE_LIST))
+    while (i < w->n && list != (w->calls[i].type == PUBLISHER_LIST))
         i++;
     if (i == w->n)
         return;
-    struct machine_output call = w->calls[i];
+    struct publisher_output call = w->calls[i];
     w->calls[i] = w->calls[--w->n];
     if (!list && !span_i64(span_cut(&text, ' '), &status))
         status = 500;
     struct httpc_reply reply = {.status = (unsigned)status, .retry_after_s = -1};
     buf_add_span(&reply.body, text);
     calls_answer(&call, &reply, NULL, &a, &answer);
-    w->node_seen |= call.type == MACHINE_GET_NODE && answer.input.object;
+    w->node_seen |= call.type == PUBLISHER_GET_NODE && answer.input.object;
     step(w, answer.input);
     buf_fini(&reply.body);
 }
 
-/* Of the watch, an input that the machine has not had yet. */
-static void on_input(void *ctx, const struct machine_input *in)
+/* Of the watch, an input that the publisher has not had yet. */
+static void on_input(void *ctx, const struct publisher_input *in)
 {
     struct world *w = ctx;
-    if (in->type == MACHINE_WATCH_ENDED && in->err->code != ERR_NONE && !in->err->msg[0])
+    if (in->type == PUBLISHER_WATCH_ENDED && in->err->code != ERR_NONE &&
+        !in->err->msg[0])
         fuzz_fail("an error without words");
     step(w, *in);
 }
@@ -117,12 +119,12 @@ static void on_input(void *ctx, const struct machine_input *in)
 static void on_event(struct world *w, struct span text)
 {
     if (w->watching != w->run) {
-        scvfeed_start(&w->feed, w->run);
-        scvfeed_begin(&w->feed, 200, -1);
+        scv_decode_start(&w->feed, w->run);
+        scv_decode_begin(&w->feed, 200, -1);
         w->watching = w->run;
     }
-    if (!scvfeed_data(&w->feed, text.p, text.n)) {
-        scvfeed_end(&w->feed, NULL);
+    if (!scv_decode_data(&w->feed, text.p, text.n)) {
+        scv_decode_end(&w->feed, NULL);
         w->watching = 0;
     }
 }
@@ -130,7 +132,7 @@ static void on_event(struct world *w, struct span text)
 static void on_watch_end(struct world *w)
 {
     if (w->watching == w->run && w->run)
-        scvfeed_end(&w->feed, NULL);
+        scv_decode_end(&w->feed, NULL);
     w->watching = 0;
 }
 
@@ -138,7 +140,7 @@ static void on_sample(struct world *w, struct span text)
 {
     struct gpu_file_data data = {0};
     struct err err = {0};
-    struct machine_input in = {.type = MACHINE_SAMPLED, .retry_after_ms = -1};
+    struct publisher_input in = {.type = PUBLISHER_SAMPLED, .retry_after_ms = -1};
     if (gpu_file_parse(text, &data, &err))
         in.err = &err;
     else
@@ -154,8 +156,8 @@ static void on_xid(struct world *w, struct span text)
     if (!span_i64(number, &e.xid))
         e.kind = GPU_EVENT_ECC;
     gpu_set_uuid(e.uuid, sizeof e.uuid, text);
-    step(w, (struct machine_input){
-                .type = MACHINE_EVENT, .event = &e, .retry_after_ms = -1});
+    step(w, (struct publisher_input){
+                .type = PUBLISHER_EVENT, .event = &e, .retry_after_ms = -1});
 }
 
 static void on_line(struct world *w, struct span line)
@@ -186,13 +188,13 @@ static void on_line(struct world *w, struct span line)
             ms = 1;
         w->now.mono_ms += ms;
         w->now.wall_ms += ms;
-        step(w, (struct machine_input){.type = MACHINE_TICK, .retry_after_ms = -1});
+        step(w, (struct publisher_input){.type = PUBLISHER_TICK, .retry_after_ms = -1});
     }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct machine_settings settings = {
+    static const struct publisher_settings settings = {
         .node = "n1",
         .lease_namespace = "leases",
         .interval_ms = 1000,
@@ -201,21 +203,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .grace_ms = 40000,
         .late_ms = 15000,
         .sampler_limit_ms = 30000,
-        .cards = {.unhealthy_after_ms = 3000,
-                  .keep_lost_ms = 100000,
-                  .health = {.recover_ms = 30000, .hold_ms = 60000}},
+        .cards = {.keep_lost_ms = 100000,
+                  .health = {.unhealthy_after_ms = 3000,
+                             .healthy_after_ms = 30000,
+                             .xid_hold_ms = 60000}},
         .seed = 1,
     };
     struct world w = {.now = {1000, 1795338000000}};
     struct span rest = {(const char *)data, size};
-    w.machine = machine_new(&settings, w.now);
-    scvfeed_init(&w.feed, on_input, &w);
+    w.publisher = publisher_new(&settings, w.now);
+    scv_decode_init(&w.feed, on_input, &w);
     while (rest.n) {
         struct span line = span_cut(&rest, '\n');
         if (line.n)
             on_line(&w, line);
     }
-    scvfeed_fini(&w.feed);
-    machine_free(w.machine);
+    scv_decode_fini(&w.feed);
+    publisher_free(w.publisher);
     return 0;
 }

@@ -28,7 +28,7 @@ static void check_plugin(struct span text)
     static char user[] = "u", version[] = "client.authentication.k8s.io/v1";
     char *argv[] = {user, NULL}, *env[] = {NULL};
     struct kube_exec e = {.user = user, .api_version = version, .argv = argv, .env = env};
-    struct kube_exec_answer answer = {0};
+    struct kube_exec_credential answer = {0};
     struct err err = {0};
     if (kube_exec_parse(&e, text, &answer, &err)) {
         if (err.code == ERR_NONE || !is_printable(err.msg))
@@ -44,7 +44,7 @@ static void check_plugin(struct span text)
             (!kube_is_pem(answer.cert_pem) || !kube_is_pem(answer.key_pem)))
             fuzz_fail("a certificate that is none");
     }
-    kube_exec_answer_fini(&answer);
+    kube_exec_credential_fini(&answer);
 }
 
 static void check_reply(unsigned status, struct span body)

@@ -2,7 +2,7 @@
 
 /*
  * What a server says to the gRPC client. The first byte says how large the pieces are in
- * which it comes; then come the bytes, and then the connection is closed. The call ends
+ * which it comes; then come the bytes, and then connection closed. The call ends
  * with a status that there is and with printable words; no message is larger than it may
  * be, and all of them together have no more bytes than came.
  */
@@ -24,12 +24,12 @@ static void check_words(struct span s)
     }
 }
 
-static size_t take_messages(struct grpcc_answer *a)
+static size_t take_messages(struct grpcc_response *a)
 {
     size_t sum = 0;
     for (;;) {
         cleanup_buf struct buf message = {0};
-        if (!grpcc_answer_take(a, &message))
+        if (!grpcc_response_take(a, &message))
             return sum;
         if (message.n > MESSAGE_MAX)
             fuzz_fail("a message that is too large");
@@ -37,12 +37,12 @@ static size_t take_messages(struct grpcc_answer *a)
     }
 }
 
-static void send_all(struct grpcc_answer *a)
+static void send_all(struct grpcc_response *a)
 {
     const uint8_t *p;
     while (nghttp2_session_mem_send(a->session, &p) > 0)
         ;
-    grpcc_answer_check(a);
+    grpcc_response_check(a);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -50,24 +50,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const struct grpcc_request req = {.method = "/v1.PodResourcesLister/Get",
                                       .message = SPAN("hi"),
                                       .max_message = MESSAGE_MAX};
-    struct grpcc_answer a;
+    struct grpcc_response a;
     size_t messages = 0, piece = size ? 1 + (size_t)data[0] * 4 : 1;
-    grpcc_answer_init(&a, &req);
+    grpcc_response_init(&a, &req);
     send_all(&a);
-    for (size_t at = 1; at < size && !a.is_over; at += piece) {
-        grpcc_answer_feed(&a, data + at, size - at < piece ? size - at : piece);
+    for (size_t at = 1; at < size && !a.is_done; at += piece) {
+        grpcc_response_feed(&a, data + at, size - at < piece ? size - at : piece);
         messages += take_messages(&a);
         send_all(&a);
     }
-    grpcc_answer_fail(&a, GRPC_UNAVAILABLE, "the connection is closed");
+    grpcc_response_fail(&a, GRPC_UNAVAILABLE, "connection closed");
     messages += take_messages(&a);
-    if (!a.is_over || (unsigned)a.status > GRPC_UNAUTHENTICATED)
+    if (!a.is_done || (unsigned)a.status > GRPC_UNAUTHENTICATED)
         fuzz_fail("a call without an end, or with a status that is none");
-    if (a.status == GRPC_OK && !grpc_reader_between(&a.in))
+    if (a.status == GRPC_OK && !grpc_reader_is_empty(&a.in))
         fuzz_fail("success in the middle of a message");
     if (messages > size)
         fuzz_fail("more bytes of messages than came");
-    check_words(buf_span(&a.words));
-    grpcc_answer_fini(&a);
+    check_words(buf_span(&a.text));
+    grpcc_response_fini(&a);
     return 0;
 }

@@ -68,7 +68,7 @@ static void park(void *ctx, struct grpcd_call *call, struct span request)
     w->parked[w->n_parked++] = call;
 }
 
-static void over(void *ctx, struct grpcd_call *call)
+static void on_cancel(void *ctx, struct grpcd_call *call)
 {
     struct world *w = ctx;
     size_t i = 0;
@@ -84,11 +84,13 @@ static void over(void *ctx, struct grpcd_call *call)
 static const struct grpcd_method methods[] = {
     {.path = "/v1beta1.DevicePlugin/Allocate", .start = echo},
     {.path = "/v1beta1.DevicePlugin/PreStartContainer", .start = refuse},
-    {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions", .start = park, .over = over},
+    {.path = "/v1beta1.DevicePlugin/GetDevicePluginOptions",
+     .start = park,
+     .on_cancel = on_cancel},
     {.path = "/v1beta1.DevicePlugin/ListAndWatch",
      .stream = true,
      .start = park,
-     .over = over},
+     .on_cancel = on_cancel},
     {0},
 };
 
@@ -174,9 +176,9 @@ static void step(struct world *w, struct judge *j, struct grpcd_conn *c, unsigne
 {
     if (flags & ANSWERS)
         answer_parked(w);
-    grpcd_calls_move(w->d, *now);
+    grpcd_call_flush(w->d, *now);
     int64_t at = grpcd_conn_tick(c, *now);
-    if (at <= *now && !c->is_going)
+    if (at <= *now && !c->is_closing)
         fuzz_fail("something stays due");
     hear(j, c);
     *now += flags & MINUTES ? 7000 : 1;
@@ -202,7 +204,7 @@ static unsigned converse(struct world *w, unsigned flags, size_t piece, struct s
     }
     step(w, &j, c, flags, &now);
     grpcd_conn_free(c);
-    grpcd_calls_move(w->d, now);
+    grpcd_call_flush(w->d, now);
     nghttp2_hd_inflate_del(j.inflater);
     buf_fini(&j.bytes);
     return j.n_ok;

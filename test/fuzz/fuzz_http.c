@@ -32,7 +32,7 @@
 #include "extender/server.h"
 #include "fuzz/replies.h"
 #include "fuzz/verbs_store.h"
-#include "sim/server.h"
+#include "kube-sim/server.h"
 
 enum {
     LIMIT_MS = 8000, /* a connection that has not ended by then never will */
@@ -70,7 +70,7 @@ static unsigned port_behind(const char *text, const char *words)
 }
 
 /* The extender's server says where it listens on standard error only. */
-static struct server *start_extender(struct store *store, struct observe *observe,
+static struct server *start_extender(struct store *store, struct view_gpuapi *observe,
                                      unsigned *ports)
 {
     char said[512] = "";
@@ -79,7 +79,7 @@ static struct server *start_extender(struct store *store, struct observe *observ
                                    .connections = 16,
                                    .max_body = 1 << 20,
                                    .max_bodies = 8 << 20,
-                                   .observe = observe};
+                                   .gpuapi = observe};
     int before = dup(STDERR_FILENO), file = memfd_create("said", MFD_CLOEXEC);
     dup2(file, STDERR_FILENO);
     struct server *s = server_start(&config, store, &err);
@@ -98,7 +98,7 @@ struct world {
     struct api *api;
     struct sim_server *sim;
     struct store *store;
-    struct observe *observe;
+    struct view_gpuapi *observe;
     struct server *extender;
     unsigned ports[DOORS];
     struct buf usual[DOORS]; /* the reply to ordinary[] */
@@ -120,8 +120,8 @@ static void world_end(void)
     api_free(w->api);
     server_stop(w->extender);
     if (w->observe)
-        observe_stop(w->observe);
-    observe_free(w->observe);
+        view_gpuapi_stop(w->observe);
+    view_gpuapi_free(w->observe);
     store_free(w->store);
     for (size_t i = 0; i < DOORS; i++)
         buf_fini(&w->usual[i]);
@@ -141,7 +141,7 @@ static void world_begin(void)
         !(w->sim = sim_server_start(w->api, &sc, &w->ports[SIM], &err)))
         fuzz_fail(err.msg);
     w->store = verbs_store_new();
-    w->observe = observe_start(w->store, &(struct observe_config){0});
+    w->observe = view_gpuapi_start(w->store, &(struct view_gpuapi_config){0});
     w->extender = start_extender(w->store, w->observe, &w->ports[VERBS]);
     w->until_ms = clock_mono_ms() + VERBS_STORE_MS;
 }

@@ -8,7 +8,7 @@
  *   - Their depth limits differ (2048 and 256).
  *   - jansson has no room for a NUL (\u0000) in a key.
  *   - jansson overlooks one NUL byte right behind a number or a word, which is not JSON.
- * And against itself: cut in two, or read through jsonlist, the same bytes give the same.
+ * And against itself: cut in two, or read through jstream, the same bytes give the same.
  */
 
 #include "fuzz/fuzz.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 
 #include "base/jread.h"
-#include "base/jsonlist.h"
+#include "base/jstream.h"
 #include "base/mem.h"
 
 static void compare(struct jread *j, json_t *want, struct arena *a);
@@ -124,15 +124,15 @@ static void compare(struct jread *j, json_t *want, struct arena *a)
 static void check_cut(const char *p, size_t n, size_t at)
 {
     struct jread j, before;
-    jread_init_part(&j, p, at);
+    jread_init_partial(&j, p, at);
     before = j;
     jread_skip(&j);
     if (j.state == JREAD_BAD)
         fuzz_fail("a part of a good value is called bad");
-    if (j.state == JREAD_CUT)
+    if (j.state == JREAD_TRUNCATED)
         j = before;
     bool again = j.pos == 0;
-    jread_more(&j, p, n, true);
+    jread_continue(&j, p, n, true);
     if (again)
         jread_skip(&j);
     if (jread_finish(&j, NULL))
@@ -146,27 +146,27 @@ static void count_item(void *ctx, struct jread *j)
     *n += jread_check(j, NULL) == 0;
 }
 
-/* {"items": [...]} through jsonlist, in three pieces, against the same read as a whole.
+/* {"items": [...]} through jstream, in three pieces, against the same read as a whole.
  */
 static void check_list(const char *p, size_t n, bool valid, json_t *want)
 {
-    static const struct jsonlist_handler handler = {count_item, NULL};
-    for (int shape = JSONLIST_LIST; shape <= JSONLIST_WATCH; shape++) {
-        struct jsonlist l;
+    static const struct jstream_handler handler = {count_item, NULL};
+    for (int shape = JSTREAM_LIST; shape <= JSTREAM_WATCH; shape++) {
+        struct jstream l;
         size_t items = 0, a = n / 3, b = n - n / 4;
-        jsonlist_init(&l, (enum jsonlist_shape)shape, 1 << 20, &handler, &items);
-        int rc = jsonlist_feed(&l, p, a, NULL);
-        rc = rc ? rc : jsonlist_feed(&l, p + a, b - a, NULL);
-        rc = rc ? rc : jsonlist_feed(&l, p + b, n - b, NULL);
-        rc = rc ? rc : jsonlist_end(&l, NULL);
-        jsonlist_fini(&l);
+        jstream_init(&l, (enum jstream_shape)shape, 1 << 20, &handler, &items);
+        int rc = jstream_feed(&l, p, a, NULL);
+        rc = rc ? rc : jstream_feed(&l, p + a, b - a, NULL);
+        rc = rc ? rc : jstream_feed(&l, p + b, n - b, NULL);
+        rc = rc ? rc : jstream_end(&l, NULL);
+        jstream_fini(&l);
         json_t *list = json_object_get(want, "items");
         bool is_list = json_is_object(want) && (!list || json_is_array(list));
-        if (shape == JSONLIST_WATCH && valid && (rc || items != 1))
+        if (shape == JSTREAM_WATCH && valid && (rc || items != 1))
             fuzz_fail("a value does not come out of a watch");
-        if (shape == JSONLIST_LIST && !valid && !rc)
+        if (shape == JSTREAM_LIST && !valid && !rc)
             fuzz_fail("a broken list is accepted");
-        if (shape == JSONLIST_LIST && is_list && !rc && items < json_array_size(list))
+        if (shape == JSTREAM_LIST && is_list && !rc && items < json_array_size(list))
             fuzz_fail("items are missing from a list");
     }
 }

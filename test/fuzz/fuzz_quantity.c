@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "domain/quantity.h"
-#include "sim/quantity_priv.h"
+#include "kube-sim/quantity_priv.h"
 
 static void expect(const struct buf *text, int64_t want)
 {

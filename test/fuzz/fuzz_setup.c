@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * A static pod of kube-scheduler and the file that it names, with a NUL between: whatever
- * they say, what is wrong with them can be told, and a plan that can be made leads to
- * files that need no further change. A plan for a node changes nothing but what was
- * verified, so this cannot show what went wrong in an edit; test/setup compares bytes.
+ * The input is a static pod of kube-scheduler and, after a NUL, its configuration file.
+ * The checks must report something for every input, and after a plan is applied the next
+ * plan must be empty. Whether an edit keeps all other bytes is tested in test/setup.
  */
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "fuzz/fuzz.h"
-#include "setup/judge.h"
-#include "setup/plan.h"
+#include "setup/change_plan.h"
+#include "setup/checks.h"
 
 enum { FILE_MAX = 1 << 20 };
 
@@ -24,19 +23,19 @@ static int not_there(void *ctx, const char *path, struct buf *out, struct err *e
     return err_set(err, ERR_NOT_FOUND, "%s: not there", path);
 }
 
-static struct setup_file file(const char *path, struct span text)
+static struct facts_file file(const char *path, struct span text)
 {
-    struct setup_file f = {.path = xstrdup(path), .mode = 0644};
+    struct facts_file f = {.path = xstrdup(path)};
     buf_add_span(&f.bytes, text);
-    setup_file_parse(&f);
+    facts_file_parse(&f);
     return f;
 }
 
-/* `text` NULL: the second file is not there. */
-static struct setup_facts facts(struct span manifest, const struct span *text)
+/* `text` NULL: no configuration file. */
+static struct facts facts(struct span manifest, const struct span *text)
 {
-    struct setup_facts f = {.n_files = 1, .files = xcalloc(1, sizeof *f.files)};
-    struct setup_pod pod;
+    struct facts f = {.n_files = 1, .files = xcalloc(1, sizeof *f.files)};
+    struct scheduler_pod pod;
     cleanup_buf struct buf path = {0};
     bool old;
     f.files[0] = file("/m/s.yaml", manifest);
@@ -44,67 +43,69 @@ static struct setup_facts facts(struct span manifest, const struct span *text)
         f.config = file("/c.yaml", *text);
     else
         err_set(&f.config.why, ERR_NOT_FOUND, "not there");
-    if (setup_active(&f, &pod))
+    if (facts_manifest(&f, &pod))
         f.config_mounted =
-            setup_pod_host_path(&pod, setup_config_option(&pod, &old), &path);
+            scheduler_pod_host_path(&pod, scheduler_pod_config_option(&pod, &old), &path);
     return f;
 }
 
-static int make(const struct setup_facts *f, struct plan *plan)
+static int make(const struct facts *f, struct change_plan *plan)
 {
     struct err err = {0};
-    const struct plan_input in = {.facts = f,
-                                  .root = "",
-                                  .address = "h:1",
-                                  .config = buf_span(&config),
-                                  .policy = buf_span(&policy),
-                                  .read = not_there};
-    int rc = plan_make(&in, plan, &err);
+    const struct change_plan_input in = {.facts = f,
+                                         .root = "",
+                                         .address = "h:1",
+                                         .config = buf_span(&config),
+                                         .policy = buf_span(&policy),
+                                         .read = not_there};
+    int rc = change_plan_make(&in, plan, &err);
     if (rc && (err.code == ERR_NONE || !*err.msg))
-        fuzz_fail("an error without words");
+        fuzz_fail("an error without a message");
     return rc;
 }
 
-static struct span of(const struct plan *plan, enum plan_kind kind, struct span old)
+static struct span of(const struct change_plan *plan, enum change_plan_kind kind,
+                      struct span old)
 {
-    const struct plan_change *c = &plan->changes[kind];
+    const struct change_plan_file *c = &plan->changes[kind];
     return c->path ? buf_span(&c->bytes) : old;
 }
 
-static void check_plan(struct setup_facts *f, struct span manifest, struct span text)
+static void check_plan(struct facts *f, struct span manifest, struct span text)
 {
-    struct plan plan = {0}, again = {0};
+    struct change_plan plan = {0}, again = {0};
     if (make(f, &plan) == 0) {
-        struct span second = of(&plan, PLAN_CONFIG, text);
-        struct setup_facts after = facts(of(&plan, PLAN_MANIFEST, manifest), &second);
+        struct span second = of(&plan, CHANGE_PLAN_CONFIG, text);
+        struct facts after = facts(of(&plan, CHANGE_PLAN_MANIFEST, manifest), &second);
         if (make(&after, &again))
-            fuzz_fail("what was planned is refused");
-        if (again.changes[PLAN_MANIFEST].path || again.changes[PLAN_CONFIG].path)
-            fuzz_fail("what was planned is to be changed again");
-        setup_facts_fini(&after);
+            fuzz_fail("the planned files are rejected");
+        if (again.changes[CHANGE_PLAN_MANIFEST].path ||
+            again.changes[CHANGE_PLAN_CONFIG].path)
+            fuzz_fail("the planned files need another change");
+        facts_fini(&after);
     }
-    plan_fini(&plan);
-    plan_fini(&again);
+    change_plan_fini(&plan);
+    change_plan_fini(&again);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct span text = {(const char *)data, size}, manifest = span_cut(&text, '\0');
-    struct found found = {0};
+    struct findings found = {0};
     cleanup_buf struct buf said = {0};
     if (!config.n &&
         (file_read("policy/kube-scheduler-config.yaml", FILE_MAX, &config, NULL) ||
          file_read("policy/scheduler-policy-config.json", FILE_MAX, &policy, NULL)))
         exit(1);
-    struct setup_facts f = facts(manifest, text.p ? &text : NULL);
-    setup_url_read("http://h:1", &f.reach.url, NULL);
+    struct facts f = facts(manifest, text.p ? &text : NULL);
+    extender_entry_read_url("http://h:1", &f.reach.url, NULL);
     err_set(&f.cluster_why, ERR_UNAVAILABLE, "not asked");
-    judge(&f, &found);
-    found_write(&found, &said);
-    if (!said.n || !found_status(&found))
-        fuzz_fail("nothing is said, though nothing was asked");
+    checks_run(&f, true, &found);
+    findings_write(&found, &said);
+    if (!said.n || !findings_exit_status(&found))
+        fuzz_fail("no finding, although nothing was called");
     check_plan(&f, manifest, text);
-    found_fini(&found);
-    setup_facts_fini(&f);
+    findings_fini(&found);
+    facts_fini(&f);
     return 0;
 }

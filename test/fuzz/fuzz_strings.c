@@ -84,7 +84,7 @@ static void compare(const char *p, size_t n, size_t max, bool part)
 {
     struct jread one, many;
     struct items by_item = {0}, by_many = {0};
-    part ? jread_init_part(&one, p, n) : jread_init(&one, p, n);
+    part ? jread_init_partial(&one, p, n) : jread_init(&one, p, n);
     many = one;
     read_all(&one, 0, &by_item);
     read_all(&many, max, &by_many);

@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         verbs_free(v);
         store_free(store);
         store = verbs_store_new();
-        v = verbs_new(store, SCORE_FGD);
+        v = verbs_new(&(struct verbs_config){.store = store, .policy = SCORE_FGD});
         until_ms = clock_mono_ms() + VERBS_STORE_MS;
     }
     struct span body = {(const char *)data, size};

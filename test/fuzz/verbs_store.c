@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
+#include "apisync/apisync.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "feed/feed.h"
 #include "fuzz/fuzz.h"
 
 static const char free_lease[] =
@@ -34,19 +34,19 @@ static void stream(void *ctx, const struct core_output *o)
 }
 
 static void perform(void *ctx, const struct core_output *call, struct arena *arena,
-                    struct call_answer *answer)
+                    struct api_call_answer *answer)
 {
     (void)ctx;
-    struct call_result result = {.status = 404, .body = SPAN("{}"), .sent = true};
+    struct api_call_result result = {.status = 404, .body = SPAN("{}"), .sent = true};
     if (call->type == CORE_CALL_LEASE_GET || call->type == CORE_CALL_LEASE_WRITE) {
         bool get = call->type == CORE_CALL_LEASE_GET;
         result.status = 200;
         result.body = span_of(get ? free_lease : own_lease);
     }
-    call_answer(call, &result, arena, answer);
+    api_call_answer(call, &result, arena, answer);
 }
 
-/* What comes later has nobody who would carry it out. */
+/* Later outputs are not executed. */
 static void defer(void *ctx, const struct core_output *o)
 {
     (void)ctx;
@@ -77,7 +77,7 @@ static void settle(struct store *store)
     memcpy(calls, making.calls, sizeof calls);
     making.n = 0; /* an answer may bring the next call */
     for (size_t i = 0; i < n; i++) {
-        struct call_answer answer;
+        struct api_call_answer answer;
         cleanup_arena struct arena a = {0};
         perform(NULL, calls[i], &a, &answer);
         store_input(store, &answer.input);
@@ -87,16 +87,16 @@ static void settle(struct store *store)
 
 static void list(struct store *store, enum core_kind kind)
 {
-    static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
-    struct feed f;
+    static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
+    struct apisync f;
     cleanup_buf struct buf text = {0};
     buf_printf(&text, "{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
                kind == CORE_SCVS ? scvs : "");
-    feed_start(&f, kind, false, making.runs[kind], (struct span){0}, &sink, store);
-    feed_begin(&f, 200, -1);
-    feed_data(&f, text.p, text.n);
-    feed_end(&f, NULL);
-    feed_fini(&f);
+    apisync_start(&f, kind, false, making.runs[kind], (struct span){0}, &sink, store);
+    apisync_begin(&f, 200, -1);
+    apisync_data(&f, text.p, text.n);
+    apisync_end(&f, NULL);
+    apisync_fini(&f);
 }
 
 struct store *verbs_store_new(void)

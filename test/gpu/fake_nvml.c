@@ -2,7 +2,7 @@
 
 /*
  * A libnvidia-ml.so.1 without a driver or a card: what is there is written in the file
- * that FAKE_NVML names, which is read anew at every call. Its declarations are its own,
+ * that FAKE_NVML names, which is read at every call. Its declarations are its own,
  * after nvml.h, so that a mistake in those of src/gpu does not cancel itself out. Built
  * with FAKE_NVML_OLD it lacks all that came with version 2 of a function or later.
  *
@@ -96,7 +96,7 @@ _Static_assert(sizeof(nvmlFieldValue_t) == 40, "ABI");
 /* A set remembers the number of the last event that it must not tell. */
 struct nvmlEventSet_st {
     int generation;
-    long told;
+    long last_id;
     unsigned long long types[MAX_CARDS];
 };
 
@@ -527,7 +527,7 @@ static long next_event(const struct nvmlEventSet_st *set, nvmlEventData_t *out)
             best = id > best ? id : best;
             continue;
         }
-        if (id <= set->told || (best >= 0 && id >= best))
+        if (id <= set->last_id || (best >= 0 && id >= best))
             continue;
         int index = -1;
         size_t n;
@@ -553,7 +553,7 @@ NVML(nvmlEventSetCreate, nvmlEventSet_t *out)
         return rc;
     *out = calloc(1, sizeof **out);
     (*out)->generation = g.generation;
-    (*out)->told = next_event(*out, NULL);
+    (*out)->last_id = next_event(*out, NULL);
     g.sets++;
     return OK;
 }
@@ -609,7 +609,7 @@ static int wait_set(const char *function, nvmlEventSet_t set, nvmlEventData_t *o
         if (rc)
             return rc;
         if (id >= 0) {
-            set->told = id;
+            set->last_id = id;
             return OK;
         }
         if (waited >= timeout_ms)

@@ -64,8 +64,8 @@ static int compare(const struct gpu_sample *s, const char *smi)
         return 1;
     }
     struct smi_result r = smi_compare(&out, s, buf_span(&xml));
-    printf("\nours | nvidia-smi's:\n%s%u same, %u not told by both\n", out.p, r.same,
-           r.untold);
+    printf("\nours | nvidia-smi's:\n%s%u same, %u unknown to one of them\n", out.p,
+           r.same, r.unknown);
     printf("%u passed, %u failed\n", r.same, r.different);
     return r.different || !r.same;
 }

@@ -59,9 +59,9 @@ static void text(struct comparison *c, const char *what, const char *ours,
                  struct span theirs)
 {
     bool same = span_eq_nocase(span_of(ours), theirs);
-    bool told = *ours && theirs.n;
-    *(!told ? &c->result.untold : same ? &c->result.same : &c->result.different) += 1;
-    verdict(c, what, !told ? "untold" : same ? "same" : "DIFFERENT", ours, theirs);
+    bool known = *ours && theirs.n;
+    *(!known ? &c->result.unknown : same ? &c->result.same : &c->result.different) += 1;
+    verdict(c, what, !known ? "unknown" : same ? "same" : "DIFFERENT", ours, theirs);
 }
 
 static void number(struct comparison *c, const char *what, bool known, double ours,
@@ -71,10 +71,10 @@ static void number(struct comparison *c, const char *what, bool known, double ou
     cleanup_free char *copy = xmemdup0(theirs.p ? theirs.p : "", theirs.n);
     char *end;
     double value = strtod(copy, &end);
-    bool told = known && end != copy;
-    bool same = told && value - ours <= tolerance && ours - value <= tolerance;
-    *(!told ? &c->result.untold : same ? &c->result.same : &c->result.different) += 1;
-    verdict(c, what, !told ? "untold" : same ? "same" : "DIFFERENT", mine, theirs);
+    bool both = known && end != copy;
+    bool same = both && value - ours <= tolerance && ours - value <= tolerance;
+    *(!both ? &c->result.unknown : same ? &c->result.same : &c->result.different) += 1;
+    verdict(c, what, !both ? "unknown" : same ? "same" : "DIFFERENT", mine, theirs);
 }
 
 static const struct {

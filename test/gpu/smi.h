@@ -8,7 +8,7 @@
  */
 
 struct smi_result {
-    unsigned same, different, untold; /* untold: either of the two does not know it */
+    unsigned same, different, unknown; /* unknown: one of the two does not know it */
 };
 
 /* Appends a line per comparison. Values that move (free memory, temperature) may differ a

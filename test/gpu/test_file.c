@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/rig.h"
+#include "gpu/fixture.h"
 
 #include <pthread.h>
 
@@ -38,7 +38,7 @@ START_TEST(cards_are_read_from_a_file)
         "'memoryTotal':1000,'memoryUsed':100,'memoryReserved':40,'pcieWidthMax':16,"
         "'processes':[{'pid':9,'bytes':5},{'pid':8}],'colour':'red'},"
         "{'uuid':'GPU-1','memoryTotal':1000,'memoryFree':1000,'remapFailed':1}]}");
-    rig_sample();
+    fixture_sample();
     ck_assert_str_eq(sample.driver, "535.129.03");
     ck_assert_int_eq(sample.cuda_minor, 2);
     ck_assert_uint_eq(sample.n_cards, 2);
@@ -65,15 +65,15 @@ START_TEST(the_file_may_say_the_state_and_change)
 {
     open_cards("{'cards':[{'state':'lost','why':'on purpose','remapFailed':1},"
                "{'state':'ok','remapFailed':1,'memoryTotal':1},{'state':'mig'},{}]}");
-    rig_sample();
+    fixture_sample();
     ck_assert_int_eq(sample.cards[0].state, GPU_LOST);
     ck_assert_str_eq(sample.cards[0].why, "on purpose");
     ck_assert_int_eq(sample.cards[1].state, GPU_OK);
     ck_assert_str_eq(sample.cards[1].why, "");
-    ck_assert_str_eq(sample.cards[2].why, "the file says so");
+    ck_assert_str_eq(sample.cards[2].why, "set by the file");
     ck_assert_int_eq(sample.cards[3].state, GPU_UNREADABLE);
     write_cards("{'cards':null}");
-    rig_sample();
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 0);
     write_cards("{'error':'the driver is away','cards':[{}]}");
     ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
@@ -83,7 +83,7 @@ START_TEST(the_file_may_say_the_state_and_change)
     ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
     ck_assert_int_eq(err.code, ERR_NOT_FOUND);
     write_cards("{'cards':[{'memoryTotal':7}]}");
-    rig_sample();
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 1);
 }
 END_TEST
@@ -91,19 +91,19 @@ END_TEST
 START_TEST(a_bad_file_is_refused_and_the_error_says_where)
 {
     open_cards("{}");
-    rig_sample();
+    fixture_sample();
     refused("", "");
     refused("{'cards':[{'memoryTotal':1}", "");
     refused("[]", "the file");
     refused("{'cards':{}}", "cards");
     refused("{'cards':[7]}", "cards[]");
-    refused("{'cards':[{'index':64}]}", "cards[].index: is no index of a card");
-    refused("{'cards':[{'index':-1}]}", "cards[].index: is no index of a card");
-    refused("{'cards':[{'index':0},{'index':0}]}", "cards[].index: comes twice");
-    refused("{'cards':[{'index':1},{}]}", "cards[].index: comes twice");
-    refused("{'cards':[{'uuid':'a,b'}]}", "cards[].uuid: is no uuid");
+    refused("{'cards':[{'index':64}]}", "cards[].index: is not within 0..63");
+    refused("{'cards':[{'index':-1}]}", "cards[].index: is not within 0..63");
+    refused("{'cards':[{'index':0},{'index':0}]}", "cards[].index: is not unique");
+    refused("{'cards':[{'index':1},{}]}", "cards[].index: is not unique");
+    refused("{'cards':[{'uuid':'a,b'}]}", "cards[].uuid: is not a valid UUID");
     refused("{'cards':[{'uuid':7}]}", "cards[].uuid");
-    refused("{'cards':[{'state':'fine'}]}", "cards[].state: is none of ok");
+    refused("{'cards':[{'state':'fine'}]}", "cards[].state: is not one of ok");
     refused("{'cards':[{'memoryTotal':-1}]}", "memoryTotal: is negative or too large");
     refused("{'cards':[{'temperature':2305843009213693952}]}",
             "temperature: is negative or too large");
@@ -111,9 +111,9 @@ START_TEST(a_bad_file_is_refused_and_the_error_says_where)
     refused("{'cards':[{'processes':[{'bytes':1}]}]}", "cards[].processes[].pid");
     refused("{'cards':[{'processes':[{'pid':1,'bytes':-2}]}]}",
             "cards[].processes[].bytes");
-    refused("{'cudaVersion':'12'}", "cudaVersion: is not like");
+    refused("{'cudaVersion':'12'}", "cudaVersion: is not of the form");
     refused("{'events':[{'xid':7}]}", "events[].id: is missing");
-    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: comes twice");
+    refused("{'events':[{'id':7},{'id':7}]}", "events[].id: is not unique");
     refused("{'events':[{'id':7,'xid':-3}]}", "events[].xid: is negative");
     cleanup_buf struct buf many = {0};
     buf_adds(&many, "{'cards':[");
@@ -138,10 +138,10 @@ START_TEST(what_is_written_can_be_read)
                "'memoryTotal':9,'memoryFree':5,'memoryUsed':4,'memoryReserved':1,"
                "'temperature':0,'processes':[{'pid':1,'bytes':2},{'pid':3}]},"
                "{'state':'lost','why':'w','minor':3,'index':0,'processes':[]}]}");
-    rig_sample();
+    fixture_sample();
     gpu_sample_write(&once, &sample);
     temp_write(dir, "cards", once.p);
-    rig_sample();
+    fixture_sample();
     gpu_sample_write(&twice, &sample);
     ck_assert_str_eq(once.p, twice.p);
     ck_assert_str_eq(
@@ -161,7 +161,7 @@ START_TEST(events_come_out_of_the_file_once)
     open_cards("{'cards':[{'uuid':'GPU-0'}],'events':[{'id':4,'xid':79}]}");
     ck_assert_int_eq(gpu_wait(gpu, 10000, &event, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    rig_sample();
+    fixture_sample();
     ck_assert_done(gpu_wait(gpu, 1, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_NONE);
     write_cards("{'cards':[{},{'uuid':'GPU-0'}],'events':["
@@ -194,7 +194,7 @@ START_TEST(an_event_ends_the_waiting)
     struct gpu_event event;
     pthread_t writer;
     open_cards("{}");
-    rig_sample();
+    fixture_sample();
     ck_assert_int_eq(pthread_create(&writer, NULL, write_later, NULL), 0);
     ck_assert_done(gpu_wait(gpu, 50000, &event, &err), err);
     ck_assert_int_eq(event.xid, 48);
@@ -208,6 +208,7 @@ int main(void)
         cards_are_read_from_a_file,       the_file_may_say_the_state_and_change,
         what_is_written_can_be_read,      a_bad_file_is_refused_and_the_error_says_where,
         events_come_out_of_the_file_once, an_event_ends_the_waiting};
-    return unit_run_with("file", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){.begin = rig_begin, .end = rig_end});
+    return unit_run_with(
+        "file", tests, ARRAY_LEN(tests), 60,
+        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/nvml_rig.h"
+#include "gpu/nvml_fixture.h"
 
 START_TEST(everything_that_a_card_tells_is_in_the_sample)
 {
@@ -30,7 +30,7 @@ START_TEST(everything_that_a_card_tells_is_in_the_sample)
         {GPU_PAGES_PENDING, 0},
     };
     open_fake("driver 535.129.03\ncuda 12020\n" T4 H200);
-    rig_sample();
+    fixture_sample();
     ck_assert_str_eq(sample.driver, "535.129.03");
     ck_assert_int_eq(sample.cuda_major, 12);
     ck_assert_int_eq(sample.cuda_minor, 2);
@@ -67,7 +67,7 @@ END_TEST
 START_TEST(a_card_that_supports_nothing_but_memory_is_fine)
 {
     open_fake("card total=1000;free=1000\n");
-    rig_sample();
+    fixture_sample();
     state_is(0, GPU_OK, NULL);
     ck_assert_uint_eq(card(0)->known, 1U << GPU_MEM_TOTAL | 1U << GPU_MEM_FREE |
                                           1U << GPU_MEM_USED | 1U << GPU_MEM_RESERVED);
@@ -115,7 +115,7 @@ START_TEST(any_call_may_fail)
             cleanup_free char *script =
                 xasprintf("fail %s %d\n" T4 H200, calls[i], codes[k]);
             open_fake(script);
-            rig_sample();
+            fixture_sample();
             ck_assert_msg(card(0)->state == GPU_OK && card(1)->state == GPU_OK, "%s",
                           calls[i]);
             ck_assert(gpu_knows(card(0), GPU_MEM_TOTAL));
@@ -129,7 +129,7 @@ START_TEST(without_version_2_memory_has_no_reserve)
 {
     static const char script[] = "fail nvmlDeviceGetMemoryInfo_v2 25\n" T4;
     open_fake(script);
-    rig_sample();
+    fixture_sample();
     ck_assert_int_eq(gpu_value(card(0), GPU_MEM_FREE, -1), 15569256448);
     ck_assert(!gpu_knows(card(0), GPU_MEM_USED));
     ck_assert(!gpu_knows(card(0), GPU_MEM_RESERVED));
@@ -139,9 +139,9 @@ END_TEST
 
 START_TEST(a_library_of_old_will_do)
 {
-    rig_script("driver 390.1\ncuda 9010\n" T4 "event 1 GPU-t4 8 13\n");
+    fixture_script("driver 390.1\ncuda 9010\n" T4 "event 1 GPU-t4 8 13\n");
     open_library("old/libnvidia-ml.so.1");
-    rig_sample();
+    fixture_sample();
     ck_assert_str_eq(card(0)->uuid, "GPU-t4");
     ck_assert_str_eq(card(0)->bus_id, "00000000:3B:00.0");
     ck_assert_int_eq(gpu_value(card(0), GPU_MEM_TOTAL, -1), 16106127360);
@@ -150,8 +150,8 @@ START_TEST(a_library_of_old_will_do)
     ck_assert_int_eq(card(0)->processes[1].bytes, 1048576);
     ck_assert_int_eq(sample.cuda_major, 9);
     ck_assert_int_eq(sample.cuda_minor, 1);
-    rig_script("driver 390.1\ncuda 9010\n" T4 "event 1 GPU-t4 8 13\n"
-               "event 2 GPU-t4 8 79\n");
+    fixture_script("driver 390.1\ncuda 9010\n" T4 "event 1 GPU-t4 8 13\n"
+                   "event 2 GPU-t4 8 79\n");
     struct gpu_event event;
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_XID);
@@ -160,15 +160,15 @@ START_TEST(a_library_of_old_will_do)
 }
 END_TEST
 
-START_TEST(a_card_in_instances_is_told_apart)
+START_TEST(a_card_in_mig_mode_is_recognized)
 {
     open_fake("card uuid=GPU-0;name=NVIDIA A100;total=1000;free=900;mig=1;events=8\n" T4);
-    rig_sample();
-    state_is(0, GPU_MIG, "MIG is enabled");
+    fixture_sample();
+    state_is(0, GPU_MIG, "MIG mode");
     state_is(1, GPU_OK, NULL);
-    rig_script("card uuid=GPU-0;name=NVIDIA A100;mig=1\n" T4);
-    rig_sample();
-    state_is(0, GPU_MIG, "MIG is enabled");
+    fixture_script("card uuid=GPU-0;name=NVIDIA A100;mig=1\n" T4);
+    fixture_sample();
+    state_is(0, GPU_MIG, "MIG mode");
 }
 END_TEST
 
@@ -181,7 +181,7 @@ START_TEST(memory_that_is_in_trouble)
     } cases[] = {
         {"remap=0", GPU_OK, NULL},
         {"remap=1", GPU_OK, NULL},
-        {"remap=2", GPU_ECC, "could not be remapped"},
+        {"remap=2", GPU_ECC, "row remapping failed"},
         {"pages=1", GPU_ECC, "until the driver is reloaded"},
         {"ecc0=5;ecc1=2", GPU_OK, NULL},
         {"recovery=1;remap=2", GPU_RESET, "a reset of the card"},
@@ -193,7 +193,7 @@ START_TEST(memory_that_is_in_trouble)
         cleanup_free char *script =
             xasprintf("card uuid=GPU-0;total=1000;free=900;%s\n", cases[i].more);
         open_fake(script);
-        rig_sample();
+        fixture_sample();
         state_is(0, cases[i].state, cases[i].why);
         gpu_free(gpu);
     }
@@ -214,8 +214,8 @@ START_TEST(figures_that_cannot_be_true)
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         cleanup_free char *script = xasprintf("card uuid=GPU-0;%s\n" T4, wrong[i]);
         open_fake(script);
-        rig_sample();
-        state_is(0, GPU_UNREADABLE, "its memory cannot be as it says");
+        fixture_sample();
+        state_is(0, GPU_UNREADABLE, "implausible memory values");
         ck_assert(!gpu_knows(card(0), GPU_MEM_TOTAL));
         state_is(1, GPU_OK, NULL);
         gpu_free(gpu);
@@ -226,11 +226,11 @@ START_TEST(figures_that_cannot_be_true)
               "card total=1000;free=900;used=61;reserved=40\n"
               "fail nvmlDeviceGetMemoryInfo 3 3\n"
               "fail nvmlDeviceGetMemoryInfo_v2 3 3\ncard uuid=GPU-3\n");
-    rig_sample();
+    fixture_sample();
     ck_assert_int_eq(card(0)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(1)->value[GPU_MEM_USED], 60);
     ck_assert_int_eq(card(2)->value[GPU_MEM_USED], 21);
-    state_is(3, GPU_UNREADABLE, "its memory cannot be read: not supported (3)");
+    state_is(3, GPU_UNREADABLE, "cannot read its memory: not supported (3)");
 }
 END_TEST
 
@@ -241,9 +241,9 @@ START_TEST(names_that_are_none)
         "card uuid=GPU-0,GPU-1;name=\xff\xfeTesla\x01 T4\xc2\x85 ;total=9;free=9\n"
         "card uuid=GPU 1;name=;total=9;free=9\n"
         "card uuid=\xc3\xa4;name=K\xc3\xb6ln;total=9;free=9\n";
-    rig_script(text);
+    fixture_script(text);
     open_library("libnvidia-ml.so.1");
-    rig_sample();
+    fixture_sample();
     ck_assert_str_eq(sample.driver, "?[31m535");
     ck_assert_str_eq(card(0)->uuid, "");
     ck_assert_str_eq(card(0)->model, "??Tesla? T4?");
@@ -265,7 +265,7 @@ START_TEST(the_list_of_processes_grows)
         buf_printf(&script, "%s%d:%d", i ? "," : "", 300 - i, i == 7 ? -1 : 1000 + i);
     buf_addc(&script, '\n');
     open_fake(script.p);
-    rig_sample();
+    fixture_sample();
     ck_assert(card(0)->processes_known);
     ck_assert_uint_eq(card(0)->n_processes, 301);
     for (size_t i = 0; i < 300; i++)
@@ -274,8 +274,8 @@ START_TEST(the_list_of_processes_grows)
     ck_assert_int_eq(card(0)->processes[39].bytes, 1260);
     ck_assert_int_eq(card(0)->processes[300].pid, 9000);
     /* One that always wants more room. */
-    rig_script("fail nvmlDeviceGetComputeRunningProcesses_v3 7\n" T4);
-    rig_sample();
+    fixture_script("fail nvmlDeviceGetComputeRunningProcesses_v3 7\n" T4);
+    fixture_sample();
     ck_assert(!card(0)->processes_known);
     state_is(0, GPU_OK, NULL);
 }
@@ -287,14 +287,14 @@ START_TEST(more_cards_than_there_can_be)
     for (int i = 0; i < GPU_MAX_CARDS; i++)
         buf_printf(&script, "card uuid=GPU-%d;total=9;free=9\n", i);
     open_fake(script.p);
-    rig_sample();
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, GPU_MAX_CARDS);
     ck_assert_str_eq(card(63)->uuid, "GPU-63");
     buf_adds(&script, "card uuid=GPU-64;total=9;free=9\n");
-    rig_script(script.p);
-    refused(ERR_UNAVAILABLE, "65 cards; there can be no more than 64");
-    rig_script("driver 1\n");
-    rig_sample();
+    fixture_script(script.p);
+    refused(ERR_UNAVAILABLE, "65 cards, more than the limit of 64");
+    fixture_script("driver 1\n");
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 0);
 }
 END_TEST
@@ -307,13 +307,14 @@ int main(void)
         any_call_may_fail,
         without_version_2_memory_has_no_reserve,
         a_library_of_old_will_do,
-        a_card_in_instances_is_told_apart,
+        a_card_in_mig_mode_is_recognized,
         memory_that_is_in_trouble,
         figures_that_cannot_be_true,
         names_that_are_none,
         the_list_of_processes_grows,
         more_cards_than_there_can_be,
     };
-    return unit_run_with("nvml", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){.begin = rig_begin, .end = rig_end});
+    return unit_run_with(
+        "nvml", tests, ARRAY_LEN(tests), 60,
+        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/nvml_rig.h"
+#include "gpu/nvml_fixture.h"
 
 #include <dirent.h>
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ START_TEST(there_is_no_library_or_it_is_another_one)
     refused(ERR_NOT_FOUND, "none.so");
     gpu_free(gpu);
     gpu = gpu_nvml_new("libc.so.6");
-    refused(ERR_UNAVAILABLE, "libc.so.6 has no function nvmlInit_v2");
+    refused(ERR_UNAVAILABLE, "libc.so.6 lacks function nvmlInit_v2");
     gpu_reopen(gpu);
 }
 END_TEST
@@ -25,29 +25,29 @@ START_TEST(a_driver_that_comes_goes_and_comes_back)
 {
     open_fake("down 9\n" T4);
     refused(ERR_UNAVAILABLE, "the NVIDIA driver is not loaded (9)");
-    refused(ERR_UNAVAILABLE, "initialising");
-    rig_script(T4);
-    rig_sample();
+    refused(ERR_UNAVAILABLE, "initializing");
+    fixture_script(T4);
+    fixture_sample();
     state_is(0, GPU_OK, NULL);
-    rig_script("down 18\n" T4);
-    refused(ERR_UNAVAILABLE, "driver and library are of different versions (18)");
+    fixture_script("down 18\n" T4);
+    refused(ERR_UNAVAILABLE, "driver and library versions differ (18)");
     struct gpu_event event;
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
-    rig_script(T4 H200);
-    rig_sample();
+    fixture_script(T4 H200);
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 2);
     /* In the middle of a card, and while events are waited for. */
-    rig_script("fail nvmlDeviceGetTemperature 1 1\n" T4 H200);
-    refused(ERR_UNAVAILABLE, "reading a card: NVML is not initialised (1)");
-    rig_script("fail nvmlDeviceGetHandleByIndex_v2 9 1\n" T4 H200);
+    fixture_script("fail nvmlDeviceGetTemperature 1 1\n" T4 H200);
+    refused(ERR_UNAVAILABLE, "reading a card: NVML is not initialized (1)");
+    fixture_script("fail nvmlDeviceGetHandleByIndex_v2 9 1\n" T4 H200);
     refused(ERR_UNAVAILABLE, "not loaded");
-    rig_script(T4 H200);
-    rig_sample();
-    rig_script("down 9\n");
+    fixture_script(T4 H200);
+    fixture_sample();
+    fixture_script("down 9\n");
     ck_assert_int_eq(gpu_wait(gpu, 5000, &event, &err), -1);
     ck_assert_has(err.msg, "waiting for events: the NVIDIA driver is not loaded");
-    rig_script(T4);
-    rig_sample();
+    fixture_script(T4);
+    fixture_sample();
     ck_assert_done(gpu_wait(gpu, 0, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_NONE);
 }
@@ -56,9 +56,9 @@ END_TEST
 START_TEST(a_lost_card_keeps_its_name)
 {
     open_fake(T4 H200);
-    rig_sample();
-    rig_script(T4 "card uuid=GPU-h200;open=15\n");
-    rig_sample();
+    fixture_sample();
+    fixture_script(T4 "card uuid=GPU-h200;open=15\n");
+    fixture_sample();
     ck_assert_uint_eq(sample.n_cards, 2);
     state_is(0, GPU_OK, NULL);
     state_is(1, GPU_LOST, "fell off the bus (15)");
@@ -70,24 +70,24 @@ START_TEST(a_lost_card_keeps_its_name)
     ck_assert(!gpu_knows(card(1), GPU_MEM_FREE));
     ck_assert(!gpu_knows(card(1), GPU_TEMPERATURE));
     /* It answers some calls and not others. */
-    rig_script("fail nvmlDeviceGetMemoryInfo_v2 15 1\n" T4 H200);
-    rig_sample();
+    fixture_script("fail nvmlDeviceGetMemoryInfo_v2 15 1\n" T4 H200);
+    fixture_sample();
     state_is(1, GPU_LOST, "fell off the bus");
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
-    rig_script("fail nvmlDeviceGetUUID 15 1\n" T4 H200);
+    fixture_script("fail nvmlDeviceGetUUID 15 1\n" T4 H200);
     for (int i = 0; i < 2; i++) {
-        rig_sample();
+        fixture_sample();
         state_is(1, GPU_LOST, "fell off the bus");
         ck_assert_str_eq(card(1)->uuid, "GPU-h200");
         ck_assert_str_eq(card(1)->model, "NVIDIA H200");
     }
-    rig_script("fail nvmlDeviceGetPowerManagementLimit 16 1\n" T4 H200);
-    rig_sample();
-    state_is(1, GPU_LOST, "has to be reset (16)");
+    fixture_script("fail nvmlDeviceGetPowerManagementLimit 16 1\n" T4 H200);
+    fixture_sample();
+    state_is(1, GPU_LOST, "requires a reset (16)");
     ck_assert(!gpu_knows(card(1), GPU_MEM_FREE));
     gpu_reopen(gpu);
-    rig_script(T4 H200);
-    rig_sample();
+    fixture_script(T4 H200);
+    fixture_sample();
     state_is(1, GPU_OK, NULL);
     ck_assert(card(1)->events);
 }
@@ -97,52 +97,52 @@ START_TEST(a_name_is_not_given_to_two_cards)
 {
     /* Lost from the beginning: there is no name to know. */
     open_fake("card open=999\n" H200);
-    rig_sample();
-    state_is(0, GPU_LOST, "an error of the driver (999)");
+    fixture_sample();
+    state_is(0, GPU_LOST, "unknown driver error (999)");
     ck_assert_str_eq(card(0)->uuid, "");
     ck_assert_uint_eq(card(0)->known, 0);
     /* The second moves up, and in its old place is one that cannot be opened. */
     gpu_reopen(gpu);
-    rig_script(H200 "card open=15\n");
-    rig_sample();
+    fixture_script(H200 "card open=15\n");
+    fixture_sample();
     ck_assert_str_eq(card(0)->uuid, "GPU-h200");
     state_is(1, GPU_LOST, "fell off the bus");
     ck_assert_str_eq(card(1)->uuid, "");
     /* And down again: what is lost in its old place is not it. */
-    rig_script("card open=15\n" H200);
-    rig_sample();
+    fixture_script("card open=15\n" H200);
+    fixture_sample();
     state_is(0, GPU_LOST, "fell off the bus");
     ck_assert_str_eq(card(0)->uuid, "");
     state_is(1, GPU_OK, NULL);
     ck_assert_str_eq(card(1)->uuid, "GPU-h200");
-    rig_script(H200 T4 H200);
-    rig_sample();
+    fixture_script(H200 T4 H200);
+    fixture_sample();
     state_is(0, GPU_OK, NULL);
-    state_is(2, GPU_UNREADABLE, "has the uuid of card 0, GPU-h200");
+    state_is(2, GPU_UNREADABLE, "has the UUID of card 0, GPU-h200");
     ck_assert_str_eq(card(2)->uuid, "");
 }
 END_TEST
 
-START_TEST(events_are_told_once)
+START_TEST(events_are_returned_once)
 {
     struct gpu_event event;
     open_fake(T4 H200 "event 5 GPU-t4 8 48\n");
-    rig_sample();
+    fixture_sample();
     ck_assert_done(gpu_wait(gpu, 0, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_NONE);
-    rig_script(T4 H200 "event 5 GPU-t4 8 48\nevent 6 GPU-h200 8 79\nevent 7 ? 8 31\n"
-                       "event 8 GPU-t4 2 0\nevent 9 GPU-t4 8 18446744073709551615\n");
+    fixture_script(T4 H200 "event 5 GPU-t4 8 48\nevent 6 GPU-h200 8 79\nevent 7 ? 8 31\n"
+                           "event 8 GPU-t4 2 0\nevent 9 GPU-t4 8 18446744073709551615\n");
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_XID);
     ck_assert_int_eq(event.xid, 79);
     ck_assert_str_eq(event.uuid, "GPU-h200");
     ck_assert_int_eq(event.index, 1);
-    ck_assert(!gpu_xid_is_of_program(event.xid));
+    ck_assert(!gpu_xid_is_application_error(event.xid));
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.xid, 31);
     ck_assert_int_eq(event.index, -1);
     ck_assert_str_eq(event.uuid, "");
-    ck_assert(gpu_xid_is_of_program(event.xid));
+    ck_assert(gpu_xid_is_application_error(event.xid));
     /* The T4 has but XIDs and double bit errors; the latter were asked for. */
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.kind, GPU_EVENT_ECC);
@@ -158,11 +158,11 @@ START_TEST(an_event_of_a_card_that_is_lost_by_then)
 {
     struct gpu_event event;
     open_fake(T4 H200);
-    rig_sample();
-    rig_script(T4 "card uuid=GPU-h200;open=15\n");
-    rig_sample();
+    fixture_sample();
+    fixture_script(T4 "card uuid=GPU-h200;open=15\n");
+    fixture_sample();
     state_is(1, GPU_LOST, "fell off the bus");
-    rig_script(T4 "card uuid=GPU-h200;open=15\nevent 1 GPU-h200 8 79\n");
+    fixture_script(T4 "card uuid=GPU-h200;open=15\nevent 1 GPU-h200 8 79\n");
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.xid, 79);
     ck_assert_int_eq(event.index, 1);
@@ -174,32 +174,32 @@ START_TEST(cards_without_events)
 {
     struct gpu_event event;
     open_fake("card uuid=GPU-0;total=9;free=9;events=0\n");
-    rig_sample();
+    fixture_sample();
     ck_assert(!card(0)->events);
     ck_assert_int_eq(gpu_wait(gpu, 60000, &event, &err), -1);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    ck_assert_has(err.msg, "no card tells its events");
-    rig_script("card uuid=GPU-0;total=9;free=9;events=0\n"
-               "card uuid=GPU-1;total=9;free=9;events=8\n");
-    rig_sample();
+    ck_assert_has(err.msg, "no card supports events");
+    fixture_script("card uuid=GPU-0;total=9;free=9;events=0\n"
+                   "card uuid=GPU-1;total=9;free=9;events=8\n");
+    fixture_sample();
     ck_assert(!card(0)->events && card(1)->events);
     ck_assert_done(gpu_wait(gpu, 0, &event, &err), err);
 }
 END_TEST
 
-START_TEST(a_set_that_broke_is_made_anew)
+START_TEST(a_broken_event_set_is_recreated)
 {
     struct gpu_event event;
     open_fake(T4);
-    rig_sample();
-    rig_script("fail nvmlEventSetWait_v2 15\n" T4);
+    fixture_sample();
+    fixture_script("fail nvmlEventSetWait_v2 15\n" T4);
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
     ck_assert_has(err.msg, "fell off the bus");
     ck_assert_int_eq(gpu_wait(gpu, 1000, &event, &err), -1);
-    ck_assert_has(err.msg, "no card tells its events");
-    rig_script(T4);
-    rig_sample();
-    rig_script(T4 "event 1 GPU-t4 8 79\n");
+    ck_assert_has(err.msg, "no card supports events");
+    fixture_script(T4);
+    fixture_sample();
+    fixture_script(T4 "event 1 GPU-t4 8 79\n");
     ck_assert_done(gpu_wait(gpu, 5000, &event, &err), err);
     ck_assert_int_eq(event.xid, 79);
 }
@@ -217,26 +217,26 @@ static int open_files(void)
 
 START_TEST(nothing_is_held_that_was_given_back)
 {
-    cleanup_free char *path = rig_library("libnvidia-ml.so.1");
+    cleanup_free char *path = fixture_library("libnvidia-ml.so.1");
     void *library = dlopen(path, RTLD_NOW);
     void (*held)(int *, int *);
     void *symbol = dlsym(library, "fake_nvml_held");
     int inits, sets;
     memcpy(&held, &symbol, sizeof held);
     open_fake(T4 H200);
-    rig_sample();
+    fixture_sample();
     int files = open_files();
     for (int i = 0; i < 200; i++) {
-        rig_script(i % 2 ? "down 9\n" : "fail nvmlDeviceGetName 18 1\n" T4 H200);
+        fixture_script(i % 2 ? "down 9\n" : "fail nvmlDeviceGetName 18 1\n" T4 H200);
         ck_assert_int_eq(gpu_sample(gpu, &sample, &err), -1);
         held(&inits, &sets);
         ck_assert_int_eq(inits, 0);
         ck_assert_int_eq(sets, 0);
-        rig_script(T4 H200);
-        rig_sample();
+        fixture_script(T4 H200);
+        fixture_sample();
         if (i % 3 == 0)
             gpu_reopen(gpu);
-        rig_sample();
+        fixture_sample();
         held(&inits, &sets);
         ck_assert_int_eq(inits, 1);
         ck_assert_int_eq(sets, 1);
@@ -258,12 +258,13 @@ int main(void)
         a_driver_that_comes_goes_and_comes_back,
         a_lost_card_keeps_its_name,
         a_name_is_not_given_to_two_cards,
-        events_are_told_once,
+        events_are_returned_once,
         an_event_of_a_card_that_is_lost_by_then,
         cards_without_events,
-        a_set_that_broke_is_made_anew,
+        a_broken_event_set_is_recreated,
         nothing_is_held_that_was_given_back,
     };
-    return unit_run_with("nvml_trouble", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){.begin = rig_begin, .end = rig_end});
+    return unit_run_with(
+        "nvml_trouble", tests, ARRAY_LEN(tests), 60,
+        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpu/rig.h"
+#include "gpu/fixture.h"
 #include "gpu/smi.h"
 
 #include <sys/wait.h>
@@ -33,12 +33,12 @@
 
 static struct smi_result compared(const char *xml, const char *part)
 {
-    cleanup_free char *library = rig_library("libnvidia-ml.so.1");
+    cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
     cleanup_buf struct buf out = {0};
-    rig_script(T4);
+    fixture_script(T4);
     gpu_free(gpu);
     gpu = gpu_nvml_new(library);
-    rig_sample();
+    fixture_sample();
     struct smi_result r = smi_compare(&out, &sample, span_of(xml));
     ck_assert_has(out.p, part);
     return r;
@@ -49,7 +49,7 @@ START_TEST(what_is_the_same_is_found_to_be)
     struct smi_result r = compared(XML("15360 MiB", "GPU-t4"), "Tesla T4 | Tesla T4");
     ck_assert_uint_eq(r.different, 0);
     ck_assert_uint_eq(r.same, 18);
-    ck_assert_uint_eq(r.untold, 0);
+    ck_assert_uint_eq(r.unknown, 0);
 }
 END_TEST
 
@@ -58,8 +58,8 @@ START_TEST(what_differs_is_found)
     struct smi_result r = compared(XML("15362 MiB", "GPU-t4"), "15360 | 15362 MiB");
     ck_assert_uint_eq(r.different, 1);
     ck_assert_uint_eq(r.same, 17);
-    r = compared(XML("[N/A]", "GPU-t4"), "untold");
-    ck_assert_uint_eq(r.untold, 1);
+    r = compared(XML("[N/A]", "GPU-t4"), "unknown");
+    ck_assert_uint_eq(r.unknown, 1);
     r = compared(XML("15360 MiB", "GPU-t5"), "GPU-t4 | nothing");
     ck_assert_uint_eq(r.different, 1);
     r = compared("", "DIFFERENT");
@@ -73,14 +73,14 @@ END_TEST
 /* The program of `make test-gpu`, against the fake library and an nvidia-smi of ours. */
 static char *said(const char *xml, const char *script, int status)
 {
-    cleanup_free char *library = rig_library("libnvidia-ml.so.1");
+    cleanup_free char *library = fixture_library("libnvidia-ml.so.1");
     cleanup_free char *smi = temp_path(dir, "smi"), *xml_path = temp_path(dir, "xml");
     cleanup_free char *out = temp_path(dir, "out");
     cleanup_free char *text = xasprintf("[ \"$*\" = '-q -x' ] && cat '%s'", xml_path);
     const char *build = getenv("GPUSHARE_BUILD");
     temp_script(dir, "smi", text);
     temp_write(dir, "xml", xml);
-    rig_script(script);
+    fixture_script(script);
     cleanup_free char *line = xasprintf("%s/test-gpu '%s' '%s' >'%s'",
                                         build ? build : "build", library, smi, out);
     int rc = system(line);
@@ -99,7 +99,7 @@ START_TEST(the_program_says_what_it_found)
     cleanup_free char *bad = said(XML("15350 MiB", "GPU-t4"), T4, 1);
     ck_assert_has(bad, "17 passed, 1 failed");
     cleanup_free char *none = said("", "down 9\n", 1);
-    ck_assert_has(none, "there is no card to test with: NVML: initialising: the NVIDIA "
+    ck_assert_has(none, "there is no card to test with: NVML: initializing: the NVIDIA "
                         "driver is not loaded (9)");
     cleanup_free char *empty = said("", "driver 1\n", 1);
     ck_assert_has(empty, "NVML knows of none");
@@ -110,6 +110,7 @@ int main(void)
 {
     const TTest *const tests[] = {what_is_the_same_is_found_to_be, what_differs_is_found,
                                   the_program_says_what_it_found};
-    return unit_run_with("smi", tests, ARRAY_LEN(tests), 60,
-                         &(struct unit_fixtures){.begin = rig_begin, .end = rig_end});
+    return unit_run_with(
+        "smi", tests, ARRAY_LEN(tests), 60,
+        &(struct unit_fixtures){.begin = fixture_begin, .end = fixture_end});
 }

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
-#include "support/tls.h"
+#include "lib/sim.h"
+#include "lib/tls.h"
 
 /*
  * An API server that speaks TLS and wants a token: what is right works, what is wrong is
@@ -17,11 +17,11 @@ static const struct sim_security security = {"ca", "api", TOKEN, 0};
 
 static void make_certificates(void)
 {
-    tls_make_ca(kit_dir, "ca");
-    tls_make_ca(kit_dir, "other-ca");
-    tls_make_cert(kit_dir, "ca", "api", "IP:127.0.0.1");
-    tls_make_cert(kit_dir, "ca", "elsewhere", "DNS:elsewhere.test");
-    tls_make_cert(kit_dir, "other-ca", "renewed", "IP:127.0.0.1");
+    tls_make_ca(lib_dir, "ca");
+    tls_make_ca(lib_dir, "other-ca");
+    tls_make_cert(lib_dir, "ca", "api", "IP:127.0.0.1");
+    tls_make_cert(lib_dir, "ca", "elsewhere", "DNS:elsewhere.test");
+    tls_make_cert(lib_dir, "other-ca", "renewed", "IP:127.0.0.1");
 }
 
 static void add_objects(const struct sim *s, const char *prefix)
@@ -54,7 +54,7 @@ static void connect_with(struct world *w, const char *scheme, const char *cluste
                          const char *user)
 {
     cleanup_free char *path =
-        kit_kubeconfig("kubeconfig", scheme, w->sim.api.port, cluster, user);
+        lib_kubeconfig("kubeconfig", scheme, w->sim.api.port, cluster, user);
     extender_start_at(&w->extender, path, ARGV("--log-level", "debug"));
 }
 
@@ -64,10 +64,10 @@ static void check_works(struct world *w)
     cleanup_buf struct buf why = {0};
     extender_wait_ready(&w->extender);
     snprintf(name, sizeof name, "%s%d", w->prefix, w->bound++);
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     while (!extender_bind(&w->extender, name, "n1", &why))
-        ck_assert_msg(kit_now_ms() < end, "%s; %s", why.p,
-                      program_said(&w->extender.program));
+        ck_assert_msg(lib_now_ms() < end, "%s; %s", why.p,
+                      program_output(&w->extender.program));
     oracle_agrees(&w->sim.api, &w->extender);
 }
 
@@ -75,16 +75,16 @@ static void check_works(struct world *w)
 static void check_refused(struct world *w, const char *log)
 {
     cleanup_buf struct buf reply = {0}, why = {0};
-    ck_assert_msg(program_says(&w->extender.program, log), "it ended: %s",
+    ck_assert_msg(program_wait_output(&w->extender.program, log), "it ended: %s",
                   w->extender.program.said.p);
     ck_assert_uint_eq(peer_call(&w->extender.observers, "GET", "/readyz", NULL, &reply),
                       503);
-    ck_assert_says(reply.p, "not ready: the ");
+    ck_assert_contains(reply.p, "not ready: the ");
     ck_assert_uint_eq(peer_status(&w->extender.observers, "/healthz"), 200);
     ck_assert_int_eq(extender_filter(&w->extender, 4, "n1", &why), UNANSWERED);
-    ck_assert_says(why.p, "not ready");
+    ck_assert_contains(why.p, "not ready");
     ck_assert(!extender_bind(&w->extender, "p0", "n1", &why));
-    ck_assert_says(why.p, "503: not ready");
+    ck_assert_contains(why.p, "503: not ready");
 }
 
 /* No token ever gets into a log. */
@@ -92,7 +92,7 @@ static void stop_extender(struct world *w)
 {
     program_signal(&w->extender.program, SIGTERM);
     ck_assert_msg(program_wait(&w->extender.program) == 0, "%s",
-                  program_said(&w->extender.program));
+                  program_output(&w->extender.program));
     ck_assert_ptr_null(strstr(w->extender.program.said.p, TOKEN));
     ck_assert_ptr_null(strstr(w->extender.program.said.p, "wr0ng"));
     extender_kill(&w->extender);
@@ -137,9 +137,9 @@ START_TEST(a_token_file_that_is_missing_then_wrong_then_right)
     world_begin(&w, &security);
     connect_with(&w, "https", CA, "tokenFile: token");
     check_refused(&w, "/token: No such file or directory");
-    temp_write(kit_dir, "token", "wr0ng\n");
+    temp_write(lib_dir, "token", "wr0ng\n");
     check_refused(&w, "Unauthorized");
-    temp_write(kit_dir, "token", TOKEN "\n");
+    temp_write(lib_dir, "token", TOKEN "\n");
     check_works(&w);
     world_end(&w);
 }
@@ -149,10 +149,10 @@ START_TEST(a_token_and_a_certificate_that_are_renewed)
     struct world w;
     struct sim_security next = {"other-ca", "renewed", TOKEN "-2", 0};
     world_begin(&w, &security);
-    temp_write(kit_dir, "token", TOKEN);
-    cleanup_free char *old_ca = temp_read(kit_dir, "ca.crt");
-    cleanup_free char *new_ca = temp_read(kit_dir, "other-ca.crt");
-    temp_write(kit_dir, "bundle.crt", old_ca);
+    temp_write(lib_dir, "token", TOKEN);
+    cleanup_free char *old_ca = temp_read(lib_dir, "ca.crt");
+    cleanup_free char *new_ca = temp_read(lib_dir, "other-ca.crt");
+    temp_write(lib_dir, "bundle.crt", old_ca);
     connect_with(&w, "https", ", certificate-authority: bundle.crt", "tokenFile: token");
     check_works(&w);
     /* Another API server comes up under the same address, with other pods; for a moment
@@ -162,10 +162,10 @@ START_TEST(a_token_and_a_certificate_that_are_renewed)
     sim_start_secure(&w.sim, &next, ARGV(NULL));
     w.prefix = "q";
     add_objects(&w.sim, w.prefix);
-    ck_assert(program_says(&w.extender.program, "certificate"));
-    temp_write(kit_dir, "bundle.crt", new_ca);
-    ck_assert(program_says(&w.extender.program, "Unauthorized"));
-    temp_write(kit_dir, "token", TOKEN "-2");
+    ck_assert(program_wait_output(&w.extender.program, "certificate"));
+    temp_write(lib_dir, "bundle.crt", new_ca);
+    ck_assert(program_wait_output(&w.extender.program, "Unauthorized"));
+    temp_write(lib_dir, "token", TOKEN "-2");
     check_works(&w); /* and what was promised there is not promised here */
     world_end(&w);
 }
@@ -174,12 +174,12 @@ START_TEST(a_wrong_authority_until_it_is_put_right)
 {
     struct world w;
     world_begin(&w, &security);
-    cleanup_free char *right = temp_read(kit_dir, "ca.crt");
-    cleanup_free char *wrong = temp_read(kit_dir, "other-ca.crt");
-    temp_write(kit_dir, "bundle.crt", wrong);
+    cleanup_free char *right = temp_read(lib_dir, "ca.crt");
+    cleanup_free char *wrong = temp_read(lib_dir, "other-ca.crt");
+    temp_write(lib_dir, "bundle.crt", wrong);
     connect_with(&w, "https", ", certificate-authority: bundle.crt", "token: " TOKEN);
     check_refused(&w, "certificate");
-    temp_write(kit_dir, "bundle.crt", right);
+    temp_write(lib_dir, "bundle.crt", right);
     check_works(&w);
     world_end(&w);
 }
@@ -188,10 +188,10 @@ START_TEST(a_certificate_of_another_name)
 {
     struct world w = {0};
     make_certificates();
-    cleanup_free char *cert = temp_path(kit_dir, "elsewhere.crt");
-    cleanup_free char *key = temp_path(kit_dir, "elsewhere.key");
+    cleanup_free char *cert = temp_path(lib_dir, "elsewhere.crt");
+    cleanup_free char *key = temp_path(lib_dir, "elsewhere.key");
     cleanup_free char *sim = program_path("kube-sim");
-    program_start(&w.sim.program, kit_dir,
+    program_start(&w.sim.program, lib_dir,
                   ARGV(sim, "--port", "0", "--cert", cert, "--key", key, "--token", TOKEN,
                        "--generate", "nodes=1,cards=1,pods=0"));
     w.sim.api.port = program_port(&w.sim.program, "listening on ");
@@ -221,7 +221,7 @@ START_TEST(plain_http_to_a_server_with_tls)
     world_end(&w);
 }
 
-KIT_MAIN("auth", 150, a_token_in_the_kubeconfig,
+LIB_MAIN("auth", 150, a_token_in_the_kubeconfig,
          a_wrong_token_and_the_right_one_at_the_next_start,
          a_token_file_that_is_missing_then_wrong_then_right,
          a_token_and_a_certificate_that_are_renewed,

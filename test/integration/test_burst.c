@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /* Many clients at once ask for more than there is. */
 
@@ -32,11 +32,11 @@ static void pod_name(const struct burst *b, char *name, size_t i)
 static const char *pick(struct burst *b, const char *pod, size_t skip, struct buf *why)
 {
     cleanup_buf struct buf body = {0};
-    kit_filter_body(&body, pod, b->units, b->nodes);
+    lib_filter_body(&body, pod, b->units, b->nodes);
     unsigned status =
         peer_call(&b->extender.verbs, "POST", "/gpushare-scheduler/filter", body.p, why);
     cleanup_json json_t *j = json_loadb(why->p, why->n, 0, NULL);
-    json_t *names = kit_at(j, "NodeNames");
+    json_t *names = lib_at(j, "NodeNames");
     size_t n = json_array_size(names), known = 0;
     while (b->nodes[known])
         known++;
@@ -110,11 +110,11 @@ static int check_outcomes(struct burst *b)
         pod_name(b, name, i);
         snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", name);
         cleanup_json json_t *pod = peer_json(&b->sim.api, "GET", path, NULL);
-        bool has_node = *kit_str(pod, "spec.nodeName");
+        bool has_node = *lib_str(pod, "spec.nodeName");
         ck_assert_msg(has_node == (b->outcome[i] == BOUND), "%s %s a node, but: %s", name,
                       has_node ? "has" : "has not", b->why[i].p);
         if (b->outcome[i] != BOUND)
-            ck_assert_says(b->why[i].p, "on one card; most free: ");
+            ck_assert_contains(b->why[i].p, "on one card; most free: ");
         bound += has_node;
     }
     return bound;
@@ -125,7 +125,7 @@ START_TEST(only_as_many_are_bound_as_fit)
     struct burst b;
     /* 4 cards of 16 units take three pods of 5 each. */
     burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
-    kit_threads(CLIENTS, client, &b);
+    lib_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
     oracle_agrees(&b.sim.api, &b.extender);
     cleanup_json json_t *promised = oracle_promised(&b.sim.api);
@@ -153,7 +153,7 @@ START_TEST(binds_without_a_filter_are_refused_alike)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1"), 1, 16, 1);
-    kit_threads(CLIENTS, bind_blindly, &b);
+    lib_threads(CLIENTS, bind_blindly, &b);
     ck_assert_int_eq(check_outcomes(&b), 16);
     oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
@@ -172,17 +172,17 @@ START_TEST(one_pod_is_bound_once_whoever_asks)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1", "n2"), 1, 16, 1);
-    kit_threads(CLIENTS, bind_the_same, &b);
+    lib_threads(CLIENTS, bind_the_same, &b);
     cleanup_json json_t *pod =
         peer_json(&b.sim.api, "GET", "/api/v1/namespaces/default/pods/p00", NULL);
-    const char *node = kit_str(pod, "spec.nodeName");
+    const char *node = lib_str(pod, "spec.nodeName");
     ck_assert(*node);
     for (size_t i = 0; i < CLIENTS; i++) {
         bool there = strcmp(b.nodes[i % 2], node) == 0;
         ck_assert_msg((b.outcome[i] == BOUND) == there, "asked for %s, is on %s: %s",
                       b.nodes[i % 2], node, b.why[i].p);
         if (!there)
-            ck_assert_says(b.why[i].p, "already bound to node");
+            ck_assert_contains(b.why[i].p, "already bound to node");
     }
     ck_assert_int_eq(sim_count(&b.sim, "create", "pods", "binding"), 1);
     oracle_agrees(&b.sim.api, &b.extender);
@@ -194,7 +194,7 @@ START_TEST(room_that_comes_free_is_used)
 {
     struct burst b;
     burst_begin(&b, ARGV("n1", "n2"), 2, 16, 5);
-    kit_threads(CLIENTS, client, &b);
+    lib_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
     for (size_t i = 0; i < CLIENTS; i++) {
         char name[16];
@@ -205,12 +205,12 @@ START_TEST(room_that_comes_free_is_used)
     b.prefix = "q";
     add_pods(&b);
     oracle_agrees(&b.sim.api, &b.extender);
-    kit_threads(CLIENTS, client, &b);
+    lib_threads(CLIENTS, client, &b);
     ck_assert_int_eq(check_outcomes(&b), 12);
     oracle_agrees(&b.sim.api, &b.extender);
     burst_end(&b);
 }
 
-KIT_MAIN("burst", 150, only_as_many_are_bound_as_fit,
+LIB_MAIN("burst", 150, only_as_many_are_bound_as_fit,
          binds_without_a_filter_are_refused_alike, one_pod_is_bound_once_whoever_asks,
          room_that_comes_free_is_used)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/file.h"
 #include "domain/keys.h"
-#include "integration/manifest.h"
+#include "lib/manifest.h"
 
 /*
  * The Deployment, the Service and the policies of kube-scheduler against the program:
@@ -38,7 +38,7 @@ static char *help_of(const char *program)
     cleanup_free char *path = program_path(program);
     program_start(&p, dir, ARGV(path, "--help"));
     ck_assert_int_eq(program_wait(&p), 0);
-    char *help = xstrdup(program_said(&p));
+    char *help = xstrdup(program_output(&p));
     program_fini(&p);
     return help;
 }
@@ -138,7 +138,7 @@ START_TEST(the_deployment_gives_options_that_the_program_takes)
     /* It takes them all, and then finds no way to the API server. */
     program_start(&p, dir, argv);
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "/nonexistent/config");
+    ck_assert_contains(program_output(&p), "/nonexistent/config");
     program_fini(&p);
     ck_assert_str_eq(str_at(container(deployment), "command/0"), "gpushare-extender");
     for (size_t i = 0; i < n; i++)

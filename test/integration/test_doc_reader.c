@@ -2,18 +2,18 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "integration/commands.h"
-#include "kit/kit.h"
-#include "kit/session.h"
+#include "lib/commands.h"
+#include "lib/lib.h"
+#include "lib/session.h"
 
 /*
- * What reads documents (kit/doc), looks at their commands (commands) and runs them
- * (kit/session): it misses nothing, and tells where it is.
+ * The readers and checkers of documents in test/lib: doc, commands and session. They find
+ * every fault and report its position.
  */
 
 enum { SESSION_MS = 60 * 1000 };
 
-/* -- kit/doc -- */
+/* -- doc -- */
 
 static void parse(struct doc *d, const char *text, const char *faults)
 {
@@ -23,7 +23,7 @@ static void parse(struct doc *d, const char *text, const char *faults)
     ck_assert_str_eq(got.p, faults);
 }
 
-START_TEST(fences_are_read_as_they_are_shown)
+START_TEST(fenced_blocks_are_read)
 {
     cleanup_doc struct doc d;
     parse(
@@ -50,7 +50,7 @@ START_TEST(fences_are_read_as_they_are_shown)
 }
 END_TEST
 
-START_TEST(blocks_without_a_use_or_an_end_are_told)
+START_TEST(blocks_without_info_string_or_end_are_reported)
 {
     static const char *const bad[][2] = {
         {"```\na\n```\n", "x.md:1: \"\" is no use of a block"},
@@ -58,14 +58,14 @@ START_TEST(blocks_without_a_use_or_an_end_are_told)
         {"```sh simulated\n```\n", "x.md:1: \"sh simulated\" is no use"},
         {"```sh seen-in=\n```\n", "\"sh seen-in=\" is no use"},
         {"```json sim\n```\n", "\"json sim\" is no use"},
-        {"text\n\n    make all\n", "x.md:3: an indented block"},
-        {"a\n\n```sh\nx\n````x\n", "x.md:3: this block has no end"},
+        {"text\n\n    make all\n", "x.md:3: indented block"},
+        {"a\n\n```sh\nx\n````x\n", "x.md:3: block without an end"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         cleanup_doc struct doc d;
         cleanup_buf struct buf faults = {0};
         doc_parse(&d, "x.md", span_of(bad[i][0]), &faults);
-        ck_assert_says(faults.n ? faults.p : "", bad[i][1]);
+        ck_assert_contains(faults.n ? faults.p : "", bad[i][1]);
         ck_assert_ptr_eq(strchr(faults.p, '\n'), faults.p + faults.n - 1);
     }
     cleanup_doc struct doc d;
@@ -109,41 +109,41 @@ END_TEST
 
 /* -- commands -- */
 
-START_TEST(commands_that_went_stale_are_told)
+START_TEST(stale_commands_are_reported)
 {
     static const char *const bad[][2] = {
         {"make tset", "no target tset"},
         {"make test SANITISE=address", "no variable SANITISE"},
-        {"kubctl get pods", "which program is \"kubctl\"?"},
+        {"kubctl get pods", "unknown program \"kubctl\""},
         {"a=1 sudo gpushare-extender --prot 1", "gpushare-extender has no option --prot"},
         {"build/kube-sim --port=1 --loda x &", "build/kube-sim has no option --loda"},
-        {"build/kube-sym", "nothing makes build/kube-sym"},
+        {"build/kube-sym", "unknown build target build/kube-sym"},
         {"for i in 1 2; do\n  kubectl inspect gpushare -x; done", "no option -x"},
-        {"kubectl inspect gpu", "there is no kubectl inspect gpu"},
+        {"kubectl inspect gpu", "unknown: kubectl inspect gpu"},
         {"scripts/cluster up --extender 2", "scripts/cluster has no option --extender"},
         {"kubectl apply -f manifests/nothing.yaml", "no manifests/nothing.yaml"},
         {"echo $(cat docs/nothing.md)", "no docs/nothing.md"},
         {"cat <<END >x\nkubctl\nEND\nmake tset", "x.md:14: the Makefile has no target"},
-        {"scv-agent --once # --nothing\n\\\nkubctl", "which program is \"kubctl\"?"},
+        {"scv-agent --once # --nothing\n\\\nkubctl", "unknown program \"kubctl\""},
     };
     cleanup_doc struct doc d;
     parse(&d, "", "");
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         cleanup_buf struct buf faults = {0};
         commands_check(&faults, &d, 10, bad[i][0], NULL);
-        ck_assert_says(faults.n ? faults.p : "", bad[i][1]);
+        ck_assert_contains(faults.n ? faults.p : "", bad[i][1]);
         ck_assert_msg(strchr(faults.p, '\n') == faults.p + faults.n - 1, "%s: %s",
                       bad[i][0], faults.p);
     }
 }
 END_TEST
 
-START_TEST(inline_code_that_went_stale_is_told)
+START_TEST(stale_inline_code_is_reported)
 {
     static const char *const bad[][2] = {
         {"`make tset SEED=1`", "no target tset"},
         {"`test/base/test_nothing`", "there is no test/base/test_nothing"},
-        {"`--memory-units=MiB`", "nothing has an option --memory-units"},
+        {"`--memory-units=MiB`", "unknown option --memory-units"},
     };
     cleanup_free char *options = commands_options();
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -151,7 +151,7 @@ START_TEST(inline_code_that_went_stale_is_told)
         cleanup_buf struct buf faults = {0};
         parse(&d, bad[i][0], "");
         commands_check_code(&faults, &d, &d.code.items[0], options);
-        ck_assert_says(faults.n ? faults.p : "", bad[i][1]);
+        ck_assert_contains(faults.n ? faults.p : "", bad[i][1]);
     }
     cleanup_doc struct doc d;
     cleanup_buf struct buf faults = {0};
@@ -164,7 +164,7 @@ START_TEST(inline_code_that_went_stale_is_told)
 }
 END_TEST
 
-START_TEST(commands_that_are_right_are_passed)
+START_TEST(valid_commands_pass)
 {
     static const char *const good[] = {
         "make -j2 test SANITIZE=address && make demo KEEP=1",
@@ -190,9 +190,9 @@ START_TEST(commands_that_are_right_are_passed)
 }
 END_TEST
 
-/* -- kit/session -- */
+/* -- session -- */
 
-/* What is told of a document, which must begin like that; new. */
+/* The faults of a document, which must begin with this text. New. */
 static char *told(const char *text, const char *begin)
 {
     cleanup_doc struct doc d;
@@ -206,7 +206,7 @@ static char *told(const char *text, const char *begin)
     return buf_take(&faults);
 }
 
-START_TEST(a_block_that_fails_is_told)
+START_TEST(a_failed_block_is_reported)
 {
     cleanup_free char *good =
         told("```sh sim\na=1 && echo x >y\n```\n```sh\nfalse\n```\n"
@@ -218,18 +218,18 @@ START_TEST(a_block_that_fails_is_told)
     cleanup_free char *second =
         told("```sh sim\necho a\n```\n\n```sh sim\necho b\nls </none\n```\n",
              "docs/x.md:5: exit status 1\nb\n");
-    ck_assert_says(second, "x.md:5: line 2: /none: No such file");
-    ck_assert_says(second, "failed: ls < /none\n");
+    ck_assert_contains(second, "x.md:5: line 2: /none: No such file");
+    ck_assert_contains(second, "failed: ls < /none\n");
     free(told("```sh sim\nfalse | true\n```\n",
               "docs/x.md:1: exit status 1\nfailed: true\n"));
     cleanup_free char *unset =
         told("```sh sim\necho $nothing\n```\n", "docs/x.md:1: exit");
-    ck_assert_says(unset, "nothing: unbound variable");
+    ck_assert_contains(unset, "nothing: unbound variable");
 }
 END_TEST
 
-KIT_MAIN("doc_reader", 60, fences_are_read_as_they_are_shown,
-         blocks_without_a_use_or_an_end_are_told,
+LIB_MAIN("doc_reader", 60, fenced_blocks_are_read,
+         blocks_without_info_string_or_end_are_reported,
          links_and_code_are_found_outside_of_blocks, a_manual_has_blocks_too,
-         commands_that_went_stale_are_told, inline_code_that_went_stale_is_told,
-         commands_that_are_right_are_passed, a_block_that_fails_is_told)
+         stale_commands_are_reported, stale_inline_code_is_reported, valid_commands_pass,
+         a_failed_block_is_reported)

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "integration/commands.h"
-#include "integration/kit.h"
-#include "kit/network.h"
-#include "kit/session.h"
-#include "support/promtool.h"
+#include "lib/commands.h"
+#include "lib/network.h"
+#include "lib/promtool.h"
+#include "lib/session.h"
+#include "lib/sim.h"
 #include "wire/yaml.h"
 
 /*
@@ -49,8 +49,8 @@ static void check_prometheus(const struct doc_block *b)
         buf_add(&text, line.p, at ? (size_t)(at - line.p) : line.n);
         buf_adds(&text, at ? "static_configs: []\n" : "\n");
     }
-    temp_write(kit_dir, "prometheus.yml", text.p);
-    cleanup_free char *path = temp_path(kit_dir, "prometheus.yml");
+    temp_write(lib_dir, "prometheus.yml", text.p);
+    cleanup_free char *path = temp_path(lib_dir, "prometheus.yml");
     promtool_rules("check config", path);
 }
 
@@ -190,7 +190,7 @@ static void start_demo(struct sim *sim, struct extender *e)
                    "manifests/demo/bind.yaml", "--load", "manifests/demo/scvs.yaml",
                    "--load", "manifests/demo/burst.yaml"));
     cleanup_free char *config =
-        kit_kubeconfig("kubeconfig", "http", sim->api.port, "", "");
+        lib_kubeconfig("kubeconfig", "http", sim->api.port, "", "");
     extender_start_at(
         e, config,
         ARGV("--memory-unit", "MiB", "--port", "12345", "--observe-port", "12346"));
@@ -216,7 +216,7 @@ static void run_commands(const struct doc *d, void *ctx)
     struct runs *r = ctx;
     struct sim sim;
     struct extender e;
-    cleanup_free char *config = xasprintf("KUBECONFIG=%s/kubeconfig", kit_dir);
+    cleanup_free char *config = xasprintf("KUBECONFIG=%s/kubeconfig", lib_dir);
     const char *const env[] = {config, NULL};
     const struct session session = {DOC_SIM, NULL, env, SESSION_MS};
     if (!session_blocks(&session, d))
@@ -247,5 +247,5 @@ START_TEST(commands_marked_sim_run)
 }
 END_TEST
 
-KIT_MAIN("docs", 120, each_block_is_what_it_says, each_link_leads_somewhere,
+LIB_MAIN("docs", 120, each_block_is_what_it_says, each_link_leads_somewhere,
          commands_marked_sim_run)

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * Each call that the extender makes fails once, in each way that there is. Afterwards the
@@ -98,9 +98,9 @@ static void add_objects(const struct sim *s)
 static void bind_at_last(const struct world *w, const char *pod, const char *node)
 {
     cleanup_buf struct buf why = {0};
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     while (!extender_bind(&w->extender, pod, node, &why))
-        ck_assert_msg(kit_now_ms() < end, "%s, %s: %s never bound: %s", w->call->name,
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: %s never bound: %s", w->call->name,
                       w->way, pod, why.p);
 }
 
@@ -163,27 +163,27 @@ static void make_news(const struct sim *s)
 static bool knows_the_news(const struct extender *e)
 {
     cleanup_json json_t *all = peer_json(&e->observers, "GET", "/inspect", NULL);
-    json_t *nodes = kit_at(all, "nodes");
+    json_t *nodes = lib_at(all, "nodes");
     if (json_array_size(nodes) != 5)
         return false;
-    json_t *n1 = kit_at(json_array_get(nodes, 0), "devs");
-    json_t *n2 = kit_at(json_array_get(nodes, 1), "devs");
+    json_t *n1 = lib_at(json_array_get(nodes, 0), "devs");
+    json_t *n2 = lib_at(json_array_get(nodes, 1), "devs");
     json_t *n4 = json_array_get(nodes, 3), *n5 = json_array_get(nodes, 4);
-    return json_integer_value(kit_at(json_array_get(n1, 1), "usedGPU")) == 3 &&
-           json_integer_value(kit_at(json_array_get(n2, 0), "totalGPU")) == 8 &&
-           strcmp(kit_str(json_array_get(n2, 1), "health"), "TakenOut") == 0 &&
-           strcmp(kit_str(n4, "source"), "capacity") == 0 &&
-           strcmp(kit_str(n5, "source"), "none") == 0;
+    return json_integer_value(lib_at(json_array_get(n1, 1), "usedGPU")) == 3 &&
+           json_integer_value(lib_at(json_array_get(n2, 0), "totalGPU")) == 8 &&
+           strcmp(lib_str(json_array_get(n2, 1), "health"), "Excluded") == 0 &&
+           strcmp(lib_str(n4, "source"), "capacity") == 0 &&
+           strcmp(lib_str(n5, "source"), "none") == 0;
 }
 
 static void check_aftermath(struct world *w)
 {
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     make_news(&w->sim);
     while (!knows_the_news(&w->extender)) {
-        ck_assert_msg(kit_now_ms() < end, "%s, %s: has not heard of everything: %s",
-                      w->call->name, w->way, program_said(&w->extender.program));
-        kit_pause();
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: has not heard of everything: %s",
+                      w->call->name, w->way, program_output(&w->extender.program));
+        lib_pause();
     }
     bind_at_last(w, "a", "n1");
     bind_at_last(w, "b", "n2");
@@ -196,7 +196,7 @@ static void check_aftermath(struct world *w)
 static bool is_marked(const struct sim *s)
 {
     cleanup_json json_t *node = peer_json(&s->api, "GET", "/api/v1/nodes/n3", NULL);
-    return json_object_get(kit_at(node, "metadata.annotations"), "gpushare/room-since");
+    return json_object_get(lib_at(node, "metadata.annotations"), "gpushare/room-since");
 }
 
 static void run_case(const struct call *call, const char *way)
@@ -213,21 +213,21 @@ static void run_case(const struct call *call, const char *way)
                               NULL));
     if (at_start)
         add_fault(&w);
-    cleanup_free char *path = kit_kubeconfig(name, "http", w.sim.api.port, "", "");
+    cleanup_free char *path = lib_kubeconfig(name, "http", w.sim.api.port, "", "");
     extender_start_at(&w.extender, path, ARGV("--log-level", "debug"));
     extender_wait_ready(&w.extender);
     provoke(&w);
-    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
     int wanted = call->when == AFTER_BIND ? 2 : 1;
     while (sim_fired(&w.sim) < wanted) {
-        ck_assert_msg(kit_now_ms() < end, "%s, %s: never called: %s", call->name, way,
-                      program_said(&w.extender.program));
-        kit_pause();
+        ck_assert_msg(lib_now_ms() < end, "%s, %s: never called: %s", call->name, way,
+                      program_output(&w.extender.program));
+        lib_pause();
     }
     sim_no_faults(&w.sim);
     check_aftermath(&w);
     if (call->when == ON_ROOM)
-        kit_wait(is_marked(&w.sim));
+        lib_wait(is_marked(&w.sim));
     extender_stop(&w.extender);
     sim_stop(&w.sim);
 }
@@ -255,7 +255,7 @@ static void run_cases(enum when from, enum when to)
         if (calls[i].when >= from && calls[i].when <= to)
             chosen[c.n++] = calls[i];
     ck_assert_uint_gt(c.n, 0);
-    kit_threads(SIDE_BY_SIDE, worker, &c);
+    lib_threads(SIDE_BY_SIDE, worker, &c);
 }
 
 START_TEST(lists_watches_and_the_lease_fail)
@@ -306,13 +306,13 @@ static void run_unknown(struct unknown *u)
               "\"status\":503}]",
               u->way);
     ck_assert_int_eq(pthread_create(&thread, NULL, bind_first, u), 0);
-    kit_wait(sim_fired(s) >= 2); /* the Binding, and a look at the pod */
+    lib_wait(sim_fired(s) >= 2); /* the Binding, and a look at the pod */
     for (int i = 0; i < 3; i++) {
         int fired = sim_fired(s);
         ck_assert_int_eq(extender_filter(e, 1, "n1", &why), NOT_NOW);
         ck_assert(!extender_bind(e, "second", "n1", &why));
-        ck_assert_says(why.p, "no card of node n1 fits");
-        kit_wait(sim_fired(s) > fired);
+        ck_assert_contains(why.p, "no card of node n1 fits");
+        lib_wait(sim_fired(s) > fired);
     }
     sim_no_faults(s);
     pthread_join(thread, NULL);
@@ -345,8 +345,8 @@ static void unknown_thread(void *ctx, size_t i)
 
 START_TEST(what_is_not_known_counts)
 {
-    kit_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
+    lib_threads(ARRAY_LEN(unknowns), unknown_thread, NULL);
 }
 
-KIT_MAIN("faults", 150, lists_watches_and_the_lease_fail,
+LIB_MAIN("faults", 150, lists_watches_and_the_lease_fail,
          binds_and_what_comes_of_them_fail, what_is_not_known_counts)

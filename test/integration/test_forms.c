@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * Pods that ask otherwise than by our limits, against the real programs: models, Yoda's
@@ -79,7 +79,7 @@ static void passes_only(const struct world *w, const char *meta, const char *lim
                         const char *node)
 {
     cleanup_json json_t *j = filter(w, meta, limits);
-    json_t *names = kit_at(j, "NodeNames");
+    json_t *names = lib_at(j, "NodeNames");
     cleanup_free char *text = json_dumps(j, 0);
     ck_assert_msg(json_array_size(names) == 1 &&
                       !strcmp(json_string_value(json_array_get(names, 0)), node),
@@ -90,7 +90,7 @@ static json_t *annotations_of(const struct world *w, const char *name)
 {
     cleanup_free char *path = xasprintf("/api/v1/namespaces/default/pods/%s", name);
     cleanup_json json_t *pod = peer_json(&w->sim.api, "GET", path, NULL);
-    return json_incref(kit_at(pod, "metadata.annotations"));
+    return json_incref(lib_at(pod, "metadata.annotations"));
 }
 
 static const char *note(const json_t *notes, const char *key)
@@ -102,14 +102,14 @@ static const char *note(const json_t *notes, const char *key)
 static json_int_t number_of(const struct world *w, const char *node, const char *path)
 {
     cleanup_json json_t *j = extender_inspect(&w->extender, node);
-    return json_integer_value(kit_at(j, path));
+    return json_integer_value(lib_at(j, path));
 }
 
 static json_int_t promised(const struct world *w, const char *node, size_t card)
 {
     cleanup_json json_t *j = extender_inspect(&w->extender, node);
     return json_integer_value(
-        kit_at(json_array_get(kit_at(j, "devs"), card), "promisedMiB"));
+        lib_at(json_array_get(lib_at(j, "devs"), card), "promisedMiB"));
 }
 
 START_TEST(a_model_decides_for_every_form_of_request)
@@ -123,14 +123,14 @@ START_TEST(a_model_decides_for_every_form_of_request)
         passes_only(&w, MODEL("tesla t4"), limits[i], "t4");
         passes_only(&w, MODEL("A100, Tesla V100-SXM2-16GB"), limits[i], "v100");
         cleanup_json json_t *j = filter(&w, MODEL("A100"), limits[i]);
-        ck_assert_says(kit_str(j, "FailedAndUnresolvableNodes.t4"),
-                       "model A100; the node has 2 x Tesla T4");
-        ck_assert_uint_eq(json_object_size(kit_at(j, "FailedNodes")), 0);
+        ck_assert_contains(lib_str(j, "FailedAndUnresolvableNodes.t4"),
+                           "model A100; the node has 2 x Tesla T4");
+        ck_assert_uint_eq(json_object_size(lib_at(j, "FailedNodes")), 0);
     }
     cleanup_buf struct buf why = {0};
     add_pod(&w.sim, "m", MODEL("Tesla T4"), limits[0]);
     ck_assert(!extender_bind(&w.extender, "m", "v100", &why));
-    ck_assert_says(why.p, "the node has 2 x Tesla V100-SXM2-16GB");
+    ck_assert_contains(why.p, "the node has 2 x Tesla V100-SXM2-16GB");
     ck_assert(extender_bind(&w.extender, "m", "t4", &why));
     cleanup_json json_t *notes = annotations_of(&w, "m");
     ck_assert_str_eq(note(notes, "gpushare/card-uuid"), "GPU-t4-0");
@@ -167,7 +167,7 @@ START_TEST(a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are)
         cleanup_free char *name = xasprintf("d%zu", i);
         add_pod(&w.sim, name, MODEL("Tesla T4"), "\"nvidia.com/gpu\":\"1\"");
     }
-    kit_threads(BURST, bind_one, &burst);
+    lib_threads(BURST, bind_one, &burst);
     int n = 0;
     for (size_t i = 0; i < BURST; i++) {
         if (!burst.bound[i])
@@ -181,11 +181,11 @@ START_TEST(a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are)
     ck_assert_int_eq(number_of(&w, "t4", "claimedCards"), 2);
     /* The kubelet's word comes: the cards are held, by name. */
     put_scv(&w.sim, "t4", "Tesla T4", 5001, list.p);
-    kit_wait(number_of(&w, "t4", "claimedCards") == 0);
+    lib_wait(number_of(&w, "t4", "claimedCards") == 0);
     cleanup_json json_t *j =
         filter(&w, MODEL("Tesla T4"), "\"aliyun.com/gpu-mem\":\"1\"");
-    ck_assert_says(kit_str(j, "FailedNodes.t4"),
-                   "held through nvidia.com/gpu: GPU0,GPU1");
+    ck_assert_contains(lib_str(j, "FailedNodes.t4"),
+                       "held through nvidia.com/gpu: GPU0,GPU1");
     passes_only(&w, "\"x\":\"\"", "\"aliyun.com/gpu-count\":\"2\"", "v100");
     end(&w);
 }
@@ -201,20 +201,20 @@ START_TEST(labels_alone_are_bound_and_outlive_a_restart)
     add_pod(&w.sim, "y", labels, "");
     add_pod(&w.sim, "z", LABELS("\"scv/memory\":\"276\""), "");
     ck_assert(!extender_bind(&w.extender, "y", "v100", &why));
-    ck_assert_says(why.p, "2 x Tesla V100-SXM2-16GB (877 MHz)");
+    ck_assert_contains(why.p, "2 x Tesla V100-SXM2-16GB (877 MHz)");
     ck_assert_msg(extender_bind(&w.extender, "y", "t4", &why), "%s", why.p);
     cleanup_json json_t *notes = annotations_of(&w, "y");
     ck_assert_str_eq(note(notes, "ALIYUN_COM_GPU_MEM_IDX"), "0,1");
     ck_assert_str_eq(note(notes, "gpushare/card-uuid"), "GPU-t4-0,GPU-t4-1");
     ck_assert(!extender_bind(&w.extender, "z", "t4", &why));
-    ck_assert_says(why.p, "most free: 275 of 16276 MiB on GPU0");
+    ck_assert_contains(why.p, "most free: 275 of 16276 MiB on GPU0");
     extender_kill(&w.extender);
     extender_start(&w.extender, &w.sim, ARGV(NULL));
     ck_assert_int_eq(promised(&w, "t4", 0), 16001);
     ck_assert_int_eq(promised(&w, "t4", 1), 16001);
     cleanup_json json_t *j = filter(&w, LABELS("\"scv/memory\":\"8Gi\""), "");
-    ck_assert_says(kit_str(j, "FailedAndUnresolvableNodes.t4"),
-                   "label scv/memory: \"8Gi\" is not a number of MiB");
+    ck_assert_contains(lib_str(j, "FailedAndUnresolvableNodes.t4"),
+                       "label scv/memory: \"8Gi\" is not a number of MiB");
     end(&w);
 }
 
@@ -241,12 +241,12 @@ START_TEST(a_pod_that_asks_for_nothing_is_bound_only_if_told_to)
         begin(&w, any ? ARGV("--bind-any") : ARGV(NULL));
         add_pod(&w.sim, "plain", "\"x\":\"\"", "");
         cleanup_json json_t *j = filter(&w, "\"x\":\"\"", "");
-        ck_assert_uint_eq(json_array_size(kit_at(j, "NodeNames")), 2);
+        ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 2);
         ck_assert_int_eq(extender_bind(&w.extender, "plain", "v100", &why), any);
         cleanup_json json_t *notes = annotations_of(&w, "plain");
         ck_assert_uint_eq(json_object_size(notes), 0);
         if (!any)
-            ck_assert_says(why.p, "--bind-any");
+            ck_assert_contains(why.p, "--bind-any");
         ck_assert_int_eq(sim_bound(&w.sim), any);
         end(&w);
     }
@@ -260,7 +260,7 @@ START_TEST(a_limit_of_zero_asks_for_nothing_and_is_bound)
     begin(&w, ARGV(NULL));
     add_pod(&w.sim, "zero", "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
     cleanup_json json_t *j = filter(&w, "\"x\":\"\"", "\"aliyun.com/gpu-mem\":\"0\"");
-    ck_assert_uint_eq(json_array_size(kit_at(j, "NodeNames")), 2);
+    ck_assert_uint_eq(json_array_size(lib_at(j, "NodeNames")), 2);
     ck_assert_msg(extender_bind(&w.extender, "zero", "v100", &why), "%s", why.p);
     cleanup_json json_t *notes = annotations_of(&w, "zero");
     ck_assert_uint_eq(json_object_size(notes), 0);
@@ -269,7 +269,7 @@ START_TEST(a_limit_of_zero_asks_for_nothing_and_is_bound)
 }
 END_TEST
 
-KIT_MAIN("forms", 60, a_model_decides_for_every_form_of_request,
+LIB_MAIN("forms", 60, a_model_decides_for_every_form_of_request,
          a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are,
          labels_alone_are_bound_and_outlive_a_restart, yodas_own_meanings_are_options,
          a_pod_that_asks_for_nothing_is_bound_only_if_told_to,

@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "kit/kit.h"
+#include "lib/lib.h"
 
 /*
  * What `make images` makes: layouts in which every digest is right, with nothing in them
@@ -48,8 +48,8 @@ static void make_twice(void)
     made = temp_dir();
     start_make(&first, "a");
     start_make(&second, "b");
-    ck_assert_msg(program_wait(&first) == 0, "make: %s", program_said(&first));
-    ck_assert_msg(program_wait(&second) == 0, "make: %s", program_said(&second));
+    ck_assert_msg(program_wait(&first) == 0, "make: %s", program_output(&first));
+    ck_assert_msg(program_wait(&second) == 0, "make: %s", program_output(&second));
     program_fini(&first);
     program_fini(&second);
 }
@@ -63,9 +63,9 @@ static void remove_made(void)
 static char *said_by(const char *const *argv)
 {
     struct program p;
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int status = program_wait(&p);
-    char *text = xstrdup(program_said(&p));
+    char *text = xstrdup(program_output(&p));
     ck_assert_msg(status == 0, "%s: exit status %d: %s", argv[0], status, text);
     program_fini(&p);
     return text;
@@ -94,23 +94,23 @@ static char *sum_of(const void *bytes, size_t n)
     return buf_take(&hex);
 }
 
-/* Of the layout in kit_dir. */
+/* Of the layout in lib_dir. */
 static char *blob_path(const char *digest)
 {
     ck_assert_int_eq(strncmp(digest, "sha256:", 7), 0);
-    return xasprintf("%s/blobs/sha256/%s", kit_dir, digest + 7);
+    return xasprintf("%s/blobs/sha256/%s", lib_dir, digest + 7);
 }
 
 /* The bytes that a descriptor is of; they are what it says. */
 static void read_blob(const json_t *descriptor, const char *type, struct buf *out)
 {
     struct err err = {0};
-    const char *digest = kit_str(descriptor, "digest");
+    const char *digest = lib_str(descriptor, "digest");
     cleanup_free char *path = blob_path(digest);
-    ck_assert_str_eq(kit_str(descriptor, "mediaType"), type);
+    ck_assert_str_eq(lib_str(descriptor, "mediaType"), type);
     buf_clear(out);
     ck_assert_done(file_read(path, BLOB_MAX, out, &err), err);
-    ck_assert_int_eq(json_integer_value(kit_at(descriptor, "size")), (json_int_t)out->n);
+    ck_assert_int_eq(json_integer_value(lib_at(descriptor, "size")), (json_int_t)out->n);
     cleanup_free char *sum = sum_of(out->p, out->n);
     ck_assert_str_eq(sum, digest);
 }
@@ -126,7 +126,7 @@ static json_t *read_json(const json_t *descriptor, const char *type)
 
 static json_t *load(const char *name)
 {
-    cleanup_free char *text = temp_read(kit_dir, name);
+    cleanup_free char *text = temp_read(lib_dir, name);
     json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     ck_assert_msg(j != NULL, "%s is no JSON: %s", name, text);
     return j;
@@ -134,37 +134,37 @@ static json_t *load(const char *name)
 
 static void clear(const char *folder)
 {
-    cleanup_free char *path = temp_path(kit_dir, folder);
+    cleanup_free char *path = temp_path(lib_dir, folder);
     do_it(ARGV("rm", "-rf", path));
 }
 
-/* Unpacks the image's archive into kit_dir. */
+/* Unpacks the image's archive into lib_dir. */
 static void open_layout(const struct image *image)
 {
     cleanup_free char *tar = archive("a", image);
     clear("blobs");
-    do_it(ARGV("tar", "-C", kit_dir, "-xf", tar));
+    do_it(ARGV("tar", "-C", lib_dir, "-xf", tar));
 }
 
 static json_t *manifest_of(const json_t *index)
 {
-    ck_assert_uint_eq(json_array_size(kit_at(index, "manifests")), 1);
-    return read_json(json_array_get(kit_at(index, "manifests"), 0),
+    ck_assert_uint_eq(json_array_size(lib_at(index, "manifests")), 1);
+    return read_json(json_array_get(lib_at(index, "manifests"), 0),
                      OCI "manifest.v1+json");
 }
 
 static void check_layers(const json_t *manifest, const json_t *config)
 {
-    const json_t *layers = kit_at(manifest, "layers");
-    const json_t *diff_ids = kit_at(config, "rootfs.diff_ids");
+    const json_t *layers = lib_at(manifest, "layers");
+    const json_t *diff_ids = lib_at(config, "rootfs.diff_ids");
     cleanup_buf struct buf blob = {0};
-    ck_assert_str_eq(kit_str(config, "rootfs.type"), "layers");
+    ck_assert_str_eq(lib_str(config, "rootfs.type"), "layers");
     ck_assert_uint_eq(json_array_size(layers), LAYERS);
     ck_assert_uint_eq(json_array_size(diff_ids), LAYERS);
     for (size_t i = 0; i < LAYERS; i++) {
         const json_t *layer = json_array_get(layers, i);
         read_blob(layer, OCI "layer.v1.tar+gzip", &blob);
-        cleanup_free char *path = blob_path(kit_str(layer, "digest"));
+        cleanup_free char *path = blob_path(lib_str(layer, "digest"));
         cleanup_free char *sum =
             said_by(ARGV("sh", "-c", "gzip -dc \"$1\" | sha256sum", "sh", path));
         const char *id = json_string_value(json_array_get(diff_ids, i));
@@ -177,14 +177,14 @@ static void check_layers(const json_t *manifest, const json_t *config)
 static void check_config(const struct image *image, const json_t *config)
 {
     cleanup_free char *program = xasprintf("/usr/local/bin/%s", image->name);
-    const json_t *labels = kit_at(config, "config.Labels");
+    const json_t *labels = lib_at(config, "config.Labels");
     static const char prefix[] = "org.opencontainers.image.";
     static const char *const wanted[][2] = {{"version", "0.1.0"},
                                             {"licenses", "Apache-2.0"}};
-    ck_assert_str_eq(kit_str(config, "os"), "linux");
-    ck_assert_str_eq(kit_str(config, "created"), "2023-11-14T22:13:20Z");
-    ck_assert_str_eq(kit_str(config, "config.User"), image->user);
-    const json_t *entry = kit_at(config, "config.Entrypoint");
+    ck_assert_str_eq(lib_str(config, "os"), "linux");
+    ck_assert_str_eq(lib_str(config, "created"), "2023-11-14T22:13:20Z");
+    ck_assert_str_eq(lib_str(config, "config.User"), image->user);
+    const json_t *entry = lib_at(config, "config.Entrypoint");
     ck_assert_uint_eq(json_array_size(entry), 1);
     ck_assert_str_eq(json_string_value(json_array_get(entry, 0)), program);
     for (size_t i = 0; i < ARRAY_LEN(wanted); i++) {
@@ -204,7 +204,7 @@ static void check_names(const struct image *image, const json_t *index,
     cleanup_free char *name = xasprintf("localhost/%s:0.1.0", image->name);
     cleanup_json json_t *docker = load("manifest.json");
     const json_t *notes =
-        kit_at(json_array_get(kit_at(index, "manifests"), 0), "annotations");
+        lib_at(json_array_get(lib_at(index, "manifests"), 0), "annotations");
     const json_t *only = json_array_get(docker, 0);
     ck_assert_str_eq(
         json_string_value(json_object_get(notes, "io.containerd.image.name")), name);
@@ -212,13 +212,13 @@ static void check_names(const struct image *image, const json_t *index,
         json_string_value(json_object_get(notes, "org.opencontainers.image.ref.name")),
         "0.1.0");
     ck_assert_uint_eq(json_array_size(docker), 1);
-    ck_assert_str_eq(json_string_value(json_array_get(kit_at(only, "RepoTags"), 0)),
+    ck_assert_str_eq(json_string_value(json_array_get(lib_at(only, "RepoTags"), 0)),
                      name);
-    ck_assert_says(kit_str(only, "Config"), kit_str(manifest, "config.digest") + 7);
+    ck_assert_contains(lib_str(only, "Config"), lib_str(manifest, "config.digest") + 7);
     for (size_t i = 0; i < LAYERS; i++)
-        ck_assert_says(json_string_value(json_array_get(kit_at(only, "Layers"), i)),
-                       kit_str(json_array_get(kit_at(manifest, "layers"), i), "digest") +
-                           7);
+        ck_assert_contains(
+            json_string_value(json_array_get(lib_at(only, "Layers"), i)),
+            lib_str(json_array_get(lib_at(manifest, "layers"), i), "digest") + 7);
 }
 
 START_TEST(every_layout_is_whole)
@@ -228,19 +228,19 @@ START_TEST(every_layout_is_whole)
         open_layout(&images[i]);
         cleanup_json json_t *index = load("index.json"), *version = load("oci-layout");
         cleanup_json json_t *manifest = manifest_of(index), *config = NULL;
-        config = read_json(kit_at(manifest, "config"), OCI "config.v1+json");
-        ck_assert_str_eq(kit_str(version, "imageLayoutVersion"), "1.0.0");
-        ck_assert_int_eq(json_integer_value(kit_at(index, "schemaVersion")), 2);
-        ck_assert_int_eq(json_integer_value(kit_at(manifest, "schemaVersion")), 2);
+        config = read_json(lib_at(manifest, "config"), OCI "config.v1+json");
+        ck_assert_str_eq(lib_str(version, "imageLayoutVersion"), "1.0.0");
+        ck_assert_int_eq(json_integer_value(lib_at(index, "schemaVersion")), 2);
+        ck_assert_int_eq(json_integer_value(lib_at(manifest, "schemaVersion")), 2);
         check_layers(manifest, config);
         check_config(&images[i], config);
         check_names(&images[i], index, manifest);
         /* Two layers, a configuration, a manifest, and nothing that nobody names. */
         cleanup_free char *count =
-            said_by(ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", kit_dir));
+            said_by(ARGV("sh", "-c", "ls \"$1/blobs/sha256\" | wc -l", "sh", lib_dir));
         ck_assert_int_eq(atoi(count), LAYERS + 2);
         const char *lowest =
-            kit_str(json_array_get(kit_at(manifest, "layers"), 0), "digest");
+            lib_str(json_array_get(lib_at(manifest, "layers"), 0), "digest");
         if (libraries)
             ck_assert_str_eq(libraries, lowest);
         else
@@ -251,17 +251,17 @@ END_TEST
 
 /* -- what is in them -- */
 
-/* Lists the layers, or unpacks them into kit_dir/root. */
+/* Lists the layers, or unpacks them into lib_dir/root. */
 static char *each_layer(const struct image *image, const char *how)
 {
     struct buf all = {0};
     open_layout(image);
     cleanup_json json_t *index = load("index.json"), *manifest = manifest_of(index);
-    cleanup_free char *root = temp_path(kit_dir, "root");
+    cleanup_free char *root = temp_path(lib_dir, "root");
     mkdir(root, 0755);
     for (size_t i = 0; i < LAYERS; i++) {
-        const json_t *layer = json_array_get(kit_at(manifest, "layers"), i);
-        cleanup_free char *path = blob_path(kit_str(layer, "digest"));
+        const json_t *layer = json_array_get(lib_at(manifest, "layers"), i);
+        cleanup_free char *path = blob_path(lib_str(layer, "digest"));
         cleanup_free char *text =
             said_by(ARGV("tar", "--numeric-owner", "-C", root, how, path));
         buf_adds(&all, text);
@@ -318,19 +318,19 @@ START_TEST(packages_come_with_their_terms)
         "test -s usr/share/common-licenses/LGPL-2.1\n"
         "test -s etc/debian_version && grep -q '^ID=' etc/os-release\n";
     free(each_layer(&images[0], "-xzf"));
-    do_it(ARGV("sh", "-euc", "cd \"$1\"; eval \"$2\"", "sh", kit_dir, script));
+    do_it(ARGV("sh", "-euc", "cd \"$1\"; eval \"$2\"", "sh", lib_dir, script));
 }
 END_TEST
 
 /* -- starting them -- */
 
-/* Runs the program with kit_dir/root as all there is, and /proc, as a container has it.
+/* Runs the program with lib_dir/root as all there is, and /proc, as a container has it.
  */
 static void run_alone(struct program *p, const char *user, const char *program,
                       const char *const *args)
 {
     cleanup_free char *path = xasprintf("/usr/local/bin/%s", program);
-    cleanup_free char *root = temp_path(kit_dir, "root");
+    cleanup_free char *root = temp_path(lib_dir, "root");
     bool is_root = geteuid() == 0; /* else one of a namespace */
     const char *argv[24] = {"env",
                             "-i",
@@ -349,7 +349,7 @@ static void run_alone(struct program *p, const char *user, const char *program,
                             path};
     for (size_t n = 14; *args; n++)
         argv[n] = *args++;
-    program_start(p, kit_dir, argv);
+    program_start(p, lib_dir, argv);
 }
 
 /* Can there be such a thing on this machine? */
@@ -357,11 +357,11 @@ static bool can_be_alone(void)
 {
     struct program p;
     program_start(
-        &p, kit_dir,
+        &p, lib_dir,
         ARGV("unshare", geteuid() ? "--map-root-user" : "--mount", "--mount", "true"));
     bool can = program_wait(&p) == 0;
     if (!can) {
-        printf("measured: no image was started here: %s", program_said(&p));
+        printf("measured: no image was started here: %s", program_output(&p));
         fflush(stdout);
     }
     program_fini(&p);
@@ -373,7 +373,7 @@ static void says(const struct image *image, const char *option, const char *begi
     struct program p;
     run_alone(&p, image->user, image->name, ARGV(option));
     int status = program_wait(&p);
-    const char *said = program_said(&p);
+    const char *said = program_output(&p);
     ck_assert_msg(status == 0, "%s %s: exit status %d: %s", image->name, option, status,
                   said);
     ck_assert_msg(strncmp(said, begins, strlen(begins)) == 0, "%s: %s", image->name,
@@ -405,16 +405,16 @@ START_TEST(nvml_is_found_where_the_runtime_puts_it)
     if (!can_be_alone())
         return;
     free(each_layer(&images[2], "-xzf"));
-    do_it(ARGV("sh", "-euc", put, "sh", kit_dir, library));
-    cleanup_free char *root = temp_path(kit_dir, "root");
+    do_it(ARGV("sh", "-euc", put, "sh", lib_dir, library));
+    cleanup_free char *root = temp_path(lib_dir, "root");
     temp_write(
         root, "nvml",
         "driver 535.129.03\ncuda 12020\n"
         "card uuid=GPU-1;name=Tesla T4;bus=3b;minor=0;total=17179869184;"
         "free=17179869184;used=0;reserved=0;util=0;temp=30;events=15;processes=\n");
     run_alone(&p, images[2].user, images[2].name, ARGV("--once", "--node-name", "n"));
-    ck_assert_msg(program_wait(&p) == 0, "%s", program_said(&p));
-    ck_assert_says(program_said(&p), "GPU-1");
+    ck_assert_msg(program_wait(&p) == 0, "%s", program_output(&p));
+    ck_assert_contains(program_output(&p), "GPU-1");
     program_fini(&p);
 }
 END_TEST
@@ -434,7 +434,7 @@ START_TEST(the_containerfile_says_the_same)
     cleanup_buf struct buf file = {0};
     struct err err = {0};
     ck_assert_done(file_read("Containerfile", 1 << 20, &file, &err), err);
-    ck_assert_says(file.p, "\nARG VERSION=0.1.0\n");
+    ck_assert_contains(file.p, "\nARG VERSION=0.1.0\n");
     for (size_t i = 0; i < ARRAY_LEN(images); i++) {
         const char *name = images[i].name;
         cleanup_free char *stage =
@@ -442,7 +442,7 @@ START_TEST(the_containerfile_says_the_same)
                       "COPY --from=build /gpushare/build/images/root/%s/ /\n"
                       "USER %s\nENTRYPOINT [\"/usr/local/bin/%s\"]\n",
                       name, name, images[i].user, name);
-        ck_assert_says(file.p, stage);
+        ck_assert_contains(file.p, stage);
     }
 }
 END_TEST
@@ -450,10 +450,10 @@ END_TEST
 START_TEST(what_is_missing_is_said)
 {
     struct program p;
-    program_start(&p, kit_dir, ARGV("scripts/images", kit_dir, "0.1.0", kit_dir));
+    program_start(&p, lib_dir, ARGV("scripts/images", lib_dir, "0.1.0", lib_dir));
     ck_assert_int_eq(program_wait(&p), 1);
-    ck_assert_says(program_said(&p), "images: there is no ");
-    ck_assert_says(program_said(&p), "/usr/local/bin/gpushare-extender");
+    ck_assert_contains(program_output(&p), "images: there is no ");
+    ck_assert_contains(program_output(&p), "/usr/local/bin/gpushare-extender");
     program_fini(&p);
 }
 END_TEST
@@ -470,5 +470,5 @@ int main(void)
                                   the_same_again_is_the_same,
                                   the_containerfile_says_the_same,
                                   what_is_missing_is_said};
-    return kit_run_with("images", tests, ARRAY_LEN(tests), 60, &around);
+    return lib_run_with("images", tests, ARRAY_LEN(tests), 60, &around);
 }

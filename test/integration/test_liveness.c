@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /* Nodes whose scv-agent dies, as the program sees them: kube-sim renews the Leases of the
  * others. */
@@ -72,10 +72,10 @@ static bool fits(struct world *w, const char *node)
 /* For longer than the grace, all of them fit all the time. */
 static void stay_alive(struct world *w)
 {
-    int64_t end = kit_now_ms() + 2 * GRACE_MS;
-    while (kit_now_ms() < end) {
+    int64_t end = lib_now_ms() + 2 * GRACE_MS;
+    while (lib_now_ms() < end) {
         ck_assert(fits(w, "n1") && fits(w, "n2") && fits(w, "n3"));
-        kit_pause();
+        lib_pause();
     }
 }
 
@@ -83,7 +83,7 @@ static char *room_since(struct world *w, const char *node)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s", node);
     cleanup_json json_t *j = peer_json(&w->sim.api, "GET", path, NULL);
-    json_t *notes = kit_at(j, "metadata.annotations");
+    json_t *notes = lib_at(j, "metadata.annotations");
     const char *text = json_string_value(json_object_get(notes, "gpushare/room-since"));
     return xstrdup(text ? text : "");
 }
@@ -100,27 +100,27 @@ START_TEST(a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back)
     cleanup_buf struct buf why = {0};
     world_begin(&w);
     sim_add_pod(&w.sim, "old", 4);
-    kit_wait(extender_bind(&w.extender, "old", "n1", &why));
+    lib_wait(extender_bind(&w.extender, "old", "n1", &why));
     patch_lease(&w.sim, "n1", "\"yes\"");
-    int64_t frozen = kit_now_ms();
-    kit_wait(!fits(&w, "n1"));
+    int64_t frozen = lib_now_ms();
+    lib_wait(!fits(&w, "n1"));
     printf("measured: silent %lld ms after the agent froze, with a grace of %d ms\n",
-           (long long)(kit_now_ms() - frozen), GRACE_MS);
-    ck_assert_int_ge(kit_now_ms() - frozen, GRACE_MS - 1000);
+           (long long)(lib_now_ms() - frozen), GRACE_MS);
+    ck_assert_int_ge(lib_now_ms() - frozen, GRACE_MS - 1000);
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
     ck_assert_str_eq(why.p, "scv-agent on this node has not been heard of for 3 s");
     sim_add_pod(&w.sim, "new", 8);
-    kit_wait(!extender_bind(&w.extender, "new", "n1", &why));
-    ck_assert_says(why.p, "scv-agent on this node has not been heard of for 3 s");
+    lib_wait(!extender_bind(&w.extender, "new", "n1", &why));
+    ck_assert_contains(why.p, "scv-agent on this node has not been heard of for 3 s");
     cleanup_json json_t *node = extender_inspect(&w.extender, "n1");
-    ck_assert_says(kit_str(node, "reason"), "has not been heard of");
-    ck_assert_int_eq(json_integer_value(kit_at(node, "usedGPU")), 4);
+    ck_assert_contains(lib_str(node, "reason"), "has not been heard of");
+    ck_assert_int_eq(json_integer_value(lib_at(node, "usedGPU")), 4);
     ck_assert(fits(&w, "n2") && fits(&w, "n3"));
     ck_assert(!was_marked(&w, "n1"));
     /* Back by itself, and kube-scheduler is told, because a pod waits. */
     patch_lease(&w.sim, "n1", "null");
-    kit_wait(fits(&w, "n1"));
-    kit_wait(was_marked(&w, "n1"));
+    lib_wait(fits(&w, "n1"));
+    lib_wait(was_marked(&w, "n1"));
     ck_assert_msg(extender_bind(&w.extender, "new", "n1", &why), "%s", why.p);
     oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
@@ -135,10 +135,10 @@ START_TEST(a_lease_that_is_deleted_counts_as_an_agent_that_died)
                           "/apis/coordination.k8s.io/v1/namespaces/"
                           "nvidia-gpu-scheduler-node-lease/leases/n2",
                           NULL));
-    kit_wait(!fits(&w, "n2"));
+    lib_wait(!fits(&w, "n2"));
     ck_assert(fits(&w, "n1") && fits(&w, "n3"));
     add_lease(&w.sim, "n2");
-    kit_wait(fits(&w, "n2"));
+    lib_wait(fits(&w, "n2"));
     world_end(&w);
 }
 END_TEST
@@ -157,7 +157,7 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
              "\"name\":\"n3\",\"uid\":\"u\"}]},\"spec\":{\"holderIdentity\":\"n3\","
              "\"leaseDurationSeconds\":8,\"renewTime\":"
              "\"2026-11-20T09:00:00.000000Z\"}}");
-    kit_wait(!fits(&w, "n3"));
+    lib_wait(!fits(&w, "n3"));
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n3", &why), NOT_NOW);
     ck_assert_str_eq(
         why.p, "scv-agent on this node has not been heard of for 3 s; its Lease "
@@ -165,7 +165,7 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
                "renewed: 2026-11-20T09:00:00.000000Z): delete it if another system has "
                "left it behind");
     cleanup_json json_t *node = extender_inspect(&w.extender, "n3");
-    ck_assert_str_eq(kit_str(node, "reason"), why.p);
+    ck_assert_str_eq(lib_str(node, "reason"), why.p);
     ck_assert(fits(&w, "n1"));
     world_end(&w);
 }
@@ -196,7 +196,7 @@ START_TEST(an_api_server_that_fails_makes_nobody_silent)
     stay_alive(&w);
     /* And then it judges again. */
     patch_lease(&w.sim, "n1", "\"yes\"");
-    kit_wait(!fits(&w, "n1"));
+    lib_wait(!fits(&w, "n1"));
     world_end(&w);
 }
 END_TEST
@@ -206,15 +206,15 @@ START_TEST(a_program_that_stood_still_blames_nobody)
     struct world w;
     world_begin(&w);
     program_signal(&w.extender.program, SIGSTOP);
-    int64_t end = kit_now_ms() + 2 * GRACE_MS;
-    kit_wait(kit_now_ms() > end);
+    int64_t end = lib_now_ms() + 2 * GRACE_MS;
+    lib_wait(lib_now_ms() > end);
     program_signal(&w.extender.program, SIGCONT);
     stay_alive(&w);
     world_end(&w);
 }
 END_TEST
 
-KIT_MAIN("liveness", 90, a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back,
+LIB_MAIN("liveness", 90, a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back,
          a_lease_that_is_deleted_counts_as_an_agent_that_died,
          a_lease_that_another_system_left_behind_is_named,
          a_watch_that_is_stalled_makes_nobody_silent,

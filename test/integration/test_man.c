@@ -4,8 +4,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "integration/commands.h"
-#include "kit/kit.h"
+#include "lib/commands.h"
+#include "lib/lib.h"
 
 /*
  * The manual pages as `make install` takes them: each program has one, groff finds
@@ -25,9 +25,9 @@ static const char *const asked[] = {"HOME", "KUBERNETES_SERVICE_HOST",
 static char *said_by(const char *line)
 {
     struct program p;
-    program_start(&p, kit_dir, ARGV("sh", "-c", line));
-    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_said(&p));
-    char *said = xstrdup(program_said(&p));
+    program_start(&p, lib_dir, ARGV("sh", "-c", line));
+    ck_assert_msg(program_wait(&p) == 0, "%s: %s", line, program_output(&p));
+    char *said = xstrdup(program_output(&p));
     program_fini(&p);
     return said;
 }
@@ -248,5 +248,5 @@ START_TEST(no_other_variable_is_asked_for)
 }
 END_TEST
 
-KIT_MAIN("man", 60, each_program_has_a_page_and_groff_likes_it, options_are_those_of_help,
+LIB_MAIN("man", 60, each_program_has_a_page_and_groff_likes_it, options_are_those_of_help,
          variables_are_those_that_are_read, no_other_variable_is_asked_for)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
-#include "integration/manifest.h"
+#include "lib/manifest.h"
 
 /*
  * manifests/: every file loads, its kinds are known, and the schema of the Scv knows what
@@ -87,7 +87,7 @@ START_TEST(every_file_loads_into_kube_sim)
         ck_assert_str_ne(str_at(j, "metadata/name"), "");
         skipped += !known_kind(j)->served;
     }
-    const char *said = program_said(&sim);
+    const char *said = program_output(&sim);
     ck_assert_msg(count_text(said, "level=warn") == skipped &&
                       count_text(said, "is not served") == skipped,
                   "%zu kinds are not served: %s", skipped, said);

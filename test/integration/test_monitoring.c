@@ -4,9 +4,9 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "integration/agent.h"
-#include "integration/plugin.h"
-#include "support/promtool.h"
+#include "lib/agent.h"
+#include "lib/plugin.h"
+#include "lib/promtool.h"
 
 /*
  * What the programs tell of themselves: /metrics and events of the real ones, and whether
@@ -50,7 +50,7 @@ START_TEST(both_ports_tell_what_the_extender_did)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--metrics-detail", "card"));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    lib_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", &why));
     ck_assert_int_eq(extender_filter(&extender, 8, "n1", NULL), FITS);
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
@@ -73,7 +73,8 @@ START_TEST(both_ports_tell_what_the_extender_did)
     ck_assert_double_gt(value("gpushare_verb_duration_seconds_sum{verb=\"filter\"}"), 0);
     ck_assert_double_eq(value("gpushare_verb_requests_total{verb=\"bind\",code=\"200\"}"),
                         1);
-    ck_assert_double_eq(value("gpushare_filter_refused_nodes_total{reason=\"size\"}"), 1);
+    ck_assert_double_eq(value("gpushare_filter_rejected_nodes_total{reason=\"size\"}"),
+                        1);
     ck_assert_double_eq(value("gpushare_binds_total{result=\"ok\"}"), 1);
     ck_assert_double_eq(value("gpushare_api_requests_total{call=\"bind\",code=\"ok\"}"),
                         1);
@@ -92,7 +93,7 @@ START_TEST(a_failing_api_server_is_seen_in_the_counts)
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--metrics-detail=cluster"));
     ck_assert_double_eq(value("gpushare_node_cards{node=\"n1\"}"), -1);
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    lib_wait(value("gpushare_pending_pods") == 1);
     sim_fault(&sim, "{\"verb\":\"create\",\"resource\":\"pods\",\"subresource\":"
                     "\"binding\",\"nth\":1,\"action\":\"answer\",\"status\":403}");
     cleanup_buf struct buf why = {0};
@@ -117,9 +118,9 @@ static int events(const char *reason, const char *words)
     int n = 0;
     json_array_foreach(json_object_get(all, "items"), i, e)
     {
-        ck_assert_str_eq(kit_str(e, "reportingController"), "gpushare-extender");
-        n += strcmp(kit_str(e, "reason"), reason) == 0 &&
-             strstr(kit_str(e, "note"), words) != NULL;
+        ck_assert_str_eq(lib_str(e, "reportingController"), "gpushare-extender");
+        n += strcmp(lib_str(e, "reason"), reason) == 0 &&
+             strstr(lib_str(e, "note"), words) != NULL;
     }
     return n;
 }
@@ -130,31 +131,32 @@ START_TEST(pods_and_nodes_get_their_events)
     sim_add_node(&sim, "n1", 2, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV(NULL));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    lib_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
-    kit_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
+    lib_wait(events("GPUPlaced", "8192 MiB on GPU0 of node n1") == 1);
     for (int i = 0; i < 3; i++) {
         cleanup_buf struct buf body = {0}, reply = {0};
-        kit_filter_body(&body, "big", 17, (const char *const[]){"n1", NULL});
+        lib_filter_body(&body, "big", 17, (const char *const[]){"n1", NULL});
         ck_assert_uint_eq(peer_call(&extender.verbs, "POST", "/filter", body.p, &reply),
                           200);
     }
-    kit_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
-    ck_assert_double_eq(value("gpushare_events_total{result=\"repeated\"}"), 2);
-    ck_assert(program_says(&extender.program, "what becomes of cards from now on"));
+    lib_wait(events("GPUNeverFits", "the largest card has 16384 MiB") == 1);
+    ck_assert_double_eq(value("gpushare_events_total{result=\"deduplicated\"}"), 2);
+    ck_assert(program_wait_output(&extender.program, "first scan of all cards complete"));
     sim_add_scv(&sim, "n1", 2, 16, 1);
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    lib_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
     sim_add_scv(&sim, "n1", 2, 16, -1);
-    kit_wait(events("GPUBack", "GPU1") == 1);
+    lib_wait(events("GPUBack", "GPU1") == 1);
     sim_add_scv(&sim, "n1", 2, 16, 1); /* what is said last is what is so */
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 2);
+    lib_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 2);
     sim_add_scv(&sim, "n1", 2, 16, -1);
-    kit_wait(events("GPUBack", "GPU1") == 2);
+    lib_wait(events("GPUBack", "GPU1") == 2);
     sim_add_scv(&sim, "n1", 2, 4, -1);
-    kit_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, and 8192 are promised") == 1);
+    lib_wait(events("GPUOvercommitted", "GPU0 has 4096 MiB, but 8192 MiB are promised") ==
+             1);
     ck_assert_double_eq(value("gpushare_cards_overcommitted"), 1);
     ck_assert_double_eq(value("gpushare_overcommits_total"), 1);
-    kit_wait(value("gpushare_events_total{result=\"written\"}") == 7);
+    lib_wait(value("gpushare_events_total{result=\"written\"}") == 7);
     ck_assert_int_eq(events("GPUNeverFits", ""), 1);
     extender_stop(&extender);
     sim_stop(&sim);
@@ -170,12 +172,12 @@ START_TEST(a_card_that_is_lost_while_nobody_leads_is_told_of)
     sim_add_node(&sim, "n1", 2, 16);
     extender_start(&extender, &sim, ARGV(NULL));
     extender_start(&heir, &sim, ARGV(NULL));
-    kit_wait(program_says(&extender.program, "what becomes of cards from now on"));
-    kit_wait(program_says(&heir.program, "what becomes of cards from now on"));
-    kit_wait(value("gpushare_leader") == 1);
+    lib_wait(program_wait_output(&extender.program, "first scan of all cards complete"));
+    lib_wait(program_wait_output(&heir.program, "first scan of all cards complete"));
+    lib_wait(value("gpushare_leader") == 1);
     extender_kill(&extender);
     sim_add_scv(&sim, "n1", 2, 16, 1);
-    kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
+    lib_wait(events("GPULost", "no new pods are placed on GPU1 (unhealthy)") == 1);
     extender_stop(&heir);
     ck_assert_int_eq(events("GPULost", ""), 1);
     sim_stop(&sim);
@@ -188,7 +190,7 @@ START_TEST(without_events_nothing_is_written)
     sim_add_node(&sim, "n1", 1, 16);
     sim_add_pod(&sim, "a", 8);
     extender_start(&extender, &sim, ARGV("--events=off"));
-    kit_wait(value("gpushare_pods_waiting") == 1);
+    lib_wait(value("gpushare_pending_pods") == 1);
     ck_assert(extender_bind(&extender, "a", "n1", NULL));
     ck_assert_int_eq(extender_filter(&extender, 20, "n1", NULL), NEVER);
     ck_assert_double_eq(value("gpushare_events_total{result=\"written\"}"), -1);
@@ -310,7 +312,7 @@ static char *all_metrics(void)
     struct plugin plugin;
     static struct kubelet kubelet;
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards("{'uuid':'GPU-0','model':'T4','memoryTotal':2097152,'memoryFree':"
                 "2097152,'temperature':30}");
     cleanup_free char *source = agent_file();
@@ -319,16 +321,17 @@ static char *all_metrics(void)
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV(NULL));
     kubelet_wait_registered(&kubelet, -1);
-    kit_wait(agent_part_is(&agent, "cards", "ok"));
+    lib_wait(agent_part_is(&agent, "cards", "ok"));
     cleanup_free char *of_extender = metrics_of(&extender.observers);
     cleanup_free char *of_agent = metrics_of(&agent.health);
     cleanup_free char *of_plugin = metrics_of(&plugin.health);
     promtool_check_metrics(span_of(of_agent));
     promtool_check_metrics(span_of(of_plugin));
-    ck_assert_says(of_agent, "\nscv_agent_part_ok{part=\"cards\"} 1\n");
-    ck_assert_says(of_agent, "\nscv_agent_card_healthy{card=\"0\",uuid=\"GPU-0\"} 1\n");
-    ck_assert_says(of_agent, "scv_agent_card_memory_capacity_bytes{card=\"0\","
-                             "uuid=\"GPU-0\"} 2097152\n");
+    ck_assert_contains(of_agent, "\nscv_agent_healthcheck{name=\"cards\"} 1\n");
+    ck_assert_contains(of_agent,
+                       "\nscv_agent_card_healthy{card=\"0\",uuid=\"GPU-0\"} 1\n");
+    ck_assert_contains(of_agent, "scv_agent_card_memory_capacity_bytes{card=\"0\","
+                                 "uuid=\"GPU-0\"} 2097152\n");
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
     agent_stop(&agent);
@@ -411,14 +414,14 @@ START_TEST(the_dashboard_is_one)
         ck_assert_msg(!json_object_get(seen, id), "two panels with id %s", id);
         json_object_set_new(seen, id, json_true());
         json_array_foreach(json_object_get(panel, "targets"), k, target)
-            ck_assert_str_ne(kit_str(target, "expr"), "");
+            ck_assert_str_ne(lib_str(target, "expr"), "");
     }
     ck_assert_uint_gt(i, 20);
     json_decref(seen);
 }
 END_TEST
 
-KIT_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
+LIB_MAIN("monitoring", 300, both_ports_tell_what_the_extender_did,
          a_failing_api_server_is_seen_in_the_counts, pods_and_nodes_get_their_events,
          a_card_that_is_lost_while_nobody_leads_is_told_of,
          without_events_nothing_is_written,

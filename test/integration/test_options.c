@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * Options, option files and kubeconfigs that cannot be meant: the extender ends with exit
@@ -27,7 +27,7 @@ static void check_start(const char *kubeconfig, const char *const *more, const c
     while (*more)
         argv[n++] = *more++;
     argv[n] = NULL;
-    program_start(&p, kit_dir, argv);
+    program_start(&p, lib_dir, argv);
     int status = program_wait(&p);
     ck_assert_msg(status == 1, "%s: exit status %d, %s", where, status, p.said.p);
     ck_assert_msg(strstr(p.said.p, text), "%s: no \"%s\" in: %s", where, text, p.said.p);
@@ -55,30 +55,30 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"--node-score", "best",
          "--node-score: \"best\" is neither binpack, spread, scv nor fgd"},
         {"--advertise", "a/b",
-         "--advertise: \"a/b\" is neither an IP address nor a name"},
-        {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: not an IP address"},
+         "--advertise: \"a/b\" is neither an IP address nor a host name"},
+        {"--listen", "999.1.1.1", "listen on 999.1.1.1:0: expected an IP address"},
     };
     static const char *const files[][2] = {
-        {"port: x\n", ":1: port: \"x\" is not a whole number"},
+        {"port: x\n", ":1: port: \"x\" is not an integer"},
         {"log-level: info\nport: 70000\n", ":2: port: \"70000\" is not within 0..65535"},
         {"nonsense: 1\n", ":1: unknown option \"nonsense\""},
-        {"port: [1, 2]\n", ":1: port: one value is wanted, not a list"},
-        {"port: {a: b}\n", ":1: \"port\" must be a value or a list of values"},
-        {"- port\n", ":1: not of the form `name: value`"},
-        {"port: 1\nport: 2\n", ":2: key \"port\" stands here twice"},
+        {"port: [1, 2]\n", ":1: port: expected one value, got a list"},
+        {"port: {a: b}\n", ":1: \"port\": expected a value or a list of values"},
+        {"- port\n", ":1: expected `name: value`"},
+        {"port: 1\nport: 2\n", ":2: duplicate key \"port\""},
         {"port: \"unterminated\n", "while scanning a quoted scalar"},
         {"\t- : :\n", ":1: while scanning for the next token"},
-        {"port: 1\n---\nport: 2\n", "more than one document"},
+        {"port: 1\n---\nport: 2\n", "expected one YAML document"},
         {"require-scv: maybe\n", ":1: require-scv: \"maybe\" is neither true nor false"},
         {"\xff\xfe\n", "options.yaml: byte"},
         {BOMB, ":1: anchors are not allowed"},
     };
-    cleanup_free char *kubeconfig = kit_kubeconfig("kubeconfig", "http", 1, "", "");
-    cleanup_free char *path = temp_path(kit_dir, "options.yaml");
+    cleanup_free char *kubeconfig = lib_kubeconfig("kubeconfig", "http", 1, "", "");
+    cleanup_free char *path = temp_path(lib_dir, "options.yaml");
     for (size_t i = 0; i < ARRAY_LEN(flags); i++)
         check_start(kubeconfig, ARGV(flags[i][0], flags[i][1]), flags[i][2], flags[i][0]);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        temp_write(kit_dir, "options.yaml", files[i][0]);
+        temp_write(lib_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
     }
 }
@@ -97,30 +97,30 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
         {"[]\n", "kubeconfig:1: not a kubeconfig"},
         {"text\n", "kubeconfig:1: not a kubeconfig"},
         {"current-context: c\n", "context \"c\" not found in "},
-        {"current-context: c\ncontexts: 7\n",
-         "kubeconfig:2: \"contexts\" must be a list"},
+        {"current-context: c\ncontexts: 7\n", "kubeconfig:2: contexts: expected a list"},
         {CONTEXT, "context \"c\": cluster \"d\" not found in "},
         {CONTEXT CLUSTER("server: \"ftp://x\"") USER(""),
-         "kubeconfig:3: cluster \"d\": server: it must begin with https:// or http://"},
+         "kubeconfig:3: cluster \"d\": server: expected a URL with https:// or http://"},
         {CONTEXT CLUSTER("server: [x]") USER(""),
-         "kubeconfig:3: \"server\" must be a single value"},
+         "kubeconfig:3: \"server\": expected a scalar"},
         {CONTEXT CLUSTER(SERVER ", certificate-authority: /nonexistent.crt") USER(""),
          "certificate-authority: /nonexistent.crt: No such file"},
         {CONTEXT CLUSTER(SERVER ", certificate-authority-data: \"!\"") USER(""),
-         "certificate-authority-data: not base64"},
+         "certificate-authority-data: invalid base64"},
         {CONTEXT CLUSTER(SERVER) USER("username: a, password: b"),
          "kubeconfig:4: user \"u\": username: not supported"},
         {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
     };
-    cleanup_free char *path = temp_path(kit_dir, "kubeconfig");
+    cleanup_free char *path = temp_path(lib_dir, "kubeconfig");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        temp_write(kit_dir, "kubeconfig", files[i][0]);
+        temp_write(lib_dir, "kubeconfig", files[i][0]);
         check_start(path, ARGV(NULL), files[i][1], files[i][0]);
     }
-    check_start("/nonexistent/k", ARGV(NULL), "there is no /nonexistent/k", "missing");
-    check_start(kit_dir, ARGV(NULL), "Is a directory", "directory");
-    check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
+    check_start("/nonexistent/k", ARGV(NULL), "kubeconfig /nonexistent/k does not exist",
+                "missing");
+    check_start(lib_dir, ARGV(NULL), "Is a directory", "directory");
+    check_start(NULL, ARGV("--kubeconfig="), " does not exist", "none at all");
 }
 
-KIT_MAIN("options", 150, bad_options_end_it_with_what_and_where,
+LIB_MAIN("options", 150, bad_options_end_it_with_what_and_where,
          bad_kubeconfigs_end_it_with_what_and_where)

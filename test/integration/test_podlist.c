@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/agent.h"
-#include "integration/plugin.h"
+#include "lib/agent.h"
+#include "lib/plugin.h"
 
 /*
  * status.podList: scv-agent and gpushare-device-plugin on one node, with kube-sim and a
@@ -20,9 +20,9 @@ static struct agent agent;
 static void set_up(void)
 {
     cleanup_free char *source = agent_file();
-    cleanup_free char *podresources = temp_path(kit_dir, "podresources.sock");
+    cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     kubelet_start(&kubelet);
     plugin_start(&plugin, &sim, ARGV(NULL));
@@ -30,7 +30,7 @@ static void set_up(void)
     agent_start(&agent, &sim, source,
                 ARGV("--update-interval", "100ms", "--podresources-socket", podresources,
                      "--pods-interval", "1s"));
-    kit_wait(agent_says(&sim, "Healthy Healthy", ""));
+    lib_wait(agent_scv_is(&sim, "Healthy Healthy", ""));
 }
 
 static void tear_down(void)
@@ -58,11 +58,11 @@ static char *pod_list(void)
     size_t i, k;
     json_t *item, *card;
     buf_adds(&out, "");
-    json_array_foreach(scv ? kit_at(scv, "status.podList") : NULL, i, item)
+    json_array_foreach(scv ? lib_at(scv, "status.podList") : NULL, i, item)
     {
-        buf_printf(&out, "%s %s %lld ", kit_str(item, "name"), kit_str(item, "resource"),
-                   (long long)json_integer_value(kit_at(item, "units")));
-        json_array_foreach(kit_at(item, "cards"), k, card)
+        buf_printf(&out, "%s %s %lld ", lib_str(item, "name"), lib_str(item, "resource"),
+                   (long long)json_integer_value(lib_at(item, "units")));
+        json_array_foreach(lib_at(item, "cards"), k, card)
             buf_printf(&out, "%s%s", k ? "," : "", json_string_value(card));
         buf_addc(&out, '\n');
     }
@@ -84,10 +84,10 @@ START_TEST(what_the_plugin_gave_is_what_the_scv_says)
     set_up();
     admit("p", 3, 1);
     admit("q", 5, 0);
-    kit_wait(pod_list_is(OURS));
+    lib_wait(pod_list_is(OURS));
     kubelet_remove(&kubelet, "p");
     sim_delete_pod(&sim, "p");
-    kit_wait(pod_list_is("q aliyun.com/gpu-mem 5 GPU-0\n"));
+    lib_wait(pod_list_is("q aliyun.com/gpu-mem 5 GPU-0\n"));
     tear_down();
 }
 
@@ -106,7 +106,7 @@ START_TEST(cards_of_nvidias_plugin_are_told_too)
     give("shared", "GPU-1::2");
     give("mig", "MIG-4b0f1c9a-1d2e-5f3a-8b7c-6d5e4f3a2b1c");
     give("old-mig", "MIG-GPU-1/3/0");
-    kit_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
+    lib_wait(pod_list_is("mig nvidia.com/gpu 1 \n"
                          "old-mig nvidia.com/gpu 1 GPU-1\n"
                          "shared nvidia.com/gpu 1 GPU-1\n"
                          "whole nvidia.com/gpu 1 GPU-0\n"));
@@ -119,14 +119,14 @@ START_TEST(an_order_that_changes_is_no_reason_to_write)
     set_up();
     admit("p", 3, 1);
     admit("q", 5, 0);
-    kit_wait(pod_list_is(OURS));
+    lib_wait(pod_list_is(OURS));
     int writes = sim_count(&sim, "patch", "scvs", ""), lists = kubelet_listed(&kubelet);
-    kit_wait(kubelet_listed(&kubelet) >= lists + 4);
+    lib_wait(kubelet_listed(&kubelet) >= lists + 4);
     ck_assert_int_eq(sim_count(&sim, "patch", "scvs", ""), writes);
     ck_assert(pod_list_is(OURS));
     tear_down();
 }
 
-KIT_MAIN("podlist", 120, what_the_plugin_gave_is_what_the_scv_says,
+LIB_MAIN("podlist", 120, what_the_plugin_gave_is_what_the_scv_says,
          cards_of_nvidias_plugin_are_told_too,
          an_order_that_changes_is_no_reason_to_write)

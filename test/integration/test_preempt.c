@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /* Preemption as kube-scheduler goes about it, with the program and kube-sim: victims are
  * proposed by the node's total, the extender adds those on one card, they are deleted,
@@ -63,8 +63,8 @@ static unsigned preempt(struct world *w, const char *path, int units, const char
 static const char *victim(json_t *reply, size_t i)
 {
     json_t *pods = json_object_get(
-        json_object_get(kit_at(reply, "NodeNameToMetaVictims"), "n1"), "Pods");
-    return kit_str(json_array_get(pods, i), "UID");
+        json_object_get(lib_at(reply, "NodeNameToMetaVictims"), "n1"), "Pods");
+    return lib_str(json_array_get(pods, i), "UID");
 }
 
 START_TEST(victims_are_completed_deleted_and_replaced)
@@ -84,8 +84,8 @@ START_TEST(victims_are_completed_deleted_and_replaced)
         ck_assert_str_eq(victim(j, 1), "uid-a5");
         ck_assert_str_eq(victim(j, 2), "uid-b5");
         ck_assert_str_eq(victim(j, 3), "");
-        ck_assert_int_eq(json_integer_value(kit_at(
-                             json_object_get(kit_at(j, "NodeNameToMetaVictims"), "n1"),
+        ck_assert_int_eq(json_integer_value(lib_at(
+                             json_object_get(lib_at(j, "NodeNameToMetaVictims"), "n1"),
                              "NumPDBViolations")),
                          1);
     }
@@ -93,7 +93,7 @@ START_TEST(victims_are_completed_deleted_and_replaced)
     sim_delete_pod(&w.sim, "a7");
     sim_delete_pod(&w.sim, "a5");
     sim_delete_pod(&w.sim, "b5");
-    kit_wait(extender_filter(&w.extender, 12, "n1", NULL) == FITS);
+    lib_wait(extender_filter(&w.extender, 12, "n1", NULL) == FITS);
     ck_assert_msg(extender_bind(&w.extender, "high", "n1", &why), "%s", why.p);
     oracle_agrees(&w.sim.api, &w.extender);
     world_end(&w);
@@ -109,7 +109,7 @@ START_TEST(when_only_the_layout_refuses_nobody_is_proposed)
     cleanup_buf struct buf reply = {0}, why = {0};
     world_begin(&w);
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
-    ck_assert_says(why.p, "needs 8192 MiB on one card; most free: 4096 of 16384 MiB");
+    ck_assert_contains(why.p, "needs 8192 MiB on one card; most free: 4096 of 16384 MiB");
     ck_assert_uint_eq(preempt(&w, "/preempt", 8, "[]", &reply), 200);
     cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
     ck_assert_str_eq(victim(j, 0), "uid-b5");
@@ -142,12 +142,12 @@ START_TEST(bodies_that_mean_nothing_are_refused)
             peer_call(&w.extender.verbs, "POST", "/preempt", bodies[i], &reply);
         ck_assert_msg(status == 400, "%u for %s", status, bodies[i]);
         cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
-        ck_assert_msg(*kit_str(j, "Error"), "no Error for %s", bodies[i]);
+        ck_assert_msg(*lib_str(j, "Error"), "no Error for %s", bodies[i]);
     }
     world_end(&w);
 }
 END_TEST
 
-KIT_MAIN("preempt", 60, victims_are_completed_deleted_and_replaced,
+LIB_MAIN("preempt", 60, victims_are_completed_deleted_and_replaced,
          when_only_the_layout_refuses_nobody_is_proposed,
          bodies_that_mean_nothing_are_refused)

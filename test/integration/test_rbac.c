@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
-#include "integration/manifest.h"
-#include "integration/rights.h"
+#include "lib/manifest.h"
+#include "lib/rights.h"
 
 /*
  * manifests/rbac.yaml against what the extender does: a real run that makes each of its
@@ -41,12 +41,12 @@ static bool holds(void *ctx)
 
 static bool first_waits(void *ctx)
 {
-    return inspect_says(ctx, "\"uid\":\"uid-first\",\"asks\"");
+    return inspect_says(ctx, "\"uid\":\"uid-first\",\"request\"");
 }
 
 static bool second_waits(void *ctx)
 {
-    return inspect_says(ctx, "\"uid\":\"uid-second\",\"asks\"");
+    return inspect_says(ctx, "\"uid\":\"uid-second\",\"request\"");
 }
 
 /* -- what is asked -- */
@@ -134,7 +134,7 @@ static void bind_and_mark(struct pair *p)
     ck_assert_uint_eq(ask(p->port, "POST", "/filter",
                           "{\"NodeNames\":[\"n1\"],\"Pod\":" POD("second") "}", &second),
                       200);
-    ck_assert_says(str_at(second, "FailedNodes/n1"), "most free: 0 of 8192 MiB");
+    ck_assert_contains(str_at(second, "FailedNodes/n1"), "most free: 0 of 8192 MiB");
     ck_assert(program_until(second_waits, p));
     load(p, NODE("16", "2"));
     ck_assert_msg(program_until(node_is_marked, p), "the node is never marked");

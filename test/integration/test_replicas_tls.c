@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/kit.h"
-#include "support/tls.h"
+#include "lib/sim.h"
+#include "lib/tls.h"
 
 /*
  * Binds that one replica hands on to another over TLS: each proves who it is, and looks
@@ -14,14 +14,14 @@ static char *trust, *scheduler_cert, *scheduler_key;
 
 static void begin(void)
 {
-    tls_make_ca(kit_dir, "ca");
-    tls_make_ca(kit_dir, "other");
-    tls_make_cert(kit_dir, "ca", "replica", "DNS:replica.test");
-    tls_make_cert(kit_dir, "ca", "stranger", "DNS:stranger.test");
-    tls_make_cert(kit_dir, "ca", "scheduler", "DNS:scheduler.test");
-    trust = temp_path(kit_dir, "ca.crt");
-    scheduler_cert = temp_path(kit_dir, "scheduler.crt");
-    scheduler_key = temp_path(kit_dir, "scheduler.key");
+    tls_make_ca(lib_dir, "ca");
+    tls_make_ca(lib_dir, "other");
+    tls_make_cert(lib_dir, "ca", "replica", "DNS:replica.test");
+    tls_make_cert(lib_dir, "ca", "stranger", "DNS:stranger.test");
+    tls_make_cert(lib_dir, "ca", "scheduler", "DNS:scheduler.test");
+    trust = temp_path(lib_dir, "ca.crt");
+    scheduler_cert = temp_path(lib_dir, "scheduler.crt");
+    scheduler_key = temp_path(lib_dir, "scheduler.key");
 }
 
 static void end(void)
@@ -35,9 +35,9 @@ static void end(void)
 static void start(struct extender *e, const struct sim *s, const char *name,
                   const char *expects)
 {
-    cleanup_free char *cert = xasprintf("%s/%s.crt", kit_dir, name);
-    cleanup_free char *key = xasprintf("%s/%s.key", kit_dir, name);
-    cleanup_free char *config = kit_kubeconfig("kubeconfig", "http", s->api.port, "", "");
+    cleanup_free char *cert = xasprintf("%s/%s.crt", lib_dir, name);
+    cleanup_free char *key = xasprintf("%s/%s.key", lib_dir, name);
+    cleanup_free char *config = lib_kubeconfig("kubeconfig", "http", s->api.port, "", "");
     extender_start_at(e, config,
                       ARGV("--tls-cert", cert, "--tls-key", key, "--client-ca", trust,
                            "--client-name", "scheduler.test,replica.test",
@@ -59,7 +59,7 @@ static void world_begin(struct sim *s, struct extender e[2], const char *name,
     sim_add_pod(s, "q", 1);
     start(&e[0], s, "replica", "replica.test");
     cleanup_json json_t *j = NULL;
-    kit_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
+    lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
               json_is_true(json_object_get(j, "leader"))));
     start(&e[1], s, name, expects);
 }
@@ -78,7 +78,7 @@ START_TEST(a_bind_is_handed_on_over_tls)
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "replica.test");
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
-    ck_assert_says(program_said(&e[0].program), "pod=p");
+    ck_assert_contains(program_output(&e[0].program), "pod=p");
     oracle_agrees(&s.api, &e[1]);
     world_end(&s, e);
 }
@@ -90,8 +90,8 @@ START_TEST(a_holder_of_another_name_gets_no_binds)
     struct extender e[2];
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "replica", "holder.test");
-    kit_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
+    lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "holder.test"));
+    ck_assert_contains(why.p, "the leader at 127.0.0.1:");
     ck_assert_int_eq(sim_bound(&s), 0);
     ck_assert(extender_bind(&e[0], "q", "n1", NULL));
     world_end(&s, e);
@@ -106,7 +106,7 @@ START_TEST(a_replica_of_another_name_is_not_let_in)
     cleanup_buf struct buf why = {0};
     world_begin(&s, e, "stranger", "replica.test");
     /* On a busy machine a handshake may take too long. */
-    kit_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "answers 403"));
+    lib_wait(!extender_bind(&e[1], "p", "n1", &why) && strstr(why.p, "answers 403"));
     ck_assert_int_eq(sim_bound(&s), 0);
     world_end(&s, e);
 }
@@ -117,22 +117,23 @@ START_TEST(bad_authorities_are_not_taken)
     struct sim s;
     struct extender e[2];
     cleanup_buf struct buf why = {0};
-    cleanup_free char *good = temp_read(kit_dir, "ca.crt");
+    cleanup_free char *good = temp_read(lib_dir, "ca.crt");
     world_begin(&s, e, "replica", "replica.test");
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
-    temp_write(kit_dir, "ca.crt", "no certificate\n");
+    temp_write(lib_dir, "ca.crt", "no certificate\n");
     ck_assert_msg(extender_bind(&e[1], "q", "n1", &why), "%s", why.p);
-    ck_assert_says(program_said(&e[1].program), "new authorities of replicas are not");
-    temp_remove(kit_dir, "ca.crt");
+    ck_assert_contains(program_output(&e[1].program),
+                       "the new CA file for replicas is invalid");
+    temp_remove(lib_dir, "ca.crt");
     sim_add_pod(&s, "r", 1);
     ck_assert_msg(extender_bind(&e[1], "r", "n1", &why), "%s", why.p);
     /* Others that are good are: the holder is not of them. */
-    cleanup_free char *other = temp_read(kit_dir, "other.crt");
-    temp_write(kit_dir, "ca.crt", other);
+    cleanup_free char *other = temp_read(lib_dir, "other.crt");
+    temp_write(lib_dir, "ca.crt", other);
     sim_add_pod(&s, "t", 1);
     ck_assert(!extender_bind(&e[1], "t", "n1", &why));
-    ck_assert_says(why.p, "the holder of the lease, 127.0.0.1:");
-    temp_write(kit_dir, "ca.crt", good);
+    ck_assert_contains(why.p, "the leader at 127.0.0.1:");
+    temp_write(lib_dir, "ca.crt", good);
     world_end(&s, e);
 }
 END_TEST
@@ -141,9 +142,9 @@ END_TEST
 static void start_open(struct extender *e, const struct sim *s, const char *option,
                        const char *value)
 {
-    cleanup_free char *cert = temp_path(kit_dir, "replica.crt");
-    cleanup_free char *key = temp_path(kit_dir, "replica.key");
-    cleanup_free char *config = kit_kubeconfig("kubeconfig", "http", s->api.port, "", "");
+    cleanup_free char *cert = temp_path(lib_dir, "replica.crt");
+    cleanup_free char *key = temp_path(lib_dir, "replica.key");
+    cleanup_free char *config = lib_kubeconfig("kubeconfig", "http", s->api.port, "", "");
     extender_start_at(e, config,
                       ARGV("--tls-cert", cert, "--tls-key", key, "--replica-name",
                            "replica.test", option, value));
@@ -165,12 +166,13 @@ START_TEST(replicas_without_client_ca_have_authorities_of_their_own)
     sim_add_node(&s, "n1", 1, 16);
     sim_add_pod(&s, "p", 1);
     start_open(&e[0], &s, "--log-level", "info");
-    kit_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
+    lib_wait((json_decref(j), j = peer_json(&e[0].observers, "GET", "/inspect", NULL),
               json_is_true(json_object_get(j, "leader"))));
-    ck_assert_says(program_said(&e[0].program), "neither --replica-ca nor --client-ca");
+    ck_assert_contains(program_output(&e[0].program),
+                       "neither --replica-ca nor --client-ca");
     start_open(&e[1], &s, "--replica-ca", trust);
     ck_assert_msg(extender_bind(&e[1], "p", "n1", &why), "%s", why.p);
-    ck_assert_ptr_null(strstr(program_said(&e[1].program), "neither --replica-ca"));
+    ck_assert_ptr_null(strstr(program_output(&e[1].program), "neither --replica-ca"));
     world_end(&s, e);
 }
 END_TEST
@@ -181,6 +183,6 @@ int main(void)
         a_bind_is_handed_on_over_tls, a_holder_of_another_name_gets_no_binds,
         a_replica_of_another_name_is_not_let_in, bad_authorities_are_not_taken,
         replicas_without_client_ca_have_authorities_of_their_own};
-    return kit_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
+    return lib_run_with("replicas-tls", tests, sizeof tests / sizeof *tests, 90,
                         &(struct unit_fixtures){.begin = begin, .end = end});
 }

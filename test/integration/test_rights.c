@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "integration/agent.h"
-#include "integration/plugin.h"
-#include "integration/rights.h"
+#include "lib/agent.h"
+#include "lib/plugin.h"
+#include "lib/rights.h"
 #include "wire/yaml.h"
 
 /*
@@ -27,7 +27,7 @@ static void begin(struct rights *rights, const char *const *files)
 {
     rights_read(rights, files, "DaemonSet");
     sim_start(&sim, ARGV(NULL));
-    agent_world(&sim);
+    agent_setup(&sim);
     agent_cards(CARD(0) "," CARD(1));
     rights_count(sim.api.port, rights);
 }
@@ -49,11 +49,11 @@ START_TEST(scv_agent_uses_all_its_rights_and_no_others)
     agent_start(
         &agent, &sim, source,
         ARGV("--update-interval", "100ms", "--lease-renew", "1s", "--lease-grace", "4s"));
-    kit_wait(sim_count(&sim, "create", "scvs", "") && sim_watching(&sim, "scvs") == 1);
+    lib_wait(sim_count(&sim, "create", "scvs", "") && sim_watching(&sim, "scvs") == 1);
     agent_cards(CARD(0));
-    kit_wait(sim_count(&sim, "patch", "scvs", ""));
-    kit_wait(sim_count(&sim, "create", "leases", ""));
-    kit_wait(sim_count(&sim, "patch", "leases", ""));
+    lib_wait(sim_count(&sim, "patch", "scvs", ""));
+    lib_wait(sim_count(&sim, "create", "leases", ""));
+    lib_wait(sim_count(&sim, "patch", "leases", ""));
     agent_stop(&agent);
     end(&rights);
 }
@@ -66,19 +66,19 @@ START_TEST(the_device_plugin_uses_all_its_rights_and_no_others)
     cleanup_answer struct kubelet_answer a = {0}, b = {0};
     begin(&rights, of_plugin);
     kubelet_start(&kubelet);
-    plugin_start(&plugin, &sim, ARGV("--wait", "300ms"));
+    plugin_start(&plugin, &sim, ARGV("--identify-timeout", "300ms"));
     kubelet_wait_registered(&kubelet, -1);
     plugin_pod(&sim, "p", 3, 1);
     kubelet_add(&kubelet, "p", ARGV("c"));
     kubelet_admit(&kubelet, "p", "c", MEM, 3, &a);
     ck_assert_msg(a.status == GRPC_OK, "%s", a.words);
-    kit_wait(sim_count(&sim, "patch", "pods", ""));
+    lib_wait(sim_count(&sim, "patch", "pods", ""));
     sim_add_bound_pod(&sim, "n", 2, "n1", "{}");
     kubelet_add(&kubelet, "n", ARGV("c"));
     kubelet_admit(&kubelet, "n", "c", MEM, 2, &b);
     ck_assert_int_eq(b.status, GRPC_FAILED_PRECONDITION);
-    kit_wait(sim_count(&sim, "create", "events", ""));
-    kit_wait(sim_count(&sim, "get", "nodes", ""));
+    lib_wait(sim_count(&sim, "create", "events", ""));
+    lib_wait(sim_count(&sim, "get", "nodes", ""));
     plugin_stop(&plugin);
     kubelet_fini(&kubelet);
     end(&rights);
@@ -121,6 +121,6 @@ START_TEST(every_role_of_the_manifests_is_audited)
     rights_fini(&extender);
 }
 
-KIT_MAIN("rights", 120, scv_agent_uses_all_its_rights_and_no_others,
+LIB_MAIN("rights", 120, scv_agent_uses_all_its_rights_and_no_others,
          the_device_plugin_uses_all_its_rights_and_no_others,
          every_role_of_the_manifests_is_audited)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "domain/keys.h"
-#include "integration/manifest.h"
+#include "lib/manifest.h"
 
 /*
  * manifests/samples: each is understood as what its comment says. Every sample is

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
-#include "integration/kit.h"
+#include "lib/sim.h"
 
 /*
  * No two archives define one name. The linker takes the first that it finds and says

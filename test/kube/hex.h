@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* Bytes of messages as text, for tests. */
 

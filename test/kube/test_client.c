@@ -8,55 +8,55 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kube/client_priv.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 
 enum { TIMEOUT_MS = 20000 };
 
-struct world {
+struct fixture {
     char *dir;
-    struct server *server;
+    struct stub *server;
     struct kube_config config;
     struct kube_client *c;
     struct err err;
 };
 
-static struct world *world_new(server_fn serve, void *ctx)
+static struct fixture *fixture_new(stub_fn serve, void *ctx)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
-    w->server = server_start(serve, ctx);
-    w->config.server = xstrdup(server_url(w->server));
+    w->server = stub_start(serve, ctx);
+    w->config.server = xstrdup(stub_url(w->server));
     w->config.source = xstrdup("context x of y");
     return w;
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     kube_client_free(w->c);
     kube_config_fini(&w->config);
     if (w->server)
-        server_stop(w->server);
+        stub_stop(w->server);
     temp_dir_remove(w->dir);
     free(w->dir);
     free(w);
 }
 
-static void start(struct world *w)
+static void start(struct fixture *w)
 {
     w->c = kube_client_new(&w->config, &w->err);
     ck_assert_msg(w->c != NULL, "%s", w->err.msg);
 }
 
-static void use_token_file(struct world *w, const char *token)
+static void use_token_file(struct fixture *w, const char *token)
 {
     temp_write(w->dir, "token", token);
     w->config.token_file = temp_path(w->dir, "token");
 }
 
-/* The status of the answer; 0 when there is none. */
-static unsigned call(struct world *w, const char *method, const char *path,
+/* The status of the response; 0 if there is none. */
+static unsigned call(struct fixture *w, const char *method, const char *path,
                      const char *body)
 {
     struct kube_request req = {
@@ -70,28 +70,28 @@ static unsigned call(struct world *w, const char *method, const char *path,
     return status;
 }
 
-/* Answers 200 to those who show the token `ctx`, else 401. */
-static void ask_for_token(struct server_conn *conn, void *ctx)
+/* Responds with 200 to the token `ctx`, else with 401. */
+static void get_token(struct stub_conn *conn, void *ctx)
 {
     cleanup_free char *line =
         xasprintf("\r\nAuthorization: Bearer %s\r\n", (const char *)ctx);
-    while (server_read(conn)) {
+    while (stub_read(conn)) {
         cleanup_free char *last =
-            server_request(conn->server, server_requests(conn->server) - 1);
-        server_reply(conn, strstr(last, line) ? 200 : 401, "", "{}");
+            stub_request(conn->server, stub_requests(conn->server) - 1);
+        stub_reply(conn, strstr(last, line) ? 200 : 401, "", "{}");
     }
 }
 
 START_TEST(a_call_has_prefix_credentials_and_user_agent)
 {
-    struct world *w = world_new(ask_for_token, (void *)"abc");
+    struct fixture *w = fixture_new(get_token, (void *)"abc");
     w->config.path_prefix = xstrdup("/k8s/c1");
     w->config.token = xstrdup("abc");
     start(w);
     ck_assert_uint_eq(call(w, "GET", "/api/v1/pods?limit=1", NULL), 200);
     ck_assert_uint_eq(call(w, "POST", "/x", "{\"a\":1}"), 200);
-    cleanup_free char *get = server_request(w->server, 0);
-    cleanup_free char *post = server_request(w->server, 1);
+    cleanup_free char *get = stub_request(w->server, 0);
+    cleanup_free char *post = stub_request(w->server, 1);
     ck_assert(strstr(get, "GET /k8s/c1/api/v1/pods?limit=1 HTTP/1.1\r\n") == get);
     ck_assert(strstr(get, "\r\nUser-Agent: gpushare/" GPUSHARE_VERSION "\r\n") != NULL);
     ck_assert(strstr(get, "\r\nContent-Type:") == NULL);
@@ -105,42 +105,42 @@ START_TEST(a_call_has_prefix_credentials_and_user_agent)
     struct httpc_reply reply;
     ck_assert_done(kube_call(w->c, &req, &reply, &w->err), w->err);
     httpc_reply_fini(&reply);
-    cleanup_free char *patch = server_request(w->server, 2);
+    cleanup_free char *patch = stub_request(w->server, 2);
     ck_assert(strstr(patch, "\r\nContent-Type: application/merge-patch+json\r\n") !=
               NULL);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(after_a_401_the_call_is_repeated_with_the_new_token)
+START_TEST(after_a_401_the_call_is_retried_with_the_new_token)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     use_token_file(w, "old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401); /* there is no new token yet */
-    ck_assert_uint_eq(server_requests(w->server), 2);
+    ck_assert_uint_eq(stub_requests(w->server), 2);
     temp_write(w->dir, "token", "new");
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    temp_write(w->dir, "token", "worse"); /* is not looked at for a while */
+    temp_write(w->dir, "token", "worse"); /* not reloaded yet */
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 200);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(after_a_401_of_a_fixed_token_nothing_is_repeated)
+START_TEST(after_a_401_of_a_static_token_nothing_is_retried)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     w->config.token = xstrdup("old");
     start(w);
     ck_assert_uint_eq(call(w, "POST", "/", "{}"), 401);
-    ck_assert_uint_eq(server_requests(w->server), 1);
-    world_free(w);
+    ck_assert_uint_eq(stub_requests(w->server), 1);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(no_credentials_means_not_sent)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     w->config.token_file = temp_path(w->dir, "none");
     start(w);
     struct kube_request req = {.method = "POST", .path = "/", .timeout_ms = TIMEOUT_MS};
@@ -151,21 +151,21 @@ START_TEST(no_credentials_means_not_sent)
     ck_assert_msg(strstr(w->err.msg, "context x of y: no token: ") == w->err.msg, "%s",
                   w->err.msg);
     ck_assert_ptr_null(kube_stream_start(w->c, NULL, &req, NULL, NULL, &w->err));
-    ck_assert_uint_eq(server_connections(w->server), 0);
-    world_free(w);
+    ck_assert_uint_eq(stub_connections(w->server), 0);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_config_that_cannot_be_used_is_refused)
+START_TEST(an_invalid_config_is_rejected)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     free(w->config.server);
     w->config.server = xstrdup("https://h:99999");
     ck_assert_ptr_null(kube_client_new(&w->config, &w->err));
     ck_assert_msg(strstr(w->err.msg, "context x of y: ") == w->err.msg, "%s", w->err.msg);
     ck_assert_int_eq(w->err.code, ERR_INVALID);
     kube_client_free(NULL);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -193,7 +193,7 @@ static void on_end(void *ctx, const struct err *why)
     ((struct story *)ctx)->ends++;
 }
 
-static unsigned watch(struct world *w, struct httpc_loop *loop)
+static unsigned watch(struct fixture *w, struct httpc_loop *loop)
 {
     static const struct httpc_sink sink = {on_begin, on_data, on_end};
     struct kube_request req = {
@@ -207,28 +207,28 @@ static unsigned watch(struct world *w, struct httpc_loop *loop)
     return story.status;
 }
 
-START_TEST(a_stream_shows_the_credentials_and_gets_new_ones_when_told)
+START_TEST(a_stream_sends_credentials_and_unauthorized_refreshes_them)
 {
-    struct world *w = world_new(ask_for_token, (void *)"new");
+    struct fixture *w = fixture_new(get_token, (void *)"new");
     struct httpc_loop *loop = httpc_loop_new();
     w->config.path_prefix = xstrdup("/p");
     use_token_file(w, "old");
     start(w);
     ck_assert_uint_eq(watch(w, loop), 401);
     temp_write(w->dir, "token", "new");
-    ck_assert_uint_eq(watch(w, loop), 401); /* nobody said that the first was refused */
+    ck_assert_uint_eq(watch(w, loop), 401); /* no 401 was reported for the first one */
     kube_client_unauthorized(w->c);
     ck_assert_uint_eq(watch(w, loop), 200);
-    cleanup_free char *got = server_request(w->server, 0);
+    cleanup_free char *got = stub_request(w->server, 0);
     ck_assert(strstr(got, "GET /p/w?watch=1 HTTP/1.1\r\n") == got);
     httpc_loop_free(loop);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 static void *call_often(void *arg)
 {
-    struct world *w = arg;
+    struct fixture *w = arg;
     uintptr_t good = 0;
     for (int i = 0; i < 40; i++) {
         struct kube_request req = {
@@ -240,7 +240,7 @@ static void *call_often(void *arg)
     return (void *)good;
 }
 
-/* A clock that runs a minute with each look, so that files are read again all the time.
+/* A clock that advances by a minute per call, so that every call reloads the files.
  */
 static int64_t hasty_clock(void)
 {
@@ -250,7 +250,7 @@ static int64_t hasty_clock(void)
 
 START_TEST(threads_call_while_credentials_change)
 {
-    struct world *w = world_new(server_echo, (void *)"{}");
+    struct fixture *w = fixture_new(stub_echo, (void *)"{}");
     pthread_t threads[4];
     use_token_file(w, "t0");
     temp_write(w->dir, "ca", "-----BEGIN CERTIFICATE----- 0");
@@ -264,14 +264,14 @@ START_TEST(threads_call_while_credentials_change)
         cleanup_free char *ca = xasprintf("-----BEGIN CERTIFICATE----- %d", i);
         temp_write(w->dir, "token", token);
         temp_write(w->dir, "ca", ca);
-        server_pause();
+        stub_pause();
     }
     for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
         void *good;
         pthread_join(threads[i], &good);
         ck_assert_uint_eq((uintptr_t)good, 40);
     }
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -291,9 +291,9 @@ static int64_t later_clock(void)
         "-cert", name ".crt", "-key", name ".key", NULL                                  \
     }
 
-START_TEST(a_new_authority_is_noticed)
+START_TEST(a_new_ca_is_loaded)
 {
-    struct world *w = world_new(server_echo, (void *)"");
+    struct fixture *w = fixture_new(stub_echo, (void *)"");
     tls_make_ca(w->dir, "ca1");
     tls_make_ca(w->dir, "ca2");
     tls_make_cert(w->dir, "ca1", "server1", "IP:127.0.0.1");
@@ -314,15 +314,15 @@ START_TEST(a_new_authority_is_noticed)
     s = tls_server_start(w->dir, port, SERVE("server2"));
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 0); /* not trusted: not sent */
     temp_write(w->dir, "ca", ca2);
-    w->c->now_ms = late_clock; /* two seconds later: after a failure that is enough */
+    w->c->now_ms = late_clock; /* two seconds later: a failed connection reloads the files
+                                  after one */
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 200);
     temp_write(w->dir, "ca", ca1);
-    ck_assert_uint_eq(call(w, "GET", "/", NULL),
-                      200); /* else it takes most of a minute */
+    ck_assert_uint_eq(call(w, "GET", "/", NULL), 200); /* without a failure, after 50 s */
     w->c->now_ms = later_clock;
     ck_assert_uint_eq(call(w, "GET", "/", NULL), 0);
     tls_server_stop(s);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -368,20 +368,20 @@ START_TEST(the_message_of_a_status_is_kept)
          "HTTP 403: Forbidden"},
         {"{\"kind\":\"Status\",\"message\":\"a\\nb\\u001bc\"}", "HTTP 403: a b c"},
         {"{\"kind\":\"Pod\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: {\"kind\":\"Pod\",\"message\":\"x\"}"},
-        {"<html>\r\n\x01\xff", "HTTP 403, not from an API server: <html>   ?"},
+         "HTTP 403 without a Status object: {\"kind\":\"Pod\",\"message\":\"x\"}"},
+        {"<html>\r\n\x01\xff", "HTTP 403 without a Status object: <html>   ?"},
         {"{\"kind\":\"Status\"}",
-         "HTTP 403, not from an API server: {\"kind\":\"Status\"}"},
-        {"[1]", "HTTP 403, not from an API server: [1]"},
-        /* As kube-apiserver answers when the time of a request is over. */
+         "HTTP 403 without a Status object: {\"kind\":\"Status\"}"},
+        {"[1]", "HTTP 403 without a Status object: [1]"},
+        /* The Status of kube-apiserver's timeout filter. */
         {"{\"metadata\":{},\"status\":\"Failure\",\"message\":\"Timeout: request did not "
          "complete within the allotted timeout\",\"reason\":\"Timeout\",\"details\":{},"
          "\"code\":504}",
          "HTTP 403: Timeout: request did not complete within the allotted timeout"},
         {"{\"status\":\"Success\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: {\"status\":\"Success\",\"message\":\"x\"}"},
+         "HTTP 403 without a Status object: {\"status\":\"Success\",\"message\":\"x\"}"},
         {"{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}",
-         "HTTP 403, not from an API server: "
+         "HTTP 403 without a Status object: "
          "{\"kind\":7,\"status\":\"Failure\",\"message\":\"x\"}"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -401,9 +401,9 @@ START_TEST(the_message_of_a_status_is_kept)
 END_TEST
 
 UNIT_MAIN("client", a_call_has_prefix_credentials_and_user_agent,
-          after_a_401_the_call_is_repeated_with_the_new_token,
-          after_a_401_of_a_fixed_token_nothing_is_repeated, no_credentials_means_not_sent,
-          a_config_that_cannot_be_used_is_refused,
-          a_stream_shows_the_credentials_and_gets_new_ones_when_told,
-          threads_call_while_credentials_change, a_new_authority_is_noticed,
+          after_a_401_the_call_is_retried_with_the_new_token,
+          after_a_401_of_a_static_token_nothing_is_retried, no_credentials_means_not_sent,
+          an_invalid_config_is_rejected,
+          a_stream_sends_credentials_and_unauthorized_refreshes_them,
+          threads_call_while_credentials_change, a_new_ca_is_loaded,
           a_status_becomes_an_error_code, the_message_of_a_status_is_kept)

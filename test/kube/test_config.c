@@ -8,15 +8,15 @@
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
 #include "kube/credential.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 #define PEM "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 #define PEM_B64                                                                          \
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
 
-/* A directory with files, and what was loaded from it. */
-struct world {
+/* A directory with files, and the config that was loaded from it. */
+struct fixture {
     char *dir;
     struct kube_config_sources sources;
     struct kube_config config;
@@ -24,14 +24,14 @@ struct world {
     char *list;
 };
 
-static struct world *world_new(void)
+static struct fixture *fixture_new(void)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
     return w;
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     kube_config_fini(&w->config);
     temp_dir_remove(w->dir);
@@ -40,7 +40,7 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static int load(struct world *w)
+static int load(struct fixture *w)
 {
     kube_config_fini(&w->config);
     w->err = (struct err){0};
@@ -48,7 +48,7 @@ static int load(struct world *w)
 }
 
 /* Loads the file "k" with this text. */
-static int load_text(struct world *w, const char *text)
+static int load_text(struct fixture *w, const char *text)
 {
     temp_write(w->dir, "k", text);
     free(w->list);
@@ -57,8 +57,8 @@ static int load_text(struct world *w, const char *text)
     return load(w);
 }
 
-/* The message must be `want`, in which %s stands for the directory. */
-static void check_error(const struct world *w, const char *want)
+/* Expects the error message `want`; %s in it is the directory. */
+static void check_error(const struct fixture *w, const char *want)
 {
     cleanup_buf struct buf full = {0};
     for (; *want; want++) {
@@ -72,7 +72,7 @@ static void check_error(const struct world *w, const char *want)
     ck_assert_str_eq(w->err.msg, full.p);
 }
 
-/* One cluster, one user and one context, whose bodies are given. */
+/* A kubeconfig with one cluster, one user and one context. */
 static char *config_of(const char *cluster, const char *user)
 {
     return xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
@@ -85,7 +85,7 @@ static char *config_of(const char *cluster, const char *user)
 START_TEST(base64_is_decoded_strictly)
 {
     static const struct {
-        const char *in, *out; /* out NULL: refused */
+        const char *in, *out; /* out NULL: rejected */
     } cases[] = {
         {"", ""},
         {"Zg==", "f"},
@@ -121,7 +121,7 @@ START_TEST(base64_is_decoded_strictly)
 }
 END_TEST
 
-START_TEST(base64_goes_there_and_back)
+START_TEST(base64_round_trips)
 {
     cleanup_buf struct buf bytes = {0};
     for (int n = 0; n < 300; n++) {
@@ -136,7 +136,7 @@ END_TEST
 
 START_TEST(a_kubeconfig_with_everything_is_read)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_write(w->dir, "ca.pem", PEM);
     cleanup_free char *text = config_of(
         "{server: \"https://h:6443/k8s/clusters/c1/\", certificate-authority: ca.pem,\n"
@@ -171,14 +171,14 @@ START_TEST(a_kubeconfig_with_everything_is_read)
     ck_assert_span_eq(copy.ca_pem, PEM);
     ck_assert_str_eq(copy.token, "abc");
     kube_config_fini(&copy);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(the_url_of_a_server_is_taken_apart)
+START_TEST(the_url_of_a_server_is_split)
 {
     static const struct {
-        const char *url, *server, *prefix; /* server NULL: refused */
+        const char *url, *server, *prefix; /* server NULL: rejected */
     } cases[] = {
         {"https://h", "https://h", ""},
         {"HTTPS://h/", "https://h", ""},
@@ -208,7 +208,7 @@ START_TEST(the_url_of_a_server_is_taken_apart)
 }
 END_TEST
 
-START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
+START_TEST(unsupported_fields_are_errors_that_name_them)
 {
     static const struct {
         const char *cluster, *user, *want;
@@ -226,36 +226,37 @@ START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
         {"{server: \"https://h\"}", "{as-user-extra: {a: [b]}}",
          "%s/k:12: user \"b\": as-user-extra: not supported"},
         {"{server: \"https://h\"}", "{token: \"a b\"}",
-         "%s/k:12: user \"b\": token: not one word of ASCII"},
+         "%s/k:12: user \"b\": token: expected printable ASCII without spaces"},
         {"{server: \"https://h\"}", "{token: [a]}",
-         "user \"b\": %s/k:12: \"token\" must be a single value"},
+         "user \"b\": %s/k:12: \"token\": expected a scalar"},
         {"{server: \"https://h\"}", "{client-certificate-data: " PEM_B64 "}",
          "%s/k:12: user \"b\": client-key: missing"},
         {"{server: \"https://h\"}", "{client-key-data: " PEM_B64 "}",
          "%s/k:12: user \"b\": client-certificate: missing"},
         {"{server: \"https://h\"}", "{client-key-data: \"%%%\"}",
-         "%s/k:12: user \"b\": client-key-data: not base64"},
+         "%s/k:12: user \"b\": client-key-data: invalid base64"},
         {"{server: \"https://h\"}", "{client-key-data: QUJD}",
-         "%s/k:12: user \"b\": client-key-data: not in PEM form"},
+         "%s/k:12: user \"b\": client-key-data: expected base64 of a PEM text"},
         {"{server: \"https://h\"}", "{client-key: gone}",
          "%s/k:12: user \"b\": client-key: %s/gone: No such file or directory"},
         {"{server: \"https://h\"}", "[x]",
-         "context \"c\": %s/k:12: user \"b\": not a mapping"},
+         "context \"c\": %s/k:12: user \"b\": expected a mapping"},
         {"{}", "{}", "%s/k:9: cluster \"a\": server: missing"},
         {"", "{}", "%s/k: cluster \"a\": server: missing"},
         {"{server: h}", "{}",
-         "%s/k:9: cluster \"a\": server: it must begin with https:// or http://"},
+         "%s/k:9: cluster \"a\": server: expected a URL with https:// or http://"},
         {"{server: \"https://h\", proxy-url: \"ftp://p\"}", "{}",
-         "%s/k:9: cluster \"a\": proxy-url: neither http, https nor socks5"},
+         "%s/k:9: cluster \"a\": proxy-url: expected an http, https, socks5 or socks5h "
+         "URL"},
         {"{server: \"https://h\", insecure-skip-tls-verify: maybe}", "{}",
-         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: neither true nor false"},
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: expected true or false"},
         {"{server: \"https://h\", insecure-skip-tls-verify: true, "
          "certificate-authority-data: " PEM_B64 "}",
          "{}",
-         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: not together with a "
-         "certificate authority"},
+         "%s/k:9: cluster \"a\": insecure-skip-tls-verify: conflicts with "
+         "certificate-authority"},
     };
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *text = config_of(cases[i].cluster, cases[i].user);
         ck_assert_msg(load_text(w, text) == -1, "%s", text);
@@ -265,7 +266,7 @@ START_TEST(what_cannot_be_honoured_is_an_error_that_names_it)
         config_of("{server: \"https://h\", insecure-skip-tls-verify: true}", "");
     ck_assert_done(load_text(w, text), w->err);
     ck_assert(w->config.insecure);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
@@ -273,54 +274,56 @@ END_TEST
     "clusters: [{name: a, cluster: {server: \"" server "\"}}]\n"                         \
     "users: [{name: b, user: {}}]\n"
 
-START_TEST(a_wrong_reference_says_what_there_is)
+START_TEST(a_wrong_reference_lists_the_existing_names)
 {
     static const struct {
         const char *text, *context, *want;
     } cases[] = {
         {"current-context: x\ncontexts: [{name: a, context: {}}, {name: b}]\n", NULL,
-         "context \"x\" not found in %s/k; it has: a, b"},
+         "context \"x\" not found in %s/k; expected one of: a, b"},
         {"current-context: a\ncontexts: [{name: a}]\n", "y",
-         "context \"y\" not found in %s/k; it has: a"},
-        {"current-context: x\n", NULL, "context \"x\" not found in %s/k; it has: none"},
-        {"contexts: [{name: a}]\n", NULL, "no current-context in %s/k; it has: a"},
-        {"", NULL, "no current-context in %s/k; it has: none"},
+         "context \"y\" not found in %s/k; expected one of: a"},
+        {"current-context: x\n", NULL,
+         "context \"x\" not found in %s/k; expected one of: (none)"},
+        {"contexts: [{name: a}]\n", NULL, "no current-context in %s/k; contexts: a"},
+        {"", NULL, "no current-context in %s/k; contexts: (none)"},
         {"current-context: a\ncontexts: [{name: a}]\n", NULL,
-         "%s/k: context \"a\" names no cluster"},
+         "%s/k: context \"a\" has no cluster"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: q}}]\n", NULL,
-         "context \"a\": cluster \"q\" not found in %s/k; it has: none"},
+         "context \"a\": cluster \"q\" not found in %s/k; expected one of: (none)"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a}}]\n" ENTRIES(
              "http://h"),
-         NULL, "%s/k: context \"a\" names no user"},
+         NULL, "%s/k: context \"a\" has no user"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: "
          "q}}]\n" ENTRIES("http://h"),
-         NULL, "context \"a\": user \"q\" not found in %s/k; it has: b"},
+         NULL, "context \"a\": user \"q\" not found in %s/k; expected one of: b"},
         {"current-context: a\ncontexts:\n- {name: a}\n- {name: a}\n", NULL,
-         "%s/k:4: a second context \"a\""},
+         "%s/k:4: duplicate context \"a\""},
         {"current-context: a\ncontexts: {name: a}\n", NULL,
-         "%s/k:2: \"contexts\" must be a list"},
-        {"current-context: a\ncontexts: [a]\n", NULL, "%s/k:2: not a named context"},
+         "%s/k:2: contexts: expected a list"},
+        {"current-context: a\ncontexts: [a]\n", NULL,
+         "%s/k:2: context: expected a mapping"},
         {"current-context: a\ncontexts: [{name: a, context: {cluster: a, user: b, "
          "namespace: A/b}}]\n" ENTRIES("http://h"),
-         NULL, "%s/k:2: context \"a\": namespace: not the name of a namespace"},
-        {"- x\n", NULL, "%s/k:1: not a kubeconfig"},
-        {"a: 1\n---\nb: 2\n", NULL, "%s/k: more than one document"},
+         NULL, "%s/k:2: context \"a\": namespace: invalid namespace name"},
+        {"- x\n", NULL, "%s/k:1: not a kubeconfig: expected a mapping"},
+        {"a: 1\n---\nb: 2\n", NULL, "%s/k: expected one YAML document"},
         {"a: [\n", NULL,
          "%s/k:2: while parsing a flow node: did not find expected node content"},
     };
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         w->sources.context = cases[i].context;
         ck_assert_msg(load_text(w, cases[i].text) == -1, "%s", cases[i].text);
         check_error(w, cases[i].want);
     }
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(several_files_are_one_and_the_first_wins)
+START_TEST(the_first_of_several_files_wins)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_mkdir(w->dir, "sub");
     temp_write(w->dir, "one",
                "current-context: \"\"\n"
@@ -353,29 +356,29 @@ START_TEST(several_files_are_one_and_the_first_wins)
     w->sources.context = "z";
     ck_assert_int_eq(load(w), -1);
     cleanup_free char *want =
-        xasprintf("context \"z\" not found in %s; it has: x, y", w->list);
+        xasprintf("context \"z\" not found in %s; expected one of: x, y", w->list);
     ck_assert_str_eq(w->err.msg, want);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_list_of_missing_files_is_an_error)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->list = xasprintf("%s/none:%s/neither", w->dir, w->dir);
     w->sources.kubeconfig = w->list;
-    w->sources.home = w->dir; /* is not fallen back to */
+    w->sources.home = w->dir; /* is no fallback */
     ck_assert_int_eq(load(w), -1);
     ck_assert_int_eq(w->err.code, ERR_NOT_FOUND);
-    check_error(w, "no kubeconfig: there is no %s/none:%s/neither");
-    world_free(w);
+    check_error(w, "kubeconfig %s/none:%s/neither does not exist");
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(in_a_pod_the_service_account_is_used)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     temp_write(w->dir, "token", "t\n");
     temp_write(w->dir, "ca.crt", PEM);
     temp_write(w->dir, "namespace", "kube-system\n");
@@ -397,28 +400,28 @@ START_TEST(in_a_pod_the_service_account_is_used)
 
     temp_write(w->dir, "namespace", "../x");
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/namespace: not the name of a namespace");
+    check_error(w, "%s/namespace: invalid namespace name");
     temp_remove(w->dir, "namespace");
     ck_assert_done(load(w), w->err);
     ck_assert_str_eq(w->config.ns, "default");
     temp_write(w->dir, "ca.crt", "nothing");
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "%s/ca.crt: not a certificate in PEM form");
+    check_error(w, "%s/ca.crt: expected a PEM certificate");
     temp_remove(w->dir, "ca.crt");
     ck_assert_int_eq(load(w), -1);
     check_error(w, "%s/ca.crt: No such file or directory");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(home_comes_last)
+START_TEST(the_home_directory_is_the_last_source)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->sources = (struct kube_config_sources){
         .host = "h", .port = "1", .home = w->dir, .account_dir = w->dir};
     ck_assert_int_eq(load(w), -1);
-    check_error(w, "no way to the API server: no kubeconfig is named, there is no "
-                   "%s/token, and there is no %s/.kube/config");
+    check_error(w, "no API server configured: --kubeconfig and KUBECONFIG are not set, "
+                   "%s/token does not exist, and %s/.kube/config does not exist");
     temp_mkdir(w->dir, ".kube");
     cleanup_free char *text = config_of("{server: \"http://home\"}", "{}");
     temp_write(w->dir, ".kube/config", text);
@@ -426,15 +429,16 @@ START_TEST(home_comes_last)
     ck_assert_str_eq(w->config.server, "http://home");
     w->sources = (struct kube_config_sources){.host = "", .port = "1"};
     ck_assert_int_eq(load(w), -1);
-    ck_assert_str_eq(w->err.msg, "no way to the API server: no kubeconfig is named, this "
-                                 "is not a pod, and HOME is not set");
-    world_free(w);
+    ck_assert_str_eq(w->err.msg,
+                     "no API server configured: --kubeconfig and KUBECONFIG "
+                     "are not set, not running in a pod, and HOME is not set");
+    fixture_free(w);
 }
 END_TEST
 
-UNIT_MAIN("config", base64_is_decoded_strictly, base64_goes_there_and_back,
-          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_taken_apart,
-          what_cannot_be_honoured_is_an_error_that_names_it,
-          a_wrong_reference_says_what_there_is, several_files_are_one_and_the_first_wins,
+UNIT_MAIN("config", base64_is_decoded_strictly, base64_round_trips,
+          a_kubeconfig_with_everything_is_read, the_url_of_a_server_is_split,
+          unsupported_fields_are_errors_that_name_them,
+          a_wrong_reference_lists_the_existing_names, the_first_of_several_files_wins,
           a_list_of_missing_files_is_an_error, in_a_pod_the_service_account_is_used,
-          home_comes_last)
+          the_home_directory_is_the_last_source)

@@ -6,11 +6,11 @@
 #include "kube/base64_priv.h"
 #include "kube/config_priv.h"
 #include "kube/credential.h"
-#include "support/mutate.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/mutate.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
-/* Spoilt kubeconfigs and base64: whatever comes out holds together. */
+/* Mutated kubeconfigs and base64: every result is an error or a consistent config. */
 
 #define PEM_B64                                                                          \
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCkFBQUEKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo="
@@ -54,7 +54,7 @@ static void check_config(const struct kube_config *c)
     kube_config_fini(&copy);
 }
 
-START_TEST(spoilt_kubeconfigs_do_no_harm)
+START_TEST(mutated_kubeconfigs_are_safe)
 {
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "k");
     struct kube_config_sources sources = {.kubeconfig = path};
@@ -84,7 +84,7 @@ START_TEST(spoilt_kubeconfigs_do_no_harm)
 }
 END_TEST
 
-START_TEST(spoilt_base64_is_refused_or_means_one_thing)
+START_TEST(mutated_base64_is_rejected_or_round_trips)
 {
     static const char *const pieces[] = {"=", "==", " ", "\n", "A", "-", "\xff", NULL};
     struct rng rng;
@@ -101,7 +101,7 @@ START_TEST(spoilt_base64_is_refused_or_means_one_thing)
         if (!base64_decode((struct span){exact, text.n}, &bytes))
             continue;
         good++;
-        /* Encoded again, it must give the same text but for white space. */
+        /* Encoded again, it must be the same text except for white space. */
         base64_encode(buf_span(&bytes), &again);
         size_t k = 0;
         for (size_t i = 0; i < text.n; i++)
@@ -114,5 +114,5 @@ START_TEST(spoilt_base64_is_refused_or_means_one_thing)
 }
 END_TEST
 
-UNIT_MAIN("config_fuzz", spoilt_kubeconfigs_do_no_harm,
-          spoilt_base64_is_refused_or_means_one_thing)
+UNIT_MAIN("config_fuzz", mutated_kubeconfigs_are_safe,
+          mutated_base64_is_rejected_or_round_trips)

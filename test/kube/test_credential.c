@@ -4,36 +4,36 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "kube/credential_world.h"
+#include "kube/credential_fixture.h"
 
-/* When tokens and certificates are read again. */
+/* When tokens and certificates are reloaded. */
 
-START_TEST(a_fixed_token_stays)
+START_TEST(a_static_token_does_not_change)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token = xstrdup("abc");
     start(w);
     check_get(w, T, "Bearer abc");
     ck_assert(!kube_credential_can_change(w->c));
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T, "Bearer abc");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(nobody_is_somebody_too)
+START_TEST(no_credentials_are_an_identity_too)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     start(w);
     check_get(w, T, "(none)");
     ck_assert(!kube_credential_can_change(w->c));
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-static struct world *with_token_file(const char *token)
+static struct fixture *with_token_file(const char *token)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token_file = temp_path(w->dir, "token");
     if (token)
         temp_write(w->dir, "token", token);
@@ -41,9 +41,9 @@ static struct world *with_token_file(const char *token)
     return w;
 }
 
-START_TEST(a_token_file_is_read_again_within_a_minute)
+START_TEST(a_token_file_is_reloaded_within_a_minute)
 {
-    struct world *w = with_token_file(" one\n");
+    struct fixture *w = with_token_file(" one\n");
     ck_assert(kube_credential_can_change(w->c));
     check_get(w, T, "Bearer one");
     temp_write(w->dir, "token", "two");
@@ -52,46 +52,46 @@ START_TEST(a_token_file_is_read_again_within_a_minute)
     temp_write(w->dir, "token", "three");
     check_get(w, T + 99999, "Bearer two");
     check_get(w, T + 100000, "Bearer three");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_refused_token_is_read_again_at_once)
+START_TEST(a_rejected_token_is_reloaded_at_once)
 {
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
     temp_write(w->dir, "token", "two");
-    kube_credential_refused(w->c, old);
+    kube_credential_rejected(w->c, old);
     check_get(w, T, "Bearer two");
     temp_write(w->dir, "token", "three");
-    kube_credential_refused(w->c, old); /* that it was refused is old news */
+    kube_credential_rejected(w->c, old); /* the rejected version is not the latest */
     check_get(w, T + 2000, "Bearer two");
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T + 2000, "Bearer three");
     ck_assert_str_eq(old->authorization, "Bearer one"); /* still ours */
     kube_identity_free(old);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_failed_connection_makes_files_be_read_at_most_once_a_second)
+START_TEST(a_failed_connection_reloads_files_at_most_once_a_second)
 {
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     check_get(w, T, "Bearer one");
     temp_write(w->dir, "token", "two");
-    kube_credential_doubted(w->c);
+    kube_credential_connect_failed(w->c);
     check_get(w, T + 999, "Bearer one");
     check_get(w, T + 1000, "Bearer two");
     temp_write(w->dir, "token", "three");
     check_get(w, T + 2500, "Bearer two");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
 {
     static const char *const bad[] = {"", " \n", "SECRET SECRET", "SECRET\nX: y", NULL};
-    struct world *w = with_token_file("one");
+    struct fixture *w = with_token_file("one");
     int old = catch_log(w);
     int64_t now = T;
     check_get(w, now, "Bearer one");
@@ -110,13 +110,13 @@ START_TEST(a_bad_token_file_keeps_the_old_token_and_warns_once)
     cleanup_free char *log = log_caught(w, old);
     ck_assert_msg(count(log, "level=warn") == 2, "%s", log);
     ck_assert_ptr_null(strstr(log, "SECRET"));
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(without_any_token_there_is_an_error_until_there_is_one)
+START_TEST(a_missing_token_is_an_error_until_the_file_exists)
 {
-    struct world *w = with_token_file(NULL);
+    struct fixture *w = with_token_file(NULL);
     for (int i = 0; i < 3; i++) {
         cleanup_free char *said = get(w, T);
         ck_assert_msg(strstr(said, "no token: ") == said && strstr(said, "No such file"),
@@ -125,16 +125,16 @@ START_TEST(without_any_token_there_is_an_error_until_there_is_one)
     }
     temp_write(w->dir, "token", "SEC RET");
     cleanup_free char *said = get(w, T);
-    ck_assert(strstr(said, "not one word") && !strstr(said, "SEC"));
+    ck_assert(strstr(said, "expected printable ASCII") && !strstr(said, "SEC"));
     temp_write(w->dir, "token", "one");
     check_get(w, T, "Bearer one");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_token_stands_in_for_a_missing_token_file)
+START_TEST(a_token_replaces_a_missing_token_file)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token = xstrdup("fixed");
     w->config.token_file = temp_path(w->dir, "token");
     start(w);
@@ -143,13 +143,13 @@ START_TEST(a_token_stands_in_for_a_missing_token_file)
     cleanup_free char *log = log_caught(w, old);
     temp_write(w->dir, "token", "one");
     check_get(w, T + 50000, "Bearer one");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(certificates_are_read_again_and_counted_apart)
+START_TEST(certificates_are_reloaded_with_their_own_version)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     w->config.token_file = temp_path(w->dir, "token");
     w->config.ca_file = temp_path(w->dir, "ca");
     w->config.cert_file = temp_path(w->dir, "cert");
@@ -189,21 +189,21 @@ START_TEST(certificates_are_read_again_and_counted_apart)
     ck_assert_span_eq(d->ca_pem, PEM("A2"));
     ck_assert_span_eq(d->cert_pem, PEM("C2"));
     ck_assert_span_eq(d->key_pem, PEM("K2"));
-    ck_assert(strstr(more, "not in PEM form") != NULL);
+    ck_assert(strstr(more, "expected a PEM file") != NULL);
     ck_assert_ptr_null(strstr(more, "half"));
     kube_identity_free(a);
     kube_identity_free(b);
     kube_identity_free(c);
     kube_identity_free(d);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-UNIT_MAIN("credential", a_fixed_token_stays, nobody_is_somebody_too,
-          a_token_file_is_read_again_within_a_minute,
-          a_refused_token_is_read_again_at_once,
-          a_failed_connection_makes_files_be_read_at_most_once_a_second,
+UNIT_MAIN("credential", a_static_token_does_not_change,
+          no_credentials_are_an_identity_too, a_token_file_is_reloaded_within_a_minute,
+          a_rejected_token_is_reloaded_at_once,
+          a_failed_connection_reloads_files_at_most_once_a_second,
           a_bad_token_file_keeps_the_old_token_and_warns_once,
-          without_any_token_there_is_an_error_until_there_is_one,
-          a_token_stands_in_for_a_missing_token_file,
-          certificates_are_read_again_and_counted_apart)
+          a_missing_token_is_an_error_until_the_file_exists,
+          a_token_replaces_a_missing_token_file,
+          certificates_are_reloaded_with_their_own_version)

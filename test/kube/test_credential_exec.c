@@ -12,11 +12,11 @@
 #include "base/rng.h"
 #include "kube/config_priv.h"
 #include "kube/credential_priv.h"
-#include "support/mutate.h"
-#include "support/server.h"
-#include "support/temp.h"
+#include "lib/mutate.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
 
-/* Credential plugins: what is read of them, how they are run, what they answer. */
+/* Exec plugins: their configuration, how they are run, their output. */
 
 #define V1      "client.authentication.k8s.io/v1"
 #define V1BETA1 "client.authentication.k8s.io/v1beta1"
@@ -81,14 +81,14 @@ START_TEST(a_plugin_is_read_from_a_kubeconfig)
 }
 END_TEST
 
-START_TEST(a_plugin_is_told_of_the_cluster_only_if_it_wants)
+START_TEST(a_plugin_gets_cluster_info_only_if_configured)
 {
     cleanup_free char *dir = temp_dir();
     struct kube_config config;
     struct err err = {0};
     ck_assert_done(
         load_exec(dir, "{apiVersion: " V1BETA1 ", command: login}", &config, &err), err);
-    ck_assert_str_eq(config.exec->argv[0], "login"); /* looked for in PATH */
+    ck_assert_str_eq(config.exec->argv[0], "login"); /* searched in PATH */
     ck_assert_str_eq(config.exec->info,
                      "{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1
                      "\",\"spec\":{\"interactive\":false}}");
@@ -99,29 +99,31 @@ START_TEST(a_plugin_is_told_of_the_cluster_only_if_it_wants)
 }
 END_TEST
 
-START_TEST(a_plugin_that_cannot_be_run_is_an_error)
+START_TEST(a_missing_plugin_is_an_error)
 {
     static const struct {
         const char *exec, *want;
     } cases[] = {
-        {"x", "user \"b\": exec: not a mapping"},
-        {"{command: x}", "apiVersion: neither " V1 " nor " V1BETA1},
+        {"x", "user \"b\": exec: expected a mapping"},
+        {"{command: x}", "apiVersion: expected " V1 " or " V1BETA1},
         {"{apiVersion: client.authentication.k8s.io/v1alpha1, command: x}",
-         "apiVersion: neither " V1 " nor " V1BETA1},
+         "apiVersion: expected " V1 " or " V1BETA1},
         {"{apiVersion: " V1 "}", "command: missing"},
-        {"{apiVersion: " V1 ", command: x, args: y}", "args: not a list"},
-        {"{apiVersion: " V1 ", command: x, args: [[y]]}", "args: not a list of texts"},
-        {"{apiVersion: " V1 ", command: x, env: {A: b}}", "env: not a list"},
+        {"{apiVersion: " V1 ", command: x, args: y}", "args: expected a list of strings"},
+        {"{apiVersion: " V1 ", command: x, args: [[y]]}",
+         "args: expected a list of strings"},
+        {"{apiVersion: " V1 ", command: x, env: {A: b}}",
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, env: [{name: A}]}",
-         "env: not a list of name and value"},
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, env: [{name: A=B, value: c}]}",
-         "env: not a list of name and value"},
+         "env: expected a list of name and value"},
         {"{apiVersion: " V1 ", command: x, interactiveMode: Always}",
-         "interactiveMode: the plugin wants a terminal, and there is none"},
+         "interactiveMode: Always is not supported: there is no terminal"},
         {"{apiVersion: " V1 ", command: x, interactiveMode: Often}",
-         "interactiveMode: none of Never, IfAvailable, Always"},
+         "interactiveMode: expected Never, IfAvailable or Always"},
         {"{apiVersion: " V1 ", command: x, provideClusterInfo: 1}",
-         "provideClusterInfo: neither true nor false"},
+         "provideClusterInfo: expected true or false"},
     };
     cleanup_free char *dir = temp_dir();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -146,7 +148,7 @@ static int run(const char *script, size_t max_out, int64_t limit_ms, struct kube
     return kube_run_program(argv, environ, max_out, limit_ms, r, err);
 }
 
-START_TEST(a_program_is_run_and_heard)
+START_TEST(a_program_is_run_and_its_output_read)
 {
     struct kube_run r;
     struct err err = {0};
@@ -170,7 +172,7 @@ START_TEST(a_program_is_run_and_heard)
 }
 END_TEST
 
-/* Is the process gone, or only waiting for its parent's question? */
+/* Whether the process has exited; it may be a zombie. */
 static bool is_over(const char *dir, const char *pid_file)
 {
     cleanup_free char *pid = temp_read(dir, pid_file);
@@ -182,7 +184,7 @@ static bool is_over(const char *dir, const char *pid_file)
     return state && (state[2] == 'Z' || state[2] == 'X');
 }
 
-START_TEST(a_program_that_goes_on_too_long_is_killed_with_its_children)
+START_TEST(a_program_is_killed_with_its_children_after_the_limit)
 {
     cleanup_free char *dir = temp_dir();
     cleanup_free char *script =
@@ -206,7 +208,7 @@ START_TEST(a_program_that_goes_on_too_long_is_killed_with_its_children)
 }
 END_TEST
 
-START_TEST(what_a_program_leaves_running_holds_nobody_up)
+START_TEST(background_children_of_a_program_do_not_block)
 {
     cleanup_free char *dir = temp_dir();
     cleanup_free char *script =
@@ -221,7 +223,7 @@ START_TEST(what_a_program_leaves_running_holds_nobody_up)
     kill((pid_t)strtol(pid, NULL, 10), SIGKILL);
     kube_run_fini(&r);
 
-    /* Nor does one that closes its output and goes on a little. */
+    /* A program that closes its output before it exits is not killed. */
     ck_assert_done(run("exec >&- 2>&-; sleep 0.2; exit 5", 100, 60000, &r, &err), err);
     ck_assert_int_eq(WEXITSTATUS(r.status), 5);
     kube_run_fini(&r);
@@ -266,10 +268,10 @@ static struct kube_exec exec_of(char **argv)
         .user = user, .api_version = version, .argv = argv, .env = env, .info = info};
 }
 
-START_TEST(an_answer_is_a_token_or_a_certificate)
+START_TEST(a_credential_is_a_token_or_a_certificate)
 {
     struct kube_exec e = exec_of(NULL);
-    struct kube_exec_answer a = {0};
+    struct kube_exec_credential a = {0};
     struct err err = {0};
     ck_assert_done(
         kube_exec_parse(&e,
@@ -280,7 +282,7 @@ START_TEST(an_answer_is_a_token_or_a_certificate)
     ck_assert_str_eq(a.token, "abc");
     ck_assert(a.expires);
     ck_assert_int_eq(a.expires_s, 1795251600);
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
     ck_assert_done(kube_exec_parse(&e,
                                    SPAN(ANSWER("{\"clientCertificateData\":\"" PEM
                                                "\",\"clientKeyData\":\"" PEM "\","
@@ -291,39 +293,41 @@ START_TEST(an_answer_is_a_token_or_a_certificate)
     ck_assert(!a.expires);
     ck_assert_span_eq(a.cert_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
     ck_assert_span_eq(a.key_pem, "-----BEGIN X-----\nAA\n-----END X-----\n");
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
 }
 END_TEST
 
-START_TEST(any_other_answer_is_refused_without_being_shown)
+START_TEST(other_output_is_rejected_without_being_shown)
 {
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {"", "its output is not JSON (line 1)"},
-        {"SECRET", "its output is not JSON (line 1)"},
-        {"[\"SECRET\"]", "its output is no ExecCredential"},
-        {"{\"kind\":\"SECRET\"}", "its output is no ExecCredential"},
+        {"", "invalid JSON in its output, line 1"},
+        {"SECRET", "invalid JSON in its output, line 1"},
+        {"[\"SECRET\"]", "expected kind ExecCredential in its output"},
+        {"{\"kind\":\"SECRET\"}", "expected kind ExecCredential in its output"},
         {"{\"kind\":\"ExecCredential\",\"apiVersion\":\"" V1BETA1 "\",\"status\":{}}",
-         "its output is not of version " V1},
-        {"{\"kind\":\"ExecCredential\"}", "its output is not of version " V1},
-        {ANSWER("{}"), "neither a token nor a certificate"},
-        {ANSWER("null"), "neither a token nor a certificate"},
-        {ANSWER("{\"token\":7}"), "neither a token nor a certificate"},
-        {ANSWER("{\"token\":\"SEC RET\"}"), "the token is not one word of ASCII"},
-        {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"), "the token is not one word of ASCII"},
+         "expected apiVersion " V1 " in its output"},
+        {"{\"kind\":\"ExecCredential\"}", "expected apiVersion " V1 " in its output"},
+        {ANSWER("{}"), "status has neither a token nor a certificate"},
+        {ANSWER("null"), "status has neither a token nor a certificate"},
+        {ANSWER("{\"token\":7}"), "status has neither a token nor a certificate"},
+        {ANSWER("{\"token\":\"SEC RET\"}"),
+         "token: expected printable ASCII without spaces"},
+        {ANSWER("{\"token\":\"SEC\\r\\nX: y\"}"),
+         "token: expected printable ASCII without spaces"},
         {ANSWER("{\"clientCertificateData\":\"" PEM "\"}"),
-         "clientCertificateData and clientKeyData are not both PEM"},
+         "expected PEM in clientCertificateData and clientKeyData"},
         {ANSWER("{\"token\":\"a\",\"clientKeyData\":\"SECRET\"}"),
-         "clientCertificateData and clientKeyData are not both PEM"},
+         "expected PEM in clientCertificateData and clientKeyData"},
         {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":\"soon\"}"),
-         "expirationTimestamp is no time"},
+         "expirationTimestamp: expected RFC 3339"},
         {ANSWER("{\"token\":\"SECRET\",\"expirationTimestamp\":7}"),
-         "expirationTimestamp is no time"},
+         "expirationTimestamp: expected RFC 3339"},
     };
     struct kube_exec e = exec_of(NULL);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct kube_exec_answer a = {0};
+        struct kube_exec_credential a = {0};
         struct err err = {0};
         ck_assert_int_eq(kube_exec_parse(&e, span_of(cases[i].text), &a, &err), -1);
         ck_assert_str_eq(err.msg, cases[i].want);
@@ -332,7 +336,7 @@ START_TEST(any_other_answer_is_refused_without_being_shown)
 }
 END_TEST
 
-START_TEST(spoilt_answers_do_no_harm)
+START_TEST(mutated_output_is_safe)
 {
     static const char seed_text[] =
         ANSWER("{\"token\":\"abcdef\",\"clientCertificateData\":\"" PEM
@@ -346,7 +350,7 @@ START_TEST(spoilt_answers_do_no_harm)
     unsigned good = 0;
     rng_init(&rng, 3);
     for (int round = 0; round < 5000; round++) {
-        struct kube_exec_answer a = {0};
+        struct kube_exec_credential a = {0};
         struct err err = {0};
         cleanup_buf struct buf b = {0};
         buf_adds(&b, seed_text);
@@ -357,7 +361,7 @@ START_TEST(spoilt_answers_do_no_harm)
         good += rc == 0;
         ck_assert(rc == 0 || *err.msg);
         ck_assert(rc != 0 || a.token || a.cert_pem.n);
-        kube_exec_answer_fini(&a);
+        kube_exec_credential_fini(&a);
     }
     ck_assert_uint_gt(good, 100);
     ck_assert_uint_lt(good, 4900);
@@ -370,7 +374,7 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
     char *argv[] = {path, NULL};
     struct kube_exec e = exec_of(argv);
     char hint[] = "get it\nfrom there";
-    struct kube_exec_answer a;
+    struct kube_exec_credential a;
     struct err err = {0};
     setenv("FOO", "mine", 1);
     setenv("KUBERNETES_EXEC_INFO", "mine", 1);
@@ -380,7 +384,7 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
                 "cat <<END\n" ANSWER("{\"token\":\"abc\"}") "\nEND\n");
     ck_assert_done(kube_exec_run(&e, 20000, &a, &err), err);
     ck_assert_str_eq(a.token, "abc");
-    kube_exec_answer_fini(&a);
+    kube_exec_credential_fini(&a);
 
     temp_script(dir, "plugin",
                 "echo SECRET\nprintf 'log in\\n\\033first\\n' >&2\nexit 4\n");
@@ -388,11 +392,12 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
     ck_assert_str_eq(err.msg, "exec plugin of user \"b\": exit status 4: log in  first");
     temp_script(dir, "plugin", "kill -9 $$\n");
     ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
-    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": ended by signal 9: ");
+    ck_assert_str_eq(err.msg, "exec plugin of user \"b\": killed by signal 9: ");
     temp_script(dir, "plugin", "echo waiting >&2; sleep 1000\n");
     ck_assert_int_eq(kube_exec_run(&e, 300, &a, &err), -1);
-    ck_assert_str_eq(err.msg,
-                     "exec plugin of user \"b\": no end after 300 ms; it said: waiting");
+    ck_assert_str_eq(
+        err.msg,
+        "exec plugin of user \"b\": still running after 300 ms; stderr: waiting");
     temp_remove(dir, "plugin");
     ck_assert_int_eq(kube_exec_run(&e, 20000, &a, &err), -1);
     ck_assert_msg(strstr(err.msg, ": cannot run ") && strstr(err.msg, "No such file"),
@@ -405,11 +410,11 @@ START_TEST(a_plugin_gets_its_environment_and_its_error_is_passed_on)
 END_TEST
 
 UNIT_MAIN("credential_exec", a_plugin_is_read_from_a_kubeconfig,
-          a_plugin_is_told_of_the_cluster_only_if_it_wants,
-          a_plugin_that_cannot_be_run_is_an_error, a_program_is_run_and_heard,
-          a_program_that_goes_on_too_long_is_killed_with_its_children,
-          what_a_program_leaves_running_holds_nobody_up,
+          a_plugin_gets_cluster_info_only_if_configured, a_missing_plugin_is_an_error,
+          a_program_is_run_and_its_output_read,
+          a_program_is_killed_with_its_children_after_the_limit,
+          background_children_of_a_program_do_not_block,
           a_program_inherits_neither_files_nor_signal_masks,
-          an_answer_is_a_token_or_a_certificate,
-          any_other_answer_is_refused_without_being_shown, spoilt_answers_do_no_harm,
+          a_credential_is_a_token_or_a_certificate,
+          other_output_is_rejected_without_being_shown, mutated_output_is_safe,
           a_plugin_gets_its_environment_and_its_error_is_passed_on)

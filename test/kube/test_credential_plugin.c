@@ -6,15 +6,15 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "kube/credential_world.h"
-#include "support/server.h"
+#include "kube/credential_fixture.h"
+#include "lib/stub.h"
 
-/* When a plugin is run again. */
+/* When a plugin runs again. */
 
 /* A plugin that counts its runs in the file "runs" and then does `script`. */
-static struct world *with_plugin(const char *script)
+static struct fixture *with_plugin(const char *script)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     cleanup_free char *text = xasprintf("cd %s; echo run >>runs\n%s\n", w->dir, script);
     temp_script(w->dir, "plugin", text);
     struct kube_exec *e = w->config.exec = xcalloc(1, sizeof *e);
@@ -28,14 +28,14 @@ static struct world *with_plugin(const char *script)
     return w;
 }
 
-static unsigned runs(const struct world *w)
+static unsigned runs(const struct fixture *w)
 {
     cleanup_free char *text = temp_read(w->dir, "runs");
     return count(text, "run\n");
 }
 
-/* What the plugin prints next: a token that expires so many seconds from now. */
-static void set_answer(const struct world *w, const char *token, int64_t seconds)
+/* Sets the plugin's output: a token that expires in this many seconds. */
+static void set_answer(const struct fixture *w, const char *token, int64_t seconds)
 {
     cleanup_buf struct buf when = {0};
     clock_format_s(&when, clock_wall_ns() / 1000000000 + seconds);
@@ -44,9 +44,9 @@ static void set_answer(const struct world *w, const char *token, int64_t seconds
     temp_write(w->dir, "answer", text);
 }
 
-START_TEST(a_plugin_is_run_once_until_its_answer_expires)
+START_TEST(a_plugin_runs_once_until_its_credential_expires)
 {
-    struct world *w = with_plugin("cat answer");
+    struct fixture *w = with_plugin("cat answer");
     ck_assert(kube_credential_can_change(w->c));
     set_answer(w, "one", 3600);
     for (int i = 0; i < 5; i++)
@@ -54,42 +54,42 @@ START_TEST(a_plugin_is_run_once_until_its_answer_expires)
     ck_assert_uint_eq(runs(w), 1);
     set_answer(w, "two", 7200);
     check_get(w, T + 3570000, "Bearer one");
-    check_get(w, T + 3595000, "Bearer two"); /* ten seconds before the end */
+    check_get(w, T + 3595000, "Bearer two"); /* ten seconds before it expires */
     ck_assert_uint_eq(runs(w), 2);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_refusal_makes_the_plugin_run_but_not_twice_a_second)
+START_TEST(a_401_runs_the_plugin_at_most_once_a_second)
 {
-    struct world *w = with_plugin("cat answer");
+    struct fixture *w = with_plugin("cat answer");
     temp_write(w->dir, "answer", ANSWER("{\"token\":\"one\"}"));
     check_get(w, T, "Bearer one");
     check_get(w, T + 1000000000, "Bearer one"); /* it does not expire */
     ck_assert_uint_eq(runs(w), 1);
     temp_write(w->dir, "answer", ANSWER("{\"token\":\"two\"}"));
     struct kube_identity *old = kube_credential_get(w->c, T, &w->err);
-    kube_credential_refused(w->c, old);
+    kube_credential_rejected(w->c, old);
     check_get(w, T + 500000, "Bearer two");
-    kube_credential_refused(w->c, old); /* old news */
+    kube_credential_rejected(w->c, old); /* not the latest version */
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 2);
-    kube_credential_refused(w->c, NULL);
+    kube_credential_rejected(w->c, NULL);
     check_get(w, T + 500900, "Bearer two"); /* too soon after the run */
     ck_assert_uint_eq(runs(w), 2);
     check_get(w, T + 600000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
-    kube_credential_doubted(w->c); /* does not concern plugins */
+    kube_credential_connect_failed(w->c); /* does not affect plugins */
     check_get(w, T + 700000, "Bearer two");
     ck_assert_uint_eq(runs(w), 3);
     kube_identity_free(old);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_failing_plugin_is_not_run_for_each_call)
 {
-    struct world *w = with_plugin("cat answer || { echo log in >&2; exit 1; }");
+    struct fixture *w = with_plugin("cat answer || { echo log in >&2; exit 1; }");
     for (int i = 0; i < 5; i++) {
         cleanup_free char *said = get(w, T + i);
         ck_assert_msg(strstr(said, "exec plugin of user \"b\": exit status 1: "), "%s",
@@ -102,33 +102,34 @@ START_TEST(a_failing_plugin_is_not_run_for_each_call)
     ck_assert_uint_eq(runs(w), 2);
     temp_remove(w->dir, "answer");
     int old = catch_log(w);
-    check_get(w, T + 30000 + 53000, "Bearer one"); /* renewal fails, but it still holds */
+    check_get(w, T + 30000 + 53000,
+              "Bearer one"); /* the run fails, but the credential has not expired */
     cleanup_free char *log = log_caught(w, old);
     ck_assert_msg(count(log, "level=warn") == 1, "%s", log);
     ck_assert_uint_eq(runs(w), 3);
     cleanup_free char *said = get(w, T + 30000 + 61000);
     ck_assert(strstr(said, "exec plugin") == said);
     ck_assert_uint_eq(runs(w), 4);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(an_answer_that_is_old_already_is_used_and_asked_for_again)
+START_TEST(an_expired_credential_runs_the_plugin_again)
 {
-    struct world *w = with_plugin("cat answer");
+    struct fixture *w = with_plugin("cat answer");
     set_answer(w, "one", -5);
     check_get(w, T, "Bearer one");
     check_get(w, T + 100, "Bearer one");
     ck_assert_uint_eq(runs(w), 1);
     check_get(w, T + 20000, "Bearer one");
     ck_assert_uint_eq(runs(w), 2);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_token_wins_over_a_plugin)
+START_TEST(a_token_has_precedence_over_a_plugin)
 {
-    struct world *w = with_plugin("cat answer");
+    struct fixture *w = with_plugin("cat answer");
     kube_credential_free(w->c);
     temp_write(w->dir, "runs", "");
     w->config.token = xstrdup("fixed");
@@ -136,13 +137,13 @@ START_TEST(a_token_wins_over_a_plugin)
     check_get(w, T, "Bearer fixed");
     ck_assert_uint_eq(runs(w), 0);
     ck_assert(!kube_credential_can_change(w->c));
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_plugin_can_give_a_certificate)
+START_TEST(a_plugin_can_return_a_certificate)
 {
-    struct world *w = with_plugin("cat answer");
+    struct fixture *w = with_plugin("cat answer");
     temp_write(w->dir, "answer",
                ANSWER("{\"clientCertificateData\":\"-----BEGIN C-----\","
                       "\"clientKeyData\":\"-----BEGIN K-----\"}"));
@@ -153,12 +154,12 @@ START_TEST(a_plugin_can_give_a_certificate)
     ck_assert_span_eq(id->key_pem, "-----BEGIN K-----");
     ck_assert_uint_eq(id->tls_version, id->version);
     kube_identity_free(id);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 struct asker {
-    struct world *w;
+    struct fixture *w;
     pthread_t thread;
     bool good;
     int64_t now_ms;
@@ -176,7 +177,7 @@ static void *ask(void *arg)
 
 START_TEST(one_run_serves_all_threads)
 {
-    struct world *w = with_plugin("until [ -e go ]; do sleep 0.01; done; cat answer");
+    struct fixture *w = with_plugin("until [ -e go ]; do sleep 0.01; done; cat answer");
     struct asker askers[8];
     set_answer(w, "one", 3600);
     for (size_t i = 0; i < ARRAY_LEN(askers); i++) {
@@ -191,14 +192,15 @@ START_TEST(one_run_serves_all_threads)
         ck_assert(askers[i].good);
     }
     ck_assert_uint_eq(runs(w), 1);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(while_one_renews_the_others_use_the_old_one)
+START_TEST(during_a_run_other_threads_use_the_old_credential)
 {
-    struct world *w = with_plugin("[ -e first ] && until [ -e go ]; do sleep 0.01; done\n"
-                                  "touch first; cat answer");
+    struct fixture *w =
+        with_plugin("[ -e first ] && until [ -e go ]; do sleep 0.01; done\n"
+                    "touch first; cat answer");
     set_answer(w, "old", 3600);
     check_get(w, T, "Bearer old");
     set_answer(w, "one", 7200);
@@ -211,13 +213,13 @@ START_TEST(while_one_renews_the_others_use_the_old_one)
     ck_assert(renewer.good);
     check_get(w, T + 3595000, "Bearer one");
     ck_assert_uint_eq(runs(w), 2);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-UNIT_MAIN("credential_plugin", a_plugin_is_run_once_until_its_answer_expires,
-          a_refusal_makes_the_plugin_run_but_not_twice_a_second,
+UNIT_MAIN("credential_plugin", a_plugin_runs_once_until_its_credential_expires,
+          a_401_runs_the_plugin_at_most_once_a_second,
           a_failing_plugin_is_not_run_for_each_call,
-          an_answer_that_is_old_already_is_used_and_asked_for_again,
-          a_token_wins_over_a_plugin, a_plugin_can_give_a_certificate,
-          one_run_serves_all_threads, while_one_renews_the_others_use_the_old_one)
+          an_expired_credential_runs_the_plugin_again,
+          a_token_has_precedence_over_a_plugin, a_plugin_can_return_a_certificate,
+          one_run_serves_all_threads, during_a_run_other_threads_use_the_old_credential)

@@ -81,7 +81,7 @@ START_TEST(devices)
 }
 END_TEST
 
-START_TEST(a_list_must_fit_into_a_message)
+START_TEST(a_device_list_must_fit_into_a_message)
 {
     enum { N = 140000 };
     struct dp_device *items = xcalloc(N, sizeof *items);
@@ -105,8 +105,8 @@ START_TEST(a_list_must_fit_into_a_message)
     size_t before = out.n;
     ck_assert_int_eq(dp_devices_encode(&m, &out, &err), -1);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    ck_assert_str_eq(err.msg, "ListAndWatchResponse of 140000 devices: the message has "
-                              "5880000 bytes, and 4194304 are allowed");
+    ck_assert_str_eq(err.msg, "ListAndWatchResponse of 140000 devices: message has "
+                              "5880000 bytes, at most 4194304 are allowed");
     ck_assert_uint_eq(out.n, before);
     free(items);
     free(ids);
@@ -156,7 +156,8 @@ START_TEST(preferences)
 
     hex_read(&negative, "0a0b18ffffffffffffffffff01");
     ck_assert_int_eq(dp_preferences_decode(buf_span(&negative), &a, &got, &err), -1);
-    ck_assert_str_eq(err.msg, "PreferredAllocationRequest: container 0: size is -1");
+    ck_assert_str_eq(err.msg,
+                     "PreferredAllocationRequest: container 0: negative size -1");
 }
 END_TEST
 
@@ -199,7 +200,7 @@ START_TEST(allocations)
 }
 END_TEST
 
-static void refuse_device(struct span id, const char *words)
+static void expect_rejected_device(struct span id, const char *words)
 {
     const struct dp_device item = {id, true, NULL, 0};
     struct err err = {0};
@@ -210,19 +211,20 @@ static void refuse_device(struct span id, const char *words)
     ck_assert_uint_eq(out.n, 0);
 }
 
-START_TEST(what_the_kubelet_would_misread_is_not_sent)
+START_TEST(messages_that_the_kubelet_would_misread_are_rejected)
 {
     char long_id[65];
     memset(long_id, 'x', sizeof long_id);
-    refuse_device((struct span){long_id, 64},
-                  "ListAndWatchResponse: device 0: id[0] has 64 bytes, and 1 to 63 are "
-                  "allowed");
-    refuse_device(S(""), "ListAndWatchResponse: device 0: id[0] has 0 bytes, and 1 to 63 "
-                         "are allowed");
-    refuse_device(S("a\0b"),
-                  "ListAndWatchResponse: device 0: devices[0] has a NUL at byte 1");
-    refuse_device(S("ab\xff"),
-                  "ListAndWatchResponse: device 0: devices[0] is not UTF-8 at byte 2");
+    expect_rejected_device(
+        (struct span){long_id, 64},
+        "ListAndWatchResponse: device 0: id[0]: 64 bytes, expected 1 to 63");
+    expect_rejected_device(
+        S(""), "ListAndWatchResponse: device 0: id[0]: 0 bytes, expected 1 to 63");
+    expect_rejected_device(S("a\0b"),
+                           "ListAndWatchResponse: device 0: devices[0]: NUL at byte 1");
+    expect_rejected_device(
+        S("ab\xff"),
+        "ListAndWatchResponse: device 0: devices[0]: invalid UTF-8 at byte 2");
 
     const struct dp_entry bad[] = {
         {S(""), S("x")}, {S("A=B"), S("x")}, {S("A"), S("\0")}};
@@ -238,7 +240,7 @@ START_TEST(what_the_kubelet_would_misread_is_not_sent)
 }
 END_TEST
 
-static void refuse_groups(const char *hex, enum err_code code, const char *words)
+static void expect_rejected_groups(const char *hex, enum err_code code, const char *words)
 {
     struct dp_groups got;
     struct err err = {0};
@@ -250,19 +252,22 @@ static void refuse_groups(const char *hex, enum err_code code, const char *words
     ck_assert_str_eq(err.msg, words);
 }
 
-START_TEST(hostile_bytes_are_refused)
+START_TEST(hostile_bytes_are_rejected)
 {
-    refuse_groups("0a060a01610a01", ERR_INVALID,
-                  "7 bytes are no message of type "
-                  "ContainersIds");
-    refuse_groups("0aff", ERR_INVALID, "2 bytes are no message of type ContainersIds");
-    refuse_groups("ff", ERR_INVALID, "1 bytes are no message of type ContainersIds");
-    refuse_groups("0aff7f", ERR_INVALID, "3 bytes are no message of type ContainersIds");
-    refuse_groups("0b", ERR_INVALID, "1 bytes are no message of type ContainersIds");
-    refuse_groups("0a030a01ff", ERR_INVALID,
-                  "container 0: ids[0] is not UTF-8 at byte 0");
-    refuse_groups("0a060a01610a01000a00", ERR_INVALID,
-                  "container 0: ids[1] has a NUL at byte 0");
+    expect_rejected_groups("0a060a01610a01", ERR_INVALID,
+                           "malformed message of type ContainersIds, 7 bytes");
+    expect_rejected_groups("0aff", ERR_INVALID,
+                           "malformed message of type ContainersIds, 2 bytes");
+    expect_rejected_groups("ff", ERR_INVALID,
+                           "malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups("0aff7f", ERR_INVALID,
+                           "malformed message of type ContainersIds, 3 bytes");
+    expect_rejected_groups("0b", ERR_INVALID,
+                           "malformed message of type ContainersIds, 1 bytes");
+    expect_rejected_groups("0a030a01ff", ERR_INVALID,
+                           "container 0: ids[0]: invalid UTF-8 at byte 0");
+    expect_rejected_groups("0a060a01610a01000a00", ERR_INVALID,
+                           "container 0: ids[1]: NUL at byte 0");
 }
 END_TEST
 
@@ -298,6 +303,7 @@ START_TEST(small_messages_must_not_take_much_memory)
 END_TEST
 
 UNIT_MAIN("deviceplugin", register_request, options, devices,
-          a_list_must_fit_into_a_message, ids_and_groups, preferences, allocations,
-          what_the_kubelet_would_misread_is_not_sent, hostile_bytes_are_refused,
-          unknown_fields_are_skipped, small_messages_must_not_take_much_memory)
+          a_device_list_must_fit_into_a_message, ids_and_groups, preferences, allocations,
+          messages_that_the_kubelet_would_misread_are_rejected,
+          hostile_bytes_are_rejected, unknown_fields_are_skipped,
+          small_messages_must_not_take_much_memory)

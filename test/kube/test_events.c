@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 static const struct event_source source = {"gpushare-extender", "host_1"};
 static const int64_t wall_ns = INT64_C(1795338000123456789);
@@ -40,7 +40,7 @@ static json_t *written(const struct event *e, uint32_t count, const char *want_p
     return j;
 }
 
-START_TEST(an_event_of_a_pod_has_what_the_api_server_wants)
+START_TEST(an_event_of_a_pod_has_all_required_fields)
 {
     struct event e = pod_event("ns-1", "p.1", "say \"no\"\n\xff");
     json_t *j = written(&e, 1, "/apis/events.k8s.io/v1/namespaces/ns-1/events");
@@ -83,7 +83,7 @@ START_TEST(an_event_of_a_node_is_in_default)
 }
 END_TEST
 
-/* Names get into a path: what is no name there is not written at all. */
+/* Names become part of a path: invalid names are not written. */
 START_TEST(hostile_names_are_not_written)
 {
     static const char *const bad[] = {"",    "a/b",  "a?x=1", "a%2fb", "..", "A",
@@ -99,7 +99,7 @@ START_TEST(hostile_names_are_not_written)
 }
 END_TEST
 
-START_TEST(what_is_too_long_is_cut_between_characters)
+START_TEST(long_notes_are_truncated_between_characters)
 {
     char note[2 * EVENTS_NOTE_MAX + 1] = {0}, name[251] = {0};
     for (size_t i = 0; i + 2 < sizeof note; i += 2)
@@ -120,28 +120,28 @@ START_TEST(what_is_too_long_is_cut_between_characters)
 }
 END_TEST
 
-/* -- which are written -- */
+/* -- rate limits -- */
 
 static struct events *events;
 
 static uint32_t take(int64_t now_ms, const char *uid, const char *reason)
 {
-    uint32_t count = events_take(events, now_ms, span_of(uid), reason);
+    uint32_t count = events_admit(events, now_ms, span_of(uid), reason);
     if (count)
-        events_done(events);
+        events_written(events);
     return count;
 }
 
-START_TEST(the_same_again_is_counted_and_told_later)
+START_TEST(repetitions_are_counted_for_the_next_event)
 {
     events = events_new(1);
     ck_assert_uint_eq(take(0, "u1", "A"), 1);
     for (int i = 0; i < 5; i++)
         ck_assert_uint_eq(take(i, "u1", "A"), 0);
-    ck_assert(!events_wanted(events, EVENTS_AGAIN_MS - 1, SPAN("u1"), "A"));
+    ck_assert(!events_should_write(events, EVENTS_AGAIN_MS - 1, SPAN("u1"), "A"));
     ck_assert_uint_eq(take(5, "u1", "B"), 1); /* another reason */
     ck_assert_uint_eq(take(6, "u2", "A"), 1); /* another pod */
-    ck_assert(events_wanted(events, EVENTS_AGAIN_MS, SPAN("u1"), "A"));
+    ck_assert(events_should_write(events, EVENTS_AGAIN_MS, SPAN("u1"), "A"));
     ck_assert_uint_eq(take(EVENTS_AGAIN_MS, "u1", "A"), 7);
     ck_assert_uint_eq(take(EVENTS_AGAIN_MS + 1, "u1", "A"), 0);
     ck_assert_uint_eq(events_stats(events).repeated, 7);
@@ -160,17 +160,18 @@ static int burst_at(int64_t now_ms, int from, int n)
     return written;
 }
 
-START_TEST(a_burst_is_cut_and_the_rate_kept)
+START_TEST(bursts_and_rate_are_limited)
 {
     events = events_new(1);
     ck_assert_int_eq(burst_at(0, 0, 1000), EVENTS_BURST);
     ck_assert_uint_eq(events_stats(events).dropped, 1000 - EVENTS_BURST);
     ck_assert_int_eq(burst_at(1000, 1000, 1000), EVENTS_PER_S);
     ck_assert_int_eq(burst_at(1000, 2000, 10), 0);
-    /* One that was dropped is told as soon as there is room. */
+    /* A dropped event is written once the queue has space. */
     ck_assert_int_eq(burst_at(2000, 2000, 10), 10);
     ck_assert_int_eq(burst_at(1000 * 1000, 3000, 1000), EVENTS_BURST);
-    ck_assert_int_eq(burst_at(0, 5000, 10), 0); /* a clock that goes back gives nothing */
+    ck_assert_int_eq(burst_at(0, 5000, 10),
+                     0); /* a clock that is set back adds no tokens */
     events_free(events);
 }
 END_TEST
@@ -181,29 +182,29 @@ START_TEST(the_queue_is_bounded)
     events = events_new(1);
     for (int i = 0; i < EVENTS_QUEUE; i++, now_ms += 1000) {
         cleanup_free char *uid = xasprintf("uid-%d", i);
-        ck_assert_uint_eq(events_take(events, now_ms, span_of(uid), "A"), 1);
+        ck_assert_uint_eq(events_admit(events, now_ms, span_of(uid), "A"), 1);
     }
-    ck_assert_uint_eq(events_take(events, now_ms, SPAN("one more"), "A"), 0);
+    ck_assert_uint_eq(events_admit(events, now_ms, SPAN("one more"), "A"), 0);
     ck_assert_uint_eq(events_stats(events).queued, EVENTS_QUEUE);
     ck_assert_uint_eq(events_stats(events).dropped, 1);
-    events_done(events);
-    ck_assert_uint_eq(events_take(events, now_ms, SPAN("one more"), "A"), 1);
+    events_written(events);
+    ck_assert_uint_eq(events_admit(events, now_ms, SPAN("one more"), "A"), 1);
     events_free(events);
 }
 END_TEST
 
-/* Who tells knows that it is news, and comes again when there is no place. */
-START_TEST(news_is_not_compared_but_bounded)
+/* The caller knows that the events are no repetitions, and retries later. */
+START_TEST(unique_events_are_limited_but_not_deduplicated)
 {
     events = events_new(1);
     int n = 0;
-    for (; events_take_news(events, 0); n++)
-        events_done(events);
+    for (; events_admit_unique(events, 0); n++)
+        events_written(events);
     ck_assert_int_eq(n, EVENTS_BURST * 3 / 4 + 1);
-    /* There is room for others, who come first from then on. */
-    ck_assert_uint_eq(events_take(events, 0, SPAN("a pod"), "A"), 1);
-    ck_assert(!events_take_news(events, 50));
-    ck_assert(events_take_news(events, 1000));
+    /* A quarter of the burst is reserved for other events. */
+    ck_assert_uint_eq(events_admit(events, 0, SPAN("a pod"), "A"), 1);
+    ck_assert(!events_admit_unique(events, 50));
+    ck_assert(events_admit_unique(events, 1000));
     ck_assert_uint_eq(events_stats(events).queued, 2);
     ck_assert_uint_eq(events_stats(events).dropped, 0);
     ck_assert_uint_eq(events_stats(events).repeated, 0);
@@ -211,8 +212,8 @@ START_TEST(news_is_not_compared_but_bounded)
 }
 END_TEST
 
-/* A table of fixed size takes any number, and keeps those that came last. */
-START_TEST(so_many_objects_do_no_harm)
+/* The table has a fixed size and keeps the most recent events. */
+START_TEST(a_full_table_evicts_old_objects)
 {
     enum { MANY = 100000, LAST = 500 };
     int written = 0, remembered = 0;
@@ -227,9 +228,9 @@ START_TEST(so_many_objects_do_no_harm)
 }
 END_TEST
 
-UNIT_MAIN("events", an_event_of_a_pod_has_what_the_api_server_wants,
+UNIT_MAIN("events", an_event_of_a_pod_has_all_required_fields,
           an_event_of_a_node_is_in_default, hostile_names_are_not_written,
-          what_is_too_long_is_cut_between_characters,
-          the_same_again_is_counted_and_told_later, a_burst_is_cut_and_the_rate_kept,
-          the_queue_is_bounded, news_is_not_compared_but_bounded,
-          so_many_objects_do_no_harm)
+          long_notes_are_truncated_between_characters,
+          repetitions_are_counted_for_the_next_event, bursts_and_rate_are_limited,
+          the_queue_is_bounded, unique_events_are_limited_but_not_deduplicated,
+          a_full_table_evicts_old_objects)

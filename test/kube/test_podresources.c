@@ -41,7 +41,7 @@ START_TEST(a_list)
     ck_assert_span_eq(got.pods[1].name, "p2");
     ck_assert_uint_eq(got.pods[1].n_containers, 0);
 
-    /* Written again: without what was skipped. */
+    /* Encoded again, without the skipped fields. */
     ck_assert_done(podres_list_encode(&got, &out, &err), err);
     hex_expect(
         buf_span(&out),
@@ -70,7 +70,7 @@ START_TEST(get)
     hex_expect(buf_span(&out), "0a0b0a017012016e1a030a0163");
     ck_assert_int_eq(podres_get_decode(S(""), &a, &pod, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: it has no pod");
+    ck_assert_str_eq(err.msg, "GetPodResourcesResponse: no pod");
 }
 END_TEST
 
@@ -89,17 +89,17 @@ START_TEST(allocatable)
 }
 END_TEST
 
-START_TEST(hostile_bytes_are_refused)
+START_TEST(hostile_bytes_are_rejected)
 {
     struct podres_list got;
     struct err err = {0};
     cleanup_arena struct arena a = {0};
     cleanup_buf struct buf bad = {0};
-    hex_read(&bad, "0a080a0170120101"); /* cut off */
+    hex_read(&bad, "0a080a0170120101"); /* truncated */
     ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
     ck_assert_str_eq(err.msg,
-                     "ListPodResourcesResponse: 8 bytes are no message of type List");
+                     "ListPodResourcesResponse: malformed message of type List, 8 bytes");
     const struct span ids[] = {S("a"), S("Q")};
     const struct podres_devices devices = {.resource = S("r"), .ids = ids, .n_ids = 2};
     const struct podres_container container = {S("c"), &devices, 1};
@@ -110,7 +110,7 @@ START_TEST(hostile_bytes_are_refused)
     ck_assert_int_eq(podres_list_decode(buf_span(&bad), &a, &got, &err), -1);
     ck_assert_str_eq(err.msg,
                      "ListPodResourcesResponse: pod 0: n/p: container 0: devices "
-                     "0: device_ids[1] is not UTF-8 at byte 0");
+                     "0: device_ids[1]: invalid UTF-8 at byte 0");
 }
 END_TEST
 
@@ -156,5 +156,5 @@ START_TEST(large_lists_are_read)
 }
 END_TEST
 
-UNIT_MAIN("podresources", a_list, get, allocatable, hostile_bytes_are_refused,
+UNIT_MAIN("podresources", a_list, get, allocatable, hostile_bytes_are_rejected,
           large_lists_are_read)

@@ -6,7 +6,7 @@ const loader = require('@grpc/proto-loader');
 
 exports.grpc = grpc;
 
-// What a .proto of this folder declares.
+// Loads a .proto file of this folder.
 exports.load = (name) => grpc.loadPackageDefinition(loader.loadSync(
   path.join(__dirname, name), { keepCase: true, longs: Number, defaults: true }));
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plays the kubelet for test_peers.c: takes a registration, then does to the plugin what a
-// kubelet does, and some things that it does not. Exit status 0: all of it was answered as
-// it has to be.
+// Plays the kubelet for test_peers.c: accepts a registration, then makes the calls that a
+// kubelet makes, and malformed ones. Exit status 0: every response was as expected.
 //
 //   kubelet.js DIR
 'use strict';
@@ -17,14 +16,14 @@ const open = (Service, options) =>
 const allocate = (client, ids, options) =>
   ask(client, 'Allocate', { container_requests: [{ devices_ids: ids }] }, options);
 
-// The error must have this code, and its words must match.
-async function fails(promise, code, words) {
-  const err = await promise.then(() => assert.fail('it was answered'), (e) => e);
+// Expects an error with this code and a matching message.
+async function fails(promise, code, message) {
+  const err = await promise.then(() => assert.fail('the call succeeded'), (e) => e);
   assert.strictEqual(err.code, code, err.message);
-  assert.match(err.details, words);
+  assert.match(err.details, message);
 }
 
-// A ListAndWatch: next() is the next list, ended the status.
+// A ListAndWatch: next() resolves to the next list, ended to the status.
 function watch(client) {
   const lists = [], waiting = [];
   const call = client.ListAndWatch({});
@@ -50,7 +49,7 @@ const steps = {
       assert.strictEqual(devices[1].topology, null);
     }
   },
-  async 'a health change reaches both'() {
+  async 'a health change reaches both streams'() {
     await allocate(plugin, ['flip']);
     for (const s of streams) {
       const { devices } = await s.next();
@@ -67,7 +66,7 @@ const steps = {
       [{ container_path: '/dev/a', host_path: '/dev/b', permissions: 'rw' }]);
     assert.deepStrictEqual(r.cdi_devices, [{ name: 'vendor.com/gpu=0' }]);
   },
-  async 'allocate is refused with words'() {
+  async 'allocate fails with a message'() {
     await fails(allocate(plugin, ['card-9']), grpc.status.FAILED_PRECONDITION,
       /^card-9 ist für niemanden: 100%$/);
   },
@@ -92,9 +91,9 @@ const steps = {
       path: '/v1beta1.DevicePlugin/Allocate', requestStream: false, responseStream: false,
       requestSerialize: (b) => b, responseDeserialize: (b) => b } }, 'Raw');
     await fails(ask(open(Raw), 'Allocate', Buffer.from([0x0a, 0xff])),
-      grpc.status.INVALID_ARGUMENT, /are no message of type/);
+      grpc.status.INVALID_ARGUMENT, /malformed message of type/);
     await fails(ask(open(Raw), 'Allocate', Buffer.from('0a030a01ff', 'hex')),
-      grpc.status.INVALID_ARGUMENT, /not UTF-8/);
+      grpc.status.INVALID_ARGUMENT, /invalid UTF-8/);
   },
   async 'a request of 5 MiB'() {
     await fails(allocate(plugin, ['x'.repeat(5 << 20)]), grpc.status.RESOURCE_EXHAUSTED,
@@ -117,7 +116,7 @@ const steps = {
       call = plugin.Allocate({ container_requests: [{ devices_ids: ['wait'] }] },
         (err) => resolve(err));
     });
-    await allocate(plugin, ['waiting']); // answered when that one has come
+    await allocate(plugin, ['waiting']); // ends the waiting call
     call.cancel();
     assert.strictEqual((await end).code, grpc.status.CANCELLED);
     let now;
@@ -126,22 +125,22 @@ const steps = {
     } while (now === before);
     assert.strictEqual(now, before + 1);
   },
-  async 'the path of the socket for an authority'() {
+  async 'the socket path as authority'() {
     await allocate(open(api.DevicePlugin,
       { 'grpc.default_authority': dir + '/plugin.sock' }), ['card-0']);
   },
-  async 'compressed messages are refused'() {
+  async 'compressed messages are rejected'() {
     await fails(allocate(open(api.DevicePlugin,
       { 'grpc.default_compression_algorithm': 2 }), ['card-0']), 12, /compressed/);
   },
-  async 'large headers are refused'() {
+  async 'large headers are rejected'() {
     const metadata = new grpc.Metadata();
     metadata.set('x-large', 'y'.repeat(40000));
     await assert.rejects(ask(open(api.DevicePlugin), 'PreStartContainer',
       { devices_ids: ['a'] }, {}, metadata));
     await allocate(plugin, ['card-0']);
   },
-  async 'pings all the time'() {
+  async 'frequent pings'() {
     const client = open(api.DevicePlugin, { 'grpc.keepalive_time_ms': 50,
       'grpc.keepalive_timeout_ms': 5000, 'grpc.keepalive_permit_without_calls': 1 });
     const s = watch(client);
@@ -172,7 +171,7 @@ const steps = {
     for (const s of streams) {
       const status = await s.ended;
       assert.strictEqual(status.code, grpc.status.UNAVAILABLE);
-      assert.match(status.details, /the server stops/);
+      assert.match(status.details, /server is stopping/);
     }
     await fails(allocate(plugin, ['card-0']), grpc.status.UNAVAILABLE, /./);
   },
@@ -182,7 +181,7 @@ async function run() {
   for (const [name, step] of Object.entries(steps)) {
     let timer;
     await Promise.race([step(), new Promise((_, reject) => {
-      timer = setTimeout(() => reject(new Error('no end after 30 s')), 30000);
+      timer = setTimeout(() => reject(new Error('not finished after 30 s')), 30000);
     })]).catch((err) => { console.log(`FAILED: ${name}`); throw err; });
     clearTimeout(timer);
     console.log(`ok: ${name}`);
@@ -194,7 +193,7 @@ process.on('unhandledRejection', (err) => { console.error(err); process.exit(1);
 
 const server = new grpc.Server();
 server.addService(api.Registration.service, {
-  // As the kubelet: the plugin is asked for its options before it gets its answer.
+  // As the kubelet does: calls GetDevicePluginOptions before it responds to Register.
   Register({ request: r }, answer) {
     if (r.version !== 'v1beta1' || r.resource_name !== 'aliyun.com/gpu-mem' ||
         r.endpoint !== 'plugin.sock') {

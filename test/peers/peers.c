@@ -2,7 +2,7 @@
 #include "peers/peers.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 void peers_node(struct program *p, const char *dir, const char *script,
                 const char *const *args)

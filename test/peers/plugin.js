@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kubelet for gpushare-device-plugin, for test_plugin.c: registration and podresources of
-// grpc-js, in the folder DIR, and what a kubelet asks of a plugin, in the order in which it
-// does. Objects go to the API server at URL (kube-sim). The plugin is the process PID, its
-// cards are DIR/cards.json: GPU-0 and GPU-1, of 16 GiB each. Exit status 0: all of it was
-// answered as it has to be.
+// A kubelet for gpushare-device-plugin, for test_plugin.c: registration and podresources
+// servers of grpc-js in the folder DIR, and the calls of a kubelet in their usual order.
+// Objects are written to the API server at URL (kube-sim). The plugin is the process PID;
+// its cards are in DIR/cards.json: GPU-0 and GPU-1, 16 GiB each. Exit status 0: every
+// response was as expected.
 //
 //   plugin.js DIR URL PID
 'use strict';
@@ -20,7 +20,7 @@ const MEM = 'aliyun.com/gpu-mem', COUNT = 'aliyun.com/gpu-count';
 const NODE = 'n1', UNITS = 16, WAIT_MS = 60000;
 const plugins = path.join(dir, 'plugins');
 
-// Until it is true; what it gave is the result.
+// Polls until the result is truthy, and returns it.
 async function until(what, condition) {
   const end = Date.now() + WAIT_MS;
   for (;;) {
@@ -32,11 +32,11 @@ async function until(what, condition) {
   }
 }
 
-// The error must have this code, and its words must match.
-async function fails(promise, code, words) {
-  const err = await promise.then(() => assert.fail('it was answered'), (e) => e);
+// Expects an error with this code and a matching message.
+async function fails(promise, code, message) {
+  const err = await promise.then(() => assert.fail('the call succeeded'), (e) => e);
   assert.strictEqual(err.code, code, err.message);
-  assert.match(err.details, words);
+  assert.match(err.details, message);
 }
 
 // -- the API server --
@@ -48,7 +48,7 @@ async function api(method, at, body) {
   return reply.json();
 }
 
-// A pod of this node that asks for so much, promised to that card (undefined: to none).
+// Creates a pod of this node with these limits and a promise on this card (undefined: none).
 const promise = (name, resource, amount, card) => api('POST', '/kube-sim/load', {
   apiVersion: 'v1', kind: 'Pod',
   metadata: { name, namespace: 'default', uid: 'uid-' + name,
@@ -64,7 +64,7 @@ const annotations = async (name) =>
 
 // -- the kubelet --
 
-const pods = new Map(); // name -> { resource -> ids }: its checkpoint, which outlives it
+const pods = new Map(); // name -> { resource -> ids }: the checkpoint, which survives a restart
 const devices = {};     // resource -> { id -> health }, the last list
 const clients = {};     // resource -> { client, endpoint, stream }
 let servers = [], registrations = 0;
@@ -74,7 +74,7 @@ const shown = (name) => ({ name, namespace: 'default', containers: [{ name: 'c',
   devices: Object.entries(pods.get(name)).flatMap(([resource_name, ids]) =>
     ids.map((id) => ({ resource_name, device_ids: [id] }))) }] });
 
-// Asks for the options, answers, and only then listens.
+// Calls GetDevicePluginOptions, responds to Register, then opens ListAndWatch.
 async function register({ request: r }, answer) {
   const problem = r.version !== 'v1beta1' ? 'version' : ![MEM, COUNT].includes(r.resource_name)
     ? 'resource' : !fs.existsSync(path.join(plugins, r.endpoint)) ? 'endpoint' : null;
@@ -92,7 +92,7 @@ async function register({ request: r }, answer) {
   const stream = client.ListAndWatch({});
   const one = { client, endpoint: r.endpoint, stream };
   one.ended = new Promise((resolve) => stream.on('status', resolve));
-  stream.on('error', () => {}); // its status tells
+  stream.on('error', () => {}); // the status event reports it
   stream.on('data', (list) => {
     const now = {};
     for (const d of list.devices) {
@@ -100,7 +100,7 @@ async function register({ request: r }, answer) {
       assert.ok(!(d.ID in now), `${d.ID} comes twice`);
       now[d.ID] = d.health;
     }
-    // What was listed once stays on the list.
+    // A listed device is never removed.
     for (const id of Object.keys(devices[r.resource_name] ?? {}))
       assert.ok(id in now, `${id} is gone`);
     devices[r.resource_name] = now;
@@ -131,7 +131,7 @@ async function start() {
   await listen(registration, address(plugins, 'kubelet.sock'));
 }
 
-// It goes as a process goes: without a word.
+// Closes everything at once, as a killed process does.
 function stop() {
   for (const resource of Object.keys(clients)) {
     clients[resource].stream.cancel();
@@ -154,7 +154,7 @@ function free(resource) {
     devices[resource][id] === 'Healthy' && !held.has(id));
 }
 
-// As it goes with each container: the kubelet has the pod, and asks.
+// Per container: the kubelet knows the pod, and calls the plugin.
 async function prefer(resource, amount) {
   const { container_responses: all } = await ask(clients[resource].client,
     'GetPreferredAllocation', { container_requests: [
@@ -190,9 +190,9 @@ const env = (card, units) => ({ NVIDIA_VISIBLE_DEVICES: `GPU-${card}`,
   ALIYUN_COM_GPU_MEM_CONTAINER: String(units), ALIYUN_COM_GPU_MEM_DEV: String(UNITS) });
 const REFUSED = grpc.status.FAILED_PRECONDITION;
 
-// -- what happens --
+// -- steps --
 
-const tag = {}; // card -> what its ids begin with
+const tag = {}; // card -> prefix of its ids
 const steps = {
   async 'both resources register'() {
     await start();
@@ -214,39 +214,39 @@ const steps = {
       tag[card] = tags(ids)[0];
       assert.deepStrictEqual(given.envs, env(card, 3));
       assert.deepStrictEqual([given.mounts, given.devices, given.cdi_devices], [[], [], []]);
-      await until('the pod says so', async () =>
+      await until('the annotation', async () =>
         (await annotations(name)).ALIYUN_COM_GPU_MEM_ASSIGNED === 'true');
     }
     assert.notStrictEqual(tag[0], tag[1]);
   },
-  async 'ids of the wrong card are refused'() {
+  async 'ids of the wrong card are rejected'() {
     await promise('wrong', MEM, 3, 1);
     pods.set('wrong', {});
     const ids = await prefer(MEM, 3);
     assert.deepStrictEqual(tags(ids), [tag[1]]);
     const other = free(MEM).filter((id) => id.startsWith(tag[0])).slice(0, 3);
     await fails(allocate(MEM, other), REFUSED, new RegExp('^gpushare \\(wrong-card\\): id ' +
-      `${other[0]} is of card GPU-0; container c of pod default/wrong was promised 3 of 1 GPU-1$`));
+      `${other[0]} belongs to card GPU-0; container c of pod default/wrong is promised 3 of card 1 GPU-1$`));
     await remove('wrong');
   },
-  async 'ids that another container holds are refused'() {
+  async 'ids that another container holds are rejected'() {
     await promise('second', MEM, 3, 1);
     pods.set('second', {});
     await prefer(MEM, 3);
     await fails(allocate(MEM, pods.get('on-1')[MEM]), REFUSED,
-      /^gpushare \(held\): .* is held by container c of pod default\/on-1/);
+      /^gpushare \(in-use\): .* is held by container c of pod default\/on-1/);
     await remove('second');
   },
-  async 'a pod without a promise is refused'() {
+  async 'a pod without a promise is rejected'() {
     await promise('nobodys', MEM, 2);
     pods.set('nobodys', {});
     await fails(prefer(MEM, 2), REFUSED, /^gpushare \(no-promise\): /);
     await remove('nobodys');
   },
-  async 'a card that is shared is not given out as a whole'() {
+  async 'a shared card is not allocated as a whole'() {
     await promise('whole', COUNT, 1, 0);
     pods.set('whole', {});
-    await fails(prefer(COUNT, 1), REFUSED, /^gpushare \(held\): /);
+    await fails(prefer(COUNT, 1), REFUSED, /^gpushare \(in-use\): /);
     await remove('whole');
   },
   async 'a whole card'() {
@@ -262,7 +262,7 @@ const steps = {
     assert.deepStrictEqual(
       await ask(client, 'PreStartContainer', { devices_ids: pods.get('on-1')[MEM] }), {});
     await fails(ask(client, 'PreStartContainer', { devices_ids: ['GPU-1-_-0'] }), REFUSED,
-      /^gpushare \(not-offered\): these ids were granted to nobody/);
+      /^gpushare \(not-preferred\): no container holds these ids/);
   },
   async 'two containers in a request'() {
     const two = [{ devices_ids: ['a'] }, { devices_ids: ['b'] }];
@@ -282,7 +282,7 @@ const steps = {
     await until('GPU-1 is healthy', () =>
       count(MEM, 'Unhealthy') === 0 && count(COUNT, 'Unhealthy') === 0);
   },
-  async 'a kubelet that restarts is registered with anew'() {
+  async 'the plugin registers again after a kubelet restart'() {
     for (let round = 0; round < 3; round++) {
       const before = registrations, known = Object.keys(devices[MEM]).sort();
       stop();
@@ -297,7 +297,7 @@ const steps = {
       assert.deepStrictEqual((await admit(name, MEM, 2)).given.envs, env(1, 2));
     }
   },
-  async 'a socket that is removed is made again'() {
+  async 'a removed socket is created again'() {
     const before = registrations, old = clients[MEM];
     fs.rmSync(path.join(plugins, old.endpoint));
     await until('a registration', () => registrations > before && clients[MEM] !== old);
@@ -307,7 +307,7 @@ const steps = {
     await promise('again', MEM, 1, 0);
     assert.deepStrictEqual((await admit('again', MEM, 1)).given.envs, env(0, 1));
   },
-  async 'a stream that the kubelet ends is asked for again'() {
+  async 'the plugin registers again when the kubelet ends its stream'() {
     const before = registrations, old = clients[MEM];
     old.stream.cancel();
     assert.strictEqual((await old.ended).code, grpc.status.CANCELLED);
@@ -346,7 +346,7 @@ const steps = {
     for (const c of Object.values(clients)) {
       const { code, details } = await c.ended;
       assert.strictEqual(code, grpc.status.UNAVAILABLE);
-      assert.match(details, /the device plugin stops/);
+      assert.match(details, /the device plugin is stopping/);
     }
     await until('the sockets are gone', () => !endpoints.some((e) => fs.existsSync(e)));
   },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A kubelet's podresources for test_peers.c, on DIR/podresources.sock.
+// The kubelet's podresources API for test_peers.c, on DIR/podresources.sock.
 //
 //   podresources.js DIR
 'use strict';
@@ -25,7 +25,7 @@ const answers = {
   absent: { code: status.NOT_FOUND, details: 'pod "absent" nicht gefunden: 100% größe' },
   busy: { code: status.RESOURCE_EXHAUSTED, details: 'rejected by rate limit' },
   off: { code: status.FAILED_PRECONDITION, details: 'PodResourcesGet is off' },
-  slow: null, // none at all
+  slow: null, // no response
 };
 
 const server = new grpc.Server({ 'grpc.max_send_message_length': -1 });

@@ -2,7 +2,7 @@
 
 /*
  * The gRPC server and client, with the kubelet's messages, against @grpc/grpc-js: a
- * plugin whose kubelet is kubelet.js, and a reader of what podresources.js says.
+ * device plugin whose kubelet is kubelet.js, and a client of podresources.js.
  */
 
 #include <pthread.h>
@@ -14,10 +14,10 @@
 #include "base/mem.h"
 #include "kube/deviceplugin.h"
 #include "kube/podresources.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "peers/peers.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/unit.h"
 #include "wire/grpcc.h"
 #include "wire/grpcd.h"
 
@@ -26,9 +26,9 @@ enum { STREAMS = 8, CALLS = 1000 };
 /* A plugin of two cards. */
 struct plugin {
     pthread_mutex_t lock;
-    bool is_ill;                       /* card-0 */
+    bool is_unhealthy;                 /* card-0 */
     struct grpcd_call *watch[STREAMS]; /* NULL: free */
-    struct grpcd_call *waits, *asks;   /* who waits, and who asks for that */
+    struct grpcd_call *waits, *asks;   /* a parked call, and the call that waits for it */
     unsigned n_over;
     atomic_bool stop;
 };
@@ -57,7 +57,7 @@ static void get_options(void *ctx, struct grpcd_call *call, struct span request)
 static void send_list(struct plugin *p, struct grpcd_call *call)
 {
     const int64_t numa = 1;
-    const struct dp_device devices[] = {{SPAN("card-0"), !p->is_ill, &numa, 1},
+    const struct dp_device devices[] = {{SPAN("card-0"), !p->is_unhealthy, &numa, 1},
                                         {SPAN("card-1"), true, NULL, 0}};
     struct buf list = {0};
     if (dp_devices_encode(&(struct dp_devices){devices, 2}, &list, NULL) == 0)
@@ -79,7 +79,7 @@ static void watch(void *ctx, struct grpcd_call *call, struct span request)
     pthread_mutex_unlock(&p->lock);
 }
 
-static void watch_over(void *ctx, struct grpcd_call *call)
+static void watch_cancelled(void *ctx, struct grpcd_call *call)
 {
     struct plugin *p = ctx;
     pthread_mutex_lock(&p->lock);
@@ -92,7 +92,7 @@ static void watch_over(void *ctx, struct grpcd_call *call)
 
 static void flip(struct plugin *p)
 {
-    p->is_ill = true;
+    p->is_unhealthy = true;
     for (size_t i = 0; i < STREAMS; i++)
         if (p->watch[i])
             send_list(p, p->watch[i]);
@@ -146,7 +146,7 @@ static void reply_count(struct grpcd_call *call, unsigned n)
 }
 
 /* The two meet, whoever comes first. The lock is held. */
-static void let_know(struct plugin *p)
+static void signal_closed(struct plugin *p)
 {
     if (!p->waits || !p->asks)
         return;
@@ -155,16 +155,16 @@ static void let_know(struct plugin *p)
 }
 
 /* Words that are no card. True: the call is answered, or will be. */
-static bool obey(struct plugin *p, struct grpcd_call *call, struct span word)
+static bool on_command(struct plugin *p, struct grpcd_call *call, struct span word)
 {
     bool is_known = true;
     pthread_mutex_lock(&p->lock);
     if (span_eq(word, SPAN("wait"))) {
         p->waits = call;
-        let_know(p);
+        signal_closed(p);
     } else if (span_eq(word, SPAN("waiting"))) {
         p->asks = call;
-        let_know(p);
+        signal_closed(p);
     } else if (span_eq(word, SPAN("overs"))) {
         reply_count(call, p->n_over);
     } else if (span_eq(word, SPAN("flip"))) {
@@ -189,7 +189,7 @@ static void allocate(void *ctx, struct grpcd_call *call, struct span request)
     int rc = dp_groups_decode(request, &a, &groups, &err);
     if (rc == 0 && (groups.n != 1 || !groups.items[0].n))
         rc = err_set(&err, ERR_INVALID, "one container with ids is wanted");
-    if (rc == 0 && obey(ctx, call, groups.items[0].items[0]))
+    if (rc == 0 && on_command(ctx, call, groups.items[0].items[0]))
         return;
     if (rc == 0)
         rc = allocate_cards(&groups.items[0], &reply, &err);
@@ -245,8 +245,8 @@ static void pre_start(void *ctx, struct grpcd_call *call, struct span request)
 
 static const struct grpcd_method methods[] = {
     {.path = DP_OPTIONS, .start = get_options},
-    {.path = DP_WATCH, .stream = true, .start = watch, .over = watch_over},
-    {.path = DP_ALLOCATE, .start = allocate, .over = allocate_over},
+    {.path = DP_WATCH, .stream = true, .start = watch, .on_cancel = watch_cancelled},
+    {.path = DP_ALLOCATE, .start = allocate, .on_cancel = allocate_over},
     {.path = DP_PREFERRED, .start = prefer},
     {.path = DP_PRESTART, .start = pre_start},
     {0},
@@ -255,7 +255,7 @@ static const struct grpcd_method methods[] = {
 static void node(struct program *p, const char *dir, const char *script)
 {
     peers_node(p, dir, script, ARGV(dir));
-    ck_assert_msg(program_says(p, "ready"), "%s: %s", script, program_said(p));
+    ck_assert_msg(program_wait_output(p, "ready"), "%s: %s", script, program_output(p));
 }
 
 static void say_hello(const char *dir)
@@ -288,12 +288,12 @@ START_TEST(a_kubelet_of_grpc_js)
     node(&kubelet, dir, "kubelet.js");
     say_hello(dir);
     while (!atomic_load(&p.stop) && program_runs(&kubelet))
-        server_pause();
+        stub_pause();
     if (atomic_load(&p.stop))
         ck_assert(grpcd_stop(d, 20000));
     int status = program_wait(&kubelet);
-    printf("%s", program_said(&kubelet));
-    ck_assert_msg(status == 0, "exit status %d: %s", status, program_said(&kubelet));
+    printf("%s", program_output(&kubelet));
+    ck_assert_msg(status == 0, "exit status %d: %s", status, program_output(&kubelet));
     program_fini(&kubelet);
     grpcd_free(d);
     temp_dir_remove(dir);
@@ -316,8 +316,8 @@ static int get(const char *path, const char *name, int64_t timeout_ms, struct ar
     return podres_get_decode(buf_span(&reply), a, pod, err);
 }
 
-static void refuse_get(const char *path, const char *name, enum grpc_status want,
-                       const char *words)
+static void expect_rejected_get(const char *path, const char *name, enum grpc_status want,
+                                const char *words)
 {
     struct podres_pod pod;
     struct err err = {0};
@@ -325,7 +325,7 @@ static void refuse_get(const char *path, const char *name, enum grpc_status want
     cleanup_arena struct arena a = {0};
     ck_assert_int_eq(get(path, name, 20000, &a, &pod, &status, &err), -1);
     ck_assert_msg(status == want, "%s", err.msg);
-    ck_assert_says(err.msg, words);
+    ck_assert_contains(err.msg, words);
 }
 
 static void list(const char *path)
@@ -402,11 +402,12 @@ START_TEST(podresources_of_grpc_js)
     node(&server, dir, "podresources.js");
     list(path);
     many(path);
-    refuse_get(path, "absent", GRPC_NOT_FOUND,
-               "NOT_FOUND: pod \"absent\" nicht gefunden: 100% gr\xc3\xb6\xc3\x9f"
-               "e");
-    refuse_get(path, "busy", GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
-    refuse_get(path, "off", GRPC_FAILED_PRECONDITION, "is off");
+    expect_rejected_get(
+        path, "absent", GRPC_NOT_FOUND,
+        "NOT_FOUND: pod \"absent\" nicht gefunden: 100% gr\xc3\xb6\xc3\x9f"
+        "e");
+    expect_rejected_get(path, "busy", GRPC_RESOURCE_EXHAUSTED, "rejected by rate limit");
+    expect_rejected_get(path, "off", GRPC_FAILED_PRECONDITION, "is off");
     int64_t start = clock_mono_ms();
     ck_assert_int_eq(get(path, "slow", 100, &a, &pod, &status, &err), -1);
     ck_assert_msg(status == GRPC_DEADLINE_EXCEEDED, "%s", err.msg);
@@ -429,7 +430,7 @@ static void echo(void *ctx, struct grpcd_call *call, struct span request)
     grpcd_reply(call, &reply);
 }
 
-START_TEST(ourselves)
+START_TEST(our_client_and_our_server)
 {
     static const struct grpcd_method own[] = {{.path = "/t.T/Echo", .start = echo}, {0}};
     static int64_t us[CALLS];
@@ -456,4 +457,5 @@ START_TEST(ourselves)
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js, ourselves)
+UNIT_MAIN_SECONDS("peers", 240, a_kubelet_of_grpc_js, podresources_of_grpc_js,
+                  our_client_and_our_server)

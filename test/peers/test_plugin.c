@@ -8,9 +8,9 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "peers/peers.h"
-#include "support/temp.h"
-#include "support/unit.h"
 
 static const char cards[] =
     "{\"driverVersion\":\"535.1\",\"cudaVersion\":\"12.2\",\"cards\":["
@@ -51,7 +51,7 @@ static void start_plugin(struct program *p, const char *dir, unsigned api)
                        "n1", "--kubeconfig", kubeconfig, "--gpu-source", source,
                        "--plugin-dir", sockets, "--podresources-socket", podresources,
                        "--state-file", state, "--sample-interval", "50ms",
-                       "--healthy-after", "100ms", "--wait", "1s"));
+                       "--healthy-after", "100ms", "--identify-timeout", "1s"));
     program_port(p, "listening on ");
 }
 
@@ -65,9 +65,9 @@ START_TEST(the_device_plugin_and_a_kubelet_of_grpc_js)
     cleanup_free char *pid = xasprintf("%d", (int)plugin.pid);
     peers_node(&kubelet, dir, "plugin.js", ARGV(dir, url, pid));
     int status = program_wait(&kubelet);
-    printf("%s", program_said(&kubelet));
-    ck_assert_msg(status == 0, "exit status %d: %s\n%s", status, program_said(&kubelet),
-                  program_said(&plugin));
+    printf("%s", program_output(&kubelet));
+    ck_assert_msg(status == 0, "exit status %d: %s\n%s", status, program_output(&kubelet),
+                  program_output(&plugin));
     ck_assert_int_eq(program_wait(&plugin), 0); /* plugin.js has stopped it */
     program_fini(&kubelet);
     program_fini(&plugin);

@@ -2,7 +2,7 @@
 #include "placement/frag.h"
 
 #include "base/rng.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 
 /* The measure as it is defined, shape by shape. */
 static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node)

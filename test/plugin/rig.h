@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The machine with a kubelet played by the test: pods as JSON, what podresources shows,
- * and the answers to what it is asked.
+ * The allocator with a kubelet simulated by the test: pods as JSON, podresources answers,
+ * device plugin requests and their answers.
  */
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 
 enum { RIG_PODS = 64, RIG_CONTAINERS = 4, RIG_IDS = 256, RIG_TEXT = 64 };
 
-/* What the kubelet has: ids are texts. */
+/* The kubelet's pods; ids are strings. */
 struct rig_container {
     char name[RIG_TEXT];
     struct span ids[IDS_RESOURCES][RIG_IDS];
@@ -33,14 +33,14 @@ struct rig {
     struct arena arena;
     struct rig_pod pods[RIG_PODS];
     size_t n_pods;
-    bool kubelet_away, no_get, hold; /* hold: podresources answers when told to */
+    bool kubelet_away, no_get, hold; /* podresources does not answer until released */
     uint64_t tokens;
     int lists, gets, saves;
-    /* The last answer, and everything else that came out, one line each. */
+    /* The last answer; all other outputs, one line each. */
     char answer[4096];
     bool answered;
     struct buf log;
-    char env[4096]; /* of the last grant */
+    char env[4096]; /* of the last allocation */
 };
 
 static inline void rig_take(struct rig *r);
@@ -53,7 +53,7 @@ static inline struct alloc_settings rig_settings(void)
                                    .response = {.cdi_kind = "nvidia.com/gpu"}};
 }
 
-/* Cards GPU-0, GPU-1, ... of so many GiB each, 0 ends. */
+/* Cards GPU-0, GPU-1, ... with these sizes in GiB; 0 terminates the list. */
 static inline void rig_cards(struct rig *r, const int64_t *gib)
 {
     struct card_seen seen[CARDS_MAX] = {0};
@@ -63,7 +63,7 @@ static inline void rig_cards(struct rig *r, const int64_t *gib)
         seen[n].index = (int32_t)n;
         seen[n].mib = gib[n] * 1024;
     }
-    alloc_cards(r->a, r->now, seen, n, NULL, &r->out);
+    alloc_cards_sampled(r->a, r->now, seen, n, NULL, &r->out);
     rig_take(r);
 }
 
@@ -73,7 +73,7 @@ static inline void rig_start(struct rig *r, const struct alloc_settings *setting
     r->a = alloc_new(settings);
     r->now = (struct alloc_time){1000000, 1700000000000000000};
     rig_cards(r, gib);
-    alloc_list_begins(r->a);
+    alloc_list_started(r->a);
     alloc_list_ended(r->a, r->now, &r->out);
     rig_take(r);
 }
@@ -86,11 +86,11 @@ static inline void rig_stop(struct rig *r)
     buf_fini(&r->log);
 }
 
-/* A pod of the API: default/<name> with UID uid-<name>. */
+/* Adds the pod default/<name> with UID uid-<name> to the API server. */
 static inline void rig_api_text(struct rig *r, struct span json)
 {
     struct pod pod = object_pod(&r->arena, json);
-    alloc_pod_seen(r->a, r->now, plan_new(&pod, 1024), &r->out);
+    alloc_pod_seen(r->a, r->now, pod_allocation_new(&pod, 1024), &r->out);
     rig_take(r);
 }
 static inline void rig_api(struct rig *r, const char *name, const char *phase,
@@ -106,7 +106,7 @@ static inline void rig_api(struct rig *r, const char *name, const char *phase,
 static inline void rig_api_gone(struct rig *r, const char *name)
 {
     cleanup_free char *uid = xasprintf("uid-%s", name);
-    alloc_pod_gone(r->a, r->now, span_of(uid), &r->out);
+    alloc_pod_deleted(r->a, r->now, span_of(uid), &r->out);
     rig_take(r);
 }
 
@@ -116,7 +116,7 @@ static inline void rig_api_gone(struct rig *r, const char *name)
     "{'name':'" name "','resources':{'limits':{'" KEY_GPU_COUNT "':'" #n "'}}}"
 #define ON(i, uuid) "'" KEY_MEM_IDX "':'" i "','" KEY_CARD_UUID "':'" uuid "'"
 
-/* The kubelet's set of pods. */
+/* The pods in podresources. */
 static inline struct rig_pod *rig_find(struct rig *r, const char *name)
 {
     for (size_t i = 0; i < r->n_pods; i++)
@@ -150,7 +150,7 @@ static inline void rig_add_id(struct rig *r, struct rig_container *c,
     c->ids[res][c->n_ids[res]++] = arena_copy(&r->arena, span_of(id));
 }
 
-/* "GPU-1/3" is unit 3 of card GPU-1, "GPU-1" the whole of it; as an id. */
+/* The id of unit 3 of card GPU-1 ("GPU-1/3") or of the whole card ("GPU-1"). */
 static inline const char *rig_id(struct rig *r, const char *text)
 {
     cleanup_buf struct buf b = {0};
@@ -162,12 +162,12 @@ static inline const char *rig_id(struct rig *r, const char *text)
     return arena_copy(&r->arena, buf_span(&b)).p;
 }
 
-/* The other way round. */
+/* The reverse of rig_id. */
 static inline void rig_name_id(struct rig *r, struct span text, struct buf *out)
 {
     struct ids_id id;
     ck_assert(ids_read(text.n > IDS_TAG ? IDS_MEM : IDS_COUNT, text, &id));
-    const struct plugin_card *c = cards_by_tag(alloc_cards_of(r->a), &id.tag);
+    const struct plugin_card *c = cards_by_tag(alloc_cards(r->a), &id.tag);
     ck_assert_ptr_nonnull(c);
     buf_adds(out, c->uuid);
     if (id.unit >= 0)
@@ -176,31 +176,31 @@ static inline void rig_name_id(struct rig *r, struct span text, struct buf *out)
 
 static inline void rig_show(struct rig *r, uint64_t query, const char *name, bool get)
 {
-    static struct shown_container containers[RIG_PODS][RIG_CONTAINERS];
-    static struct shown_pod pods[RIG_PODS];
-    struct alloc_shown shown = {.query = query, .pods = pods};
+    static struct alloc_kubelet_container containers[RIG_PODS][RIG_CONTAINERS];
+    static struct alloc_kubelet_pod pods[RIG_PODS];
+    struct alloc_kubelet_view view = {.query = query, .pods = pods};
     struct err err = {.code = ERR_UNAVAILABLE, .msg = "away"};
     for (size_t i = 0; i < r->n_pods; i++) {
         struct rig_pod *p = &r->pods[i];
         if (get && strcmp(p->name, name) != 0)
             continue;
         for (size_t k = 0; k < p->n; k++) {
-            containers[i][k] =
-                (struct shown_container){span_of(p->containers[k].name), {0}, {0}};
+            containers[i][k] = (struct alloc_kubelet_container){
+                span_of(p->containers[k].name), {0}, {0}};
             for (int res = 0; res < IDS_RESOURCES; res++) {
                 containers[i][k].ids[res] = p->containers[k].ids[res];
                 containers[i][k].n_ids[res] = p->containers[k].n_ids[res];
             }
         }
-        pods[shown.n_pods++] =
-            (struct shown_pod){SPAN("default"), span_of(p->name), containers[i], p->n};
+        pods[view.n_pods++] = (struct alloc_kubelet_pod){
+            SPAN("default"), span_of(p->name), containers[i], p->n};
     }
     if (r->kubelet_away || (get && r->no_get)) {
-        shown.err = &err;
-        shown.n_pods = 0;
-        shown.unsupported = get && r->no_get;
+        view.err = &err;
+        view.n_pods = 0;
+        view.unsupported = get && r->no_get;
     }
-    alloc_shown(r->a, r->now, &shown, &r->out);
+    alloc_kubelet_answered(r->a, r->now, &view, &r->out);
 }
 
 static inline void rig_answer(struct rig *r, const char *fmt, ...)
@@ -227,7 +227,7 @@ static inline void rig_granted(struct rig *r, const struct response *response)
     for (size_t i = 0; i < response->n_cdi; i++)
         buf_printf(&b, "cdi %s\n", response->cdi[i]);
     snprintf(r->env, sizeof r->env, "%s", b.p);
-    rig_answer(r, "granted");
+    rig_answer(r, "allocated");
 }
 
 static inline void rig_output(struct rig *r, const struct alloc_output *o)
@@ -242,14 +242,14 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
         }
         rig_answer(r, "%s", b.p);
         break;
-    case ALLOC_GRANTED:
+    case ALLOC_ALLOCATED:
         rig_granted(r, o->response);
         break;
-    case ALLOC_STARTED:
+    case ALLOC_START:
         rig_answer(r, "started");
         break;
-    case ALLOC_REFUSED:
-        rig_answer(r, "%s: %s", alloc_refusal_name(o->refusal), o->text);
+    case ALLOC_REJECTED:
+        rig_answer(r, "%s: %s", alloc_rejection_name(o->rejection), o->text);
         break;
     case ALLOC_SAVE:
         r->saves++;
@@ -265,7 +265,7 @@ static inline void rig_output(struct rig *r, const struct alloc_output *o)
     }
 }
 
-/* Carries out what came out, which may bring more. */
+/* Carries out the outputs, including those that this causes. */
 static inline void rig_take(struct rig *r)
 {
     while (r->out.n) {
@@ -295,8 +295,8 @@ static inline void rig_pass(struct rig *r, int64_t ms)
     }
 }
 
-/* Asks; the answer is in r->answer, if it came. Ids as in rig_id, separated by spaces;
- * "GPU-0/0-3" is four of them. */
+/* Sends a request. Returns the answer, which is also in r->answer. Ids are as in rig_id,
+ * separated by spaces; "GPU-0/0-3" is four ids. */
 static inline size_t rig_ids(struct rig *r, const char *text, struct span *ids)
 {
     size_t n = 0;
@@ -325,30 +325,30 @@ static inline size_t rig_ids(struct rig *r, const char *text, struct span *ids)
     return n;
 }
 
-static inline const char *rig_ask(struct rig *r, enum alloc_ask_type type,
-                                  enum ids_resource res, int64_t size, const char *ids,
-                                  const char *must)
+static inline const char *rig_request(struct rig *r, enum alloc_request_type type,
+                                      enum ids_resource res, int64_t size,
+                                      const char *ids, const char *must)
 {
     struct span all[RIG_IDS], have[RIG_IDS];
-    struct alloc_ask ask = {.type = type,
-                            .resource = res,
-                            .token = ++r->tokens,
-                            .ids = all,
-                            .n_ids = rig_ids(r, ids, all),
-                            .must = have,
-                            .n_must = rig_ids(r, must, have),
-                            .size = size};
+    struct alloc_request req = {.type = type,
+                                .resource = res,
+                                .token = ++r->tokens,
+                                .ids = all,
+                                .n_ids = rig_ids(r, ids, all),
+                                .must = have,
+                                .n_must = rig_ids(r, must, have),
+                                .size = size};
     r->answered = false;
     strcpy(r->answer, "(nothing yet)");
-    alloc_ask(r->a, r->now, &ask, &r->out);
+    alloc_request(r->a, r->now, &req, &r->out);
     rig_take(r);
     return r->answer;
 }
 static inline const char *rig_prefer(struct rig *r, int64_t size, const char *available)
 {
-    return rig_ask(r, ALLOC_ASK_PREFER, IDS_MEM, size, available, "");
+    return rig_request(r, ALLOC_REQUEST_PREFERRED, IDS_MEM, size, available, "");
 }
 static inline const char *rig_allocate(struct rig *r, const char *ids)
 {
-    return rig_ask(r, ALLOC_ASK_ALLOCATE, IDS_MEM, 0, ids, "");
+    return rig_request(r, ALLOC_REQUEST_ALLOCATE, IDS_MEM, 0, ids, "");
 }

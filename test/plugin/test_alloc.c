@@ -17,8 +17,8 @@ static void start_with(struct alloc_settings s)
     rig_start(&rig, &s, two_cards);
 }
 
-/* A pod that waits, promised card 1, and that the kubelet is admitting. */
-static void waiting(const char *name, const char *card, const char *app)
+/* A pending pod with this promised card, which the kubelet is admitting. */
+static void add_pending(const char *name, const char *card, const char *app)
 {
     cleanup_free char *notes =
         xasprintf("'" KEY_MEM_IDX "':'%s','" KEY_CARD_UUID "':'GPU-%s'", card, card);
@@ -29,8 +29,8 @@ static void waiting(const char *name, const char *card, const char *app)
 #define check_answer(call, want)                                                         \
     do {                                                                                 \
         const char *is_ = (call);                                                        \
-        ck_assert_msg(strstr(is_, (want)) != NULL, "\"%s\" does not say \"%s\"", is_,    \
-                      (want));                                                           \
+        ck_assert_msg(strstr(is_, (want)) != NULL, "\"%s\" does not contain \"%s\"",     \
+                      is_, (want));                                                      \
     } while (0)
 #define check_log(want)                                                                  \
     ck_assert_msg(rig.log.p &&strstr(rig.log.p, (want)) != NULL,                         \
@@ -39,12 +39,12 @@ static void waiting(const char *name, const char *card, const char *app)
     ck_assert_msg(strstr(rig.env, (want)) != NULL, "\"%s\" is not in:\n%s", (want),      \
                   rig.env)
 
-START_TEST(the_container_gets_the_card_that_was_promised)
+START_TEST(a_container_gets_the_promised_card)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     ck_assert_str_eq(rig.env, "NVIDIA_VISIBLE_DEVICES=GPU-1\n"
                               "ALIYUN_COM_GPU_MEM_IDX=1\n"
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
@@ -52,19 +52,19 @@ START_TEST(the_container_gets_the_card_that_was_promised)
                               "ALIYUN_COM_GPU_MEM_DEV=16\n");
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     ck_assert_int_eq(rig.saves, 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->granted[IDS_MEM], 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->allocated[IDS_MEM], 1);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(of_equal_pods_it_is_the_one_that_the_kubelet_has)
+START_TEST(of_equal_pods_the_one_in_podresources_is_chosen)
 {
     start();
-    waiting("p", "0", MEM("a", 3));
-    rig_kubelet_gone(&rig, "p"); /* comes later */
-    waiting("q", "1", MEM("a", 3));
+    add_pending("p", "0", MEM("a", 3));
+    rig_kubelet_gone(&rig, "p"); /* the kubelet adds it later */
+    add_pending("q", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     struct rig_pod *q = rig_find(&rig, "q");
     for (int i = 0; i < 3; i++) {
         cleanup_free char *text = xasprintf("GPU-1/%d", i);
@@ -76,30 +76,30 @@ START_TEST(of_equal_pods_it_is_the_one_that_the_kubelet_has)
 }
 END_TEST
 
-START_TEST(which_of_two_is_not_guessed)
+START_TEST(two_candidates_are_ambiguous)
 {
     start();
-    waiting("p", "0", MEM("a", 3));
-    waiting("q", "1", MEM("a", 3));
+    add_pending("p", "0", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 4900);
     ck_assert(!rig.answered);
     rig_pass(&rig, 200);
-    check_answer(rig.answer, "ambiguous: 2 pods of this node wait for 3 of");
-    ck_assert_uint_eq(alloc_stats(rig.a)->refused[REFUSED_AMBIGUOUS], 1);
-    ck_assert_uint_eq(alloc_stats(rig.a)->waited, 1);
+    check_answer(rig.answer, "ambiguous: 2 pods of this node lack 3 ids of");
+    ck_assert_uint_eq(alloc_stats(rig.a)->rejected[REJECTED_AMBIGUOUS], 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->deferred, 1);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(news_of_the_api_server_tell_which_it_is)
+START_TEST(a_pod_update_resolves_the_ambiguity)
 {
     start();
-    waiting("p", "0", MEM("a", 3));
-    waiting("q", "1", MEM("a", 3));
+    add_pending("p", "0", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
-    /* The kubelet had refused p for a reason of its own. (It does not show such a pod any
-     * more, since 1.34.) */
+    /* The kubelet rejected p for another reason. Since 1.34 it does not show such a pod.
+     */
     rig_kubelet_gone(&rig, "p");
     rig_api(&rig, "p", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
     ck_assert_str_eq(rig.answer, "GPU-1/0 GPU-1/1 GPU-1/2");
@@ -107,17 +107,17 @@ START_TEST(news_of_the_api_server_tell_which_it_is)
 }
 END_TEST
 
-START_TEST(another_size_is_not_meant)
+START_TEST(a_pod_of_another_size_is_no_candidate)
 {
     start();
-    waiting("p", "0", MEM("a", 4));
-    waiting("q", "1", MEM("a", 3));
+    add_pending("p", "0", MEM("a", 4));
+    add_pending("q", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_pod_that_comes_late_is_waited_for)
+START_TEST(a_late_pod_event_is_waited_for)
 {
     start();
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -129,38 +129,39 @@ START_TEST(a_pod_that_comes_late_is_waited_for)
 }
 END_TEST
 
-START_TEST(a_stranger_may_be_the_one)
+START_TEST(an_unknown_pod_blocks_the_answer)
 {
     start();
-    /* Refused by the kubelet, which the API server does not say yet; and the pod that it
-     * is about has not been heard of. */
-    waiting("refused", "0", MEM("a", 3));
+    /* The kubelet rejected "refused", which the API server has not reported yet; and the
+     * pod that the request is for has not been sent yet. */
+    add_pending("refused", "0", MEM("a", 3));
     rig_kubelet(&rig, "unheard", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "stranger: it may be pod default/unheard");
-    /* Whoever comes after it cannot be it any more. */
+    check_answer(rig.answer, "unknown-pod: the request can be for pod default/unheard");
+    /* A later request cannot be for the pod that an earlier one met. */
     rig_kubelet_gone(&rig, "refused");
     rig_api(&rig, "refused", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
-    waiting("q", "1", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(an_old_kubelet_shows_what_is_over)
+START_TEST(a_kubelet_before_1_34_lists_terminal_pods)
 {
     start();
     rig.no_get = true;
-    waiting("first", "1", MEM("a", 2));
+    add_pending("first", "1", MEM("a", 2));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* it has no Get */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated"); /* without Get */
     rig_kubelet_gone(&rig, "first");
-    waiting("over", "0", MEM("a", 3));
-    waiting("p", "1", MEM("a", 3));
+    add_pending("ended", "0", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
-    rig_api(&rig, "over", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
-    check_answer(rig.answer, "(nothing yet)"); /* it may be another one of that name */
+    rig_api(&rig, "ended", "Failed", ON("0", "GPU-0"), "", MEM("a", 3));
+    check_answer(rig.answer,
+                 "(nothing yet)"); /* it can have been recreated under that name */
     rig_pass(&rig, 900);
     ck_assert(!rig.answered);
     rig_pass(&rig, 200);
@@ -169,101 +170,101 @@ START_TEST(an_old_kubelet_shows_what_is_over)
 }
 END_TEST
 
-START_TEST(who_waits_in_vain_is_told_why)
+START_TEST(a_timed_out_request_names_the_reason)
 {
     start();
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-pod: no pod of this node that the kubelet has waits for "
-                             "3 of aliyun.com/gpu-mem");
+    check_answer(rig.answer, "no-pending-pod: no pod in the kubelet's view lacks "
+                             "3 ids of aliyun.com/gpu-mem");
     rig_api(&rig, "n", "Pending", "", "", MEM("a", 3));
     rig_kubelet(&rig, "n", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-promise: pod default/n was promised no card");
-    check_log("event n GPURefused pod default/n was promised no card");
+    check_answer(rig.answer, "no-promise: pod default/n has no promised card");
+    check_log("event n GPUAllocationFailed pod default/n has no promised card");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(without_a_list_of_the_api_server_nothing_is_given)
+START_TEST(requests_are_rejected_before_the_first_pod_list)
 {
     struct alloc_settings s = rig_settings();
     rig.a = alloc_new(&s);
     rig.now = (struct alloc_time){1000, 1};
     rig_cards(&rig, two_cards);
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-news: ");
+    check_answer(rig.answer, "not-synced: ");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(ids_of_another_card_are_refused)
+START_TEST(ids_of_another_card_are_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     check_answer(rig_allocate(&rig, "GPU-0/0-2"), "wrong-card: id " /* ... */);
     check_answer(rig.answer,
-                 "is of card GPU-0; container a of pod default/p was promised "
-                 "3 of 1 GPU-1");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+                 "belongs to card GPU-0; container a of pod default/p is promised "
+                 "3 of card 1 GPU-1");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(one_id_of_another_card_is_enough)
+START_TEST(one_id_of_another_card_is_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     check_answer(rig_allocate(&rig, "GPU-1/0-1 GPU-0/0"), "wrong-card: ");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(other_free_ids_of_the_right_card_will_do)
+START_TEST(other_free_ids_of_the_promised_card_are_accepted)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/9-11"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/9-11"), "allocated");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(more_or_less_than_it_asks_for_is_refused)
+START_TEST(a_wrong_number_of_ids_is_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     check_answer(rig_allocate(&rig, "GPU-1/0-3"), "wrong-card: 4 ids for container a");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(an_allocate_without_a_preference_is_refused)
+START_TEST(allocate_without_a_preference_is_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
-    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-offered: ");
+    add_pending("p", "1", MEM("a", 3));
+    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_prefer(&rig, 3, ALL);
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
-    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-offered: ");
+    check_answer(rig_allocate(&rig, "GPU-1/0-2"), "not-preferred: ");
     rig_stop(&rig);
 }
 END_TEST
 
-/* Admits it as the kubelet does; takes what is preferred. */
+/* Admits the container as the kubelet does, with the preferred ids. */
 static void admit(const char *pod, const char *container, enum ids_resource res,
                   int64_t size, const char *available)
 {
     char ids[sizeof rig.answer];
     struct rig_pod *p = rig_find(&rig, pod);
-    strcpy(ids, rig_ask(&rig, ALLOC_ASK_PREFER, res, size, available, ""));
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, res, 0, ids, ""), "granted");
+    strcpy(ids, rig_request(&rig, ALLOC_REQUEST_PREFERRED, res, size, available, ""));
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, res, 0, ids, ""), "allocated");
     struct span list[RIG_IDS];
     size_t n = rig_ids(&rig, ids, list);
     for (size_t i = 0; i < p->n; i++)
@@ -271,53 +272,55 @@ static void admit(const char *pod, const char *container, enum ids_resource res,
             rig_add_id(&rig, &p->containers[i], res, list[k].p);
 }
 
-START_TEST(ids_that_are_held_are_not_given_again)
+START_TEST(held_ids_are_not_allocated_again)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
-    waiting("q", "1", MEM("a", 3));
-    /* The kubelet has forgotten p's ids (List of some exporter): it offers them again. */
+    add_pending("q", "1", MEM("a", 3));
+    /* The kubelet forgot p's ids because an exporter called List; it offers them again.
+     */
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/3 GPU-1/4 GPU-1/5");
     check_answer(rig_allocate(&rig, "GPU-1/2-4"), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     check_answer(rig.answer, "is held by container a of pod default/p");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(what_a_pod_held_is_free_when_it_is_over)
+START_TEST(a_terminal_pod_frees_its_ids)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
-    waiting("q", "1", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     rig_prefer(&rig, 3, "GPU-1/0-2");
-    ck_assert_str_eq(rig.answer, "(nothing yet)"); /* all of them are p's */
+    ck_assert_str_eq(rig.answer, "(nothing yet)"); /* p holds all of them */
     rig_api(&rig, "p", "Succeeded", ON("1", "GPU-1"), "", MEM("a", 3));
     ck_assert_str_eq(rig.answer, "GPU-1/0 GPU-1/1 GPU-1/2");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_deleted_pod_holds_nothing)
+START_TEST(a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
-    /* By force: the kubelet has it still, and an exporter's List made it forget. */
+    /* Force-deleted: the kubelet still has it, and an exporter's List made it forget p's
+     * ids. */
     rig_api_gone(&rig, "p");
-    waiting("q", "1", MEM("a", 1));
+    add_pending("q", "1", MEM("a", 1));
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/3");
     rig_kubelet_gone(&rig, "p");
     ck_assert_str_eq(rig_prefer(&rig, 1, ALL), "GPU-1/0");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(containers_come_in_sequence)
+START_TEST(containers_are_admitted_in_sequence)
 {
     start();
     rig_api(&rig, "p", "Pending", ON("1", "GPU-1"),
@@ -325,43 +328,45 @@ START_TEST(containers_come_in_sequence)
                         "'" KEY_GPU_MEM "':'1'}}}",
             MEM("a", 2) "," MEM("b", 4));
     rig_kubelet(&rig, "p", RIG_NAMES("s", "a", "b"));
-    /* The app containers are not what the kubelet asks for now. */
+    /* App containers are admitted last. */
     check_answer(rig_prefer(&rig, 4, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-pod: ");
+    check_answer(rig.answer, "no-pending-pod: ");
 
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted"); /* i, never shown */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"),
+                     "allocated"); /* i, which podresources never shows */
     admit("p", "s", IDS_MEM, 1, "GPU-1/2-15");
-    /* a takes over i's ids: the kubelet asks for no preference. */
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
+    /* a reuses i's ids, without GetPreferredAllocation. */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
     check_env("ALIYUN_COM_GPU_MEM_POD=7\nALIYUN_COM_GPU_MEM_CONTAINER=2\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[1], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     rig_add_id(&rig, &p->containers[1], IDS_MEM, rig_id(&rig, "GPU-1/1"));
-    ck_assert_ptr_null(rig.log.p); /* not all of them yet */
+    ck_assert_ptr_null(rig.log.p); /* not all containers yet */
     admit("p", "b", IDS_MEM, 4, "GPU-1/3-15");
     check_log("patch p uid-p");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 4);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 4);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(ids_of_the_init_container_that_must_be_taken)
+START_TEST(must_include_ids_of_the_init_container_are_kept)
 {
     start();
     rig_api(&rig, "p", "Pending", ON("1", "GPU-1"), MEM("i", 2), MEM("a", 4));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "granted");
-    ck_assert_str_eq(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_MEM, 4, ALL, "GPU-1/6-7"),
-                     "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/6-7"), "allocated");
+    ck_assert_str_eq(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 4, ALL, "GPU-1/6-7"),
+        "GPU-1/0 GPU-1/1 GPU-1/6 GPU-1/7");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1 GPU-1/6-7"), "allocated");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(several_cards_get_their_shares)
+START_TEST(each_promised_card_gets_its_share)
 {
     start();
     rig_api(&rig, "p", "Pending",
@@ -389,29 +394,30 @@ START_TEST(several_cards_get_their_shares)
 }
 END_TEST
 
-START_TEST(a_whole_card_is_nobody_elses)
+START_TEST(a_whole_card_is_exclusive)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
-    waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
-                 "(nothing yet)");
+    add_pending("w", "1", CARDS("a", 1));
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+        "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
-    check_answer(rig.answer, "of pod default/p, through the other resource");
-    /* And the other way round. */
-    waiting("v", "0", CARDS("a", 1));
+    check_answer(rig.answer, "in-use: ");
+    check_answer(rig.answer, "of pod default/p, through aliyun.com/gpu-mem");
+    /* The reverse. */
+    add_pending("v", "0", CARDS("a", 1));
     admit("v", "a", IDS_COUNT, 1, "GPU-0 GPU-1");
     ck_assert_str_eq(rig.env, "NVIDIA_VISIBLE_DEVICES=GPU-0\n"
                               "ALIYUN_COM_GPU_MEM_IDX=0\n"
                               "ALIYUN_COM_GPU_MEM_POD=8\n"
                               "ALIYUN_COM_GPU_MEM_CONTAINER=8\n"
                               "ALIYUN_COM_GPU_MEM_DEV=8\n");
-    waiting("q", "0", MEM("a", 2));
+    add_pending("q", "0", MEM("a", 2));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     rig_stop(&rig);
 }
 END_TEST
@@ -425,104 +431,113 @@ START_TEST(a_pod_of_the_go_plugin_keeps_its_card)
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-7");
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-8");
     rig_add_id(&rig, &old->containers[0], IDS_MEM, "GPU-0-_-9");
-    waiting("w", "1", CARDS("a", 1));
-    check_answer(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
-                 "(nothing yet)");
+    add_pending("w", "1", CARDS("a", 1));
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 1, "GPU-0 GPU-1", ""),
+        "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: card GPU-1 is used by pod default/old");
-    /* Its ids are not looked upon as those of GPU-0: no complaint, no grant. */
+    check_answer(rig.answer, "in-use: card GPU-1 is used by pod default/old");
+    /* Its ids are not mistaken for those of GPU-0: no mismatch, no allocation. */
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
-    waiting("v", "0", MEM("a", 3));
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
+    add_pending("v", "0", MEM("a", 3));
     admit("v", "a", IDS_MEM, 3, ALL);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(cards_of_a_pod_with_an_init_container_go_in_any_order)
+START_TEST(whole_cards_of_an_init_container_are_reused_in_any_order)
 {
     start();
     rig_api(&rig, "p", "Pending",
             "'" KEY_MEM_IDX "':'0,1','" KEY_CARD_UUID "':'GPU-0,GPU-1'", CARDS("i", 2),
             CARDS("a", 1) "," CARDS("b", 1));
     rig_kubelet(&rig, "p", RIG_NAMES("a", "b"));
-    rig_ask(&rig, ALLOC_ASK_PREFER, IDS_COUNT, 2, "GPU-0 GPU-1", "");
+    rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_COUNT, 2, "GPU-0 GPU-1", "");
     ck_assert_str_eq(rig.answer, "GPU-0 GPU-1");
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
-                 "granted");
-    /* What i had is handed on at random. */
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""), "granted");
+    check_answer(
+        rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-0 GPU-1", ""),
+        "allocated");
+    /* The kubelet reuses i's cards in no order. */
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
+                 "allocated");
     check_env("NVIDIA_VISIBLE_DEVICES=GPU-1\n");
     struct rig_pod *p = rig_find(&rig, "p");
     rig_add_id(&rig, &p->containers[0], IDS_COUNT, rig_id(&rig, "GPU-1"));
-    check_answer(rig_ask(&rig, ALLOC_ASK_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
-                 "(nothing yet)"); /* a's */
+    check_answer(rig_request(&rig, ALLOC_REQUEST_ALLOCATE, IDS_COUNT, 0, "GPU-1", ""),
+                 "(nothing yet)"); /* a holds it */
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "held: ");
+    check_answer(rig.answer, "in-use: ");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_lost_card_is_not_given)
+START_TEST(an_unhealthy_or_absent_card_is_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
-    alloc_card_struck(rig.a, rig.now, SPAN("GPU-1"), "XID 79", &rig.out);
+    alloc_card_event(rig.a, rig.now,
+                     &(struct gpu_event){
+                         .kind = GPU_EVENT_XID, .xid = 79, .uuid = "GPU-1", .index = -1},
+                     &rig.out);
     check_answer(rig_allocate(&rig, "GPU-1/0-2"),
-                 "card-out: pod default/p was promised card GPU-1, which is out: XID 79");
+                 "unhealthy-card: pod default/p is promised card GPU-1, which is "
+                 "unhealthy: XID 79");
     rig_api(&rig, "q", "Pending", ON("5", "GPU-9"), "", MEM("a", 3));
     rig_kubelet(&rig, "q", RIG_NAMES("a"));
-    check_answer(rig_prefer(&rig, 3, ALL), "card-out: pod default/q was promised card 5 "
-                                           "GPU-9, which is not on this node");
+    check_answer(rig_prefer(&rig, 3, ALL),
+                 "unhealthy-card: pod default/q is promised card 5 "
+                 "GPU-9, which is not on this node");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(what_cannot_be_meant_is_refused)
+START_TEST(an_invalid_promise_is_rejected)
 {
     start();
     rig_api(&rig, "p", "Pending", ON("0,1", "GPU-0,GPU-1"), "", MEM("a", 3));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
-    check_answer(rig_prefer(&rig, 3, ALL), "unmeant: pod default/p: 2 cards are "
-                                           "promised");
+    check_answer(rig_prefer(&rig, 3, ALL), "invalid-request: pod default/p: the promise "
+                                           "has 2 cards");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(too_few_free_ids_are_said)
+START_TEST(too_few_free_ids_are_rejected)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
-    check_answer(rig_prefer(&rig, 3, "GPU-0/0-7 GPU-1/0-1"),
-                 "short: the kubelet has 1 ids of card GPU-1 too few");
+    add_pending("p", "1", MEM("a", 3));
+    check_answer(
+        rig_prefer(&rig, 3, "GPU-0/0-7 GPU-1/0-1"),
+        "insufficient-ids: the kubelet offers too few free ids of card GPU-1: 1 missing");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(ids_that_are_none_of_ours)
+START_TEST(unknown_ids_are_rejected)
 {
     struct span id = SPAN("GPU-1-_-3");
     start();
-    waiting("p", "1", MEM("a", 1));
+    add_pending("p", "1", MEM("a", 1));
     rig_prefer(&rig, 1, ALL);
-    struct alloc_ask ask = {
-        .type = ALLOC_ASK_ALLOCATE, .token = 77, .ids = &id, .n_ids = 1};
+    struct alloc_request req = {
+        .type = ALLOC_REQUEST_ALLOCATE, .token = 77, .ids = &id, .n_ids = 1};
     rig.answered = false;
-    alloc_ask(rig.a, rig.now, &ask, &rig.out);
+    alloc_request(rig.a, rig.now, &req, &rig.out);
     rig_take(&rig);
-    check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is no id of this node's cards");
+    check_answer(rig.answer, "unknown-id: \"GPU-1-_-3\" is not a device id of this node");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(the_unpromised_get_an_untouched_card)
+START_TEST(an_unpromised_pod_gets_an_untouched_card)
 {
     struct alloc_settings s = rig_settings();
     s.allow_unpromised = true;
     start_with(s);
-    waiting("p", "0", MEM("a", 3));
-    rig_kubelet_gone(&rig, "p"); /* promised, not even admitted yet */
+    add_pending("p", "0", MEM("a", 3));
+    rig_kubelet_gone(&rig, "p"); /* promised, but not admitted yet */
     rig_api(&rig, "n", "Pending", "", "", MEM("a", 2));
     rig_kubelet(&rig, "n", RIG_NAMES("a"));
     admit("n", "a", IDS_MEM, 2, ALL);
@@ -532,44 +547,44 @@ START_TEST(the_unpromised_get_an_untouched_card)
         "\"16\",\"ALIYUN_COM_GPU_MEM_POD\":\"2\"");
     check_log("\"gpushare/card-uuid\":\"GPU-1\"}");
     check_log("patch n uid-n {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
-    /* News of the pod that are older than that change nothing. */
+    /* An older version of the pod changes nothing. */
     rig_api(&rig, "n", "Pending", "", "", MEM("a", 2));
     rig_api(&rig, "m", "Pending", "", "", MEM("a", 2));
     rig_kubelet(&rig, "m", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "no-promise: pod default/m was promised no card, and there "
-                             "are not 1 cards with 2 units on which nothing is promised");
+    check_answer(rig.answer, "no-promise: pod default/m has no promised card, and fewer "
+                             "than 1 cards of 2 units have no promises");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_static_pod_is_given_an_untouched_card)
+START_TEST(a_static_pod_gets_an_untouched_card)
 {
     start();
-    /* The API has nothing of it before it is admitted. */
+    /* The API server has no object of it before its admission. */
     rig_kubelet(&rig, "s-n1", RIG_NAMES("a"));
     check_answer(rig_prefer(&rig, 2, ALL), "(nothing yet)");
     rig_pass(&rig, 6000);
     ck_assert_str_eq(rig.answer, "GPU-0/0 GPU-0/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-0/0-1"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-0/0-1"), "allocated");
     ck_assert_ptr_null(rig.log.p);
-    /* Its mirror pod comes, and is annotated. */
+    /* Its mirror pod is annotated. */
     rig_api(&rig, "s-n1", "Pending", "'" KEY_MIRROR "':'1'", "", MEM("a", 2));
     check_log("patch s-n1 uid-s-n1 {\"ALIYUN_COM_GPU_MEM_IDX\":\"0\"");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
-    ck_assert_span_eq(alloc_grants(rig.a)->items[0]->uid, "uid-s-n1");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    ck_assert_span_eq(alloc_allocations(rig.a)->items[0]->uid, "uid-s-n1");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_container_that_names_its_devices_itself)
+START_TEST(a_container_that_sets_visible_devices_is_reported)
 {
     static const char app[] =
         "{'name':'a','env':[{'name':'NVIDIA_VISIBLE_DEVICES','value':'all'}],"
         "'resources':{'limits':{'" KEY_GPU_MEM "':'3'}}}";
     start();
-    waiting("p", "1", app);
+    add_pending("p", "1", app);
     admit("p", "a", IDS_MEM, 3, ALL);
     check_log("event p GPUEnvOverridden container a sets NVIDIA_VISIBLE_DEVICES itself");
     rig_stop(&rig);
@@ -577,40 +592,41 @@ START_TEST(a_container_that_names_its_devices_itself)
     struct alloc_settings s = rig_settings();
     s.strict_env = true;
     start_with(s);
-    waiting("p", "1", app);
-    check_answer(rig_prefer(&rig, 3, ALL), "own-env: container a of pod default/p sets");
+    add_pending("p", "1", app);
+    check_answer(rig_prefer(&rig, 3, ALL),
+                 "env-override: container a of pod default/p sets");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(the_old_way_of_failing)
+START_TEST(legacy_rejections_are_successes_without_a_card)
 {
     struct alloc_settings s = rig_settings();
     s.legacy_env = true;
     s.wait_ms = 0;
     start_with(s);
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
     ck_assert_str_eq(rig.env, "NVIDIA_VISIBLE_DEVICES=no-gpu-has-3GiB-to-run\n"
                               "ALIYUN_COM_GPU_MEM_IDX=-1\n"
                               "ALIYUN_COM_GPU_MEM_POD=3\n"
                               "ALIYUN_COM_GPU_MEM_CONTAINER=3\n"
                               "ALIYUN_COM_GPU_MEM_DEV=0\n");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_kubelet_without_get)
+START_TEST(a_kubelet_without_get_is_called_once)
 {
     start();
     rig.no_get = true;
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     ck_assert_int_eq(rig.gets, 1);
-    waiting("q", "1", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     admit("q", "a", IDS_MEM, 3, "GPU-1/3-15");
-    ck_assert_int_eq(rig.gets, 1); /* it is not asked again */
+    ck_assert_int_eq(rig.gets, 1); /* Get is not called again */
     ck_assert_int_eq(rig.lists, 2);
     rig_stop(&rig);
 }
@@ -619,7 +635,7 @@ END_TEST
 START_TEST(no_list_during_an_allocate)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     int lists = rig.lists;
     rig_allocate(&rig, "GPU-1/0-2");
@@ -629,11 +645,11 @@ START_TEST(no_list_during_an_allocate)
 }
 END_TEST
 
-START_TEST(a_kubelet_that_does_not_answer)
+START_TEST(podresources_failures_are_retried)
 {
     start();
     rig.kubelet_away = true;
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     rig_pass(&rig, 1000);
     rig.kubelet_away = false;
@@ -642,44 +658,45 @@ START_TEST(a_kubelet_that_does_not_answer)
     rig.kubelet_away = true;
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
     rig_pass(&rig, 6000);
-    check_answer(rig.answer, "kubelet: the kubelet's podresources service: away");
+    check_answer(rig.answer, "podresources: podresources: away");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(the_pod_must_still_be_there_at_allocate)
+START_TEST(allocate_requires_the_pod_in_podresources)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     rig_kubelet_gone(&rig, "p");
     check_answer(rig_allocate(&rig, "GPU-1/0-2"), "(nothing yet)");
     rig_api_gone(&rig, "p");
-    check_answer(rig.answer, "not-offered: ");
+    check_answer(rig.answer, "not-preferred: ");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_lost_checkpoint_begins_anew)
+START_TEST(a_lost_kubelet_checkpoint_voids_allocations)
 {
     start();
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), MEM("i", 2), MEM("a", 3));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_prefer(&rig, 2, ALL);
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
-    ck_assert_str_eq(rig_ask(&rig, ALLOC_ASK_PREFER, IDS_MEM, 3, ALL, "GPU-1/0-1"),
-                     "GPU-1/0 GPU-1/1 GPU-1/2");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "granted");
-    /* It has both, and the kubelet shows neither. */
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
+    ck_assert_str_eq(
+        rig_request(&rig, ALLOC_REQUEST_PREFERRED, IDS_MEM, 3, ALL, "GPU-1/0-1"),
+        "GPU-1/0 GPU-1/1 GPU-1/2");
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-2"), "allocated");
+    /* Both containers have allocations, and the kubelet shows neither. */
     alloc_kubelet_started(rig.a, rig.now, &rig.out);
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/0 GPU-1/1");
-    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "granted");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
+    ck_assert_str_eq(rig_allocate(&rig, "GPU-1/0-1"), "allocated");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_lost_state_file_is_made_up_for)
+START_TEST(a_lost_state_file_is_recovered_from_podresources)
 {
     start();
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 3));
@@ -687,19 +704,19 @@ START_TEST(a_lost_state_file_is_made_up_for)
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/1"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/2"));
-    waiting("q", "1", MEM("a", 2));
+    add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/3 GPU-1/4");
-    ck_assert_uint_eq(alloc_stats(rig.a)->adopted, 1);
+    ck_assert_uint_eq(alloc_stats(rig.a)->recovered, 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
     check_log("patch p uid-p {\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"true\"}");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(the_audit_finds_a_container_on_another_card)
+START_TEST(reconciliation_reports_a_container_on_another_card)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -708,31 +725,31 @@ START_TEST(the_audit_finds_a_container_on_another_card)
     ck_assert_int_eq(rig.lists, 0);
     ck_assert_int_ge(rig.gets, 1);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
-    check_log("event p GPUMismatch container a holds 1 of card GPU-0, which is not what "
-              "was promised to it");
-    rig_pass(&rig, 125000); /* said once */
+    check_log("event p GPUMismatch container a holds 1 ids of card GPU-0, more than "
+              "the promise allows");
+    rig_pass(&rig, 125000); /* reported once */
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 1);
     ck_assert_int_ge(rig.gets, 3);
-    /* And another one that holds the same. */
+    /* A second pod with the same id. */
     rig_api(&rig, "q", "Running", ON("0", "GPU-0"), "", MEM("a", 1));
     struct rig_pod *q = rig_kubelet(&rig, "q", RIG_NAMES("a"));
     rig_add_id(&rig, &q->containers[0], IDS_MEM, rig_id(&rig, "GPU-0/0"));
     rig_pass(&rig, 2000);
-    check_log("event q GPUMismatch container a holds what container a of pod default/p "
-              "holds, on card GPU-0");
+    check_log("event q GPUMismatch container a and container a of pod default/p "
+              "hold the same id of card GPU-0");
     rig_stop(&rig);
 }
 END_TEST
 
-/* The kubelet shows it before the API server has told of it. */
-START_TEST(a_pod_that_is_told_of_late_holds_its_ids_once)
+/* podresources shows the pod before the API server sends it. */
+START_TEST(a_pod_first_seen_in_podresources_holds_its_ids_once)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     rig.a = alloc_new(&s);
     rig.now = (struct alloc_time){1000, 1};
     rig_cards(&rig, two_cards);
-    alloc_list_begins(rig.a);
+    alloc_list_started(rig.a);
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     rig_kubelet(&rig, "q", RIG_NAMES("a"));
@@ -743,87 +760,88 @@ START_TEST(a_pod_that_is_told_of_late_holds_its_ids_once)
     rig_take(&rig);
     rig_pass(&rig, 1000);
     check_answer(rig.answer, "GPU-1/1 GPU-1/2");
-    check_answer(rig_allocate(&rig, "GPU-1/1-2"), "granted");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    check_answer(rig_allocate(&rig, "GPU-1/1-2"), "allocated");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
     rig_pass(&rig, 125000);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 2);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 2);
     ck_assert_uint_eq(alloc_stats(rig.a)->mismatches, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(an_audit_that_an_ask_overtook_is_made_again)
+START_TEST(a_view_older_than_a_request_is_discarded)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
-    alloc_tick(rig.a, rig.now, &rig.out); /* asks for p */
+    alloc_tick(rig.a, rig.now, &rig.out); /* calls Get for p */
     ck_assert_uint_eq(rig.out.n, 1);
     ck_assert_int_eq(rig.out.items[0].type, ALLOC_GET);
-    rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/5", ""); /* and then p is shown */
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 0);
+    rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5",
+                ""); /* then Get answers */
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 0);
     rig_pass(&rig, 1000);
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
     rig_stop(&rig);
 }
 END_TEST
 
-static void pass_with_audits(int64_t audit_ms)
+static void pass_with_interval(int64_t reconcile_interval_ms)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = audit_ms;
+    s.reconcile_interval_ms = reconcile_interval_ms;
     start_with(s);
-    /* A pod of no interest to us. */
+    /* A pod without GPU resources. */
     rig_api(&rig, "other", "Running", "", "", "{'name':'a'}");
     rig_kubelet(&rig, "other", RIG_NAMES("a"));
     rig_pass(&rig, 1000);
 }
 
-START_TEST(podresources_is_asked_even_if_there_is_nothing_to_ask)
+START_TEST(podresources_is_probed_without_gpu_pods)
 {
-    pass_with_audits(60000);
+    pass_with_interval(60000);
     ck_assert_int_eq(rig.gets, 1);
     rig_pass(&rig, 182000);
     ck_assert_int_eq(rig.gets, 4);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
-    /* More often while it does not answer. */
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
+    /* More often during a failure. */
     rig.kubelet_away = true;
     rig_pass(&rig, 90000);
     ck_assert_int_ge(rig.gets, 8);
-    int64_t since = alloc_kubelet_trouble(rig.a)->since_ms;
+    int64_t since = alloc_podresources_failure(rig.a)->since_ms;
     ck_assert_int_ge(rig.now.mono_ms - since, 30000);
-    ck_assert_str_eq(alloc_kubelet_trouble(rig.a)->err.msg, "away");
+    ck_assert_str_eq(alloc_podresources_failure(rig.a)->err.msg, "away");
     rig.kubelet_away = false;
     rig_pass(&rig, 6000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     ck_assert_int_eq(rig.lists, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_kubelet_without_get_is_no_trouble)
+START_TEST(a_kubelet_without_get_is_no_failure)
 {
     rig.no_get = true;
-    pass_with_audits(60000);
+    pass_with_interval(60000);
     ck_assert_int_eq(rig.gets, 1);
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets, 1);
     ck_assert_int_ge(rig.lists, 2);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig.kubelet_away = true;
     rig_pass(&rig, 130000);
-    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
+START_TEST(without_reconciliation_the_end_of_a_failure_is_detected)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 0;
+    s.reconcile_interval_ms = 0;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     rig_kubelet(&rig, "p", RIG_NAMES("a"));
@@ -831,11 +849,11 @@ START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
     ck_assert_int_eq(rig.gets + rig.lists, 0);
     rig.kubelet_away = true;
     rig_prefer(&rig, 1, ALL);
-    rig_pass(&rig, 60000); /* who has asked has given up */
-    ck_assert_int_ne(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    rig_pass(&rig, 60000); /* the request is rejected by now */
+    ck_assert_int_ne(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig.kubelet_away = false;
     rig_pass(&rig, 10000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     int asked = rig.gets + rig.lists;
     rig_pass(&rig, 130000);
     ck_assert_int_eq(rig.gets + rig.lists, asked);
@@ -843,86 +861,87 @@ START_TEST(without_audits_the_end_of_trouble_is_found_out_all_the_same)
 }
 END_TEST
 
-START_TEST(an_answer_that_never_comes_is_trouble)
+START_TEST(a_missing_answer_is_a_failure)
 {
     struct alloc_settings s = rig_settings();
-    s.audit_ms = 60000;
+    s.reconcile_interval_ms = 60000;
     start_with(s);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     int64_t asked = rig.now.mono_ms;
-    alloc_tick(rig.a, rig.now, &rig.out); /* asks, and nobody hears it */
+    alloc_tick(rig.a, rig.now, &rig.out); /* calls Get, which gets no answer */
     ck_assert_uint_eq(rig.out.n, 1);
     alloc_outputs_reset(&rig.out);
     rig_pass(&rig, 9000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, 0);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, 0);
     rig_pass(&rig, 2000);
-    ck_assert_int_eq(alloc_kubelet_trouble(rig.a)->since_ms, asked);
+    ck_assert_int_eq(alloc_podresources_failure(rig.a)->since_ms, asked);
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(state_of_the_file_is_held)
+START_TEST(allocations_of_the_state_file_are_held)
 {
-    struct grants gs = {0};
-    struct grant *g = grant_new(SPAN("uid-p"), SPAN("default"), SPAN("p"), SPAN("a"),
-                                CONTAINER_APP, IDS_MEM);
-    grant_add(g, SPAN("GPU-1"), 1, 0);
-    grants_put(&gs, g);
-    g = grant_new(SPAN("uid-gone"), SPAN("default"), SPAN("gone"), SPAN("a"),
-                  CONTAINER_APP, IDS_MEM);
-    grant_add(g, SPAN("GPU-1"), 1, 1);
-    grants_put(&gs, g);
+    struct allocation_set set = {0};
+    struct allocation *al = allocation_new(SPAN("uid-p"), SPAN("default"), SPAN("p"),
+                                           SPAN("a"), CONTAINER_APP, IDS_MEM);
+    allocation_add(al, SPAN("GPU-1"), 1, 0);
+    allocation_set_put(&set, al);
+    al = allocation_new(SPAN("uid-gone"), SPAN("default"), SPAN("gone"), SPAN("a"),
+                        CONTAINER_APP, IDS_MEM);
+    allocation_add(al, SPAN("GPU-1"), 1, 1);
+    allocation_set_put(&set, al);
     struct alloc_settings s = rig_settings();
     rig.a = alloc_new(&s);
     rig.now = (struct alloc_time){1000, 1};
     rig_cards(&rig, two_cards);
-    alloc_adopt(rig.a, &gs);
-    alloc_list_begins(rig.a);
+    alloc_restore(rig.a, &set);
+    alloc_list_started(rig.a);
     rig_api(&rig, "p", "Running", ON("1", "GPU-1"), "", MEM("a", 1));
     struct rig_pod *p = rig_kubelet(&rig, "p", RIG_NAMES("a"));
     rig_add_id(&rig, &p->containers[0], IDS_MEM, rig_id(&rig, "GPU-1/0"));
     alloc_list_ended(rig.a, rig.now, &rig.out);
     rig_take(&rig);
-    waiting("q", "1", MEM("a", 2));
+    add_pending("q", "1", MEM("a", 2));
     ck_assert_str_eq(rig_prefer(&rig, 2, ALL), "GPU-1/1 GPU-1/2");
-    ck_assert_uint_eq(alloc_grants(rig.a)->n, 1);
-    check_answer(rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/0", ""), "started");
-    check_answer(rig_ask(&rig, ALLOC_ASK_START, IDS_MEM, 0, "GPU-1/5", ""),
-                 "not-offered: these ids were granted to nobody");
+    ck_assert_uint_eq(alloc_allocations(rig.a)->n, 1);
+    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/0", ""),
+                 "started");
+    check_answer(rig_request(&rig, ALLOC_REQUEST_START, IDS_MEM, 0, "GPU-1/5", ""),
+                 "not-preferred: no container holds these ids");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_cancelled_ask_is_answered_at_once)
+START_TEST(a_canceled_request_is_answered_immediately)
 {
     start();
     check_answer(rig_prefer(&rig, 3, ALL), "(nothing yet)");
     alloc_cancel(rig.a, rig.now, rig.tokens, &rig.out);
     rig_take(&rig);
-    check_answer(rig.answer, "no-pod: ");
+    check_answer(rig.answer, "no-pending-pod: ");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(a_pod_that_was_refused_is_not_meant_again)
+START_TEST(a_rejected_pod_is_no_candidate)
 {
     start();
-    waiting("p", "1", MEM("a", 3));
+    add_pending("p", "1", MEM("a", 3));
     rig_prefer(&rig, 3, ALL);
     check_answer(rig_allocate(&rig, "GPU-0/0-2"), "wrong-card: ");
-    waiting("q", "1", MEM("a", 3));
+    add_pending("q", "1", MEM("a", 3));
     ck_assert_str_eq(rig_prefer(&rig, 3, ALL), "GPU-1/0 GPU-1/1 GPU-1/2");
     rig_stop(&rig);
 }
 END_TEST
 
-START_TEST(the_node_can_switch_isolation_off)
+START_TEST(the_node_label_disables_cgpu)
 {
     struct alloc_settings s = rig_settings();
     s.response.strategy = RESPONSE_VOLUME_MOUNTS;
     start_with(s);
-    alloc_cgpu_disable(rig.a, true);
-    waiting("p", "1", MEM("a", 3));
+    alloc_set_cgpu_disable(rig.a, true);
+    add_pending("p", "1", MEM("a", 3));
     admit("p", "a", IDS_MEM, 3, ALL);
     check_env("CGPU_DISABLE=true\n");
     check_env("NVIDIA_VISIBLE_DEVICES=/var/run/nvidia-container-devices\n");
@@ -931,13 +950,13 @@ START_TEST(the_node_can_switch_isolation_off)
 }
 END_TEST
 
-START_TEST(devices_by_name_by_index_and_with_mps)
+START_TEST(cards_by_cdi_name_by_index_and_with_mps)
 {
     struct alloc_settings s = rig_settings();
     s.response.strategy = RESPONSE_CDI;
     s.response.mps_dir = "/run/mps";
     start_with(s);
-    waiting("p", "1", MEM("a", 4));
+    add_pending("p", "1", MEM("a", 4));
     admit("p", "a", IDS_MEM, 4, ALL);
     check_env("cdi nvidia.com/gpu=GPU-1\n");
     check_env("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=4096M\n");
@@ -950,38 +969,43 @@ START_TEST(devices_by_name_by_index_and_with_mps)
     s = rig_settings();
     s.response.by_index = true;
     start_with(s);
-    waiting("p", "1", MEM("a", 4));
+    add_pending("p", "1", MEM("a", 4));
     admit("p", "a", IDS_MEM, 4, ALL);
     check_env("NVIDIA_VISIBLE_DEVICES=1\n");
     rig_stop(&rig);
 }
 END_TEST
 
-UNIT_MAIN(
-    "alloc", the_container_gets_the_card_that_was_promised,
-    of_equal_pods_it_is_the_one_that_the_kubelet_has, which_of_two_is_not_guessed,
-    news_of_the_api_server_tell_which_it_is, another_size_is_not_meant,
-    a_pod_that_comes_late_is_waited_for, a_stranger_may_be_the_one,
-    an_old_kubelet_shows_what_is_over, who_waits_in_vain_is_told_why,
-    without_a_list_of_the_api_server_nothing_is_given, ids_of_another_card_are_refused,
-    one_id_of_another_card_is_enough, other_free_ids_of_the_right_card_will_do,
-    more_or_less_than_it_asks_for_is_refused, an_allocate_without_a_preference_is_refused,
-    ids_that_are_held_are_not_given_again, what_a_pod_held_is_free_when_it_is_over,
-    a_deleted_pod_holds_nothing, containers_come_in_sequence,
-    ids_of_the_init_container_that_must_be_taken, several_cards_get_their_shares,
-    a_whole_card_is_nobody_elses, a_pod_of_the_go_plugin_keeps_its_card,
-    cards_of_a_pod_with_an_init_container_go_in_any_order, a_lost_card_is_not_given,
-    what_cannot_be_meant_is_refused, too_few_free_ids_are_said, ids_that_are_none_of_ours,
-    the_unpromised_get_an_untouched_card, a_static_pod_is_given_an_untouched_card,
-    a_container_that_names_its_devices_itself, the_old_way_of_failing,
-    a_kubelet_without_get, no_list_during_an_allocate, a_kubelet_that_does_not_answer,
-    the_pod_must_still_be_there_at_allocate, a_lost_checkpoint_begins_anew,
-    a_lost_state_file_is_made_up_for, the_audit_finds_a_container_on_another_card,
-    a_pod_that_is_told_of_late_holds_its_ids_once,
-    an_audit_that_an_ask_overtook_is_made_again,
-    podresources_is_asked_even_if_there_is_nothing_to_ask,
-    a_kubelet_without_get_is_no_trouble,
-    without_audits_the_end_of_trouble_is_found_out_all_the_same,
-    an_answer_that_never_comes_is_trouble, state_of_the_file_is_held,
-    a_cancelled_ask_is_answered_at_once, a_pod_that_was_refused_is_not_meant_again,
-    the_node_can_switch_isolation_off, devices_by_name_by_index_and_with_mps)
+UNIT_MAIN("alloc", a_container_gets_the_promised_card,
+          of_equal_pods_the_one_in_podresources_is_chosen, two_candidates_are_ambiguous,
+          a_pod_update_resolves_the_ambiguity, a_pod_of_another_size_is_no_candidate,
+          a_late_pod_event_is_waited_for, an_unknown_pod_blocks_the_answer,
+          a_kubelet_before_1_34_lists_terminal_pods, a_timed_out_request_names_the_reason,
+          requests_are_rejected_before_the_first_pod_list,
+          ids_of_another_card_are_rejected, one_id_of_another_card_is_rejected,
+          other_free_ids_of_the_promised_card_are_accepted,
+          a_wrong_number_of_ids_is_rejected, allocate_without_a_preference_is_rejected,
+          held_ids_are_not_allocated_again, a_terminal_pod_frees_its_ids,
+          a_deleted_pod_frees_its_ids_when_the_kubelet_drops_it,
+          containers_are_admitted_in_sequence,
+          must_include_ids_of_the_init_container_are_kept,
+          each_promised_card_gets_its_share, a_whole_card_is_exclusive,
+          a_pod_of_the_go_plugin_keeps_its_card,
+          whole_cards_of_an_init_container_are_reused_in_any_order,
+          an_unhealthy_or_absent_card_is_rejected, an_invalid_promise_is_rejected,
+          too_few_free_ids_are_rejected, unknown_ids_are_rejected,
+          an_unpromised_pod_gets_an_untouched_card, a_static_pod_gets_an_untouched_card,
+          a_container_that_sets_visible_devices_is_reported,
+          legacy_rejections_are_successes_without_a_card,
+          a_kubelet_without_get_is_called_once, no_list_during_an_allocate,
+          podresources_failures_are_retried, allocate_requires_the_pod_in_podresources,
+          a_lost_kubelet_checkpoint_voids_allocations,
+          a_lost_state_file_is_recovered_from_podresources,
+          reconciliation_reports_a_container_on_another_card,
+          a_pod_first_seen_in_podresources_holds_its_ids_once,
+          a_view_older_than_a_request_is_discarded,
+          podresources_is_probed_without_gpu_pods, a_kubelet_without_get_is_no_failure,
+          without_reconciliation_the_end_of_a_failure_is_detected,
+          a_missing_answer_is_a_failure, allocations_of_the_state_file_are_held,
+          a_canceled_request_is_answered_immediately, a_rejected_pod_is_no_candidate,
+          the_node_label_disables_cgpu, cards_by_cdi_name_by_index_and_with_mps)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
 /*
- * The machine in a small world, many times: an API server whose news come late, a kubelet
- * that admits one pod after the other, hands on the ids of init containers, fills up with
- * whatever ids it likes, forgets ids in flight, refuses pods for reasons of its own, and
- * starts anew with or without its checkpoint; and plugins that die at any moment, with or
+ * A randomized model of a node, run with many seeds: an API server with delayed events; a
+ * kubelet that admits one pod at a time, reuses the ids of init containers, completes
+ * preferences with arbitrary ids, forgets ids in flight, rejects pods for other reasons,
+ * and restarts with or without its checkpoint; plugins that die at any moment, with or
  * without their state file.
  *
- * What must hold: a container gets ids of the cards that were promised to it and of no
- * others, no id is held by two containers at a time, and neither is a card that is held
- * whole. Where nothing goes wrong, nobody is refused.
+ * Invariants: a container gets ids of its promised cards only; no id, and no whole card,
+ * is held by two containers at a time; without faults no request is rejected.
  */
 
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include "base/rng.h"
 #include "domain/objects.h"
 #include "plugin/alloc.h"
+#include "plugin/checkpoint.h"
 
 enum {
     CARDS_N = 3,
@@ -37,7 +37,7 @@ struct part {
     enum container_role role;
     enum ids_resource res;
     int amount;
-    int share[CARDS_N]; /* what was promised of each card */
+    int share[CARDS_N]; /* promised units of each card */
     /* the kubelet's side */
     bool has;
     ids_set ids;
@@ -52,31 +52,31 @@ struct wpod {
     int n;
     bool cards; /* gpu-count */
     enum stage stage;
-    bool in_api, over; /* the truth */
+    bool in_api, api_terminal; /* state in the API server */
     bool in_kubelet, terminal;
-    int at; /* container that is being admitted */
+    int at; /* index of the container being admitted */
     bool reused_all;
     ids_set reusable, picked, must;
     const char *phase;
 };
 
-struct news {
+struct pod_event {
     int slot, number;
-    bool gone;
+    bool deleted;
     char json[3000];
 };
 
 struct fifo {
-    struct news items[QUEUE];
+    struct pod_event items[QUEUE];
     size_t from, to;
 };
 
-struct shown_copy {
+struct view_copy {
     bool used;
     uint64_t query;
     bool get, ready;
     char name[16];
-    struct alloc_shown shown;
+    struct alloc_kubelet_view view;
     struct arena arena;
     struct err err;
 };
@@ -92,15 +92,14 @@ struct world {
     struct fifo to_plugin, to_kubelet;
     ids_set in_use;
     bool trap;
-    bool list_hides_terminal, has_get, trouble;
+    bool list_hides_terminal, has_get, faults;
     int admitting; /* slot, -1: none */
     enum { IDLE, PREFERRING, ALLOCATING } call;
     uint64_t token;
-    struct shown_copy answers[16];
+    struct view_copy answers[16];
     struct buf state; /* the state file */
     bool listing;
-    /* counts */
-    int granted, refused, restarts;
+    int allocated, rejected, restarts;
     char why[512];
     uint64_t seed;
     int step;
@@ -124,7 +123,7 @@ static bool chance(unsigned percent)
         }                                                                                \
     } while (0)
 
-/* Ids as the kubelet knows them. */
+/* An id in the kubelet's notation. */
 static struct span id_text(struct arena *arena, enum ids_resource res, int card, int unit)
 {
     cleanup_buf struct buf b = {0};
@@ -168,14 +167,14 @@ static int count(const ids_set set)
     return n;
 }
 
-/* The ledger: what the live pods of the API were promised. */
+/* The ledger: units of the card promised to the live pods. */
 static int promised(int card, bool *whole)
 {
     int units = 0;
     for (int i = 0; i < SLOTS; i++) {
         const struct wpod *p = &w->pods[i];
         int running = 0, init = 0;
-        if (p->stage == FREE || !p->in_api || p->over)
+        if (p->stage == FREE || !p->in_api || p->api_terminal)
             continue;
         for (int k = 0; k < p->n; k++) {
             int share = p->parts[k].share[card];
@@ -240,25 +239,25 @@ static void write_json(const struct wpod *p, struct buf *out)
         uuids.p, alloc.p, inits.p, apps.p, p->phase);
 }
 
-static void send(struct fifo *f, int slot, bool gone)
+static void send(struct fifo *f, int slot, bool deleted)
 {
     ck_assert_uint_lt(f->to, QUEUE + f->from);
-    struct news *n = &f->items[f->to++ % QUEUE];
+    struct pod_event *n = &f->items[f->to++ % QUEUE];
     n->slot = slot;
     n->number = w->pods[slot].number;
-    n->gone = gone;
+    n->deleted = deleted;
     cleanup_buf struct buf json = {0};
     write_json(&w->pods[slot], &json);
     ck_assert_uint_lt(json.n, sizeof n->json);
     memcpy(n->json, json.p, json.n + 1);
 }
 
-static void tell(int slot, bool gone)
+static void send_to_plugin(int slot, bool deleted)
 {
-    send(&w->to_plugin, slot, gone);
+    send(&w->to_plugin, slot, deleted);
 }
 
-/* The extender binds a new pod, when the cards have room. */
+/* The extender binds a new pod if a card has enough free units. */
 static bool name_in_use(const char *name)
 {
     for (int i = 0; i < SLOTS; i++)
@@ -305,7 +304,7 @@ static bool place(struct wpod *p)
         else
             running += p->parts[k].amount;
     }
-    /* Kubernetes counts more where sidecars started before; the model's ledger may. */
+    /* An upper bound of what Kubernetes counts for pods with sidecars. */
     int need = running + init;
     for (int i = 0; i < CARDS_N; i++) {
         int card = (from + i) % CARDS_N;
@@ -329,10 +328,8 @@ static void bind_pod(void)
         return;
     struct wpod *p = &w->pods[slot];
     *p = (struct wpod){.number = ++w->numbers, .phase = "Pending"};
-    /* Names come again, as a StatefulSet's do. (A kubelet before 1.34 shows what has
-     * ended, under a name that may be another pod's by now: which of them it is can then
-     * not be told.)
-     */
+    /* Names are reused, as by a StatefulSet. Not with a kubelet before 1.34: it shows
+     * terminal pods, which cannot be distinguished from a recreated pod of that name. */
     bool again = w->has_get;
     snprintf(p->name, sizeof p->name, "p%d",
              again ? (int)rng_below(&w->rng, 20) : p->number);
@@ -344,7 +341,7 @@ static void bind_pod(void)
         return;
     p->stage = WAITING;
     p->in_api = true;
-    tell(slot, false);
+    send_to_plugin(slot, false);
     send(&w->to_kubelet, slot, false);
 }
 
@@ -407,25 +404,25 @@ static void available_ids(enum ids_resource res, ids_set out)
             out[c][u] = !w->in_use[c][u] && (res == IDS_COUNT ? u == UNITS : u < gib[c]);
 }
 
-static void ask_allocate(struct wpod *p)
+static void request_allocate(struct wpod *p)
 {
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
     struct span ids[CARDS_N * (UNITS + 1)];
-    struct alloc_ask ask = {.type = ALLOC_ASK_ALLOCATE,
-                            .resource = c->res,
-                            .token = ++w->token,
-                            .ids = ids,
-                            .n_ids = texts_of(p->picked, c->res, &arena, ids)};
+    struct alloc_request req = {.type = ALLOC_REQUEST_ALLOCATE,
+                                .resource = c->res,
+                                .token = ++w->token,
+                                .ids = ids,
+                                .n_ids = texts_of(p->picked, c->res, &arena, ids)};
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             w->in_use[card][u] |= p->picked[card][u];
     w->call = ALLOCATING;
-    alloc_ask(w->a, w->now, &ask, &w->out);
+    alloc_request(w->a, w->now, &req, &w->out);
     take();
 }
 
-static void ask_prefer(struct wpod *p)
+static void request_preferred(struct wpod *p)
 {
     struct part *c = &p->parts[p->at];
     cleanup_arena struct arena arena = {0};
@@ -435,20 +432,20 @@ static void ask_prefer(struct wpod *p)
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             all[card][u] |= p->must[card][u];
-    struct alloc_ask ask = {.type = ALLOC_ASK_PREFER,
-                            .resource = c->res,
-                            .token = ++w->token,
-                            .ids = ids,
-                            .n_ids = texts_of(all, c->res, &arena, ids),
-                            .must = must,
-                            .n_must = texts_of(p->must, c->res, &arena, must),
-                            .size = c->amount};
+    struct alloc_request req = {.type = ALLOC_REQUEST_PREFERRED,
+                                .resource = c->res,
+                                .token = ++w->token,
+                                .ids = ids,
+                                .n_ids = texts_of(all, c->res, &arena, ids),
+                                .must = must,
+                                .n_must = texts_of(p->must, c->res, &arena, must),
+                                .size = c->amount};
     w->call = PREFERRING;
-    alloc_ask(w->a, w->now, &ask, &w->out);
+    alloc_request(w->a, w->now, &req, &w->out);
     take();
 }
 
-/* The next container; the last one: it runs. */
+/* Admits the next container; after the last one the pod runs. */
 static void admit_next(int slot)
 {
     struct wpod *p = &w->pods[slot];
@@ -465,7 +462,7 @@ static void admit_next(int slot)
         w->admitting = -1;
         w->call = IDLE;
         if (p->in_api)
-            tell(slot, false);
+            send_to_plugin(slot, false);
         return;
     }
     struct part *c = &p->parts[p->at];
@@ -479,14 +476,14 @@ static void admit_next(int slot)
     ids_set all;
     available_ids(c->res, all);
     if (count(p->must) == c->amount)
-        ask_allocate(p);
+        request_allocate(p);
     else if (count(all) < c->amount - count(p->must))
         reject(slot);
     else
-        ask_prefer(p);
+        request_preferred(p);
 }
 
-static void preferred(const struct alloc_output *o)
+static void on_preferred(const struct alloc_output *o)
 {
     struct wpod *p = &w->pods[w->admitting];
     struct part *c = &p->parts[p->at];
@@ -498,19 +495,18 @@ static void preferred(const struct alloc_output *o)
     for (int card = 0; card < CARDS_N; card++)
         for (int u = 0; u <= UNITS; u++)
             want[card][u] = want[card][u] && all[card][u] && !p->must[card][u];
-    /* Of what is preferred as many as are needed; then whatever there is. A kubelet that
-     * looks at nothing but its own list is part of the trouble. */
+    /* Preferred ids first, then any. */
     n = c->amount - count(p->must);
-    if (!w->trouble || !chance(5))
+    if (!w->faults || !chance(5))
         random_ids(want, c->res, n < count(want) ? n : count(want), p->picked);
     if (!random_ids(all, c->res, c->amount - count(p->picked), p->picked))
         reject(w->admitting);
     else
-        ask_allocate(p);
+        request_allocate(p);
 }
 
-/* The judge */
-static void judge(const struct wpod *p, const struct part *c)
+/* The invariants */
+static void check_allocation(const struct wpod *p, const struct part *c)
 {
     bool any_order = p->cards;
     for (int card = 0; card < CARDS_N; card++) {
@@ -518,7 +514,7 @@ static void judge(const struct wpod *p, const struct part *c)
         for (int u = 0; u <= UNITS; u++)
             n += p->picked[card][u];
         holds(any_order ? n <= c->share[card] : n == c->share[card],
-              "pod %d, container %s has %d of card %d and was promised %d", p->number,
+              "pod %d, container %s has %d of card %d and is promised %d", p->number,
               c->name, n, card, c->share[card]);
         for (int i = 0; i < SLOTS && n; i++) {
             const struct wpod *o = &w->pods[i];
@@ -542,32 +538,32 @@ static void judge(const struct wpod *p, const struct part *c)
     }
 }
 
-static void granted(const struct alloc_output *o)
+static void on_allocated(const struct alloc_output *o)
 {
     int slot = w->admitting;
     struct wpod *p = &w->pods[slot];
     struct part *c = &p->parts[p->at];
     char want[64] = "";
-    judge(p, c);
+    check_allocation(p, c);
     for (int card = 0; card < CARDS_N; card++)
         if (c->share[card])
             snprintf(want + strlen(want), sizeof want - strlen(want), "%sGPU-%d",
                      want[0] ? "," : "", card);
-    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d is told %s, not %s",
+    holds(strcmp(o->response->envs[0].value, want) == 0, "pod %d gets %s, not %s",
           p->number, o->response->envs[0].value, want);
     c->has = true;
     memcpy(c->ids, p->picked, sizeof c->ids);
-    w->granted++;
+    w->allocated++;
     admit_next(slot);
 }
 
 static void query(const struct alloc_output *o)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
-        struct shown_copy *s = &w->answers[i];
+        struct view_copy *s = &w->answers[i];
         if (s->used)
             continue;
-        *s = (struct shown_copy){.used = true, .query = o->query};
+        *s = (struct view_copy){.used = true, .query = o->query};
         s->get = o->type == ALLOC_GET;
         if (s->get)
             snprintf(s->name, sizeof s->name, "%s", o->name);
@@ -576,9 +572,9 @@ static void query(const struct alloc_output *o)
     ck_abort_msg("too many queries");
 }
 
-static void show(struct shown_copy *s)
+static void show(struct view_copy *s)
 {
-    struct shown_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
+    struct alloc_kubelet_pod *pods = arena_zalloc(&s->arena, SLOTS * sizeof *pods);
     size_t n = 0;
     for (int i = 0; i < SLOTS; i++) {
         struct wpod *p = &w->pods[i];
@@ -586,7 +582,7 @@ static void show(struct shown_copy *s)
             (s->get ? strcmp(p->name, s->name) != 0
                     : p->terminal && w->list_hides_terminal))
             continue;
-        struct shown_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
+        struct alloc_kubelet_container *cs = arena_zalloc(&s->arena, PARTS * sizeof *cs);
         size_t k = 0;
         for (int c = 0; c < p->n; c++) {
             struct part *from = &p->parts[c];
@@ -600,15 +596,15 @@ static void show(struct shown_copy *s)
             }
             k++;
         }
-        pods[n++] = (struct shown_pod){SPAN("default"),
-                                       arena_copy(&s->arena, span_of(p->name)), cs, k};
+        pods[n++] = (struct alloc_kubelet_pod){
+            SPAN("default"), arena_copy(&s->arena, span_of(p->name)), cs, k};
     }
-    s->shown = (struct alloc_shown){.query = s->query, .pods = pods, .n_pods = n};
+    s->view = (struct alloc_kubelet_view){.query = s->query, .pods = pods, .n_pods = n};
     if (s->get && !w->has_get) {
         err_set(&s->err, ERR_UNAVAILABLE, "no Get");
-        s->shown.err = &s->err;
-        s->shown.unsupported = true;
-        s->shown.n_pods = 0;
+        s->view.err = &s->err;
+        s->view.unsupported = true;
+        s->view.n_pods = 0;
     }
     s->ready = true;
 }
@@ -616,10 +612,10 @@ static void show(struct shown_copy *s)
 static void save(void)
 {
     buf_clear(&w->state);
-    grants_write(&w->state, alloc_grants(w->a), SPAN("n1"));
+    checkpoint_write(&w->state, alloc_allocations(w->a), SPAN("n1"));
 }
 
-/* Answers of calls that nobody waits for any more (the kubelet has died) are dropped. */
+/* Answers to calls of a kubelet that has died are dropped. */
 static bool is_awaited(const struct alloc_output *o)
 {
     return o->token == w->token && w->admitting >= 0 && w->call != IDLE;
@@ -634,17 +630,17 @@ static void output(const struct alloc_output *o)
         break;
     case ALLOC_PREFERRED:
         if (is_awaited(o))
-            preferred(o);
+            on_preferred(o);
         break;
-    case ALLOC_GRANTED:
+    case ALLOC_ALLOCATED:
         if (is_awaited(o))
-            granted(o);
+            on_allocated(o);
         break;
-    case ALLOC_REFUSED:
-        w->refused++;
-        snprintf(w->why, sizeof w->why, "%s: %s", alloc_refusal_name(o->refusal),
+    case ALLOC_REJECTED:
+        w->rejected++;
+        snprintf(w->why, sizeof w->why, "%s: %s", alloc_rejection_name(o->rejection),
                  o->text);
-        holds(w->trouble, "refused without a reason: %s", w->why);
+        holds(w->faults, "rejected without a fault: %s", w->why);
         if (is_awaited(o))
             reject(w->admitting);
         break;
@@ -669,18 +665,18 @@ static void take(void)
 
 /* What can happen */
 
-static void hear_plugin(void)
+static void deliver_to_plugin(void)
 {
     struct fifo *f = &w->to_plugin;
     if (f->from == f->to)
         return;
-    struct news *n = &f->items[f->from++ % QUEUE];
+    struct pod_event *n = &f->items[f->from++ % QUEUE];
     arena_reset(&w->arena);
     struct pod pod = object_pod(&w->arena, quoted(&w->arena, "%s", n->json));
-    if (n->gone)
-        alloc_pod_gone(w->a, w->now, pod.meta.uid, &w->out);
+    if (n->deleted)
+        alloc_pod_deleted(w->a, w->now, pod.meta.uid, &w->out);
     else
-        alloc_pod_seen(w->a, w->now, plan_new(&pod, 1024), &w->out);
+        alloc_pod_seen(w->a, w->now, pod_allocation_new(&pod, 1024), &w->out);
     take();
 }
 
@@ -690,16 +686,16 @@ static void free_slot(struct wpod *p)
         p->stage = FREE;
 }
 
-static void hear_kubelet(void)
+static void deliver_to_kubelet(void)
 {
     struct fifo *f = &w->to_kubelet;
     if (f->from == f->to || w->admitting >= 0)
         return;
-    struct news *n = &f->items[f->from++ % QUEUE];
+    struct pod_event *n = &f->items[f->from++ % QUEUE];
     struct wpod *p = &w->pods[n->slot];
     if (p->number != n->number || p->stage == FREE)
         return;
-    if (n->gone) {
+    if (n->deleted) {
         p->in_kubelet = false;
         free_slot(p);
         return;
@@ -710,7 +706,7 @@ static void hear_kubelet(void)
     p->stage = ADMITTING;
     p->at = 0;
     memset(p->reusable, 0, sizeof p->reusable);
-    if (w->trouble && chance(10)) { /* no room in the node, say */
+    if (w->faults && chance(10)) { /* rejected for another reason, such as CPU */
         p->stage = REJECTED;
         p->terminal = true;
         p->phase = "Failed";
@@ -720,13 +716,13 @@ static void hear_kubelet(void)
     admit_next(n->slot);
 }
 
-/* The kubelet's statuses reach the API later. */
+/* The kubelet reports a terminal phase with a delay. */
 static void report(int slot)
 {
     struct wpod *p = &w->pods[slot];
-    if ((p->stage == REJECTED || p->stage == ENDED) && p->in_api && !p->over) {
-        p->over = true;
-        tell(slot, false);
+    if ((p->stage == REJECTED || p->stage == ENDED) && p->in_api && !p->api_terminal) {
+        p->api_terminal = true;
+        send_to_plugin(slot, false);
     }
 }
 
@@ -740,15 +736,15 @@ static void end_pod(int slot)
     p->phase = "Succeeded";
 }
 
-/* Of one that is over, or by force. */
+/* Deletes a terminal pod, or force-deletes a running one. */
 static void delete_pod(int slot)
 {
     struct wpod *p = &w->pods[slot];
-    bool force = w->trouble && chance(20) && p->stage == RUNNING;
-    if (!p->in_api || !(force || p->over || (p->stage == WAITING && chance(20))))
+    bool force = w->faults && chance(20) && p->stage == RUNNING;
+    if (!p->in_api || !(force || p->api_terminal || (p->stage == WAITING && chance(20))))
         return;
     p->in_api = false;
-    tell(slot, true);
+    send_to_plugin(slot, true);
     send(&w->to_kubelet, slot, true);
     free_slot(p);
 }
@@ -758,18 +754,18 @@ static void answer(void)
     size_t i = rng_below(&w->rng, ARRAY_LEN(w->answers)), n = 0;
     while (!w->answers[i].used && n++ < ARRAY_LEN(w->answers))
         i = (i + 1) % ARRAY_LEN(w->answers);
-    struct shown_copy *s = &w->answers[i];
+    struct view_copy *s = &w->answers[i];
     if (!s->used)
         return;
     if (!s->ready) {
         show(s);
         return;
     }
-    struct shown_copy copy = *s;
-    *s = (struct shown_copy){0};
-    if (copy.shown.err)
-        copy.shown.err = &copy.err;
-    alloc_shown(w->a, w->now, &copy.shown, &w->out);
+    struct view_copy copy = *s;
+    *s = (struct view_copy){0};
+    if (copy.view.err)
+        copy.view.err = &copy.err;
+    alloc_kubelet_answered(w->a, w->now, &copy.view, &w->out);
     arena_fini(&copy.arena);
     take();
 }
@@ -787,10 +783,10 @@ static void start_plugin(bool lost)
     struct alloc_settings settings = {.node = "n1",
                                       .unit_mib = 1024,
                                       .wait_ms = 5000,
-                                      .audit_ms = 20000,
+                                      .reconcile_interval_ms = 20000,
                                       .response = {.cdi_kind = "nvidia.com/gpu"}};
     struct card_seen seen[CARDS_N] = {0};
-    struct grants gs = {0};
+    struct allocation_set set = {0};
     struct err err = {0};
     w->a = alloc_new(&settings);
     for (int i = 0; i < CARDS_N; i++) {
@@ -798,18 +794,18 @@ static void start_plugin(bool lost)
         seen[i].index = i;
         seen[i].mib = gib[i] * 1024;
     }
-    alloc_cards(w->a, w->now, seen, CARDS_N, NULL, &w->out);
+    alloc_cards_sampled(w->a, w->now, seen, CARDS_N, NULL, &w->out);
     if (w->state.n && !lost)
-        ck_assert_done(grants_read(&gs, buf_span(&w->state), SPAN("n1"), &err), err);
-    alloc_adopt(w->a, &gs);
-    /* A list shows the truth of now. */
+        ck_assert_done(checkpoint_read(&set, buf_span(&w->state), SPAN("n1"), &err), err);
+    alloc_restore(w->a, &set);
+    /* A list has the current state. */
     w->to_plugin.from = w->to_plugin.to;
-    alloc_list_begins(w->a);
+    alloc_list_started(w->a);
     for (int i = 0; i < SLOTS; i++)
         if (w->pods[i].stage != FREE && w->pods[i].in_api)
-            tell(i, false);
+            send_to_plugin(i, false);
     while (w->to_plugin.from != w->to_plugin.to)
-        hear_plugin();
+        deliver_to_plugin();
     alloc_list_ended(w->a, w->now, &w->out);
     take();
 }
@@ -818,37 +814,37 @@ static void drop_answers(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
         arena_fini(&w->answers[i].arena);
-        w->answers[i] = (struct shown_copy){0};
+        w->answers[i] = (struct view_copy){0};
     }
 }
 
 static void restart_plugin(void)
 {
     bool lost = chance(30);
-    /* Without the state file only what the kubelet shows is left: plain init containers
-     * of a pod that is being admitted are forgotten. */
+    /* Without the state file only podresources is left: allocations of plain init
+     * containers are lost. */
     alloc_free(w->a);
     alloc_outputs_fini(&w->out);
     drop_answers();
     if (w->admitting >= 0)
-        reject(w->admitting); /* the call breaks */
+        reject(w->admitting); /* the call fails */
     w->restarts++;
     start_plugin(lost);
 }
 
-/* The calls of and to a kubelet that has died. */
+/* Fails the calls from and to a kubelet that has died. */
 static void break_calls(void)
 {
     struct err err;
     err_set(&err, ERR_UNAVAILABLE, "the connection broke");
     for (size_t i = 0; i < ARRAY_LEN(w->answers); i++) {
-        struct shown_copy *s = &w->answers[i];
-        struct alloc_shown shown = {.query = s->query, .err = &err};
+        struct view_copy *s = &w->answers[i];
+        struct alloc_kubelet_view view = {.query = s->query, .err = &err};
         if (!s->used)
             continue;
         arena_fini(&s->arena);
-        *s = (struct shown_copy){0};
-        alloc_shown(w->a, w->now, &shown, &w->out);
+        *s = (struct view_copy){0};
+        alloc_kubelet_answered(w->a, w->now, &view, &w->out);
         take();
     }
     alloc_cancel(w->a, w->now, w->token, &w->out);
@@ -865,7 +861,7 @@ static void restart_kubelet(void)
         w->call = IDLE;
     }
     break_calls();
-    /* Everything is admitted anew, in the order of creation; what has ids keeps them. */
+    /* All pods are admitted again in order of creation; those with ids keep them. */
     w->to_kubelet.from = w->to_kubelet.to;
     for (int n = 1; n <= w->numbers; n++)
         for (int i = 0; i < SLOTS; i++) {
@@ -883,7 +879,7 @@ static void restart_kubelet(void)
                     p->parts[k].has = false;
                 send(&w->to_kubelet, i, false);
             } else {
-                p->in_kubelet = true; /* over */
+                p->in_kubelet = true; /* terminal */
             }
         }
     rebuild_in_use();
@@ -899,9 +895,9 @@ static void event(void)
     if (what < 120)
         bind_pod();
     else if (what < 300)
-        hear_plugin();
+        deliver_to_plugin();
     else if (what < 450)
-        hear_kubelet();
+        deliver_to_kubelet();
     else if (what < 550)
         report(slot);
     else if (what < 600)
@@ -911,20 +907,20 @@ static void event(void)
     else if (what < 850)
         answer();
     else if (what < 960)
-        pass((int64_t)rng_below(&w->rng, w->trouble ? 400 : 40));
-    else if (what < 980 && w->trouble)
+        pass((int64_t)rng_below(&w->rng, w->faults ? 400 : 40));
+    else if (what < 980 && w->faults)
         w->trap = w->call == ALLOCATING;
-    else if (what < 985 && w->trouble)
+    else if (what < 985 && w->faults)
         restart_plugin();
-    else if (what < 988 && w->trouble)
+    else if (what < 988 && w->faults)
         restart_kubelet();
 }
 
-static void run(uint64_t seed, bool trouble, int steps)
+static void run(uint64_t seed, bool faults, int steps)
 {
     w = xcalloc(1, sizeof *w);
     w->seed = seed;
-    w->trouble = trouble;
+    w->faults = faults;
     rng_init(&w->rng, seed);
     w->now = (struct alloc_time){1000000, 1700000000000000000};
     w->admitting = -1;
@@ -940,23 +936,23 @@ static void run(uint64_t seed, bool trouble, int steps)
     buf_fini(&w->state);
 }
 
-static void run_seeds(bool trouble, int seeds, int steps)
+static void run_seeds(bool faults, int seeds, int steps)
 {
-    int granted_n = 0, refused_n = 0, restarts = 0;
+    int allocated_n = 0, rejected_n = 0, restarts = 0;
     for (int seed = 1; seed <= seeds; seed++) {
-        run((uint64_t)seed, trouble, steps);
-        granted_n += w->granted;
-        refused_n += w->refused;
+        run((uint64_t)seed, faults, steps);
+        allocated_n += w->allocated;
+        rejected_n += w->rejected;
         restarts += w->restarts;
         free(w);
     }
-    printf("%d seeds of %d steps: %d containers, %d refused, %d restarts\n", seeds, steps,
-           granted_n, refused_n, restarts);
-    ck_assert_int_gt(granted_n, seeds * steps / 100);
-    if (trouble)
-        ck_assert(refused_n > 0 && restarts > 0);
+    printf("%d seeds of %d steps: %d allocations, %d rejected, %d restarts\n", seeds,
+           steps, allocated_n, rejected_n, restarts);
+    ck_assert_int_gt(allocated_n, seeds * steps / 100);
+    if (faults)
+        ck_assert(rejected_n > 0 && restarts > 0);
     else
-        ck_assert_int_eq(refused_n, 0);
+        ck_assert_int_eq(rejected_n, 0);
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -965,17 +961,17 @@ enum { SEEDS = 40 };
 enum { SEEDS = 400 };
 #endif
 
-START_TEST(no_container_on_another_card_whatever_happens)
+START_TEST(no_container_gets_another_card_under_faults)
 {
     run_seeds(true, SEEDS, 3000);
 }
 END_TEST
 
-START_TEST(nobody_is_refused_where_nothing_goes_wrong)
+START_TEST(no_request_is_rejected_without_faults)
 {
     run_seeds(false, SEEDS, 3000);
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("plugin model", 300, no_container_on_another_card_whatever_happens,
-                  nobody_is_refused_where_nothing_goes_wrong)
+UNIT_MAIN_SECONDS("plugin model", 300, no_container_gets_another_card_under_faults,
+                  no_request_is_rejected_without_faults)

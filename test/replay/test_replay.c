@@ -5,12 +5,12 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "lib/unit.h"
 #include "replay/cluster.h"
-#include "support/unit.h"
 
 /*
- * The policies on a small cluster of our own making (nodes.csv, pods.csv and shared.csv
- * in this folder), and on openb's where OPENB_DIR says where that is.
+ * The policies on a small cluster (nodes.csv, pods.csv and shared.csv in this folder), and
+ * on the openb trace if OPENB_DIR names its folder.
  */
 
 struct loaded {
@@ -77,14 +77,14 @@ START_TEST(a_pod_needs_cpu_memory_model_and_cards)
     while (cluster_pods(c))
         cluster_leave(c, &rng);
     ck_assert_int_eq(cluster_allocated(c), 0);
-    ck_assert(cluster_arrive(c, &pods[3], &rng)); /* all came back */
+    ck_assert(cluster_arrive(c, &pods[3], &rng)); /* the capacity is free again */
     ck_assert(cluster_arrive(c, &pods[0], &rng) == false);
     cluster_free(c);
     unload(&l);
 }
 END_TEST
 
-/* -- the figures -- */
+/* -- results -- */
 
 static void check_bounds(const struct replay_result *r)
 {
@@ -113,7 +113,7 @@ START_TEST(on_a_small_cluster_fgd_strands_least)
 }
 END_TEST
 
-/* Pods that share cards and want little CPU, with others leaving all the time. */
+/* Pods that share cards and request little CPU, with churn. */
 START_TEST(among_pods_that_share_cards_fgd_rejects_least)
 {
     struct loaded l;
@@ -131,7 +131,7 @@ START_TEST(among_pods_that_share_cards_fgd_rejects_least)
 }
 END_TEST
 
-START_TEST(the_same_seed_gives_the_same_figures)
+START_TEST(the_same_seed_gives_the_same_results)
 {
     struct loaded l;
     load(&l, "test/replay/nodes.csv", "test/replay/pods.csv");
@@ -150,7 +150,7 @@ START_TEST(the_same_seed_gives_the_same_figures)
 }
 END_TEST
 
-START_TEST(the_forms_of_the_output)
+START_TEST(table_and_json_output)
 {
     static const struct replay_line lines[] = {
         {SCORE_FGD,
@@ -183,13 +183,13 @@ START_TEST(the_forms_of_the_output)
 }
 END_TEST
 
-/* openb's default trace is not part of this tree: 0.6 MB of other people's data. */
+/* openb's default trace (0.6 MB) is not part of this repository. */
 START_TEST(openb)
 {
     const char *dir = getenv("OPENB_DIR");
     if (!dir || !*dir) {
-        printf(
-            "measured: openb left out: OPENB_DIR does not say where its CSV files are\n");
+        printf("measured: openb skipped: OPENB_DIR does not name the folder of its CSV "
+               "files\n");
         return;
     }
     struct loaded l;
@@ -210,4 +210,4 @@ END_TEST
 UNIT_MAIN_SECONDS("replay", 300, a_pod_needs_cpu_memory_model_and_cards,
                   on_a_small_cluster_fgd_strands_least,
                   among_pods_that_share_cards_fgd_rejects_least,
-                  the_same_seed_gives_the_same_figures, the_forms_of_the_output, openb)
+                  the_same_seed_gives_the_same_results, table_and_json_output, openb)

@@ -2,13 +2,13 @@
 #include "replay/trace.h"
 
 #include "base/mem.h"
+#include "lib/unit.h"
 #include "replay/csv.h"
-#include "support/unit.h"
 
 #define NODES "sn,cpu_milli,memory_mib,gpu,model\n"
 #define PODS  "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 
-START_TEST(both_forms_of_a_pod_list)
+START_TEST(pod_lists_with_and_without_gpu_spec)
 {
     struct trace t = {0};
     struct err err = {0};
@@ -33,7 +33,7 @@ START_TEST(both_forms_of_a_pod_list)
     ck_assert(trace_model_is_allowed(&t.pods[0], SPAN("any")));
     trace_fini(&t);
 
-    /* In another order, with a mark in front, and with columns that nobody reads. */
+    /* Columns in another order, a byte order mark, and unknown columns. */
     ck_assert_done(trace_pods(&t, "p",
                               SPAN("\xef\xbb\xbfqos,gpu_spec,gpu_milli,num_gpu,"
                                    "memory_mib,cpu_milli,name\n"
@@ -52,7 +52,7 @@ END_TEST
 
 #define ROW(text) PODS "p1,1,1,1,500\n" text
 
-START_TEST(what_is_wrong_is_said_with_file_line_and_column)
+START_TEST(errors_name_file_line_and_column)
 {
     static const struct {
         bool nodes;
@@ -60,44 +60,41 @@ START_TEST(what_is_wrong_is_said_with_file_line_and_column)
     } cases[] = {
         {true, "", "f: the file is empty"},
         {true, "\n\r\n", "f: the file is empty"},
-        {true, "sn,cpu_milli,memory_mib,gpu\na,1,1,1\n", "f:1: there is no column model"},
-        {true, "sn,sn,cpu_milli\n", "f:1: column sn: comes twice"},
-        {true, NODES, "f: there are no nodes in it"},
-        {true, NODES "a,1,1,0,x\n", "f: no node has a card"},
+        {true, "sn,cpu_milli,memory_mib,gpu\na,1,1,1\n", "f:1: column model is missing"},
+        {true, "sn,sn,cpu_milli\n", "f:1: column sn: duplicate"},
+        {true, NODES, "f: contains no nodes"},
+        {true, NODES "a,1,1,0,x\n", "f: no node has cards"},
         {true, NODES "a,1,1,65,x\n",
-         "f:2: column gpu: \"65\" is no whole number within 0..64"},
-        {true, NODES "a,1,1,1,x\nb,1,1,1,x\na,1,1,1,x\n",
-         "f:4: column sn: a comes twice"},
-        {false, PODS, "f: there are no pods in it"},
+         "f:2: column gpu: \"65\": expected a whole number from 0 to 64"},
+        {true, NODES "a,1,1,1,x\nb,1,1,1,x\na,1,1,1,x\n", "f:4: column sn: duplicate a"},
+        {false, PODS, "f: contains no pods"},
         {false, "name,cpu_milli,memory_mib,gpu_milli\np,1,1,1\n",
-         "f:1: there is no column num_gpu"},
-        {false, ROW("p2,1,1,1\n"), "f:3: 4 fields, but 5 columns"},
-        {false, ROW("p2,1,1,1,500,\n"), "f:3: 6 fields, but 5 columns"},
+         "f:1: column num_gpu is missing"},
+        {false, ROW("p2,1,1,1\n"), "f:3: 4 fields, expected 5"},
+        {false, ROW("p2,1,1,1,500,\n"), "f:3: 6 fields, expected 5"},
         {false, ROW("p2,one,1,1,500\n"),
-         "f:3: column cpu_milli: \"one\" is no whole number within 0..4294967296"},
+         "f:3: column cpu_milli: \"one\": expected a whole number from 0 to 4294967296"},
         {false, ROW("p2,1,-1,1,500\n"),
-         "f:3: column memory_mib: \"-1\" is no whole number within 0..4294967296"},
+         "f:3: column memory_mib: \"-1\": expected a whole number from 0 to 4294967296"},
         {false, ROW("p2,1,1,1,1001\n"),
-         "f:3: column gpu_milli: \"1001\" is no whole number within 0..1000"},
+         "f:3: column gpu_milli: \"1001\": expected a whole number from 0 to 1000"},
         {false, ROW("p2,1,1, 1,500\n"),
-         "f:3: column num_gpu: \" 1\" is no whole number within 0..64"},
+         "f:3: column num_gpu: \" 1\": expected a whole number from 0 to 64"},
         {false, ROW("p2,1,1,,500\n"),
-         "f:3: column num_gpu: \"\" is no whole number within 0..64"},
+         "f:3: column num_gpu: \"\": expected a whole number from 0 to 64"},
         {false, ROW("p2,1,1,0,500\n"), "f:3: column gpu_milli: 500, but num_gpu is 0"},
         {false, ROW("p2,1,1,1,0\n"), "f:3: column gpu_milli: 0, but num_gpu is 1"},
         {false, ROW("p2,1,1,2,500\n"),
-         "f:3: column gpu_milli: 500, but more than one card is given out whole only: "
-         "1000"},
+         "f:3: column gpu_milli: 500, expected 1000: a pod with several cards gets "
+         "whole cards"},
         {false, ROW(",1,1,1,500\n"), "f:3: column name: is empty"},
-        {false, ROW("p1,1,1,1,500\n"), "f:3: column name: p1 comes twice"},
+        {false, ROW("p1,1,1,1,500\n"), "f:3: column name: duplicate p1"},
         {false, ROW("\np2,1,1,1,500\n"), "f:3: the line is empty"},
-        {false, ROW("\"p2\",1,1,1,500\n"),
-         "f:3: field 1 has a quote, which no trace has"},
-        {false, ROW("p2,1,1,1,5\t00\n"),
-         "f:3: field 5 has a control character, which no trace has"},
+        {false, ROW("\"p2\",1,1,1,500\n"), "f:3: field 1 contains a quote"},
+        {false, ROW("p2,1,1,1,5\t00\n"), "f:3: field 5 contains a control character"},
         {false, ROW("p2,1,1,1,99999999999999999999999999999999999999999999999999\n"),
-         "f:3: column gpu_milli: \"9999999999999999999999999999999999999999...\" is no "
-         "whole number within 0..1000"},
+         "f:3: column gpu_milli: \"9999999999999999999999999999999999999999...\": "
+         "expected a whole number from 0 to 1000"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct trace t = {0};
@@ -112,7 +109,7 @@ START_TEST(what_is_wrong_is_said_with_file_line_and_column)
 }
 END_TEST
 
-START_TEST(lines_and_fields_have_bounds)
+START_TEST(lines_and_fields_are_limited)
 {
     struct err err = {0};
     struct trace t = {0};
@@ -131,5 +128,5 @@ START_TEST(lines_and_fields_have_bounds)
 }
 END_TEST
 
-UNIT_MAIN("trace", both_forms_of_a_pod_list,
-          what_is_wrong_is_said_with_file_line_and_column, lines_and_fields_have_bounds)
+UNIT_MAIN("trace", pod_lists_with_and_without_gpu_spec, errors_name_file_line_and_column,
+          lines_and_fields_are_limited)

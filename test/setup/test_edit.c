@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "rig.h"
+#include "lib.h"
 #include "setup/edit.h"
 
-/* Lines that are put into YAML; what is not asked for stays, byte for byte. */
+/* Edits of YAML; all other bytes stay. */
 
 static struct buf out;
 static struct err err;
@@ -14,11 +14,11 @@ static void expect(int rc, const char *want)
     buf_fini(&out);
 }
 
-/* It refuses, and what was there before stays. */
-static void refuses(int rc, const char *why)
+/* The edit fails and returns nothing. */
+static void rejects(int rc, const char *why)
 {
     ck_assert_int_eq(rc, -1);
-    ck_assert_msg(strstr(err.msg, why) != NULL, "\"%s\" says no \"%s\"", err.msg, why);
+    ck_assert_msg(strstr(err.msg, why) != NULL, "\"%s\" lacks \"%s\"", err.msg, why);
     ck_assert_uint_eq(out.n, 0);
     buf_fini(&out);
 }
@@ -42,7 +42,7 @@ START_TEST(an_item_gets_the_indent_of_its_list)
 }
 END_TEST
 
-START_TEST(an_item_that_cannot_be_put_in_is_not)
+START_TEST(an_unsafe_item_is_rejected)
 {
     static const struct {
         const char *text, *path, *why;
@@ -50,20 +50,20 @@ START_TEST(an_item_that_cannot_be_put_in_is_not)
         {"a: [x]\n", "a", "edited safely"},
         {"a: []\n", "a", "edited safely"},
         {"a:\n- - x\n", "a.0", "edited safely"},
-        {"a: x\n", "a", "a is no list"},
-        {"a: x\n", "b", "b is no list"},
-        {"a:\r\n- x\r\n", "a", "CR LF"},
-        {"a:\n- x\n---\nb: 1\n", "a", "not one document"},
+        {"a: x\n", "a", "a is not a list"},
+        {"a: x\n", "b", "b is not a list"},
+        {"a:\r\n- x\r\n", "a", "CRLF"},
+        {"a:\n- x\n---\nb: 1\n", "a", "not a single document"},
         {"a: &x\n- x\n", "a", "anchors"},
         {"a: [", "a", "f:2"},
-        {"", "a", "not one document"},
-        /* Here a line is one more to YAML than to us: it would land somewhere else. */
+        {"", "a", "not a single document"},
+        /* YAML counts one line more than LF does: the item would be misplaced. */
         {"t: \"x\u2028y\"\na:\n- x\nb:\n- z\n", "a", NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         int rc = append(cases[i].text, cases[i].path, "- y\n");
         if (cases[i].why)
-            refuses(rc, cases[i].why);
+            rejects(rc, cases[i].why);
         else if (rc == 0) /* or else it must be right */
             expect(rc, "t: \"x\u2028y\"\na:\n- x\n- y\nb:\n- z\n");
         buf_fini(&out);
@@ -78,10 +78,10 @@ START_TEST(a_key_is_added)
            "spec:\n  a: 1\n  b:\n    c: 2\n  new:\n  - 1\nend: 1\n");
     expect(edit_add_key("f", SPAN("a: 1\n# c\n"), "", "new: 2\n", &out, &err),
            "a: 1\nnew: 2\n# c\n");
-    refuses(edit_add_key("f", SPAN("{a: 1}\n"), "", "new: 2\n", &out, &err), "safely");
-    refuses(edit_add_key("f", SPAN("a: 1\n"), "", "a: 2\n", &out, &err), "safely");
-    refuses(edit_add_key("f", SPAN("a: 1\n...\n"), "a", "b: 2\n", &out, &err),
-            "no mapping");
+    rejects(edit_add_key("f", SPAN("{a: 1}\n"), "", "new: 2\n", &out, &err), "safely");
+    rejects(edit_add_key("f", SPAN("a: 1\n"), "", "a: 2\n", &out, &err), "safely");
+    rejects(edit_add_key("f", SPAN("a: 1\n...\n"), "a", "b: 2\n", &out, &err),
+            "not a mapping");
 }
 END_TEST
 
@@ -91,28 +91,28 @@ START_TEST(a_value_is_replaced)
            "a:\n- b:  yy # x\n  c: x\n");
     expect(edit_set("f", SPAN("{\"a\": \"x\"}"), "a", "y", &out, &err), "{\"a\": \"y\"}");
     expect(edit_set("f", SPAN("a: 'x'"), "a", "", &out, &err), "a: ''");
-    refuses(edit_set("f", SPAN("a: x\n"), "a", "1", &out, &err), "safely"); /* a number */
-    refuses(edit_set("f", SPAN("a: x\n"), "a", "y: z", &out, &err), "safely");
-    refuses(edit_set("f", SPAN("a: \"x\\ty\"\n"), "a", "z", &out, &err), "safely");
-    refuses(edit_set("f", SPAN("a: |\n  x\n"), "a", "z", &out, &err), "safely");
-    refuses(edit_set("f", SPAN("a:\n  b: 1\n"), "a", "z", &out, &err), "no single value");
+    rejects(edit_set("f", SPAN("a: x\n"), "a", "1", &out, &err), "safely"); /* a number */
+    rejects(edit_set("f", SPAN("a: x\n"), "a", "y: z", &out, &err), "safely");
+    rejects(edit_set("f", SPAN("a: \"x\\ty\"\n"), "a", "z", &out, &err), "safely");
+    rejects(edit_set("f", SPAN("a: |\n  x\n"), "a", "z", &out, &err), "safely");
+    rejects(edit_set("f", SPAN("a:\n  b: 1\n"), "a", "z", &out, &err),
+            "not a single value");
 }
 END_TEST
 
 START_TEST(the_lines_of_a_list)
 {
-    cleanup_free char *text = rig_read(CONFIG);
+    cleanup_free char *text = lib_read(CONFIG);
     ck_assert_done(edit_lines("f", span_of(text), "extenders", &out, &err), err);
     const char *from = strstr(text, "- urlPrefix");
     ck_assert_ptr_nonnull(from);
-    ck_assert_span_eq(buf_span(&out), from); /* it stands last */
+    ck_assert_span_eq(buf_span(&out), from); /* the last key of the file */
     buf_fini(&out);
     expect(edit_lines("f", SPAN("a:\n   - x:\n\n      y: 1\nb: 1\n"), "a", &out, &err),
            "- x:\n\n   y: 1\n");
-    refuses(edit_lines("f", SPAN("a: [1]\n"), "a", &out, &err), "safely");
+    rejects(edit_lines("f", SPAN("a: [1]\n"), "a", &out, &err), "safely");
 }
 END_TEST
 
-UNIT_MAIN("setup/edit", an_item_gets_the_indent_of_its_list,
-          an_item_that_cannot_be_put_in_is_not, a_key_is_added, a_value_is_replaced,
-          the_lines_of_a_list)
+UNIT_MAIN("setup/edit", an_item_gets_the_indent_of_its_list, an_unsafe_item_is_rejected,
+          a_key_is_added, a_value_is_replaced, the_lines_of_a_list)

@@ -19,7 +19,7 @@
 
 /* The list or watch of one kind. */
 struct line {
-    struct feed feed;
+    struct apisync feed;
     bool fed;
     uint64_t conn; /* counts connections, so that news of an old one is dropped */
     struct api_watch *watch;
@@ -33,7 +33,7 @@ struct replica {
     int id;
     bool alive;
     uint64_t epoch; /* counts lives: messages for an earlier life are dropped */
-    struct heard *heard;
+    struct delivered *delivered;
     int64_t paused_until, watches_stall_until, lease_trouble_until;
     int64_t cut_until; /* nothing gets from its machine to the API server, nor back */
     int64_t behind_ms; /* its clock for intervals stood still for so long */
@@ -47,7 +47,7 @@ struct replica {
     bool was_leader;
 };
 
-static const struct feed_sink sink;
+static const struct apisync_sink sink;
 
 struct core_time replica_time(const struct world *w, const struct replica *r)
 {
@@ -60,7 +60,7 @@ struct replica *replica_new(struct world *w, int id)
     struct replica *r = xcalloc(1, sizeof *r);
     r->world = w;
     r->id = id;
-    r->heard = heard_new();
+    r->delivered = delivered_new();
     return r;
 }
 
@@ -75,7 +75,7 @@ static void line_close(struct line *line)
     line->watch = NULL;
     buf_fini(&line->waiting);
     if (line->fed)
-        feed_fini(&line->feed);
+        apisync_fini(&line->feed);
     line->fed = line->pumping = false;
     line->conn++;
 }
@@ -85,7 +85,7 @@ void replica_free(struct replica *r)
     for (int kind = 0; kind < CORE_KINDS; kind++)
         line_close(&r->lines[kind]);
     core_free(r->core);
-    heard_free(r->heard);
+    delivered_free(r->delivered);
     free(r);
 }
 
@@ -124,9 +124,9 @@ const struct core *replica_core(const struct replica *r)
     return r->core;
 }
 
-const struct heard *replica_heard(const struct replica *r)
+const struct delivered *replica_delivered(const struct replica *r)
 {
-    return r->heard;
+    return r->delivered;
 }
 
 void replica_crash(struct world *w, struct replica *r)
@@ -139,7 +139,7 @@ void replica_crash(struct world *w, struct replica *r)
     r->alive = false;
     r->epoch++;
     oracle_untold(w, r->id);
-    heard_forget(r->heard);
+    delivered_forget(r->delivered);
     w->stats.crashes++;
 }
 
@@ -267,7 +267,7 @@ static void deliver_bytes(struct world *w, struct replica *r, struct line *line,
     size_t done = 0;
     while (done < n) {
         size_t piece = 1 + rng_below(&w->rng, n - done);
-        if (!feed_data(&line->feed, p + done, piece)) {
+        if (!apisync_data(&line->feed, p + done, piece)) {
             close_feed(w, r, line, &(struct err){.code = ERR_INVALID, .msg = "stopped"});
             return;
         }
@@ -282,7 +282,7 @@ static void close_feed(struct world *w, struct replica *r, struct line *line,
 {
     api_watch_free(line->watch);
     line->watch = NULL;
-    if (feed_end(&line->feed, why))
+    if (apisync_end(&line->feed, why))
         open_page(w, r, line);
     else
         line_close(line);
@@ -301,7 +301,7 @@ static void on_list_bytes(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     if (l->pos == 0)
-        feed_begin(&line->feed, l->status, -1);
+        apisync_begin(&line->feed, l->status, -1);
     size_t left = l->body.n - l->pos;
     size_t n = left && chance(w, 500) ? 1 + rng_below(&w->rng, left) : left;
     deliver_bytes(w, r, line, l->body.p + l->pos, n);
@@ -437,7 +437,7 @@ static void on_open(struct world *w, struct replica *r, struct letter *l)
         close_feed(w, r, line, &(struct err){.code = ERR_UNAVAILABLE, .msg = "refused"});
         return;
     }
-    feed_request(&line->feed, false, &a, &request);
+    apisync_request(&line->feed, false, &a, &request);
     struct span query = span_of(request.path), path = span_cut(&query, '?');
     struct api_request req = {.method = "GET",
                               .path = arena_copy(&a, path).p,
@@ -446,7 +446,7 @@ static void on_open(struct world *w, struct replica *r, struct letter *l)
     api_handle(w->api, wall_ms(w), &req, &reply);
     if (reply.watch) {
         line->watch = steal(&reply.watch);
-        feed_begin(&line->feed, reply.status, -1);
+        apisync_begin(&line->feed, reply.status, -1);
         l->open = poll_watch;
         post(w, w->now_ms + 5000, l);
         pump_later(w, r, line);
@@ -479,7 +479,7 @@ static void on_wish(struct world *w, struct replica *r, struct letter *l)
     line_close(line);
     line->fed = true;
     line->last_ms = w->now_ms;
-    feed_start(&line->feed, o->kind, watch, o->run, span_of(o->version), &sink, r);
+    apisync_start(&line->feed, o->kind, watch, o->run, span_of(o->version), &sink, r);
     w->stats.relists += !watch;
     open_page(w, r, line);
     letter_free(l);
@@ -494,7 +494,7 @@ static void drop_wish(struct letter *l)
 static void start_stream(struct world *w, struct replica *r, const struct core_output *o)
 {
     struct letter *l = letter_to(r, on_wish);
-    heard_asked(r->heard, o, replica_time(w, r).mono_ms);
+    delivered_asked(r->delivered, o, replica_time(w, r).mono_ms);
     l->wish = core_output_dup(o);
     l->drop = drop_wish;
     post(w, w->now_ms, l);
@@ -544,12 +544,12 @@ static struct letter *wire_letter(struct wire *wire,
 }
 
 static void answer_core(struct world *w, struct wire *wire,
-                        const struct call_result *result)
+                        const struct api_call_result *result)
 {
-    struct call_answer answer;
+    struct api_call_answer answer;
     cleanup_arena struct arena a = {0};
     wire->answered = true;
-    call_answer(wire->call, result, &a, &answer);
+    api_call_answer(wire->call, result, &a, &answer);
     bool bind = wire->call->type == CORE_CALL_BIND;
     if (bind && answer.input.err)
         trace(w, "r%d: Binding of %s: %s", wire->r->id, wire->call->uid,
@@ -565,7 +565,7 @@ static void on_reply(struct world *w, struct replica *r, struct letter *l)
         return;
     }
     if (!wire->answered) {
-        struct call_result result = {
+        struct api_call_result result = {
             .status = l->status, .body = buf_span(&l->body), .sent = true};
         answer_core(w, wire, &result);
     }
@@ -579,7 +579,7 @@ static void on_timeout(struct world *w, struct replica *r, struct letter *l)
     if (!wire->answered) {
         struct err why = {.code = ERR_TIMEOUT, .msg = "no answer in time"};
         w->stats.lost++;
-        answer_core(w, wire, &(struct call_result){.why = &why, .sent = true});
+        answer_core(w, wire, &(struct api_call_result){.why = &why, .sent = true});
     }
     letter_free(l);
 }
@@ -592,7 +592,7 @@ static void on_cut(struct world *w, struct replica *r, struct letter *l)
     if (!wire->answered) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection reset"};
         w->stats.lost++;
-        answer_core(w, wire, &(struct call_result){.why = &why, .sent = true});
+        answer_core(w, wire, &(struct api_call_result){.why = &why, .sent = true});
     }
     letter_free(l);
 }
@@ -717,11 +717,11 @@ static void on_send(struct world *w, struct replica *r, struct letter *l)
     struct wire *wire = l->wire;
     const struct core_output *call = wire->call;
     struct core_time now = replica_time(w, r);
-    bool late = clock_late(&call->send_by, now.mono_ms, now.wall_ns);
+    bool late = clock_deadline_passed(&call->send_by, now.mono_ms, now.wall_ns);
     bool alone = is_cut(w, r) && rng_below(&w->rng, 2); /* it cannot even connect */
     if (late || alone || chance(w, w->weather.not_sent)) {
         struct err why = {.code = ERR_UNAVAILABLE, .msg = "not sent"};
-        answer_core(w, wire, &(struct call_result){.why = &why});
+        answer_core(w, wire, &(struct api_call_result){.why = &why});
         letter_free(l);
         return;
     }
@@ -745,7 +745,7 @@ static void start_call(struct world *w, struct replica *r, const struct core_out
     wire->r = r;
     wire->epoch = r->epoch;
     wire->call = core_output_dup(o);
-    call_request(wire->call, &wire->arena, &wire->request);
+    api_call_request(wire->call, &wire->arena, &wire->request);
     w->stats.marks += o->type == CORE_CALL_MARK_ROOM;
     if (o->type == CORE_CALL_BIND && replica_up(w, r) && chance(w, w->weather.stall))
         /* between decision and write */
@@ -763,7 +763,7 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
             scheduler_reply(w, o->token, o->code, o->text);
         else if (o->type == CORE_NOTE)
             trace(w, "r%d notes: %s", r->id, o->text);
-        else if (call_is(o))
+        else if (api_call_is(o))
             start_call(w, r, o);
         else
             start_stream(w, r, o);
@@ -773,11 +773,11 @@ static void carry_out(struct world *w, struct replica *r, const struct core_outp
 void replica_input(struct world *w, struct replica *r, const struct core_input *in)
 {
     struct core_outputs out = {0};
-    bool taken = heard_take(r->heard, in, replica_time(w, r).mono_ms);
+    bool taken = delivered_take(r->delivered, in, replica_time(w, r).mono_ms);
     if (taken && in->type == CORE_OBJECT && in->kind == CORE_PODS && !in->gone)
         oracle_told(w, r->id, in->pod);
     core_step(r->core, replica_time(w, r), in, &out);
-    heard_judge(r->heard, in);
+    delivered_judge(r->delivered, in);
     for (size_t i = 0; i < out.n; i++)
         if (out.items[i].type == CORE_CALL_BIND)
             witness_bind(w, r, &out.items[i]);
@@ -806,7 +806,7 @@ static void on_fault(void *ctx, const struct err *err)
     violated(r->world, "an object of our own making has a fault: %s", err->msg);
 }
 
-static const struct feed_sink sink = {.input = on_input, .fault = on_fault};
+static const struct apisync_sink sink = {.input = on_input, .fault = on_fault};
 
 void replica_stall_watches(struct world *w, struct replica *r, int64_t ms)
 {

@@ -3,16 +3,16 @@
 
 #include <jansson.h>
 
+#include "apisync/api_call.h"
+#include "apisync/apisync.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "core/core.h"
-#include "extender/calls.h"
-#include "feed/feed.h"
-#include "sim/api.h"
+#include "kube-sim/api.h"
 
 /*
  * The whole system in one thread, repeatable from a seed: several cores with the code
- * that reads and writes their bytes, the API server of src/sim, a model of
+ * that reads and writes their bytes, the API server of tools/kube-sim, a model of
  * kube-scheduler, people who create and delete pods, and a network that delays, reorders,
  * duplicates and loses.
  *
@@ -124,7 +124,7 @@ int replica_id(const struct replica *r);
 int replica_at(struct span address);
 bool replica_alive(const struct replica *r);
 const struct core *replica_core(const struct replica *r);
-const struct heard *replica_heard(const struct replica *r);
+const struct delivered *replica_delivered(const struct replica *r);
 void replica_input(struct world *w, struct replica *r, const struct core_input *in);
 struct core_time replica_time(const struct world *w, const struct replica *r);
 void replica_cut_watches(struct world *w, struct replica *r);
@@ -141,8 +141,8 @@ void scheduler_reply(struct world *w, uint64_t token, enum err_code code,
 bool scheduler_idle(const struct world *w);
 void scheduler_forget_backoff(struct world *w);
 
-/* people.c: those who create and delete, and what breaks */
-void people_start(struct world *w);
+/* users.c: those who create and delete, and what breaks */
+void users_start(struct world *w);
 
 /* agents.c: heartbeats of nodes */
 void agents_start(struct world *w);
@@ -153,26 +153,27 @@ void agents_settled(struct world *w, const struct replica *r);
 /* outsiders.c: those who bind pods without asking the extender */
 void outsiders_act(struct world *w);
 
-/* heard.c: what the API server has told a replica of nodes */
-struct heard *heard_new(void);
-void heard_free(struct heard *h);
-void heard_forget(struct heard *h); /* a new life */
+/* delivered.c: what the API server has told a replica of nodes */
+struct delivered *delivered_new(void);
+void delivered_free(struct delivered *h);
+void delivered_forget(struct delivered *h); /* a new life */
 /* A list or watch is asked for: what comes of the one before is not taken any more. */
-void heard_asked(struct heard *h, const struct core_output *o, int64_t now_ms);
+void delivered_asked(struct delivered *h, const struct core_output *o, int64_t now_ms);
 /* Takes down what is about to be delivered. False: nothing of the list or watch that was
  * asked for last. */
-bool heard_take(struct heard *h, const struct core_input *in, int64_t now_ms);
+bool delivered_take(struct delivered *h, const struct core_input *in, int64_t now_ms);
 /* After the core has taken it: which nodes have to be silent by now? Those that were stay
  * it until a heartbeat comes. */
-void heard_judge(struct heard *h, const struct core_input *in);
-bool heard_silent(const struct heard *h, int node);
+void delivered_judge(struct delivered *h, const struct core_input *in);
+bool delivered_silent(const struct delivered *h, int node);
 /* How many cards its Scv lists; 0: also when there is none. */
-int heard_cards(const struct heard *h, int node);
-int64_t heard_mib(const struct heard *h, int node, int card); /* -1: no such card */
+int delivered_cards(const struct delivered *h, int node);
+int64_t delivered_mib(const struct delivered *h, int node,
+                      int card); /* -1: no such card */
 /* The cards, as bits, that are healthy, on no operator's list, and in no podList. */
-unsigned heard_in(const struct heard *h, int node);
+unsigned delivered_in(const struct delivered *h, int node);
 /* How many cards the podList gives to the pod. */
-int heard_devices(const struct heard *h, int node, struct span pod);
+int delivered_devices(const struct delivered *h, int node, struct span pod);
 
 /* witness.c: a replica has put out this Binding */
 void witness_bind(struct world *w, const struct replica *r, const struct core_output *o);

@@ -7,7 +7,7 @@
 /*
  * Looks over the shoulder of a core at the moment when it promises. The oracle judges by
  * the API objects, which may have changed since the core last heard of them; the witness
- * judges by what was delivered to the core (heard.c): no promise beyond the size that was
+ * judges by what was delivered to the core (delivered.c): no promise beyond the size that was
  * delivered last, none on a card that is out, or on a node that has no Scv or is silent,
  * and the card is the one that the pod's policy names. Pods that outsiders bound count as
  * soon as the replica has heard of them. What is promised, reservations too, is what the
@@ -20,7 +20,7 @@
 
 /* A node as a replica has to see it. */
 struct view {
-    const struct heard *heard;
+    const struct delivered *delivered;
     const struct ledger_node *node;
     int index;
     unsigned in; /* bits of the cards that can be promised */
@@ -37,13 +37,14 @@ static struct view view_of(const struct replica *r, int index)
 {
     char name[] = {'n', (char)('0' + index), 0};
     const struct ledger *l = core_ledger(replica_core(r));
-    struct view v = {replica_heard(r), ledger_node_find(l, span_of(name)), index, 0};
+    struct view v = {replica_delivered(r), ledger_node_find(l, span_of(name)), index, 0};
     int claimed = 0;
-    v.in = heard_in(v.heard, index);
+    v.in = delivered_in(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
-        int more = p->request.kind == REQUEST_DEVICES
-                       ? (int)p->request.cards - heard_devices(v.heard, index, p->name)
-                       : 0;
+        int more =
+            p->request.kind == REQUEST_DEVICES
+                ? (int)p->request.cards - delivered_devices(v.delivered, index, p->name)
+                : 0;
         claimed += more > 0 ? more : 0;
     }
     if (claimed && claimed >= count(v.in))
@@ -53,7 +54,7 @@ static struct view view_of(const struct replica *r, int index)
 
 static int64_t room(const struct view *v, const struct card *card)
 {
-    return heard_mib(v->heard, v->index, card->index) - card->promised_mib;
+    return delivered_mib(v->delivered, v->index, card->index) - card->promised_mib;
 }
 
 static bool is_in(const struct view *v, const struct card *card)
@@ -64,7 +65,7 @@ static bool is_in(const struct view *v, const struct card *card)
 static const struct card *find(const struct view *v, int32_t index)
 {
     for (uint32_t i = 0;
-         heard_mib(v->heard, v->index, index) >= 0 && i < v->node->n_cards; i++)
+         delivered_mib(v->delivered, v->index, index) >= 0 && i < v->node->n_cards; i++)
         if (v->node->cards[i].index == index)
             return &v->node->cards[i];
     return NULL;
@@ -79,7 +80,7 @@ static void look_at_card(struct world *w, const struct view *v,
     if (room(v, card) < 0)
         violated(w, "%s is promised GPU%d beyond its size: %lld of %lld MiB", uid,
                  card->index, (long long)card->promised_mib,
-                 (long long)heard_mib(v->heard, v->index, card->index));
+                 (long long)delivered_mib(v->delivered, v->index, card->index));
     if ((pod->request.kind == REQUEST_CARDS || card->whole) && card->pods != 1)
         violated(w, "%s shares GPU%d, which is taken whole", uid, card->index);
 }
@@ -130,7 +131,7 @@ static void look_at_promise(struct world *w, const struct replica *r,
         }
         look_at_card(w, v, pod, card);
         oracle_promised(w, replica_id(r), o->uid, v->index, card->index,
-                        heard_mib(v->heard, v->index, card->index));
+                        delivered_mib(v->delivered, v->index, card->index));
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
             look_at_choice(w, v, pod, card);
     }
@@ -153,8 +154,8 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
     const char *at = json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX"));
     int index = oracle_index(o->node);
     struct view v = index < 0 ? (struct view){0} : view_of(r, index);
-    if (!v.node || !pod || !at || !heard_cards(v.heard, index) ||
-        heard_silent(v.heard, index) || v.node->state == NODE_SILENT)
+    if (!v.node || !pod || !at || !delivered_cards(v.delivered, index) ||
+        delivered_silent(v.delivered, index) || v.node->state == NODE_SILENT)
         violated(w, "%s is promised cards of %s, which gives none", o->uid, o->node);
     else
         look_at_promise(w, r, o, &v, pod, at);
@@ -165,7 +166,7 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
                          const struct card *card)
 {
     int id = replica_id(r), i = card->index;
-    int64_t mib = heard_mib(v->heard, v->index, i);
+    int64_t mib = delivered_mib(v->delivered, v->index, i);
     struct oracle_sum sum = oracle_told_of(w, id, v->index, i);
     if (card->total_mib != mib)
         violated(w, "r%d has %lld MiB on GPU%d of n%d and was told %lld", id,
@@ -184,13 +185,13 @@ static void compare_card(struct world *w, const struct replica *r, const struct 
 
 static void compare_node(struct world *w, const struct replica *r, const struct view *v)
 {
-    int told = heard_cards(v->heard, v->index), has = 0;
+    int told = delivered_cards(v->delivered, v->index), has = 0;
     if (v->node && (v->node->state == NODE_USABLE || v->node->state == NODE_SILENT))
         has = (int)v->node->n_cards;
-    if (heard_silent(v->heard, v->index) && v->node->state == NODE_USABLE)
+    if (delivered_silent(v->delivered, v->index) && v->node->state == NODE_USABLE)
         violated(w, "r%d was told that n%d has sent no heartbeat, and goes on with it",
                  replica_id(r), v->index);
-    w->stats.must_be_silent += heard_silent(v->heard, v->index);
+    w->stats.must_be_silent += delivered_silent(v->delivered, v->index);
     if (has != told)
         violated(w, "r%d was told of %d cards of n%d, and has %d", replica_id(r), told,
                  v->index, has);

@@ -245,7 +245,7 @@ static void start_chaos(struct world *w, void *arg)
     trace(w, "chaos begins");
     w->quiet = false;
     change_weather(w, NULL);
-    people_start(w);
+    users_start(w);
     at(w, w->now_ms + between(w, 3000, 40000), start_quiet, NULL, NULL);
 }
 

@@ -9,7 +9,7 @@
 
 enum {
     REGION = 4 << 20,
-    STEP = 64, /* sizes of blocks are multiples; xzalloc_line wants that alignment */
+    STEP = 64, /* sizes of blocks are multiples; xzalloc_cacheline wants that alignment */
     CLASSES = HEAP_LARGE / STEP + 1,
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes docs/images/page.png: the page before a small cluster that was made up.
+// Makes docs/images/page.png: the page of a small invented cluster.
 //
 //   NODE_PATH=build/web/node_modules node test/web/picture.js docs/images
 'use strict';
@@ -14,7 +14,7 @@ const APPS = [['chat', 'llama-70b', 38], ['chat', 'llama-8b', 17], ['search', 'e
 
 function objects() {
   const all = [];
-  const soon = new Date(Date.now() + 30000).toISOString().replace(/\..*/, 'Z'); // all pods ran by then
+  const soon = new Date(Date.now() + 30000).toISOString().replace(/\..*/, 'Z'); // after all pods started
   let seed = 11;
   const next = (n) => { seed = (seed * 48271) % 2147483647; return seed % n; };
   for (const [name, kind] of Object.entries(NODES)) {
@@ -32,7 +32,7 @@ function objects() {
         all.push(pod(`${app}-${name}-${i}${k}`, units, name, i, { namespace }));
       }
       if (name === 'gpu-03' && i === 3)
-        used += 16300; // somebody who asked nobody
+        used += 16300; // a process outside Kubernetes
       cards.push({ model, totalMemory: total, freeMemory: total - Math.min(used, total), health: out ? 'Unhealthy' : 'Healthy' });
     }
     all.push(node(name), scv(name, cards, soon));
@@ -45,13 +45,13 @@ function objects() {
 (async () => {
   const world = await World.start();
   await world.load(objects());
-  await until('what was loaded', async () => (await world.inspect()).waiting.length === 2);
+  await until('what was loaded', async () => (await world.inspect()).pendingPods.length === 2);
   const chromium = await browser();
   const page = await chromium.newPage({ viewport: { width: 1400, height: 880 }, colorScheme: 'light' });
   await page.goto(world.url);
   await page.waitForFunction(() => document.getElementById('live').dataset.state === 'live');
   await page.waitForFunction(() => document.getElementById('count').textContent === '7 nodes');
-  await page.waitForTimeout(500); // the bars grow
+  await page.waitForTimeout(500); // the bars are animated
   await page.screenshot({ path: path.join(process.argv[2], 'page.png') });
   await chromium.close();
   await world.stop();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the page shows, read from its elements, and what it should, worked out from inspect.
+// Reads what the page shows from its elements, and computes from inspect what it should show.
 'use strict';
 
-// In the page: each node of the list, in order, with all that stands there. Comes by every
-// node and opens every card, as a reader would.
+// Runs in the page: reads each node of the list, in order. Scrolls to every node and opens every
+// card.
 async function readNodes() {
   const frame = () => new Promise((resolve) => requestAnimationFrame(resolve));
   const read = (list, what) => [...list].map(what);
@@ -58,16 +58,16 @@ function amount(n) {
 const tenth = (n, total) => (total >= 1024 ? Math.round(n / 1024 * 10) / 10 : n).toLocaleString('en');
 const share = (n, total) => (total ? Math.min(100, n / total * 100) : 0);
 
-const STATES = { Unhealthy: ['unhealthy', 'Unhealthy, as its Scv says'],
-  TakenOut: ['taken out', 'Taken out by a ConfigMap'], Held: ['held', 'Held through nvidia.com/gpu'] };
+const STATES = { Unhealthy: ['unhealthy', 'Unhealthy according to its Scv'],
+  Excluded: ['excluded', 'Excluded by a ConfigMap'], OtherPlugin: ['other plugin', 'Allocated by the plugin of nvidia.com/gpu'] };
 
 function cardOf(dev, cordoned) {
   const facts = { Promised: mib(dev.promisedMiB),
-    Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'not known' };
+    Measured: 'usedMiB' in dev ? mib(dev.usedMiB) : 'unknown' };
   if (dev.overcommitted)
-    facts.Overcommitted = 'more is promised than it has';
+    facts.Overcommitted = 'more memory is promised than the card has';
   if (dev.withheldMiB)
-    facts['Used from outside'] = mib(dev.withheldMiB);
+    facts['External use'] = mib(dev.withheldMiB);
   facts[cordoned ? 'Free once uncordoned' : 'Free for new pods'] = mib(dev.freeMiB);
   facts.Size = mib(dev.totalMiB);
   if (dev.health !== 'Healthy')
@@ -82,8 +82,8 @@ function cardOf(dev, cordoned) {
     also: dev.health !== 'Healthy' ? STATES[dev.health][0] : dev.overcommitted ? 'overcommitted'
       : 'usedMiB' in dev ? `${tenth(dev.usedMiB, dev.totalMiB)} measured` : 'not measured',
     said: `, ${plural(dev.pods.length, 'pod')}`,
-    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.whole ? ', whole card' : ''}`)
-      : ['No pod has a promise here'],
+    pods: dev.pods.length ? dev.pods.map((p) => `${p.namespace}/${p.name}${mib(p.mib)}${p.wholeCard ? ', whole card' : ''}`)
+      : ['No promises on this card'],
     facts,
     bar: share(dev.promisedMiB, dev.totalMiB),
     outside: share(dev.withheldMiB || 0, dev.totalMiB),
@@ -102,16 +102,16 @@ function kindOf(n) {
   if (n.source === 'capacity')
     words.push('from the Node’s capacity, not measured');
   if (n.claimedCards)
-    words.push(`${plural(n.claimedCards, 'card')} about to be taken through nvidia.com/gpu`);
+    words.push(`${plural(n.claimedCards, 'card')} requested through nvidia.com/gpu`);
   return words.filter(Boolean).join(' · ');
 }
 
 function notesOf(n) {
   const notes = n.reason ? [n.reason] : [];
   if ('unknownCard' in n)
-    notes.push(`A ConfigMap takes out GPU${n.unknownCard}, which this node does not have`);
+    notes.push(`A ConfigMap excludes GPU${n.unknownCard}, which this node does not have`);
   if (n.unplaced)
-    notes.push(`${plural(n.unplaced.length, 'pod')} on no card that is there: ` +
+    notes.push(`${plural(n.unplaced.length, 'pod')} on cards that this node does not have: ` +
       n.unplaced.map((p) => `${p.namespace}/${p.name} (${mib(p.mib)})`).join(', '));
   return notes;
 }
@@ -125,7 +125,7 @@ function sumOf(promised, total) {
   return `${(Math.round(promised / size * 10) / 10).toLocaleString('en')} of ${total ? amount(total) : '0 MiB'} promised`;
 }
 
-// What readNodes should give.
+// The expected result of readNodes.
 function wanted(inspect) {
   return inspect.nodes.filter((n) => !isBare(n)).map((n) => ({
     name: n.name,
@@ -137,12 +137,12 @@ function wanted(inspect) {
   }));
 }
 
-// Each row of the pods that wait: pod, what it asks for, what is said of it.
-function waiting(inspect) {
-  return inspect.waiting.map((p) => [`${p.namespace}/${p.name}`, p.asks || '–', p.error ||
-    (p.fitsOn ? `Fits on ${plural(p.fitsOn, 'node')}, such as ${p.nearest}: kube-scheduler has yet to place it; see its events`
-      : `${p.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now'}. ` +
-        `Nearest is ${p.nearest}: ${p.reason}`)]);
+// The expected rows of the pending pods: name, request, reason.
+function pendingPods(inspect) {
+  return inspect.pendingPods.map((p) => [`${p.namespace}/${p.name}`, p.request || '–', p.error ||
+    (p.fittingNodes ? `Fits on ${plural(p.fittingNodes, 'node')}, such as ${p.closestNode}; kube-scheduler has not placed it yet, see its events`
+      : `${p.neverFits ? 'Fits on no node, even an empty one' : 'Fits on no node now'}. ` +
+        `The closest is ${p.closestNode}: ${p.reason}`)]);
 }
 
 function totals(inspect) {
@@ -155,9 +155,9 @@ function totals(inspect) {
   const lost = sum(inspect.nodes, (n) => (n.unplaced || []).length);
   return { promised: amount(promised), 'promised-of': of(promised, total),
     measured: amount(used), 'measured-of': of(used, measurable),
-    cards: devs.length.toLocaleString('en'), 'cards-out': out ? `${out} out` : '',
+    cards: devs.length.toLocaleString('en'), 'cards-out': out ? `${out} unavailable` : '',
     pods: sum(inspect.nodes, (n) => new Set(n.devs.flatMap((d) => d.pods.map((p) => p.uid))).size).toLocaleString('en'),
-    'pods-lost': lost ? `${lost} unplaced` : '', wait: String(inspect.waiting.length) };
+    'pods-lost': lost ? `${lost} unplaced` : '', 'pending-count': String(inspect.pendingPods.length) };
 }
 
-module.exports = { readNodes, wanted, waiting, totals, isBare };
+module.exports = { readNodes, wanted, pendingPods, totals, isBare };

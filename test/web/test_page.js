@@ -1,16 +1,16 @@
 #!/usr/bin/env node
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page in Chromium, before the real extender and kube-sim: `make web-test`. It says what
-// inspect says, follows what changes, says so when it does not, and is for everybody.
-//   GPUSHARE_SHOTS=DIR  leaves pictures there
+// Tests the page in Chromium against the real extender and kube-sim: `make web-test`. The page
+// shows what inspect shows, follows changes, reports a lost connection, and is accessible.
+//   GPUSHARE_SHOTS=DIR  saves screenshots there
 'use strict';
 const assert = require('assert');
 const fs = require('fs');
 const path = require('path');
 const axe = fs.readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const { World, until, scv, node, pod, browser } = require('./world');
-const { readNodes, wanted, waiting, totals, isBare } = require('./shown');
+const { readNodes, wanted, pendingPods, totals, isBare } = require('./shown');
 
 const SHOTS = process.env.GPUSHARE_SHOTS;
 const HOSTILE = '<img src=x onerror="document.title=1">';
@@ -19,7 +19,7 @@ const measured = (what) => console.log(`measured: ${what}`);
 const shot = (page, name, fullPage = false) => (SHOTS
   ? page.screenshot({ path: path.join(SHOTS, `${name}.png`), fullPage }) : null);
 
-// Of all that can be shown, one at least.
+// At least one of everything that the page can show.
 const T4 = 16276;
 function objects() {
   return [
@@ -50,7 +50,7 @@ function objects() {
   ];
 }
 
-// Nodes of a generated cluster are cordoned and let go, twenty a second; `end` says how many were.
+// Cordons and uncordons nodes of a generated cluster, 20 per second; `end` returns how many.
 function changing(world, n) {
   let going = true, done = 0;
   const all = (async () => {
@@ -99,8 +99,8 @@ function assertSame(shown, want) {
   });
 }
 
-// No violation of WCAG 2.2 AA or of good practice, as far as axe can see.
-async function assertForAll(page, what) {
+// No violation of WCAG 2.2 AA or of best practices that axe finds.
+async function assertAccessible(page, what) {
   await page.evaluate(axe);
   const found = await page.evaluate(() => globalThis.axe.run(document));
   const words = found.violations.map((v) => `${v.id}: ${v.help}: ${v.nodes.map((n) => `${n.html.slice(0, 200)} ${n.failureSummary}`).join('; ')}`);
@@ -108,31 +108,31 @@ async function assertForAll(page, what) {
 }
 
 const tests = {
-  async 'it shows each node, card, pod and number of inspect, and nothing else'({ context, world }) {
+  async 'shows exactly the nodes, cards, pods and numbers of inspect'({ context, world }) {
     const page = await open(context, world);
     const inspect = await world.inspect();
     const health = inspect.nodes.flatMap((n) => n.devs).map((d) => d.health);
-    for (const state of ['Unhealthy', 'TakenOut', 'Healthy'])
-      assert.ok(health.includes(state), state); // or this test would show little
+    for (const state of ['Unhealthy', 'Excluded', 'Healthy'])
+      assert.ok(health.includes(state), state); // else the test proves little
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.overcommitted)));
     assert.ok(inspect.nodes.some((n) => n.devs.some((d) => d.withheldMiB)));
     assert.deepStrictEqual(inspect.nodes.filter((n) => n.schedulingDisabled).map((n) => n.name), ['gpu-node-3']);
     assertSame(await page.evaluate(readNodes), wanted(inspect));
-    await page.click('#bare-title'); // what is behind it is filled in when it has opened
+    await page.click('#bare-title'); // its content is drawn when it opens
     await page.waitForFunction(() => document.querySelector('#bare-nodes li'));
     assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#bare-nodes li')].map((li) => li.textContent)),
       inspect.nodes.filter(isBare).map((n) => `${n.name}: ${n.reason}`));
     const want = totals(inspect);
     assert.deepStrictEqual(await texts(page, Object.keys(want)), want);
-    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#waiting-rows tr')].map((row) =>
-      [...row.cells].map((cell) => cell.textContent))), waiting(inspect));
+    assert.deepStrictEqual(await page.evaluate(() => [...document.querySelectorAll('#pending-rows tr')].map((row) =>
+      [...row.cells].map((cell) => cell.textContent))), pendingPods(inspect));
     assert.strictEqual(await page.title(), 'gpushare: GPU memory');
-    assert.strictEqual(await page.locator('img').count(), 0); // foreign text stays text
+    assert.strictEqual(await page.locator('img').count(), 0); // untrusted text stays text
     assert.deepStrictEqual(page.faults, []);
     await page.close();
   },
 
-  async 'the search finds pods, nodes, models, and says when it finds nothing'({ context, world }) {
+  async 'the search finds pods, nodes and models, and reports no match'({ context, world }) {
     const page = await open(context, world);
     const all = await shownNames(page);
     assert.deepStrictEqual(all.slice(0, 5), ['gpu-node-1', 'gpu-node-2', 'gpu-node-3', 'gpu-node-4', 'gpu-node-10']);
@@ -152,24 +152,24 @@ const tests = {
     await page.waitForFunction(() => !document.getElementById('empty').hidden);
     assert.match(await page.textContent('#empty-title'), /Nothing matches “no such thing”/);
     await shot(page, 'empty');
-    await assertForAll(page, 'nothing found');
+    await assertAccessible(page, 'nothing found');
     await page.click('#clear');
     assert.deepStrictEqual(await shownNames(page), all);
-    await page.selectOption('#which', 'trouble');
+    await page.selectOption('#which', 'problem');
     assert.deepStrictEqual(await shownNames(page), ['gpu-node-2', 'gpu-node-10', 'old-node']);
     await page.selectOption('#which', 'free');
-    assert.ok(!(await shownNames(page)).includes('gpu-node-3')); // free, but for nobody
+    assert.ok(!(await shownNames(page)).includes('gpu-node-3')); // free, but cordoned
     await page.selectOption('#which', 'all');
     await find('cordoned', ['gpu-node-3']);
     await shot(page, 'cordoned');
-    await assertForAll(page, 'a cordoned node');
+    await assertAccessible(page, 'a cordoned node');
     await page.close();
     const other = await open(context, world, '?q=whisper');
     assert.deepStrictEqual(await shownNames(other), ['gpu-node-1']);
     await other.close();
   },
 
-  async 'pods are beside the pointer and beside the focus, and in a list'({ context, world }) {
+  async 'the tooltip follows pointer and focus, and a card opens to a list'({ context, world }) {
     const page = await open(context, world);
     const tip = page.locator('#tip');
     await page.hover('#nodes > li:first-child .card:nth-child(1) button');
@@ -197,17 +197,17 @@ const tests = {
     await page.close();
   },
 
-  async 'a bind, a new node and the end of one are seen at once'({ context, world }) {
+  async 'shows a bind, a new node and a deleted node at once'({ context, world }) {
     const page = await open(context, world);
     const row = page.locator('#nodes > li', { has: page.locator('h3', { hasText: /^gpu-node-1$/ }) }).locator('.card').nth(3);
     await page.focus('#nodes > li:first-child .card:nth-child(4) button');
     await world.load([pod('new-one', 3)]);
-    await page.waitForFunction(() => document.getElementById('waiting-rows').textContent.includes('default/new-one'));
+    await page.waitForFunction(() => document.getElementById('pending-rows').textContent.includes('default/new-one'));
     await until('it is bound', async () => await world.bind('new-one', 'gpu-node-1') === '');
     const start = Date.now();
     await until('inspect', async () => JSON.stringify((await world.inspect()).nodes).includes('new-one'));
     await page.waitForFunction(() => [...document.querySelectorAll('.pair')].length &&
-      ![...document.querySelectorAll('#waiting-rows')].some((e) => e.textContent.includes('new-one')));
+      ![...document.querySelectorAll('#pending-rows')].some((e) => e.textContent.includes('new-one')));
     await until('the card', async () => {
       const said = (await world.inspect()).nodes.find((n) => n.name === 'gpu-node-1').devs
         .find((d) => d.pods.some((p) => p.name === 'new-one'));
@@ -215,10 +215,10 @@ const tests = {
       return pair.startsWith(String(Math.round(said.promisedMiB / 1024 * 10) / 10));
     });
     measured(`a bind is on the page after ${Date.now() - start} ms`);
-    assert.ok(await row.locator('button').evaluate((b) => b === document.activeElement)); // it did not lose the focus
+    assert.ok(await row.locator('button').evaluate((b) => b === document.activeElement)); // keeps the focus
     await world.load([node('gpu-node-5'), scv('gpu-node-5', [{}])]);
     await until('the new node', async () => (await shownNames(page)).includes('gpu-node-5'));
-    assert.strictEqual((await shownNames(page)).indexOf('gpu-node-5'), 4); // in its place
+    assert.strictEqual((await shownNames(page)).indexOf('gpu-node-5'), 4); // at its position
     await world.remove('/api/v1/nodes/gpu-node-5');
     await world.remove('/apis/core.run-linux.com/v1/scvs/gpu-node-5');
     await until('its end', async () => !(await shownNames(page)).includes('gpu-node-5'));
@@ -234,7 +234,7 @@ const tests = {
     await page.close();
   },
 
-  async 'a node that is cordoned or uncordoned says so at once'({ context, world }) {
+  async 'shows at once that a node is cordoned or uncordoned'({ context, world }) {
     const page = await open(context, world);
     const mark = page.locator('#nodes > li', { has: page.locator('h3', { hasText: /^gpu-node-4$/ }) }).locator('.mark');
     assert.ok(await mark.isHidden());
@@ -248,24 +248,24 @@ const tests = {
     await page.close();
   },
 
-  async 'without the extender it says so, and it is back when the extender is'({ context, world }) {
+  async 'reports a lost extender and reconnects'({ context, world }) {
     const page = await open(context, world);
     await world.extender.end('SIGKILL');
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
-    assert.match(await page.textContent('#banner-text'), /^No connection to the extender \(it cannot be reached\)\. This is how things were at \d/);
-    assert.ok((await shownNames(page)).length > 3); // what was known stays
+    assert.match(await page.textContent('#banner-text'), /^No connection to the extender \(unreachable\)\. Showing the state of \d/);
+    assert.ok((await shownNames(page)).length > 3); // the last state stays
     await shot(page, 'lost');
-    await assertForAll(page, 'lost');
-    await world.remove('/api/v1/namespaces/default/pods/whisper'); // which nobody tells
+    await assertAccessible(page, 'lost');
+    await world.remove('/api/v1/namespaces/default/pods/whisper'); // while disconnected
     await world.startExtender(world.observePort);
-    await page.click('#retry', { timeout: 1000 }).catch(() => {}); // it may be back by itself
+    await page.click('#retry', { timeout: 1000 }).catch(() => {}); // the page may have reconnected already
     await isLive(page);
     assert.ok(await page.locator('#banner').isHidden());
     assertSame(await page.evaluate(readNodes), wanted(await world.inspect()));
     await page.close();
   },
 
-  async 'one that never got an answer says what the extender says'({ context, world }) {
+  async 'shows the error of an extender that is not ready'({ context, world }) {
     const page = await context.newPage();
     await page.route('**/inspect*', (route) => route.fulfill({ status: 503, contentType: 'application/json',
       body: '{"error":"pods are not listed yet"}' }));
@@ -273,16 +273,16 @@ const tests = {
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'lost');
     assert.match(await page.textContent('#banner-text'), /does not answer: pods are not listed yet\./);
     await shot(page, 'unready');
-    await assertForAll(page, 'never connected');
+    await assertAccessible(page, 'never connected');
     await page.unroute('**/inspect*');
     await isLive(page);
     await page.close();
   },
 
-  async 'where the stream has no room it asks from time to time'({ context, world }) {
+  async 'polls when no stream is free'({ context, world }) {
     const page = await context.newPage();
     await page.route('**/inspect?watch=true', (route) => route.fulfill({ status: 503, contentType: 'application/json',
-      body: '{"error":"64 others watch already"}' }));
+      body: '{"error":"too many watches: 64 are open"}' }));
     await page.goto(world.url);
     await page.waitForFunction(() => document.getElementById('live').dataset.state === 'polling');
     await page.waitForFunction(() => document.getElementById('empty').hidden);
@@ -290,16 +290,16 @@ const tests = {
     await page.close();
   },
 
-  async 'it is for everybody, in light and in dark'({ context, world }) {
+  async 'is accessible in light and dark mode'({ context, world }) {
     const page = await open(context, world);
     const states = async (name) => {
-      await assertForAll(page, name);
+      await assertAccessible(page, name);
       await page.hover('#nodes > li:first-child .card button');
-      await assertForAll(page, `${name}, beside the pointer`);
+      await assertAccessible(page, `${name}, beside the pointer`);
       await page.keyboard.press('Escape');
       await page.click('#nodes > li:first-child .card:nth-child(2) button');
       await page.mouse.move(2, 2);
-      await assertForAll(page, `${name}, a card is open`);
+      await assertAccessible(page, `${name}, a card is open`);
       await page.click('#nodes > li:first-child .card:nth-child(2) button');
       await page.mouse.move(2, 2);
     };
@@ -316,7 +316,7 @@ const tests = {
     await page.close();
   },
 
-  async 'it is as wide as a telephone'({ context, world }) {
+  async 'fits a phone screen'({ context, world }) {
     const page = await open(context, world);
     await page.setViewportSize({ width: 360, height: 740 });
     for (const scheme of ['light', 'dark']) {
@@ -325,13 +325,13 @@ const tests = {
         ...[...document.querySelectorAll('main *')].filter((e) => !e.closest('.unseen'))
           .map((e) => e.getBoundingClientRect().right)));
       assert.ok(width <= 360.5, `${width}`);
-      await assertForAll(page, `360 px, ${scheme}`);
+      await assertAccessible(page, `360 px, ${scheme}`);
       await shot(page, `narrow-${scheme}`, true);
     }
     await page.close();
   },
 
-  async 'a thousand nodes do not stutter, nor do five thousand stand still'({ context }) {
+  async 'stays responsive with 1,000 and 5,000 nodes'({ context }) {
     for (const [n, most] of [[1000, 150], [5000, 600]]) {
       const world = await World.start(`nodes=${n},cards=8,pods=8,uuid=1,node-bytes=0,pod-bytes=0`);
       try {
@@ -384,7 +384,7 @@ const tests = {
   const world = await World.start();
   await world.load(objects());
   await until('what was loaded', async () => {
-    const { nodes, waiting: line } = await world.inspect();
+    const { nodes, pendingPods: line } = await world.inspect();
     return nodes.length === 8 && line.length === 5 && JSON.stringify(nodes).includes('notebook-1');
   });
   const chromium = await browser();

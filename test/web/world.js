@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// kube-sim and the extender, as the tests of the page start them, and Chromium.
+// Starts kube-sim, the extender and Chromium for the tests of the page.
 'use strict';
 const assert = require('assert');
 const fs = require('fs');
@@ -12,7 +12,7 @@ const { chromium } = require('playwright-core');
 const BUILD = process.env.GPUSHARE_BUILD || 'build';
 const WAIT_MS = 60000;
 
-// Until it is true; what it gave is the result.
+// Waits until the condition is true and returns its value.
 async function until(what, condition, limit = WAIT_MS) {
   const end = Date.now() + limit;
   for (;;) {
@@ -24,7 +24,7 @@ async function until(what, condition, limit = WAIT_MS) {
   }
 }
 
-// A program of ours that says where it listens.
+// One of our programs, which prints where it listens.
 class Program {
   constructor(name, args) {
     this.said = '';
@@ -50,7 +50,7 @@ class Program {
   }
 }
 
-// One cluster and one extender, in a folder of their own.
+// One simulated cluster and one extender, in a temporary folder.
 class World {
   static async start(generate) {
     const world = new World();
@@ -107,13 +107,13 @@ class World {
   }
 }
 
-// Measured at `at`, long ago if it is not said.
+// Measured at `at`, by default long ago.
 const scv = (name, cards, at = '2026-11-21T09:00:00Z') => ({ apiVersion: 'core.run-linux.com/v1', kind: 'Scv', metadata: { name },
   spec: { updateInterval: 1000 },
   status: { updateTime: at, cardList: cards.map((card, id) => ({ id, health: 'Healthy',
     model: 'Tesla T4', uuid: `GPU-${name}-${id}`, totalMemory: 16276, freeMemory: 16276, ...card })) } });
 const node = (name, labels = {}) => ({ apiVersion: 'v1', kind: 'Node', metadata: { name, labels }, status: {} });
-// `card` undefined: it waits; for labels and annotations see docs/user-guide.md.
+// `card` undefined: pending; for labels and annotations see docs/user-guide.md.
 const pod = (name, units, on, card, more = {}) => ({ apiVersion: 'v1', kind: 'Pod',
   metadata: { name, namespace: more.namespace || 'default', uid: `uid-${name}`, labels: more.labels || {},
     annotations: card === undefined ? {} : { ALIYUN_COM_GPU_MEM_IDX: String(card), ALIYUN_COM_GPU_MEM_POD: String(units),

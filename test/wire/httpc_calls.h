@@ -2,10 +2,10 @@
 #pragma once
 
 #include "base/clock.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc.h"
 
-/* What the tests of failing calls share. */
+/* Helpers for tests of failing calls. */
 
 enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
 
@@ -24,7 +24,7 @@ static inline struct httpc_request request(const char *method, const char *body)
         .method = method, .path = "/", .body = span_of(body), .timeout_ms = TIMEOUT_MS};
 }
 
-/* How a call ended. */
+/* The result of a call. */
 struct outcome {
     int rc;
     enum err_code code;

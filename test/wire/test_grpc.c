@@ -2,7 +2,7 @@
 #include "wire/grpc.h"
 
 #include "base/mem.h"
-#include "support/unit.h"
+#include "lib/unit.h"
 #include "wire/grpc_priv.h"
 
 START_TEST(every_status_has_a_name_and_a_code)
@@ -20,7 +20,7 @@ START_TEST(every_status_has_a_name_and_a_code)
 }
 END_TEST
 
-START_TEST(messages_are_found_in_any_pieces)
+START_TEST(messages_are_decoded_in_any_pieces)
 {
     static const char bytes[] = "\0\0\0\0\3abc\0\0\0\0\0\0\0\0\0\2de";
     static const char *const want[] = {"abc", "", "de"};
@@ -41,7 +41,7 @@ START_TEST(messages_are_found_in_any_pieces)
             }
         }
         ck_assert_uint_eq(found, ARRAY_LEN(want));
-        ck_assert(grpc_reader_between(&r));
+        ck_assert(grpc_reader_is_empty(&r));
         grpc_reader_fini(&r);
     }
 }
@@ -55,7 +55,7 @@ static enum grpc_read read_one(struct span in)
     return got;
 }
 
-START_TEST(a_bad_head_of_a_message_is_refused_at_once)
+START_TEST(a_bad_message_prefix_is_rejected_at_once)
 {
     ck_assert_int_eq(read_one(SPAN("\0\0\0\0\4")), GRPC_READ_TOO_LARGE);
     ck_assert_int_eq(read_one(SPAN("\0\xff\xff\xff\xff")), GRPC_READ_TOO_LARGE);
@@ -65,12 +65,12 @@ START_TEST(a_bad_head_of_a_message_is_refused_at_once)
     struct span in = SPAN("\0\0\0\0");
     struct grpc_reader r = {.max = 3};
     ck_assert_int_eq(grpc_reader_take(&r, &in), GRPC_READ_MORE);
-    ck_assert(!grpc_reader_between(&r));
+    ck_assert(!grpc_reader_is_empty(&r));
     grpc_reader_fini(&r);
 }
 END_TEST
 
-START_TEST(words_travel_percent_encoded)
+START_TEST(grpc_message_is_percent_encoded)
 {
     static const struct {
         const char *words, *wire;
@@ -91,7 +91,7 @@ START_TEST(words_travel_percent_encoded)
 }
 END_TEST
 
-START_TEST(words_of_a_peer_are_made_fit_to_be_printed)
+START_TEST(grpc_message_of_a_peer_becomes_printable)
 {
     static const struct {
         const char *wire, *words;
@@ -154,7 +154,7 @@ START_TEST(content_types)
 }
 END_TEST
 
-START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
+START_TEST(a_socket_path_has_at_most_107_bytes)
 {
     char path[GRPC_PATH_MAX + 2];
     struct sockaddr_un addr;
@@ -163,8 +163,8 @@ START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
     path[sizeof path - 1] = '\0';
     ck_assert(!grpc_address(path, &addr, &err));
     ck_assert_int_eq(err.code, ERR_INVALID);
-    ck_assert_msg(strstr(err.msg, "has 1 to 107 bytes, this one has 108") != NULL, "%s",
-                  err.msg);
+    ck_assert_msg(strstr(err.msg, "socket path has 108 bytes, expected 1 to 107") != NULL,
+                  "%s", err.msg);
     path[GRPC_PATH_MAX] = '\0';
     ck_assert(grpc_address(path, &addr, &err));
     ck_assert_str_eq(addr.sun_path, path);
@@ -172,7 +172,7 @@ START_TEST(the_path_of_a_socket_has_107_bytes_at_most)
 }
 END_TEST
 
-UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, messages_are_found_in_any_pieces,
-          a_bad_head_of_a_message_is_refused_at_once, words_travel_percent_encoded,
-          words_of_a_peer_are_made_fit_to_be_printed, timeouts, content_types,
-          the_path_of_a_socket_has_107_bytes_at_most)
+UNIT_MAIN("grpc", every_status_has_a_name_and_a_code, messages_are_decoded_in_any_pieces,
+          a_bad_message_prefix_is_rejected_at_once, grpc_message_is_percent_encoded,
+          grpc_message_of_a_peer_becomes_printable, timeouts, content_types,
+          a_socket_path_has_at_most_107_bytes)

@@ -9,42 +9,42 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "support/temp.h"
-#include "wire/grpc_kit.h"
+#include "lib/temp.h"
+#include "wire/grpc_fixture.h"
 #include "wire/grpcc_priv.h"
 
 /*
- * The client with peers that do not behave.
+ * The client with misbehaving peers.
  */
 
 enum { END = NGHTTP2_FLAG_END_STREAM };
 
 #define GRPC_200 ":status: 200\ncontent-type: application/grpc\n"
 
-static void begin(struct grpcc_answer *a, size_t max_message)
+static void begin(struct grpcc_response *a, size_t max_message)
 {
     const struct grpcc_request req = {
         .method = "/t.T/M", .message = SPAN("hi"), .max_message = max_message};
     const uint8_t *p;
-    grpcc_answer_init(a, &req);
+    grpcc_response_init(a, &req);
     while (nghttp2_session_mem_send(a->session, &p) > 0)
         ;
     struct buf settings = {0};
     frame(&settings, NGHTTP2_SETTINGS, 0, 0, SPAN(""));
-    grpcc_answer_feed(a, (const uint8_t *)settings.p, settings.n);
+    grpcc_response_feed(a, (const uint8_t *)settings.p, settings.n);
     buf_fini(&settings);
 }
 
 static void expect(struct buf *frames, enum grpc_status status, const char *words)
 {
-    struct grpcc_answer a;
+    struct grpcc_response a;
     begin(&a, 100);
-    grpcc_answer_feed(&a, (const uint8_t *)frames->p, frames->n);
-    ck_assert_msg(a.is_over, "\"%s\" is not the end", words);
+    grpcc_response_feed(&a, (const uint8_t *)frames->p, frames->n);
+    ck_assert_msg(a.is_done, "\"%s\" is not the end", words);
     ck_assert_msg(a.status == status, "%s: %s", grpc_status_name(a.status),
-                  a.words.p ? a.words.p : "");
-    ck_assert_span_eq(a.words.n ? buf_span(&a.words) : SPAN(""), words);
-    grpcc_answer_fini(&a);
+                  a.text.p ? a.text.p : "");
+    ck_assert_span_eq(a.text.n ? buf_span(&a.text) : SPAN(""), words);
+    grpcc_response_fini(&a);
     buf_fini(frames);
 }
 
@@ -52,7 +52,7 @@ static void expect_http(const char *status, enum grpc_status want)
 {
     struct buf b = {0};
     cleanup_free char *head = xasprintf(":status: %s\ncontent-type: text/html\n", status);
-    cleanup_free char *words = xasprintf("no answer of gRPC, HTTP status %s", status);
+    cleanup_free char *words = xasprintf("not a gRPC response, HTTP status %s", status);
     headers(&b, 0, 1, head);
     frame(&b, NGHTTP2_DATA, END, 1, SPAN("<p>no"));
     expect(&b, want, words);
@@ -81,7 +81,7 @@ START_TEST(a_status_in_the_headers_is_enough)
 }
 END_TEST
 
-START_TEST(a_status_that_is_none_is_unknown)
+START_TEST(an_invalid_status_is_unknown)
 {
     static const char *const bad[] = {"17", "-1", "x", ""};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
@@ -93,35 +93,35 @@ START_TEST(a_status_that_is_none_is_unknown)
 }
 END_TEST
 
-START_TEST(an_answer_without_a_status_is_none)
+START_TEST(a_response_without_a_status_is_an_error)
 {
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
     message(&b, END, 1, SPAN("hi"));
-    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+    expect(&b, GRPC_INTERNAL, "the response has no grpc-status");
     headers(&b, END, 1, GRPC_200);
-    expect(&b, GRPC_INTERNAL, "the answer has no grpc-status");
+    expect(&b, GRPC_INTERNAL, "the response has no grpc-status");
 }
 END_TEST
 
-START_TEST(bad_messages_are_refused)
+START_TEST(bad_messages_are_rejected)
 {
     struct buf b = {0};
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\1\0\0\0\2hi"));
-    expect(&b, GRPC_INTERNAL, "the answer is compressed");
+    expect(&b, GRPC_INTERNAL, "the response is compressed");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\5\0\0\0\2hi"));
-    expect(&b, GRPC_INTERNAL, "the flag of a message is neither 0 nor 1");
+    expect(&b, GRPC_INTERNAL, "invalid flag of a message");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\145"));
-    headers(&b, END, 1, "grpc-status: 0\n"); /* does not make it good again */
+    headers(&b, END, 1, "grpc-status: 0\n"); /* the first error wins */
     expect(&b, GRPC_RESOURCE_EXHAUSTED,
-           "a message of 101 bytes, and no more than 100 are taken");
+           "message has 101 bytes, at most 100 are accepted");
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\3hi"));
     headers(&b, END, 1, "grpc-status: 0\n");
-    expect(&b, GRPC_INTERNAL, "a message is cut off");
+    expect(&b, GRPC_INTERNAL, "truncated message");
 }
 END_TEST
 
@@ -142,56 +142,56 @@ START_TEST(resets_have_a_status)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct buf b = {0};
         cleanup_free char *words =
-            xasprintf("the peer has reset the call: %s", cases[i].name);
+            xasprintf("stream reset by the peer: %s", cases[i].name);
         frame(&b, NGHTTP2_RST_STREAM, 0, 1, (struct span){cases[i].code, 4});
         expect(&b, cases[i].status, words);
     }
     struct buf b = {0};
     frame(&b, NGHTTP2_GOAWAY, 0, 0, SPAN("\0\0\0\0\0\0\0\0"));
-    expect(&b, GRPC_UNAVAILABLE, "the peer has reset the call: REFUSED_STREAM");
+    expect(&b, GRPC_UNAVAILABLE, "stream reset by the peer: REFUSED_STREAM");
 }
 END_TEST
 
-START_TEST(what_is_no_http2_is_refused)
+START_TEST(other_protocols_than_http2_are_rejected)
 {
     struct buf b = {0};
-    struct grpcc_answer a;
+    struct grpcc_response a;
     begin(&a, 100);
     headers(&b, END, 1, "grpc-status: 0\n"); /* no :status */
-    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
-    ck_assert(!a.is_over); /* nghttp2 resets it, which has to be sent first */
+    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
+    ck_assert(!a.is_done); /* nghttp2 sends RST_STREAM first */
     const uint8_t *p;
     while (nghttp2_session_mem_send(a.session, &p) > 0)
         ;
-    ck_assert(a.is_over);
+    ck_assert(a.is_done);
     ck_assert_int_eq(a.status, GRPC_INTERNAL);
-    grpcc_answer_fini(&a);
+    grpcc_response_fini(&a);
     buf_fini(&b);
 }
 END_TEST
 
-START_TEST(messages_come_in_their_order)
+START_TEST(messages_arrive_in_order)
 {
     struct buf b = {0};
-    struct grpcc_answer a;
+    struct grpcc_response a;
     cleanup_buf struct buf got = {0};
     begin(&a, 100);
     headers(&b, 0, 1, GRPC_200);
     frame(&b, NGHTTP2_DATA, 0, 1, SPAN("\0\0\0\0\1a\0\0\0\0\0\0\0\0\0\1b"));
     headers(&b, END, 1, "grpc-status: 0\n");
-    grpcc_answer_feed(&a, (const uint8_t *)b.p, b.n);
+    grpcc_response_feed(&a, (const uint8_t *)b.p, b.n);
     for (int i = 0; i < 3; i++)
-        ck_assert(grpcc_answer_take(&a, &got));
-    ck_assert(!grpcc_answer_take(&a, &got));
+        ck_assert(grpcc_response_take(&a, &got));
+    ck_assert(!grpcc_response_take(&a, &got));
     ck_assert_span_eq(buf_span(&got), "ab");
-    ck_assert(a.is_over);
+    ck_assert(a.is_done);
     ck_assert_int_eq(a.status, GRPC_OK);
-    grpcc_answer_fini(&a);
+    grpcc_response_fini(&a);
     buf_fini(&b);
 }
 END_TEST
 
-/* A peer on a real socket that says the same to everybody. */
+/* A peer on a real socket that sends the same bytes to every client. */
 struct peer {
     char *dir, *path;
     int fd;
@@ -208,7 +208,7 @@ static void *serve(void *arg)
     if (fd < 0)
         return NULL;
     if (read(fd, bytes, sizeof bytes) <= 0)
-        return NULL; /* of those who only wait */
+        return NULL; /* of the blocked connections */
     ck_assert_int_eq(send(fd, p->says.p, p->says.n, MSG_NOSIGNAL), (ssize_t)p->says.n);
     while (p->stays && read(fd, bytes, sizeof bytes) > 0)
         ;
@@ -270,7 +270,7 @@ static void expect_call(struct peer *p, enum grpc_status status, enum err_code c
     peer_end(p);
 }
 
-START_TEST(no_socket_or_nobody_there)
+START_TEST(a_missing_socket_or_listener_is_unavailable)
 {
     struct peer p;
     struct err err = {0};
@@ -301,15 +301,15 @@ START_TEST(a_peer_that_closes_is_unavailable)
 {
     struct peer p;
     peer_begin(&p, false);
-    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "connection closed");
     peer_begin(&p, false);
     headers(&p.says, 0, 1, GRPC_200);
     message(&p.says, 0, 1, SPAN("hi")); /* and no status */
-    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "the connection is closed");
+    expect_call(&p, GRPC_UNAVAILABLE, ERR_UNAVAILABLE, "connection closed");
 }
 END_TEST
 
-START_TEST(an_answer_before_the_close_counts)
+START_TEST(a_response_before_the_close_counts)
 {
     struct peer p;
     peer_begin(&p, false);
@@ -318,29 +318,29 @@ START_TEST(an_answer_before_the_close_counts)
 }
 END_TEST
 
-START_TEST(one_message_is_wanted)
+START_TEST(a_unary_response_has_exactly_one_message)
 {
     struct peer p;
     peer_begin(&p, true);
     headers(&p.says, 0, 1, GRPC_200);
     headers(&p.says, END, 1, "grpc-status: 0\n");
-    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has no message");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the response has no message");
     peer_begin(&p, true);
     headers(&p.says, 0, 1, GRPC_200);
     message(&p.says, 0, 1, SPAN("a"));
     message(&p.says, 0, 1, SPAN("b"));
     headers(&p.says, END, 1, "grpc-status: 0\n");
-    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the answer has two messages");
+    expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL, "the response has two messages");
 }
 END_TEST
 
-START_TEST(what_is_no_http2_ends_the_call)
+START_TEST(other_protocols_than_http2_end_the_call)
 {
     struct peer p;
     peer_begin(&p, true);
     headers(&p.says, END, 1, "grpc-status: 0\n");
     expect_call(&p, GRPC_INTERNAL, ERR_INTERNAL,
-                "the peer has reset the call: PROTOCOL_ERROR");
+                "stream reset by the peer: PROTOCOL_ERROR");
     peer_begin(&p, true);
     buf_clear(&p.says);
     buf_adds(&p.says, "HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -349,13 +349,12 @@ START_TEST(what_is_no_http2_ends_the_call)
     peer_run(&p);
     ck_assert_int_eq(call(p.path, 20000, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "the session of HTTP/2 has ended") != NULL, "%s",
-                  err.msg);
+    ck_assert_msg(strstr(err.msg, "HTTP/2 session ended") != NULL, "%s", err.msg);
     peer_end(&p);
 }
 END_TEST
 
-START_TEST(a_silent_peer_costs_no_more_than_the_deadline)
+START_TEST(a_peer_without_a_response_times_out_at_the_deadline)
 {
     struct peer p;
     enum grpc_status status = GRPC_OK;
@@ -371,7 +370,7 @@ START_TEST(a_silent_peer_costs_no_more_than_the_deadline)
 }
 END_TEST
 
-START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
+START_TEST(a_peer_that_does_not_accept_times_out_at_the_deadline)
 {
     struct peer p;
     enum grpc_status status = GRPC_OK;
@@ -380,7 +379,7 @@ START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
     peer_begin(&p, true);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     strcpy(addr.sun_path, p.path);
-    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its queue is full */
+    for (size_t i = 0; i < ARRAY_LEN(held); i++) { /* its backlog is full */
         held[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         (void)!connect(held[i], (struct sockaddr *)&addr, sizeof addr);
     }
@@ -396,10 +395,11 @@ START_TEST(a_peer_that_does_not_accept_costs_no_more_either)
 END_TEST
 
 UNIT_MAIN("grpcc", an_http_status_becomes_a_status, a_status_in_the_headers_is_enough,
-          a_status_that_is_none_is_unknown, an_answer_without_a_status_is_none,
-          bad_messages_are_refused, resets_have_a_status, what_is_no_http2_is_refused,
-          messages_come_in_their_order, no_socket_or_nobody_there,
-          a_peer_that_closes_is_unavailable, an_answer_before_the_close_counts,
-          one_message_is_wanted, what_is_no_http2_ends_the_call,
-          a_silent_peer_costs_no_more_than_the_deadline,
-          a_peer_that_does_not_accept_costs_no_more_either)
+          an_invalid_status_is_unknown, a_response_without_a_status_is_an_error,
+          bad_messages_are_rejected, resets_have_a_status,
+          other_protocols_than_http2_are_rejected, messages_arrive_in_order,
+          a_missing_socket_or_listener_is_unavailable, a_peer_that_closes_is_unavailable,
+          a_response_before_the_close_counts, a_unary_response_has_exactly_one_message,
+          other_protocols_than_http2_end_the_call,
+          a_peer_without_a_response_times_out_at_the_deadline,
+          a_peer_that_does_not_accept_times_out_at_the_deadline)

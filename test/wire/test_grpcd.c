@@ -12,20 +12,20 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 #include "wire/grpcc.h"
 
 /*
  * The real server with the real client.
  */
 
-struct world {
+struct fixture {
     char *dir, *path;
     struct grpcd *d;
     pthread_mutex_t lock;
-    struct grpcd_call *waiting[64]; /* given by `park` and `watch` */
+    struct grpcd_call *waiting[64]; /* set by `park` and `watch` */
     unsigned n_waiting, n_over;
 };
 
@@ -46,17 +46,17 @@ static void refuse(void *ctx, struct grpcd_call *call, struct span request)
 
 static void park(void *ctx, struct grpcd_call *call, struct span request)
 {
-    struct world *w = ctx;
+    struct fixture *w = ctx;
     (void)request;
     pthread_mutex_lock(&w->lock);
     w->waiting[w->n_waiting++] = call;
     pthread_mutex_unlock(&w->lock);
 }
 
-static void over(void *ctx, struct grpcd_call *call)
+static void on_cancel(void *ctx, struct grpcd_call *call)
 {
-    struct world *w = ctx;
-    ck_assert(grpcd_is_over(call));
+    struct fixture *w = ctx;
+    ck_assert(grpcd_is_cancelled(call));
     pthread_mutex_lock(&w->lock);
     w->n_over++;
     pthread_mutex_unlock(&w->lock);
@@ -65,14 +65,14 @@ static void over(void *ctx, struct grpcd_call *call)
 static const struct grpcd_method methods[] = {
     {.path = "/t.T/Echo", .start = echo},
     {.path = "/t.T/Refuse", .start = refuse},
-    {.path = "/t.T/Park", .start = park, .over = over},
-    {.path = "/t.T/Watch", .stream = true, .start = park, .over = over},
+    {.path = "/t.T/Park", .start = park, .on_cancel = on_cancel},
+    {.path = "/t.T/Watch", .stream = true, .start = park, .on_cancel = on_cancel},
     {0},
 };
 
-static struct world *world_new(struct grpcd_limits limits)
+static struct fixture *fixture_new(struct grpcd_limits limits)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     struct err err = {0};
     pthread_mutex_init(&w->lock, NULL);
     w->dir = temp_dir();
@@ -82,7 +82,7 @@ static struct world *world_new(struct grpcd_limits limits)
     return w;
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     grpcd_free(w->d);
     temp_dir_remove(w->dir);
@@ -92,7 +92,7 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static unsigned waiting(struct world *w)
+static unsigned waiting(struct fixture *w)
 {
     pthread_mutex_lock(&w->lock);
     unsigned n = w->n_waiting;
@@ -100,7 +100,7 @@ static unsigned waiting(struct world *w)
     return n;
 }
 
-static unsigned told_over(struct world *w)
+static unsigned on_stream_cancel(struct fixture *w)
 {
     pthread_mutex_lock(&w->lock);
     unsigned n = w->n_over;
@@ -108,14 +108,14 @@ static unsigned told_over(struct world *w)
     return n;
 }
 
-static struct grpcd_stats stats(struct world *w)
+static struct grpcd_stats stats(struct fixture *w)
 {
     struct grpcd_stats s;
     grpcd_stats(w->d, &s);
     return s;
 }
 
-static struct grpcc_request request(const struct world *w, const char *method,
+static struct grpcc_request request(const struct fixture *w, const char *method,
                                     const char *message)
 {
     return (struct grpcc_request){.socket = w->path,
@@ -124,16 +124,16 @@ static struct grpcc_request request(const struct world *w, const char *method,
                                   .timeout_ms = 20000};
 }
 
-static int call(const struct world *w, const char *method, const char *message,
+static int call(const struct fixture *w, const char *method, const char *message,
                 struct buf *reply, enum grpc_status *status, struct err *err)
 {
     struct grpcc_request req = request(w, method, message);
     return grpcc_call(&req, reply, status, err);
 }
 
-START_TEST(a_call_is_answered)
+START_TEST(a_unary_call_gets_its_response)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     enum grpc_status status = GRPC_UNKNOWN;
     for (int i = 0; i < 3; i++) {
@@ -149,14 +149,14 @@ START_TEST(a_call_is_answered)
     wait_for(stats(w).connections == 0);
     ck_assert_uint_eq(stats(w).calls, 0);
     ck_assert_uint_eq(stats(w).started, 4);
-    ck_assert_uint_eq(stats(w).refused, 0);
-    world_free(w);
+    ck_assert_uint_eq(stats(w).rejected, 0);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_handler_refuses_with_words)
+START_TEST(a_handler_fails_a_call_with_a_message)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
     cleanup_buf struct buf reply = {0};
@@ -166,13 +166,13 @@ START_TEST(a_handler_refuses_with_words)
     cleanup_free char *want = xasprintf(
         "/t.T/Refuse at %s: NOT_FOUND: no pod with 100%% of card \xc3\xa4", w->path);
     ck_assert_str_eq(err.msg, want);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(unknown_methods_and_large_messages_are_refused)
+START_TEST(unknown_methods_and_large_messages_are_rejected)
 {
-    struct world *w = world_new((struct grpcd_limits){.max_message = 100});
+    struct fixture *w = fixture_new((struct grpcd_limits){.max_message = 100});
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
     cleanup_buf struct buf reply = {0};
@@ -188,14 +188,14 @@ START_TEST(unknown_methods_and_large_messages_are_refused)
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     large[100] = '\0';
     ck_assert_done(call(w, "/t.T/Echo", large, &reply, &status, &err), err);
-    ck_assert_uint_eq(stats(w).refused, 2);
-    world_free(w);
+    ck_assert_uint_eq(stats(w).rejected, 2);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(five_mebibytes_are_refused_and_four_are_not)
+START_TEST(five_mebibytes_are_rejected_and_four_are_not)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
     struct grpcc_request req = request(w, "/t.T/Echo", "");
@@ -211,12 +211,12 @@ START_TEST(five_mebibytes_are_refused_and_four_are_not)
     ck_assert_int_eq(grpcc_call(&req, &reply, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_RESOURCE_EXHAUSTED);
     ck_assert_int_eq(err.code, ERR_TOO_LARGE);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 struct asker {
-    struct world *w;
+    struct fixture *w;
     int rc;
     struct err err;
     struct buf reply;
@@ -229,9 +229,9 @@ static void *ask(void *arg)
     return NULL;
 }
 
-START_TEST(a_call_may_be_answered_later_by_another_thread)
+START_TEST(a_call_may_be_ended_later_by_another_thread)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct asker askers[4];
     pthread_t threads[4];
     for (unsigned i = 0; i < 4; i++) {
@@ -239,7 +239,7 @@ START_TEST(a_call_may_be_answered_later_by_another_thread)
         pthread_create(&threads[i], NULL, ask, &askers[i]);
         wait_for(waiting(w) == i + 1);
     }
-    for (unsigned i = 4; i-- > 0;) { /* the last comes first */
+    for (unsigned i = 4; i-- > 0;) { /* in reverse order */
         struct buf reply = {0};
         buf_addc(&reply, (char)('a' + i));
         grpcd_reply(w->waiting[i], &reply);
@@ -249,14 +249,14 @@ START_TEST(a_call_may_be_answered_later_by_another_thread)
         ck_assert_int_eq(askers[i].reply.p[0], (char)('a' + i));
         buf_fini(&askers[i].reply);
     }
-    ck_assert_uint_eq(told_over(w), 0);
-    world_free(w);
+    ck_assert_uint_eq(on_stream_cancel(w), 0);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_deadline_ends_a_call_and_the_handler_hears_of_it)
+START_TEST(a_deadline_cancels_a_call)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
     struct grpcc_request req = request(w, "/t.T/Park", "");
@@ -267,23 +267,23 @@ START_TEST(a_deadline_ends_a_call_and_the_handler_hears_of_it)
     ck_assert_int_eq(status, GRPC_DEADLINE_EXCEEDED);
     ck_assert_int_eq(err.code, ERR_TIMEOUT);
     ck_assert_int_ge(clock_mono_ms() - before, 30);
-    wait_for(told_over(w) == 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
+    wait_for(on_stream_cancel(w) == 1);
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
     ck_assert_int_ge(grpcd_deadline_ms(w->waiting[0]), before);
     buf_adds(&late, "too late");
     grpcd_reply(w->waiting[0], &late);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-static struct grpcc_stream *watch(struct world *w)
+static struct grpcc_stream *watch(struct fixture *w)
 {
     struct err err = {0};
     struct grpcc_request req = request(w, "/t.T/Watch", "");
     struct grpcc_stream *s = grpcc_open(&req, NULL, &err);
     cleanup_buf struct buf none = {0};
     ck_assert_msg(s != NULL, "%s", err.msg);
-    ck_assert_int_eq(grpcc_next(s, 0, &none, NULL, &err), GRPCC_NOTHING);
+    ck_assert_int_eq(grpcc_next(s, 0, &none, NULL, &err), GRPCC_TIMEOUT);
     return s;
 }
 
@@ -296,7 +296,7 @@ static void say(struct grpcd_call *call, const char *text)
 
 START_TEST(a_stream_has_any_number_of_messages)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     struct grpcc_stream *s = watch(w);
     enum grpc_status status = GRPC_UNKNOWN;
@@ -304,7 +304,7 @@ START_TEST(a_stream_has_any_number_of_messages)
     for (int i = 0; i < 5; i++) {
         cleanup_buf struct buf got = {0};
         cleanup_free char *text = xasprintf("list %d", i);
-        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_NOTHING);
+        ck_assert_int_eq(grpcc_next(s, 1, &got, &status, &err), GRPCC_TIMEOUT);
         say(w->waiting[0], text);
         ck_assert_int_eq(grpcc_next(s, 20000, &got, &status, &err), GRPCC_MESSAGE);
         ck_assert_span_eq(buf_span(&got), text);
@@ -321,16 +321,16 @@ START_TEST(a_stream_has_any_number_of_messages)
     ck_assert_int_eq(status, GRPC_ABORTED);
     ck_assert_msg(strstr(err.msg, "card 3 is gone") != NULL, "%s", err.msg);
     ck_assert_int_eq(grpcc_next(s, 0, &last, &status, &err), GRPCC_FAILED);
-    ck_assert_uint_eq(told_over(w), 0);
+    ck_assert_uint_eq(on_stream_cancel(w), 0);
     grpcc_close(s);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(to_a_slow_reader_only_the_newest_list_is_sent)
+START_TEST(a_slow_client_gets_only_the_newest_message)
 {
     enum { LISTS = 40, SIZE = 1 << 20 };
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     struct grpcc_stream *s = watch(w);
     cleanup_buf struct buf got = {0};
@@ -354,36 +354,36 @@ START_TEST(to_a_slow_reader_only_the_newest_list_is_sent)
     }
     ck_assert_int_lt(n, LISTS / 2);
     grpcc_close(s);
-    wait_for(told_over(w) == 1);
+    wait_for(on_stream_cancel(w) == 1);
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(who_goes_or_cancels_is_noticed)
+START_TEST(a_disconnect_or_reset_cancels_the_call)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct grpcc_stream *a = watch(w);
     wait_for(waiting(w) == 1);
     struct grpcc_stream *b = watch(w);
     wait_for(waiting(w) == 2);
     grpcc_close(a);
-    wait_for(told_over(w) == 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
-    ck_assert(!grpcd_is_over(w->waiting[1]));
+    wait_for(on_stream_cancel(w) == 1);
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
+    ck_assert(!grpcd_is_cancelled(w->waiting[1]));
     say(w->waiting[0], "nobody reads this");
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
     grpcc_close(b);
-    wait_for(told_over(w) == 2);
+    wait_for(on_stream_cancel(w) == 2);
     wait_for(stats(w).connections == 0);
     grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct asker asker = {.w = w};
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
@@ -394,13 +394,13 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     struct grpcc_stream *s = watch(w);
     wait_for(waiting(w) == 2);
     ck_assert(grpcd_is_reachable(w->d));
-    ck_assert(!grpcd_stop(w->d, 20)); /* the call is not answered yet */
+    ck_assert(!grpcd_stop(w->d, 20)); /* the call has not ended */
     ck_assert(!grpcd_is_reachable(w->d));
     ck_assert_int_eq(access(w->path, F_OK), -1);
     ck_assert_int_eq(grpcc_next(s, 20000, &none, &status, &err), GRPCC_FAILED);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_msg(strstr(err.msg, "the server stops") != NULL, "%s", err.msg);
-    ck_assert_uint_eq(told_over(w), 1);
+    ck_assert_msg(strstr(err.msg, "server is stopping") != NULL, "%s", err.msg);
+    ck_assert_uint_eq(on_stream_cancel(w), 1);
 
     ck_assert_int_eq(call(w, "/t.T/Echo", "", &none, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
@@ -413,13 +413,13 @@ START_TEST(a_stop_ends_streams_waits_for_calls_and_removes_the_socket)
     buf_fini(&asker.reply);
     grpcc_close(s);
     grpcd_end(w->waiting[1], GRPC_OK, "%s", "");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_handle_outlives_its_server)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct asker asker = {.w = w};
     pthread_t thread;
     struct buf reply = {0};
@@ -429,16 +429,16 @@ START_TEST(a_handle_outlives_its_server)
     w->d = NULL;
     pthread_join(thread, NULL);
     ck_assert_int_eq(asker.rc, -1);
-    ck_assert_uint_eq(told_over(w), 1);
-    ck_assert(grpcd_is_over(w->waiting[0]));
+    ck_assert_uint_eq(on_stream_cancel(w), 1);
+    ck_assert(grpcd_is_cancelled(w->waiting[0]));
     buf_adds(&reply, "nobody reads this");
     grpcd_reply(w->waiting[0], &reply);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-/* A connection that says nothing. */
-static int connect_plain(const struct world *w)
+/* A connection that sends nothing. */
+static int connect_plain(const struct fixture *w)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -447,7 +447,7 @@ static int connect_plain(const struct world *w)
     return fd;
 }
 
-/* Reads to the end; what came. */
+/* Reads until end of file. */
 static size_t read_to_end(int fd)
 {
     char bytes[4096];
@@ -458,29 +458,29 @@ static size_t read_to_end(int fd)
     return sum;
 }
 
-START_TEST(a_connection_that_says_nothing_is_closed)
+START_TEST(a_connection_without_a_preface_is_closed)
 {
-    struct world *w = world_new((struct grpcd_limits){.request_ms = 30});
+    struct fixture *w = fixture_new((struct grpcd_limits){.request_ms = 30});
     cleanup_close int fd = connect_plain(w);
     ck_assert_uint_gt(read_to_end(fd), 0); /* SETTINGS, GOAWAY */
     wait_for(stats(w).connections == 0);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_connection_that_does_not_speak_http2_is_closed)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     cleanup_close int fd = connect_plain(w);
     ck_assert_int_eq(write(fd, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27), 27);
     read_to_end(fd);
     wait_for(stats(w).connections == 0);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-/* Connects as a user without rights; 0: closed without a word. Ends the process. */
-static void connect_as_nobody(const struct world *w)
+/* Connects as an unprivileged user; exit status 0: closed without a byte. */
+static void connect_unprivileged(const struct fixture *w)
 {
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     char byte;
@@ -495,27 +495,27 @@ static void connect_as_nobody(const struct world *w)
 START_TEST(other_users_are_not_served)
 {
     if (geteuid() != 0)
-        return; /* nobody else to be */
-    struct world *w = world_new((struct grpcd_limits){0});
+        return; /* not root: cannot change the user */
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     int status = -1;
     cleanup_buf struct buf reply = {0};
     ck_assert_int_eq(chmod(w->dir, 0711) | chmod(w->path, 0666), 0);
     pid_t pid = fork();
     if (pid == 0)
-        connect_as_nobody(w);
+        connect_unprivileged(w);
     ck_assert_int_eq(waitpid(pid, &status, 0), pid);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), 0);
-    ck_assert_uint_eq(stats(w).refused, 1);
+    ck_assert_uint_eq(stats(w).rejected, 1);
     ck_assert_done(call(w, "/t.T/Echo", "", &reply, NULL, &err), err);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(connections_without_calls_make_room)
+START_TEST(idle_connections_are_closed_for_new_ones)
 {
-    struct world *w = world_new((struct grpcd_limits){.connections = 2});
+    struct fixture *w = fixture_new((struct grpcd_limits){.connections = 2});
     struct err err = {0};
     enum grpc_status status = GRPC_OK;
     cleanup_buf struct buf reply = {0};
@@ -523,29 +523,29 @@ START_TEST(connections_without_calls_make_room)
     wait_for(stats(w).connections == 1);
     struct grpcc_stream *a = watch(w);
     wait_for(waiting(w) == 1);
-    struct grpcc_stream *b = watch(w); /* in place of the idle one */
+    struct grpcc_stream *b = watch(w); /* replaces the idle one */
     wait_for(waiting(w) == 2);
     read_to_end(idle);
     ck_assert_uint_eq(stats(w).connections, 2);
-    ck_assert_uint_eq(stats(w).refused, 0);
+    ck_assert_uint_eq(stats(w).rejected, 0);
 
     ck_assert_int_eq(call(w, "/t.T/Echo", "", &reply, &status, &err), -1);
     ck_assert_int_eq(status, GRPC_UNAVAILABLE);
-    ck_assert_uint_eq(stats(w).refused, 1);
+    ck_assert_uint_eq(stats(w).rejected, 1);
     grpcc_close(a);
     grpcc_close(b);
-    wait_for(told_over(w) == 2);
+    wait_for(on_stream_cancel(w) == 2);
     wait_for(stats(w).connections == 0);
     ck_assert_done(call(w, "/t.T/Echo", "", &reply, &status, &err), err);
     for (int i = 0; i < 2; i++)
         grpcd_end(w->waiting[i], GRPC_OK, "%s", "");
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_reader_who_reads_nothing_is_cut_off)
+START_TEST(a_client_that_does_not_read_is_disconnected)
 {
-    struct world *w = world_new((struct grpcd_limits){.stall_ms = 50});
+    struct fixture *w = fixture_new((struct grpcd_limits){.stall_ms = 50});
     struct err err = {0};
     struct grpcc_stream *s = watch(w);
     cleanup_buf struct buf got = {0};
@@ -555,18 +555,18 @@ START_TEST(a_reader_who_reads_nothing_is_cut_off)
     memset(list.p, 1, 8 << 20);
     list.n = 8 << 20;
     grpcd_send(w->waiting[0], &list);
-    wait_for(told_over(w) == 1);
+    wait_for(on_stream_cancel(w) == 1);
     wait_for(stats(w).connections == 0);
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
     ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_FAILED);
     grpcc_close(s);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(too_much_output_ends_the_connection)
 {
-    struct world *w = world_new((struct grpcd_limits){.max_output = 1000});
+    struct fixture *w = fixture_new((struct grpcd_limits){.max_output = 1000});
     struct grpcc_stream *s = watch(w);
     struct err err = {0};
     cleanup_buf struct buf got = {0};
@@ -577,22 +577,22 @@ START_TEST(too_much_output_ends_the_connection)
     list.n = 2000;
     grpcd_send(w->waiting[0], &list);
     ck_assert_int_eq(grpcc_next(s, 20000, &got, NULL, &err), GRPCC_FAILED);
-    wait_for(told_over(w) == 1);
+    wait_for(on_stream_cancel(w) == 1);
     grpcd_end(w->waiting[0], GRPC_OK, "%s", "");
     grpcc_close(s);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
 START_TEST(a_dead_socket_is_replaced_and_nothing_else)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     struct stat st;
     struct grpcd_config config = {.path = w->path, .methods = methods, .ctx = w};
     ck_assert_int_eq(lstat(w->path, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0600);
-    ck_assert_ptr_null(grpcd_start(&config, &err)); /* somebody serves there */
+    ck_assert_ptr_null(grpcd_start(&config, &err)); /* another process is listening */
     ck_assert_int_eq(err.code, ERR_CONFLICT);
     ck_assert(grpcd_is_reachable(w->d));
 
@@ -620,13 +620,13 @@ START_TEST(a_dead_socket_is_replaced_and_nothing_else)
     config.path = nowhere;
     ck_assert_ptr_null(grpcd_start(&config, &err));
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(the_socket_of_another_server_is_left_alone)
+START_TEST(the_socket_of_another_server_is_not_removed)
 {
-    struct world *w = world_new((struct grpcd_limits){0});
+    struct fixture *w = fixture_new((struct grpcd_limits){0});
     struct err err = {0};
     cleanup_buf struct buf reply = {0};
     ck_assert_int_eq(unlink(w->path), 0); /* as a kubelet does when it starts */
@@ -640,20 +640,20 @@ START_TEST(the_socket_of_another_server_is_left_alone)
     ck_assert(grpcd_is_reachable(second));
     ck_assert_done(call(w, "/t.T/Echo", "x", &reply, NULL, &err), err);
     grpcd_free(second);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-UNIT_MAIN("grpcd", a_call_is_answered, a_handler_refuses_with_words,
-          unknown_methods_and_large_messages_are_refused,
-          five_mebibytes_are_refused_and_four_are_not,
-          a_call_may_be_answered_later_by_another_thread,
-          a_deadline_ends_a_call_and_the_handler_hears_of_it,
-          a_stream_has_any_number_of_messages,
-          to_a_slow_reader_only_the_newest_list_is_sent, who_goes_or_cancels_is_noticed,
+UNIT_MAIN("grpcd", a_unary_call_gets_its_response, a_handler_fails_a_call_with_a_message,
+          unknown_methods_and_large_messages_are_rejected,
+          five_mebibytes_are_rejected_and_four_are_not,
+          a_call_may_be_ended_later_by_another_thread, a_deadline_cancels_a_call,
+          a_stream_has_any_number_of_messages, a_slow_client_gets_only_the_newest_message,
+          a_disconnect_or_reset_cancels_the_call,
           a_stop_ends_streams_waits_for_calls_and_removes_the_socket,
-          a_handle_outlives_its_server, a_connection_that_says_nothing_is_closed,
+          a_handle_outlives_its_server, a_connection_without_a_preface_is_closed,
           a_connection_that_does_not_speak_http2_is_closed, other_users_are_not_served,
-          connections_without_calls_make_room, a_reader_who_reads_nothing_is_cut_off,
+          idle_connections_are_closed_for_new_ones,
+          a_client_that_does_not_read_is_disconnected,
           too_much_output_ends_the_connection, a_dead_socket_is_replaced_and_nothing_else,
-          the_socket_of_another_server_is_left_alone)
+          the_socket_of_another_server_is_not_removed)

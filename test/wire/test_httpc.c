@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 
 enum { MAX_BODY = 1 << 20, TIMEOUT_MS = 20000 };
 
@@ -30,7 +30,7 @@ static struct httpc_request request(const char *method, const char *path,
 }
 
 /* Makes the call, which must succeed with 200 and this body. */
-static void call_well(struct httpc *c, const struct httpc_request *req, const char *want)
+static void call_ok(struct httpc *c, const struct httpc_request *req, const char *want)
 {
     struct httpc_reply reply;
     struct err err = {0};
@@ -42,7 +42,7 @@ static void call_well(struct httpc *c, const struct httpc_request *req, const ch
 }
 
 /* Makes the call, which must fail. */
-static enum err_code call_badly(struct httpc *c, const struct httpc_request *req,
+static enum err_code call_fails(struct httpc *c, const struct httpc_request *req,
                                 bool *sent)
 {
     struct httpc_reply reply;
@@ -62,15 +62,15 @@ static bool has_line(const char *request, const char *line)
     return strstr(request, full) != NULL;
 }
 
-START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
+START_TEST(a_call_sends_the_request_and_returns_the_response)
 {
-    struct server *s = server_start(server_echo, (void *)"{\"a\":1}");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"{\"a\":1}");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("POST", "/a/../b?c=%20d", "{\"x\":[]}");
     req.authorization = "Bearer abc";
-    call_well(c, &req, "{\"a\":1}");
-    cleanup_free char *got = server_request(s, 0);
-    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", server_port(s));
+    call_ok(c, &req, "{\"a\":1}");
+    cleanup_free char *got = stub_request(s, 0);
+    cleanup_free char *host = xasprintf("Host: 127.0.0.1:%u", stub_port(s));
     ck_assert(strstr(got, "POST /a/../b?c=%20d HTTP/1.1\r\n") == got);
     ck_assert(has_line(got, host));
     ck_assert(has_line(got, "User-Agent: test/1"));
@@ -81,11 +81,11 @@ START_TEST(a_call_sends_what_it_was_given_and_returns_the_answer)
     ck_assert(strstr(got, "\r\n\r\n{\"x\":[]}") != NULL);
     ck_assert(strcasestr(got, "Expect") == NULL);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-START_TEST(every_method_is_written_as_it_should_be)
+START_TEST(every_method_has_the_right_headers_and_body)
 {
     static const struct {
         const char *method, *body, *length;
@@ -100,12 +100,12 @@ START_TEST(every_method_is_written_as_it_should_be)
         {"PUT", NULL, "Content-Length: 0"},
         {"GET", NULL, NULL},
     };
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
         struct httpc_request req = request(cases[i].method, "/p", cases[i].body);
-        call_well(c, &req, "ok");
-        cleanup_free char *got = server_request(s, i);
+        call_ok(c, &req, "ok");
+        cleanup_free char *got = stub_request(s, i);
         cleanup_free char *line = xasprintf("%s /p HTTP/1.1\r\n", cases[i].method);
         ck_assert_msg(strstr(got, line) == got, "%s", got);
         if (cases[i].length)
@@ -115,50 +115,50 @@ START_TEST(every_method_is_written_as_it_should_be)
         ck_assert(!strstr(got, "urlencoded"));
         ck_assert(!cases[i].body == !strstr(got, "Content-Type"));
     }
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-static void answer_head(struct server_conn *conn, void *ctx)
+static void respond_to_head(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    server_read(conn);
-    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
-    server_echo(conn, (void *)"ok");
+    stub_read(conn);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: 77\r\n\r\n");
+    stub_echo(conn, (void *)"ok");
 }
 
-START_TEST(head_has_an_answer_without_a_body)
+START_TEST(head_has_a_response_without_a_body)
 {
-    struct server *s = server_start(answer_head, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(respond_to_head, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("HEAD", "/", NULL);
-    call_well(c, &req, "");
+    call_ok(c, &req, "");
     req = request("POST", "/", "x");
-    call_well(c, &req, "ok");
-    ck_assert_uint_eq(server_connections(s), 1);
+    call_ok(c, &req, "ok");
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(a_large_body_arrives_whole_and_without_expect)
 {
     enum { SIZE = 3 << 20 };
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     cleanup_free char *body = xmalloc(SIZE + 1);
     for (size_t i = 0; i < SIZE; i++)
         body[i] = (char)('a' + i * 7919 % 26);
     body[SIZE] = '\0';
     struct httpc_request req = request("POST", "/", body);
-    call_well(c, &req, "ok");
-    cleanup_free char *got = server_request(s, 0);
+    call_ok(c, &req, "ok");
+    cleanup_free char *got = stub_request(s, 0);
     ck_assert(strcasestr(got, "\r\nExpect") == NULL);
     ck_assert_str_eq(strstr(got, "\r\n\r\n") + 4, body);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -182,10 +182,10 @@ static void *work(void *arg)
     return NULL;
 }
 
-START_TEST(threads_share_a_client_and_connections_are_kept)
+START_TEST(threads_share_a_client_and_connections_are_reused)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     struct worker workers[6] = {0};
     for (size_t i = 0; i < ARRAY_LEN(workers); i++) {
         workers[i].c = c;
@@ -195,14 +195,14 @@ START_TEST(threads_share_a_client_and_connections_are_kept)
         pthread_join(workers[i].thread, NULL);
         ck_assert_uint_eq(workers[i].good, 50);
     }
-    ck_assert_uint_eq(server_requests(s), 300);
-    ck_assert_uint_le(server_connections(s), ARRAY_LEN(workers));
+    ck_assert_uint_eq(stub_requests(s), 300);
+    ck_assert_uint_le(stub_connections(s), ARRAY_LEN(workers));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-static void answer_status(struct server_conn *conn, void *ctx)
+static void respond_status(struct stub_conn *conn, void *ctx)
 {
     static const char *const heads[] = {
         "HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nno!",
@@ -214,11 +214,11 @@ static void answer_status(struct server_conn *conn, void *ctx)
         "HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nhi",
     };
     (void)ctx;
-    for (size_t i = 0; i < ARRAY_LEN(heads) && server_read(conn); i++)
-        server_say(conn, "%s", heads[i]);
+    for (size_t i = 0; i < ARRAY_LEN(heads) && stub_read(conn); i++)
+        stub_printf(conn, "%s", heads[i]);
 }
 
-START_TEST(any_status_is_an_answer)
+START_TEST(any_status_is_a_response)
 {
     static const struct {
         unsigned status;
@@ -226,8 +226,8 @@ START_TEST(any_status_is_an_answer)
         const char *body;
     } want[] = {
         {404, -1, "no!"}, {302, -1, ""}, {429, 7, ""}, {503, -1, ""}, {201, -1, "hi"}};
-    struct server *s = server_start(answer_status, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(respond_status, NULL);
+    struct httpc *c = client_of(stub_url(s));
     for (size_t i = 0; i < ARRAY_LEN(want); i++) {
         struct httpc_request req = request("POST", "/", "{}");
         struct httpc_reply reply;
@@ -238,23 +238,23 @@ START_TEST(any_status_is_an_answer)
         ck_assert_span_eq(buf_span(&reply.body), want[i].body);
         httpc_reply_fini(&reply);
     }
-    ck_assert_uint_eq(server_requests(s), ARRAY_LEN(want));
+    ck_assert_uint_eq(stub_requests(s), ARRAY_LEN(want));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
+START_TEST(a_malformed_request_is_rejected_and_not_sent)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     static const char *const paths[] = {
         "",         "x",    "http://other/", "/a b",     "/a\n",
         "/a\r\nX:", "/a#b", "/\x7f",         "/\xc3\xa4"};
     bool sent;
     for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
         struct httpc_request req = request("GET", paths[i], NULL);
-        ck_assert_msg(call_badly(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
+        ck_assert_msg(call_fails(c, &req, &sent) == ERR_INVALID, "\"%s\"", paths[i]);
         ck_assert(!sent);
     }
     static const struct httpc_request bad[] = {
@@ -266,18 +266,18 @@ START_TEST(what_cannot_be_written_down_is_refused_and_not_sent)
         {.method = "", .path = "/"},
     };
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        ck_assert_msg(call_badly(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
+        ck_assert_msg(call_fails(c, &bad[i], &sent) == ERR_INVALID, "case %zu", i);
         ck_assert(!sent);
     }
     struct httpc_request req = request("GET", "/", NULL);
-    call_well(c, &req, "ok");
-    ck_assert_uint_eq(server_requests(s), 1);
+    call_ok(c, &req, "ok");
+    ck_assert_uint_eq(stub_requests(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-START_TEST(a_bad_configuration_is_refused)
+START_TEST(a_bad_configuration_is_rejected)
 {
     static const struct httpc_config bad[] = {
         {.url = ""},
@@ -303,45 +303,45 @@ START_TEST(a_bad_configuration_is_refused)
 }
 END_TEST
 
-START_TEST(a_proxy_is_used_only_when_it_is_named)
+START_TEST(a_proxy_is_used_only_if_configured)
 {
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("all_proxy", "http://127.0.0.1:1", 1);
     setenv("no_proxy", "*", 1);
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_request req = request("GET", "/direct", NULL);
-    call_well(c, &req, "ok");
+    call_ok(c, &req, "ok");
     httpc_free(c);
 
-    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = server_url(s)};
+    struct httpc_config config = {.url = "http://api.invalid:81", .proxy = stub_url(s)};
     struct err err = {0};
     c = httpc_new(&config, &err);
     ck_assert_msg(c != NULL, "%s", err.msg);
     req.path = "/through";
-    call_well(c, &req, "ok");
-    cleanup_free char *got = server_request(s, 1);
+    call_ok(c, &req, "ok");
+    cleanup_free char *got = stub_request(s, 1);
     ck_assert(strstr(got, "GET http://api.invalid:81/through HTTP/1.1\r\n") == got);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-START_TEST(the_last_user_frees_the_client)
+START_TEST(the_last_reference_frees_the_client)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s)), *mine = httpc_ref(c);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s)), *mine = httpc_ref(c);
     ck_assert_ptr_eq(mine, c);
     httpc_free(c);
     struct httpc_request req = request("GET", "/", NULL);
-    call_well(mine, &req, "ok");
+    call_ok(mine, &req, "ok");
     httpc_free(mine);
     httpc_free(NULL);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-/* Answers once all have asked, and then waits for the client to hang up. */
+/* Responds once all requests have arrived, then waits for the client to disconnect. */
 struct crowd {
     atomic_uint here, open;
     struct gate *all;
@@ -349,16 +349,16 @@ struct crowd {
 
 enum { CROWD = 6 };
 
-static void serve_crowd(struct server_conn *conn, void *ctx)
+static void serve_many(struct stub_conn *conn, void *ctx)
 {
     struct crowd *crowd = ctx;
     atomic_fetch_add(&crowd->open, 1);
-    server_read(conn);
+    stub_read(conn);
     if (atomic_fetch_add(&crowd->here, 1) + 1 == CROWD)
         gate_open(crowd->all);
     gate_wait(crowd->all);
-    server_reply(conn, 200, "", "ok");
-    server_read(conn);
+    stub_reply(conn, 200, "", "ok");
+    stub_read(conn);
     atomic_fetch_sub(&crowd->open, 1);
 }
 
@@ -371,12 +371,12 @@ static void *call_once(void *ctx)
     return NULL;
 }
 
-START_TEST(few_connections_stay_open_and_not_for_long)
+START_TEST(idle_connections_are_limited_in_number_and_time)
 {
     struct crowd crowd = {.all = gate_new()};
-    struct server *s = server_start(serve_crowd, &crowd);
+    struct stub *s = stub_start(serve_many, &crowd);
     struct httpc_config config = {
-        .url = server_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
+        .url = stub_url(s), .connect_ms = 5000, .idle_max = 2, .idle_ms = 300};
     struct err err = {0};
     struct httpc *c = httpc_new(&config, &err);
     ck_assert_msg(c != NULL, "%s", err.msg);
@@ -385,20 +385,19 @@ START_TEST(few_connections_stay_open_and_not_for_long)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, call_once, c), 0);
     for (size_t i = 0; i < CROWD; i++)
         pthread_join(threads[i], NULL);
-    ck_assert_uint_eq(server_requests(s), CROWD);
+    ck_assert_uint_eq(stub_requests(s), CROWD);
     wait_for(atomic_load(&crowd.open) <= 2);
-    wait_for((httpc_trim(c), atomic_load(&crowd.open) == 0));
+    wait_for((httpc_close_idle(c), atomic_load(&crowd.open) == 0));
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     gate_free(crowd.all);
 }
 END_TEST
 
-UNIT_MAIN("httpc", few_connections_stay_open_and_not_for_long,
-          a_call_sends_what_it_was_given_and_returns_the_answer,
-          every_method_is_written_as_it_should_be, head_has_an_answer_without_a_body,
+UNIT_MAIN("httpc", idle_connections_are_limited_in_number_and_time,
+          a_call_sends_the_request_and_returns_the_response,
+          every_method_has_the_right_headers_and_body, head_has_a_response_without_a_body,
           a_large_body_arrives_whole_and_without_expect,
-          threads_share_a_client_and_connections_are_kept, any_status_is_an_answer,
-          what_cannot_be_written_down_is_refused_and_not_sent,
-          a_bad_configuration_is_refused, a_proxy_is_used_only_when_it_is_named,
-          the_last_user_frees_the_client)
+          threads_share_a_client_and_connections_are_reused, any_status_is_a_response,
+          a_malformed_request_is_rejected_and_not_sent, a_bad_configuration_is_rejected,
+          a_proxy_is_used_only_if_configured, the_last_reference_frees_the_client)

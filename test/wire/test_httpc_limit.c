@@ -5,18 +5,18 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do with answers that are cut off or too large. */
+/* Calls with truncated or too large responses. */
 
-static void say_it_all(struct server_conn *conn, void *ctx)
+static void send_all_lines(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_say(conn, "%s", (const char *)ctx);
+    stub_read(conn);
+    stub_printf(conn, "%s", (const char *)ctx);
 }
 
-START_TEST(an_answer_that_is_cut_off_is_none)
+START_TEST(a_truncated_response_is_an_error)
 {
     static const char *const answers[] = {
         "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345",
@@ -27,8 +27,8 @@ START_TEST(an_answer_that_is_cut_off_is_none)
         "",
     };
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
-        struct server *s = server_start(say_it_all, (void *)answers[i]);
-        struct httpc *c = client_of(server_url(s), 5000);
+        struct stub *s = stub_start(send_all_lines, (void *)answers[i]);
+        struct httpc *c = client_of(stub_url(s), 5000);
         struct httpc_request req = request("POST", "{}");
         struct outcome o = call(c, &req);
         ck_assert_msg(o.code == ERR_UNAVAILABLE, "case %zu: %s", i, o.err.msg);
@@ -36,41 +36,41 @@ START_TEST(an_answer_that_is_cut_off_is_none)
         ck_assert_uint_eq(o.status, 0);
         ck_assert_uint_eq(o.n, 0);
         httpc_free(c);
-        server_stop(s);
+        stub_stop(s);
     }
 }
 END_TEST
 
-/* Sends more and more until the client has enough. */
-static void talk_forever(struct server_conn *conn, void *ctx)
+/* Sends data until the client disconnects. */
+static void send_until_closed(struct stub_conn *conn, void *ctx)
 {
     cleanup_free char *piece = xcalloc(1, 65536);
-    server_read(conn);
-    server_say(conn, "HTTP/1.1 200 OK\r\n%s\r\n", (const char *)ctx);
+    stub_read(conn);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\n%s\r\n", (const char *)ctx);
     for (int i = 0; i < 1000; i++) {
-        server_say(conn, "10000\r\n");
-        server_send(conn, piece, 65536);
-        server_say(conn, "\r\n");
+        stub_printf(conn, "10000\r\n");
+        stub_send(conn, piece, 65536);
+        stub_printf(conn, "\r\n");
     }
 }
 
-START_TEST(a_body_is_cut_off_at_its_limit)
+START_TEST(a_body_is_truncated_at_its_limit)
 {
-    struct server *s =
-        server_start(talk_forever, (void *)"Transfer-Encoding: chunked\r\n");
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s =
+        stub_start(send_until_closed, (void *)"Transfer-Encoding: chunked\r\n");
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_TOO_LARGE);
     ck_assert_uint_eq(o.status, 200);
     ck_assert_uint_eq(o.n, MAX_BODY);
-    ck_assert_uint_eq(server_requests(s), 1);
+    ck_assert_uint_eq(stub_requests(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-/* What gzip makes of n zeros. */
+/* n zeros, compressed with gzip. */
 static struct buf zip_zeros(size_t n)
 {
     cleanup_free char *command = xasprintf("head -c %zu /dev/zero | gzip -9", n);
@@ -85,56 +85,55 @@ static struct buf zip_zeros(size_t n)
     return out;
 }
 
-static void send_zipped(struct server_conn *conn, void *ctx)
+static void send_zipped(struct stub_conn *conn, void *ctx)
 {
     struct buf *zipped = ctx;
-    while (server_read(conn)) {
-        server_say(
+    while (stub_read(conn)) {
+        stub_printf(
             conn,
             "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %zu\r\n\r\n",
             zipped->n);
-        server_send(conn, zipped->p, zipped->n);
+        stub_send(conn, zipped->p, zipped->n);
     }
 }
 
-START_TEST(a_small_answer_that_unpacks_to_a_huge_one_is_cut_off)
+START_TEST(a_decompression_bomb_is_truncated)
 {
     cleanup_buf struct buf zipped = zip_zeros(64 << 20);
     ck_assert_uint_lt(zipped.n, 1 << 18);
-    struct server *s = server_start(send_zipped, &zipped);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(send_zipped, &zipped);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     req.gzip = true;
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_TOO_LARGE);
     ck_assert_uint_eq(o.n, MAX_BODY);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-START_TEST(a_compressed_answer_of_just_the_limit_is_unpacked)
+START_TEST(a_compressed_response_of_exactly_the_limit_is_accepted)
 {
     cleanup_buf struct buf zipped = zip_zeros(MAX_BODY);
-    struct server *s = server_start(send_zipped, &zipped);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(send_zipped, &zipped);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     req.gzip = true;
     struct outcome o = call(c, &req);
     ck_assert_msg(o.rc == 0, "%s", o.err.msg);
     ck_assert_uint_eq(o.n, MAX_BODY);
-    cleanup_free char *got = server_request(s, 0);
+    cleanup_free char *got = stub_request(s, 0);
     ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
     req.gzip = false;
     ck_assert_uint_eq(call(c, &req).n, zipped.n);
-    cleanup_free char *plain = server_request(s, 1);
+    cleanup_free char *plain = stub_request(s, 1);
     ck_assert(strstr(plain, "Accept-Encoding") == NULL);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-UNIT_MAIN("httpc_limit", an_answer_that_is_cut_off_is_none,
-          a_body_is_cut_off_at_its_limit,
-          a_small_answer_that_unpacks_to_a_huge_one_is_cut_off,
-          a_compressed_answer_of_just_the_limit_is_unpacked)
+UNIT_MAIN("httpc_limit", a_truncated_response_is_an_error,
+          a_body_is_truncated_at_its_limit, a_decompression_bomb_is_truncated,
+          a_compressed_response_of_exactly_the_limit_is_accepted)

@@ -5,28 +5,28 @@
 #include <sys/socket.h>
 
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do when connections are lost or never made. */
+/* Calls whose connection is lost or fails. */
 
-/* The first connection answers once, reads a second request, and goes away. All others
+/* The first connection sends one response, reads a second request and closes. All others
  * answer. */
-static void forget_the_second(struct server_conn *conn, void *ctx)
+static void close_on_the_second(struct stub_conn *conn, void *ctx)
 {
     bool *with_reset = ctx;
     if (conn->index) {
-        server_echo(conn, (void *)"again");
+        stub_echo(conn, (void *)"again");
         return;
     }
-    server_read(conn);
-    server_reply(conn, 200, "", "first");
-    server_read(conn);
+    stub_read(conn);
+    stub_reply(conn, 200, "", "first");
+    stub_read(conn);
     if (*with_reset)
-        server_reset_at_close(conn);
+        stub_reset_at_close(conn);
 }
 
-START_TEST(a_write_is_never_repeated_on_another_connection)
+START_TEST(a_write_is_never_retried_on_another_connection)
 {
     static const struct {
         const char *method, *body;
@@ -34,84 +34,84 @@ START_TEST(a_write_is_never_repeated_on_another_connection)
         {"POST", "{\"x\":1}"}, {"POST", NULL}, {"DELETE", NULL}, {"PATCH", "{}"}};
     for (size_t i = 0; i < ARRAY_LEN(cases) * 2; i++) {
         bool with_reset = i % 2;
-        struct server *s = server_start(forget_the_second, &with_reset);
-        struct httpc *c = client_of(server_url(s), 5000);
+        struct stub *s = stub_start(close_on_the_second, &with_reset);
+        struct httpc *c = client_of(stub_url(s), 5000);
         struct httpc_request req = request(cases[i / 2].method, cases[i / 2].body);
         ck_assert_uint_eq(call(c, &req).status, 200);
         struct outcome o = call(c, &req);
         ck_assert_int_eq(o.rc, -1);
         ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
         ck_assert(o.sent);
-        ck_assert_uint_eq(server_requests(s), 2);
-        ck_assert_uint_eq(server_connections(s), 1);
-        ck_assert_uint_eq(call(c, &req).status, 200); /* the client is still good */
-        ck_assert_uint_eq(server_requests(s), 3);
+        ck_assert_uint_eq(stub_requests(s), 2);
+        ck_assert_uint_eq(stub_connections(s), 1);
+        ck_assert_uint_eq(call(c, &req).status, 200); /* the client remains usable */
+        ck_assert_uint_eq(stub_requests(s), 3);
         httpc_free(c);
-        server_stop(s);
+        stub_stop(s);
     }
 }
 END_TEST
 
-START_TEST(a_get_is_repeated_once_when_a_kept_connection_dies)
+START_TEST(a_get_is_retried_once_when_a_reused_connection_closes)
 {
     bool with_reset = false;
-    struct server *s = server_start(forget_the_second, &with_reset);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(close_on_the_second, &with_reset);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
     struct outcome o = call(c, &req);
     ck_assert_msg(o.rc == 0, "%s", o.err.msg);
     ck_assert(o.sent);
-    ck_assert_uint_eq(server_requests(s), 3);
-    ck_assert_uint_eq(server_connections(s), 2);
+    ck_assert_uint_eq(stub_requests(s), 3);
+    ck_assert_uint_eq(stub_connections(s), 2);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-static void never_answer_twice(struct server_conn *conn, void *ctx)
+static void respond_once_per_connection(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    server_read(conn);
+    stub_read(conn);
     if (conn->index == 0) {
-        server_reply(conn, 200, "", "first");
-        server_read(conn);
+        stub_reply(conn, 200, "", "first");
+        stub_read(conn);
     }
 }
 
-START_TEST(a_get_is_not_repeated_more_than_once)
+START_TEST(a_get_is_not_retried_more_than_once)
 {
-    struct server *s = server_start(never_answer_twice, NULL);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(respond_once_per_connection, NULL);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("GET", NULL);
     ck_assert_uint_eq(call(c, &req).status, 200);
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(o.sent);
-    ck_assert_uint_eq(server_requests(s), 3);
+    ck_assert_uint_eq(stub_requests(s), 3);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-/* Answers once and goes away in the middle of the second request's body. */
-static void leave_in_the_body(struct server_conn *conn, void *ctx)
+/* Responds once and closes in the middle of the second request's body. */
+static void close_in_the_body(struct stub_conn *conn, void *ctx)
 {
     struct gate *seen = ctx;
     char byte;
-    server_read(conn);
-    server_reply(conn, 200, "", "first");
+    stub_read(conn);
+    stub_reply(conn, 200, "", "first");
     if (recv(conn->fd, &byte, 1, 0) == 1)
         gate_open(seen);
-    server_reset_at_close(conn);
+    stub_reset_at_close(conn);
 }
 
-START_TEST(a_body_that_was_half_sent_is_not_sent_again)
+START_TEST(a_partly_sent_body_is_not_sent_again)
 {
     enum { SIZE = 8 << 20 };
     struct gate *seen = gate_new();
-    struct server *s = server_start_narrow(leave_in_the_body, seen);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start_narrow(close_in_the_body, seen);
+    struct httpc *c = client_of(stub_url(s), 5000);
     cleanup_free char *body = xcalloc(1, SIZE + 1);
     memset(body, 'b', SIZE);
     struct httpc_request req = request("POST", "small");
@@ -121,18 +121,18 @@ START_TEST(a_body_that_was_half_sent_is_not_sent_again)
     gate_wait(seen);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(o.sent);
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     gate_free(seen);
 }
 END_TEST
 
 START_TEST(a_refused_connection_is_known_not_to_have_sent)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    cleanup_free char *url = xstrdup(server_url(s));
-    server_stop(s);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    cleanup_free char *url = xstrdup(stub_url(s));
+    stub_stop(s);
     struct httpc *c = client_of(url, 5000);
     struct httpc_request req = request("POST", "{}");
     struct outcome o = call(c, &req);
@@ -150,75 +150,74 @@ static struct clock_deadline in_ms(int64_t ms)
     return (struct clock_deadline){now + ms, clock_offset_ms(now, clock_wall_ns())};
 }
 
-START_TEST(a_request_that_is_too_late_is_not_sent)
+START_TEST(a_request_after_its_deadline_is_not_sent)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     req.send_by = in_ms(-1);
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.code, ERR_UNAVAILABLE);
     ck_assert(!o.sent);
-    wait_for(server_connections(s) == 1); /* it was looked at behind connect */
-    ck_assert_uint_eq(server_requests(s), 0);
+    wait_for(stub_connections(s) == 1); /* it is checked after connect */
+    ck_assert_uint_eq(stub_requests(s), 0);
     req.send_by = in_ms(10000);
     ck_assert_uint_eq(call(c, &req).status, 200);
-    req.send_by = in_ms(-1); /* on a kept connection, too */
+    req.send_by = in_ms(-1); /* on a reused connection, too */
     ck_assert(!call(c, &req).sent);
     req.send_by = in_ms(10000);
-    req.send_by.offset_ms -= 5000; /* for five seconds one clock stood still */
+    req.send_by.offset_ms -= 5000; /* one clock was stopped for five seconds */
     ck_assert(!call(c, &req).sent);
-    ck_assert_uint_eq(server_requests(s), 1);
+    ck_assert_uint_eq(stub_requests(s), 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-/* Answers once, goes away, and says when it has. On the first connection it says
- * something that nobody asked for before. */
-static void answer_and_leave(struct server_conn *conn, void *ctx)
+/* Responds once, closes, and signals that. On the first connection it sends
+ * unexpected bytes before. */
+static void respond_and_close(struct stub_conn *conn, void *ctx)
 {
     struct gate **left = ctx;
     if (conn->index > 2) {
-        server_echo(conn, (void *)"ok");
+        stub_echo(conn, (void *)"ok");
         return;
     }
-    server_read(conn);
-    server_reply(conn, 200, "", "ok");
+    stub_read(conn);
+    stub_reply(conn, 200, "", "ok");
     if (conn->index == 0)
-        server_say(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
+        stub_printf(conn, "HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n");
     if (conn->index == 1)
         shutdown(conn->fd, SHUT_RDWR);
     if (conn->index < 2) {
         gate_open(left[conn->index]);
-        server_read(conn);
+        stub_read(conn);
     }
 }
 
-START_TEST(a_connection_that_is_no_longer_quiet_is_not_written_to)
+START_TEST(a_connection_with_unexpected_input_is_not_reused)
 {
     struct gate *left[2] = {gate_new(), gate_new()};
-    struct server *s = server_start(answer_and_leave, left);
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(respond_and_close, left);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     for (unsigned i = 0; i < 3; i++) {
         ck_assert_uint_eq(call(c, &req).status, 200);
-        ck_assert_uint_eq(server_requests(s), i + 1);
-        ck_assert_uint_eq(server_connections(s), i + 1);
+        ck_assert_uint_eq(stub_requests(s), i + 1);
+        ck_assert_uint_eq(stub_connections(s), i + 1);
         if (i < 2)
             gate_wait(left[i]);
     }
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
     gate_free(left[0]);
     gate_free(left[1]);
 }
 END_TEST
 
-UNIT_MAIN("httpc_lost", a_connection_that_is_no_longer_quiet_is_not_written_to,
-          a_write_is_never_repeated_on_another_connection,
-          a_get_is_repeated_once_when_a_kept_connection_dies,
-          a_get_is_not_repeated_more_than_once,
-          a_body_that_was_half_sent_is_not_sent_again,
+UNIT_MAIN("httpc_lost", a_connection_with_unexpected_input_is_not_reused,
+          a_write_is_never_retried_on_another_connection,
+          a_get_is_retried_once_when_a_reused_connection_closes,
+          a_get_is_not_retried_more_than_once, a_partly_sent_body_is_not_sent_again,
           a_refused_connection_is_known_not_to_have_sent,
-          a_request_that_is_too_late_is_not_sent)
+          a_request_after_its_deadline_is_not_sent)

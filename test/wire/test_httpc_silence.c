@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc_calls.h"
 
-/* What calls do when the other side is silent or takes nothing. */
+/* Calls whose peer does not respond or does not read. */
 
 struct silence {
     struct gate *gate, *drained;
@@ -15,44 +15,44 @@ struct silence {
     bool was_reset;
 };
 
-static void silence_init(struct silence *silence)
+static void silent_server_init(struct silence *silence)
 {
     *silence = (struct silence){.gate = gate_new(), .drained = gate_new()};
 }
 
-/* Lets the server read what there is, until the connection's end. */
-static void silence_end(struct silence *silence)
+/* Lets the server read until end of file. */
+static void silent_server_end(struct silence *silence)
 {
     gate_open(silence->gate);
     gate_wait(silence->drained);
 }
 
-static void silence_fini(struct silence *silence)
+static void silent_server_fini(struct silence *silence)
 {
     gate_free(silence->gate);
     gate_free(silence->drained);
 }
 
-/* The first connection says nothing until the gate opens, and then reads what there is.
+/* The first connection sends nothing until the gate opens, and then reads its input.
  */
-static void say_nothing(struct server_conn *conn, void *ctx)
+static void send_nothing(struct stub_conn *conn, void *ctx)
 {
     struct silence *silence = ctx;
     if (conn->index) {
-        server_echo(conn, (void *)"ok");
+        stub_echo(conn, (void *)"ok");
         return;
     }
     gate_wait(silence->gate);
-    silence->got = server_drain(conn, &silence->was_reset);
+    silence->got = stub_drain(conn, &silence->was_reset);
     gate_open(silence->drained);
 }
 
-START_TEST(silence_is_a_timeout_and_ends_the_connection)
+START_TEST(no_response_is_a_timeout_and_closes_the_connection)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    silent_server_init(&silence);
+    struct stub *s = stub_start(send_nothing, &silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request req = request("POST", "{}");
     req.timeout_ms = 200;
     struct outcome o = call(c, &req);
@@ -62,21 +62,21 @@ START_TEST(silence_is_a_timeout_and_ends_the_connection)
     ck_assert_int_lt(o.took_ms, 10000);
     req.timeout_ms = TIMEOUT_MS;
     ck_assert_uint_eq(call(c, &req).status, 200);
-    ck_assert_uint_eq(server_connections(s), 2);
-    silence_end(&silence);
+    ck_assert_uint_eq(stub_connections(s), 2);
+    silent_server_end(&silence);
     ck_assert(!silence.was_reset);
     httpc_free(c);
-    server_stop(s);
-    silence_fini(&silence);
+    stub_stop(s);
+    silent_server_fini(&silence);
 }
 END_TEST
 
 START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start(say_nothing, &silence);
-    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", server_port(s));
+    silent_server_init(&silence);
+    struct stub *s = stub_start(send_nothing, &silence);
+    cleanup_free char *url = xasprintf("https://127.0.0.1:%u", stub_port(s));
     struct httpc *c = client_of(url, 200);
     struct httpc_request req = request("POST", "{}");
     struct outcome o = call(c, &req);
@@ -84,111 +84,111 @@ START_TEST(connect_ms_covers_tls_and_nothing_was_sent)
     ck_assert(!o.sent);
     ck_assert_int_ge(o.took_ms, 190);
     ck_assert_int_lt(o.took_ms, 10000);
-    silence_end(&silence);
+    silent_server_end(&silence);
     httpc_free(c);
-    server_stop(s);
-    silence_fini(&silence);
+    stub_stop(s);
+    silent_server_fini(&silence);
 }
 END_TEST
 
 enum { STUCK = 16 << 20 };
 
-/* Sends far more than the peer takes. Answers how the call and the connection ended. */
-static struct outcome get_stuck(int64_t timeout_ms, int64_t delivery_ms,
-                                struct silence *silence)
+/* Sends far more than the peer reads. Returns how the call and the connection ended. */
+static struct outcome get_unacknowledged(int64_t timeout_ms, int64_t tcp_user_timeout_ms,
+                                         struct silence *silence)
 {
-    silence_init(silence);
-    struct server *s = server_start_narrow(say_nothing, silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    silent_server_init(silence);
+    struct stub *s = stub_start_narrow(send_nothing, silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", NULL);
     req.body = (struct span){body, STUCK};
     req.timeout_ms = timeout_ms;
-    req.delivery_ms = delivery_ms;
+    req.tcp_user_timeout_ms = tcp_user_timeout_ms;
     struct outcome o = call(c, &req);
-    silence_end(silence);
+    silent_server_end(silence);
     httpc_free(c);
-    server_stop(s);
-    silence_fini(silence);
+    stub_stop(s);
+    silent_server_fini(silence);
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
     ck_assert_uint_lt(silence->got, STUCK);
     return o;
 }
 
-START_TEST(stuck_bytes_end_the_call_after_delivery_ms_by_a_reset)
+START_TEST(unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout)
 {
     struct silence silence;
-    struct outcome o = get_stuck(TIMEOUT_MS, 300, &silence);
+    struct outcome o = get_unacknowledged(TIMEOUT_MS, 300, &silence);
     ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
     ck_assert(silence.was_reset);
 }
 END_TEST
 
-START_TEST(with_delivery_ms_a_timeout_takes_back_what_is_not_delivered)
+START_TEST(with_tcp_user_timeout_a_timeout_discards_undelivered_bytes)
 {
     struct silence given_up, closed;
-    ck_assert_int_eq(get_stuck(300, 15000, &given_up).code, ERR_TIMEOUT);
+    ck_assert_int_eq(get_unacknowledged(300, 15000, &given_up).code, ERR_TIMEOUT);
     ck_assert(given_up.was_reset);
-    /* Without it, the kernel goes on to deliver what it had taken. */
-    ck_assert_int_eq(get_stuck(300, 0, &closed).code, ERR_TIMEOUT);
+    /* Without it, the kernel still delivers the buffered bytes. */
+    ck_assert_int_eq(get_unacknowledged(300, 0, &closed).code, ERR_TIMEOUT);
     ck_assert(!closed.was_reset);
     ck_assert_uint_gt(closed.got, given_up.got);
 }
 END_TEST
 
-static void get_stuck_later(struct server_conn *conn, void *ctx)
+static void get_unacknowledged_on_reuse(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_reply(conn, 200, "", "first");
-    say_nothing(conn, ctx);
+    stub_read(conn);
+    stub_reply(conn, 200, "", "first");
+    send_nothing(conn, ctx);
 }
 
-START_TEST(delivery_ms_holds_on_a_kept_connection)
+START_TEST(tcp_user_timeout_applies_to_a_reused_connection)
 {
     struct silence silence;
-    silence_init(&silence);
-    struct server *s = server_start_narrow(get_stuck_later, &silence);
-    struct httpc *c = client_of(server_url(s), 5000);
+    silent_server_init(&silence);
+    struct stub *s = stub_start_narrow(get_unacknowledged_on_reuse, &silence);
+    struct httpc *c = client_of(stub_url(s), 5000);
     cleanup_free char *body = xcalloc(1, STUCK);
     struct httpc_request req = request("POST", "{}");
-    req.delivery_ms = 300;
+    req.tcp_user_timeout_ms = 300;
     ck_assert_uint_eq(call(c, &req).status, 200);
     req.body = (struct span){body, STUCK};
     struct outcome o = call(c, &req);
     ck_assert_int_eq(o.rc, -1);
     ck_assert(o.sent);
     ck_assert_int_lt(o.took_ms, TIMEOUT_MS / 2);
-    ck_assert_uint_eq(server_connections(s), 1);
-    silence_end(&silence);
+    ck_assert_uint_eq(stub_connections(s), 1);
+    silent_server_end(&silence);
     ck_assert(silence.was_reset);
     httpc_free(c);
-    server_stop(s);
-    silence_fini(&silence);
+    stub_stop(s);
+    silent_server_fini(&silence);
 }
 END_TEST
 
-START_TEST(calls_with_delivery_ms_have_connections_of_their_own)
+START_TEST(calls_with_tcp_user_timeout_have_connections_of_their_own)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
-    struct httpc *c = client_of(server_url(s), 5000);
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
+    struct httpc *c = client_of(stub_url(s), 5000);
     struct httpc_request plain = request("POST", "{}"), safe = plain, safer = plain;
-    safe.delivery_ms = 5000;
-    safer.delivery_ms = 3000;
+    safe.tcp_user_timeout_ms = 5000;
+    safer.tcp_user_timeout_ms = 3000;
     for (int i = 0; i < 5; i++) {
         ck_assert_uint_eq(call(c, &plain).status, 200);
         ck_assert_uint_eq(call(c, &safe).status, 200);
         ck_assert_uint_eq(call(c, &safer).status, 200);
     }
-    ck_assert_uint_eq(server_connections(s), 3);
+    ck_assert_uint_eq(stub_connections(s), 3);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-UNIT_MAIN("httpc_silence", silence_is_a_timeout_and_ends_the_connection,
+UNIT_MAIN("httpc_silence", no_response_is_a_timeout_and_closes_the_connection,
           connect_ms_covers_tls_and_nothing_was_sent,
-          stuck_bytes_end_the_call_after_delivery_ms_by_a_reset,
-          with_delivery_ms_a_timeout_takes_back_what_is_not_delivered,
-          delivery_ms_holds_on_a_kept_connection,
-          calls_with_delivery_ms_have_connections_of_their_own)
+          unacknowledged_bytes_reset_the_connection_after_tcp_user_timeout,
+          with_tcp_user_timeout_a_timeout_discards_undelivered_bytes,
+          tcp_user_timeout_applies_to_a_reused_connection,
+          calls_with_tcp_user_timeout_have_connections_of_their_own)

@@ -4,17 +4,17 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "support/server.h"
+#include "lib/stub.h"
 #include "wire/httpc.h"
 
-/* What a stream has told its sink. */
+/* The calls to the sink of a stream. */
 struct story {
     unsigned begins, ends;
     unsigned status;
     int64_t retry_after_s, date_s;
     struct httpc_stream *stream;
     struct buf body;
-    struct err why; /* code ERR_NONE: ended well */
+    struct err why; /* code ERR_NONE: complete */
     bool stop_at_begin, stop_at_data;
     void (*at_end)(struct story *story);
     void *ctx;
@@ -77,11 +77,10 @@ static void run_until(struct httpc_loop *loop, const unsigned *count, unsigned w
 }
 
 /* A server, a client and a loop, with one stream run to its end. */
-static void tell(server_fn serve, void *ctx, struct httpc_request req,
-                 struct story *story)
+static void tell(stub_fn serve, void *ctx, struct httpc_request req, struct story *story)
 {
-    struct server *s = server_start(serve, ctx);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(serve, ctx);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     story->stream = httpc_stream_start(loop, c, &req, &sink, story);
     ck_assert_ptr_nonnull(story->stream);
@@ -90,19 +89,19 @@ static void tell(server_fn serve, void *ctx, struct httpc_request req,
     httpc_loop_free(loop);
     ck_assert_uint_eq(story->ends, 1);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 
-static void say_it_all(struct server_conn *conn, void *ctx)
+static void send_all_lines(struct stub_conn *conn, void *ctx)
 {
-    while (server_read(conn))
-        server_say(conn, "%s", (const char *)ctx);
+    while (stub_read(conn))
+        stub_printf(conn, "%s", (const char *)ctx);
 }
 
-static void say_once(struct server_conn *conn, void *ctx)
+static void send_once(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_say(conn, "%s", (const char *)ctx);
+    stub_read(conn);
+    stub_printf(conn, "%s", (const char *)ctx);
 }
 
 #define CHUNKED "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -110,7 +109,7 @@ static void say_once(struct server_conn *conn, void *ctx)
 START_TEST(a_stream_begins_once_and_ends_once)
 {
     struct story story = {0};
-    tell(say_it_all,
+    tell(send_all_lines,
          (void *)"HTTP/1.1 100 Continue\r\n\r\n"
                  "HTTP/1.1 103 Early\r\nRetry-After: 3\r\n\r\n" CHUNKED
                  "3\r\nabc\r\n5\r\ndefgh\r\n0\r\nRetry-After: 4\r\n\r\n",
@@ -124,7 +123,7 @@ START_TEST(a_stream_begins_once_and_ends_once)
 }
 END_TEST
 
-START_TEST(the_servers_clock_is_told)
+START_TEST(the_date_of_the_server_is_returned)
 {
     static const struct {
         const char *head;
@@ -142,7 +141,7 @@ START_TEST(the_servers_clock_is_told)
             xasprintf("HTTP/1.1 103 Early\r\nDate: Thu, 01 Jan 2026 00:00:00 GMT\r\n\r\n"
                       "HTTP/1.1 200 OK\r\n%sContent-Length: 2\r\n\r\nok",
                       cases[i].head);
-        tell(say_it_all, answer, watch_of("/watch"), &story);
+        tell(send_all_lines, answer, watch_of("/watch"), &story);
         ck_assert_int_eq(story.why.code, ERR_NONE);
         ck_assert_int_eq(story.date_s, cases[i].date_s);
         buf_fini(&story.body);
@@ -150,10 +149,10 @@ START_TEST(the_servers_clock_is_told)
 }
 END_TEST
 
-START_TEST(an_error_status_is_told_with_its_body)
+START_TEST(an_error_status_is_passed_on_with_its_body)
 {
     struct story story = {0};
-    tell(say_it_all,
+    tell(send_all_lines,
          (void *)"HTTP/1.1 429 No\r\nRetry-After: 5\r\nContent-Length: 4\r\n\r\nbusy",
          watch_of("/watch"), &story);
     ck_assert_uint_eq(story.status, 429);
@@ -164,7 +163,7 @@ START_TEST(an_error_status_is_told_with_its_body)
 }
 END_TEST
 
-START_TEST(a_stream_that_is_cut_off_says_so)
+START_TEST(a_truncated_stream_ends_with_an_error)
 {
     static const char *const answers[] = {
         CHUNKED "3\r\nabc\r\n",
@@ -174,7 +173,7 @@ START_TEST(a_stream_that_is_cut_off_says_so)
     };
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
         struct story story = {0};
-        tell(say_once, (void *)answers[i], watch_of("/"), &story);
+        tell(send_once, (void *)answers[i], watch_of("/"), &story);
         ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
         ck_assert_uint_eq(story.begins, i < 2);
         ck_assert_msg(strstr(story.why.msg, "GET http://127.") == story.why.msg, "%s",
@@ -184,30 +183,31 @@ START_TEST(a_stream_that_is_cut_off_says_so)
 }
 END_TEST
 
-START_TEST(the_reader_can_stop_a_stream)
+START_TEST(the_sink_can_stop_a_stream)
 {
     for (int at_data = 0; at_data < 2; at_data++) {
         struct story story = {.stop_at_begin = !at_data, .stop_at_data = at_data};
-        tell(say_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"), &story);
+        tell(send_once, (void *)CHUNKED "3\r\nabc\r\n3\r\ndef\r\n", watch_of("/"),
+             &story);
         ck_assert_uint_eq(story.begins, 1);
         ck_assert_int_eq(story.why.code, ERR_INVALID);
-        ck_assert(strstr(story.why.msg, "stopped by the reader") != NULL);
+        ck_assert(strstr(story.why.msg, "stopped by the caller") != NULL);
         ck_assert_uint_eq(story.body.n, at_data ? 3 : 0);
         buf_fini(&story.body);
     }
 }
 END_TEST
 
-/* Says `ctx`, then nothing until the client goes. */
-static void say_and_wait(struct server_conn *conn, void *ctx)
+/* Sends `ctx`, then nothing until the client disconnects. */
+static void send_and_wait(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
-    server_read(conn);
-    server_say(conn, "%s", (const char *)ctx);
-    server_drain(conn, &was_reset);
+    stub_read(conn);
+    stub_printf(conn, "%s", (const char *)ctx);
+    stub_drain(conn, &was_reset);
 }
 
-START_TEST(silence_ends_a_stream_after_stall_ms)
+START_TEST(a_stalled_stream_ends_after_stall_ms)
 {
     static const char *const answers[] = {CHUNKED "3\r\nabc\r\n", CHUNKED, ""};
     for (size_t i = 0; i < ARRAY_LEN(answers); i++) {
@@ -215,7 +215,7 @@ START_TEST(silence_ends_a_stream_after_stall_ms)
         struct httpc_request req = watch_of("/");
         req.stall_ms = 300;
         int64_t start = clock_mono_ms();
-        tell(say_and_wait, (void *)answers[i], req, &story);
+        tell(send_and_wait, (void *)answers[i], req, &story);
         int64_t took = clock_mono_ms() - start;
         ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
         ck_assert_int_ge(took, 300);
@@ -225,17 +225,17 @@ START_TEST(silence_ends_a_stream_after_stall_ms)
 }
 END_TEST
 
-static void drip(struct server_conn *conn, void *ctx)
+static void send_slowly(struct stub_conn *conn, void *ctx)
 {
     (void)ctx;
-    server_read(conn);
-    server_say(conn, CHUNKED);
+    stub_read(conn);
+    stub_printf(conn, CHUNKED);
     for (int i = 0; i < 12; i++) {
         for (int ms = 0; ms < 100; ms++)
-            server_pause();
-        server_say(conn, "1\r\nx\r\n");
+            stub_pause();
+        stub_printf(conn, "1\r\nx\r\n");
     }
-    server_say(conn, "0\r\n\r\n");
+    stub_printf(conn, "0\r\n\r\n");
 }
 
 START_TEST(a_slow_stream_is_not_a_stalled_one)
@@ -243,7 +243,7 @@ START_TEST(a_slow_stream_is_not_a_stalled_one)
     struct story story = {0};
     struct httpc_request req = watch_of("/");
     req.stall_ms = 800;
-    tell(drip, NULL, req, &story);
+    tell(send_slowly, NULL, req, &story);
     ck_assert_msg(story.why.code == ERR_NONE, "%s", story.why.msg);
     ck_assert_uint_eq(story.body.n, 12);
     buf_fini(&story.body);
@@ -255,7 +255,7 @@ START_TEST(timeout_ms_limits_a_stream_as_a_whole)
     struct story story = {0};
     struct httpc_request req = watch_of("/");
     req.timeout_ms = 300;
-    tell(drip, NULL, req, &story);
+    tell(send_slowly, NULL, req, &story);
     ck_assert_int_eq(story.why.code, ERR_TIMEOUT);
     buf_fini(&story.body);
 }
@@ -263,11 +263,11 @@ END_TEST
 
 enum { BIG = 24 << 20 };
 
-static void send_big(struct server_conn *conn, void *ctx)
+static void send_big(struct stub_conn *conn, void *ctx)
 {
-    server_read(conn);
-    server_say(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
-    server_send(conn, ctx, BIG);
+    stub_read(conn);
+    stub_printf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", BIG);
+    stub_send(conn, ctx, BIG);
 }
 
 START_TEST(a_big_list_arrives_byte_for_byte)
@@ -283,21 +283,21 @@ START_TEST(a_big_list_arrives_byte_for_byte)
 }
 END_TEST
 
-START_TEST(what_cannot_be_sent_is_told_to_end)
+START_TEST(an_invalid_request_is_reported_to_end)
 {
     struct story story = {0};
-    tell(say_it_all, (void *)"", watch_of("no path"), &story);
+    tell(send_all_lines, (void *)"", watch_of("no path"), &story);
     ck_assert_int_eq(story.why.code, ERR_INVALID);
     ck_assert_uint_eq(story.begins, 0);
 
-    struct server *s = server_start(say_it_all, (void *)"");
-    struct httpc *c = client_of(server_url(s));
-    server_stop(s);
+    struct stub *s = stub_start(send_all_lines, (void *)"");
+    struct httpc *c = client_of(stub_url(s));
+    stub_stop(s);
     struct httpc_loop *loop = httpc_loop_new();
     struct httpc_request req = watch_of("/");
     story = (struct story){0};
     httpc_stream_start(loop, c, &req, &sink, &story);
-    httpc_free(c); /* the stream has its own share */
+    httpc_free(c); /* the stream has its own reference */
     run_until(loop, &story.ends, 1);
     ck_assert_int_eq(story.why.code, ERR_UNAVAILABLE);
     httpc_loop_free(loop);
@@ -308,7 +308,7 @@ struct again {
     struct httpc_loop *loop;
     struct httpc *c;
     struct httpc_stream *other;
-    unsigned left; /* times to start the watch again, as a reader of watches does */
+    unsigned left; /* how often the watch restarts */
 };
 
 static void start_again(struct story *story)
@@ -325,20 +325,20 @@ static void start_again(struct story *story)
 
 START_TEST(a_stream_can_be_started_from_the_end_of_another)
 {
-    struct server *s = server_start(server_echo, (void *)"ok");
+    struct stub *s = stub_start(stub_echo, (void *)"ok");
     struct again again = {
-        .loop = httpc_loop_new(), .c = client_of(server_url(s)), .left = 4};
+        .loop = httpc_loop_new(), .c = client_of(stub_url(s)), .left = 4};
     struct story story = {.at_end = start_again, .ctx = &again};
     struct httpc_request req = watch_of("/");
     httpc_stream_start(again.loop, again.c, &req, &sink, &story);
     run_until(again.loop, &story.ends, 1);
     ck_assert_int_eq(story.why.code, ERR_NONE);
-    ck_assert_uint_eq(server_requests(s), 5);
-    ck_assert_uint_eq(server_connections(s), 1);
+    ck_assert_uint_eq(stub_requests(s), 5);
+    ck_assert_uint_eq(stub_connections(s), 1);
     httpc_loop_free(again.loop);
     httpc_free(again.c);
     buf_fini(&story.body);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -349,23 +349,23 @@ static void cancel_other(struct story *story)
     again->other = NULL;
 }
 
-static void stay_or_leave(struct server_conn *conn, void *ctx)
+static void keep_or_close(struct stub_conn *conn, void *ctx)
 {
     bool was_reset;
     (void)ctx;
-    server_read(conn);
-    cleanup_free char *asked = server_request(conn->server, conn->index);
-    server_say(conn, CHUNKED "2\r\nhi\r\n");
+    stub_read(conn);
+    cleanup_free char *asked = stub_request(conn->server, conn->index);
+    stub_printf(conn, CHUNKED "2\r\nhi\r\n");
     if (strstr(asked, "/leave"))
-        server_say(conn, "0\r\n\r\n");
+        stub_printf(conn, "0\r\n\r\n");
     else
-        server_drain(conn, &was_reset);
+        stub_drain(conn, &was_reset);
 }
 
-START_TEST(a_cancelled_stream_is_silent)
+START_TEST(a_cancelled_stream_makes_no_more_calls)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(keep_or_close, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct again again = {.loop = httpc_loop_new()};
     struct story stay = {0}, leave = {.at_end = cancel_other, .ctx = &again};
     struct httpc_request req = watch_of("/stay");
@@ -383,25 +383,25 @@ START_TEST(a_cancelled_stream_is_silent)
     httpc_stream_cancel(NULL);
     httpc_loop_run(again.loop, 50);
     ck_assert_uint_eq(stay.ends, 0);
-    ck_assert_uint_eq(server_requests(s), 2);
+    ck_assert_uint_eq(stub_requests(s), 2);
     httpc_loop_free(again.loop);
     httpc_free(c);
     buf_fini(&stay.body);
     buf_fini(&leave.body);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
 START_TEST(a_loop_can_be_freed_while_streams_run)
 {
-    struct server *s = server_start(stay_or_leave, NULL);
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(keep_or_close, NULL);
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[4] = {0};
     struct httpc_request req = watch_of("/stay");
     for (size_t i = 0; i < ARRAY_LEN(stories); i++) {
         httpc_stream_start(loop, c, &req, &sink, &stories[i]);
-        if (i < 3) /* the last one is not even begun */
+        if (i < 3) /* the last one is not started */
             run_until(loop, &stories[i].begins, 1);
     }
     httpc_free(c);
@@ -411,7 +411,7 @@ START_TEST(a_loop_can_be_freed_while_streams_run)
         ck_assert_uint_eq(stories[i].ends, 0);
         buf_fini(&stories[i].body);
     }
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
@@ -439,11 +439,11 @@ START_TEST(another_thread_can_wake_the_loop)
 }
 END_TEST
 
-START_TEST(many_streams_run_side_by_side)
+START_TEST(many_streams_run_concurrently)
 {
     enum { N = 20 };
-    struct server *s = server_start(say_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
-    struct httpc *c = client_of(server_url(s));
+    struct stub *s = stub_start(send_once, (void *)CHUNKED "3\r\nabc\r\n0\r\n\r\n");
+    struct httpc *c = client_of(stub_url(s));
     struct httpc_loop *loop = httpc_loop_new();
     struct story stories[N] = {0};
     struct httpc_request req = watch_of("/");
@@ -457,20 +457,21 @@ START_TEST(many_streams_run_side_by_side)
         ck_assert_span_eq(buf_span(&stories[i].body), "abc");
         buf_fini(&stories[i].body);
     }
-    cleanup_free char *got = server_request(s, 0);
+    cleanup_free char *got = stub_request(s, 0);
     ck_assert(strstr(got, "\r\nAuthorization: Bearer abc\r\n") != NULL);
     ck_assert(strstr(got, "\r\nAccept-Encoding: gzip\r\n") != NULL);
     httpc_loop_free(loop);
     httpc_free(c);
-    server_stop(s);
+    stub_stop(s);
 }
 END_TEST
 
-UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once, the_servers_clock_is_told,
-          an_error_status_is_told_with_its_body, a_stream_that_is_cut_off_says_so,
-          the_reader_can_stop_a_stream, silence_ends_a_stream_after_stall_ms,
-          a_slow_stream_is_not_a_stalled_one, timeout_ms_limits_a_stream_as_a_whole,
-          a_big_list_arrives_byte_for_byte, what_cannot_be_sent_is_told_to_end,
-          a_stream_can_be_started_from_the_end_of_another, a_cancelled_stream_is_silent,
-          a_loop_can_be_freed_while_streams_run, another_thread_can_wake_the_loop,
-          many_streams_run_side_by_side)
+UNIT_MAIN("httpc_stream", a_stream_begins_once_and_ends_once,
+          the_date_of_the_server_is_returned, an_error_status_is_passed_on_with_its_body,
+          a_truncated_stream_ends_with_an_error, the_sink_can_stop_a_stream,
+          a_stalled_stream_ends_after_stall_ms, a_slow_stream_is_not_a_stalled_one,
+          timeout_ms_limits_a_stream_as_a_whole, a_big_list_arrives_byte_for_byte,
+          an_invalid_request_is_reported_to_end,
+          a_stream_can_be_started_from_the_end_of_another,
+          a_cancelled_stream_makes_no_more_calls, a_loop_can_be_freed_while_streams_run,
+          another_thread_can_wake_the_loop, many_streams_run_concurrently)

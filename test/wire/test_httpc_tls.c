@@ -6,22 +6,22 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "support/server.h"
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/stub.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 
 /* One directory of certificates for a test, and what the client is made of. */
-struct world {
+struct fixture {
     char *dir;
     struct tls_server *server;
     struct httpc_config config;
     char *ca, *cert, *key, *url;
 };
 
-/* The authority "ca" and the server's certificate for 127.0.0.1 and api.test. */
-static struct world *world_new(void)
+/* The CA "ca" and the server's certificate for 127.0.0.1 and api.test. */
+static struct fixture *fixture_new(void)
 {
-    struct world *w = xcalloc(1, sizeof *w);
+    struct fixture *w = xcalloc(1, sizeof *w);
     w->dir = temp_dir();
     tls_make_ca(w->dir, "ca");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1,DNS:api.test");
@@ -31,7 +31,7 @@ static struct world *world_new(void)
 
 #define SERVER "-cert", "server.crt", "-key", "server.key"
 
-static void world_serve(struct world *w, const char *const *args)
+static void fixture_serve(struct fixture *w, const char *const *args)
 {
     w->server = tls_server_start(w->dir, 0, args);
     w->url = xasprintf("https://127.0.0.1:%u", tls_server_port(w->server));
@@ -39,7 +39,7 @@ static void world_serve(struct world *w, const char *const *args)
         .url = w->url, .connect_ms = 10000, .ca_pem = span_of(w->ca)};
 }
 
-static void world_free(struct world *w)
+static void fixture_free(struct fixture *w)
 {
     if (w->server)
         tls_server_stop(w->server);
@@ -52,7 +52,7 @@ static void world_free(struct world *w)
     free(w);
 }
 
-static void show(struct world *w, const char *name)
+static void show(struct fixture *w, const char *name)
 {
     cleanup_free char *crt = xasprintf("%s.crt", name), *key = xasprintf("%s.key", name);
     free(w->cert);
@@ -63,8 +63,8 @@ static void show(struct world *w, const char *name)
     w->config.key_pem = span_of(w->key);
 }
 
-/* Asks the server for its page. NULL when there is no answer; new. */
-static char *ask(const struct world *w, struct err *err, bool *sent)
+/* GET /; the body, new. NULL without a response. */
+static char *ask(const struct fixture *w, struct err *err, bool *sent)
 {
     struct httpc_request req = {.method = "GET", .path = "/", .timeout_ms = 20000};
     struct httpc_reply reply;
@@ -79,7 +79,7 @@ static char *ask(const struct world *w, struct err *err, bool *sent)
     return page;
 }
 
-static void ask_well(const struct world *w, const char *want)
+static void get_ok(const struct fixture *w, const char *want)
 {
     struct err err = {0};
     bool sent = false;
@@ -90,7 +90,7 @@ static void ask_well(const struct world *w, const char *want)
 }
 
 /* The handshake must fail before anything is sent. */
-static void ask_badly(const struct world *w)
+static void get_fails(const struct fixture *w)
 {
     struct err err = {0};
     bool sent = true;
@@ -100,137 +100,138 @@ static void ask_badly(const struct world *w)
     ck_assert(!sent);
 }
 
-START_TEST(the_authority_decides_whom_to_trust)
+START_TEST(the_server_must_have_a_certificate_of_the_ca)
 {
-    struct world *w = world_new();
-    world_serve(w, (const char *[]){SERVER, NULL});
-    ask_well(w, "s_server");
+    struct fixture *w = fixture_new();
+    fixture_serve(w, (const char *[]){SERVER, NULL});
+    get_ok(w, "s_server");
     tls_make_ca(w->dir, "other");
     cleanup_free char *other = temp_read(w->dir, "other.crt");
     w->config.ca_pem = span_of(other);
-    ask_badly(w);
+    get_fails(w);
     w->config.ca_pem = (struct span){0}; /* the system's */
-    ask_badly(w);
+    get_fails(w);
     w->config.ca_pem = SPAN("this is no certificate");
-    ask_badly(w);
+    get_fails(w);
     w->config.insecure = true;
     w->config.ca_pem = (struct span){0};
-    ask_well(w, "s_server");
-    world_free(w);
+    get_ok(w, "s_server");
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(several_authorities_may_be_named)
+START_TEST(several_cas_may_be_configured)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     tls_make_ca(w->dir, "other");
     cleanup_free char *other = temp_read(w->dir, "other.crt");
     cleanup_free char *both = xasprintf("%s%s", other, w->ca);
-    world_serve(w, (const char *[]){SERVER, NULL});
+    fixture_serve(w, (const char *[]){SERVER, NULL});
     w->config.ca_pem = span_of(both);
-    ask_well(w, "s_server");
-    world_free(w);
+    get_ok(w, "s_server");
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(the_server_name_is_asked_for_and_checked_instead_of_the_host)
+START_TEST(the_server_name_replaces_the_host_in_sni_and_verification)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     tls_make_cert(w->dir, "ca", "named", "DNS:api.test");
     tls_make_cert(w->dir, "ca", "fallback", "DNS:fallback.test");
-    /* It shows the first certificate unless it is asked for api.test. */
-    world_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
-                                    "-servername", "api.test", "-cert2", "named.crt",
-                                    "-key2", "named.key", NULL});
-    ask_badly(w); /* 127.0.0.1 stands in neither */
+    /* It sends the first certificate, except for SNI api.test. */
+    fixture_serve(w, (const char *[]){"-cert", "fallback.crt", "-key", "fallback.key",
+                                      "-servername", "api.test", "-cert2", "named.crt",
+                                      "-key2", "named.key", NULL});
+    get_fails(w); /* neither contains 127.0.0.1 */
     w->config.server_name = "api.test";
-    ask_well(w, "s_server");
+    get_ok(w, "s_server");
     w->config.server_name = "fallback.test";
-    ask_well(w, "s_server");
+    get_ok(w, "s_server");
     w->config.server_name = "wrong.test";
-    ask_badly(w);
-    world_free(w);
+    get_fails(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(the_server_name_may_be_an_address)
+START_TEST(the_server_name_may_be_an_ip_address)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     tls_make_cert(w->dir, "ca", "elsewhere", "IP:10.1.2.3,IP:fd00::1");
-    world_serve(
+    fixture_serve(
         w, (const char *[]){"-cert", "elsewhere.crt", "-key", "elsewhere.key", NULL});
-    ask_badly(w);
+    get_fails(w);
     w->config.server_name = "10.1.2.3";
-    ask_well(w, "s_server");
+    get_ok(w, "s_server");
     w->config.server_name = "fd00::1";
-    ask_well(w, "s_server");
+    get_ok(w, "s_server");
     w->config.server_name = "fd00::2";
-    ask_badly(w);
-    world_free(w);
+    get_fails(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_client_certificate_is_shown_when_it_is_required)
+START_TEST(a_client_certificate_is_sent_when_required)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     tls_make_cert(w->dir, "ca", "client", "DNS:client");
     tls_make_ca(w->dir, "rogue-ca");
     tls_make_cert(w->dir, "rogue-ca", "rogue", "DNS:client");
-    world_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
-                                    "-CAfile", "ca.crt", "-tls1_2", NULL});
-    ask_badly(w);
+    fixture_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
+                                      "-CAfile", "ca.crt", "-tls1_2", NULL});
+    get_fails(w);
     show(w, "rogue");
-    ask_badly(w);
+    get_fails(w);
     show(w, "client");
-    ask_well(w, "Client certificate");
-    world_free(w);
+    get_ok(w, "Client certificate");
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(with_tls_1_3_a_refused_client_counts_as_having_sent)
+START_TEST(with_tls_1_3_a_rejected_client_may_have_sent)
 {
-    /* The server's refusal comes behind the end of the handshake as the client sees it.
+    /* With TLS 1.3 the server's alert arrives after the client has finished its
+     * handshake.
      */
-    struct world *w = world_new();
-    world_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
-                                    "-CAfile", "ca.crt", "-tls1_3", NULL});
+    struct fixture *w = fixture_new();
+    fixture_serve(w, (const char *[]){SERVER, "-Verify", "1", "-verify_return_error",
+                                      "-CAfile", "ca.crt", "-tls1_3", NULL});
     struct err err = {0};
     bool sent = false;
     cleanup_free char *page = ask(w, &err, &sent);
     ck_assert_ptr_null(page);
     ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
     ck_assert(sent);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(a_key_that_does_not_fit_is_an_error)
+START_TEST(a_key_that_does_not_match_is_an_error)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     tls_make_cert(w->dir, "ca", "client", "DNS:client");
     tls_make_cert(w->dir, "ca", "second", "DNS:client");
-    world_serve(w, (const char *[]){SERVER, NULL});
+    fixture_serve(w, (const char *[]){SERVER, NULL});
     show(w, "client");
     cleanup_free char *other = temp_read(w->dir, "second.key");
     w->config.key_pem = span_of(other);
-    ask_badly(w);
+    get_fails(w);
     w->config.key_pem = SPAN("this is no key");
-    ask_badly(w);
-    world_free(w);
+    get_fails(w);
+    fixture_free(w);
 }
 END_TEST
 
-START_TEST(tls_below_1_2_is_not_spoken)
+START_TEST(tls_below_1_2_is_not_supported)
 {
-    struct world *w = world_new();
-    world_serve(
+    struct fixture *w = fixture_new();
+    fixture_serve(
         w, (const char *[]){SERVER, "-tls1_1", "-cipher", "DEFAULT@SECLEVEL=0", NULL});
-    ask_badly(w);
-    world_free(w);
+    get_fails(w);
+    fixture_free(w);
 }
 END_TEST
 
-/* A TLS server that keeps connections, for a while, and answers with the Host header. */
+/* A TLS server with keep-alive that responds with the Host header. */
 static enum MHD_Result serve_kept(void *ctx, struct MHD_Connection *conn, const char *url,
                                   const char *method, const char *version,
                                   const char *data, size_t *n, void **state)
@@ -266,9 +267,9 @@ static void count_connection(void *ctx, struct MHD_Connection *conn, void **sock
     atomic_fetch_add(&counts[code == MHD_CONNECTION_NOTIFY_CLOSED], 1);
 }
 
-START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
+START_TEST(a_connection_closed_by_the_server_is_not_reused)
 {
-    struct world *w = world_new();
+    struct fixture *w = fixture_new();
     cleanup_free char *crt = temp_read(w->dir, "server.crt");
     cleanup_free char *key = temp_read(w->dir, "server.key");
     atomic_uint counts[2] = {0}; /* connections opened, and closed */
@@ -295,19 +296,19 @@ START_TEST(a_connection_that_the_server_has_closed_is_not_written_to)
             httpc_reply_fini(&reply);
         }
         ck_assert_uint_eq(atomic_load(&counts[0]), round);
-        wait_for(atomic_load(&counts[1]) == round); /* idle for too long */
+        wait_for(atomic_load(&counts[1]) == round); /* expired */
     }
     httpc_free(c);
     MHD_stop_daemon(d);
-    world_free(w);
+    fixture_free(w);
 }
 END_TEST
 
-UNIT_MAIN("httpc_tls", the_authority_decides_whom_to_trust,
-          several_authorities_may_be_named,
-          the_server_name_is_asked_for_and_checked_instead_of_the_host,
-          the_server_name_may_be_an_address,
-          a_client_certificate_is_shown_when_it_is_required,
-          with_tls_1_3_a_refused_client_counts_as_having_sent,
-          a_key_that_does_not_fit_is_an_error, tls_below_1_2_is_not_spoken,
-          a_connection_that_the_server_has_closed_is_not_written_to)
+UNIT_MAIN("httpc_tls", the_server_must_have_a_certificate_of_the_ca,
+          several_cas_may_be_configured,
+          the_server_name_replaces_the_host_in_sni_and_verification,
+          the_server_name_may_be_an_ip_address,
+          a_client_certificate_is_sent_when_required,
+          with_tls_1_3_a_rejected_client_may_have_sent,
+          a_key_that_does_not_match_is_an_error, tls_below_1_2_is_not_supported,
+          a_connection_closed_by_the_server_is_not_reused)

@@ -8,14 +8,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
-START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
+START_TEST(a_route_gets_its_request_and_the_connection_is_reused)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -33,17 +33,17 @@ START_TEST(a_route_gets_its_request_and_the_connection_is_kept)
         ck_assert(raw_ended(&c));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(pipelined_requests_are_answered_in_order)
+START_TEST(pipelined_requests_get_replies_in_order)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -55,28 +55,28 @@ START_TEST(pipelined_requests_are_answered_in_order)
                   "GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
                   "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         const char *bodies[] = {"ab", "GET [/show] [a=1] [1] [(none)]", "cd",
-                                "{\"error\":\"no such path\"}\n", "hello\n"};
+                                "{\"error\":\"path not found\"}\n", "hello\n"};
         for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
             ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
             ck_assert_body(r, bodies[i]);
         }
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
     raw_call(&c, &r, "GET /hell HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 404);
-    ck_assert_body(r, "{\"error\":\"no such path\"}\n");
+    ck_assert_body(r, "{\"error\":\"path not found\"}\n");
     ck_assert_span_eq(raw_header(&r, "Content-Type"), "application/json");
     raw_call(&c, &r, "DELETE /show HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_uint_eq(r.status, 405);
@@ -87,13 +87,13 @@ START_TEST(a_wrong_path_is_404_and_a_wrong_method_405_with_allow)
     ck_assert_span_eq(raw_header(&r, "Allow"), "POST");
     raw_call(&c, &r, "BREW /any?x HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_body(r, "BREW [/any] [x] [(none)] [(none)]");
-    /* A body that nobody wants is not read: the connection ends. */
+    /* A body without a handler is not read: the connection is closed. */
     raw_call(&c, &r, "POST /hell HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc");
     ck_assert_uint_eq(r.status, 404);
     ck_assert(raw_ended(&c));
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
@@ -101,8 +101,8 @@ START_TEST(head_is_get_without_the_body)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -118,7 +118,7 @@ START_TEST(head_is_get_without_the_body)
         ck_assert_body(r, "hello\n");
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -140,8 +140,8 @@ START_TEST(paths_and_parameters_are_decoded)
         {"/show?aa=1&b=a", "GET [/show] [aa=1&b=a] [(none)] [(none)]"},
         {"/show?a=1?a=2", "GET [/show] [a=1?a=2] [1?a=2] [(none)]"},
     };
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw c;
     struct raw_reply r = {0};
     raw_open(&c, kit.port);
@@ -156,16 +156,16 @@ START_TEST(paths_and_parameters_are_decoded)
     ck_assert_body(r, "GET [/show] [] [(none)] []");
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
-START_TEST(a_query_of_very_many_parameters_is_answered)
+START_TEST(a_query_of_very_many_parameters_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         cleanup_buf struct buf req = {0};
@@ -179,12 +179,12 @@ START_TEST(a_query_of_very_many_parameters_is_answered)
         ck_assert_ptr_nonnull(strstr(r.body.p, "[last]"));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-/* Refused, and the connection ends: nothing behind it is taken for a request. */
+/* Rejected, and the connection is closed: the bytes after it are no request. */
 static void expect_refusal(unsigned port, const char *request, size_t n)
 {
     struct raw c;
@@ -197,7 +197,7 @@ static void expect_refusal(unsigned port, const char *request, size_t n)
     raw_close(&c);
 }
 
-START_TEST(what_two_servers_could_read_differently_is_refused)
+START_TEST(ambiguous_requests_are_rejected)
 {
 #define POST     "POST /echo HTTP/1.1\r\nHost: x\r\n"
 #define SMUGGLED "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -236,22 +236,22 @@ START_TEST(what_two_servers_could_read_differently_is_refused)
     static const char nul[] = "GET /hello\0?a=1 HTTP/1.1\r\nHost: x\r\n\r\n" SMUGGLED;
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         for (size_t i = 0; i < ARRAY_LEN(requests); i++)
             expect_refusal(kit.port, requests[i], strlen(requests[i]));
         expect_refusal(kit.port, nul, sizeof nul - 1);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_reply_can_fail_carry_headers_and_be_cut)
+START_TEST(a_reply_can_fail_have_headers_and_be_aborted)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -264,17 +264,18 @@ START_TEST(a_reply_can_fail_carry_headers_and_be_cut)
         ck_assert(raw_ended(&c));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(two_listeners_have_their_own_routes_and_context)
 {
-    static const struct httpd_route only_hello[] = {{"GET", "/hello", kit_on_hello}, {0}};
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    static const struct httpd_route only_hello[] = {{"GET", "/hello", fixture_on_hello},
+                                                    {0}};
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
     second.routes = only_hello;
     second.threads = 1;
     unsigned port;
@@ -294,21 +295,21 @@ START_TEST(two_listeners_have_their_own_routes_and_context)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
-START_TEST(it_listens_on_ipv6)
+START_TEST(a_listener_may_use_ipv6)
 {
-    struct kit kit;
-    kit_init(&kit, NULL);
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct fixture kit;
+    fixture_init(&kit, NULL);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     listener.address = "::1";
     struct err err = {0};
     if (httpd_listen(kit.d, &listener, &kit.port, &err) != 0) {
-        /* Without IPv6 on this machine it must say so. */
+        /* Without IPv6 on this machine, expects an error. */
         ck_assert_msg(strncmp(err.msg, "listen on [::1]:0: ", 19) == 0, "%s", err.msg);
-        kit_fini(&kit);
+        fixture_fini(&kit);
         return;
     }
     struct sockaddr_in6 at = {.sin6_family = AF_INET6,
@@ -321,15 +322,15 @@ START_TEST(it_listens_on_ipv6)
     ck_assert_body(r, "hello\n");
     raw_reply_fini(&r);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
 START_TEST(a_bad_address_is_an_error_that_names_it)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     listener.port = kit.port;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
@@ -341,24 +342,24 @@ START_TEST(a_bad_address_is_an_error_that_names_it)
     listener.port = 0;
     listener.address = "localhost";
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on localhost:0: not an IP address");
+    ck_assert_str_eq(err.msg, "listen on localhost:0: expected an IP address");
     listener.address = "192.0.2.1";
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_str_eq(err.msg, "listen on 192.0.2.1:0: Cannot assign requested address");
     listener.address = "127.0.0.1";
     listener.port = 65536;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: a port is at most 65535");
-    kit_fini(&kit);
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:65536: port: expected at most 65535");
+    fixture_fini(&kit);
 }
 END_TEST
 
-START_TEST(nothing_is_inherited_and_no_signal_is_taken)
+START_TEST(no_descriptor_is_inherited_and_all_signals_are_blocked)
 {
     unsigned before = raw_count_fds();
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
-    struct httpd_listener second = kit_listener(&kit, HTTPD_EVENTS);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
+    struct httpd_listener_config second = fixture_listener(&kit, HTTPD_EVENTS);
     unsigned port;
     struct err err = {0};
     ck_assert_done(httpd_listen(kit.d, &second, &port, &err), err);
@@ -386,18 +387,17 @@ START_TEST(nothing_is_inherited_and_no_signal_is_taken)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&b);
-    kit_fini(&kit);
+    fixture_fini(&kit);
     ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST
 
-UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_kept,
-          pipelined_requests_are_answered_in_order,
+UNIT_MAIN("httpd", a_route_gets_its_request_and_the_connection_is_reused,
+          pipelined_requests_get_replies_in_order,
           a_wrong_path_is_404_and_a_wrong_method_405_with_allow,
           head_is_get_without_the_body, paths_and_parameters_are_decoded,
-          a_query_of_very_many_parameters_is_answered,
-          what_two_servers_could_read_differently_is_refused,
-          a_reply_can_fail_carry_headers_and_be_cut,
-          two_listeners_have_their_own_routes_and_context, it_listens_on_ipv6,
+          a_query_of_very_many_parameters_is_served, ambiguous_requests_are_rejected,
+          a_reply_can_fail_have_headers_and_be_aborted,
+          two_listeners_have_their_own_routes_and_context, a_listener_may_use_ipv6,
           a_bad_address_is_an_error_that_names_it,
-          nothing_is_inherited_and_no_signal_is_taken)
+          no_descriptor_is_inherited_and_all_signals_are_blocked)

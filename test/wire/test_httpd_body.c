@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 static void post_size(struct raw *c, struct raw_reply *r, size_t n, size_t chunk)
 {
@@ -30,8 +30,8 @@ START_TEST(bodies_of_every_size_arrive_whole)
     static const size_t sizes[] = {0, 1, 87 * 1024, 100 * 1000, 5 << 20, 3, 1 << 20};
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -43,7 +43,7 @@ START_TEST(bodies_of_every_size_arrive_whole)
         raw_reply_fini(&r);
         raw_close(&c);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -52,11 +52,11 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.max_body = 1000;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -67,7 +67,8 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         ck_assert_span_eq(raw_header(&r, "Connection"), "close");
         ck_assert(raw_ended(&c));
         raw_close(&c);
-        /* The client may go on sending for a while: a reset could overtake the reply. */
+        /* The client may continue to send for a while: a reset could overtake the reply.
+         */
         raw_open(&c, kit.port);
         raw_call(&c, &r,
                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n");
@@ -80,7 +81,7 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         ck_assert(sent || raw_now_ms() - begin > 500);
         ck_assert(raw_ended(&c));
         raw_close(&c);
-        /* The client that asks first is told before it sends. */
+        /* A client with Expect: 100-continue gets the rejection before it sends. */
         raw_open(&c, kit.port);
         raw_call(&c, &r,
                  "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n"
@@ -92,20 +93,20 @@ START_TEST(a_body_over_the_limit_is_413_before_it_is_read)
         raw_reply_fini(&r);
         raw_close(&c);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
+START_TEST(chunks_over_the_limit_are_413_and_then_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.max_body = 1000;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -115,10 +116,10 @@ START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
                   0);
         ck_assert_int_eq(raw_read(&c, &r), RAW_OK);
         ck_assert_uint_eq(r.status, 413);
-        /* It was read to its end, so the connection may go on. */
+        /* The body was read to its end, so the connection stays open. */
         post_size(&c, &r, 1000, 100);
         raw_close(&c);
-        /* More than a MiB too much: no reply, only the end. */
+        /* More than 1 MiB beyond the limit: closed without a reply. */
         raw_open(&c, kit.port);
         raw_sendf(&c,
                   "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -131,26 +132,26 @@ START_TEST(chunks_over_the_limit_are_413_and_in_the_end_cut_off)
         raw_close(&c);
         raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 static bool holds_900(void *ctx)
 {
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     struct httpd_stats stats;
     httpd_stats(kit->d, &stats);
     return stats.body_bytes == 900;
 }
 
-START_TEST(too_many_bodies_together_are_503_until_there_is_room)
+START_TEST(bodies_over_the_common_limit_are_503)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
-        struct httpd_listener other = kit_listener(&kit, HTTPD_EVENTS);
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.max_bodies = 1000});
+        struct httpd_listener_config other = fixture_listener(&kit, HTTPD_EVENTS);
         unsigned port;
         struct err err = {0};
         ck_assert_done(httpd_listen(kit.d, &other, &port, &err), err);
@@ -174,7 +175,7 @@ START_TEST(too_many_bodies_together_are_503_until_there_is_room)
         ck_assert_uint_eq(r.status, 503);
         raw_call(&b, &r, "POST /size HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi");
         ck_assert_body(r, "2");
-        /* What goes without finishing gives its bytes back. */
+        /* A disconnect releases the bytes of an incomplete body. */
         raw_reset(&a);
         raw_close(&b);
         ck_assert(raw_until(kit_is_empty, &kit));
@@ -186,12 +187,12 @@ START_TEST(too_many_bodies_together_are_503_until_there_is_room)
         ck_assert_body(r, "1000");
         raw_close(&b);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 UNIT_MAIN("httpd_body", bodies_of_every_size_arrive_whole,
           a_body_over_the_limit_is_413_before_it_is_read,
-          chunks_over_the_limit_are_413_and_in_the_end_cut_off,
-          too_many_bodies_together_are_503_until_there_is_room)
+          chunks_over_the_limit_are_413_and_then_disconnected,
+          bodies_over_the_common_limit_are_503)

@@ -2,10 +2,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 struct drain {
-    struct kit *kit;
+    struct fixture *kit;
     int64_t timeout_ms;
     bool all_ended;
     pthread_t thread;
@@ -21,15 +21,15 @@ static void *drain_main(void *arg)
 static bool is_refused(void *ctx)
 {
     struct raw c;
-    struct kit *kit = ctx;
+    struct fixture *kit = ctx;
     if (!raw_try_open(&c, kit->port))
         return true;
     raw_close(&c);
     return false;
 }
 
-/* Returns when nobody can connect any more. */
-static void drain_begin(struct drain *drain, struct kit *kit, int64_t timeout_ms)
+/* Returns when connect fails. */
+static void drain_begin(struct drain *drain, struct fixture *kit, int64_t timeout_ms)
 {
     *drain = (struct drain){.kit = kit, .timeout_ms = timeout_ms};
     pthread_create(&drain->thread, NULL, drain_main, drain);
@@ -45,26 +45,26 @@ static bool drain_end(struct drain *drain)
 static bool has_one_call(void *ctx)
 {
     struct httpd_stats stats;
-    httpd_stats(((struct kit *)ctx)->d, &stats);
+    httpd_stats(((struct fixture *)ctx)->d, &stats);
     return stats.in_flight == 1 && stats.connections == 1;
 }
 
-START_TEST(a_call_in_flight_is_answered_whole)
+START_TEST(a_request_in_flight_gets_its_whole_reply)
 {
-    struct kit kit;
+    struct fixture kit;
     struct drain drain;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw a, idle;
     struct raw_reply r = {0};
     raw_open(&idle, kit.port);
     raw_call(&idle, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
     raw_open(&a, kit.port);
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    kit_wait_blocked(&kit, 1);
+    fixture_wait_blocked(&kit, 1);
     drain_begin(&drain, &kit, RAW_WAIT_MS);
-    ck_assert(raw_ended(&idle)); /* while the call goes on */
+    ck_assert(raw_ended(&idle)); /* while the request is in flight */
     ck_assert(raw_until(has_one_call, &kit));
-    kit_release(&kit);
+    fixture_release(&kit);
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     ck_assert_span_eq(raw_header(&r, "Connection"), "close");
@@ -73,17 +73,17 @@ START_TEST(a_call_in_flight_is_answered_whole)
     raw_reply_fini(&r);
     raw_close(&a);
     raw_close(&idle);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
-START_TEST(a_request_that_has_begun_is_answered)
+START_TEST(a_partly_received_request_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         struct drain drain;
-        kit_start(&kit, mode, NULL);
+        fixture_start(&kit, mode, NULL);
         struct raw head, body;
         struct raw_reply r = {0};
         raw_open(&head, kit.port);
@@ -109,18 +109,18 @@ START_TEST(a_request_that_has_begun_is_answered)
         raw_reply_fini(&r);
         raw_close(&head);
         raw_close(&body);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_call_in_the_backlog_is_answered)
+START_TEST(a_connection_in_the_backlog_is_served)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         struct rlimit limit;
-        kit_start(&kit, mode, NULL);
+        fixture_start(&kit, mode, NULL);
         struct raw used, late;
         struct raw_reply r = {0};
         raw_open(&used, kit.port);
@@ -140,7 +140,7 @@ START_TEST(a_call_in_the_backlog_is_answered)
         raw_reply_fini(&r);
         raw_close(&used);
         raw_close(&late);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -149,9 +149,9 @@ START_TEST(a_big_reply_is_delivered_whole)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         struct drain drain;
-        kit_start(&kit, mode, NULL);
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -164,18 +164,18 @@ START_TEST(a_big_reply_is_delivered_whole)
         ck_assert(drain_end(&drain));
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(sleeping_streams_end_cleanly)
+START_TEST(waiting_streams_end_cleanly)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         struct drain drain;
-        kit_start(&kit, mode, NULL);
+        fixture_start(&kit, mode, NULL);
         struct raw c[30];
         struct raw_reply r = {0};
         for (int i = 0; i < 30; i++) {
@@ -198,17 +198,17 @@ START_TEST(sleeping_streams_end_cleanly)
         ck_assert_int_lt(raw_now_ms() - begin, 5000);
         ck_assert_int_eq(atomic_load(&kit.closed), 30);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(idle_connections_are_closed_without_waiting_for_their_limit)
+START_TEST(idle_connections_are_closed_before_their_limit)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw used[20], unused;
         struct raw_reply r = {0};
         for (int i = 0; i < 20; i++) {
@@ -227,54 +227,54 @@ START_TEST(idle_connections_are_closed_without_waiting_for_their_limit)
         raw_close(&unused);
         ck_assert(kit_is_empty(&kit));
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_drain_gives_up_at_its_deadline)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     struct raw c;
     raw_open(&c, kit.port);
     raw_sendf(&c, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    kit_wait_blocked(&kit, 1);
+    fixture_wait_blocked(&kit, 1);
     int64_t begin = raw_now_ms();
     ck_assert(!httpd_drain(kit.d, 200));
     ck_assert_int_ge(raw_now_ms() - begin, 190);
     ck_assert_int_lt(raw_now_ms() - begin, 5000);
-    kit_release(&kit);
+    fixture_release(&kit);
     raw_close(&c);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
 START_TEST(nothing_can_be_started_after_a_drain)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS, NULL);
     ck_assert(httpd_drain(kit.d, 1000));
     ck_assert(httpd_drain(kit.d, 1000));
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     struct err err = {0};
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: the server is stopping");
-    kit_fini(&kit);
-    kit_init(&kit, NULL);
+    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: server is stopping");
+    fixture_fini(&kit);
+    fixture_init(&kit, NULL);
     ck_assert(httpd_drain(kit.d, 1000)); /* nothing was listening */
-    kit_fini(&kit);
+    fixture_fini(&kit);
     httpd_free(NULL);
 }
 END_TEST
 
-/* A client that sends one request after the other, as fast as it can. */
+/* A client that sends requests in a loop. */
 struct busy {
     unsigned port;
     pthread_t thread;
     atomic_int calls;
     bool told_to_close; /* the last reply said so */
-    bool was_slow;      /* it was quiet long enough to be closed without that */
+    bool was_slow;      /* it was idle long enough to be closed without a reply */
     const char *wrong;
 };
 
@@ -285,7 +285,7 @@ static void *busy_main(void *arg)
     struct raw_reply r = {0};
     cleanup_free char *body = xcalloc(87000, 1);
     raw_open(&c, b->port);
-    int64_t last = raw_now_ms(); /* the server cannot have been waiting since before */
+    int64_t last = raw_now_ms(); /* the server started to wait after this */
     while (!b->told_to_close) {
         int64_t start = raw_now_ms();
         bool sent = raw_sendf(&c, "POST /echo HTTP/1.1\r\nHost: x\r\n"
@@ -306,13 +306,13 @@ static void *busy_main(void *arg)
     return NULL;
 }
 
-START_TEST(a_drain_under_load_loses_no_call)
+START_TEST(a_drain_under_load_loses_no_request)
 {
     enum { N = 8, ROUNDS = 5 };
     for (int i = 0; i < 2 * ROUNDS; i++) {
-        struct kit kit;
+        struct fixture kit;
         struct busy busy[N] = {0};
-        kit_start(&kit, i % 2 ? HTTPD_EVENTS : HTTPD_THREADS, NULL);
+        fixture_start(&kit, i % 2 ? HTTPD_EVENTS : HTTPD_THREADS, NULL);
         for (int k = 0; k < N; k++) {
             busy[k].port = kit.port;
             pthread_create(&busy[k].thread, NULL, busy_main, &busy[k]);
@@ -326,18 +326,18 @@ START_TEST(a_drain_under_load_loses_no_call)
             ck_assert_msg(!busy[k].wrong || busy[k].was_slow, "%s", busy[k].wrong);
         }
         ck_assert(ended);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(stopping_without_a_drain_cuts_what_is_there)
+START_TEST(stopping_without_a_drain_closes_all_connections)
 {
     FOR_BOTH_MODES(mode)
     {
         unsigned before = raw_count_fds();
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c[4];
         struct raw_reply r = {0};
         for (int i = 0; i < 4; i++)
@@ -347,7 +347,7 @@ START_TEST(stopping_without_a_drain_cuts_what_is_there)
                   "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc");
         raw_sendf(&c[3], "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c[3], &r), RAW_OK);
-        kit_fini(&kit);
+        fixture_fini(&kit);
         cleanup_buf struct buf rest = {0};
         ck_assert_int_eq(raw_read_all(&c[3], &rest), RAW_OK);
         ck_assert_uint_lt(rest.n, (size_t)64 << 20);
@@ -361,9 +361,10 @@ START_TEST(stopping_without_a_drain_cuts_what_is_there)
 }
 END_TEST
 
-UNIT_MAIN("httpd_drain", a_call_in_flight_is_answered_whole,
-          a_request_that_has_begun_is_answered, a_call_in_the_backlog_is_answered,
-          a_big_reply_is_delivered_whole, sleeping_streams_end_cleanly,
-          idle_connections_are_closed_without_waiting_for_their_limit,
+UNIT_MAIN("httpd_drain", a_request_in_flight_gets_its_whole_reply,
+          a_partly_received_request_is_served, a_connection_in_the_backlog_is_served,
+          a_big_reply_is_delivered_whole, waiting_streams_end_cleanly,
+          idle_connections_are_closed_before_their_limit,
           a_drain_gives_up_at_its_deadline, nothing_can_be_started_after_a_drain,
-          a_drain_under_load_loses_no_call, stopping_without_a_drain_cuts_what_is_there)
+          a_drain_under_load_loses_no_request,
+          stopping_without_a_drain_closes_all_connections)

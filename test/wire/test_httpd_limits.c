@@ -3,11 +3,11 @@
 #include <sys/socket.h>
 
 #include "base/rng.h"
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
-/* Sends `text` byte for byte, then 'a' for ever, one each 20 ms, until the server ends
- * the connection. Returns how long it bore that. */
-static int64_t drip(struct raw *c, const char *text)
+/* Sends `text` byte by byte, then 'a' every 20 ms, until the server closes
+ * the connection. Returns after how many milliseconds. */
+static int64_t send_slowly(struct raw *c, const char *text)
 {
     int64_t begin = raw_now_ms();
     while (raw_now_ms() - begin < RAW_WAIT_MS) {
@@ -19,7 +19,7 @@ static int64_t drip(struct raw *c, const char *text)
     return raw_now_ms() - begin;
 }
 
-/* What a request that must never be complete begins with. */
+/* Beginnings of requests that are never complete. */
 static const char *const slow_starts[] = {
     "GET /hel",
     "GET /hello HTTP/1.1\r\nHost: x\r\nX: ",
@@ -28,16 +28,16 @@ static const char *const slow_starts[] = {
     "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: ",
 };
 
-START_TEST(a_client_that_drips_its_first_request_is_cut_off)
+START_TEST(a_slow_first_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.first_request_ms = 400});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.first_request_ms = 400});
         for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
             struct raw c;
             raw_open(&c, kit.port);
-            int64_t bore = drip(&c, slow_starts[i]);
+            int64_t bore = send_slowly(&c, slow_starts[i]);
             ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
                           (int)bore);
             raw_close(&c);
@@ -45,43 +45,43 @@ START_TEST(a_client_that_drips_its_first_request_is_cut_off)
         ck_assert(raw_until(kit_is_empty, &kit));
         struct httpd_stats stats;
         httpd_stats(kit.d, &stats);
-        ck_assert_uint_eq(stats.cut_off, ARRAY_LEN(slow_starts));
-        kit_fini(&kit);
+        ck_assert_uint_eq(stats.timed_out, ARRAY_LEN(slow_starts));
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_client_that_drips_a_later_request_is_cut_off)
+START_TEST(a_slow_later_request_times_out)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode,
-                  &(struct httpd_limits){.first_request_ms = 400, .idle_ms = 600});
+        struct fixture kit;
+        fixture_start(&kit, mode,
+                      &(struct httpd_limits){.first_request_ms = 400, .idle_ms = 600});
         for (size_t i = 0; i < ARRAY_LEN(slow_starts); i++) {
             struct raw c;
             struct raw_reply r = {0};
             raw_open(&c, kit.port);
             raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
-            int64_t bore = drip(&c, slow_starts[i]);
+            int64_t bore = send_slowly(&c, slow_starts[i]);
             ck_assert_msg(bore >= 300 && bore < 5000, "%s: %d ms", slow_starts[i],
                           (int)bore);
             raw_reply_fini(&r);
             raw_close(&c);
         }
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(silence_is_ended_before_and_between_requests)
+START_TEST(idle_connections_time_out_before_and_between_requests)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode,
-                  &(struct httpd_limits){.first_request_ms = 300, .idle_ms = 900});
+        struct fixture kit;
+        fixture_start(&kit, mode,
+                      &(struct httpd_limits){.first_request_ms = 300, .idle_ms = 900});
         struct raw a, b;
         struct raw_reply r = {0};
         raw_open(&a, kit.port);
@@ -95,42 +95,42 @@ START_TEST(silence_is_ended_before_and_between_requests)
         raw_reply_fini(&r);
         raw_close(&a);
         raw_close(&b);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
 START_TEST(a_handler_may_take_longer_than_every_limit)
 {
-    struct kit kit;
-    kit_start(&kit, HTTPD_THREADS,
-              &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_THREADS,
+                  &(struct httpd_limits){.first_request_ms = 200, .idle_ms = 200});
     struct raw a, b;
     struct raw_reply r = {0};
     raw_open(&a, kit.port);
     raw_sendf(&a, "GET /block HTTP/1.1\r\nHost: x\r\n\r\n");
-    kit_wait_blocked(&kit, 1);
+    fixture_wait_blocked(&kit, 1);
     int64_t begin = raw_now_ms();
-    while (raw_now_ms() - begin < 1500) { /* others do not notice */
+    while (raw_now_ms() - begin < 1500) { /* other clients are not affected */
         raw_open(&b, kit.port);
         raw_call(&b, &r, "GET /hello HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         raw_close(&b);
     }
-    kit_release(&kit);
+    fixture_release(&kit);
     ck_assert_int_eq(raw_read(&a, &r), RAW_OK);
     ck_assert_body(r, "unblocked");
     raw_reply_fini(&r);
     raw_close(&a);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
-START_TEST(a_client_that_does_not_take_its_reply_is_cut_off)
+START_TEST(a_client_that_does_not_read_its_reply_is_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 300});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.idle_ms = 300});
         struct raw c;
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /big?a=64 HTTP/1.1\r\nHost: x\r\n\r\n");
@@ -138,17 +138,17 @@ START_TEST(a_client_that_does_not_take_its_reply_is_cut_off)
         ck_assert_int_eq(poll(&fd, 1, RAW_WAIT_MS), 1);
         ck_assert(raw_until(kit_is_empty, &kit));
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
+START_TEST(a_slow_client_gets_a_big_reply_whole)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, &(struct httpd_limits){.idle_ms = 400});
+        struct fixture kit;
+        fixture_start(&kit, mode, &(struct httpd_limits){.idle_ms = 400});
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -156,7 +156,8 @@ START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         cleanup_free char *bytes = xmalloc(1 << 20);
         size_t got = c.in.n;
-        /* A MiB now and then: longer in all than the limit, but never so long without. */
+        /* 1 MiB from time to time: longer than the limit in total, but never idle that
+         * long. */
         while (got < (size_t)64 << 20) {
             ssize_t n = recv(c.fd, bytes, 1 << 20, 0);
             ck_assert_int_gt(n, 0);
@@ -166,45 +167,45 @@ START_TEST(a_big_reply_arrives_whole_at_a_slow_client)
         ck_assert_uint_eq(got, (size_t)64 << 20);
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-/* Bytes behind the last request, such as the line end that some clients put behind a
+/* Bytes after the last request, such as the newline that some clients send after a
  * body, are never read. Closing over them would reset the connection. */
-START_TEST(what_is_sent_too_much_does_not_cost_the_reply)
+START_TEST(excess_input_does_not_discard_the_reply)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /big?a=16 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
-        raw_sendf(&c, "\r\n"); /* while the reply waits for us to take it */
+        raw_sendf(&c, "\r\n"); /* while the reply is queued */
         cleanup_buf struct buf body = {0};
         ck_assert_int_eq(raw_read_all(&c, &body), RAW_OK);
         ck_assert_uint_eq(body.n, 16 << 20);
         raw_close(&c);
         raw_reply_fini(&r);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(connections_over_the_limit_wait_and_are_served_later)
+START_TEST(connections_over_the_limit_are_served_later)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.connections = 3;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c[6];
         struct raw_reply r = {0};
         for (int i = 0; i < 6; i++) {
@@ -226,12 +227,12 @@ START_TEST(connections_over_the_limit_wait_and_are_served_later)
         for (int i = 3; i < 6; i++)
             raw_close(&c[i]);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-static void still_answers(struct kit *kit)
+static void is_still_served(struct fixture *kit)
 {
     struct raw c;
     struct raw_reply r = {0};
@@ -242,14 +243,14 @@ static void still_answers(struct kit *kit)
     raw_close(&c);
 }
 
-/* Fewer than before are fine: the count may have come before the server closed the
- * connection that was there to try it. */
-static bool no_more_fds(void *ctx)
+/* Fewer than before are fine: the first count may include a connection that the server
+ * had not closed yet. */
+static bool use_up_fds(void *ctx)
 {
     return raw_count_fds() <= *(unsigned *)ctx;
 }
 
-START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
+START_TEST(thousands_of_short_connections_leak_nothing)
 {
     static const char *const requests[] = {
         "",
@@ -263,9 +264,9 @@ START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
     unsigned outside = raw_count_fds();
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
-        still_answers(&kit);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
         unsigned before = raw_count_fds();
         for (int i = 0; i < 2000; i++) {
@@ -278,17 +279,17 @@ START_TEST(thousands_of_clients_that_come_and_vanish_leave_nothing)
             raw_close(&c);
         }
         ck_assert(raw_until(kit_is_empty, &kit));
-        still_answers(&kit);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
-        ck_assert(raw_until(no_more_fds, &before));
-        kit_fini(&kit);
+        ck_assert(raw_until(use_up_fds, &before));
+        fixture_fini(&kit);
         ck_assert_int_eq(atomic_load(&kit.opened) > atomic_load(&kit.closed), 0);
     }
     ck_assert_uint_eq(raw_count_fds(), outside);
 }
 END_TEST
 
-/* Bytes at random, or a good request with some of its bytes changed. */
+/* Random bytes, or a valid request with some bytes changed. */
 static void nonsense(struct rng *rng, struct buf *out)
 {
     static const char *const seeds[] = {
@@ -314,13 +315,13 @@ static void nonsense(struct rng *rng, struct buf *out)
         out->n = rng_below(rng, out->n);
 }
 
-START_TEST(nonsense_harms_nobody)
+START_TEST(random_input_does_not_affect_other_clients)
 {
     unsigned outside = raw_count_fds();
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct rng rng;
         rng_init(&rng, 20261121);
         cleanup_buf struct buf bytes = {0};
@@ -331,7 +332,7 @@ START_TEST(nonsense_harms_nobody)
             size_t cut = bytes.n ? rng_below(&rng, bytes.n) : 0;
             raw_send(&c, bytes.p, cut);
             raw_send(&c, bytes.p + cut, bytes.n - cut);
-            if (rng_below(&rng, 2)) { /* half of them hear what it says */
+            if (rng_below(&rng, 2)) { /* half of them read the reply */
                 shutdown(c.fd, SHUT_WR);
                 bytes.n = 0;
                 ck_assert_int_eq(raw_read_all(&c, &bytes), RAW_OK);
@@ -340,23 +341,23 @@ START_TEST(nonsense_harms_nobody)
                 raw_reset(&c);
             raw_close(&c);
             if (i % 500 == 0)
-                still_answers(&kit);
+                is_still_served(&kit);
         }
-        still_answers(&kit);
+        is_still_served(&kit);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
     ck_assert_uint_eq(raw_count_fds(), outside);
 }
 END_TEST
 
-UNIT_MAIN_SECONDS("httpd_limits", 120, a_client_that_drips_its_first_request_is_cut_off,
-                  a_client_that_drips_a_later_request_is_cut_off,
-                  silence_is_ended_before_and_between_requests,
+UNIT_MAIN_SECONDS("httpd_limits", 120, a_slow_first_request_times_out,
+                  a_slow_later_request_times_out,
+                  idle_connections_time_out_before_and_between_requests,
                   a_handler_may_take_longer_than_every_limit,
-                  a_client_that_does_not_take_its_reply_is_cut_off,
-                  a_big_reply_arrives_whole_at_a_slow_client,
-                  what_is_sent_too_much_does_not_cost_the_reply,
-                  connections_over_the_limit_wait_and_are_served_later,
-                  thousands_of_clients_that_come_and_vanish_leave_nothing,
-                  nonsense_harms_nobody)
+                  a_client_that_does_not_read_its_reply_is_disconnected,
+                  a_slow_client_gets_a_big_reply_whole,
+                  excess_input_does_not_discard_the_reply,
+                  connections_over_the_limit_are_served_later,
+                  thousands_of_short_connections_leak_nothing,
+                  random_input_does_not_affect_other_clients)

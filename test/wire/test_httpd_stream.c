@@ -2,11 +2,11 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 #define STREAM "GET /stream HTTP/1.1\r\nHost: x\r\n\r\n"
 
-static void open_stream(struct kit *kit, struct raw *c, struct raw_reply *r)
+static void open_stream(struct fixture *kit, struct raw *c, struct raw_reply *r)
 {
     raw_open(c, kit->port);
     raw_sendf(c, STREAM);
@@ -15,7 +15,7 @@ static void open_stream(struct kit *kit, struct raw *c, struct raw_reply *r)
     ck_assert_span_eq(raw_header(r, "Transfer-Encoding"), "chunked");
 }
 
-/* Reads on until the body is `text`. */
+/* Reads until the body is `text`. */
 static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
 {
     bool last = false;
@@ -26,7 +26,7 @@ static void expect_body(struct raw *c, struct raw_reply *r, const char *text)
 }
 
 struct want {
-    struct kit *kit;
+    struct fixture *kit;
     int opened, closed;
 };
 
@@ -37,7 +37,7 @@ static bool counted(void *ctx)
            atomic_load(&w->kit->closed) >= w->closed;
 }
 
-static void expect_counts(struct kit *kit, int opened, int closed)
+static void expect_counts(struct fixture *kit, int opened, int closed)
 {
     struct want want = {kit, opened, closed};
     ck_assert_msg(raw_until(counted, &want), "%d of %d opened, %d of %d closed",
@@ -46,67 +46,67 @@ static void expect_counts(struct kit *kit, int opened, int closed)
     ck_assert_int_eq(atomic_load(&kit->closed), closed);
 }
 
-START_TEST(a_sleeping_stream_is_woken_at_once_from_another_thread)
+START_TEST(a_waiting_stream_is_woken_by_another_thread)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
         expect_counts(&kit, 1, 0);
         int64_t begin = raw_now_ms();
         for (int i = 0; i < 20; i++) {
-            kit_say(&kit, "event\n", HTTPD_SLEEP, true);
+            fixture_say(&kit, "event\n", HTTPD_STREAM_WAIT, true);
             expect_body(&c, &r, "event\n");
         }
-        /* Were it not woken, each would take up to a second. */
+        /* Without a wake-up, each would take up to a second. */
         ck_assert_int_lt(raw_now_ms() - begin, 5000);
-        kit_say(&kit, "last\n", HTTPD_END, true);
+        fixture_say(&kit, "last\n", HTTPD_STREAM_END, true);
         bool last = false;
         while (!last)
             ck_assert_int_eq(raw_read_chunk(&c, &r, &last), RAW_OK);
         ck_assert_body(r, "last\n");
         expect_counts(&kit, 1, 1);
-        /* The connection goes on. */
+        /* The connection stays open. */
         raw_call(&c, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_body(r, "hello\n");
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_stream_that_nobody_wakes_is_asked_again_after_a_second)
+START_TEST(a_stream_is_filled_after_a_second_without_a_wakeup)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
         expect_counts(&kit, 1, 0);
-        kit_say(&kit, "unheard\n", HTTPD_SLEEP, false);
+        fixture_say(&kit, "unheard\n", HTTPD_STREAM_WAIT, false);
         expect_body(&c, &r, "unheard\n");
-        /* It sleeps: a second is not spent asking. */
+        /* It waits: fill is called once a second. */
         ck_assert_int_lt(atomic_load(&kit.fills), 20);
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
         ck_assert_int_eq(atomic_load(&kit.closed), 1);
     }
 }
 END_TEST
 
-START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
+START_TEST(the_body_precedes_the_stream_and_head_opens_none)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -120,11 +120,11 @@ START_TEST(a_body_comes_before_the_stream_and_head_opens_none)
         raw_sendf(&c, "GET /stream?first=first%%0A HTTP/1.1\r\nHost: x\r\n\r\n");
         ck_assert_int_eq(raw_read_head(&c, &r), RAW_OK);
         expect_body(&c, &r, "first\n");
-        kit_say(&kit, "second\n", HTTPD_SLEEP, true);
+        fixture_say(&kit, "second\n", HTTPD_STREAM_WAIT, true);
         expect_body(&c, &r, "second\n");
         raw_reply_fini(&r);
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
@@ -132,25 +132,25 @@ END_TEST
 static bool has_one_connection(void *ctx)
 {
     struct httpd_stats stats;
-    httpd_stats(((struct kit *)ctx)->d, &stats);
+    httpd_stats(((struct fixture *)ctx)->d, &stats);
     return stats.connections == 1;
 }
 
-START_TEST(a_cut_stream_ends_without_its_last_chunk)
+START_TEST(an_aborted_stream_ends_without_its_last_chunk)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.threads = 1;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw older, c;
         struct raw_reply r = {0};
         raw_open(&older, kit.port);
         raw_call(&older, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
         open_stream(&kit, &c, &r);
-        kit_say(&kit, "half a li", HTTPD_CUT, true);
+        fixture_say(&kit, "half a li", HTTPD_STREAM_ABORT, true);
         bool last = false;
         enum raw_result rc;
         do
@@ -160,25 +160,25 @@ START_TEST(a_cut_stream_ends_without_its_last_chunk)
         ck_assert_int_eq(rc, RAW_CLOSED);
         ck_assert_body(r, "half a li");
         expect_counts(&kit, atomic_load(&kit.opened), 1);
-        /* Released, while an older one lives and this client has not hung up. */
+        /* Released, while an older stream is open and this client is connected. */
         ck_assert(raw_until(has_one_connection, &kit));
         raw_reply_fini(&r);
         raw_close(&c);
         raw_close(&older);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
+START_TEST(an_http_1_0_stream_ends_with_the_connection)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, NULL);
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, NULL);
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.threads = 1;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw older, c;
         struct raw_reply r = {0};
         raw_open(&older, kit.port);
@@ -189,29 +189,29 @@ START_TEST(an_old_client_gets_a_stream_that_ends_with_the_connection)
         ck_assert_ptr_null(raw_header(&r, "Transfer-Encoding").p);
         expect_counts(&kit, 1, 0);
         int asked = atomic_load(&kit.fills);
-        kit_say(&kit, "b", HTTPD_SLEEP, true);
+        fixture_say(&kit, "b", HTTPD_STREAM_WAIT, true);
         cleanup_buf struct buf all = {0};
         ck_assert_int_eq(raw_take(&c, &all, 2), RAW_OK);
-        while (atomic_load(&kit.fills) < asked + 2) /* until it goes to sleep again */
+        while (atomic_load(&kit.fills) < asked + 2) /* until it waits again */
             sched_yield();
-        kit_say(&kit, "", HTTPD_END, true);
+        fixture_say(&kit, "", HTTPD_STREAM_END, true);
         ck_assert_int_eq(raw_read_all(&c, &all), RAW_OK);
         ck_assert_span_eq(buf_span(&all), "ab");
         ck_assert(raw_until(has_one_connection, &kit));
         raw_reply_fini(&r);
         raw_close(&c);
         raw_close(&older);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_client_that_hangs_up_closes_its_stream)
+START_TEST(a_disconnect_closes_the_stream)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw a, b;
         struct raw_reply r = {0};
         open_stream(&kit, &a, &r);
@@ -222,20 +222,20 @@ START_TEST(a_client_that_hangs_up_closes_its_stream)
         expect_counts(&kit, 2, 2);
         ck_assert(raw_until(kit_is_empty, &kit));
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-/* The client says that it will send no more, together with its request: the server has
- * often seen that before there is a stream. */
-START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
+/* The client closes its sending side together with its request: the server has
+ * often seen that before the stream is opened. */
+START_TEST(a_half_closed_connection_closes_its_stream)
 {
     enum { TIMES = 20 };
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         int64_t begin = raw_now_ms();
         for (int i = 1; i <= TIMES; i++) {
             struct raw c;
@@ -247,31 +247,31 @@ START_TEST(a_stream_for_a_client_that_sends_no_more_is_closed_at_once)
             expect_counts(&kit, i, i);
             raw_close(&c);
         }
-        /* Were it to sleep first, each would take a second. */
+        /* If it waited first, each would take a second. */
         ck_assert_int_lt(raw_now_ms() - begin, TIMES * 1000 / 2);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-static enum httpd_more endless(void *ctx, struct buf *out)
+static enum httpd_stream_result endless(void *ctx, struct buf *out)
 {
     (void)ctx;
     buf_reserve(out, 100000);
     memset(out->p + out->n, 'x', 100000);
     out->n += 100000;
-    return HTTPD_AGAIN;
+    return HTTPD_STREAM_MORE;
 }
 
 static void count_open(void *ctx, struct httpd_waker *waker)
 {
     (void)waker;
-    atomic_fetch_add(&((struct kit *)ctx)->opened, 1);
+    atomic_fetch_add(&((struct fixture *)ctx)->opened, 1);
 }
 
 static void count_close(void *ctx)
 {
-    atomic_fetch_add(&((struct kit *)ctx)->closed, 1);
+    atomic_fetch_add(&((struct fixture *)ctx)->closed, 1);
 }
 
 static const struct httpd_stream endless_stream = {count_open, endless, count_close};
@@ -286,35 +286,35 @@ static void on_endless(void *ctx, const struct httpd_request *req,
 
 static const struct httpd_route endless_routes[] = {{"GET", "/endless", on_endless}, {0}};
 
-START_TEST(a_client_that_takes_nothing_is_cut_off)
+START_TEST(a_client_that_does_not_read_its_stream_is_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, &(struct httpd_limits){.idle_ms = 200});
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, &(struct httpd_limits){.idle_ms = 200});
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.routes = endless_routes;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         raw_open(&c, kit.port);
         raw_sendf(&c, "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n");
         expect_counts(&kit, 1, 1);
         ck_assert(raw_until(kit_is_empty, &kit));
         raw_close(&c);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
+START_TEST(a_slow_reader_of_a_stream_is_not_disconnected)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_init(&kit, &(struct httpd_limits){.idle_ms = 300});
-        struct httpd_listener listener = kit_listener(&kit, mode);
+        struct fixture kit;
+        fixture_init(&kit, &(struct httpd_limits){.idle_ms = 300});
+        struct httpd_listener_config listener = fixture_listener(&kit, mode);
         listener.routes = endless_routes;
-        kit_listen(&kit, &listener);
+        fixture_listen(&kit, &listener);
         struct raw c;
         struct raw_reply r = {0};
         raw_open(&c, kit.port);
@@ -331,12 +331,12 @@ START_TEST(a_slow_client_that_takes_something_is_not_cut_off)
         raw_close(&c);
         expect_counts(&kit, 1, 1);
         raw_reply_fini(&r);
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
 }
 END_TEST
 
-START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
+START_TEST(five_hundred_waiting_streams_need_no_thread_and_all_wake)
 {
     enum { N = 500 };
     struct rlimit limit;
@@ -344,20 +344,20 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
     limit.rlim_cur = limit.rlim_max;
     setrlimit(RLIMIT_NOFILE, &limit);
     unsigned before = raw_count_fds();
-    struct kit kit;
-    kit_start(&kit, HTTPD_EVENTS, NULL);
+    struct fixture kit;
+    fixture_start(&kit, HTTPD_EVENTS, NULL);
     static struct raw c[N];
     struct raw_reply r = {0};
     for (int i = 0; i < N; i++)
         open_stream(&kit, &c[i], &r);
     expect_counts(&kit, N, 0);
-    /* Others are served beside them. */
+    /* Other requests are served meanwhile. */
     struct raw other;
     raw_open(&other, kit.port);
     raw_call(&other, &r, "GET /hello HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_body(r, "hello\n");
     for (int round = 0; round < 3; round++) {
-        kit_say(&kit, "all\n", HTTPD_SLEEP, true);
+        fixture_say(&kit, "all\n", HTTPD_STREAM_WAIT, true);
         for (int i = 0; i < N; i++)
             expect_body(&c[i], &r, (raw_reply_fini(&r), "all\n"));
     }
@@ -368,7 +368,7 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
             raw_reset(&c[i]);
     }
     expect_counts(&kit, N, N - N / 4);
-    kit_say(&kit, "rest\n", HTTPD_SLEEP, true);
+    fixture_say(&kit, "rest\n", HTTPD_STREAM_WAIT, true);
     for (int i = 0; i < N; i += 4) {
         raw_reply_fini(&r);
         expect_body(&c[i], &r, "rest\n");
@@ -377,25 +377,25 @@ START_TEST(five_hundred_sleeping_streams_cost_no_thread_and_all_wake)
     raw_close(&other);
     raw_reply_fini(&r);
     ck_assert(raw_until(kit_is_empty, &kit));
-    kit_fini(&kit);
+    fixture_fini(&kit);
     ck_assert_int_eq(atomic_load(&kit.closed), N);
     ck_assert_uint_eq(raw_count_fds(), before);
 }
 END_TEST
 
-START_TEST(stopping_closes_sleeping_streams_once)
+START_TEST(stopping_closes_waiting_streams_once)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct raw c[20];
         struct raw_reply r = {0};
         for (int i = 0; i < 20; i++)
             open_stream(&kit, &c[i], &r);
         expect_counts(&kit, 20, 0);
         int64_t begin = raw_now_ms();
-        kit_fini(&kit);
+        fixture_fini(&kit);
         ck_assert_int_lt(raw_now_ms() - begin, 5000);
         ck_assert_int_eq(atomic_load(&kit.closed), 20);
         for (int i = 0; i < 20; i++) {
@@ -409,28 +409,28 @@ START_TEST(stopping_closes_sleeping_streams_once)
 END_TEST
 
 struct storm {
-    struct kit *kit;
+    struct fixture *kit;
     atomic_bool stop;
 };
 
-static void *wake_all_the_time(void *arg)
+static void *wake_in_a_loop(void *arg)
 {
     struct storm *storm = arg;
     while (!atomic_load(&storm->stop))
-        kit_say(storm->kit, "x", HTTPD_SLEEP, true);
+        fixture_say(storm->kit, "x", HTTPD_STREAM_WAIT, true);
     return NULL;
 }
 
-START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
+START_TEST(wakeups_may_race_with_connects_and_disconnects)
 {
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
-        kit_start(&kit, mode, NULL);
+        struct fixture kit;
+        fixture_start(&kit, mode, NULL);
         struct storm storm = {.kit = &kit};
         pthread_t threads[2];
         for (int i = 0; i < 2; i++)
-            pthread_create(&threads[i], NULL, wake_all_the_time, &storm);
+            pthread_create(&threads[i], NULL, wake_in_a_loop, &storm);
         for (int i = 0; i < 200; i++) {
             struct raw c;
             struct raw_reply r = {0};
@@ -445,28 +445,27 @@ START_TEST(wakes_that_race_with_clients_coming_and_going_do_no_harm)
         struct raw c;
         struct raw_reply r = {0};
         open_stream(&kit, &c, &r);
-        httpd_free(kit.d); /* while they go on waking */
+        httpd_free(kit.d); /* while wake-ups continue */
         atomic_store(&storm.stop, true);
         for (int i = 0; i < 2; i++)
             pthread_join(threads[i], NULL);
         ck_assert_int_eq(atomic_load(&kit.closed), 201);
         kit.d = NULL;
-        kit_fini(&kit);
+        fixture_fini(&kit);
         raw_close(&c);
         raw_reply_fini(&r);
     }
 }
 END_TEST
 
-UNIT_MAIN("httpd_stream", a_sleeping_stream_is_woken_at_once_from_another_thread,
-          a_stream_that_nobody_wakes_is_asked_again_after_a_second,
-          a_body_comes_before_the_stream_and_head_opens_none,
-          a_cut_stream_ends_without_its_last_chunk,
-          an_old_client_gets_a_stream_that_ends_with_the_connection,
-          a_client_that_hangs_up_closes_its_stream,
-          a_stream_for_a_client_that_sends_no_more_is_closed_at_once,
-          a_client_that_takes_nothing_is_cut_off,
-          a_slow_client_that_takes_something_is_not_cut_off,
-          five_hundred_sleeping_streams_cost_no_thread_and_all_wake,
-          stopping_closes_sleeping_streams_once,
-          wakes_that_race_with_clients_coming_and_going_do_no_harm)
+UNIT_MAIN("httpd_stream", a_waiting_stream_is_woken_by_another_thread,
+          a_stream_is_filled_after_a_second_without_a_wakeup,
+          the_body_precedes_the_stream_and_head_opens_none,
+          an_aborted_stream_ends_without_its_last_chunk,
+          an_http_1_0_stream_ends_with_the_connection, a_disconnect_closes_the_stream,
+          a_half_closed_connection_closes_its_stream,
+          a_client_that_does_not_read_its_stream_is_disconnected,
+          a_slow_reader_of_a_stream_is_not_disconnected,
+          five_hundred_waiting_streams_need_no_thread_and_all_wake,
+          stopping_closes_waiting_streams_once,
+          wakeups_may_race_with_connects_and_disconnects)

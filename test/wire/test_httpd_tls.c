@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 extern char **environ;
 
@@ -75,14 +75,14 @@ static void pair_fini(struct pair *pair)
     buf_fini(&pair->key);
 }
 
-static void tls_start(struct kit *kit, struct pair *pair, enum httpd_mode mode,
+static void tls_start(struct fixture *kit, struct pair *pair, enum httpd_mode mode,
                       const struct httpd_limits *limits)
 {
-    kit_init(kit, limits);
-    struct httpd_listener listener = kit_listener(kit, mode);
+    fixture_init(kit, limits);
+    struct httpd_listener_config listener = fixture_listener(kit, mode);
     listener.cert_pem = pair->cert.p;
     listener.key_pem = pair->key.p;
-    kit_listen(kit, &listener);
+    fixture_listen(kit, &listener);
 }
 
 static size_t on_body(char *p, size_t size, size_t n, void *ctx)
@@ -91,7 +91,8 @@ static size_t on_body(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-static CURL *client(struct kit *kit, struct pair *pair, const char *path, struct buf *out)
+static CURL *client(struct fixture *kit, struct pair *pair, const char *path,
+                    struct buf *out)
 {
     CURL *curl = curl_easy_init();
     ck_assert_ptr_nonnull(curl);
@@ -113,13 +114,13 @@ static long connects(CURL *curl)
     return n;
 }
 
-START_TEST(https_serves_and_keeps_the_connection)
+START_TEST(https_reuses_the_connection)
 {
     struct pair pair;
     pair_init(&pair);
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         tls_start(&kit, &pair, mode, NULL);
         cleanup_buf struct buf out = {0}, body = {0};
         CURL *curl = client(&kit, &pair, "/echo", &out);
@@ -135,13 +136,13 @@ START_TEST(https_serves_and_keeps_the_connection)
         }
         curl_easy_cleanup(curl);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
     pair_fini(&pair);
 }
 END_TEST
 
-static CURLcode try_version(struct kit *kit, struct pair *pair, long version)
+static CURLcode try_version(struct fixture *kit, struct pair *pair, long version)
 {
     cleanup_buf struct buf out = {0};
     CURL *curl = client(kit, pair, "/hello", &out);
@@ -153,10 +154,10 @@ static CURLcode try_version(struct kit *kit, struct pair *pair, long version)
     return rc;
 }
 
-START_TEST(only_tls_1_2_and_1_3_are_spoken)
+START_TEST(only_tls_1_2_and_1_3_are_supported)
 {
     struct pair pair;
-    struct kit kit;
+    struct fixture kit;
     pair_init(&pair);
     tls_start(&kit, &pair, HTTPD_THREADS, NULL);
     ck_assert_int_eq(
@@ -169,7 +170,7 @@ START_TEST(only_tls_1_2_and_1_3_are_spoken)
         try_version(&kit, &pair, CURL_SSLVERSION_TLSv1_1 | CURL_SSLVERSION_MAX_TLSv1_1),
         CURLE_SSL_CONNECT_ERROR);
     pair_fini(&pair);
-    kit_fini(&kit);
+    fixture_fini(&kit);
 }
 END_TEST
 
@@ -181,7 +182,7 @@ static void *get_stream(void *arg)
 
 static bool stream_is_open(void *ctx)
 {
-    return atomic_load(&((struct kit *)ctx)->opened) == 1;
+    return atomic_load(&((struct fixture *)ctx)->opened) == 1;
 }
 
 START_TEST(streams_and_drain_work_over_tls)
@@ -191,14 +192,15 @@ START_TEST(streams_and_drain_work_over_tls)
     FOR_BOTH_MODES(mode)
     {
         for (int drained = 0; drained < 2; drained++) {
-            struct kit kit;
+            struct fixture kit;
             tls_start(&kit, &pair, mode, NULL);
             cleanup_buf struct buf out = {0};
             CURL *curl = client(&kit, &pair, "/stream?first=a", &out);
             pthread_t thread;
             pthread_create(&thread, NULL, get_stream, curl);
             ck_assert(raw_until(stream_is_open, &kit));
-            kit_say(&kit, "b", drained ? HTTPD_SLEEP : HTTPD_CUT, true);
+            fixture_say(&kit, "b", drained ? HTTPD_STREAM_WAIT : HTTPD_STREAM_ABORT,
+                        true);
             if (drained)
                 ck_assert(httpd_drain(kit.d, RAW_WAIT_MS));
             void *rc;
@@ -207,7 +209,7 @@ START_TEST(streams_and_drain_work_over_tls)
             ck_assert(drained ? out.n >= 1 : span_eq(buf_span(&out), SPAN("ab")));
             curl_easy_cleanup(curl);
             ck_assert(raw_until(kit_is_empty, &kit));
-            kit_fini(&kit);
+            fixture_fini(&kit);
             ck_assert_int_eq(atomic_load(&kit.closed), 1);
         }
     }
@@ -215,13 +217,13 @@ START_TEST(streams_and_drain_work_over_tls)
 }
 END_TEST
 
-START_TEST(a_client_that_does_not_speak_tls_is_ended)
+START_TEST(a_client_without_tls_is_disconnected)
 {
     struct pair pair;
     pair_init(&pair);
     FOR_BOTH_MODES(mode)
     {
-        struct kit kit;
+        struct fixture kit;
         tls_start(&kit, &pair, mode, &(struct httpd_limits){.first_request_ms = 500});
         struct raw plain, silent, half;
         cleanup_buf struct buf out = {0};
@@ -238,7 +240,7 @@ START_TEST(a_client_that_does_not_speak_tls_is_ended)
         raw_close(&silent);
         raw_close(&half);
         ck_assert(raw_until(kit_is_empty, &kit));
-        kit_fini(&kit);
+        fixture_fini(&kit);
     }
     pair_fini(&pair);
 }
@@ -247,17 +249,18 @@ END_TEST
 START_TEST(a_bad_certificate_is_an_error)
 {
     struct pair pair, other;
-    struct kit kit;
+    struct fixture kit;
     struct err err = {0};
     pair_init(&pair);
     pair_init(&other);
-    kit_init(&kit, NULL);
+    fixture_init(&kit, NULL);
     unsigned before = raw_count_fds();
-    struct httpd_listener listener = kit_listener(&kit, HTTPD_THREADS);
+    struct httpd_listener_config listener = fixture_listener(&kit, HTTPD_THREADS);
     listener.cert_pem = pair.cert.p;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
-    ck_assert_str_eq(err.msg, "listen on 127.0.0.1:0: a certificate needs its key, and a "
-                              "key its certificate");
+    ck_assert_str_eq(err.msg,
+                     "listen on 127.0.0.1:0: expected both a certificate and its "
+                     "key");
     listener.key_pem = other.key.p;
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_int_eq(err.code, ERR_INVALID);
@@ -265,12 +268,12 @@ START_TEST(a_bad_certificate_is_an_error)
     ck_assert_int_eq(httpd_listen(kit.d, &listener, NULL, &err), -1);
     ck_assert_int_eq(strncmp(err.msg, "listen on 127.0.0.1:0: ", 23), 0);
     ck_assert_uint_eq(raw_count_fds(), before);
-    kit_fini(&kit);
+    fixture_fini(&kit);
     pair_fini(&pair);
     pair_fini(&other);
 }
 END_TEST
 
-UNIT_MAIN("httpd_tls", https_serves_and_keeps_the_connection,
-          only_tls_1_2_and_1_3_are_spoken, streams_and_drain_work_over_tls,
-          a_client_that_does_not_speak_tls_is_ended, a_bad_certificate_is_an_error)
+UNIT_MAIN("httpd_tls", https_reuses_the_connection, only_tls_1_2_and_1_3_are_supported,
+          streams_and_drain_work_over_tls, a_client_without_tls_is_disconnected,
+          a_bad_certificate_is_an_error)

@@ -4,37 +4,40 @@
 #include <curl/curl.h>
 #include <unistd.h>
 
-#include "support/temp.h"
-#include "support/tls.h"
+#include "lib/temp.h"
+#include "lib/tls.h"
 #include "wire/httpc.h"
-#include "wire/httpd_kit.h"
+#include "wire/httpd_fixture.h"
 
 /*
- * A server whose files change, and clients of every kind. "live" is a directory as the
- * kubelet mounts a Secret: the files are links through a link that is swapped.
+ * A server whose files change, and clients with different certificates. "live" is a
+ * directory as the kubelet mounts a Secret: the files are links through a link that is
+ * swapped.
  */
 
-struct world {
+struct tls_fixture {
     char *dir;
     struct tls *tls;
-    struct kit kit;
+    struct fixture kit;
     char *cert, *key, *ca; /* paths below live */
 };
 
-static void on_who(void *ctx, const struct httpd_request *req, struct httpd_reply *reply)
+static void on_client_name(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
 {
     (void)ctx;
-    const char *who = httpd_client(req), *guest = httpd_guest(req);
+    const char *who = httpd_client_name(req), *guest = httpd_secondary_client_name(req);
     reply->content_type = "text/plain";
     buf_adds(&reply->body, who ? who : "(stranger)");
     if (guest)
         buf_printf(&reply->body, ", guest %s", guest);
 }
 
-static const struct httpd_route routes[] = {{"GET", "/who", on_who}, {0}};
+static const struct httpd_route routes[] = {{"GET", "/who", on_client_name}, {0}};
 
-/* Puts copies of these behind the links, all at once. NULL: no such file. */
-static void publish(struct world *w, const char *cert, const char *key, const char *ca)
+/* Replaces the files behind the links atomically. NULL: no such file. */
+static void publish(struct tls_fixture *w, const char *cert, const char *key,
+                    const char *ca)
 {
     static int n;
     const char *from[] = {cert, key, ca}, *to[] = {"tls.crt", "tls.key", "ca.crt"};
@@ -52,9 +55,9 @@ static void publish(struct world *w, const char *cert, const char *key, const ch
     ck_assert_int_eq(rename(next, link), 0);
 }
 
-static void world_begin(struct world *w)
+static void tls_fixture_begin(struct tls_fixture *w)
 {
-    *w = (struct world){.dir = temp_dir()};
+    *w = (struct tls_fixture){.dir = temp_dir()};
     tls_make_ca(w->dir, "ca");
     tls_make_ca(w->dir, "other");
     tls_make_cert(w->dir, "ca", "server", "IP:127.0.0.1");
@@ -65,36 +68,36 @@ static void world_begin(struct world *w)
     w->ca = temp_path(w->dir, "..data/ca.crt");
 }
 
-static struct tls_config world_config(struct world *w)
+static struct tls_config tls_fixture_config(struct tls_fixture *w)
 {
     return (struct tls_config){.name = "test", .cert_file = w->cert, .key_file = w->key};
 }
 
-static void world_serve_on(struct world *w, const struct tls_config *config,
-                           enum httpd_mode mode)
+static void tls_fixture_serve_on(struct tls_fixture *w, const struct tls_config *config,
+                                 enum httpd_mode mode)
 {
     struct err err = {0};
     w->tls = tls_new(config, &err);
     ck_assert_msg(w->tls, "%s", err.msg);
-    kit_init(&w->kit, &(struct httpd_limits){.first_request_ms = 3000});
-    struct httpd_listener listener = kit_listener(&w->kit, mode);
+    fixture_init(&w->kit, &(struct httpd_limits){.first_request_ms = 3000});
+    struct httpd_listener_config listener = fixture_listener(&w->kit, mode);
     listener.routes = routes;
     listener.tls = w->tls;
-    kit_listen(&w->kit, &listener);
+    fixture_listen(&w->kit, &listener);
 }
 
-static void world_serve(struct world *w, const struct tls_config *config)
+static void tls_fixture_serve(struct tls_fixture *w, const struct tls_config *config)
 {
-    world_serve_on(w, config, HTTPD_THREADS);
+    tls_fixture_serve_on(w, config, HTTPD_THREADS);
 }
 
-static void world_close(struct world *w)
+static void tls_fixture_close(struct tls_fixture *w)
 {
-    kit_fini(&w->kit);
+    fixture_fini(&w->kit);
     tls_free(w->tls);
 }
 
-static void world_end(struct world *w)
+static void tls_fixture_end(struct tls_fixture *w)
 {
     temp_dir_remove(w->dir);
     free(w->dir);
@@ -103,8 +106,8 @@ static void world_end(struct world *w)
     free(w->ca);
 }
 
-/* A client that shows NAME.crt (NULL: nothing) and believes `ca`. */
-static struct httpc *client(struct world *w, const char *name, const char *ca)
+/* A client with the certificate NAME.crt (NULL: none) that trusts `ca`. */
+static struct httpc *client(struct tls_fixture *w, const char *name, const char *ca)
 {
     cleanup_free char *url = xasprintf("https://127.0.0.1:%u", w->kit.port),
                       *ca_crt = xasprintf("%s.crt", ca),
@@ -125,7 +128,7 @@ static struct httpc *client(struct world *w, const char *name, const char *ca)
     return c;
 }
 
-/* The status, 0 without an answer; `said` gets the body, or the error. */
+/* The status, 0 without a response; `said` is set to the body, or to the error. */
 static unsigned ask(struct httpc *c, struct buf *said)
 {
     struct httpc_request req = {
@@ -140,7 +143,7 @@ static unsigned ask(struct httpc *c, struct buf *said)
     return status;
 }
 
-static unsigned ask_as(struct world *w, const char *name, const char *ca,
+static unsigned get_as(struct tls_fixture *w, const char *name, const char *ca,
                        struct buf *said)
 {
     struct httpc *c = client(w, name, ca);
@@ -149,34 +152,34 @@ static unsigned ask_as(struct world *w, const char *name, const char *ca,
     return status;
 }
 
-START_TEST(only_a_client_of_the_authority_is_answered)
+START_TEST(only_a_client_of_the_ca_is_served)
 {
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
     tls_make_expired_cert(w.dir, "ca", "late", "DNS:late.test");
     tls_make_server_cert(w.dir, "ca", "serving", "DNS:serving.test");
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = world_config(&w);
+        struct tls_config config = tls_fixture_config(&w);
         config.client_ca_file = w.ca;
-        world_serve_on(&w, &config, mode);
+        tls_fixture_serve_on(&w, &config, mode);
         cleanup_buf struct buf said = {0};
-        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
         ck_assert_span_eq(buf_span(&said), "friend");
         const char *refused[] = {NULL, "foreign", "late", "serving"};
         for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
-            unsigned status = ask_as(&w, refused[i], "ca", &said);
+            unsigned status = get_as(&w, refused[i], "ca", &said);
             ck_assert_msg(status == 0, "%s: %u %s", refused[i] ? refused[i] : "nobody",
                           status, said.p);
             ck_assert_msg(strstr(said.p, "alert"), "%s is not told: %s",
                           refused[i] ? refused[i] : "nobody", said.p);
         }
-        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
         ck_assert(raw_until(kit_is_empty, &w.kit));
-        world_close(&w);
+        tls_fixture_close(&w);
     }
-    world_end(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
@@ -186,8 +189,8 @@ static size_t drop_body(char *p, size_t size, size_t n, void *ctx)
     return size * n;
 }
 
-/* By this version of TLS and no other. The status, 0 without an answer. */
-static long ask_by(struct world *w, const char *name, long version)
+/* With this TLS version only. The status, 0 without a response. */
+static long get_with_version(struct tls_fixture *w, const char *name, long version)
 {
     cleanup_free char *url = xasprintf("https://127.0.0.1:%u/who", w->kit.port),
                       *ca = temp_path(w->dir, "ca.crt"),
@@ -213,29 +216,29 @@ static long ask_by(struct world *w, const char *name, long version)
     return status;
 }
 
-START_TEST(tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate)
+START_TEST(tls_1_2_and_1_3_request_the_certificate)
 {
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.client_ca_file = w.ca;
-    world_serve(&w, &config);
+    tls_fixture_serve(&w, &config);
     ck_assert_int_eq(CURL_SSLVERSION_MAX_TLSv1_2, CURL_SSLVERSION_TLSv1_2 << 16);
     static const long versions[] = {CURL_SSLVERSION_TLSv1_2, CURL_SSLVERSION_TLSv1_3};
     for (size_t i = 0; i < ARRAY_LEN(versions); i++) {
-        ck_assert_int_eq(ask_by(&w, "friend", versions[i]), 200);
-        ck_assert_int_eq(ask_by(&w, "", versions[i]), 0);
-        ck_assert_int_eq(ask_by(&w, "foreign", versions[i]), 0);
+        ck_assert_int_eq(get_with_version(&w, "friend", versions[i]), 200);
+        ck_assert_int_eq(get_with_version(&w, "", versions[i]), 0);
+        ck_assert_int_eq(get_with_version(&w, "foreign", versions[i]), 0);
     }
-    ck_assert_int_eq(ask_by(&w, "friend", CURL_SSLVERSION_TLSv1_1), 0);
-    ck_assert_int_eq(ask_by(&w, "friend", CURL_SSLVERSION_TLSv1_0), 0);
-    world_close(&w);
-    world_end(&w);
+    ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_1), 0);
+    ck_assert_int_eq(get_with_version(&w, "friend", CURL_SSLVERSION_TLSv1_0), 0);
+    tls_fixture_close(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(only_the_names_of_the_list_are_let_in)
+START_TEST(only_listed_names_are_allowed)
 {
     static const struct {
         const char *name;
@@ -252,53 +255,53 @@ START_TEST(only_the_names_of_the_list_are_let_in)
         {"friend2", false, 403},
         {"", false, 403},
     };
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf said = {0};
         const char *names[] = {"somebody", cases[i].name};
-        struct tls_config config = world_config(&w);
+        struct tls_config config = tls_fixture_config(&w);
         config.client_ca_file = w.ca;
         config.client_names = names;
         config.n_client_names = 2;
         config.common_name_only = cases[i].common_only;
-        world_serve(&w, &config);
-        unsigned status = ask_as(&w, "friend", "ca", &said);
+        tls_fixture_serve(&w, &config);
+        unsigned status = get_as(&w, "friend", "ca", &said);
         ck_assert_msg(status == cases[i].status, "%s: %u %s", cases[i].name, status,
                       said.p);
         if (status == 403)
             ck_assert_span_eq(buf_span(&said), "{\"error\":\"the name in the client's "
-                                               "certificate is not let in here\"}\n");
-        world_close(&w);
+                                               "certificate is not allowed\"}\n");
+        tls_fixture_close(&w);
     }
-    world_end(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(where_certificates_are_optional_others_are_strangers)
+START_TEST(optional_certificates_allow_unauthenticated_clients)
 {
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "foreign", "DNS:foreign.test");
     const char *names[] = {"friend"};
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.client_ca_file = w.ca;
     config.optional = true;
     config.client_names = names;
     config.n_client_names = 1;
-    world_serve_on(&w, &config, HTTPD_EVENTS);
+    tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
     const char *who[] = {NULL, "foreign", "server", "friend"};
     for (size_t i = 0; i < ARRAY_LEN(who); i++) {
         cleanup_buf struct buf said = {0};
-        ck_assert_uint_eq(ask_as(&w, who[i], "ca", &said), 200);
+        ck_assert_uint_eq(get_as(&w, who[i], "ca", &said), 200);
         ck_assert_span_eq(buf_span(&said), i == 3 ? "friend" : "(stranger)");
     }
-    world_close(&w);
-    world_end(&w);
+    tls_fixture_close(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-static void assert_reports(struct world *w, const char *text)
+static void assert_reports(struct tls_fixture *w, const char *text)
 {
     cleanup_buf struct buf out = {0};
     tls_report(w->tls, &out);
@@ -308,19 +311,19 @@ static void assert_reports(struct world *w, const char *text)
         ck_assert_msg(out.n == 0, "%s", out.p);
 }
 
-static void ck_who(struct world *w, const char *name, const char *want)
+static void ck_client_name(struct tls_fixture *w, const char *name, const char *want)
 {
     cleanup_buf struct buf said = {0};
-    ck_assert_uint_eq(ask_as(w, name, "ca", &said), 200);
+    ck_assert_uint_eq(get_as(w, name, "ca", &said), 200);
     ck_assert_span_eq(buf_span(&said), want);
 }
 
-/* Whatever a guest is called, it is not one of the clients. */
-START_TEST(guests_are_told_from_clients)
+/* A client of the secondary CA is none of client_ca_file, whatever its name is. */
+START_TEST(clients_of_the_secondary_ca_are_distinguished)
 {
-    struct world w;
+    struct tls_fixture w;
     const char *names[] = {"friend"};
-    world_begin(&w);
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "foreign", "DNS:friend");
     tls_make_ca(w.dir, "third");
     tls_make_cert(w.dir, "third", "nobody", "DNS:friend");
@@ -328,93 +331,93 @@ START_TEST(guests_are_told_from_clients)
     tls_make_expired_cert(w.dir, "other", "late", "DNS:friend");
     cleanup_free char *ca = temp_path(w.dir, "ca.crt");
     publish(&w, "server.crt", "server.key", "other.crt");
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.optional = true;
     config.client_ca_file = ca;
     config.client_names = names;
     config.n_client_names = 1;
-    config.guest_ca_file = w.ca;
-    world_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_who(&w, NULL, "(stranger)");
-    ck_who(&w, "friend", "friend");
-    ck_who(&w, "server", "(stranger)"); /* a client that is not on the list */
-    ck_who(&w, "foreign", "(stranger), guest foreign");
-    ck_who(&w, "nobody", "(stranger)");
-    ck_who(&w, "no-client", "(stranger)");
-    ck_who(&w, "late", "(stranger)");
+    config.secondary_ca_file = w.ca;
+    tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
+    ck_client_name(&w, NULL, "(stranger)");
+    ck_client_name(&w, "friend", "friend");
+    ck_client_name(&w, "server", "(stranger)"); /* a client that is not on the list */
+    ck_client_name(&w, "foreign", "(stranger), guest foreign");
+    ck_client_name(&w, "nobody", "(stranger)");
+    ck_client_name(&w, "no-client", "(stranger)");
+    ck_client_name(&w, "late", "(stranger)");
 
     publish(&w, "server.crt", "server.key", "third.crt");
     tls_refresh(w.tls);
-    ck_who(&w, "foreign", "(stranger)");
-    ck_who(&w, "nobody", "(stranger), guest nobody");
+    ck_client_name(&w, "foreign", "(stranger)");
+    ck_client_name(&w, "nobody", "(stranger), guest nobody");
     publish(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     tls_refresh(w.tls);
     assert_reports(&w, "ca.crt: No such file");
-    ck_who(&w, "nobody", "(stranger), guest nobody");
+    ck_client_name(&w, "nobody", "(stranger), guest nobody");
 
-    /* The same authorities may serve for both. */
+    /* Both CA files may contain the same CA. */
     publish(&w, "server.crt", "server.key", "ca.crt");
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
-    ck_who(&w, "friend", "friend, guest friend");
-    ck_who(&w, "server", "(stranger), guest server");
-    world_close(&w);
+    ck_client_name(&w, "friend", "friend, guest friend");
+    ck_client_name(&w, "server", "(stranger), guest server");
+    tls_fixture_close(&w);
 
-    config.client_ca_file = NULL; /* none but guests */
-    world_serve_on(&w, &config, HTTPD_EVENTS);
-    ck_who(&w, "friend", "(stranger), guest friend");
-    ck_who(&w, "foreign", "(stranger)");
-    world_close(&w);
-    world_end(&w);
+    config.client_ca_file = NULL; /* only a secondary CA */
+    tls_fixture_serve_on(&w, &config, HTTPD_EVENTS);
+    ck_client_name(&w, "friend", "(stranger), guest friend");
+    ck_client_name(&w, "foreign", "(stranger)");
+    tls_fixture_close(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(new_files_are_for_the_connections_that_follow)
+START_TEST(a_reload_applies_to_later_connections)
 {
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "other", "server2", "IP:127.0.0.1");
     tls_make_cert(w.dir, "other", "friend2", "DNS:friend.test");
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.client_ca_file = w.ca;
-    world_serve(&w, &config);
+    tls_fixture_serve(&w, &config);
     cleanup_buf struct buf said = {0}, cert = {0};
     struct buf key = {0};
     struct httpc *old = client(&w, "friend", "ca");
     ck_assert_uint_eq(ask(old, &said), 200);
-    tls_refresh(w.tls); /* nothing new */
-    ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+    tls_refresh(w.tls); /* no change */
+    ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
 
     publish(&w, "server2.crt", "server2.key", "ca.crt");
     tls_refresh(w.tls);
-    ck_assert_uint_eq(ask_as(&w, "friend", "other", &said), 200);
-    ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 0); /* another server now */
-    tls_pair(w.tls, &cert, &key);
+    ck_assert_uint_eq(get_as(&w, "friend", "other", &said), 200);
+    ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 0); /* another server now */
+    tls_copy_pair(w.tls, &cert, &key);
     cleanup_free char *want = temp_read(w.dir, "server2.crt");
     ck_assert_str_eq(cert.p, want);
     tls_wipe(&key);
 
     publish(&w, "server2.crt", "server2.key", "other.crt");
     tls_refresh(w.tls);
-    ck_assert_uint_eq(ask_as(&w, "friend2", "other", &said), 200);
-    ck_assert_uint_eq(ask_as(&w, "friend", "other", &said), 0);
+    ck_assert_uint_eq(get_as(&w, "friend2", "other", &said), 200);
+    ck_assert_uint_eq(get_as(&w, "friend", "other", &said), 0);
 
     struct httpd_stats stats;
     httpd_stats(w.kit.d, &stats);
     ck_assert_uint_ge(stats.connections, 1);
-    ck_assert_uint_eq(ask(old, &said), 200); /* on its connection of before */
+    ck_assert_uint_eq(ask(old, &said), 200); /* on its old connection */
     httpc_free(old);
     assert_reports(&w, NULL);
-    world_close(&w);
-    world_end(&w);
+    tls_fixture_close(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(bad_files_change_nothing_and_are_told_of)
+START_TEST(bad_files_are_rejected_and_reported)
 {
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     temp_write(w.dir, "nonsense.crt", "-----BEGIN CERTIFICATE-----\nno\n");
     temp_write(w.dir, "empty.crt", "");
     tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
@@ -425,90 +428,90 @@ START_TEST(bad_files_change_nothing_and_are_told_of)
         {"server2.crt", "server.key", "ca.crt", "tls.crt with key "},
         {"nonsense.crt", "server.key", "ca.crt", "certificate "},
         {"empty.crt", "server.key", "ca.crt", "certificate "},
-        {"late.crt", "late.key", "ca.crt", "it is over"},
+        {"late.crt", "late.key", "ca.crt", "has expired"},
         {NULL, "server.key", "ca.crt", "tls.crt"},
         {"server.crt", NULL, "ca.crt", "tls.key"},
-        {"server.crt", "server.key", "nonsense.crt", "authorities "},
-        {"server.crt", "server.key", "empty.crt", "authorities "},
+        {"server.crt", "server.key", "nonsense.crt", "CA file "},
+        {"server.crt", "server.key", "empty.crt", "CA file "},
         {"server.crt", "server.key", NULL, "ca.crt"},
     };
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.client_ca_file = w.ca;
-    world_serve(&w, &config);
+    tls_fixture_serve(&w, &config);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_buf struct buf said = {0};
         publish(&w, cases[i].cert, cases[i].key, cases[i].ca);
         tls_refresh(w.tls);
-        assert_reports(&w, NULL); /* the other half may be on its way */
+        assert_reports(&w, NULL); /* the other file may follow */
         tls_refresh(w.tls);
         assert_reports(&w, cases[i].says);
         assert_reports(&w, "tls of test: ");
-        ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
+        ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
         publish(&w, "server.crt", "server.key", "ca.crt");
         tls_refresh(w.tls);
         assert_reports(&w, NULL);
     }
-    /* A good certificate is taken though the authorities are not. */
+    /* A valid certificate is loaded although the CA file is invalid. */
     cleanup_buf struct buf cert = {0};
     struct buf key = {0};
     publish(&w, "server2.crt", "server2.key", "nonsense.crt");
     tls_refresh(w.tls);
     tls_refresh(w.tls);
-    assert_reports(&w, "authorities ");
-    tls_pair(w.tls, &cert, &key);
+    assert_reports(&w, "CA file ");
+    tls_copy_pair(w.tls, &cert, &key);
     cleanup_free char *want = temp_read(w.dir, "server2.crt");
     ck_assert_str_eq(cert.p, want);
     tls_wipe(&key);
-    world_close(&w);
-    world_end(&w);
+    tls_fixture_close(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(what_cannot_be_used_at_the_start_is_an_error)
+START_TEST(bad_files_at_the_start_are_an_error)
 {
-    struct world w;
+    struct tls_fixture w;
     struct err err = {0};
-    world_begin(&w);
+    tls_fixture_begin(&w);
     tls_make_expired_cert(w.dir, "ca", "late", "IP:127.0.0.1");
-    struct tls_config config = world_config(&w);
+    struct tls_config config = tls_fixture_config(&w);
     config.client_ca_file = "/no/such/ca.crt";
     ck_assert_ptr_null(tls_new(&config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, "/no/such/ca.crt"));
     config.client_ca_file = w.key;
     ck_assert_ptr_null(tls_new(&config, &err));
-    ck_assert_int_eq(strncmp(err.msg, "authorities ", 12), 0);
+    ck_assert_int_eq(strncmp(err.msg, "CA file ", 8), 0);
     config.client_ca_file = NULL;
     config.cert_file = w.ca;
     ck_assert_ptr_null(tls_new(&config, &err));
     ck_assert_ptr_nonnull(strstr(err.msg, w.key));
-    /* One that is over may be all there is, until the next one comes. */
+    /* An expired certificate is accepted at the start. */
     publish(&w, "late.crt", "late.key", NULL);
     config.cert_file = w.cert;
     w.tls = tls_new(&config, &err);
     ck_assert_msg(w.tls, "%s", err.msg);
-    assert_reports(&w, "the certificate is over since ");
+    assert_reports(&w, "the certificate has expired at ");
     publish(&w, "server.crt", "server.key", NULL);
     tls_refresh(w.tls);
     assert_reports(&w, NULL);
     tls_free(w.tls);
-    world_end(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
 struct load {
-    struct world *w;
+    struct tls_fixture *w;
     atomic_bool stop;
     atomic_int calls, failed;
 };
 
-/* Every call has a connection of its own, and one is kept beside them. */
+/* Every call has a connection of its own, and one more stays open. */
 static void *call_on(void *arg)
 {
     struct load *load = arg;
     cleanup_buf struct buf said = {0};
     struct httpc *kept = client(load->w, "friend", "ca");
     while (!atomic_load(&load->stop)) {
-        if (ask_as(load->w, "friend", "ca", &said) != 200 || ask(kept, &said) != 200)
+        if (get_as(load->w, "friend", "ca", &said) != 200 || ask(kept, &said) != 200)
             atomic_fetch_add(&load->failed, 1);
         atomic_fetch_add(&load->calls, 1);
     }
@@ -521,17 +524,17 @@ static bool is_busy(void *ctx)
     return atomic_load(&((struct load *)ctx)->calls) >= 3;
 }
 
-START_TEST(no_call_fails_while_files_are_replaced)
+START_TEST(no_call_fails_during_reloads)
 {
     enum { CALLERS = 3, ROUNDS = 20 };
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     tls_make_cert(w.dir, "ca", "server2", "IP:127.0.0.1");
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = world_config(&w);
+        struct tls_config config = tls_fixture_config(&w);
         config.client_ca_file = w.ca;
-        world_serve_on(&w, &config, mode);
+        tls_fixture_serve_on(&w, &config, mode);
         struct load load = {.w = &w};
         pthread_t callers[CALLERS];
         for (int i = 0; i < CALLERS; i++)
@@ -549,23 +552,23 @@ START_TEST(no_call_fails_while_files_are_replaced)
             pthread_join(callers[i], NULL);
         ck_assert_int_eq(atomic_load(&load.failed), 0);
         ck_assert(raw_until(kit_is_empty, &w.kit));
-        world_close(&w);
+        tls_fixture_close(&w);
     }
-    world_end(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
+START_TEST(stalled_or_bad_handshakes_do_not_block_other_clients)
 {
     enum { IDLERS = 40 };
     static const char half[] = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
-    struct world w;
-    world_begin(&w);
+    struct tls_fixture w;
+    tls_fixture_begin(&w);
     FOR_BOTH_MODES(mode)
     {
-        struct tls_config config = world_config(&w);
+        struct tls_config config = tls_fixture_config(&w);
         config.client_ca_file = w.ca;
-        world_serve_on(&w, &config, mode);
+        tls_fixture_serve_on(&w, &config, mode);
         struct raw idlers[IDLERS];
         for (int i = 0; i < IDLERS; i++) {
             raw_open(&idlers[i], w.kit.port);
@@ -577,8 +580,9 @@ START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
         cleanup_buf struct buf said = {0};
         int64_t before = raw_now_ms();
         for (int i = 0; i < 5; i++)
-            ck_assert_uint_eq(ask_as(&w, "friend", "ca", &said), 200);
-        ck_assert_int_lt(raw_now_ms() - before, 3000); /* when idlers would be cut off */
+            ck_assert_uint_eq(get_as(&w, "friend", "ca", &said), 200);
+        ck_assert_int_lt(raw_now_ms() - before,
+                         3000); /* when idle connections time out */
         for (int i = 0; i < IDLERS; i++) {
             buf_clear(&said);
             ck_assert_int_eq(raw_read_all(&idlers[i], &said), RAW_OK);
@@ -586,18 +590,16 @@ START_TEST(handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
             raw_close(&idlers[i]);
         }
         ck_assert(raw_until(kit_is_empty, &w.kit));
-        world_close(&w);
+        tls_fixture_close(&w);
     }
-    world_end(&w);
+    tls_fixture_end(&w);
 }
 END_TEST
 
-UNIT_MAIN("tls", only_a_client_of_the_authority_is_answered,
-          tls_1_2_and_1_3_are_spoken_and_ask_for_the_certificate,
-          only_the_names_of_the_list_are_let_in,
-          where_certificates_are_optional_others_are_strangers,
-          guests_are_told_from_clients, new_files_are_for_the_connections_that_follow,
-          bad_files_change_nothing_and_are_told_of,
-          what_cannot_be_used_at_the_start_is_an_error,
-          no_call_fails_while_files_are_replaced,
-          handshakes_that_stand_still_or_are_garbage_hold_nobody_up)
+UNIT_MAIN("tls", only_a_client_of_the_ca_is_served,
+          tls_1_2_and_1_3_request_the_certificate, only_listed_names_are_allowed,
+          optional_certificates_allow_unauthenticated_clients,
+          clients_of_the_secondary_ca_are_distinguished,
+          a_reload_applies_to_later_connections, bad_files_are_rejected_and_reported,
+          bad_files_at_the_start_are_an_error, no_call_fails_during_reloads,
+          stalled_or_bad_handshakes_do_not_block_other_clients)

@@ -7,9 +7,9 @@
 #include "base/jread.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "support/mutate.h"
-#include "support/temp.h"
-#include "support/unit.h"
+#include "lib/mutate.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
 
 static struct yaml *parse(const char *text)
 {
@@ -54,7 +54,7 @@ START_TEST(block_and_flow_style_give_the_same_tree)
 }
 END_TEST
 
-START_TEST(nodes_know_their_lines_and_quotes)
+START_TEST(nodes_have_lines_and_quotes)
 {
     cleanup_yaml struct yaml *y =
         parse("# c\na: yes\nb: 'yes'\nc: |\n  one\n  two\nd:\n- e\n");
@@ -70,8 +70,8 @@ START_TEST(nodes_know_their_lines_and_quotes)
 }
 END_TEST
 
-/* Where text can be put in. */
-START_TEST(nodes_know_where_they_begin_and_end)
+/* Places to insert text. */
+START_TEST(nodes_have_their_first_and_last_line)
 {
     static const char text[] = "a: 1\n"
                                "list:\n"
@@ -133,7 +133,7 @@ START_TEST(a_file_may_hold_several_documents_or_none)
 }
 END_TEST
 
-START_TEST(null_is_told_from_text)
+START_TEST(null_differs_from_text)
 {
     cleanup_yaml struct yaml *y =
         parse("a:\nb: ~\nc: null\nd: ''\ne: 'null'\nf: !!str null\ng: [1]\n");
@@ -151,15 +151,15 @@ START_TEST(null_is_told_from_text)
     struct span s;
     struct err err = {0};
     ck_assert_int_eq(yaml_text(root, "g", &s, &err), -1);
-    ck_assert_str_eq(err.msg, "f.yaml:7: \"g\" must be a single value");
+    ck_assert_str_eq(err.msg, "f.yaml:7: \"g\": expected a scalar");
     ck_assert_int_eq(yaml_text(yaml_get(root, "g"), "h", &s, &err), -1);
-    ck_assert_str_eq(err.msg, "f.yaml:7: not a mapping, so without \"h\"");
+    ck_assert_str_eq(err.msg, "f.yaml:7: expected a mapping with key \"h\"");
     ck_assert_int_eq(yaml_text(NULL, "h", &s, &err), 0);
     ck_assert_ptr_null(s.p);
 }
 END_TEST
 
-START_TEST(a_string_holds_no_nul)
+START_TEST(a_string_contains_no_nul)
 {
     cleanup_yaml struct yaml *y = parse("a: \"x\\0y\"\nb: xy\nc:\n");
     const struct yaml_node *root = yaml_document(y, 0);
@@ -167,7 +167,7 @@ START_TEST(a_string_holds_no_nul)
     char *s = NULL;
     ck_assert_uint_eq(text_of(root, "a").n, 3);
     ck_assert_int_eq(yaml_string(root, "a", &s, &err), -1);
-    ck_assert_str_eq(err.msg, "f.yaml:1: \"a\" holds a NUL character");
+    ck_assert_str_eq(err.msg, "f.yaml:1: \"a\" contains a NUL");
     ck_assert_ptr_null(s);
     ck_assert_done(yaml_string(root, "b", &s, &err), err);
     ck_assert_str_eq(s, "xy");
@@ -192,15 +192,15 @@ START_TEST(an_error_names_file_and_line)
         {"a: &x {}\n", "f.yaml:1: anchors are not allowed"},
         {"a:\nb: *x\n", "f.yaml:2: aliases are not allowed"},
         {"<<: {a: 1}\n", "f.yaml:1: merge keys are not allowed"},
-        {"a: 1\nb: 2\na: 3\n", "f.yaml:3: key \"a\" stands here twice"},
-        {"a: 1\n'a': 3\n", "f.yaml:2: key \"a\" stands here twice"},
-        {"? [a]\n: 1\n", "f.yaml:1: a key must be a single value"},
-        {"{a: 1, {b: c}: 2}", "f.yaml:1: a key must be a single value"},
-        {"{? : 1}\n", "f.yaml:1: a key is empty"},
-        {"a: !!binary aaaa\n", "f.yaml:1: a tag that is not known"},
-        {"a: !mine aaaa\n", "f.yaml:1: a tag that is not known"},
-        {"a: !!map [1]\n", "f.yaml:1: a tag that is not known"},
-        {"a: !!str {}\n", "f.yaml:1: a tag that is not known"},
+        {"a: 1\nb: 2\na: 3\n", "f.yaml:3: duplicate key \"a\""},
+        {"a: 1\n'a': 3\n", "f.yaml:2: duplicate key \"a\""},
+        {"? [a]\n: 1\n", "f.yaml:1: key: expected a scalar"},
+        {"{a: 1, {b: c}: 2}", "f.yaml:1: key: expected a scalar"},
+        {"{? : 1}\n", "f.yaml:1: empty key"},
+        {"a: !!binary aaaa\n", "f.yaml:1: unsupported tag"},
+        {"a: !mine aaaa\n", "f.yaml:1: unsupported tag"},
+        {"a: !!map [1]\n", "f.yaml:1: unsupported tag"},
+        {"a: !!str {}\n", "f.yaml:1: unsupported tag"},
         {"a: \xff\n", "f.yaml: byte 3: "},
         {"a: \x01\n", "f.yaml: byte "},
         {"%YAML 9.9\n---\na", "f.yaml:1: "},
@@ -278,7 +278,7 @@ START_TEST(many_keys_are_read_in_order_and_compared)
     buf_adds(&b, "key7: again\n");
     struct err err = {0};
     ck_assert_ptr_null(yaml_parse("f", b.p, b.n, &err));
-    ck_assert_str_eq(err.msg, "f:50001: key \"key7\" stands here twice");
+    ck_assert_str_eq(err.msg, "f:50001: duplicate key \"key7\"");
 }
 END_TEST
 
@@ -330,21 +330,21 @@ static int on_pair(void *ctx, const char *key, const char *value, unsigned line,
     return 0;
 }
 
-START_TEST(options_are_handed_out_pair_by_pair)
+START_TEST(options_are_read_pair_by_pair)
 {
     static const struct {
-        const char *text, *said, *error; /* the error behind the path */
+        const char *text, *said, *error; /* the error after the path */
     } cases[] = {
         {"port: 80\nname: \"a b\"\nload:\n- x\n- y\nnone:\n",
          "1 port=80;2 name=a b;4 load=x;5 load=y;", NULL},
         {"", "", NULL},
         {"--- ~\n", "", NULL},
-        {"port: {a: 1}\n", "", ":1: \"port\" must be a value or a list of values"},
-        {"port: [[1]]\n", "", ":1: \"port\" must be a value or a list of values"},
-        {"- a\n", "", ":1: not of the form `name: value`"},
-        {"a: 1\n---\nb: 2\n", "", ": more than one document"},
-        {"a: \"\\0\"\n", "", ":1: a NUL character"},
-        {"\"\\0\": a\n", "", ":1: a NUL character"},
+        {"port: {a: 1}\n", "", ":1: \"port\": expected a value or a list of values"},
+        {"port: [[1]]\n", "", ":1: \"port\": expected a value or a list of values"},
+        {"- a\n", "", ":1: expected `name: value`"},
+        {"a: 1\n---\nb: 2\n", "", ": expected one YAML document"},
+        {"a: \"\\0\"\n", "", ":1: key or value contains a NUL"},
+        {"\"\\0\": a\n", "", ":1: key or value contains a NUL"},
         {"a: 1\nbad: 2\nc: 3\n", "1 a=1;", ""},
     };
     cleanup_free char *dir = temp_dir(), *path = temp_path(dir, "o.yaml");
@@ -378,7 +378,8 @@ static void check_node(const struct yaml_node *node, size_t depth, size_t *bytes
     ck_assert_uint_ge(node->line, 1);
     if (node->type == YAML_SCALAR) {
         for (size_t i = 0; i <= node->text.n; i++)
-            *bytes += (unsigned char)node->text.p[i]; /* is it all ours to read? */
+            *bytes += (unsigned char)node->text
+                          .p[i]; /* the sanitizer checks that every byte is readable */
         return;
     }
     for (size_t i = 0; i < node->n; i++) {
@@ -390,7 +391,7 @@ static void check_node(const struct yaml_node *node, size_t depth, size_t *bytes
     }
 }
 
-START_TEST(spoilt_files_do_no_harm)
+START_TEST(mutated_files_are_safe)
 {
     static const char seed_text[] = "apiVersion: v1\nkind: Config\nclusters:\n- name: "
                                     "a\n  cluster: {server: \"h\\n\"}\n"
@@ -411,7 +412,8 @@ START_TEST(spoilt_files_do_no_harm)
         cleanup_buf struct buf b = {0}, json = {0};
         buf_adds(&b, seed_text);
         mutate(&rng, words, &b);
-        cleanup_free char *exact = xmalloc(b.n); /* so that reading behind it is seen */
+        cleanup_free char *exact =
+            xmalloc(b.n); /* so that a sanitizer detects a read beyond the end */
         memcpy(exact, b.p, b.n);
         cleanup_yaml struct yaml *y = yaml_parse("f", exact, b.n, &err);
         if (!y) {
@@ -437,10 +439,9 @@ START_TEST(spoilt_files_do_no_harm)
 }
 END_TEST
 
-UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree,
-          nodes_know_their_lines_and_quotes, nodes_know_where_they_begin_and_end,
-          a_file_may_hold_several_documents_or_none, null_is_told_from_text,
-          a_string_holds_no_nul, an_error_names_file_and_line, depth_is_bounded,
-          size_and_number_of_values_are_bounded, many_keys_are_read_in_order_and_compared,
-          a_tree_becomes_json, options_are_handed_out_pair_by_pair,
-          spoilt_files_do_no_harm)
+UNIT_MAIN("yaml", block_and_flow_style_give_the_same_tree, nodes_have_lines_and_quotes,
+          nodes_have_their_first_and_last_line, a_file_may_hold_several_documents_or_none,
+          null_differs_from_text, a_string_contains_no_nul, an_error_names_file_and_line,
+          depth_is_bounded, size_and_number_of_values_are_bounded,
+          many_keys_are_read_in_order_and_compared, a_tree_becomes_json,
+          options_are_read_pair_by_pair, mutated_files_are_safe)

@@ -1,32 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The page of gpushare-extender. What there is comes as lines from inspect?watch=true
-// (docs/api.md) into `nodes`; what changed is drawn in the next frames. Names are foreign
-// text: they go into the page as textContent and nowhere else. Cards of nodes that are far
-// from what is on the screen have no elements.
+// The web page of gpushare-extender. It reads inspect?watch=true (docs/api.md) line by line
+// into `nodes` and draws changes in the next animation frames. Names are untrusted text and
+// are only ever set as textContent. Nodes far outside the viewport have no card elements.
 'use strict';
 
 (() => {
-  const FRAME_MS = 10; // what drawing may take of a frame
-  const SILENCE_MS = 40000; // the extender speaks every 15 s
-  const POLL_MS = 5000; // where the stream has no room for us
+  const FRAME_MS = 10; // drawing time per frame
+  const SILENCE_MS = 40000; // the extender sends a line every 15 s at least
+  const POLL_MS = 5000; // when the extender has no free stream
   const RETRY_MS = [500, 1000, 2000, 4000, 8000, 15000];
-  const HIDDEN_MS = 60000; // a page that nobody sees needs no stream
-  const MANY_PODS = 24; // on one card: drawn as one piece
-  const ROWS = 200; // of pods that wait
-  const NEAR_PX = 900; // above and below the screen
-  const TALL = 40; // nodes that may begin above that and reach into it
+  const HIDDEN_MS = 60000; // a hidden page closes the stream after this time
+  const MANY_PODS = 24; // more pods on one card are drawn as one segment
+  const ROWS = 200; // of pending pods
+  const NEAR_PX = 900; // above and below the viewport
+  const TALL = 40; // nodes that may start above that range and extend into it
   const $ = (id) => document.getElementById(id);
 
   const nodes = new Map(); // name -> record
-  const order = []; // records that are in the list, as they are there
-  const dirty = new Set(); // records to be drawn
-  let cluster = { waiting: [] };
+  const order = []; // records in the list, in its order
+  const dirty = new Set(); // records to draw
+  let cluster = { pendingPods: [] };
   let clusterDirty = true;
-  let synced = false; // all there is has been said once
+  let synced = false; // the initial state is complete
   let terms = [];
 
-  // -- words --
+  // -- text --
 
   const number = new Intl.NumberFormat('en');
   const collator = new Intl.Collator('en', { numeric: true });
@@ -57,11 +56,11 @@
     return name;
   };
 
-  // -- what is known of a node --
+  // -- the data of a node --
 
-  const OUT = { Unhealthy: 'unhealthy', TakenOut: 'taken out', Held: 'held' };
-  const OUT_WORDS = { Unhealthy: 'Unhealthy, as its Scv says', TakenOut: 'Taken out by a ConfigMap',
-    Held: 'Held through nvidia.com/gpu' };
+  const OUT = { Unhealthy: 'unhealthy', Excluded: 'excluded', OtherPlugin: 'other plugin' };
+  const OUT_WORDS = { Unhealthy: 'Unhealthy according to its Scv', Excluded: 'Excluded by a ConfigMap',
+    OtherPlugin: 'Allocated by the plugin of nvidia.com/gpu' };
   const MODES = { memory: 'shared memory only', card: 'whole cards only' };
 
   const models = (devs) => {
@@ -77,15 +76,15 @@
     if (node.reason)
       notes.push(node.reason);
     if (node.unknownCard !== undefined)
-      notes.push(`A ConfigMap takes out GPU${node.unknownCard}, which this node does not have`);
+      notes.push(`A ConfigMap excludes GPU${node.unknownCard}, which this node does not have`);
     if (node.unplaced) {
       const pods = node.unplaced.map((p) => `${p.namespace}/${p.name} (${mib(p.mib)})`).join(', ');
-      notes.push(`${count(node.unplaced.length, 'pod', 'pods')} on no card that is there: ${pods}`);
+      notes.push(`${count(node.unplaced.length, 'pod', 'pods')} on cards that this node does not have: ${pods}`);
     }
     return notes;
   };
 
-  // What the search, the filter and the sums want to know, once for each change.
+  // Precomputes what search, filters and totals need, once per change.
   const digest = (record) => {
     const { node } = record;
     const words = [node.name, node.schedulingDisabled ? 'cordoned' : ''];
@@ -113,12 +112,12 @@
     record.pods = seen.size;
     record.bare = Boolean(node.noGPU) && !node.devs.length && !node.unplaced;
     record.notes = notesOf(node);
-    record.trouble = !record.bare && (record.notes.length > 0 || record.out > 0 || record.over > 0);
+    record.problem = !record.bare && (record.notes.length > 0 || record.out > 0 || record.over > 0);
   };
 
   const FILTERS = {
     all: () => true,
-    trouble: (r) => r.trouble,
+    problem: (r) => r.problem,
     free: (r) => r.free > 0 && !r.node.schedulingDisabled,
     pods: (r) => r.pods > 0 || Boolean(r.node.unplaced),
   };
@@ -137,19 +136,19 @@
     const pods = make('ul', 'pods');
     for (const pod of dev.pods) {
       const item = make('li');
-      item.append(podName(pod), make('span', '', pod.whole ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
+      item.append(podName(pod), make('span', '', pod.wholeCard ? `${mib(pod.mib)}, whole card` : mib(pod.mib)));
       pods.append(item);
     }
     if (!dev.pods.length)
-      pods.append(make('li', 'none', 'No pod has a promise here'));
+      pods.append(make('li', 'none', 'No promises on this card'));
     const facts = make('dl', 'facts');
     const fact = (name, value, bad) => facts.append(make('dt', '', name), make('dd', bad ? 'bad' : '', value));
     fact('Promised', mib(dev.promisedMiB), dev.overcommitted);
     if (dev.overcommitted)
-      fact('Overcommitted', 'more is promised than it has', true);
-    fact('Measured', dev.usedMiB === undefined ? 'not known' : mib(dev.usedMiB));
+      fact('Overcommitted', 'more memory is promised than the card has', true);
+    fact('Measured', dev.usedMiB === undefined ? 'unknown' : mib(dev.usedMiB));
     if (dev.withheldMiB)
-      fact('Used from outside', mib(dev.withheldMiB));
+      fact('External use', mib(dev.withheldMiB));
     fact(node.schedulingDisabled ? 'Free once uncordoned' : 'Free for new pods', mib(dev.freeMiB));
     fact('Size', mib(dev.totalMiB));
     if (dev.health !== 'Healthy')
@@ -162,7 +161,7 @@
     return all;
   };
 
-  // The pieces of the bar of promises: class and MiB.
+  // The segments of the bar of promises: class and MiB.
   const piecesOf = (dev) => {
     const kind = dev.overcommitted ? 'pod over' : 'pod promised';
     let pieces = dev.pods.map((pod) => [kind, pod.mib]);
@@ -265,18 +264,18 @@
     const { node } = record;
     const kind = [models(node.devs), MODES[node.mode],
       node.source === 'capacity' ? 'from the Node’s capacity, not measured' : '',
-      node.claimedCards ? `${count(node.claimedCards, 'card', 'cards')} about to be taken through nvidia.com/gpu` : ''];
+      node.claimedCards ? `${count(node.claimedCards, 'card', 'cards')} requested through nvidia.com/gpu` : ''];
     const unit = unitFor(record.total);
     record.sum.replaceChildren(make('b', '', inUnit(record.promised, unit)),
       ` of ${inUnit(record.total, unit)} ${unit[2]} promised`);
     text(record.kind, kind.filter(Boolean).join(' · '));
     record.mark.hidden = !node.schedulingDisabled;
     record.notesList.hidden = !record.notes.length;
-    if (record.notes.join('\n') !== record.notesSaid) {
-      record.notesSaid = record.notes.join('\n');
+    if (record.notes.join('\n') !== record.notesShown) {
+      record.notesShown = record.notes.join('\n');
       record.notesList.replaceChildren(...record.notes.map((note) => make('li', '', note)));
     }
-    record.item.classList.toggle('trouble', record.trouble);
+    record.item.classList.toggle('problem', record.problem);
     record.item.style.setProperty('--cards', String(node.devs.length));
     if (record.near || record.open.size)
       drawCards(record);
@@ -299,17 +298,17 @@
     return low;
   };
 
-  // Gives those their cards that are near the screen, and takes them from those that are not. We
-  // look ourselves: an IntersectionObserver with thousands of targets costs more than the scrolling.
-  let shown = []; // the records of the list that pass the search
+  // Creates the cards of nodes near the viewport and removes those of all others. Not with an
+  // IntersectionObserver: with thousands of targets it costs more than the scrolling itself.
+  let shown = []; // the records in the list that match the search
   const filled = new Set();
-  let looking = 0;
+  let layoutFrame = 0;
   const nearby = () => {
     const box = (record) => record.item.getBoundingClientRect();
     const found = [];
     let low = 0;
     let high = shown.length;
-    while (low < high) { // who is in a row has the same top
+    while (low < high) { // records in one row have the same top
       const middle = (low + high) >> 1;
       if (box(shown[middle]).top < -NEAR_PX)
         low = middle + 1;
@@ -323,8 +322,8 @@
       found.push(shown[i]);
     return new Set(found);
   };
-  const look = () => {
-    looking = 0;
+  const layout = () => {
+    layoutFrame = 0;
     const found = nearby();
     for (const record of filled) {
       if (found.has(record))
@@ -341,9 +340,9 @@
       drawCards(record);
     }
   };
-  const lookSoon = () => {
-    if (!looking)
-      looking = requestAnimationFrame(look);
+  const scheduleLayout = () => {
+    if (!layoutFrame)
+      layoutFrame = requestAnimationFrame(layout);
   };
 
   const insert = (record) => {
@@ -354,7 +353,7 @@
     record.listed = true;
   };
 
-  const takeOut = (record) => {
+  const removeItem = (record) => {
     if (!record.listed)
       return;
     filled.delete(record);
@@ -377,7 +376,7 @@
 
   const drawOne = (record) => {
     if (record.gone || record.bare) {
-      takeOut(record);
+      removeItem(record);
       return;
     }
     if (!record.listed)
@@ -386,7 +385,7 @@
     filter(record);
   };
 
-  // -- what is above and below the list --
+  // -- above and below the list --
 
   const drawTotals = () => {
     if (!synced)
@@ -406,50 +405,50 @@
     text($('promised'), amount(sum.promised));
     text($('promised-of'), share(sum.promised, sum.total));
     $('promised-bar').style.width = `${percent(sum.promised, sum.total)}%`;
-    text($('measured'), sum.measurable ? amount(sum.used) : 'not known');
+    text($('measured'), sum.measurable ? amount(sum.used) : 'unknown');
     text($('measured-of'), sum.measurable ? share(sum.used, sum.measurable) : '');
     $('measured-bar').style.width = `${percent(sum.used, sum.measurable)}%`;
     text($('cards'), number.format(sum.cards));
-    text($('cards-out'), sum.out ? `${number.format(sum.out)} out` : '');
+    text($('cards-out'), sum.out ? `${number.format(sum.out)} unavailable` : '');
     text($('pods'), number.format(sum.pods));
     text($('pods-lost'), sum.lost ? `${number.format(sum.lost)} unplaced` : '');
-    text($('wait'), number.format(cluster.waiting.length));
+    text($('pending-count'), number.format(cluster.pendingPods.length));
   };
 
-  const whyCell = (pod) => {
+  const reasonCell = (pod) => {
     const cell = make('td', pod.error ? 'wrong' : '');
     if (pod.error)
       cell.append(pod.error);
-    else if (pod.fitsOn)
-      cell.append(`Fits on ${count(pod.fitsOn, 'node', 'nodes')}, such as `, make('span', 'where', pod.nearest),
-        ': kube-scheduler has yet to place it; see its events');
-    else if (pod.nearest)
-      cell.append(pod.fitsNever ? 'Fits on no node, not even when it is empty' : 'Fits on no node now',
-        '. Nearest is ', make('span', 'where', pod.nearest), `: ${pod.reason}`);
+    else if (pod.fittingNodes)
+      cell.append(`Fits on ${count(pod.fittingNodes, 'node', 'nodes')}, such as `, make('span', 'where', pod.closestNode),
+        '; kube-scheduler has not placed it yet, see its events');
+    else if (pod.closestNode)
+      cell.append(pod.neverFits ? 'Fits on no node, even an empty one' : 'Fits on no node now',
+        '. The closest is ', make('span', 'where', pod.closestNode), `: ${pod.reason}`);
     else
-      cell.append(pod.reason || 'Too many pods wait for something else each to look at all of them');
+      cell.append(pod.reason || 'Not computed: too many different requests are pending');
     return cell;
   };
 
-  const drawWaiting = () => {
-    const wanted = cluster.waiting.filter((pod) => {
+  const drawPending = () => {
+    const wanted = cluster.pendingPods.filter((pod) => {
       const words = `${pod.namespace}/${pod.name}`.toLowerCase();
       return terms.every((t) => words.includes(t));
     });
-    const shown = wanted.length || !terms.length ? wanted : cluster.waiting;
-    $('waiting').hidden = !cluster.waiting.length;
-    $('waiting-rows').replaceChildren(...shown.slice(0, ROWS).map((pod) => {
+    const shown = wanted.length || !terms.length ? wanted : cluster.pendingPods;
+    $('pending').hidden = !cluster.pendingPods.length;
+    $('pending-rows').replaceChildren(...shown.slice(0, ROWS).map((pod) => {
       const row = make('tr');
       const name = make('td');
       name.append(podName(pod));
-      row.append(name, make('td', '', pod.asks || '–'), whyCell(pod));
+      row.append(name, make('td', '', pod.request || '–'), reasonCell(pod));
       row.setAttribute('role', 'row');
       for (const cell of row.cells)
         cell.setAttribute('role', 'cell');
       return row;
     }));
-    $('waiting-more').hidden = shown.length <= ROWS;
-    text($('waiting-more'), `and ${number.format(shown.length - ROWS)} more; the search finds them`);
+    $('pending-more').hidden = shown.length <= ROWS;
+    text($('pending-more'), `and ${number.format(shown.length - ROWS)} more; use the search to find them`);
   };
 
   const drawBare = () => {
@@ -473,13 +472,13 @@
     $('clear').hidden = !any;
     if (any) {
       const query = $('search').value.trim();
-      text($('empty-title'), query ? `Nothing matches “${query}”` : 'No node is like that now');
-      text($('empty-text'), query ? 'Names of nodes and pods, models and UUIDs are searched.' : '');
+      text($('empty-title'), query ? `Nothing matches “${query}”` : 'No node matches the filter');
+      text($('empty-text'), query ? 'The search covers names of nodes and pods, models and UUIDs.' : '');
     } else if (synced) {
-      text($('empty-title'), 'No node with GPUs is known');
-      text($('empty-text'), 'Nodes appear here once scv-agent has published their cards, or they have aliyun.com/gpu-mem.');
+      text($('empty-title'), 'No nodes with GPUs');
+      text($('empty-text'), 'Nodes appear here once scv-agent has published their cards, or they report aliyun.com/gpu-mem.');
     } else if (nodes.size) {
-      text($('empty-title'), `Reading: ${count(nodes.size, 'node', 'nodes')} so far`);
+      text($('empty-title'), `Loading: ${count(nodes.size, 'node', 'nodes')} so far`);
       text($('empty-text'), '');
     }
   };
@@ -491,12 +490,12 @@
   };
 
   const drawCluster = () => {
-    drawWaiting();
-    text($('holder'), cluster.holder ? `The lease is held by ${cluster.holder}${cluster.leader ? ' (this process)' : ''}` : '');
+    drawPending();
+    text($('holder'), cluster.holder ? `Leader: ${cluster.holder}${cluster.leader ? ' (this replica)' : ''}` : '');
     drawBanner();
   };
 
-  // -- drawing, in pieces --
+  // -- drawing, a few records per frame --
 
   let frame = 0;
   let countTimer = 0;
@@ -510,7 +509,7 @@
       drawOne(record);
     }
     shown = order.filter((record) => !record.item.hidden);
-    lookSoon();
+    scheduleLayout();
     if (dirty.size) {
       schedule();
       return;
@@ -528,7 +527,7 @@
       frame = document.hidden ? setTimeout(draw, 200) : requestAnimationFrame(draw);
   };
 
-  // In order, so that what is on the screen comes first and each goes to the end.
+  // In order, so that the visible records are drawn first and each insert appends.
   const drawAll = () => {
     for (const record of [...nodes.values()].sort(before))
       dirty.add(record);
@@ -543,7 +542,7 @@
         drawCards(record);
     }
     shown = order.filter((record) => !record.item.hidden);
-    lookSoon();
+    scheduleLayout();
     clusterDirty = true;
     const at = new URL(location.href);
     if ($('search').value)
@@ -555,7 +554,7 @@
     countTimer = setTimeout(schedule, 120);
   };
 
-  // -- the pods of a card, beside the pointer or the focus --
+  // -- the tooltip: pods of the card at the pointer or the focus --
 
   const tip = { record: null, card: null, button: null, timer: 0 };
   const hideTip = () => {
@@ -591,7 +590,7 @@
   const buttonAt = (target) => (target instanceof Element ? target.closest('.card button') : null);
   const leave = () => {
     clearTimeout(tip.timer);
-    tip.timer = setTimeout(hideTip, 150); // long enough to go there with the pointer
+    tip.timer = setTimeout(hideTip, 150); // long enough to move the pointer there
   };
 
   const watchTip = () => {
@@ -633,7 +632,7 @@
     drawCards(record);
   };
 
-  // Up and down go from card to card.
+  // The arrow keys move between cards.
   const onArrow = (event) => {
     const button = buttonAt(event.target);
     if (!button || (event.key !== 'ArrowDown' && event.key !== 'ArrowUp'))
@@ -645,11 +644,11 @@
       next.focus();
   };
 
-  // -- what the extender says --
+  // -- the connection to the extender --
 
-  let stale = null; // since when what is shown is not live
-  let trouble = ''; // why
-  const STATES = { connecting: 'Connecting', live: 'Live', again: 'Reconnecting', lost: 'Not live',
+  let stale = null; // time of the shown state, when not live
+  let failure = ''; // why
+  const STATES = { connecting: 'Connecting', live: 'Live', again: 'Reconnecting', lost: 'Disconnected',
     polling: `Every ${POLL_MS / 1000} s`, paused: 'Paused' };
   const state = (name) => {
     $('live').dataset.state = name;
@@ -658,14 +657,14 @@
   };
   const drawBanner = () => {
     let words = '';
-    if (trouble && stale)
-      words = `No connection to the extender (${trouble}). This is how things were at ${stale.toLocaleTimeString()}.`;
-    else if (trouble)
-      words = `The extender does not answer: ${trouble}.`;
+    if (failure && stale)
+      words = `No connection to the extender (${failure}). Showing the state of ${stale.toLocaleTimeString()}.`;
+    else if (failure)
+      words = `The extender does not answer: ${failure}.`;
     else if (cluster.error)
-      words = `The extender answers no verb now: ${cluster.error}.`;
+      words = `The extender rejects scheduling calls: ${cluster.error}.`;
     $('banner').hidden = !words;
-    $('retry').hidden = !trouble;
+    $('retry').hidden = !failure;
     text($('banner-text'), words);
   };
 
@@ -688,43 +687,43 @@
     record.gone = true;
     dirty.add(record);
   };
-  // All there is has been said: what was not is gone.
-  const endSync = (said) => {
+  // The initial state is complete: nodes that it does not name are deleted.
+  const endSync = (names) => {
     for (const name of [...nodes.keys()])
-      if (!said.has(name))
+      if (!names.has(name))
         dropNode(name);
     if (synced)
       return;
     synced = true;
     drawAll();
   };
-  const setCluster = (said) => {
-    cluster = { waiting: [], ...said };
+  const setCluster = (members) => {
+    cluster = { pendingPods: [], ...members };
     clusterDirty = true;
   };
 
   const takeLine = (line, sync) => {
     if (!line) {
-      if (sync.said)
-        endSync(sync.said);
-      sync.said = null;
+      if (sync.names)
+        endSync(sync.names);
+      sync.names = null;
       return;
     }
-    const said = JSON.parse(line);
-    if (said.Cluster) {
-      setCluster(said.Cluster);
-    } else if (said.Type === 'DELETED') {
-      dropNode(said.Node.name);
-    } else if (said.Node) {
-      setNode(said.Node);
-      if (sync.said)
-        sync.said.add(said.Node.name);
+    const update = JSON.parse(line);
+    if (update.Cluster) {
+      setCluster(update.Cluster);
+    } else if (update.Type === 'DELETED') {
+      dropNode(update.Node.name);
+    } else if (update.Node) {
+      setNode(update.Node);
+      if (sync.names)
+        sync.names.add(update.Node.name);
     }
   };
 
   const readStream = async (body, alive) => {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-    const sync = { said: new Set() };
+    const sync = { names: new Set() };
     let rest = '';
     for (;;) {
       const { value, done } = await reader.read();
@@ -736,17 +735,17 @@
       for (const line of lines)
         takeLine(line, sync);
       schedule();
-      if (!sync.said && $('live').dataset.state !== 'live') {
+      if (!sync.names && $('live').dataset.state !== 'live') {
         attempts = 0;
         stale = null;
-        trouble = '';
+        failure = '';
         clusterDirty = true;
         state('live');
       }
     }
   };
 
-  // The stream has no room, or the extender is not ready for it: what it knows all the same.
+  // Fallback when no stream is free or the extender is not ready: reads inspect once.
   const readOnce = async (why, signal) => {
     const answer = await fetch('inspect', { signal, cache: 'no-store' });
     if (!answer.ok)
@@ -758,13 +757,13 @@
     schedule();
     attempts = 0;
     stale = null;
-    trouble = '';
+    failure = '';
     state('polling');
   };
 
   let attempts = 0;
-  let control = null; // ends the stream
-  let wake = () => {}; // ends the pause
+  let control = null; // aborts the stream
+  let wake = () => {}; // ends the wait before a retry
   let visible = true;
 
   const follow = async () => {
@@ -772,14 +771,14 @@
     let timer = 0;
     const alive = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => control.abort(new Error('it has fallen silent')), SILENCE_MS);
+      timer = setTimeout(() => control.abort(new Error(`no data for ${SILENCE_MS / 1000} s`)), SILENCE_MS);
     };
     alive();
     try {
       const answer = await fetch('inspect?watch=true', { signal: control.signal, cache: 'no-store' });
       if (answer.ok) {
         await readStream(answer.body, alive);
-        throw new Error('it has ended the stream');
+        throw new Error('the stream ended');
       }
       const why = (await answer.json().catch(() => ({}))).error || `status ${answer.status}`;
       await readOnce(why, control.signal);
@@ -788,17 +787,17 @@
     }
   };
 
-  const lose = (error) => {
+  const onLost = (error) => {
     if (!visible)
       return;
     attempts++;
     stale = synced ? stale || new Date() : null;
     if (attempts > 1 || !synced) {
-      trouble = error instanceof TypeError ? 'it cannot be reached' : error.message;
+      failure = error instanceof TypeError ? 'unreachable' : error.message;
       state('lost');
       if (!synced) {
-        text($('empty-title'), 'Nothing is known yet');
-        text($('empty-text'), 'The page tries again by itself.');
+        text($('empty-title'), 'No data yet');
+        text($('empty-text'), 'The page retries automatically.');
       }
     } else {
       state('again');
@@ -811,13 +810,13 @@
     if ($('live').dataset.state === 'polling')
       return POLL_MS;
     const ms = RETRY_MS[Math.min(attempts, RETRY_MS.length) - 1] || RETRY_MS[0];
-    return ms * (0.75 + Math.random() / 2); // not all pages at once
+    return ms * (0.75 + Math.random() / 2); // jitter, so that pages do not retry in step
   };
 
   const run = async () => {
     for (;;) {
       if (visible)
-        await follow().catch(lose);
+        await follow().catch(onLost);
       if (!visible)
         state('paused');
       await new Promise((resolve) => {
@@ -844,7 +843,7 @@
     });
   };
 
-  // -- begin --
+  // -- start --
 
   $('search').value = new URL(location.href).searchParams.get('q') || '';
   $('search').addEventListener('input', search);
@@ -857,8 +856,8 @@
   });
   $('retry').addEventListener('click', () => wake());
   $('bare').addEventListener('toggle', drawBare);
-  addEventListener('scroll', lookSoon, { passive: true });
-  addEventListener('resize', lookSoon);
+  addEventListener('scroll', scheduleLayout, { passive: true });
+  addEventListener('resize', scheduleLayout);
   $('nodes').addEventListener('click', onClick);
   $('nodes').addEventListener('keydown', onArrow);
   watchTip();

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdatomic.h>
+
+#include "agent/publisher.h"
+
+/*
+ * The metrics of scv-agent: its counters, and the cards that the publisher publishes.
+ * docs/metrics.md describes each for operators.
+ */
+
+enum { METRICS_CALLS = PUBLISHER_PATCH_LEASE + 1, METRICS_CODES = ERR_INTERNAL + 1 };
+
+/* Counted by any thread. {0} is valid. */
+struct metrics {
+    _Atomic uint64_t samples, failed_samples;
+    _Atomic uint64_t calls[METRICS_CALLS][METRICS_CODES]; /* by publisher_output_type */
+};
+
+/* Counts an input of the publisher. */
+void metrics_input(struct metrics *m, const struct publisher_input *in);
+/* Counts a finished call. */
+void metrics_call(struct metrics *m, enum publisher_output_type call, enum err_code code);
+
+/* Appends the text of /metrics. */
+void metrics_write(const struct metrics *m, const struct publisher *p,
+                   struct publisher_time now, struct buf *out);

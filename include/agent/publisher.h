@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "agent/api_object.h"
+#include "agent/card_inventory.h"
+#include "agent/container_devices.h"
+
+/*
+ * scv-agent as one deterministic step function:
+ *
+ *     publisher_step(publisher, now, input, outputs)
+ *
+ * No thread, lock, socket, clock or log is inside. Inputs are events (a sample, a watch
+ * event, an answer, a tick). Outputs are actions (a call, a watch, a log line).
+ *
+ * Three objects
+ *
+ * - The Node is only read, for its UID. It owns the other two objects, so that the
+ *   garbage collector removes them with it. They are created only after a GET that was
+ *   sent after they were found missing has returned the Node. No Node, no Scv.
+ * - The Scv has the last sample. It is written when its content differs from the last
+ *   write, or when another client changed a member that we write. Each write names the
+ *   resourceVersion that it is based on; after a conflict the object is read and written
+ *   again. Members and labels of other clients stay. spec.updateInterval is written at
+ *   the creation and never again.
+ * - The Lease is the heartbeat. It vouches for the Scv: it is renewed only while the
+ *   driver responds, the Scv is watched, and no write is overdue. The health checks ask
+ *   the same functions.
+ */
+
+enum {
+    PUBLISHER_CALL_MS = 5000,         /* timeout of a call */
+    PUBLISHER_STUCK_MS = 60 * 1000,   /* a call without a timeout: its thread hangs */
+    PUBLISHER_SILENT_MS = 150 * 1000, /* longest silence of a healthy watch */
+    PUBLISHER_MIN_INTERVAL_MS = 100,  /* bounds of spec.updateInterval */
+    PUBLISHER_MAX_INTERVAL_MS = 3600 * 1000,
+    PUBLISHER_MISSING_MS = 10 * 1000, /* interval of attempts to load a missing NVML */
+};
+
+struct publisher_settings {
+    const char *node; /* name of the Node, Scv and Lease */
+    const char *lease_namespace;
+    int64_t interval_ms;        /* spec.updateInterval of a new Scv */
+    int64_t refresh_ms;         /* between two writes that only slow fields cause */
+    int64_t renew_ms, grace_ms; /* of the Lease */
+    int64_t late_ms;            /* tolerated failure of the API server */
+    int64_t sampler_limit_ms;   /* beyond the interval: the driver does not respond */
+    bool with_pods;             /* PUBLISHER_PODS inputs are expected */
+    int64_t pods_limit_ms;      /* podList is dropped after this time without an answer */
+    struct card_inventory_settings cards;
+    uint64_t seed; /* for the jitter of retries */
+};
+
+struct publisher_time {
+    int64_t mono_ms, wall_ms;
+};
+
+/* Calls of different lanes run in parallel; a lane has one call at a time. */
+enum publisher_lane {
+    PUBLISHER_LANE_SCV,
+    PUBLISHER_LANE_LEASE,
+    PUBLISHER_LANE_NODE,
+    PUBLISHER_LANES
+};
+const char *publisher_lane_name(enum publisher_lane lane);
+
+enum publisher_input_type {
+    PUBLISHER_TICK,        /* see publisher_due */
+    PUBLISHER_SAMPLED,     /* `sample`, or `err` */
+    PUBLISHER_EVENT,       /* `event` of a card */
+    PUBLISHER_PODS,        /* `pods`, or `err` */
+    PUBLISHER_OBJECT,      /* watch event of the Scv; `gone`: deleted */
+    PUBLISHER_WATCH_ALIVE, /* the watch was opened, or sent a bookmark */
+    PUBLISHER_WATCH_ENDED,
+    PUBLISHER_ANSWER, /* of a call */
+};
+
+/* Everything in an input is borrowed for the duration of the step. */
+struct publisher_input {
+    enum publisher_input_type type;
+    const struct gpu_sample *sample;
+    const struct gpu_event *event;
+    const struct container_devices *pods;
+    uint64_t run;        /* of the watch; inputs of an older one are ignored */
+    struct span version; /* resourceVersion: WATCH_ALIVE (or empty), ANSWER of a list */
+    bool gone;
+    const struct api_object *object; /* OBJECT; ANSWER: the object, or NULL */
+    uint64_t call;                   /* ANSWER */
+    const struct err *err;           /* the failure; NULL or code ERR_NONE: none */
+    int64_t retry_after_ms;          /* Retry-After of the answer; -1: none */
+};
+
+enum publisher_output_type {
+    PUBLISHER_WATCH,    /* watch the Scv from `version`; replaces the previous watch */
+    PUBLISHER_LIST,     /* calls, with `lane` and `call`: list the Scv consistently */
+    PUBLISHER_CREATE,   /* POST the Scv `body` */
+    PUBLISHER_PATCH,    /* merge patch of the Scv */
+    PUBLISHER_GET_NODE, /* consistently */
+    PUBLISHER_CREATE_LEASE,
+    PUBLISHER_PATCH_LEASE,
+    PUBLISHER_LOG, /* a log line: `subject` and `text`; a warning unless ERR_NONE */
+};
+
+/* Strings live until publisher_outputs_reset. */
+struct publisher_output {
+    enum publisher_output_type type;
+    uint64_t run;
+    const char *version;
+    enum publisher_lane lane;
+    uint64_t call; /* returned with the answer; every call gets exactly one answer */
+    const char *body;
+    enum err_code code;
+    const char *subject; /* static */
+    const char *text;
+};
+
+struct publisher_outputs {
+    struct publisher_output *items;
+    size_t n, cap;
+    struct arena arena;
+};
+void publisher_outputs_fini(struct publisher_outputs *outputs);
+static inline bool publisher_is_call(const struct publisher_output *o)
+{
+    return o->type != PUBLISHER_WATCH && o->type != PUBLISHER_LOG;
+}
+
+struct publisher;
+
+/* New. The settings are copied. */
+struct publisher *publisher_new(const struct publisher_settings *settings,
+                                struct publisher_time now);
+void publisher_free(struct publisher *p); /* NULL is accepted */
+
+/* Takes one input; appends to outputs. */
+void publisher_step(struct publisher *p, struct publisher_time now,
+                    const struct publisher_input *in, struct publisher_outputs *outputs);
+
+/* The monotonic time of the next PUBLISHER_TICK that has an effect. */
+int64_t publisher_due(const struct publisher *p);
+
+/* Milliseconds from one sample to the next. */
+int64_t publisher_interval(const struct publisher *p);
+/* Whether the source must be reopened to find a card that came back. */
+bool publisher_any_lost(const struct publisher *p);
+/* The published cards; borrowed, until the next step. */
+const struct card_inventory *publisher_cards(const struct publisher *p);
+
+/* -- health checks -- */
+
+enum publisher_check {
+    PUBLISHER_CHECK_CARDS,     /* the driver responds */
+    PUBLISHER_CHECK_WATCH,     /* the Scv is watched */
+    PUBLISHER_CHECK_SCV,       /* no write of the Scv is overdue */
+    PUBLISHER_CHECK_NODE,      /* the Node is known */
+    PUBLISHER_CHECK_HEARTBEAT, /* the Lease is renewed */
+    PUBLISHER_CHECK_PODS,      /* the kubelet answers podresources calls */
+    PUBLISHER_CHECKS,
+};
+const char *publisher_check_name(enum publisher_check check);
+/* For /healthz: 0, or -1 with the reason. */
+int publisher_check(const struct publisher *p, struct publisher_time now,
+                    enum publisher_check check, struct err *err);
+/* For /readyz: the same. *required: whether a rolling update must wait for the check. It
+ * must not wait for a driver that hangs, and for the heartbeat that stops with it: no
+ * version of scv-agent repairs those. But for PUBLISHER_FIRST_MS it waits for the first
+ * sample, so that a version that fails everywhere does not replace every pod at once. */
+enum { PUBLISHER_FIRST_MS = 2 * 60 * 1000 };
+int publisher_ready(const struct publisher *p, struct publisher_time now,
+                    enum publisher_check check, bool *required, struct err *err);
+/* For /livez: -1 when a thread hangs, which only a restart repairs. */
+int publisher_live(const struct publisher *p, struct publisher_time now, struct err *err);

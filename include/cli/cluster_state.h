@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "apisync/apisync.h"
+#include "core/core.h"
+
+/*
+ * A snapshot of the cluster that follows its lists and watches: the extender's core in
+ * observer mode, and copies of what the core's ledger does not keep but users want to
+ * see. It reads the clocks and opens no connection: its owner takes the requests for
+ * lists and watches, and delivers the bytes to cluster_state_sink (cli/cluster_client.h).
+ */
+
+struct cluster_state;
+
+struct cluster_state_node {
+    struct span name, address;                   /* first InternalIP; may be empty */
+    struct node_resources capacity, allocatable; /* -1: not stated */
+};
+
+/* Fields of a pod's object. Absent annotations are {NULL, 0}. */
+struct cluster_state_pod {
+    struct span uid, ns, name, node;
+    struct span idx, allocation, card_uuid, assigned;
+    int64_t go_units; /* sum of its containers' limits, as the Go plugin counts */
+    bool finished;    /* phase Succeeded or Failed */
+    bool invalid;     /* its request or its annotations are malformed; see `reason` */
+    struct span reason;
+};
+
+struct cluster_state_scv {
+    struct span name;
+    struct scv scv; /* complete, as scv_read_all returns it */
+};
+
+/* Age of a node's heartbeat: the renewTime of its Lease against the API server's clock.
+ */
+enum cluster_state_freshness {
+    HEARTBEAT_FRESH,    /* younger than the grace period, or renewed since the list */
+    HEARTBEAT_OLD,      /* older: the node counts as silent, unless `confirmed` */
+    HEARTBEAT_AHEAD,    /* in the future: the node's own clock is wrong */
+    HEARTBEAT_UNDATED,  /* no valid renewTime */
+    HEARTBEAT_NO_CLOCK, /* the API server sent no Date */
+};
+
+struct cluster_state_heartbeat {
+    struct span name, renewed; /* renewTime verbatim; may be empty */
+    enum cluster_state_freshness freshness;
+    int64_t age_s;  /* at cluster_state_check_heartbeats; for OLD and AHEAD */
+    bool confirmed; /* the extender receives renewals in spite of the Lease's time */
+};
+
+struct cluster_state_config {
+    struct ledger_settings ledger;
+    int64_t node_grace_ms; /* oldest heartbeat of a usable node; 0: no limit */
+    bool only_pods;        /* list nodes and pods only */
+    uint64_t seed;
+};
+
+struct cluster_state *
+cluster_state_new(const struct cluster_state_config *config); /* new */
+void cluster_state_free(struct cluster_state *cs);
+
+/* For apisync_start; its ctx is the cluster_state. */
+extern const struct apisync_sink cluster_state_sink;
+/* Advances time. To be called first, and then at cluster_state_due. */
+void cluster_state_tick(struct cluster_state *cs);
+int64_t cluster_state_due(const struct cluster_state *cs); /* monotonic ms */
+/* A CORE_LIST or CORE_WATCH to start; it replaces the running one of its kind. New,
+ * release with free. NULL: nothing to start. */
+struct core_output *cluster_state_take_request(struct cluster_state *cs);
+
+/* 0: everything is listed. -1: not yet; err->code is ERR_NONE unless a list failed. */
+int cluster_state_check_ready(const struct cluster_state *cs, struct err *err);
+/* Compares the Leases with the API server's clock, `server_s` (since 1970; 0: unknown),
+ * read at most `since_s` seconds ago. A node whose heartbeat is older than the grace
+ * period becomes silent until its Lease is renewed. */
+void cluster_state_check_heartbeats(struct cluster_state *cs, int64_t server_s,
+                                    int64_t since_s);
+/* Overrides the Lease of a node with what the extender, which watches Leases, has seen:
+ * no renewal for `silent_s` seconds; 0: the node is alive. */
+void cluster_state_set_silence(struct cluster_state *cs, struct span node,
+                               int64_t silent_s);
+/* 0: up to date. -1: a list or watch fails; err says which and why. */
+int cluster_state_check_fresh(const struct cluster_state *cs, struct err *err);
+
+/* Everything returned is borrowed until the next input. */
+const struct ledger *cluster_state_ledger(const struct cluster_state *cs);
+/* Changes whenever anything visible changes. */
+uint64_t cluster_state_generation(const struct cluster_state *cs);
+/* By name; pods by UID. NULL: not found. */
+const struct cluster_state_node *cluster_state_node(const struct cluster_state *cs,
+                                                    struct span name);
+const struct cluster_state_heartbeat *
+cluster_state_heartbeat(const struct cluster_state *cs, struct span name);
+const struct cluster_state_scv *cluster_state_scv(const struct cluster_state *cs,
+                                                  struct span name);
+const struct cluster_state_pod *cluster_state_pod(const struct cluster_state *cs,
+                                                  struct span uid);
+/* All, sorted by name (pods: namespace, name, UID). Allocated in the arena. */
+size_t cluster_state_nodes(const struct cluster_state *cs, struct arena *a,
+                           const struct cluster_state_node ***out);
+size_t cluster_state_pods(const struct cluster_state *cs, struct arena *a,
+                          const struct cluster_state_pod ***out);
+/* Why objects were ignored: distinct messages, at most 256. */
+size_t cluster_state_errors(const struct cluster_state *cs);
+struct span cluster_state_error(const struct cluster_state *cs, size_t i);

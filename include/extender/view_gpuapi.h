@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/store.h"
+#include "wire/httpd.h"
+
+/*
+ * The read-only API of nvidia-gpu-scheduler, with its paths and shapes: GpuNodes (the
+ * cards of a node, and which of them are taken) and GpuPods (which container has which
+ * cards), as lists and as watches.
+ *
+ * One thread follows the ledger while the API has readers and publishes into a watch
+ * cache (extender/watch_cache.h) that serves all of them. So the cost on the ledger does
+ * not depend on the number of readers. The first reader waits until the cache is filled.
+ * How a watch behaves: docs/api.md.
+ */
+
+struct view_gpuapi;
+
+struct view_gpuapi_config {
+    bool has_front;  /* accept X-Remote-User from the front proxy only */
+    int64_t grace_s; /* grace period of heartbeats; 0: not checked */
+    int64_t idle_ms; /* without a reader for this time, the cache is dropped */
+    int64_t
+        heartbeat_ms; /* an idle watch sends an empty line at this interval; 0: never */
+};
+enum { VIEW_GPUAPI_IDLE_MS = 5 * 60 * 1000, VIEW_GPUAPI_HEARTBEAT_MS = 15 * 1000 };
+
+/* New; starts the thread. `store` is borrowed. */
+struct view_gpuapi *view_gpuapi_start(struct store *store,
+                                      const struct view_gpuapi_config *config);
+/* Joins the thread. */
+void view_gpuapi_stop(struct view_gpuapi *v);
+/* No stream may be open. NULL is accepted. */
+void view_gpuapi_free(struct view_gpuapi *v);
+/* The ledger has changed (a callback for store_on_change). From any thread; never blocks
+ * for long. `ctx` is the view_gpuapi. */
+void view_gpuapi_changed(void *ctx);
+
+enum {
+    VIEW_GPUAPI_MAIN_WATCHES = 16, /* concurrent watches on the main port */
+    VIEW_GPUAPI_LISTS = 64,        /* concurrent lists on both ports; each holds memory */
+};
+
+/* HTTP handlers. `main`: the request came on the main port, where a watch occupies a
+ * thread. */
+void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
+                          const struct httpd_request *req, struct httpd_reply *reply);
+void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
+                         const struct httpd_request *req, struct httpd_reply *reply);
+void view_gpuapi_discovery(struct httpd_reply *reply);
+void view_gpuapi_not_found(struct httpd_reply *reply);
+void view_gpuapi_not_allowed(struct httpd_reply *reply, const char *allow);

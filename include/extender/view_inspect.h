@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/store.h"
+
+/*
+ * The ledger as JSON, for people and tools: the shape of the Go extender's inspect
+ * (nodes[].name totalGPU usedGPU devs[].id totalGPU usedGPU pods[].name namespace
+ * usedGPU, amounts in units of aliyun.com/gpu-mem) plus our own members, whose amounts
+ * are in MiB. The order is stable: nodes by name, cards by index, pods by namespace and
+ * name.
+ */
+
+/* Writes all nodes, the pending pods with the reason of each, and the state of this
+ * process. Each node is consistent; the lock is not held over all of them. Reasons are
+ * computed for the first VIEW_INSPECT_REASONS different requests; pods with other
+ * requests have none. */
+enum { VIEW_INSPECT_REASONS = 64 };
+void view_inspect_all(struct store *store, struct buf *out);
+/* Writes one node. False (and an object with `error`): the node is not known. */
+bool view_inspect_node(struct store *store, struct span name, struct buf *out);
+
+/* The parts of view_inspect_all: the object of one node, and the members after `nodes`.
+ */
+void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
+                             struct buf *out);
+void view_inspect_write_cluster(struct store *store, struct buf *out);

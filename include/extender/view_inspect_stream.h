@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/store.h"
+#include "wire/httpd.h"
+
+/*
+ * inspect as a stream of JSON lines: the current state, then every change.
+ *
+ *     {"Node":<object as in inspect>,"Type":"SYNCED"}
+ *     {"Node":{"name":"n1"},"Type":"DELETED"}
+ *     {"Cluster":<the members after `nodes` in inspect>,"Type":"SYNCED"}
+ *     (empty line)   the initial state is complete; later: heartbeat
+ *
+ * The HTTP server polls each reader, which then scans the ledger itself. So the cost does
+ * not depend on the rate of changes, and several changes within a second are one line.
+ * The cluster line is computed once for all readers.
+ */
+
+struct view_inspect_stream;
+
+enum { VIEW_INSPECT_STREAM_WATCHES = 64, VIEW_INSPECT_STREAM_MAIN_WATCHES = 16 };
+
+/* New. `store` is borrowed. An idle stream sends an empty line every `heartbeat_ms`; 0:
+ * never. */
+struct view_inspect_stream *view_inspect_stream_new(struct store *store,
+                                                    int64_t heartbeat_ms);
+/* No stream may be open. NULL is accepted. */
+void view_inspect_stream_free(struct view_inspect_stream *s);
+/* Answers with a stream, or with 503 if not every kind of object has been listed or too
+ * many streams are open. `main`: the main port, where a stream occupies a thread. */
+void view_inspect_stream_watch(struct view_inspect_stream *s, bool main,
+                               struct httpd_reply *reply);

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/counters.h"
+#include "extender/event_recorder.h"
+#include "extender/store.h"
+
+/*
+ * /metrics: the state of the ledger and the counters, in Prometheus' text format. What
+ * each metric means to an operator: docs/metrics.md.
+ *
+ * Nodes are read one by one (store_each_node) and summed outside the lock.
+ */
+
+/* How much is written. Sums over the cluster always are. At 5,000 nodes of 8 cards,
+ * `node` adds 35,000 lines and `card` another 240,000. */
+enum view_metrics_detail { VIEW_METRICS_CLUSTER, VIEW_METRICS_NODE, VIEW_METRICS_CARD };
+
+/* Parses the name of a detail. -1: unknown; err lists the names. */
+int view_metrics_detail_parse(struct span text, enum view_metrics_detail *detail,
+                              struct err *err);
+
+struct view_metrics_source {
+    struct store *store;
+    const struct counters *counters; /* or NULL */
+    struct event_recorder *recorder; /* NULL: no events */
+    enum view_metrics_detail detail;
+};
+
+void view_metrics_write(const struct view_metrics_source *source, struct buf *out);

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "domain/ids.h"
+#include "domain/pod.h"
+#include "domain/request.h"
+
+/*
+ * What a pod of this node is entitled to: its containers that request our resources, in
+ * the order of admission, each with its share of the cards promised in the annotations.
+ *
+ * The kubelet requests each container and resource in turn: init containers (including
+ * sidecars) in the order of the spec, then the app containers.
+ */
+
+struct pod_allocation_share {
+    struct span uuid; /* of the card; empty: the index identifies it */
+    int32_t index;
+    int64_t units; /* of gpu-mem; 1 for a whole card */
+};
+
+struct pod_allocation_container {
+    struct span name;
+    enum container_role role;
+    enum ids_resource resource;
+    int64_t amount;                      /* the limit, and so the number of ids */
+    bool own_devices;                    /* its env sets NVIDIA_VISIBLE_DEVICES */
+    struct pod_allocation_share *shares; /* none: no promise */
+    size_t n_shares;
+};
+
+enum pod_allocation_promise {
+    POD_ALLOCATION_PROMISED,
+    POD_ALLOCATION_UNPROMISED, /* no annotation names a card */
+    POD_ALLOCATION_DAMAGED,    /* the annotations contradict the limits; see why_not */
+    POD_ALLOCATION_INVALID,    /* the limits are invalid; see why_not */
+};
+
+struct pod_allocation {
+    struct arena arena;
+    struct span uid, ns, name;
+    bool terminal; /* none of its containers will run again */
+    bool started;  /* its phase is not Pending any more */
+    bool mirror;   /* the mirror pod of a static pod */
+    bool assigned; /* the ASSIGNED annotation is "true" */
+    enum pod_allocation_promise promise;
+    struct span why_not;
+    struct request request;
+    struct pod_allocation_share *cards; /* promised to the whole pod */
+    size_t n_cards;
+    struct pod_allocation_container *containers;
+    size_t n_containers;
+};
+
+/* New. `unit_mib` is the unit of gpu-mem. */
+struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib);
+void pod_allocation_free(struct pod_allocation *alloc); /* NULL is accepted */
+/* Assigns the pod these cards as if they were promised; they are copied. For memory each
+ * card holds an equal part. */
+void pod_allocation_assign(struct pod_allocation *alloc,
+                           const struct pod_allocation_share *cards, size_t n);

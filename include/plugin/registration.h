@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * The registration of one resource with the kubelet, as a state machine. Pure: inputs are
+ * events, registration_next returns the next action.
+ *
+ * - The endpoint must be served before Register, because the kubelet connects to it
+ *   before it answers.
+ * - A kubelet that starts removes all endpoints and creates a new registration
+ *   socket. The endpoint must be served again, and then registered.
+ * - A registration counts when the kubelet has opened ListAndWatch. If it does not
+ *   within REGISTRATION_STREAM_MS, or if the stream ends, the plugin registers
+ *   again; not immediately, because a kubelet that is still closing the old stream
+ *   would cut the new one.
+ * - If the stream ended because a newer plugin has registered (rolling update), this
+ *   one yields until the newer one is gone. Otherwise the two would take the
+ *   resource from each other forever.
+ */
+
+enum {
+    REGISTRATION_FIRST_RETRY_MS = 50, /* doubled after each failure ... */
+    REGISTRATION_LAST_RETRY_MS = 5000,
+    REGISTRATION_SETTLE_MS = 1000, /* after a stream has ended */
+    REGISTRATION_STREAM_MS = 10000,
+    REGISTRATION_NEWER_PLUGIN_MS = 1000, /* between two checks for a newer plugin */
+};
+
+enum registration_state {
+    REGISTRATION_WAITING, /* for a kubelet, for cards, or until `at_ms` */
+    REGISTRATION_REGISTERING,
+    REGISTRATION_AWAITING_STREAM,
+    REGISTRATION_REGISTERED,
+    REGISTRATION_YIELDING, /* to a newer plugin */
+};
+
+struct registration {
+    enum registration_state state;
+    bool wanted;
+    uint64_t kubelet; /* identifies its socket; 0: there is none */
+    bool reachable;   /* our socket's path leads to our server */
+    unsigned streams; /* number of open ListAndWatch streams */
+    int64_t at_ms, retry_ms;
+    uint64_t registered, failed, lost; /* counters */
+};
+
+enum registration_action {
+    REGISTRATION_NOTHING,
+    REGISTRATION_SERVE,    /* create the endpoint, then call registration_serving */
+    REGISTRATION_REGISTER, /* call the kubelet, then registration_answered */
+};
+
+void registration_init(struct registration *reg);
+/* Events. */
+void registration_set_wanted(struct registration *reg, bool wanted);
+void registration_kubelet_socket(struct registration *reg, int64_t now_ms, uint64_t id);
+void registration_serving(struct registration *reg, int64_t now_ms, bool reachable);
+void registration_answered(struct registration *reg, int64_t now_ms, bool accepted);
+/* A stream was opened or closed; `newer`: a newer plugin serves the resource. */
+void registration_stream(struct registration *reg, int64_t now_ms, bool opened,
+                         bool newer);
+/* The result of a check for a newer plugin. */
+void registration_newer_plugin(struct registration *reg, int64_t now_ms, bool present);
+
+/* The next action; to be called until it is REGISTRATION_NOTHING. */
+enum registration_action registration_next(struct registration *reg, int64_t now_ms);
+int64_t registration_due(const struct registration *reg); /* INT64_MAX: no timer */
+/* Why the resource is not registered; NULL: it is. */
+const char *registration_missing(const struct registration *reg);
+/* Is a check for a newer plugin due? */
+bool registration_checks_newer_plugin(const struct registration *reg, int64_t now_ms);

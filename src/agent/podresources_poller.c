@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/podresources_poller.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/stop_flag.h"
+#include "node/podresources_client.h"
+
+struct podresources_poller {
+    struct podresources_poller_settings settings;
+    pthread_t thread;
+    struct stop_flag stop;
+};
+
+static size_t count(const struct podres_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        for (size_t k = 0; k < list->pods[i].n_containers; k++)
+            n += list->pods[i].containers[k].n_devices;
+    return n;
+}
+
+static void add_container(struct container_devices_entry *entries, size_t *n,
+                          const struct podres_pod *pod, const struct podres_container *c)
+{
+    for (size_t i = 0; i < c->n_devices; i++)
+        entries[(*n)++] =
+            (struct container_devices_entry){.ns = pod->ns,
+                                             .pod = pod->name,
+                                             .container = c->name,
+                                             .resource = c->devices[i].resource,
+                                             .ids = c->devices[i].ids,
+                                             .n_ids = c->devices[i].n_ids};
+}
+
+int podresources_poller_list(const char *socket, struct arena *a,
+                             struct container_devices *devices, struct err *err)
+{
+    struct podres_list list;
+    if (podresources_client_list(socket, a, &list, err))
+        return -1;
+    struct container_devices_entry *entries =
+        arena_alloc(a, (count(&list) + 1) * sizeof *entries);
+    *devices = (struct container_devices){.entries = entries};
+    for (size_t i = 0; i < list.n; i++)
+        for (size_t k = 0; k < list.pods[i].n_containers; k++)
+            add_container(entries, &devices->n, &list.pods[i],
+                          &list.pods[i].containers[k]);
+    return 0;
+}
+
+static void poll(const struct podresources_poller *l)
+{
+    cleanup_arena struct arena a = {0};
+    struct container_devices pods = {0};
+    struct err err = {0};
+    int rc = podresources_poller_list(l->settings.socket, &a, &pods, &err);
+    l->settings.input(l->settings.ctx, &(struct publisher_input){.type = PUBLISHER_PODS,
+                                                                 .pods = &pods,
+                                                                 .err = rc ? &err : NULL,
+                                                                 .retry_after_ms = -1});
+}
+
+static void *run(void *arg)
+{
+    struct podresources_poller *l = arg;
+    do
+        poll(l);
+    while (!stop_flag_wait(&l->stop, l->settings.interval_ms));
+    return NULL;
+}
+
+struct podresources_poller *
+podresources_poller_start(const struct podresources_poller_settings *settings)
+{
+    struct podresources_poller *l = xcalloc(1, sizeof *l);
+    l->settings = *settings;
+    stop_flag_init(&l->stop);
+    if (pthread_create(&l->thread, NULL, run, l))
+        abort();
+    pthread_setname_np(l->thread, "pods");
+    return l;
+}
+
+void podresources_poller_stop(struct podresources_poller *l)
+{
+    if (!l)
+        return;
+    stop_flag_set(&l->stop);
+    pthread_join(l->thread, NULL);
+}
+
+void podresources_poller_free(struct podresources_poller *l)
+{
+    if (!l)
+        return;
+    stop_flag_fini(&l->stop);
+    free(l);
+}

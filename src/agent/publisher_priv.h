@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "agent/publisher.h"
+#include "base/rng.h"
+
+/* One call at a time, and the time of the next. */
+struct lane {
+    bool busy;
+    uint64_t call;
+    enum publisher_output_type type;   /* of the call in flight, or the last one */
+    enum publisher_output_type failed; /* of the last call that failed */
+    int64_t sent_ms;
+    int64_t due_ms;        /* the next call is not made before */
+    unsigned failures;     /* in a row */
+    struct err last_error; /* code ERR_NONE: the last call succeeded */
+    int64_t logged_ms;     /* when last_error was logged last */
+};
+
+/* The Scv of the last list, watch event or answer. */
+struct observed {
+    bool listed; /* at least once */
+    bool exists;
+    int64_t missing_since_ms;
+    struct buf uid, version;
+    uint64_t hash; /* of the members that we write */
+    bool has_message;
+    bool owned;          /* by our Node */
+    struct buf owners;   /* the other owner references, separated by commas */
+    int64_t interval_ms; /* spec.updateInterval; 0: none */
+};
+
+/* The input of the last write. */
+struct written {
+    bool any;
+    struct buf status; /* without the slow fields and the time */
+    struct buf message;
+    uint64_t hash; /* of the answer */
+    bool hash_known;
+    int32_t slow[GPU_MAX_CARDS][2];
+    int64_t at_ms;
+};
+
+/* The health of a card that was logged last. */
+struct logged_health {
+    char uuid[96];
+    int32_t index;
+    bool healthy;
+};
+
+struct publisher {
+    struct publisher_settings settings;
+    char *node, *lease_namespace;
+    struct rng rng;
+    uint64_t last_id;
+    int64_t stepped_ms; /* the time of the last step */
+    struct lane lanes[PUBLISHER_LANES];
+
+    /* the cards */
+    struct card_inventory *cards;
+    struct logged_health *logged; /* per card */
+    size_t n_logged;
+    bool sampled;        /* a sample succeeded or failed at least once */
+    bool sampling_works; /* the last sample succeeded */
+    bool silent;         /* it was logged that the driver does not respond */
+    int64_t started_ms, sampled_ms, taken_wall_ms;
+
+    /* podList: the strings are in the arena */
+    struct container_devices pods;
+    struct arena pods_arena, scratch;
+    bool has_pods, pods_failure_logged;
+    int64_t pods_ms;
+
+    /* the Scv */
+    struct observed observed;
+    struct written written;
+    struct buf want, want_message; /* the content to write */
+    int64_t pending_since_ms;      /* a write is pending since then; -1: none */
+    bool want_list;
+    bool published; /* at least one write succeeded */
+    int64_t owner_tried_ms;
+
+    /* the watch */
+    uint64_t run;
+    bool watching, open;
+    struct buf watch_version;
+    int64_t alive_ms, broken_since_ms, watch_due_ms;
+    unsigned watch_failures;
+
+    /* the Node and the Lease */
+    struct buf node_uid;
+    int64_t node_seen_ms;    /* when the last GET that found it was sent; -1: never */
+    int64_t node_unknown_ms; /* unknown since; -1: known */
+    bool lease_missing;
+    int64_t lease_missing_ms;
+    bool lease_owned;
+    struct buf lease_owners;
+    int64_t renewed_ms;
+    bool withheld;      /* the Lease is deliberately not renewed */
+    int64_t clamped_ms; /* the invalid interval that was logged */
+};
+
+struct step {
+    struct publisher *p;
+    struct publisher_time now;
+    const struct publisher_input *in;
+    struct publisher_outputs *out;
+};
+
+/* publisher.c */
+void publisher_log(struct step *s, const char *subject, enum err_code code,
+                   const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+struct publisher_output *publisher_call(struct step *s, enum publisher_output_type type,
+                                        enum publisher_lane lane, const struct buf *body);
+/* Notes a failed call and schedules the retry. The text is logged when the error is new,
+ * then once a minute. */
+void publisher_call_failed(struct step *s, enum publisher_lane lane, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void publisher_call_succeeded(struct step *s, enum publisher_lane lane, const char *call);
+/* Milliseconds to wait after the n-th failure in a row; exponential, with jitter. */
+int64_t publisher_backoff(struct publisher *p, unsigned failures, int64_t retry_after_ms);
+enum err_code publisher_error_code(const struct publisher_input *in);
+/* Appends owner references: the other ones and ours. */
+void publisher_add_owners(const struct publisher *p, struct buf *out,
+                          const struct buf *others);
+/* Takes the other owner references out of an object; returns whether ours is there. */
+bool publisher_read_owners(const struct publisher *p, const struct api_object *o,
+                           struct buf *others);
+
+/* publisher_cards.c */
+void publisher_cards_on_sample(struct step *s);
+void publisher_cards_on_event(struct step *s);
+void publisher_cards_on_pods(struct step *s);
+void publisher_cards_tick(struct step *s);
+void publisher_cards_adopt(struct step *s, const struct scv *scv);
+
+/* publisher_scv.c */
+void publisher_scv_on_answer(struct step *s);
+void publisher_scv_on_object(struct step *s);
+void publisher_scv_tick(struct step *s);
+void publisher_scv_render(struct step *s);
+
+/* publisher_watch.c */
+void publisher_watch_on_alive(struct step *s);
+void publisher_watch_on_end(struct step *s);
+void publisher_watch_restart(struct step *s);
+void publisher_watch_tick(struct step *s);
+
+/* publisher_node.c */
+void publisher_node_on_answer(struct step *s);
+void publisher_node_tick(struct step *s);
+/* Whether a GET that was sent at `since_ms` or later returned the Node. If none was
+ * sent, publisher_node_tick sends one. */
+bool publisher_node_seen_since(struct step *s, int64_t since_ms);
+
+/* publisher_lease.c */
+void publisher_lease_on_answer(struct step *s);
+void publisher_lease_tick(struct step *s);

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/publisher_priv.h"
+
+#include <stdlib.h>
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum {
+    /* The smallest changes of the slow fields that cause a write. */
+    UTILIZATION_STEP = 5,
+    TEMPERATURE_STEP = 3,
+    OWNER_AGAIN_MS = 60 * 1000, /* when another client removes the reference */
+    CONFLICTS = 3,              /* in a row that are not logged */
+};
+
+/* -- observed -- */
+
+static uint64_t hash_of(const struct api_object *o)
+{
+    uint64_t h = hash_bytes(1, o->status.p, o->status.n);
+    return hash_bytes(h, o->message.p, o->message.n);
+}
+
+/* With etcd, resource versions are increasing integers (guaranteed since Kubernetes
+ * 1.35). Otherwise no version is older: that costs one conflict and one list at most. */
+static bool is_older(struct span a, const struct buf *b)
+{
+    int64_t va, vb;
+    return span_i64(a, &va) && span_i64(buf_span(b), &vb) && va < vb;
+}
+
+static void set(struct buf *b, struct span text)
+{
+    buf_clear(b);
+    buf_add_span(b, text);
+}
+
+static void take_interval(struct step *s, const struct api_object *o)
+{
+    struct publisher *p = s->p;
+    int64_t ms = o->has_interval && o->interval_ms > 0 ? o->interval_ms : 0;
+    bool fits =
+        ms == 0 || (ms >= PUBLISHER_MIN_INTERVAL_MS && ms <= PUBLISHER_MAX_INTERVAL_MS);
+    if (!fits && p->clamped_ms != ms)
+        publisher_log(s, "scv", ERR_INVALID,
+                      "spec.updateInterval: %lld is not within %d..%d; using the nearest",
+                      (long long)ms, PUBLISHER_MIN_INTERVAL_MS,
+                      PUBLISHER_MAX_INTERVAL_MS);
+    p->clamped_ms = fits ? 0 : ms;
+    int64_t before = publisher_interval(p);
+    p->observed.interval_ms = ms;
+    if (publisher_interval(p) != before)
+        publisher_log(s, "cards", ERR_NONE, "sampling every %lld ms",
+                      (long long)publisher_interval(p));
+}
+
+static void observe(struct step *s, const struct api_object *o)
+{
+    struct observed *observed = &s->p->observed;
+    take_interval(s, o);
+    observed->exists = true;
+    set(&observed->uid, o->meta.uid);
+    set(&observed->version, o->meta.version);
+    observed->hash = hash_of(o);
+    observed->has_message = o->message.p != NULL;
+    observed->owned = publisher_read_owners(s->p, o, &observed->owners);
+}
+
+static void observe_missing(struct step *s, int64_t since_ms)
+{
+    struct observed *observed = &s->p->observed;
+    observed->exists = false;
+    observed->interval_ms = 0;
+    observed->missing_since_ms = since_ms;
+}
+
+void publisher_scv_on_object(struct step *s)
+{
+    struct publisher *p = s->p;
+    const struct api_object *o = s->in->object;
+    if (!p->watching || s->in->run != p->run)
+        return;
+    p->open = true;
+    p->alive_ms = s->now.mono_ms;
+    p->broken_since_ms = -1;
+    set(&p->watch_version, o->meta.version);
+    if (is_older(o->meta.version, &p->observed.version))
+        return; /* an answer was newer */
+    if (!s->in->gone) {
+        observe(s, o);
+        return;
+    }
+    if (p->observed.exists)
+        publisher_log(s, "scv", ERR_NONE, "Scv %s was deleted; creating it again",
+                      p->node);
+    set(&p->observed.version, o->meta.version);
+    observe_missing(s, s->now.mono_ms);
+}
+
+/* -- desired -- */
+
+/* The status, with or without the slow fields and the time. */
+static void render(struct publisher *p, struct buf *out, bool whole)
+{
+    struct scv scv = {.has_update_time = whole, .update_time = p->taken_wall_ms / 1000};
+    card_inventory_report(p->cards, &p->scratch, &scv);
+    for (size_t i = 0; i < scv.n_cards && !whole; i++)
+        scv.cards[i].extra->has_utilization = scv.cards[i].extra->has_temperature = false;
+    if (p->has_pods)
+        container_devices_to_scv(&p->pods, &scv, &p->scratch);
+    scv_write_status(out, &scv);
+}
+
+void publisher_scv_render(struct step *s)
+{
+    struct publisher *p = s->p;
+    buf_clear(&p->want);
+    buf_clear(&p->want_message);
+    render(p, &p->want, false);
+    card_inventory_message(p->cards, &p->want_message);
+}
+
+static void read_slow(const struct publisher *p, int32_t slow[GPU_MAX_CARDS][2])
+{
+    const char *reason;
+    bool healthy;
+    memset(slow, -1, sizeof(int32_t[GPU_MAX_CARDS][2]));
+    for (size_t i = 0; i < card_inventory_count(p->cards); i++) {
+        const struct gpu_card *g = card_inventory_card(p->cards, i, &healthy, &reason);
+        slow[i][0] = (int32_t)gpu_value(g, GPU_UTILIZATION, -1);
+        slow[i][1] = (int32_t)gpu_value(g, GPU_TEMPERATURE, -1);
+    }
+}
+
+static bool slow_differs(const struct publisher *p)
+{
+    int32_t now[GPU_MAX_CARDS][2];
+    read_slow(p, now);
+    for (size_t i = 0; i < GPU_MAX_CARDS; i++)
+        if (abs(now[i][0] - p->written.slow[i][0]) >= UTILIZATION_STEP ||
+            abs(now[i][1] - p->written.slow[i][1]) >= TEMPERATURE_STEP)
+            return true;
+    return false;
+}
+
+static bool must_write(const struct publisher *p, int64_t now_ms)
+{
+    const struct written *w = &p->written;
+    if (!p->sampled || !p->observed.listed)
+        return false;
+    if (!p->observed.exists || !w->any)
+        return true;
+    if (!span_eq(buf_span(&w->status), buf_span(&p->want)) ||
+        !span_eq(buf_span(&w->message), buf_span(&p->want_message)))
+        return true;
+    int64_t age = now_ms - w->at_ms;
+    if (p->node_uid.n && !p->observed.owned &&
+        now_ms - p->owner_tried_ms >= OWNER_AGAIN_MS)
+        return true;
+    if (w->hash_known && w->hash != p->observed.hash)
+        return age >= publisher_interval(p); /* another client may write continuously */
+    return age >= p->settings.refresh_ms && p->settings.refresh_ms > 0 && slow_differs(p);
+}
+
+static void record_write(struct publisher *p, int64_t now_ms)
+{
+    struct written *w = &p->written;
+    set(&w->status, buf_span(&p->want));
+    set(&w->message, buf_span(&p->want_message));
+    read_slow(p, w->slow);
+    w->at_ms = now_ms;
+    w->any = true;
+    w->hash_known = false;
+}
+
+static void add_status(struct publisher *p, struct buf *out, bool patch)
+{
+    cleanup_buf struct buf status = {0};
+    render(p, &status, true);
+    buf_adds(out, "\"status\":");
+    if (patch)
+        api_object_status_patch(out, buf_span(&status));
+    else
+        buf_add_span(out, buf_span(&status));
+}
+
+static void create(struct step *s)
+{
+    struct publisher *p = s->p;
+    cleanup_buf struct buf body = {0};
+    buf_adds(&body, "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\","
+                    "\"metadata\":{\"name\":");
+    buf_add_json(&body, span_of(p->node));
+    if (p->want_message.n) {
+        buf_adds(&body, ",\"annotations\":{\"" KEY_MESSAGE "\":");
+        buf_add_json(&body, buf_span(&p->want_message));
+        buf_addc(&body, '}');
+    }
+    buf_addc(&body, ',');
+    publisher_add_owners(p, &body, &(struct buf){0});
+    buf_adds(&body, "},\"spec\":{\"updateInterval\":");
+    buf_add_i64(&body, p->settings.interval_ms);
+    buf_adds(&body, "},");
+    add_status(p, &body, false);
+    buf_addc(&body, '}');
+    record_write(p, s->now.mono_ms);
+    publisher_call(s, PUBLISHER_CREATE, PUBLISHER_LANE_SCV, &body);
+}
+
+static void patch(struct step *s)
+{
+    struct publisher *p = s->p;
+    cleanup_buf struct buf body = {0};
+    buf_adds(&body, "{\"metadata\":{\"resourceVersion\":");
+    buf_add_json(&body, buf_span(&p->observed.version));
+    if (p->want_message.n || p->observed.has_message) {
+        buf_adds(&body, ",\"annotations\":{\"" KEY_MESSAGE "\":");
+        if (p->want_message.n)
+            buf_add_json(&body, buf_span(&p->want_message));
+        else
+            buf_adds(&body, "null");
+        buf_addc(&body, '}');
+    }
+    if (p->node_uid.n && !p->observed.owned) {
+        buf_addc(&body, ',');
+        publisher_add_owners(p, &body, &p->observed.owners);
+        p->owner_tried_ms = s->now.mono_ms;
+    }
+    buf_adds(&body, "},");
+    add_status(p, &body, true);
+    buf_addc(&body, '}');
+    record_write(p, s->now.mono_ms);
+    publisher_call(s, PUBLISHER_PATCH, PUBLISHER_LANE_SCV, &body);
+}
+
+/* -- answers -- */
+
+static void on_list(struct step *s)
+{
+    struct publisher *p = s->p;
+    const struct api_object *o = s->in->object;
+    bool first = !p->observed.listed;
+    if (p->lanes[PUBLISHER_LANE_SCV].failed == PUBLISHER_LIST)
+        publisher_call_succeeded(s, PUBLISHER_LANE_SCV, "list");
+    p->want_list = false;
+    if (o && !is_older(o->meta.version, &p->observed.version))
+        observe(s, o);
+    else if (!o)
+        observe_missing(s, p->lanes[PUBLISHER_LANE_SCV].sent_ms);
+    p->observed.listed = true;
+    if (first && o)
+        publisher_cards_adopt(s, &o->scv);
+    if (!p->watching) {
+        set(&p->watch_version, s->in->version);
+        publisher_watch_restart(s);
+    }
+}
+
+static void on_list_failed(struct step *s)
+{
+    if (publisher_error_code(s->in) == ERR_NOT_FOUND)
+        publisher_call_failed(
+            s, PUBLISHER_LANE_SCV,
+            "cannot list: the CRD scvs.core.run-linux.com is not installed "
+            "(manifests/crd.yaml): %s",
+            s->in->err->msg);
+    else
+        publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot list: %s", s->in->err->msg);
+}
+
+static void on_write(struct step *s, enum publisher_output_type type)
+{
+    struct publisher *p = s->p;
+    const struct api_object *o = s->in->object;
+    publisher_call_succeeded(s, PUBLISHER_LANE_SCV, "write");
+    p->pending_since_ms = -1;
+    p->published = true;
+    if (type == PUBLISHER_CREATE)
+        publisher_log(s, "scv", ERR_NONE, "created Scv %s", p->node);
+    if (!o)
+        return;
+    p->written.hash = hash_of(o);
+    p->written.hash_known = true;
+    if (!is_older(o->meta.version, &p->observed.version))
+        observe(s, o);
+}
+
+static void on_write_failed(struct step *s, enum publisher_output_type type)
+{
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
+    enum err_code code = publisher_error_code(s->in);
+    bool stale =
+        code == ERR_CONFLICT || (code == ERR_NOT_FOUND && type == PUBLISHER_PATCH);
+    p->written.any = false; /* the write may have taken effect: write again */
+    /* The object is newer, exists already, or was deleted: read it and write again. */
+    p->want_list |= stale || code == ERR_NOT_FOUND;
+    if (stale && lane->failures < CONFLICTS) {
+        lane->failed = type;
+        lane->failures++;
+        return;
+    }
+    publisher_call_failed(s, PUBLISHER_LANE_SCV, "cannot %s Scv %s: %s",
+                          type == PUBLISHER_CREATE ? "create" : "patch", s->p->node,
+                          s->in->err->msg);
+}
+
+void publisher_scv_on_answer(struct step *s)
+{
+    enum publisher_output_type type = s->p->lanes[PUBLISHER_LANE_SCV].type;
+    bool ok = publisher_error_code(s->in) == ERR_NONE;
+    if (type == PUBLISHER_LIST && ok)
+        on_list(s);
+    else if (type == PUBLISHER_LIST)
+        on_list_failed(s);
+    else if (ok)
+        on_write(s, type);
+    else
+        on_write_failed(s, type);
+}
+
+/* -- time -- */
+
+void publisher_scv_tick(struct step *s)
+{
+    struct publisher *p = s->p;
+    struct lane *lane = &p->lanes[PUBLISHER_LANE_SCV];
+    bool pending =
+        !p->observed.listed || !p->sampled || lane->busy || must_write(p, s->now.mono_ms);
+    if (!pending)
+        p->pending_since_ms = -1;
+    else if (p->pending_since_ms < 0)
+        p->pending_since_ms = s->now.mono_ms;
+    if (lane->busy || lane->due_ms > s->now.mono_ms)
+        return;
+    if (p->want_list) {
+        publisher_call(s, PUBLISHER_LIST, PUBLISHER_LANE_SCV, NULL);
+        return;
+    }
+    if (!must_write(p, s->now.mono_ms))
+        return;
+    if (p->observed.exists)
+        patch(s);
+    else if (publisher_node_seen_since(s, p->observed.missing_since_ms))
+        create(s);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "cli/explain.h"
+#include "cli/show.h"
+
+/*
+ *   explain.c        the pod, and why nodes reject a pending one
+ *   explain_bound.c  a bound pod and its cards
+ */
+
+/* The text in progress and its sources. */
+struct explain_page {
+    struct buf *out;
+    const struct cluster_state *cs;
+    const struct ledger *l;
+    const struct ledger_pod *pod;
+    const json_t *object;
+    int64_t unit;
+    bool colors;
+    bool tolerates; /* the pod tolerates cordoned nodes */
+};
+
+/* Appends text of the cluster's objects without control characters. */
+void explain_plain(struct explain_page *p, struct span text);
+void explain_amount(struct buf *out, int64_t mib, int64_t unit);
+/* Appends the pods that have promises on the card. */
+void explain_promises(struct buf *out, const struct ledger_node *node,
+                      const struct card *card, int64_t unit, struct arena *a);
+
+void explain_bound(struct explain_page *p, const struct cluster_state_pod *object);

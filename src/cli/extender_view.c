@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/extender_view.h"
+
+#include "base/mem.h"
+#include "kube/listwatch.h"
+
+#define INSPECT "/gpushare-scheduler/inspect"
+
+static bool is_url(const char *address)
+{
+    return span_starts(span_of(address), SPAN("http://")) ||
+           span_starts(span_of(address), SPAN("https://"));
+}
+
+/* "kube-system/gpushare-schd-extender:12345" */
+static bool parse_service(const char *address, struct span *ns, struct span *service)
+{
+    struct span rest = span_of(address), name;
+    *ns = span_cut(&rest, '/');
+    *service = rest;
+    name = span_cut(&rest, ':');
+    return ns->n && name.n && rest.n && !memchr(service->p, '/', service->n);
+}
+
+int extender_view_check_address(const char *address, struct err *err)
+{
+    struct span ns, service;
+    if (is_url(address) || parse_service(address, &ns, &service))
+        return 0;
+    return err_set(err, ERR_INVALID,
+                   "invalid address \"%s\"; expected http://HOST:PORT or "
+                   "NAMESPACE/SERVICE:PORT",
+                   address);
+}
+
+static int call_url(const char *url, int64_t timeout_ms, struct httpc_reply *reply,
+                    struct err *err)
+{
+    struct span base = span_of(url);
+    while (base.n && base.p[base.n - 1] == '/')
+        base.n--;
+    cleanup_free char *clean = xmemdup0(base.p, base.n);
+    const struct httpc_config config = {
+        .url = clean, .user_agent = "kubectl-inspect-gpushare", .connect_ms = timeout_ms};
+    const struct httpc_request request = {
+        .method = "GET", .path = INSPECT, .timeout_ms = timeout_ms, .gzip = true};
+    struct httpc *http = httpc_new(&config, err);
+    if (!http)
+        return -1;
+    int rc = httpc_call(http, &request, KUBE_MAX_BODY, reply, err);
+    httpc_free(http);
+    return rc;
+}
+
+static int call_service(struct kube_client *client, const char *address,
+                        int64_t timeout_ms, struct httpc_reply *reply, struct err *err)
+{
+    cleanup_buf struct buf path = {0};
+    struct span ns, service;
+    if (!parse_service(address, &ns, &service))
+        return extender_view_check_address(address, err);
+    buf_adds(&path, "/api/v1/namespaces/");
+    listwatch_escape(&path, ns);
+    buf_adds(&path, "/services/");
+    listwatch_escape(&path, service);
+    buf_adds(&path, "/proxy" INSPECT);
+    const struct kube_request request = {
+        .method = "GET", .path = path.p, .gzip = true, .timeout_ms = timeout_ms};
+    return kube_call(client, &request, reply, err);
+}
+
+json_t *extender_view_get(struct kube_client *client, const char *address,
+                          int64_t timeout_ms, struct err *err)
+{
+    struct httpc_reply reply = {0};
+    json_error_t bad;
+    json_t *view = NULL;
+    int rc = is_url(address) ? call_url(address, timeout_ms, &reply, err)
+                             : call_service(client, address, timeout_ms, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    if (rc == 0 &&
+        !(view = json_loadb(reply.body.n ? reply.body.p : "", reply.body.n, 0, &bad)))
+        err_set(err, ERR_INVALID, "the response is not JSON: %s", bad.text);
+    httpc_reply_fini(&reply);
+    return view;
+}

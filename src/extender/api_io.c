@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/api_io.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/ticker.h"
+#include "base/worker.h"
+#include "extender/reflector_thread.h"
+
+struct api_io {
+    struct kube_client *client;
+    struct counters *counters;
+    struct store *store;
+    struct forward *forward;
+    struct reflector_thread *reflectors;
+    struct worker *leases, *pods, *nodes;
+    struct ticker *timer;
+};
+
+static enum counters_api_call kind_of(enum core_output_type type)
+{
+    switch (type) {
+    case CORE_CALL_BIND:
+        return COUNTERS_API_BIND;
+    case CORE_CALL_GET_POD:
+        return COUNTERS_API_GET_POD;
+    case CORE_CALL_LEASE_GET:
+        return COUNTERS_API_LEASE_GET;
+    case CORE_CALL_LEASE_WRITE:
+        return COUNTERS_API_LEASE_WRITE;
+    default:
+        return COUNTERS_API_WAKEUP;
+    }
+}
+
+static void perform(void *ctx, const struct core_output *call, struct arena *arena,
+                    struct api_call_answer *answer)
+{
+    struct api_io *io = ctx;
+    struct kube_request request;
+    struct httpc_reply reply;
+    struct err err = {0};
+    api_call_request(call, arena, &request);
+    int rc = kube_call(io->client, &request, &reply, &err);
+    struct api_call_result result = {.status = rc ? 0 : reply.status,
+                                     .body = arena_copy(arena, buf_span(&reply.body)),
+                                     .why = &err,
+                                     .sent = reply.sent};
+    httpc_reply_fini(&reply);
+    api_call_answer(call, &result, arena, answer);
+    counters_api_call(io->counters, kind_of(call->type),
+                      answer->input.err ? answer->input.err->code : ERR_NONE);
+}
+
+/* A worker's job. */
+static void perform_deferred(void *ctx, void *call)
+{
+    struct api_io *io = ctx;
+    cleanup_arena struct arena arena = {0};
+    struct api_call_answer answer;
+    perform(io, call, &arena, &answer);
+    store_input(io->store, &answer.input);
+}
+
+static struct worker *worker_for(const struct api_io *io, enum core_output_type type)
+{
+    switch (type) {
+    case CORE_CALL_LEASE_GET:
+    case CORE_CALL_LEASE_WRITE:
+        return io->leases;
+    case CORE_CALL_MARK_ROOM:
+        return io->nodes;
+    default:
+        return io->pods;
+    }
+}
+
+static void defer(void *ctx, const struct core_output *call)
+{
+    struct api_io *io = ctx;
+    worker_add(worker_for(io, call->type), core_output_dup(call));
+}
+
+static void stream(void *ctx, const struct core_output *output)
+{
+    struct api_io *io = ctx;
+    reflector_thread_add(io->reflectors, output);
+}
+
+static void hurry(void *ctx)
+{
+    struct api_io *io = ctx;
+    ticker_wake(io->timer);
+}
+
+static void tick(void *ctx)
+{
+    struct api_io *io = ctx;
+    store_input(io->store, &(struct core_input){.type = CORE_TICK});
+    forward_trim(io->forward);
+}
+
+static int64_t due(void *ctx)
+{
+    struct api_io *io = ctx;
+    return store_due(io->store);
+}
+
+struct api_io *api_io_new(struct kube_client *client, struct counters *counters)
+{
+    struct api_io *io = xcalloc(1, sizeof *io);
+    io->client = client;
+    io->counters = counters;
+    io->timer = ticker_new();
+    return io;
+}
+
+struct store_io api_io_functions(struct api_io *io)
+{
+    return (struct store_io){stream, defer, perform, hurry, io};
+}
+
+void api_io_start(struct api_io *io, struct store *store, bool gzip)
+{
+    io->store = store;
+    io->leases = worker_start("lease", perform_deferred, io);
+    io->pods = worker_start("checks", perform_deferred, io);
+    io->nodes = worker_start("wakeups", perform_deferred, io);
+    io->reflectors = reflector_thread_start(store, io->client, io->counters, gzip);
+}
+
+void api_io_start_timer(struct api_io *io, struct forward *forward)
+{
+    static const struct ticker_fns fns = {tick, due};
+    io->forward = forward;
+    ticker_start(io->timer, &fns, io);
+}
+
+int api_io_post_event(void *ctx, const struct kube_request *request, struct err *err)
+{
+    struct api_io *io = ctx;
+    struct httpc_reply reply;
+    int rc = kube_call(io->client, request, &reply, err);
+    if (rc == 0)
+        rc = kube_reply_check(reply.status, buf_span(&reply.body), err);
+    httpc_reply_fini(&reply);
+    return rc;
+}
+
+void api_io_stop(struct api_io *io)
+{
+    if (!io)
+        return;
+    ticker_stop(io->timer);
+    reflector_thread_stop(io->reflectors);
+    worker_stop(io->leases);
+    worker_stop(io->pods);
+    worker_stop(io->nodes);
+}
+
+void api_io_free(struct api_io *io)
+{
+    if (!io)
+        return;
+    worker_free(io->leases);
+    worker_free(io->pods);
+    worker_free(io->nodes);
+    reflector_thread_free(io->reflectors);
+    ticker_free(io->timer);
+    free(io);
+}

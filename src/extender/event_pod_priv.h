@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "extender/event_recorder.h"
+#include "extender/store.h"
+#include "extender/verb_args.h"
+
+/*
+ * Events of pods. kube-scheduler's own events say whether a pod was scheduled; these say
+ * which card it has, or which node came closest.
+ */
+
+/* No candidate fits. `later`: the pod may fit on some candidate later. To be called for
+ * each such filter; most calls cost one table lookup. `r` may be NULL. */
+void event_pod_rejected(struct event_recorder *r, struct store *store,
+                        const struct verb_args *args, bool later);
+/* A bind succeeded in this process. `r` may be NULL. */
+void event_pod_placed(struct event_recorder *r, struct store *store,
+                      const struct store_bind *bind);

@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#pragma once
-
-#include "base/mem.h"
-#include "extender/metrics.h"
-
-/* The part about nodes and cards. `mix`: what pods ask for, for what is stranded. */
-void metrics_cards_write(struct store *store, const struct mix *mix,
-                         enum metrics_detail detail, struct buf *out);

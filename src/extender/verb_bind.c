@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/verbs_priv.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "extender/event_pod_priv.h"
+#include "extender/forward.h"
+
+/*
+ * bind. kube-scheduler sends names and a UID, not the pod; the pod's request is known
+ * from the watch. If no card fits any more, nothing is bound and Error gives the reason.
+ * (The Go extender returned no error in that case and relied on the scheduler's assume
+ * timeout. Since Kubernetes 1.23 an assumed pod never times out, so the pod would be
+ * stuck.)
+ *
+ * Only the leader binds. A follower forwards the bind to the leader, and again if the
+ * leader does not answer: to the same process, where the bind joins the first one, or to
+ * the next leader, which lists all pods before it binds. While no replica is the leader,
+ * the bind waits in attempt_until_done(), the only place that waits for the lease.
+ */
+
+enum {
+    UNSENT_MS = CORE_LEASE_MS + 2000, /* to find a leader */
+    SENT_MS = 15 * 1000,              /* for the leader's answer, once a bind was sent */
+    STOP_MS = 2000,                   /* to find a leader while this process stops */
+    RETRY_MS = 100,                   /* between two attempts */
+    ATTEMPT_MIN_MS = 200,
+    UNRENEWED_MS = 2000, /* an attempt when the last seen lease has expired */
+};
+
+static int read_args(struct span body, struct arena *a, struct store_bind *bind,
+                     struct err *err)
+{
+    struct jread j;
+    struct jread_str key;
+    jread_init(&j, body.p, body.n);
+    jread_object(&j, "body");
+    while (jread_member(&j, &key)) {
+        if (jread_str_eq_nocase(key, SPAN("PodName")))
+            jread_text(&j, "PodName", a, &bind->name);
+        else if (jread_str_eq_nocase(key, SPAN("PodNamespace")))
+            jread_text(&j, "PodNamespace", a, &bind->ns);
+        else if (jread_str_eq_nocase(key, SPAN("PodUID")))
+            jread_text(&j, "PodUID", a, &bind->uid);
+        else if (jread_str_eq_nocase(key, SPAN("Node")))
+            jread_text(&j, "Node", a, &bind->node);
+        else
+            jread_skip(&j);
+    }
+    return jread_finish(&j, err);
+}
+
+/* The values become part of API paths, so only the characters of names are allowed. */
+static bool is_name(struct span s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        char c = s.p[i];
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+              (c >= '0' && c <= '9') || c == '-' || c == '.' || c == '_'))
+            return false;
+    }
+    return s.n > 0 && s.n <= 253 && s.p[0] != '.';
+}
+
+static int check_args(const struct store_bind *bind, struct err *err)
+{
+    if (!is_name(bind->name))
+        return err_set(err, ERR_INVALID, "PodName is missing or not a valid name");
+    if (!is_name(bind->ns))
+        return err_set(err, ERR_INVALID, "PodNamespace is missing or not a valid name");
+    if (!is_name(bind->uid))
+        return err_set(err, ERR_INVALID, "PodUID is missing or not a valid UID");
+    if (!is_name(bind->node))
+        return err_set(err, ERR_INVALID, "Node is missing or not a valid name");
+    return 0;
+}
+
+/* One call of the verb. */
+struct bind_call {
+    struct verbs *v;
+    struct store_bind bind;
+    struct span body;
+    bool forwarded; /* by another replica */
+    bool sent;      /* to a leader, which may have received it */
+    bool tried;     /* here; err is the result */
+    int64_t since_ms;
+    struct buf *reply;
+    struct err err; /* why the pod is not bound yet */
+};
+
+static void log_result(const struct bind_call *c, const struct err *err)
+{
+    const struct store_bind *b = &c->bind;
+    if (err)
+        log_info("bind", "bind failed", LOG_SPAN("namespace", b->ns),
+                 LOG_SPAN("pod", b->name), LOG_SPAN("node", b->node), LOG_ERR(err));
+    else
+        log_info("bind", "pod bound", LOG_SPAN("namespace", b->ns),
+                 LOG_SPAN("pod", b->name), LOG_SPAN("node", b->node));
+}
+
+static unsigned fail(struct bind_call *c, unsigned status)
+{
+    counters_bind(c->v->config.counters, c->err.code);
+    log_result(c, &c->err);
+    return verbs_reply_error(c->reply, status, &c->err);
+}
+
+/* 0: not bound, and this process is not the leader any more. */
+static unsigned bind_here(struct bind_call *c)
+{
+    const struct verbs_config *config = &c->v->config;
+    bool ready;
+    if (store_bind(config->store, &c->bind, &c->err) == 0) {
+        log_result(c, NULL);
+        counters_bind(config->counters, ERR_NONE);
+        event_pod_placed(config->recorder, config->store, &c->bind);
+        buf_adds(c->reply, "{\"Error\":\"\"}");
+        return 200;
+    }
+    c->tried = true;
+    if (c->err.code == ERR_UNAVAILABLE &&
+        store_route(config->store, c->forwarded, &ready, NULL).route != ROUTE_HERE)
+        return 0;
+    return fail(c, 200);
+}
+
+/* Sets err to the Error of the leader's answer, or to the whole answer if it is not JSON.
+ */
+static void take_error(struct bind_call *c, const char *address, unsigned status,
+                       const struct buf *answer)
+{
+    cleanup_arena struct arena a = {0};
+    struct jread j;
+    struct jread_str key;
+    struct span error = {0};
+    jread_init(&j, answer->n ? answer->p : "", answer->n);
+    jread_object(&j, "answer");
+    while (jread_member(&j, &key)) {
+        if (jread_str_eq_nocase(key, SPAN("Error")))
+            jread_text(&j, "Error", &a, &error);
+        else
+            jread_skip(&j);
+    }
+    if (jread_finish(&j, NULL))
+        error = buf_span(answer);
+    err_set(&c->err, ERR_UNAVAILABLE, "the leader at %s answers %u: %.*s", address,
+            status, (int)(error.n < 500 ? error.n : 500), error.n ? error.p : "");
+}
+
+/* How long to wait for the leader's answer: until its lease expires. If that has passed,
+ * the leader stopped renewing or this process cannot read the Lease; the leader, if it
+ * runs, is then asked again. */
+static int64_t answer_timeout_ms(const struct bind_call *c,
+                                 const struct store_route *route)
+{
+    int64_t now_ms = clock_mono_ms(), left = c->since_ms + SENT_MS - now_ms;
+    int64_t wait = route->until_ms + RETRY_MS - now_ms;
+    wait = wait < UNRENEWED_MS && route->until_ms < now_ms ? UNRENEWED_MS : wait;
+    wait = wait < left ? wait : left;
+    return wait < ATTEMPT_MIN_MS ? ATTEMPT_MIN_MS : wait;
+}
+
+/* 0: no answer, or one that does not settle the bind. */
+static unsigned forward(struct bind_call *c, const struct store_route *route)
+{
+    const struct verbs_config *config = &c->v->config;
+    cleanup_buf struct buf answer = {0};
+    bool sent;
+    unsigned status = forward_bind(config->forward, route->address, c->body,
+                                   answer_timeout_ms(c, route), &answer, &sent, &c->err);
+    c->sent |= sent && status != FORWARD_MISDIRECTED;
+    log_debug("bind", "bind forwarded to the leader", LOG_SPAN("pod", c->bind.name),
+              LOG_S("to", route->address), LOG_I("status", status));
+    if (status == 200) {
+        counters_bind_forwarded(config->counters);
+        buf_add_span(c->reply, buf_span(&answer));
+        return status;
+    }
+    if (status)
+        take_error(c, route->address, status, &answer);
+    store_refresh_lease(config->store);
+    return 0;
+}
+
+static bool is_late(const struct bind_call *c, bool stopping)
+{
+    int64_t limit = c->sent ? SENT_MS : stopping ? STOP_MS : UNSENT_MS;
+    return clock_mono_ms() >= c->since_ms + limit;
+}
+
+/* 0: the attempt is to be repeated. */
+static unsigned attempt(struct bind_call *c, bool *stopping)
+{
+    const struct verbs_config *config = &c->v->config;
+    bool ready;
+    struct err why = {0};
+    struct store_route route = store_route(config->store, c->forwarded, &ready, &why);
+    *stopping = route.stopping;
+    if (route.route == ROUTE_FORWARD && config->forward)
+        return forward(c, &route);
+    if (route.route != ROUTE_HERE && !c->tried)
+        c->err = why;
+    if (!ready)
+        return fail(c, 503);
+    if (route.route == ROUTE_HERE)
+        return bind_here(c);
+    if (route.route == ROUTE_REFUSE)
+        return fail(c, FORWARD_MISDIRECTED);
+    store_refresh_lease(config->store);
+    return 0;
+}
+
+static unsigned attempt_until_done(struct bind_call *c)
+{
+    bool stopping;
+    unsigned status;
+    while ((status = attempt(c, &stopping)) == 0) {
+        if (is_late(c, stopping))
+            return fail(c, 200);
+        store_wait_may_bind(c->v->config.store, RETRY_MS);
+    }
+    return status;
+}
+
+static unsigned run(struct verbs *v, struct span body, bool forwarded, struct buf *reply)
+{
+    cleanup_arena struct arena a = {0};
+    struct bind_call c = {.v = v,
+                          .body = body,
+                          .forwarded = forwarded,
+                          .since_ms = clock_mono_ms(),
+                          .reply = reply};
+    if (read_args(body, &a, &c.bind, &c.err) || check_args(&c.bind, &c.err))
+        return verbs_reply_error(reply, 400, &c.err);
+    return attempt_until_done(&c);
+}
+
+unsigned verb_bind(struct verbs *v, struct span body, struct buf *reply)
+{
+    return run(v, body, false, reply);
+}
+
+unsigned verb_bind_forwarded(struct verbs *v, struct span body, struct buf *reply)
+{
+    return run(v, body, true, reply);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/verbs_priv.h"
+
+#include "extender/event_pod_priv.h"
+#include "placement/placement.h"
+
+/*
+ * filter. Names of nodes that fit are copied from the body straight into the reply. Each
+ * rejected node goes to one of two lists, with its reason.
+ */
+
+struct filter {
+    const struct verb_args *args;
+    const struct ledger *ledger;
+    const struct ledger_node *promised; /* node of the pod's promise, or NULL */
+    struct reasons reasons;
+    uint32_t *rejected; /* number of nodes, by reason */
+    struct buf *passed, *failed, *never;
+};
+
+static void add_comma(struct buf *out)
+{
+    if (out->n && out->p[out->n - 1] != '[' && out->p[out->n - 1] != '{')
+        buf_addc(out, ',');
+}
+
+/* Writes "<node>": and leaves the reason to the caller. */
+static void begin_reason(const struct filter *f, struct buf *out,
+                         const struct verb_candidate *c)
+{
+    add_comma(out);
+    if (f->args->full)
+        buf_add_json(out, c->name);
+    else
+        buf_add_span(out, c->raw);
+    buf_addc(out, ':');
+}
+
+static void reject(const struct filter *f, struct buf *out,
+                   const struct verb_candidate *c, enum reason_class class,
+                   const char *text)
+{
+    f->rejected[class]++;
+    begin_reason(f, out, c);
+    buf_add_json(out, span_of(text));
+}
+
+static void pass(const struct filter *f, const struct verb_candidate *c)
+{
+    add_comma(f->passed);
+    buf_add_span(f->passed, c->raw);
+}
+
+/* A pod with a promise fits only on the node of the promise: its Binding may have taken
+ * effect. */
+static void check_promised(const struct filter *f, const struct verb_candidate *c)
+{
+    if (span_eq(f->promised->name, c->name)) {
+        pass(f, c);
+        return;
+    }
+    cleanup_buf struct buf why = {0};
+    buf_adds(&why, "the pod has a promise on node ");
+    buf_add_span(&why, f->promised->name);
+    buf_adds(&why, " whose Binding is not confirmed yet");
+    reject(f, f->failed, c, REASON_PROMISED, why.p);
+}
+
+/* `alone`: the fit without regard to nominated pods. */
+static void check(const struct filter *f, const struct verb_candidate *c,
+                  const struct ledger_node *node, enum fit alone)
+{
+    const struct verb_args *args = f->args;
+    const struct request *r = &args->request;
+    if (!node) {
+        reject(f, f->failed, c, REASON_NODE, "the GPUs of this node are not known yet");
+        return;
+    }
+    enum fit fit = alone;
+    if (alone == FIT_YES && node->has_nominated)
+        fit = placement_fit_in_line(node, r, args->pod.priority, args->pod.meta.uid);
+    if (fit == FIT_YES) {
+        pass(f, c);
+        return;
+    }
+    struct buf *out = fit == FIT_NEVER ? f->never : f->failed;
+    f->rejected[reason_class_of(node, r, alone)]++;
+    begin_reason(f, out, c);
+    buf_addc(out, '"');
+    reasons_add(out, &f->reasons, node, alone);
+    buf_addc(out, '"');
+}
+
+static void check_by_ledger(const struct filter *f)
+{
+    const struct verb_args *args = f->args;
+    for (size_t i = 0; i < args->n; i += MAP_BATCH) {
+        const struct ledger_node *nodes[MAP_BATCH];
+        size_t n = verbs_find_nodes(args, i, f->ledger, nodes);
+        enum fit fits[MAP_BATCH] = {FIT_YES};
+        for (size_t k = 0; k < n; k++) {
+            if (nodes[k])
+                fits[k] = placement_fit(nodes[k], &args->request);
+            if (fits[k] != FIT_YES) /* the reason needs the second cache line */
+                __builtin_prefetch((const char *)nodes[k] + LEDGER_LINE);
+        }
+        for (size_t k = 0; k < n; k++)
+            check(f, &args->nodes[i + k], nodes[k], fits[k]);
+    }
+}
+
+static void check_all(const struct filter *f)
+{
+    const struct verb_args *args = f->args;
+    bool requests = args->invalid.code == ERR_NONE && args->request.kind != REQUEST_NONE;
+    if (!f->promised && !request_fits_anywhere(&args->request)) {
+        check_by_ledger(f);
+        return;
+    }
+    for (size_t i = 0; i < args->n; i++) {
+        if (args->invalid.code != ERR_NONE)
+            reject(f, f->never, &args->nodes[i], REASON_REQUEST, args->invalid.msg);
+        else if (requests && f->promised)
+            check_promised(f, &args->nodes[i]);
+        else
+            pass(f, &args->nodes[i]);
+    }
+}
+
+/* Writes the reply up to the nodes that fit, and counts. False: no node fits. */
+static bool answer(struct verbs *v, struct verbs_work *w, const struct core *core,
+                   struct buf *reply)
+{
+    const struct ledger *ledger = core_ledger(core);
+    const struct ledger_pod *known = ledger_pod_find(ledger, w->args.pod.meta.uid);
+    uint32_t rejected[REASON_CLASSES] = {0};
+    struct filter f = {.args = &w->args,
+                       .ledger = ledger,
+                       .promised = known ? known->node : NULL,
+                       .rejected = rejected,
+                       .passed = reply,
+                       .failed = &w->failed,
+                       .never = &w->never};
+    reasons_init(&f.reasons, &w->args.request);
+    buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
+                                 : "{\"Nodes\":null,\"NodeNames\":[");
+    size_t before = reply->n;
+    check_all(&f);
+    bool fits = reply->n > before;
+    counters_filter(v->config.counters, rejected, fits);
+    return fits || f.promised;
+}
+
+unsigned verb_filter(struct verbs *v, struct span body, struct buf *reply)
+{
+    struct verbs_work *w = verbs_work_take(v);
+    const struct core *core;
+    unsigned status = verbs_begin(v, w, body, reply, &core);
+    if (status == 200) {
+        bool fits = answer(v, w, core, reply);
+        store_read_end(v->config.store);
+        if (!fits)
+            event_pod_rejected(v->config.recorder, v->config.store, &w->args,
+                               w->failed.n > 0);
+        buf_adds(reply, w->args.full ? "]},\"NodeNames\":null" : "]");
+        buf_adds(reply, ",\"FailedNodes\":{");
+        buf_add_span(reply, buf_span(&w->failed));
+        buf_adds(reply, "},\"FailedAndUnresolvableNodes\":{");
+        buf_add_span(reply, buf_span(&w->never));
+        buf_adds(reply, "},\"Error\":\"\"}");
+    }
+    verbs_work_release(v, w);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/view_gpuapi_priv.h"
+
+enum { CHUNK = 16 * 1024 }; /* bytes written at a time, and held per slow reader */
+
+/* The list of watchers that wait for a change, or for the cache to be filled. */
+
+static void enlist(struct watcher *w)
+{
+    struct sleepers *all = &w->v->asleep[w->kind];
+    w->asleep = true;
+    w->next = NULL;
+    w->prev = all->last;
+    *(w->prev ? &w->prev->next : &all->first) = w;
+    all->last = w;
+    all->n++;
+}
+
+void view_gpuapi_unlist(struct watcher *w)
+{
+    struct sleepers *all = &w->v->asleep[w->kind];
+    if (!w->asleep)
+        return;
+    w->asleep = false;
+    *(w->prev ? &w->prev->next : &all->first) = w->next;
+    *(w->next ? &w->next->prev : &all->last) = w->prev;
+    all->n--;
+}
+
+static void on_open(void *ctx, struct httpd_waker *waker)
+{
+    struct watcher *w = ctx;
+    w->waker = waker;
+}
+
+static struct watcher *watcher_new(struct view_gpuapi *v, enum view_gpuapi_kind kind)
+{
+    struct watcher *w = xcalloc(1, sizeof *w);
+    w->v = v;
+    w->kind = kind;
+    view_gpuapi_reader_begin(v);
+    return w;
+}
+
+static void watcher_free(struct watcher *w)
+{
+    struct view_gpuapi *v = w->v;
+    pthread_mutex_lock(&v->lock);
+    view_gpuapi_unlist(w);
+    pthread_mutex_unlock(&v->lock);
+    watch_cache_list_free(w->list);
+    free(w);
+    view_gpuapi_reader_end(v);
+}
+
+/* Lists */
+
+/* Takes the snapshot when the first chunk is written. */
+static bool begin_list(struct watcher *w)
+{
+    struct view_gpuapi *v = w->v;
+    pthread_mutex_lock(&v->lock);
+    view_gpuapi_unlist(w);
+    if (atomic_load(&v->ready))
+        w->list = watch_cache_list(v->caches[w->kind]);
+    else
+        enlist(w);
+    pthread_mutex_unlock(&v->lock);
+    return w->list;
+}
+
+static enum httpd_stream_result list_fill(void *ctx, struct buf *out)
+{
+    struct watcher *w = ctx;
+    if (!w->list) {
+        if (!begin_list(w))
+            return HTTPD_STREAM_WAIT;
+        buf_adds(out, "{\"metadata\":{},\"items\":[");
+    }
+    if (!watch_cache_list_read(w->list, CHUNK, out))
+        return HTTPD_STREAM_MORE;
+    buf_adds(out, "]}");
+    return HTTPD_STREAM_END;
+}
+
+static void list_close(void *ctx)
+{
+    struct watcher *w = ctx;
+    atomic_fetch_sub(&w->v->lists, 1);
+    watcher_free(w);
+}
+
+static const struct httpd_stream list_stream = {on_open, list_fill, list_close};
+
+static void add_retry_after(struct httpd_reply *reply)
+{
+    reply->header[0][0] = "Retry-After";
+    reply->header[0][1] = "1";
+}
+
+/* The limit exists because a reader that does not read holds its list for minutes. */
+void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
+                      struct httpd_reply *reply)
+{
+    if (atomic_fetch_add(&v->lists, 1) >= VIEW_GPUAPI_LISTS) {
+        atomic_fetch_sub(&v->lists, 1);
+        httpd_fail(reply, 503, "too many lists: %d are open; retry later",
+                   VIEW_GPUAPI_LISTS);
+        add_retry_after(reply);
+        return;
+    }
+    reply->stream = &list_stream;
+    reply->stream_ctx = watcher_new(v, kind);
+}
+
+/* Watches */
+
+static enum httpd_stream_result watch_fill(void *ctx, struct buf *out)
+{
+    struct watcher *w = ctx;
+    struct view_gpuapi *v = w->v;
+    int64_t now_ms = clock_mono_ms();
+    pthread_mutex_lock(&v->lock);
+    view_gpuapi_unlist(w);
+    /* Until the cache is filled, an empty line would mean that there are no objects. */
+    bool ready = atomic_load(&v->ready);
+    if (ready)
+        watch_cache_read(v->caches[w->kind], &w->reader, CHUNK, out);
+    if (ready && !out->n && v->conf.heartbeat_ms &&
+        now_ms - w->sent_ms >= v->conf.heartbeat_ms)
+        buf_addc(out, '\n');
+    if (out->n)
+        w->sent_ms = now_ms;
+    else
+        enlist(w); /* the next change wakes it */
+    pthread_mutex_unlock(&v->lock);
+    return out->n ? HTTPD_STREAM_MORE : HTTPD_STREAM_WAIT;
+}
+
+static void watch_close(void *ctx)
+{
+    struct watcher *w = ctx;
+    atomic_fetch_sub(&w->v->watches, 1);
+    if (w->main)
+        atomic_fetch_sub(&w->v->main_watches, 1);
+    watcher_free(w);
+}
+
+static const struct httpd_stream watch_stream = {on_open, watch_fill, watch_close};
+
+void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                       struct httpd_reply *reply)
+{
+    if (main && atomic_fetch_add(&v->main_watches, 1) >= VIEW_GPUAPI_MAIN_WATCHES) {
+        atomic_fetch_sub(&v->main_watches, 1);
+        httpd_fail(reply, 503,
+                   "this port is for kube-scheduler and serves at most %d watches; "
+                   "use --observe-port",
+                   VIEW_GPUAPI_MAIN_WATCHES);
+        return;
+    }
+    struct watcher *w = watcher_new(v, kind);
+    w->main = main;
+    atomic_fetch_add(&v->watches, 1);
+    reply->stream = &watch_stream;
+    reply->stream_ctx = w;
+}
+
+/* Only the API server's front proxy may name a user. */
+static bool check_front_proxy(struct view_gpuapi *v, const struct httpd_request *req,
+                              struct httpd_reply *reply)
+{
+    static const char *const headers[] = {"X-Remote-User", "X-Remote-Group",
+                                          "X-Remote-Uid"};
+    const char *user = NULL;
+    if (!v->conf.has_front)
+        return true;
+    for (size_t i = 0; i < ARRAY_LEN(headers) && !user; i++)
+        user = httpd_header(req, headers[i]);
+    if (user && !httpd_client_name(req)) {
+        httpd_fail(reply, 401,
+                   "X-Remote-User is accepted only from a client with a certificate of "
+                   "--requestheader-client-ca");
+        return false;
+    }
+    if (user)
+        log_debug("gpuapi", "request for a user", LOG_S("path", req->path),
+                  LOG_S("user", user), LOG_S("proxy", httpd_client_name(req)));
+    return true;
+}
+
+/* Whether the cache is filled or is about to be. */
+static bool can_answer(struct view_gpuapi *v)
+{
+    bool ready = atomic_load(&v->ready);
+    if (!ready) {
+        ready = core_ready(store_read(v->store), store_now(), NULL) == 0;
+        store_read_end(v->store);
+    }
+    return ready;
+}
+
+static void answer(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                   const struct httpd_request *req, struct httpd_reply *reply)
+{
+    const char *watch = httpd_param(req, "watch");
+    if (!check_front_proxy(v, req, reply))
+        return;
+    if (!can_answer(v)) {
+        httpd_fail(reply, 503, "not every kind of object has been listed yet");
+        add_retry_after(reply);
+    } else if (watch && strcmp(watch, "true") == 0) {
+        view_gpuapi_watch(v, kind, main, reply);
+    } else {
+        view_gpuapi_list(v, kind, reply);
+    }
+}
+
+void view_gpuapi_gpunodes(struct view_gpuapi *v, bool main,
+                          const struct httpd_request *req, struct httpd_reply *reply)
+{
+    answer(v, VIEW_GPUAPI_NODES, main, req, reply);
+}
+
+void view_gpuapi_gpupods(struct view_gpuapi *v, bool main,
+                         const struct httpd_request *req, struct httpd_reply *reply)
+{
+    answer(v, VIEW_GPUAPI_PODS, main, req, reply);
+}
+
+void view_gpuapi_discovery(struct httpd_reply *reply)
+{
+    buf_adds(&reply->body,
+             "{\"kind\":\"APIResourceList\",\"apiVersion\":\"v1\",\"groupVersion\":"
+             "\"nvidia-gpu-scheduler/v1\",\"resources\":["
+             "{\"name\":\"gpupods\",\"singularName\":\"gpupod\",\"namespaced\":false,"
+             "\"kind\":\"GpuPod\",\"verbs\":[\"list\",\"watch\"]},"
+             "{\"name\":\"gpunodes\",\"singularName\":\"gpunode\",\"namespaced\":false,"
+             "\"kind\":\"GpuNode\",\"verbs\":[\"list\",\"watch\"]}]}");
+}
+
+void view_gpuapi_not_found(struct httpd_reply *reply)
+{
+    reply->status = 404;
+    reply->header[0][0] = "X-Content-Type-Options";
+    reply->header[0][1] = "nosniff";
+    buf_adds(&reply->body, "{\"code\":404,\"msg\":\"api not found\"}\n");
+}
+
+void view_gpuapi_not_allowed(struct httpd_reply *reply, const char *allow)
+{
+    reply->status = 405;
+    reply->content_type = NULL;
+    reply->header[0][0] = "Allow";
+    reply->header[0][1] = allow;
+}

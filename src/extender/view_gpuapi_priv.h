@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "extender/view_gpuapi.h"
+#include "extender/watch_cache.h"
+
+/*
+ * view_gpuapi.c       the thread that follows the ledger and fills the watch caches
+ * view_gpuapi_json.c  the JSON of a node and its pods
+ * view_gpuapi_http.c  lists, watches, discovery
+ *
+ * The thread finds the nodes whose generation has changed. It renders a few at a time
+ * under the store's lock, then publishes them under its own lock. The two locks are never
+ * held together.
+ */
+
+enum view_gpuapi_kind { VIEW_GPUAPI_NODES, VIEW_GPUAPI_PODS, VIEW_GPUAPI_KINDS };
+
+/* A rendered GpuPod; in an arena. */
+struct view_gpuapi_pod {
+    struct span ns, name, uid;
+    struct span shown_name; /* of the GpuPod */
+    struct span head, tail; /* JSON before and after the resourceVersion */
+};
+
+/* A rendered node, in an arena. The rest of its JSON has times that depend on earlier
+ * scans: view_gpuapi_node_tail. */
+struct view_gpuapi_node {
+    struct span name;
+    uint32_t slot;
+    uint64_t generation;
+    bool gone; /* deleted, or without cards; the members below are not set */
+    bool healthy;
+    bool has_sample;
+    int64_t sample_s;
+    struct span head, spec, message; /* spec: up to the value of report_time */
+    struct view_gpuapi_pod *pods;
+    size_t n_pods;
+};
+
+struct view_gpuapi_times {
+    bool has_report, was_healthy;
+    int64_t report_s, health_s, transition_s;
+};
+
+/* view_gpuapi_json.c */
+extern const struct watch_cache_kind view_gpuapi_kinds[VIEW_GPUAPI_KINDS];
+/* Renders a node, or sets `gone`. */
+void view_gpuapi_render_node(const struct ledger_node *node, int64_t grace_s,
+                             struct arena *a, struct view_gpuapi_node *out);
+/* Appends the JSON after the resourceVersion of a node. */
+void view_gpuapi_node_tail(const struct view_gpuapi_node *n,
+                           const struct view_gpuapi_times *t, struct buf *out);
+
+/* An open list or watch. */
+struct watcher {
+    struct view_gpuapi *v;
+    enum view_gpuapi_kind kind;
+    struct watch_cache_reader reader;
+    struct watch_cache_list *list; /* of a list, once the cache is filled */
+    struct httpd_waker *waker;
+    int64_t sent_ms; /* when the last bytes were sent */
+    bool main;       /* counted in main_watches */
+    bool asleep;     /* in the list of its kind; protected by view_gpuapi.lock */
+    struct watcher *next, *prev;
+};
+
+/* The watchers of a kind that are up to date, the longest asleep first. */
+struct sleepers {
+    struct watcher *first, *last;
+    size_t n;
+};
+
+/* A reader comes or goes. The first one makes the thread fill the caches. */
+void view_gpuapi_reader_begin(struct view_gpuapi *v);
+void view_gpuapi_reader_end(struct view_gpuapi *v);
+
+/* view_gpuapi_http.c */
+/* Answers with a list, or with 503 if too many lists are open. */
+void view_gpuapi_list(struct view_gpuapi *v, enum view_gpuapi_kind kind,
+                      struct httpd_reply *reply);
+/* Answers with a watch, or with 503 if too many are open on the main port. */
+void view_gpuapi_watch(struct view_gpuapi *v, enum view_gpuapi_kind kind, bool main,
+                       struct httpd_reply *reply);
+void view_gpuapi_unlist(struct watcher *w); /* view_gpuapi.lock is held */
+
+struct shown_node;
+
+struct view_gpuapi {
+    struct store *store;
+    struct view_gpuapi_config conf;
+    atomic_bool wanted; /* there is a reader, or was recently; changed under lock */
+    atomic_bool ready;  /* the caches are filled; changed under lock */
+    atomic_uint watches, main_watches, lists;
+
+    pthread_mutex_t lock; /* protects the members up to asleep */
+    unsigned readers;
+    int64_t read_ms; /* when a reader last came or went */
+    struct watch_cache *caches[VIEW_GPUAPI_KINDS];
+    struct sleepers asleep[VIEW_GPUAPI_KINDS];
+
+    pthread_mutex_t wait_lock; /* protects dirty, stop */
+    pthread_cond_t cond;       /* CLOCK_MONOTONIC */
+    bool dirty, stop;
+    pthread_t thread;
+
+    /* Used by the thread only. */
+    struct shown_node *shown; /* by slot of the ledger */
+    size_t n_shown, shown_cap;
+    uint64_t generation; /* of the ledger when the last round began */
+    struct arena arena;
+};

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "extender/view_inspect_priv.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "domain/quantity.h"
+#include "placement/placement.h"
+
+void view_inspect_comma(struct buf *out)
+{
+    char last = out->n ? out->p[out->n - 1] : '{';
+    if (last != '{' && last != '[')
+        buf_addc(out, ',');
+}
+
+void view_inspect_key(struct buf *out, const char *name)
+{
+    view_inspect_comma(out);
+    buf_addc(out, '"');
+    buf_adds(out, name);
+    buf_adds(out, "\":");
+}
+
+void view_inspect_number(struct buf *out, const char *name, int64_t value)
+{
+    view_inspect_key(out, name);
+    buf_add_i64(out, value);
+}
+
+void view_inspect_string(struct buf *out, const char *name, struct span value)
+{
+    if (!value.n)
+        return;
+    view_inspect_key(out, name);
+    buf_add_json(out, value);
+}
+
+void view_inspect_bool(struct buf *out, const char *name, bool value)
+{
+    view_inspect_key(out, name);
+    buf_adds(out, value ? "true" : "false");
+}
+
+static int by_name(const void *a, const void *b)
+{
+    const struct ledger_pod *x = *(const struct ledger_pod *const *)a;
+    const struct ledger_pod *y = *(const struct ledger_pod *const *)b;
+    int c = span_cmp(x->ns, y->ns);
+    c = c ? c : span_cmp(x->name, y->name);
+    return c ? c : span_cmp(x->uid, y->uid);
+}
+
+struct pods {
+    const struct ledger_pod **items;
+    size_t n, cap;
+};
+
+static void pods_add(struct pods *pods, const struct ledger_pod *pod)
+{
+    MEM_GROW(pods->items, pods->cap, pods->n + 1);
+    pods->items[pods->n++] = pod;
+}
+
+static void pods_sort(struct pods *pods)
+{
+    if (pods->n)
+        qsort(pods->items, pods->n, sizeof *pods->items, by_name);
+}
+
+static void write_pod(struct buf *out, const struct ledger_pod *pod, int64_t mib,
+                      int64_t unit)
+{
+    view_inspect_comma(out);
+    buf_addc(out, '{');
+    view_inspect_string(out, "name", pod->name);
+    view_inspect_string(out, "namespace", pod->ns);
+    view_inspect_number(out, "usedGPU", mib / unit);
+    view_inspect_string(out, "uid", pod->uid);
+    view_inspect_number(out, "mib", mib);
+    if (pod->request.kind == REQUEST_CARDS)
+        view_inspect_bool(out, "wholeCard", true);
+    buf_addc(out, '}');
+}
+
+static const char *health(enum card_out out)
+{
+    static const char *const names[] = {[CARD_IN] = "Healthy",
+                                        [CARD_UNHEALTHY] = "Unhealthy",
+                                        [CARD_LISTED] = "Excluded",
+                                        [CARD_HELD] = "OtherPlugin"};
+    return names[out];
+}
+
+static int64_t share_on(const struct ledger_pod *pod, const struct card *card)
+{
+    int64_t mib = -1;
+    for (uint32_t i = 0; i < pod->n_shares; i++)
+        if (pod->shares[i].on == card)
+            mib = (mib < 0 ? 0 : mib) + pod->shares[i].mib;
+    return mib;
+}
+
+static void write_card(struct buf *out, const struct card *card, const struct pods *pods,
+                       int64_t unit)
+{
+    view_inspect_comma(out);
+    buf_addc(out, '{');
+    view_inspect_number(out, "id", card->index);
+    view_inspect_number(out, "totalGPU", card->total_mib / unit);
+    view_inspect_number(out, "usedGPU", card->promised_mib / unit);
+    view_inspect_key(out, "pods");
+    buf_addc(out, '[');
+    for (size_t i = 0; i < pods->n; i++) {
+        int64_t mib = share_on(pods->items[i], card);
+        if (mib >= 0 && pods->items[i]->request.kind == REQUEST_CARDS &&
+            mib < card->total_mib)
+            mib = card->total_mib;
+        if (mib >= 0)
+            write_pod(out, pods->items[i], mib, unit);
+    }
+    buf_addc(out, ']');
+    view_inspect_string(out, "uuid", card->uuid);
+    view_inspect_string(out, "model", card->model);
+    view_inspect_string(out, "health", span_of(health(card->out)));
+    view_inspect_number(out, "totalMiB", card->total_mib);
+    view_inspect_number(out, "promisedMiB", card->promised_mib);
+    if (card->used_mib >= 0)
+        view_inspect_number(out, "usedMiB", card->used_mib);
+    if (card->withheld_mib)
+        view_inspect_number(out, "withheldMiB", card->withheld_mib);
+    view_inspect_number(out, "freeMiB", card->free_mib);
+    if (card->over)
+        view_inspect_bool(out, "overcommitted", true);
+    buf_addc(out, '}');
+}
+
+/* Promises on cards that the node does not have, and pods bound without a promise. */
+static void write_unplaced(struct buf *out, const struct pods *pods, int64_t unit)
+{
+    bool any = false;
+    for (size_t i = 0; i < pods->n; i++) {
+        const struct ledger_pod *pod = pods->items[i];
+        const struct request *r = &pod->request;
+        int64_t mib = r->kind == REQUEST_MEMORY ? r->cards * r->mib_per_card : 0;
+        if (pod->n_shares || r->kind == REQUEST_DEVICES)
+            mib = -1;
+        for (uint32_t k = 0; k < pod->n_shares; k++)
+            if (!pod->shares[k].on)
+                mib = (mib < 0 ? 0 : mib) + pod->shares[k].mib;
+        if (mib < 0)
+            continue;
+        if (!any) {
+            view_inspect_key(out, "unplaced");
+            buf_addc(out, '[');
+        }
+        any = true;
+        write_pod(out, pod, mib, unit);
+    }
+    if (any)
+        buf_addc(out, ']');
+}
+
+static const char *source(enum node_source source)
+{
+    return source == SOURCE_SCV ? "scv" : source == SOURCE_CAPACITY ? "capacity" : "none";
+}
+
+void view_inspect_write_node(const struct ledger *l, const struct ledger_node *node,
+                             struct buf *out)
+{
+    int64_t unit = ledger_settings(l)->unit_mib, total = 0, used = 0;
+    cleanup_free const struct ledger_pod **items = NULL;
+    struct pods pods = {0};
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        pods_add(&pods, pod);
+    items = pods.items;
+    pods_sort(&pods);
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        total += node->cards[i].total_mib / unit;
+        used += node->cards[i].promised_mib / unit;
+    }
+    buf_addc(out, '{');
+    view_inspect_string(out, "name", node->name);
+    view_inspect_number(out, "totalGPU", total);
+    view_inspect_number(out, "usedGPU", used);
+    view_inspect_key(out, "devs");
+    buf_addc(out, '[');
+    for (uint32_t i = 0; i < node->n_cards; i++)
+        write_card(out, &node->cards[i], &pods, unit);
+    buf_addc(out, ']');
+    view_inspect_string(out, "source", span_of(source(node->source)));
+    write_unplaced(out, &pods, unit);
+    if (node->mode == NODE_MEMORY || node->mode == NODE_CARDS)
+        view_inspect_string(out, "mode",
+                            node->mode == NODE_CARDS ? SPAN("card") : SPAN("memory"));
+    if (node->cordoned)
+        view_inspect_bool(out, "schedulingDisabled", true);
+    if (node->listed_nowhere >= 0)
+        view_inspect_number(out, "unknownCard", node->listed_nowhere);
+    if (node->claimed)
+        view_inspect_number(out, "claimedCards", node->claimed);
+    if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
+        cleanup_buf struct buf why = {0};
+        struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
+        placement_reason(&why, node, &any, placement_fit(node, &any));
+        view_inspect_string(out, "reason", buf_span(&why));
+    }
+    if (node->state == NODE_SILENT)
+        view_inspect_number(out, "heartbeatAgeSeconds", node->silent_s);
+    if (node->state == NODE_NO_GPU)
+        view_inspect_bool(out, "noGPU", true);
+    buf_addc(out, '}');
+}
+
+static void write_node(struct buf *out, const struct ledger *l,
+                       const struct ledger_node *node)
+{
+    view_inspect_comma(out);
+    view_inspect_write_node(l, node, out);
+}
+
+bool view_inspect_node(struct store *store, struct span name, struct buf *out)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    const struct ledger_node *node = ledger_node_find(l, name);
+    buf_adds(out, "{\"nodes\":[");
+    if (node)
+        write_node(out, l, node);
+    buf_addc(out, ']');
+    if (!node)
+        view_inspect_string(out, "error", SPAN("unknown node"));
+    store_read_end(store);
+    buf_addc(out, '}');
+    return node != NULL;
+}
+
+static void write_one(void *ctx, const struct ledger *l, const struct ledger_node *node)
+{
+    write_node(ctx, l, node);
+}
+
+void view_inspect_write_cluster(struct store *store, struct buf *out)
+{
+    struct err err = {0};
+    const struct core *core = store_read(store);
+    const struct ledger *l = core_ledger(core);
+    cleanup_buf struct buf unit = {0};
+    unit_write(&unit, ledger_settings(l)->unit_mib);
+    view_inspect_string(out, "unit", buf_span(&unit));
+    view_inspect_bool(out, "leader", core_is_leader(core));
+    view_inspect_string(out, "holder", core_holder(core));
+    view_inspect_number(out, "overcommits", (int64_t)core_overcommits(core));
+    view_inspect_number(out, "bindsInFlight", (int64_t)core_binds_in_flight(core));
+    if (core_ready(core, store_now(), &err))
+        view_inspect_string(out, "error", span_of(err.msg));
+    store_read_end(store);
+    view_inspect_pending(store, out);
+}
+
+void view_inspect_all(struct store *store, struct buf *out)
+{
+    buf_adds(out, "{\"nodes\":[");
+    store_each_node(store, write_one, out);
+    buf_addc(out, ']');
+    view_inspect_write_cluster(store, out);
+    buf_addc(out, '}');
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "extender/view_inspect_priv.h"
+#include "placement/nearest.h"
+
+/*
+ * Why a pod is pending: the closest node, with the reason that filter gives. Pods of the
+ * same request and priority share one answer.
+ */
+
+enum { SLOTS_MAX = 1024 }; /* nodes scanned under one lock */
+
+/* A pending pod; copied from the ledger. */
+struct pending_pod {
+    struct span ns, name, uid, why_not;
+    struct request request; /* without parts */
+    int64_t priority;
+    bool nominated; /* its own nomination does not count against it */
+};
+
+struct answer {
+    const struct pending_pod *pod; /* the first one with this answer */
+    uint32_t seen, fits;
+    bool never; /* no node can take it, even when empty */
+    struct span node, reason;
+};
+
+struct pending_pods {
+    struct arena arena;
+    struct pending_pod *pods;
+    size_t n;
+    int64_t unit_mib;
+    struct answer answers[VIEW_INSPECT_REASONS];
+    size_t n_answers;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct pending_pod *x = a, *y = b;
+    int c = span_cmp(x->ns, y->ns);
+    c = c ? c : span_cmp(x->name, y->name);
+    return c ? c : span_cmp(x->uid, y->uid);
+}
+
+static void take_all(struct pending_pods *all, struct store *store)
+{
+    struct arena *a = &all->arena;
+    const struct ledger *l = core_ledger(store_read(store));
+    all->unit_mib = ledger_settings(l)->unit_mib;
+    all->pods = arena_zalloc(a, ledger_waiting(l) * sizeof *all->pods);
+    for (const struct ledger_pod *pod = ledger_first_waiting(l); pod; pod = pod->next) {
+        struct pending_pod *p = &all->pods[all->n++];
+        *p = (struct pending_pod){.ns = arena_copy(a, pod->ns),
+                                  .name = arena_copy(a, pod->name),
+                                  .uid = arena_copy(a, pod->uid),
+                                  .why_not = arena_copy(a, pod->why_not),
+                                  .request = pod->request,
+                                  .priority = pod->priority,
+                                  .nominated = pod->nominated_node != NULL};
+        p->request.models = arena_copy(a, pod->request.models);
+        p->request.parts = NULL;
+        p->request.n_parts = 0;
+    }
+    store_read_end(store);
+    if (all->n)
+        qsort(all->pods, all->n, sizeof *all->pods, by_name);
+}
+
+/* Scans nodes from *slot on. The closest node so far is kept by name, because it may be
+ * deleted between two calls. False: *slot is at the end. */
+static bool scan(struct store *store, struct arena *a, uint32_t *slot, struct nearest *n,
+                 struct answer *answer)
+{
+    const struct ledger *l = core_ledger(store_read(store));
+    uint32_t slots = ledger_node_slots(l), end = slots;
+    if (slots - *slot > SLOTS_MAX)
+        end = *slot + SLOTS_MAX;
+    n->node = answer->node.n ? ledger_node_find(l, answer->node) : NULL;
+    const struct ledger_node *before = n->node;
+    for (; *slot < end; ++*slot)
+        if (ledger_node_at(l, *slot))
+            nearest_look(n, ledger_node_at(l, *slot));
+    if (n->node && n->node != before)
+        answer->node = arena_copy(a, n->node->name);
+    else if (!n->node)
+        answer->node = SPAN("");
+    bool more = *slot < slots;
+    if (!more && n->node && n->fit != FIT_YES) {
+        cleanup_buf struct buf why = {0};
+        placement_reason_offered(&why, n->node, n->request, n->priority, n->uid);
+        answer->reason = arena_copy(a, buf_span(&why));
+    }
+    store_read_end(store);
+    return more;
+}
+
+static void compute_answer(struct pending_pods *all, struct store *store,
+                           struct answer *answer)
+{
+    const struct pending_pod *pod = answer->pod;
+    struct nearest n;
+    uint32_t slot = 0;
+    nearest_init(&n, &pod->request, pod->priority, pod->uid);
+    while (scan(store, &all->arena, &slot, &n, answer))
+        ;
+    answer->seen = n.seen;
+    answer->fits = n.fits;
+    answer->never = n.node && n.fit == FIT_NEVER;
+}
+
+/* NULL: there are too many different requests. */
+static const struct answer *answer_for(struct pending_pods *all, struct store *store,
+                                       const struct pending_pod *pod)
+{
+    for (size_t i = 0; i < all->n_answers; i++) {
+        const struct pending_pod *other = all->answers[i].pod;
+        if (!pod->nominated && !other->nominated && pod->priority == other->priority &&
+            request_same(&pod->request, &other->request))
+            return &all->answers[i];
+    }
+    if (all->n_answers == ARRAY_LEN(all->answers))
+        return NULL;
+    struct answer *answer = &all->answers[all->n_answers++];
+    *answer = (struct answer){.pod = pod};
+    compute_answer(all, store, answer);
+    return answer;
+}
+
+static void write_why(struct buf *out, const struct answer *answer)
+{
+    view_inspect_number(out, "fittingNodes", answer->fits);
+    if (answer->never)
+        view_inspect_bool(out, "neverFits", true);
+    view_inspect_string(out, "closestNode", answer->node);
+    if (!answer->seen)
+        view_inspect_string(out, "reason", SPAN("no nodes are known"));
+    else
+        view_inspect_string(out, "reason", answer->reason);
+}
+
+static void write_pod(struct pending_pods *all, struct store *store,
+                      const struct pending_pod *pod, struct buf *out)
+{
+    view_inspect_comma(out);
+    buf_addc(out, '{');
+    view_inspect_string(out, "name", pod->name);
+    view_inspect_string(out, "namespace", pod->ns);
+    view_inspect_string(out, "uid", pod->uid);
+    if (pod->why_not.n) {
+        view_inspect_string(out, "error", pod->why_not);
+    } else {
+        cleanup_buf struct buf asks = {0};
+        request_write(&asks, &pod->request, all->unit_mib);
+        view_inspect_string(out, "request", buf_span(&asks));
+        const struct answer *answer = answer_for(all, store, pod);
+        if (answer)
+            write_why(out, answer);
+    }
+    buf_addc(out, '}');
+}
+
+void view_inspect_pending(struct store *store, struct buf *out)
+{
+    struct pending_pods all = {0};
+    take_all(&all, store);
+    view_inspect_key(out, "pendingPods");
+    buf_addc(out, '[');
+    for (size_t i = 0; i < all.n; i++)
+        write_pod(&all, store, &all.pods[i], out);
+    buf_addc(out, ']');
+    arena_fini(&all.arena);
+}

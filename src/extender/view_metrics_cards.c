@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "extender/view_metrics_priv.h"
+#include "placement/frag.h"
+
+enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };
+
+/* Memory, in MiB. */
+enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
+
+static const struct {
+    const char *cluster, *node, *card, *help; /* NULL: no such metric */
+} amounts[AMOUNTS] = {
+    [CAPACITY] = {"gpushare_memory_capacity_bytes", "gpushare_node_memory_capacity_bytes",
+                  "gpushare_card_memory_capacity_bytes", "Memory of all cards."},
+    [PROMISED] = {"gpushare_memory_promised_bytes", "gpushare_node_memory_promised_bytes",
+                  "gpushare_card_memory_promised_bytes", "Memory promised to pods."},
+    [USED] = {"gpushare_memory_used_bytes", "gpushare_node_memory_used_bytes",
+              "gpushare_card_memory_used_bytes",
+              "Measured memory in use; cards without a measurement are not counted."},
+    [WITHHELD] = {"gpushare_memory_withheld_bytes", NULL, NULL,
+                  "Memory withheld because processes outside Kubernetes use it."},
+    [FREE] = {"gpushare_memory_free_bytes", "gpushare_node_memory_free_bytes",
+              "gpushare_card_memory_free_bytes",
+              "Memory that can still be promised, on usable nodes."},
+    [CORDONED] = {"gpushare_memory_free_cordoned_bytes", NULL, NULL,
+                  "Free memory on cordoned nodes."},
+    [STRANDED] = {"gpushare_memory_stranded_bytes", "gpushare_node_memory_stranded_bytes",
+                  NULL,
+                  "Free memory in pieces too small for recent pods: the mean over their "
+                  "requests."},
+};
+
+static const char *const states[STATES] = {
+    [NODE_USABLE] = "usable",           [NODE_UNKNOWN] = "unknown",
+    [NODE_SCV_MISSING] = "scv-missing", [NODE_SCV_DAMAGED] = "scv-invalid",
+    [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
+    [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
+    [NODE_SILENT] = "heartbeat-lost",   [NODE_LIST_DAMAGED] = "configmap-invalid",
+};
+
+static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
+                                       [CARD_UNHEALTHY] = "unhealthy",
+                                       [CARD_LISTED] = "excluded",
+                                       [CARD_HELD] = "other-plugin"};
+
+static const char *const drifts[DRIFTS] = {
+    [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
+    [DRIFT_UNPLACED] = "card-missing",         [DRIFT_CARDLESS] = "no-card",
+    [DRIFT_WRONG_CARD] = "wrong-card",         [DRIFT_CAPACITY] = "capacity",
+    [DRIFT_LISTED] = "configmap-unknown-card",
+};
+
+/* The values of a node or a card. */
+struct row {
+    struct span node, uuid, model; /* copied */
+    char index[DIGITS];
+    int64_t mib[AMOUNTS];
+    int64_t cards, healthy;
+    bool measured, cordoned;
+};
+
+struct table {
+    struct row *rows;
+    size_t n, cap;
+};
+
+struct count {
+    enum view_metrics_detail detail;
+    struct frag frag;
+    struct arena arena;
+    int64_t mib[AMOUNTS];
+    int64_t states[STATES], outs[OUTS], drifts[DRIFTS];
+    int64_t cordoned, promises, cardless, measured;
+    struct table nodes, cards;
+};
+
+static struct row *row_add(struct table *t)
+{
+    MEM_GROW(t->rows, t->cap, t->n + 1);
+    t->rows[t->n] = (struct row){0};
+    return &t->rows[t->n++];
+}
+
+static void add_card(struct count *c, const struct ledger_node *node,
+                     const struct card *card, int64_t mib[AMOUNTS])
+{
+    int64_t amount[AMOUNTS] = {
+        [CAPACITY] = card->total_mib,
+        [PROMISED] = card->promised_mib,
+        [USED] = card->used_mib > 0 ? card->used_mib : 0,
+        [WITHHELD] = card->withheld_mib,
+        [FREE] = node->state == NODE_USABLE ? card->free_mib : 0,
+    };
+    amount[CORDONED] = node->cordoned ? amount[FREE] : 0;
+    for (int i = 0; i < AMOUNTS; i++)
+        mib[i] += amount[i] = frag_tame(amount[i]);
+    c->outs[card->out]++;
+    c->promises += card->pods;
+    c->measured += card->used_mib >= 0;
+    if (c->detail < VIEW_METRICS_CARD)
+        return;
+    struct row *row = row_add(&c->cards);
+    row->node = arena_copy(&c->arena, node->name);
+    row->uuid = arena_copy(&c->arena, card->uuid);
+    row->model = arena_copy(&c->arena, card->model);
+    row->healthy = card->out == CARD_IN;
+    row->measured = card->used_mib >= 0;
+    memcpy(row->mib, amount, sizeof amount);
+    snprintf(row->index, sizeof row->index, "%d", card->index);
+}
+
+/* Pods bound without the extender. On a node with one card that is no drift. */
+static void add_pods(struct count *c, const struct ledger_node *node)
+{
+    for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next)
+        c->cardless += pod->n_shares == 0 && pod->request.kind != REQUEST_DEVICES;
+}
+
+static void add_node(void *ctx, const struct ledger *l, const struct ledger_node *node)
+{
+    struct count *c = ctx;
+    struct frag_node now;
+    int64_t mib[AMOUNTS] = {0}, healthy = 0;
+    for (uint32_t i = 0; i < node->n_cards; i++) {
+        add_card(c, node, &node->cards[i], mib);
+        healthy += node->cards[i].out == CARD_IN;
+    }
+    if (node->state == NODE_USABLE) {
+        frag_look(node, 0, &now);
+        mib[STRANDED] = frag_of(&c->frag, &now) >> FRAG_SHIFT;
+    }
+    for (int i = 0; i < AMOUNTS; i++)
+        c->mib[i] += mib[i];
+    c->states[node->state]++;
+    c->cordoned += node->cordoned && node->state == NODE_USABLE;
+    add_pods(c, node);
+    ledger_node_drift(l, node, c->drifts);
+    if (c->detail < VIEW_METRICS_NODE)
+        return;
+    struct row *row = row_add(&c->nodes);
+    row->node = arena_copy(&c->arena, node->name);
+    row->cards = node->n_cards;
+    row->healthy = healthy;
+    row->cordoned = node->cordoned;
+    row->measured = true;
+    memcpy(row->mib, mib, sizeof mib);
+}
+
+/* -- output -- */
+
+static int64_t bytes(int64_t mib)
+{
+    return mib > INT64_MAX >> 20 ? INT64_MAX : mib << 20;
+}
+
+static void write_by_label(struct buf *out, const char *name, const char *help,
+                           const char *label, const char *const *words, const int64_t *n,
+                           size_t count)
+{
+    prom_family(out, name, PROM_GAUGE, help);
+    for (size_t i = 0; i < count; i++)
+        prom_sample(out, name, &(struct prom_label){label, span_of(words[i])}, 1, n[i]);
+}
+
+static void write_sums(const struct count *c, struct buf *out)
+{
+    write_by_label(out, "gpushare_nodes", "Nodes, by state.", "state", states, c->states,
+                   STATES);
+    prom_one(out, "gpushare_nodes_cordoned", PROM_GAUGE,
+             "Usable nodes that are cordoned.", c->cordoned);
+    write_by_label(out, "gpushare_cards", "Cards, by state.", "state", outs, c->outs,
+                   OUTS);
+    prom_one(out, "gpushare_cards_measured", PROM_GAUGE,
+             "Cards whose memory use is measured.", c->measured);
+    for (int i = 0; i < AMOUNTS; i++)
+        prom_one(out, amounts[i].cluster, PROM_GAUGE, amounts[i].help, bytes(c->mib[i]));
+    prom_one(out, "gpushare_promises", PROM_GAUGE,
+             "Promises on cards; a pod on two cards has two.", c->promises);
+    prom_one(out, "gpushare_promises_unplaced", PROM_GAUGE,
+             "Promises on cards that the node does not have.", c->drifts[DRIFT_UNPLACED]);
+    prom_one(out, "gpushare_pods_without_card", PROM_GAUGE,
+             "Pods that were bound without the extender and have no card.", c->cardless);
+    write_by_label(out, "gpushare_drift",
+                   "Inconsistencies between ledger, annotations, Node and Scv, by kind.",
+                   "kind", drifts, c->drifts, DRIFTS);
+}
+
+static void per_node(const struct table *t, struct buf *out)
+{
+    for (int k = 0; k < AMOUNTS; k++) {
+        if (!amounts[k].node)
+            continue;
+        prom_family(out, amounts[k].node, PROM_GAUGE, amounts[k].help);
+        for (size_t i = 0; i < t->n; i++)
+            prom_sample(out, amounts[k].node,
+                        &(struct prom_label){"node", t->rows[i].node}, 1,
+                        bytes(t->rows[i].mib[k]));
+    }
+    prom_family(out, "gpushare_node_cards", PROM_GAUGE, "Cards of the node.");
+    for (size_t i = 0; i < t->n; i++)
+        prom_sample(out, "gpushare_node_cards",
+                    &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].cards);
+    prom_family(out, "gpushare_node_cards_healthy", PROM_GAUGE,
+                "Healthy cards of the node.");
+    for (size_t i = 0; i < t->n; i++)
+        prom_sample(out, "gpushare_node_cards_healthy",
+                    &(struct prom_label){"node", t->rows[i].node}, 1, t->rows[i].healthy);
+    prom_family(out, "gpushare_node_cordoned", PROM_GAUGE,
+                "Whether the node is cordoned.");
+    for (size_t i = 0; i < t->n; i++)
+        prom_sample(out, "gpushare_node_cordoned",
+                    &(struct prom_label){"node", t->rows[i].node}, 1,
+                    t->rows[i].cordoned);
+}
+
+static void per_card(const struct table *t, struct buf *out)
+{
+    for (int k = 0; k < AMOUNTS; k++) {
+        if (!amounts[k].card)
+            continue;
+        prom_family(out, amounts[k].card, PROM_GAUGE, amounts[k].help);
+        for (size_t i = 0; i < t->n; i++) {
+            struct prom_label l[] = {{"node", t->rows[i].node},
+                                     {"card", span_of(t->rows[i].index)}};
+            if (k != USED || t->rows[i].measured)
+                prom_sample(out, amounts[k].card, l, 2, bytes(t->rows[i].mib[k]));
+        }
+    }
+    prom_family(out, "gpushare_card_healthy", PROM_GAUGE,
+                "Whether the card gets new pods.");
+    for (size_t i = 0; i < t->n; i++) {
+        struct prom_label l[] = {{"node", t->rows[i].node},
+                                 {"card", span_of(t->rows[i].index)}};
+        prom_sample(out, "gpushare_card_healthy", l, 2, t->rows[i].healthy);
+    }
+    prom_family(out, "gpushare_card_info", PROM_GAUGE, "UUID and model of the card.");
+    for (size_t i = 0; i < t->n; i++) {
+        struct prom_label l[] = {{"node", t->rows[i].node},
+                                 {"card", span_of(t->rows[i].index)},
+                                 {"uuid", t->rows[i].uuid},
+                                 {"model", t->rows[i].model}};
+        prom_sample(out, "gpushare_card_info", l, 4, 1);
+    }
+}
+
+void view_metrics_cards_write(struct store *store, const struct mix *mix,
+                              enum view_metrics_detail detail, struct buf *out)
+{
+    struct count c = {.detail = detail};
+    frag_prepare(&c.frag, mix);
+    store_each_node(store, add_node, &c);
+    write_sums(&c, out);
+    if (detail >= VIEW_METRICS_NODE)
+        per_node(&c.nodes, out);
+    if (detail >= VIEW_METRICS_CARD)
+        per_card(&c.cards, out);
+    free(c.nodes.rows);
+    free(c.cards.rows);
+    arena_fini(&c.arena);
+    frag_fini(&c.frag);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "node/card_sampler.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/stop_flag.h"
+
+enum {
+    SLICE_MS = 500, /* bounds the delay until a stop or a new interval takes effect */
+    REOPEN_MS = 60 * 1000,
+    STOP_MS = 2000,
+};
+
+struct card_sampler {
+    struct gpu *gpu;
+    struct card_sampler_fns fns;
+    struct gpu_sample sample;
+    int64_t reopened_ms;
+    pthread_t thread;
+    struct stop_flag stop, ended; /* the thread shall end; it has ended */
+};
+
+static void sample(struct card_sampler *s, bool reopen)
+{
+    struct err err = {0};
+    int64_t now = clock_mono_ms();
+    if (reopen && now - s->reopened_ms >= REOPEN_MS) {
+        s->reopened_ms = now;
+        gpu_reopen(s->gpu);
+    }
+    if (gpu_sample(s->gpu, &s->sample, &err))
+        s->fns.on_sample(s->fns.ctx, NULL, &err);
+    else
+        s->fns.on_sample(s->fns.ctx, &s->sample, NULL);
+}
+
+/* Waits at most `ms` for an event. Sources without events return early: the rest of the
+ * time is waited here. True: stop. */
+static bool wait_for_event(struct card_sampler *s, int64_t ms)
+{
+    struct gpu_event event = {0};
+    struct err err;
+    int64_t before = clock_mono_ms();
+    if (gpu_wait(s->gpu, (int)ms, &event, &err) == 0 && event.kind != GPU_EVENT_NONE) {
+        s->fns.on_event(s->fns.ctx, &event);
+        return stop_flag_wait(&s->stop, 0);
+    }
+    int64_t rest = ms - (clock_mono_ms() - before);
+    return stop_flag_wait(&s->stop, rest > 0 ? rest : 0);
+}
+
+static bool wait_for_next(struct card_sampler *s, int64_t from_ms, bool *reopen)
+{
+    for (;;) {
+        *reopen = false;
+        int64_t rest = from_ms + s->fns.interval(s->fns.ctx, reopen) - clock_mono_ms();
+        if (rest <= 0)
+            return stop_flag_wait(&s->stop, 0);
+        if (wait_for_event(s, rest < SLICE_MS ? rest : SLICE_MS))
+            return true;
+    }
+}
+
+static void *run(void *arg)
+{
+    struct card_sampler *s = arg;
+    bool reopen = false;
+    int64_t from;
+    do {
+        from = clock_mono_ms();
+        sample(s, reopen);
+    } while (!wait_for_next(s, from, &reopen));
+    stop_flag_set(&s->ended);
+    return NULL;
+}
+
+struct card_sampler *card_sampler_start(struct gpu *gpu,
+                                        const struct card_sampler_fns *fns)
+{
+    struct card_sampler *s = xcalloc(1, sizeof *s);
+    s->gpu = gpu;
+    s->fns = *fns;
+    s->reopened_ms = clock_mono_ms();
+    stop_flag_init(&s->stop);
+    stop_flag_init(&s->ended);
+    if (pthread_create(&s->thread, NULL, run, s))
+        abort();
+    pthread_setname_np(s->thread, "sampler");
+    return s;
+}
+
+bool card_sampler_stop(struct card_sampler *s)
+{
+    if (!s)
+        return true;
+    stop_flag_set(&s->stop);
+    bool ended = stop_flag_wait(&s->ended, STOP_MS);
+    if (ended)
+        pthread_join(s->thread, NULL);
+    return ended;
+}
+
+void card_sampler_free(struct card_sampler *s)
+{
+    if (!s)
+        return;
+    gpu_sample_fini(&s->sample);
+    stop_flag_fini(&s->stop);
+    stop_flag_fini(&s->ended);
+    free(s);
+}

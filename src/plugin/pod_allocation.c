@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pod_allocation.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "domain/promise.h"
+#include "domain/quantity.h"
+
+static struct pod_allocation_share *
+copy_shares(struct pod_allocation *alloc, const struct promise_share *from, size_t n)
+{
+    struct pod_allocation_share *to = arena_zalloc(&alloc->arena, n * sizeof *to);
+    for (size_t i = 0; i < n; i++)
+        to[i] =
+            (struct pod_allocation_share){.uuid = arena_copy(&alloc->arena, from[i].uuid),
+                                          .index = from[i].card,
+                                          .units = from[i].units};
+    return to;
+}
+
+/* One entry per resource in the container's limits. A pod with both is invalid, but the
+ * kubelet requests both nevertheless. */
+static void add_limit(struct pod_allocation *alloc, const struct pod_container *c,
+                      enum ids_resource resource, struct span limit)
+{
+    int64_t amount = 0;
+    if (!limit.p || quantity_read(limit, &amount, NULL) || amount <= 0)
+        return;
+    alloc->containers[alloc->n_containers++] =
+        (struct pod_allocation_container){.name = arena_copy(&alloc->arena, c->name),
+                                          .role = c->role,
+                                          .resource = resource,
+                                          .amount = amount,
+                                          .own_devices = c->own_devices};
+}
+
+/* Called for init containers first: the order of admission, not that of the spec. */
+static void add_containers(struct pod_allocation *alloc, const struct pod *pod, bool apps,
+                           uint32_t *indexes)
+{
+    for (size_t i = 0; i < pod->n_containers; i++) {
+        const struct pod_container *c = &pod->containers[i];
+        if ((c->role == CONTAINER_APP) != apps)
+            continue;
+        size_t first = alloc->n_containers;
+        add_limit(alloc, c, IDS_MEM, c->mem);
+        add_limit(alloc, c, IDS_COUNT, c->cards);
+        for (size_t k = first; k < alloc->n_containers; k++)
+            indexes[k] = c->index;
+    }
+}
+
+static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void damaged(struct pod_allocation *alloc, const char *fmt, ...)
+{
+    cleanup_buf struct buf b = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    buf_vprintf(&b, fmt, ap);
+    va_end(ap);
+    alloc->promise = POD_ALLOCATION_DAMAGED;
+    alloc->why_not = arena_copy(&alloc->arena, buf_span(&b));
+}
+
+static void share_evenly(struct pod_allocation *alloc, struct pod_allocation_container *c)
+{
+    size_t n = alloc->n_cards;
+    if (c->amount % (int64_t)n) {
+        damaged(alloc,
+                "the promise has %zu cards, and the %lld units of container %.*s are not "
+                "divisible by it",
+                n, (long long)c->amount, SPAN_ARG(c->name));
+        return;
+    }
+    c->shares = arena_zalloc(&alloc->arena, n * sizeof *c->shares);
+    c->n_shares = n;
+    for (size_t i = 0; i < n; i++) {
+        c->shares[i] = alloc->cards[i];
+        c->shares[i].units = c->amount / (int64_t)n;
+    }
+}
+
+/* Whole cards: app containers and sidecars get disjoint parts. A plain init container
+ * runs alone, so it gets the first cards. */
+static void share_in_turn(struct pod_allocation *alloc,
+                          struct pod_allocation_container *c, size_t *next)
+{
+    size_t from = c->role == CONTAINER_INIT ? 0 : *next;
+    if ((size_t)c->amount > alloc->n_cards - from) {
+        damaged(alloc, "the promise has %zu cards, fewer than the containers request",
+                alloc->n_cards);
+        return;
+    }
+    c->n_shares = (size_t)c->amount;
+    c->shares = arena_zalloc(&alloc->arena, c->n_shares * sizeof *c->shares);
+    for (size_t i = 0; i < c->n_shares; i++) {
+        c->shares[i] = alloc->cards[from + i];
+        c->shares[i].units = 1;
+    }
+    if (c->role != CONTAINER_INIT)
+        *next += (size_t)c->amount;
+}
+
+/* Takes the container's shares from the allocation annotation. False: it does not match
+ * the limit. */
+static bool share_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
+                               uint32_t index, struct pod_allocation_container *c)
+{
+    cleanup_arena struct arena a = {0};
+    struct promise part;
+    int64_t sum = 0;
+    if (c->role == CONTAINER_INIT || !promise_of_container(pod, index, &a, &part))
+        return false;
+    for (size_t i = 0; i < part.n; i++)
+        sum += c->resource == IDS_COUNT ? 1 : part.shares[i].units;
+    if (sum != c->amount)
+        return false;
+    c->shares = copy_shares(alloc, part.shares, part.n);
+    c->n_shares = part.n;
+    for (size_t i = 0; i < part.n; i++)
+        c->shares[i].units = c->resource == IDS_COUNT ? 1 : part.shares[i].units;
+    return true;
+}
+
+static bool all_as_annotated(struct pod_allocation *alloc, const struct pod *pod,
+                             const uint32_t *indexes)
+{
+    for (size_t i = 0; i < alloc->n_containers; i++)
+        if (alloc->containers[i].role != CONTAINER_INIT &&
+            !share_as_annotated(alloc, pod, indexes[i], &alloc->containers[i]))
+            return false;
+    return true;
+}
+
+/* The allocation annotation is used only if it covers every container: mixing it with the
+ * index annotation could assign a card twice. */
+static void share_out(struct pod_allocation *alloc, const struct pod *pod,
+                      const uint32_t *indexes)
+{
+    bool annotated = pod && all_as_annotated(alloc, pod, indexes);
+    size_t next = 0;
+    for (size_t i = 0;
+         i < alloc->n_containers && alloc->promise == POD_ALLOCATION_PROMISED; i++) {
+        struct pod_allocation_container *c = &alloc->containers[i];
+        if (annotated && c->role != CONTAINER_INIT)
+            continue;
+        if (c->resource == IDS_COUNT)
+            share_in_turn(alloc, c, &next);
+        else
+            share_evenly(alloc, c);
+    }
+    for (size_t i = 0;
+         i < alloc->n_containers && alloc->promise != POD_ALLOCATION_PROMISED; i++)
+        alloc->containers[i].n_shares = 0;
+}
+
+static void read_promise(struct pod_allocation *alloc, const struct pod *pod,
+                         const uint32_t *indexes)
+{
+    cleanup_arena struct arena a = {0};
+    struct promise promise;
+    if (!promise_of(pod, &a, &promise)) {
+        alloc->promise = POD_ALLOCATION_UNPROMISED;
+        return;
+    }
+    alloc->promise = POD_ALLOCATION_PROMISED;
+    alloc->cards = copy_shares(alloc, promise.shares, promise.n);
+    alloc->n_cards = promise.n;
+    share_out(alloc, pod, indexes);
+}
+
+static bool read_request(struct pod_allocation *alloc, const struct pod *pod,
+                         int64_t unit_mib)
+{
+    struct err err;
+    const struct request_rules rules = {.unit_mib = unit_mib};
+    if (request_of(pod, &rules, &alloc->arena, &alloc->request, &err) == 0)
+        return true;
+    alloc->promise = POD_ALLOCATION_INVALID;
+    alloc->why_not = arena_copy(&alloc->arena, span_of(err.msg));
+    return false;
+}
+
+struct pod_allocation *pod_allocation_new(const struct pod *pod, int64_t unit_mib)
+{
+    struct pod_allocation *alloc = xcalloc(1, sizeof *alloc);
+    struct arena *a = &alloc->arena;
+    size_t most = pod->n_containers * 2;
+    cleanup_free uint32_t *indexes = xcalloc(most + 1, sizeof *indexes);
+    alloc->uid = arena_copy(a, pod->meta.uid);
+    alloc->ns = arena_copy(a, pod->meta.ns);
+    alloc->name = arena_copy(a, pod->meta.name);
+    alloc->terminal = pod_is_over(pod);
+    alloc->started = pod->phase != POD_PENDING;
+    alloc->mirror = pod->mirror;
+    alloc->assigned = span_eq(pod->assigned, SPAN("true"));
+    alloc->containers = arena_zalloc(a, most * sizeof *alloc->containers);
+    add_containers(alloc, pod, false, indexes);
+    add_containers(alloc, pod, true, indexes);
+    if (read_request(alloc, pod, unit_mib))
+        read_promise(alloc, pod, indexes);
+    return alloc;
+}
+
+void pod_allocation_free(struct pod_allocation *alloc)
+{
+    if (!alloc)
+        return;
+    struct arena arena = alloc->arena;
+    free(alloc);
+    arena_fini(&arena);
+}
+
+void pod_allocation_assign(struct pod_allocation *alloc,
+                           const struct pod_allocation_share *cards, size_t n)
+{
+    alloc->promise = POD_ALLOCATION_PROMISED;
+    alloc->cards = arena_zalloc(&alloc->arena, n * sizeof *cards);
+    alloc->n_cards = n;
+    for (size_t i = 0; i < n; i++) {
+        alloc->cards[i] = cards[i];
+        alloc->cards[i].uuid = arena_copy(&alloc->arena, cards[i].uuid);
+    }
+    share_out(alloc, NULL, NULL);
+}

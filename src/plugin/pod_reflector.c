@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pod_reflector.h"
+
+#include "base/hash.h"
+#include "base/mem.h"
+
+enum {
+    WATCH_MIN_S = 240,
+    WATCH_MORE_S = 120,
+    STALL_MS = 400 * 1000, /* longer than the timeout of any watch */
+    LIST_STALL_MS = 30 * 1000,
+    PAUSE_MS = 50, /* between two watches; the server can end them early */
+    RETRY_MS = 250,
+    RETRY_MAX_MS = 10 * 1000,
+};
+
+static void on_object(void *ctx, struct jread *j, bool deleted);
+static void on_bookmark(void *ctx, struct span version);
+static void on_invalid(void *ctx, const struct err *err);
+
+static const struct listwatch_handler reader = {on_object, on_bookmark, on_invalid};
+
+void pod_reflector_init(struct pod_reflector *f, const char *node, int64_t unit_mib,
+                        const struct pod_reflector_sink *sink, void *ctx)
+{
+    *f = (struct pod_reflector){
+        .node = node, .unit_mib = unit_mib, .sink = sink, .ctx = ctx};
+    listwatch_init(&f->in, &reader, f);
+}
+
+void pod_reflector_fini(struct pod_reflector *f)
+{
+    listwatch_fini(&f->in);
+}
+
+void pod_reflector_relist(struct pod_reflector *f)
+{
+    f->watching = f->paging = false;
+}
+
+static void add_watch(struct pod_reflector *f, struct buf *path)
+{
+    f->runs++;
+    uint64_t spread = hash_bytes(0, &f->runs, sizeof f->runs) % WATCH_MORE_S;
+    listwatch_start(&f->in, true);
+    listwatch_watch_query(path, buf_span(&f->in.version), WATCH_MIN_S + (int64_t)spread);
+}
+
+static void add_list(struct pod_reflector *f, struct buf *path)
+{
+    if (!f->paging) {
+        listwatch_start(&f->in, false);
+        f->sink->list(f->ctx, false);
+    }
+    listwatch_list_query(path, &f->in);
+}
+
+void pod_reflector_request(struct pod_reflector *f, struct arena *a,
+                           struct kube_request *request)
+{
+    cleanup_buf struct buf path = {0};
+    buf_adds(&path, "/api/v1/pods?fieldSelector=spec.nodeName%3D");
+    listwatch_escape(&path, span_of(f->node));
+    buf_addc(&path, '&');
+    if (f->watching)
+        add_watch(f, &path);
+    else
+        add_list(f, &path);
+    *request = (struct kube_request){.method = "GET",
+                                     .path = arena_copy(a, buf_span(&path)).p,
+                                     .gzip = !f->watching,
+                                     .stall_ms = f->watching ? STALL_MS : LIST_STALL_MS};
+}
+
+static void on_object(void *ctx, struct jread *j, bool deleted)
+{
+    struct pod_reflector *f = ctx;
+    struct pod pod;
+    struct err err;
+    pod_read(j, &f->in.arena, &pod);
+    if (jread_check(j, NULL))
+        return;
+    if (jread_fault(j, &err)) {
+        err_wrap(&err, "pod %.*s/%.*s", SPAN_ARG(pod.meta.ns), SPAN_ARG(pod.meta.name));
+        f->sink->invalid(f->ctx, &err);
+        pod = (struct pod){.meta = pod.meta};
+    }
+    if (f->watching && pod.meta.version.n)
+        listwatch_set_version(&f->in, pod.meta.version);
+    if (!pod.meta.uid.n || !pod.meta.name.n)
+        return;
+    if (deleted)
+        f->sink->deleted(f->ctx, pod.meta.uid);
+    else
+        f->sink->seen(f->ctx, pod_allocation_new(&pod, f->unit_mib));
+}
+
+static void on_bookmark(void *ctx, struct span version)
+{
+    struct pod_reflector *f = ctx;
+    if (version.n)
+        listwatch_set_version(&f->in, version);
+}
+
+static void on_invalid(void *ctx, const struct err *err)
+{
+    struct pod_reflector *f = ctx;
+    f->sink->invalid(f->ctx, err);
+}
+
+bool pod_reflector_begin(struct pod_reflector *f, unsigned status, int64_t retry_after_s)
+{
+    listwatch_begin(&f->in, status, retry_after_s);
+    return true;
+}
+
+bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n)
+{
+    return listwatch_data(&f->in, p, n);
+}
+
+static int64_t retry(struct pod_reflector *f)
+{
+    int64_t wait = RETRY_MS << (f->failures < 6 ? f->failures : 6);
+    f->failures++;
+    if (wait < f->in.retry_after_ms)
+        wait = f->in.retry_after_ms;
+    return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
+}
+
+int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct err *err)
+{
+    int rc = listwatch_end(&f->in, why);
+    *err = f->in.err;
+    if (rc) {
+        /* A watch whose connection broke resumes at its version. After any other error
+         * (410 Gone) a list is needed. */
+        if (f->watching && err->code != ERR_UNAVAILABLE && err->code != ERR_TIMEOUT)
+            f->watching = false;
+        f->paging = false;
+        return retry(f);
+    }
+    f->failures = 0;
+    if (f->watching)
+        return PAUSE_MS;
+    f->paging = f->in.next.n > 0;
+    if (!f->paging) {
+        f->sink->list(f->ctx, true);
+        f->watching = true;
+    }
+    return 0;
+}

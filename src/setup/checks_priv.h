@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "setup/checks.h"
+
+/* False: the list could not be read, and a finding says so. */
+bool checks_has_list(const struct facts *f, enum facts_kind kind, const char *what,
+                     struct findings *out);
+const json_t *checks_items(const struct facts *f, enum facts_kind kind);
+const char *checks_name(const json_t *object);
+bool checks_is_loopback(const char *host);
+
+/* Nodes and pending pods; a part of checks_cluster. */
+void checks_nodes(const struct facts *f, struct findings *out);
+
+/* Does kube-scheduler call `url` through a proxy? */
+void checks_proxy(const struct facts *f, const struct extender_entry_url *url,
+                  struct findings *out);

@@ -1,8 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#pragma once
-
-#include "sim/front_priv.h"
-
-/* The requests under /kube-sim/, for tests and people who play with it. */
-void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
-                        struct httpd_reply *reply);

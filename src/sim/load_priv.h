@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#pragma once
-
-#include "sim/api.h"
-#include "sim/jsonx_priv.h"
-
-/* api_load for a tree without nulls, which is changed. ERR_NOT_FOUND: its kind is not
- * served. */
-int sim_load_tree(struct api *api, int64_t now_ms, json_t *object, struct err *err);

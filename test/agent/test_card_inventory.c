@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/card_inventory.h"
+
+#include "agent/samples.h"
+
+static struct card_inventory *card_inventory;
+static struct arena arena;
+static char said[4096];
+
+#define CARD(n)  "{'uuid':'GPU-" #n "','model':'T4','memoryTotal':9437184}"
+#define AT(i, n) "{'index':" #i ",'uuid':'GPU-" #n "','memoryTotal':9437184}"
+#define STATE(n, s, w)                                                                   \
+    "{'uuid':'GPU-" #n "','memoryTotal':9437184,'state':'" s "','why':'" w "'}"
+
+static void begin(void)
+{
+    static const struct card_inventory_settings settings = {
+        .keep_lost_ms = 100000,
+        .health = {.unhealthy_after_ms = 3000,
+                   .healthy_after_ms = 30000,
+                   .xid_hold_ms = 600000}};
+    card_inventory = card_inventory_new(&settings);
+}
+
+static void end(void)
+{
+    card_inventory_free(card_inventory);
+    arena_fini(&arena);
+}
+
+/* "0:GPU-0+ 1:GPU-1-": index, uuid, health. */
+static const char *shown(void)
+{
+    said[0] = '\0';
+    for (size_t i = 0; i < card_inventory_count(card_inventory); i++) {
+        const char *why;
+        bool healthy;
+        const struct gpu_card *g = card_inventory_card(card_inventory, i, &healthy, &why);
+        snprintf(said + strlen(said), sizeof said - strlen(said), "%s%d:%s%c",
+                 i ? " " : "", (int)g->index, g->uuid, healthy ? '+' : '-');
+    }
+    return said;
+}
+
+static const char *look(int64_t now_ms, const char *cards)
+{
+    card_inventory_sample(card_inventory, now_ms, sample_of(cards));
+    return shown();
+}
+
+static const char *message(void)
+{
+    cleanup_buf struct buf b = {0};
+    card_inventory_message(card_inventory, &b);
+    snprintf(said, sizeof said, "%s", b.n ? b.p : "");
+    return said;
+}
+
+START_TEST(an_unreadable_card_is_tolerated)
+{
+    look(0, CARD(0) "," CARD(1));
+    ck_assert_str_eq(look(1000, CARD(0) "," STATE(1, "unreadable", "no memory")),
+                     "0:GPU-0+ 1:GPU-1+");
+    ck_assert_str_eq(look(2000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1+");
+    look(3000, CARD(0) "," STATE(1, "unreadable", "no memory"));
+    ck_assert_str_eq(message(), "");
+    ck_assert_str_eq(look(6000, CARD(0) "," STATE(1, "unreadable", "no memory")),
+                     "0:GPU-0+ 1:GPU-1-");
+    ck_assert_str_eq(message(), "GPU1 is Unhealthy: no memory");
+    ck_assert_str_eq(look(7000, STATE(0, "lost", "off the bus") "," CARD(1)),
+                     "0:GPU-0- 1:GPU-1-");
+    ck_assert_str_eq(look(37000, STATE(0, "lost", "off the bus") "," CARD(1)),
+                     "0:GPU-0- 1:GPU-1+");
+    ck_assert_str_eq(message(), "GPU0 is Unhealthy: off the bus");
+}
+END_TEST
+
+START_TEST(a_missing_card_stays_and_gets_a_free_index)
+{
+    look(0, CARD(0) "," CARD(1) "," CARD(2));
+    /* NVML is reopened and numbers the other cards from 0. */
+    ck_assert_str_eq(look(1000, AT(0, 0) "," AT(1, 2)), "0:GPU-0+ 1:GPU-2+ 2:GPU-1-");
+    ck_assert(card_inventory_any_lost(card_inventory));
+    ck_assert_str_eq(message(), "GPU2 is Unhealthy: NVML no longer lists the card");
+    ck_assert_str_eq(look(2000, AT(0, 0) "," AT(1, 2)), "0:GPU-0+ 1:GPU-2+ 2:GPU-1-");
+    /* A new card takes its place in the row, and it moves on. */
+    ck_assert_str_eq(look(3000, AT(0, 0) "," AT(1, 2) "," AT(2, 9)),
+                     "0:GPU-0+ 1:GPU-2+ 2:GPU-9+ 3:GPU-1-");
+    /* It comes back. */
+    ck_assert_str_eq(look(4000, AT(0, 0) "," AT(1, 1) "," AT(2, 2) "," AT(3, 9)),
+                     "0:GPU-0+ 1:GPU-1- 2:GPU-2+ 3:GPU-9+");
+    ck_assert(!card_inventory_any_lost(card_inventory));
+    ck_assert_str_eq(look(34000, AT(0, 0) "," AT(1, 1) "," AT(2, 2) "," AT(3, 9)),
+                     "0:GPU-0+ 1:GPU-1+ 2:GPU-2+ 3:GPU-9+");
+}
+END_TEST
+
+START_TEST(a_missing_card_is_dropped_after_keep_lost)
+{
+    look(0, CARD(0) "," CARD(1));
+    look(1000, CARD(0));
+    ck_assert_str_eq(look(100999, CARD(0)), "0:GPU-0+ 1:GPU-1-");
+    /* Time without NVML counts, but nothing is dropped in it. */
+    card_inventory_failed(card_inventory, 200000, "no driver", true);
+    ck_assert_str_eq(shown(), "0:GPU-0- 1:GPU-1-");
+    ck_assert_str_eq(look(200001, CARD(0)), "0:GPU-0-");
+}
+END_TEST
+
+START_TEST(a_card_without_uuid_is_the_one_at_its_index)
+{
+    look(0, CARD(0) "," CARD(1));
+    ck_assert_str_eq(look(1000, CARD(0) ",{'state':'lost','why':'gone'}"),
+                     "0:GPU-0+ 1:GPU-1-");
+    struct scv scv = {0};
+    card_inventory_report(card_inventory, &arena, &scv);
+    ck_assert_int_eq(scv.cards[1].total_mib, 9);
+    ck_assert_span_eq(scv.cards[0].model, "T4");
+    ck_assert_span_eq(scv.cards[1].model, "T4");
+}
+END_TEST
+
+START_TEST(failed_samples_are_tolerated)
+{
+    look(0, CARD(0));
+    card_inventory_failed(card_inventory, 1000, "no driver", false);
+    ck_assert_str_eq(shown(), "0:GPU-0+");
+    ck_assert_str_eq(message(), "");
+    card_inventory_failed(card_inventory, 4000, "no driver", false);
+    ck_assert_str_eq(shown(), "0:GPU-0-");
+    ck_assert_str_eq(message(), "no driver"); /* once, not for each card */
+    ck_assert_str_eq(look(5000, CARD(0)), "0:GPU-0-");
+    ck_assert_str_eq(look(35000, CARD(0)), "0:GPU-0+");
+    ck_assert_str_eq(message(), "");
+}
+END_TEST
+
+START_TEST(mig_is_left_out)
+{
+    look(0, CARD(0) "," CARD(1));
+    ck_assert_str_eq(look(1000, CARD(0) "," STATE(1, "mig", "")), "0:GPU-0+");
+    ck_assert_str_eq(message(), "GPU1 is in MIG mode and left out");
+    ck_assert_str_eq(look(2000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1+");
+}
+END_TEST
+
+static void adopt(int64_t now_ms)
+{
+    struct scv_card cards[] = {
+        {.id = 0, .healthy = true, .uuid = SPAN("GPU-0"), .total_mib = 9},
+        {.id = 1, .healthy = false, .uuid = SPAN("GPU-1"), .total_mib = 9},
+        {.id = 2, .healthy = true, .uuid = SPAN("GPU-2"), .total_mib = 9}};
+    struct scv scv = {.cards = cards, .n_cards = 3};
+    card_inventory_adopt(card_inventory, now_ms, &scv);
+}
+
+START_TEST(a_restart_keeps_cards_and_their_health)
+{
+    adopt(0);
+    ck_assert_str_eq(shown(), "0:GPU-0+ 1:GPU-1- 2:GPU-2+");
+    ck_assert_str_eq(look(1000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
+    ck_assert_str_eq(look(31000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1+ 2:GPU-2-");
+}
+END_TEST
+
+START_TEST(adoption_after_the_first_sample)
+{
+    look(0, CARD(0) "," CARD(1));
+    adopt(500);
+    ck_assert_str_eq(shown(), "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
+    ck_assert_str_eq(look(1000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1- 2:GPU-2-");
+    ck_assert_str_eq(look(31000, CARD(0) "," CARD(1)), "0:GPU-0+ 1:GPU-1+ 2:GPU-2-");
+}
+END_TEST
+
+START_TEST(a_full_list_drops_a_missing_card)
+{
+    cleanup_buf struct buf cards = {0};
+    for (int i = 0; i < GPU_MAX_CARDS; i++)
+        buf_printf(&cards, "%s{'uuid':'GPU-%d'}", i ? "," : "", i);
+    look(0, cards.p);
+    buf_clear(&cards);
+    for (int i = 0; i < GPU_MAX_CARDS; i++)
+        buf_printf(&cards, "%s{'uuid':'GPU-%d'}", i ? "," : "", i + 32);
+    look(1000, cards.p);
+    ck_assert_uint_eq(card_inventory_count(card_inventory), GPU_MAX_CARDS);
+    bool healthy;
+    const char *why;
+    for (int i = 0; i < GPU_MAX_CARDS; i++)
+        ck_assert_int_eq(
+            card_inventory_card(card_inventory, (size_t)i, &healthy, &why)->index, i);
+    ck_assert_str_eq(card_inventory_card(card_inventory, 63, &healthy, &why)->uuid,
+                     "GPU-95");
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        an_unreadable_card_is_tolerated,
+        a_missing_card_stays_and_gets_a_free_index,
+        a_missing_card_is_dropped_after_keep_lost,
+        a_card_without_uuid_is_the_one_at_its_index,
+        failed_samples_are_tolerated,
+        mig_is_left_out,
+        a_restart_keeps_cards_and_their_health,
+        adoption_after_the_first_sample,
+        a_full_list_drops_a_missing_card,
+    };
+    const struct unit_fixtures around = {.begin = begin, .end = end};
+    return unit_run_with("card_inventory", tests, sizeof tests / sizeof *tests, 60,
+                         &around);
+}

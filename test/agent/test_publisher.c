@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "agent/fixture.h"
+
+static uint64_t node_call, list_call, lease_call;
+
+/* The first step asks for the Node and the list. */
+static void begin_calls(void)
+{
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+    called(PUBLISHER_GET_NODE);
+    node_call = call_id;
+    called(PUBLISHER_LIST);
+    list_call = call_id;
+}
+
+/* Everything is there: the Scv that was created with one card, its watch, the Lease. */
+static void set_up(void)
+{
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    alive();
+    answer(node_call, NODE);
+    sampled(CARD(0));
+    called(PUBLISHER_CREATE);
+    answer(call_id, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    called(PUBLISHER_PATCH_LEASE);
+    lease_call = call_id;
+    answer(lease_call, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    ck_assert_uint_eq(outputs.n, 0);
+}
+
+static bool blocks_readiness(enum publisher_check check, struct err *err)
+{
+    bool required = false;
+    return publisher_ready(publisher, fixture_now(), check, &required, err) && required;
+}
+
+START_TEST(nothing_is_created_before_the_node_is_known)
+{
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    ck_assert_str_eq(out(PUBLISHER_WATCH)->version, "10");
+    sampled(CARD(0));
+    ck_assert_ptr_null(out(PUBLISHER_CREATE));
+    refuse(node_call, ERR_NOT_FOUND, "nodes \"n1\" not found");
+    ck_assert(logged("Node n1 not found"));
+    pass(20000);
+    called(PUBLISHER_GET_NODE);
+    ck_assert(!is_well(PUBLISHER_CHECK_NODE) || now_ms < 1015000);
+    answer(call_id, NODE);
+    called(PUBLISHER_CREATE);
+    ck_assert_body("'ownerReferences':[" OWNER "]");
+    ck_assert_body("'spec':{'updateInterval':1000}");
+    ck_assert_body("'freeMemorySum':2,'totalMemorySum':2,'updateTime':'");
+    ck_assert(is_well(PUBLISHER_CHECK_NODE));
+}
+END_TEST
+
+START_TEST(a_rollout_waits_for_the_first_sample)
+{
+    struct err err;
+    begin_calls();
+    answer_list(list_call, "10", NULL);
+    watching();
+    alive();
+    answer(node_call, NODE);
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
+    ck_assert_str_eq(err.msg, "no response from the driver yet");
+    now_ms += PUBLISHER_FIRST_MS;
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
+    ck_assert(blocks_readiness(PUBLISHER_CHECK_HEARTBEAT, &err));
+    now_ms += 1;
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_CARDS, &err));
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_HEARTBEAT, &err));
+    ck_assert(!is_well(PUBLISHER_CHECK_CARDS));
+}
+END_TEST
+
+START_TEST(nothing_is_written_while_nothing_changes)
+{
+    set_up();
+    for (int i = 0; i < 9; i++) {
+        now_ms += 1000;
+        sampled(CARD(0));
+        ck_assert_uint_eq(outputs.n, 0);
+    }
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'resourceVersion':'11'");
+    ck_assert_body("'freeMemory':1,");
+    ck_assert_no_body("spec");
+    ck_assert_no_body("ownerReferences");
+    ck_assert_no_body("annotations");
+    ck_assert_body("'podList':null"); /* what an earlier one may have had */
+}
+END_TEST
+
+START_TEST(a_change_during_a_write_is_written_afterwards)
+{
+    set_up();
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    uint64_t first = call_id;
+    sampled(CARD(0));
+    ck_assert_uint_eq(outputs.n, 0);
+    answer(first, SCV("12", ",'status':{'a':2}"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'resourceVersion':'12'");
+    ck_assert_body("'freeMemory':2,");
+}
+END_TEST
+
+#define HOT(t, u)                                                                        \
+    "{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':2097152,'temperature':" t        \
+    ",'utilization':" u "}"
+
+START_TEST(the_slow_fields_alone_wait_for_a_minute)
+{
+    set_up();
+    sampled(HOT("40", "0")); /* not known before */
+    ck_assert_uint_eq(outputs.n, 0);
+    for (int i = 0; i < 59; i++) {
+        now_ms += 1000;
+        sampled(HOT("70", "99"));
+        const struct publisher_output *lease = out(PUBLISHER_PATCH_LEASE);
+        ck_assert_ptr_null(out(PUBLISHER_PATCH));
+        if (lease)
+            answer(lease->call,
+                   "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    }
+    now_ms += 1000;
+    sampled(HOT("70", "99"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'temperature':70");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    for (int i = 0; i < 200; i++) { /* little moves are none */
+        now_ms += 1000;
+        sampled(i % 2 ? HOT("71", "97") : HOT("72", "95"));
+        ck_assert_ptr_null(out(PUBLISHER_PATCH));
+        if (out(PUBLISHER_PATCH_LEASE))
+            answer(out(PUBLISHER_PATCH_LEASE)->call, NULL);
+    }
+    sampled("{'uuid':'GPU-0','memoryTotal':2097152,'memoryFree':1048576,"
+            "'temperature':72}"); /* they go along with what counts */
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'temperature':72");
+}
+END_TEST
+
+START_TEST(a_deleted_scv_is_made_again_after_a_look_at_the_node)
+{
+    set_up();
+    now_ms += 5;
+    event(true, SCV("12", ""));
+    ck_assert(logged("deleted"));
+    ck_assert_ptr_null(out(PUBLISHER_CREATE));
+    called(PUBLISHER_GET_NODE);
+    answer(call_id, NODE);
+    called(PUBLISHER_CREATE);
+    answer(call_id, SCV("13", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    ck_assert_ptr_null(out(PUBLISHER_PATCH));
+    event(false, SCV("13", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    ck_assert_uint_eq(outputs.n, 0);
+}
+END_TEST
+
+START_TEST(a_removed_node_leaves_nothing_behind)
+{
+    set_up();
+    now_ms++;
+    event(true, SCV("12", ""));
+    called(PUBLISHER_GET_NODE);
+    refuse(call_id, ERR_NOT_FOUND, "no");
+    for (int i = 0; i < 100; i++) {
+        pass(1000);
+        ck_assert_ptr_null(out(PUBLISHER_CREATE));
+        ck_assert_ptr_null(out(PUBLISHER_CREATE_LEASE));
+        if (out(PUBLISHER_GET_NODE))
+            refuse(out(PUBLISHER_GET_NODE)->call, ERR_NOT_FOUND, "no");
+        if (out(PUBLISHER_PATCH_LEASE))
+            refuse(out(PUBLISHER_PATCH_LEASE)->call, ERR_NOT_FOUND, "no");
+    }
+    pass(20000);
+    called(PUBLISHER_GET_NODE);
+    answer(call_id, "{'metadata':{'name':'n1','uid':'another'}}");
+    called(PUBLISHER_CREATE);
+    ck_assert_body("'uid':'another'");
+}
+END_TEST
+
+START_TEST(an_older_deletion_is_not_believed)
+{
+    set_up();
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    answer(call_id, SCV("20", ",'status':{'a':2}"));
+    event(true, SCV("15", ""));
+    ck_assert_uint_eq(outputs.n, 0);
+    ck_assert(!logged("deleted"));
+}
+END_TEST
+
+START_TEST(a_conflict_is_redone_on_the_newer_object)
+{
+    set_up();
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    refuse(call_id, ERR_CONFLICT, "the object has been modified");
+    called(PUBLISHER_LIST);
+    answer_list(call_id, "14", SCV("14", ",'status':{'a':1}"));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'resourceVersion':'14'");
+    for (int i = 0; i < 3; i++) { /* with backoff, and a log line */
+        refuse(call_id, ERR_CONFLICT, "the object has been modified");
+        if (out(PUBLISHER_LIST)) {
+            called(PUBLISHER_LIST);
+            answer_list(call_id, "14", SCV("14", ",'status':{'a':1}"));
+        }
+        if (out(PUBLISHER_PATCH))
+            called(PUBLISHER_PATCH);
+    }
+    ck_assert_ptr_null(out(PUBLISHER_LIST));
+    ck_assert_ptr_null(out(PUBLISHER_PATCH));
+}
+END_TEST
+
+START_TEST(one_that_is_there_already_is_taken_over)
+{
+    begin_calls();
+    answer_list(list_call, "10",
+                "{'metadata':{'name':'n1','uid':'u1','resourceVersion':'9',"
+                "'labels':{'a':'b'},'ownerReferences':[{'kind':'Zone','name':'z',"
+                "'uid':'z'},{'kind':'Node','name':'n1','uid':'old'}]},"
+                "'spec':{'updateInterval':5000},'status':{'cardList':["
+                "{'id':0,'uuid':'GPU-0','health':'Unhealthy'},"
+                "{'id':1,'uuid':'GPU-7','health':'Healthy','model':'T4',"
+                "'totalMemory':9,'bandwidth':15760}]}}");
+    answer(node_call, NODE);
+    ck_assert_int_eq(publisher_interval(publisher), 5000);
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'ownerReferences':[{'kind':'Zone','name':'z','uid':'z'}," OWNER "]");
+    ck_assert_no_body("labels");
+    ck_assert_body("{'freeMemory':2,'health':'Unhealthy','id':0,");
+    ck_assert_body("{'bandwidth':15760,'health':'Unhealthy','id':1,'model':'T4',"
+                   "'totalMemory':9,'uuid':'GPU-7'}");
+    ck_assert_body("'gpushare/message':'GPU0 is Unhealthy: unhealthy before scv-agent "
+                   "started; GPU1 is Unhealthy: NVML no longer lists the card'");
+}
+END_TEST
+
+START_TEST(the_interval_belongs_to_the_user)
+{
+    set_up();
+    event(false, SCV("12", ",'spec':{'updateInterval':250},'status':{'a':1}"));
+    ck_assert_int_eq(publisher_interval(publisher), 250);
+    ck_assert(logged("sampling every 250 ms"));
+    event(false, SCV("13", ",'spec':{'updateInterval':1},'status':{'a':1}"));
+    ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MIN_INTERVAL_MS);
+    ck_assert(logged("not within 100..3600000"));
+    event(false, SCV("14", ",'spec':{'updateInterval':-5},'status':{'a':1}"));
+    ck_assert_int_eq(publisher_interval(publisher), 1000);
+    event(false, SCV("15", ",'spec':{'updateInterval':99999999999},'status':{'a':1}"));
+    ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MAX_INTERVAL_MS);
+    event(false, SCV("16", ",'status':{'a':1}"));
+    ck_assert_int_eq(publisher_interval(publisher), 1000);
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_no_body("updateInterval");
+}
+END_TEST
+
+START_TEST(foreign_changes_are_reverted_once_per_interval)
+{
+    set_up();
+    event(false, SCV("12", ",'spec':{'updateInterval':1000},'status':{'a':9}"));
+    ck_assert_uint_eq(outputs.n, 0);
+    now_ms += 1000;
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'resourceVersion':'12'");
+}
+END_TEST
+
+START_TEST(the_kind_that_is_not_installed_is_waited_for)
+{
+    begin_calls();
+    answer(node_call, NODE);
+    sampled(CARD(0));
+    refuse(list_call, ERR_NOT_FOUND, "the server could not find the requested resource");
+    ck_assert(logged("the CRD scvs.core.run-linux.com is not installed"));
+    int notes = 0, lists = 0;
+    for (int i = 0; i < 120; i++) {
+        now_ms += 1000;
+        sampled(CARD(0));
+        notes += logged("not installed");
+        if (!out(PUBLISHER_LIST))
+            continue;
+        lists++;
+        refuse(out(PUBLISHER_LIST)->call, ERR_NOT_FOUND, "none");
+        notes += logged("not installed");
+    }
+    ck_assert_int_ge(lists, 8);
+    ck_assert_int_le(lists, 24);
+    ck_assert_int_le(notes, 2);
+    ck_assert(!is_well(PUBLISHER_CHECK_WATCH));
+    ck_assert(!is_well(PUBLISHER_CHECK_SCV));
+    ck_assert(!is_well(PUBLISHER_CHECK_HEARTBEAT));
+    ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
+    pass(15000);
+    called(PUBLISHER_LIST);
+    answer_list(call_id, "1", NULL);
+    ck_assert(logged("succeeded again"));
+    called(PUBLISHER_GET_NODE);
+    answer(call_id, NODE);
+    called(PUBLISHER_CREATE);
+}
+END_TEST
+
+START_TEST(a_rejected_write_is_logged_and_retried)
+{
+    set_up();
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
+    ck_assert(logged("cannot patch Scv n1: scvs is forbidden"));
+    pass(2000);
+    called(PUBLISHER_PATCH);
+    refuse(call_id, ERR_FORBIDDEN, "scvs is forbidden");
+    ck_assert(!logged("forbidden"));
+    now_ms += 20000;
+    ck_assert(!is_well(PUBLISHER_CHECK_SCV));
+    pass(1);
+    called(PUBLISHER_PATCH);
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    ck_assert(logged("succeeded again"));
+    ck_assert(is_well(PUBLISHER_CHECK_SCV));
+}
+END_TEST
+
+START_TEST(the_heartbeat_is_made_where_it_is_missing)
+{
+    set_up();
+    pass(10000);
+    called(PUBLISHER_PATCH_LEASE);
+    ck_assert_body("'holderIdentity':'n1','leaseDurationSeconds':40,'renewTime':'2026-");
+    ck_assert_no_body("acquireTime");
+    now_ms += 2;
+    refuse(call_id, ERR_NOT_FOUND, "leases \"n1\" not found");
+    called(PUBLISHER_GET_NODE);
+    answer(call_id, NODE);
+    called(PUBLISHER_CREATE_LEASE);
+    ck_assert_body("'ownerReferences':[" OWNER "]");
+    ck_assert_body("'acquireTime':'");
+    refuse(call_id, ERR_NOT_FOUND, "namespaces \"leases\" not found");
+    ck_assert(logged("namespace leases is missing"));
+    pass(5000);
+    called(PUBLISHER_CREATE_LEASE);
+    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    ck_assert(logged("created Lease leases/n1"));
+}
+END_TEST
+
+START_TEST(the_heartbeat_stops_when_the_driver_hangs)
+{
+    set_up();
+    now_ms += 9999;
+    pass(20500); /* a heartbeat was due */
+    called(PUBLISHER_PATCH_LEASE);
+    answer(call_id, "{'metadata':{'name':'n1','ownerReferences':[" OWNER "]}}");
+    ck_assert(is_well(PUBLISHER_CHECK_CARDS));
+    event(false, SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+    now_ms += 21000;
+    step((struct publisher_input){.type = PUBLISHER_TICK});
+    ck_assert(logged("no response from the driver for"));
+    for (int part = 0; part < PUBLISHER_CHECKS; part++)
+        ck_assert(!blocks_readiness((enum publisher_check)part, NULL));
+    ck_assert(logged("GPU0 GPU-0 is Unhealthy: the driver does not respond"));
+    ck_assert(!is_well(PUBLISHER_CHECK_CARDS));
+    ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'health':'Unhealthy'");
+    ck_assert_body("'gpushare/message':'the driver does not respond'");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    pass(30000);
+    ck_assert_ptr_null(out(PUBLISHER_PATCH_LEASE));
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), NULL), 0);
+    sampled(CARD(0)); /* it has come back */
+    ck_assert(is_well(PUBLISHER_CHECK_CARDS));
+    ck_assert(!blocks_readiness(PUBLISHER_CHECK_CARDS, NULL));
+    called(PUBLISHER_PATCH_LEASE);
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'health':'Unhealthy'"); /* for a while */
+    now_ms += 700000;
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), NULL), -1);
+}
+END_TEST
+
+START_TEST(a_call_without_an_answer_is_seen)
+{
+    set_up();
+    sampled(USED(0));
+    called(PUBLISHER_PATCH);
+    now_ms += 15000 + 1;
+    struct err err;
+    ck_assert_int_eq(publisher_check(publisher, fixture_now(), PUBLISHER_CHECK_SCV, &err),
+                     -1);
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), &err), 0);
+    now_ms += PUBLISHER_STUCK_MS;
+    ck_assert_int_eq(publisher_live(publisher, fixture_now(), &err), -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "thread scv hangs"));
+}
+END_TEST
+
+START_TEST(writes_that_succeed_one_after_the_other_are_no_delay)
+{
+    set_up();
+    for (int i = 0; i < 60; i++) {
+        now_ms += 500;
+        sampled(i % 2 ? CARD(0) : USED(0));
+        if (out(PUBLISHER_PATCH_LEASE))
+            answer(out(PUBLISHER_PATCH_LEASE)->call, NULL);
+        if (i == 0)
+            called(PUBLISHER_PATCH);
+        now_ms += 500;
+        cleanup_buf struct buf object = {0};
+        buf_printf(&object, SCV("%d", ",'status':{'a':1}"), 100 + i);
+        sampled(i % 2 ? USED(0) : CARD(0)); /* changed again before the answer */
+        answer(call_id, object.p);
+        called(PUBLISHER_PATCH);
+        ck_assert(is_well(PUBLISHER_CHECK_SCV));
+    }
+}
+END_TEST
+
+START_TEST(a_silent_watch_is_detected)
+{
+    set_up();
+    now_ms += PUBLISHER_SILENT_MS + 1;
+    ck_assert(!is_well(PUBLISHER_CHECK_WATCH));
+    alive();
+    ck_assert(is_well(PUBLISHER_CHECK_WATCH));
+}
+END_TEST
+
+START_TEST(a_watch_ends_and_goes_on)
+{
+    set_up();
+    uint64_t old = watch_run;
+    step((struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .run = watch_run});
+    watching(); /* at once, from where it was */
+    ck_assert_str_eq(out(PUBLISHER_WATCH)->version, "11");
+    ck_assert_uint_gt(watch_run, old);
+    struct err err;
+    now_ms++;
+    err_set(&err, ERR_GONE, "too old");
+    step((struct publisher_input){
+        .type = PUBLISHER_WATCH_ENDED, .run = watch_run, .err = &err});
+    called(PUBLISHER_LIST);
+    answer_list(call_id, "30", NULL); /* it was deleted meanwhile */
+    watching();
+    ck_assert_str_eq(out(PUBLISHER_WATCH)->version, "30");
+    called(PUBLISHER_GET_NODE);
+    answer(call_id, NODE);
+    called(PUBLISHER_CREATE);
+    step(
+        (struct publisher_input){.type = PUBLISHER_WATCH_ENDED, .run = old, .err = &err});
+    ck_assert_uint_eq(outputs.n, 0);
+}
+END_TEST
+
+START_TEST(without_nvml_the_object_says_so)
+{
+    begin_calls();
+    answer(node_call, NODE);
+    answer_list(list_call, "10", NULL);
+    sample_failed("libnvidia-ml.so.1: cannot open shared object file");
+    ck_assert(logged("cannot sample: libnvidia-ml.so.1"));
+    called(PUBLISHER_CREATE);
+    ck_assert_body("'gpushare/message':'libnvidia-ml.so.1: cannot open shared object "
+                   "file'");
+    ck_assert_no_body("cardList");
+    ck_assert_int_eq(publisher_interval(publisher), PUBLISHER_MISSING_MS);
+    ck_assert(publisher_any_lost(publisher));
+    answer(call_id, SCV("11", ""));
+    ck_assert(is_well(PUBLISHER_CHECK_CARDS));
+    called(PUBLISHER_PATCH_LEASE);
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'cardList':[");
+    ck_assert_no_body("gpushare/message");
+}
+END_TEST
+
+START_TEST(pods_are_published_and_forgotten)
+{
+    const struct span ids[] = {SPAN("GPU-0"), SPAN("GPU-0::1"), SPAN("GPU-00"),
+                               SPAN("GPU-0-_-3")};
+    const struct container_devices_entry entries[] = {
+        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("nvidia.com/gpu"), ids, 2},
+        {SPAN("ns"), SPAN("q"), SPAN("c"), SPAN("aliyun.com/gpu-mem"), ids + 2, 2},
+        {SPAN("ns"), SPAN("p"), SPAN("c"), SPAN("example.com/fpga"), ids, 1}};
+    const struct container_devices pods = {entries, 3};
+    set_up();
+    step((struct publisher_input){.type = PUBLISHER_PODS, .pods = &pods});
+    called(PUBLISHER_PATCH);
+    ck_assert_body(
+        "'podList':[{'cards':['GPU-0'],'container':'c','name':'p','namespace':'ns',"
+        "'resource':'nvidia.com/gpu','units':2},{'cards':[],'container':'c',"
+        "'name':'q','namespace':'ns','resource':'aliyun.com/gpu-mem','units':2}]");
+    answer(call_id, SCV("12", ",'status':{'a':2}"));
+    ck_assert(is_well(PUBLISHER_CHECK_PODS));
+    now_ms += 60001;
+    ck_assert(!is_well(PUBLISHER_CHECK_PODS));
+    sampled(CARD(0));
+    called(PUBLISHER_PATCH);
+    ck_assert_body("'podList':null");
+}
+END_TEST
+
+/* A publisher that nobody answers does not make a ticker spin. */
+START_TEST(it_is_never_due_in_the_past)
+{
+    begin_calls();
+    ck_assert_int_gt(publisher_due(publisher), now_ms);
+    refuse(node_call, ERR_UNAVAILABLE, "no connection");
+    refuse(list_call, ERR_UNAVAILABLE, "no connection");
+    for (int i = 0; i < 1000; i++) {
+        int64_t due = publisher_due(publisher);
+        ck_assert_int_gt(due, now_ms);
+        now_ms = due > now_ms + 1000 ? now_ms + 1000 : due;
+        step((struct publisher_input){.type = PUBLISHER_TICK});
+        for (size_t k = 0; k < outputs.n; k++)
+            if (publisher_is_call(&outputs.items[k])) {
+                refuse(outputs.items[k].call, ERR_UNAVAILABLE, "no connection");
+                break;
+            }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    const TTest *const tests[] = {
+        nothing_is_created_before_the_node_is_known,
+        a_rollout_waits_for_the_first_sample,
+        nothing_is_written_while_nothing_changes,
+        a_change_during_a_write_is_written_afterwards,
+        the_slow_fields_alone_wait_for_a_minute,
+        a_deleted_scv_is_made_again_after_a_look_at_the_node,
+        a_removed_node_leaves_nothing_behind,
+        an_older_deletion_is_not_believed,
+        a_conflict_is_redone_on_the_newer_object,
+        one_that_is_there_already_is_taken_over,
+        the_interval_belongs_to_the_user,
+        foreign_changes_are_reverted_once_per_interval,
+        the_kind_that_is_not_installed_is_waited_for,
+        a_rejected_write_is_logged_and_retried,
+        the_heartbeat_is_made_where_it_is_missing,
+        the_heartbeat_stops_when_the_driver_hangs,
+        a_call_without_an_answer_is_seen,
+        writes_that_succeed_one_after_the_other_are_no_delay,
+        a_silent_watch_is_detected,
+        a_watch_ends_and_goes_on,
+        without_nvml_the_object_says_so,
+        pods_are_published_and_forgotten,
+        it_is_never_due_in_the_past,
+    };
+    const struct unit_fixtures around = {.begin = fixture_begin, .end = fixture_end};
+    return unit_run_with("publisher", tests, sizeof tests / sizeof *tests, 60, &around);
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "apisync/api_call.h"
+
+#include "base/mem.h"
+#include "lib/unit.h"
+
+static struct arena a;
+
+START_TEST(a_binding_has_uid_annotations_and_a_time_limit)
+{
+    struct core_output call = {.type = CORE_CALL_BIND,
+                               .call = 3,
+                               .ns = "default",
+                               .name = "p1",
+                               .uid = "u-1",
+                               .node = "n1",
+                               .annotations = "{\"k\":\"v\"}",
+                               .send_by = {99, 7}};
+    struct kube_request r;
+    api_call_request(&call, &a, &r);
+    ck_assert_str_eq(r.method, "POST");
+    ck_assert_str_eq(r.path, "/api/v1/namespaces/default/pods/p1/binding?timeout=3s");
+    ck_assert_span_eq(
+        r.body, "{\"apiVersion\":\"v1\",\"kind\":\"Binding\",\"metadata\":{\"name\":"
+                "\"p1\",\"namespace\":\"default\",\"uid\":\"u-1\",\"annotations\":"
+                "{\"k\":\"v\"}},\"target\":{\"apiVersion\":\"v1\",\"kind\":\"Node\","
+                "\"name\":\"n1\"}}");
+    ck_assert_int_eq(r.tcp_user_timeout_ms, CORE_DELIVERY_MS);
+    ck_assert_int_eq(r.send_by.mono_ms, 99);
+    ck_assert_int_eq(r.send_by.offset_ms, 7);
+    /* The client timeout must exceed the server's time limit. */
+    ck_assert_int_ge(r.timeout_ms, CORE_BIND_LIMIT_MS);
+}
+END_TEST
+
+START_TEST(requests_of_the_other_calls)
+{
+    struct kube_request r;
+    struct core_output get = {.type = CORE_CALL_GET_POD, .ns = "ns", .name = "p"};
+    api_call_request(&get, &a, &r);
+    ck_assert_str_eq(
+        r.path, "/api/v1/namespaces/ns/pods/p"); /* consistent read: no resourceVersion */
+    struct core_output lease = {
+        .type = CORE_CALL_LEASE_GET, .ns = "kube-system", .name = "l"};
+    api_call_request(&lease, &a, &r);
+    ck_assert_str_eq(r.path,
+                     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/l");
+    lease.type = CORE_CALL_LEASE_WRITE;
+    lease.body = "{}";
+    api_call_request(&lease, &a, &r);
+    ck_assert_str_eq(r.method, "PATCH"); /* keeps members of other writers */
+    ck_assert_str_eq(r.content_type, "application/merge-patch+json");
+    ck_assert_span_eq(r.body, "{}");
+    lease.create = true;
+    api_call_request(&lease, &a, &r);
+    ck_assert_str_eq(r.method, "POST");
+    ck_assert_str_eq(r.path,
+                     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases");
+    struct core_output mark = {.type = CORE_CALL_MARK_ROOM, .node = "n1", .value = "t"};
+    api_call_request(&mark, &a, &r);
+    ck_assert_str_eq(r.method, "PATCH");
+    ck_assert_str_eq(r.content_type, "application/merge-patch+json");
+    ck_assert_span_eq(r.body, "{\"metadata\":{\"annotations\":{\"gpushare/room-since\":"
+                              "\"t\"}}}");
+}
+END_TEST
+
+START_TEST(answers_become_inputs)
+{
+    struct core_output call = {.type = CORE_CALL_GET_POD, .call = 5};
+    struct api_call_answer answer;
+    struct api_call_result ok = {.status = 200,
+                                 .body = SPAN("{\"metadata\":{\"name\":\"p\","
+                                              "\"uid\":\"u\"}}")};
+    api_call_answer(&call, &ok, &a, &answer);
+    ck_assert_int_eq(answer.input.type, CORE_ANSWER);
+    ck_assert_uint_eq(answer.input.call, 5);
+    ck_assert_ptr_null(answer.input.err);
+    ck_assert_span_eq(answer.input.pod->meta.uid, "u");
+
+    struct api_call_result broken = {.status = 200, .body = SPAN("{\"metadata\":")};
+    api_call_answer(&call, &broken, &a, &answer);
+    ck_assert_int_eq(answer.input.err->code, ERR_INTERNAL);
+    ck_assert_ptr_null(answer.input.pod);
+
+    struct api_call_result absent = {.status = 404,
+                                     .body = SPAN("{\"kind\":\"Status\","
+                                                  "\"message\":\"gone\"}")};
+    api_call_answer(&call, &absent, &a, &answer);
+    ck_assert_int_eq(answer.input.err->code, ERR_NOT_FOUND);
+    ck_assert(!answer.input.not_sent);
+
+    struct err why = {.code = ERR_UNAVAILABLE, .msg = "connection refused"};
+    struct api_call_result none = {.status = 0, .why = &why};
+    api_call_answer(&call, &none, &a, &answer);
+    ck_assert(answer.input.not_sent);
+    ck_assert_str_eq(answer.input.err->msg, "connection refused");
+    none.sent = true;
+    api_call_answer(&call, &none, &a, &answer);
+    ck_assert(!answer.input.not_sent);
+}
+END_TEST
+
+START_TEST(a_copied_output_owns_its_strings)
+{
+    char ns[] = "default", text[] = "why";
+    struct core_output o = {.type = CORE_REPLY, .token = 9, .ns = ns, .text = text};
+    cleanup_free struct core_output *copy = core_output_dup(&o);
+    memset(ns, 'x', sizeof ns - 1);
+    memset(text, 'x', sizeof text - 1);
+    ck_assert_str_eq(copy->ns, "default");
+    ck_assert_str_eq(copy->text, "why");
+    ck_assert_ptr_null(copy->uid);
+    ck_assert_uint_eq(copy->token, 9);
+}
+END_TEST
+
+UNIT_MAIN("calls", a_binding_has_uid_annotations_and_a_time_limit,
+          requests_of_the_other_calls, answers_become_inputs,
+          a_copied_output_owns_its_strings)

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <jansson.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "cli/cluster_state.h"
+#include "lib/unit.h"
+
+/* A cluster_state made of lists, without a server. */
+
+struct lists {
+    const char *nodes, *pods, *scvs, *leases, *configmaps; /* items, or NULL: none */
+};
+
+static inline void lib_list(struct cluster_state *cs, const struct core_output *request,
+                            const char *list)
+{
+    struct apisync feed;
+    apisync_start(&feed, request->kind, false, request->run, (struct span){0},
+                  &cluster_state_sink, cs);
+    apisync_begin(&feed, 200, -1);
+    apisync_data(&feed, list, strlen(list));
+    apisync_end(&feed, NULL);
+    apisync_fini(&feed);
+}
+
+static uint64_t lib_watches[CORE_KINDS]; /* the run of each watch */
+
+/* Answers the state's requests; `lists` has complete lists, not items. */
+static inline void lib_fill(struct cluster_state *cs, const struct lists *lists)
+{
+    const char *const texts[CORE_KINDS] = {lists->nodes, lists->pods, lists->scvs,
+                                           lists->leases, lists->configmaps};
+    struct core_output *request;
+    struct err err;
+    cluster_state_tick(cs);
+    while ((request = cluster_state_take_request(cs))) {
+        if (request->type == CORE_LIST)
+            lib_list(cs, request, texts[request->kind]);
+        else
+            lib_watches[request->kind] = request->run;
+        free(request);
+        cluster_state_tick(cs);
+    }
+    ck_assert_msg(cluster_state_check_ready(cs, &err) == 0, "not ready: %s", err.msg);
+}
+
+/* New; `items` has the items of each list. */
+static inline struct cluster_state *lib_cluster_state(const struct lists *items)
+{
+    const struct cluster_state_config config = {
+        .ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024},
+        .node_grace_ms = 40000};
+    const char *const texts[CORE_KINDS] = {items->nodes, items->pods, items->scvs,
+                                           items->leases, items->configmaps};
+    char *all[CORE_KINDS];
+    for (int i = 0; i < CORE_KINDS; i++)
+        all[i] = xasprintf("{\"metadata\":{\"resourceVersion\":\"1\"},\"items\":[%s]}",
+                           texts[i] ? texts[i] : "");
+    struct cluster_state *cs = cluster_state_new(&config);
+    lib_fill(cs, &(struct lists){all[0], all[1], all[2], all[3], all[4]});
+    for (int i = 0; i < CORE_KINDS; i++)
+        free(all[i]);
+    return cs;
+}
+
+#define NODE(name, mem, cards)                                                           \
+    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"addresses\":[{\"type\":"        \
+    "\"InternalIP\",\"address\":\"10.0.0.1\"}],\"capacity\":{\"aliyun.com/"              \
+    "gpu-mem\":\"" mem "\",\"aliyun.com/gpu-count\":\"" cards "\"},\"allocatable\":{"    \
+    "\"aliyun.com/gpu-mem\":\"" mem "\",\"aliyun.com/gpu-count\":\"" cards "\"}}}"
+/* A card of an Scv; memory in MiB. */
+#define CARD_OF(id, health, model, total, used)                                          \
+    "{\"id\":" id ",\"health\":\"" health "\",\"model\":\"" model                        \
+    "\",\"uuid\":\"GPU-" id "\",\"totalMemory\":" total ",\"usedMemory\":" used          \
+    ",\"utilization\":37,\"temperature\":41}"
+#define SCV_OF(name, cards)                                                              \
+    "{\"metadata\":{\"name\":\"" name "\"},\"status\":{\"updateTime\":"                  \
+    "\"2026-01-01T00:00:00Z\",\"driverVersion\":\"535.1\",\"cardList\":[" cards "]}}"
+#define POD_OF(name, node, units, annotations)                                           \
+    "{\"metadata\":{\"name\":\"" name "\",\"namespace\":\"ns\",\"uid\":\"u-" name        \
+    "\",\"annotations\":{" annotations "}},\"spec\":{\"nodeName\":\"" node               \
+    "\",\"containers\":[{\"name\":\"c\",\"resources\":{\"limits\":{"                     \
+    "\"aliyun.com/gpu-mem\":\"" units "\"}}}]},\"status\":{\"phase\":\"Pending\"}}"
+#define IDX(card) "\"ALIYUN_COM_GPU_MEM_IDX\":\"" card "\""

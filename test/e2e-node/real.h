@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/err.h"
+
+/*
+ * A real kubelet with containerd, runc and the CNI plugins, in the cell of this process
+ * (node/cell.h), as programs of the cluster.
+ */
+
+/* Starts them and runs one container; the Node has these labels ("a=b,c=d", or "").
+ * The error names the step that failed. */
+int real_start(const char *labels, struct err *err);
+/* Imports the images of an OCI layout archive into containerd. */
+int real_import(const char *archive, struct err *err);
+/* Kills the process of a container, by its id in a pod's status. */
+int real_kill(const char *container, struct err *err);
+/* Starts kube-proxy: pods and programs of the node reach Services, and node ports on
+ * 127.0.0.1. */
+int real_start_proxy(struct err *err);
+void real_stop(void);
+/* Waits until the kubelet answers and its Node is Ready. */
+void real_wait_ready(void);
+/* node_log with a real kubelet. */
+char *real_log(const char *pod, const char *uid, const char *container);

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "e2e-node/chart.h"
+#include "e2e-node/look.h"
+#include "e2e-node/many.h"
+#include "e2e-node/node.h"
+#include "e2e-node/real.h"
+#include "e2e-node/refusals.h"
+
+/*
+ * The chart, installed as a user would on a cluster of one real node: extender, scv-agent
+ * and device plugin are its own Deployment and DaemonSets, from our images.
+ */
+
+#define KUBE_SYSTEM "/api/v1/namespaces/kube-system/"
+
+/* -- the whole way -- */
+
+static void apply_sample(const char *name)
+{
+    cleanup_free char *path = xasprintf("manifests/samples/%s.yaml", name);
+    cleanup_buf struct buf text = {0}, mine = {0};
+    struct err err = {0};
+    ck_assert_done(file_read(path, 1 << 16, &text, &err), err);
+    struct span rest = buf_span(&text);
+    while (rest.n) { /* its image is an example */
+        struct span line = span_cut(&rest, '\n');
+        if (memmem(line.p, line.n, " image: ", 8))
+            buf_adds(&mine, "    image: " NODE_GUEST "\n");
+        else
+            buf_printf(&mine, "%.*s\n", SPAN_ARG(line));
+    }
+    temp_write(lib_dir, "sample.yaml", mine.p);
+    cleanup_free char *file = temp_path(lib_dir, "sample.yaml");
+    free(cluster_kubectl(ARGV("apply", "-f", file)));
+}
+
+/* Their own words on a page that they have. */
+static void tells(const char *component, unsigned port, const char *figure)
+{
+    cleanup_buf struct buf reply = {0};
+    cleanup_free char *line = xasprintf("\n%s", figure);
+    ck_assert_msg(cluster_pod_answers(component, port, "/metrics", &reply),
+                  "%s does not answer: %s", component, reply.p);
+    ck_assert_contains(reply.p, line);
+}
+
+static size_t pods_of_ours(void)
+{
+    cleanup_json json_t *pods = cluster_items(
+        KUBE_SYSTEM
+        "pods?labelSelector=app%3Dgpushare&fieldSelector=spec.nodeName%21%3D");
+    return json_array_size(pods);
+}
+
+/* Each runs what `make images` has made, and the extender is nobody. */
+static void check_programs(void)
+{
+    cleanup_json json_t *pods =
+        cluster_items(KUBE_SYSTEM "pods?labelSelector=app%3Dgpushare");
+    size_t i;
+    json_t *pod;
+    ck_assert_uint_eq(json_array_size(pods), 3);
+    json_array_foreach(pods, i, pod)
+    {
+        const json_t *c = json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+        ck_assert_int_eq(strncmp(lib_str(c, "image"), "localhost/", 10), 0);
+        ck_assert_int_eq(json_integer_value(lib_at(c, "restartCount")), 0);
+    }
+    cleanup_free char *ids = NULL;
+    struct program p;
+    program_start(&p, lib_dir,
+                  ARGV("sh", "-euc",
+                       "for d in /proc/[0-9]*; do\n"
+                       "  [ \"$(readlink $d/exe)\" = /usr/local/bin/gpushare-extender ] "
+                       "|| continue\n"
+                       "  grep -E '^(Uid|Gid|CapEff|NoNewPrivs)' $d/status\n"
+                       "done"));
+    program_wait(&p);
+    ids = xstrdup(program_output(&p));
+    program_fini(&p);
+    ck_assert_contains(ids, "Uid:\t65532\t65532\t65532\t65532\n");
+    ck_assert_contains(ids, "Gid:\t65532\t65532\t65532\t65532\n");
+    ck_assert_contains(ids, "CapEff:\t0000000000000000\n");
+    ck_assert_contains(ids, "NoNewPrivs:\t1\n");
+}
+
+/* Through the API server's proxy to the chart's Service: ledger, annotations, Scv and the
+ * extender's own view agree. What has just happened may not have reached everybody. */
+static void check_with_the_plugin(void)
+{
+    cleanup_free char *config = temp_path(cluster.dir, "admin.kubeconfig");
+    cleanup_free char *said = NULL;
+    int64_t end = lib_now_ms() + PROGRAM_WAIT_MS;
+    do {
+        struct program p;
+        cleanup_free char *plugin = program_path("kubectl-inspect-gpushare");
+        ck_assert_msg(lib_now_ms() < end, "--check says: %s", said);
+        free(said);
+        program_start(&p, lib_dir, ARGV(plugin, "--kubeconfig", config, "--check"));
+        program_wait(&p);
+        said = xstrdup(program_output(&p));
+        program_fini(&p);
+    } while (!strstr(said, "no differences; compared with the extender\n"));
+}
+
+START_TEST(what_the_chart_brings_gives_pods_their_cards)
+{
+    if (!chart_begin())
+        return;
+    int64_t begun = lib_now_ms();
+    cleanup_free char *notes = chart_helm("install", CHART_RELEASE);
+    ck_assert_contains(notes, "http://127.0.0.1:32766/gpushare-scheduler");
+    ck_assert_uint_eq(pods_of_ours(), 0); /* no node has a label that they want */
+    chart_label_node();
+    chart_wait_well();
+    cluster_report("helm install, and a node that has units to give",
+                   lib_now_ms() - begun);
+    check_programs();
+    node_create("whole", "whole"); /* while a card is free */
+    lib_wait(cluster_bound("whole"));
+    apply_sample("gpu-mem-several-cards");
+    apply_sample("gpu-mem");
+    apply_sample("spread");
+    ck_assert_uint_eq(look_check(), 4);
+    cluster_create_pod("big", 60, "", "");
+    cluster_wait_refused("big", "needs 61440 MiB on one card");
+    tells("gpushare-schd-extender", 12346, "gpushare_ready 1\n");
+    tells("gpushare-schd-extender", 12346, "gpushare_pending_pods 1\n");
+    tells("gpushare-device-plugin", 12348, "gpushare_plugin_container_allocations 4\n");
+    tells("scv-agent", 12347, "scv_agent_healthcheck{");
+    check_with_the_plugin();
+    look_finish();
+}
+END_TEST
+
+/* -- an upgrade in the middle -- */
+
+enum { BEFORE = 10, PAIRS = 2, MORE = 14, STEP_MS = 400 };
+
+static void create_controllers(void)
+{
+    many_create("Deployment", "web", "equal", BEFORE);
+    many_create("ReplicaSet", "pair", "two", PAIRS);
+    many_wait_running(BEFORE + PAIRS);
+    ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS);
+}
+
+/* Until the program ends, one pod more every moment; returns how many there are. */
+static int add_pods_during(struct program *p)
+{
+    int n = BEFORE;
+    int64_t next = 0;
+    while (program_runs(p)) {
+        oracle_check(&cluster.api);
+        if (n < BEFORE + MORE && lib_now_ms() >= next) {
+            many_scale("Deployment", "web", ++n);
+            next = lib_now_ms() + STEP_MS;
+        }
+        lib_pause();
+    }
+    return n;
+}
+
+/* Of kube-scheduler's calls, which keep every pod of the cluster waiting. */
+static void tell_unanswered(void)
+{
+    static const char late[] = "Error selecting node for pod\" err=\"Post";
+    cleanup_free char *log = temp_read(cluster.dir, "log/kube-scheduler.log");
+    size_t n = 0;
+    for (const char *at = log; (at = strstr(at, late)) != NULL; at += strlen(late))
+        n += memmem(at, strcspn(at, "\n"), "deadline exceeded", 17) != NULL;
+    printf("measured: calls of the extender that nobody answered for 30 s: %zu\n", n);
+    fflush(stdout);
+}
+
+START_TEST(an_upgrade_leaves_alone_what_runs)
+{
+    struct program helm;
+    if (!chart_up())
+        return;
+    create_controllers();
+    cleanup_json json_t *before = chart_remember();
+    cleanup_json json_t *old =
+        cluster_items(KUBE_SYSTEM "pods?labelSelector=app%3Dgpushare");
+    int64_t begun = lib_now_ms();
+    chart_helm_start(&helm, ARGV("upgrade", CHART_RELEASE, "--set", "logLevel=debug",
+                                 "--wait", "--timeout", "90s"));
+    int n = add_pods_during(&helm);
+    ck_assert_msg(program_wait(&helm) == 0, "helm: %s", program_output(&helm));
+    program_fini(&helm);
+    cluster_report("helm upgrade, all three programs replaced", lib_now_ms() - begun);
+    tell_unanswered();
+    chart_wait_well();
+    size_t i;
+    json_t *pod;
+    json_array_foreach(old, i, pod) /* none of them was left as it was */
+    {
+        cleanup_free char *path =
+            xasprintf(KUBE_SYSTEM "pods/%s", lib_str(pod, "metadata.name"));
+        lib_wait(peer_status(&cluster.api, path) == 404);
+    }
+    ck_assert_int_gt(n, BEFORE);
+    many_wait_running(n + PAIRS);
+    printf("measured: pods that came meanwhile: %d\n", n - BEFORE);
+    ck_assert_uint_eq(look_check(), (size_t)n + 2 * PAIRS);
+    chart_check_kept(before);
+    oracle_check(&cluster.api);
+    look_finish();
+}
+END_TEST
+
+/* -- gone, and back -- */
+
+static bool is_there(const char *path)
+{
+    return peer_status(&cluster.api, path) == 200;
+}
+
+/* Of the pod's first container. */
+static const json_t *status_of(const json_t *pod)
+{
+    return json_array_get(lib_at(pod, "status.containerStatuses"), 0);
+}
+
+static bool has_restarted(const char *name)
+{
+    cleanup_json json_t *pod = cluster_pod(name);
+    const json_t *c = status_of(pod);
+    return json_integer_value(lib_at(c, "restartCount")) == 1 &&
+           lib_at(c, "state.running");
+}
+
+/* A process that ends is started again by the kubelet, which knows its card. */
+static void restart(const char *name)
+{
+    struct err err = {0};
+    cleanup_json json_t *pod = cluster_pod(name);
+    ck_assert_done(real_kill(lib_str(status_of(pod), "containerID"), &err), err);
+    lib_wait(has_restarted(name));
+}
+
+START_TEST(what_runs_outlives_the_chart)
+{
+    if (!chart_up())
+        return;
+    create_controllers();
+    cleanup_json json_t *before = chart_remember();
+    node_create("one", "again");
+    cluster_wait_running("again");
+    cleanup_json json_t *promised = oracle_promised(&cluster.api);
+    free(chart_helm("uninstall", "gpushare", "--wait"));
+    lib_wait(pods_of_ours() == 0 && node_allocatable() == 0);
+    ck_assert(is_there("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+                       "scvs.core.run-linux.com"));
+    ck_assert(is_there("/apis/core.run-linux.com/v1/scvs/" NODE));
+    node_create("one", "late");
+    cluster_wait_refused("late", "Insufficient aliyun.com/gpu-mem");
+    restart("again");
+    node_kill("kubelet"); /* it finds no plugin, and what runs goes on */
+    real_wait_ready();
+    chart_check_kept(before);
+    int64_t begun = lib_now_ms();
+    free(chart_helm("install", CHART_RELEASE));
+    chart_wait_well();
+    cluster_report("installed again, all known", lib_now_ms() - begun);
+    cluster_wait_running("late");
+    ck_assert_uint_eq(look_check(), BEFORE + 2 * PAIRS + 2);
+    chart_check_kept(before);
+    cleanup_json json_t *now = oracle_promised(&cluster.api);
+    json_int_t was = 0, is = 0;
+    const char *card;
+    json_t *units;
+    json_object_foreach(promised, card, units) was += json_integer_value(units);
+    json_object_foreach(now, card, units) is += json_integer_value(units);
+    ck_assert_int_eq(is, was + 4); /* and no more than that of the pod that waited */
+    look_finish();
+}
+END_TEST
+
+static int suite(void)
+{
+    const TTest *const tests[] = {what_the_chart_brings_gives_pods_their_cards,
+                                  an_upgrade_leaves_alone_what_runs,
+                                  what_runs_outlives_the_chart};
+    cluster_keep_nodes();
+    cluster_no_extender();
+    /* Outside of a cell nothing listens beside the loopback. */
+    return cluster_run("chart-on-node", tests, ARRAY_LEN(tests), 400,
+                       cell_why_not() ? ARGV("--empty")
+                                      : ARGV("--empty", "--address", CELL_ADDRESS));
+}
+
+int main(void)
+{
+    return cell_run(suite);
+}

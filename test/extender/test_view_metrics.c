@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+
+/*
+ * /metrics against golden files: test/golden/metrics/objects.json has the objects of the
+ * API server, <detail>.txt the expected metrics. Times are not compared.
+ */
+
+#include "extender/view_metrics.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "extender/store_rig.h"
+#include "lib/promtool.h"
+
+static struct store_rig rig;
+static struct counters *counters;
+static struct event_recorder *recorder;
+
+static int post(void *ctx, const struct kube_request *request, struct err *err)
+{
+    (void)ctx;
+    (void)request;
+    return err_set(err, ERR_FORBIDDEN, "no");
+}
+
+/* Increments every counter. */
+static void count(void)
+{
+    uint32_t refused[REASON_CLASSES];
+    for (uint32_t i = 0; i < REASON_CLASSES; i++)
+        refused[i] = i + 1;
+    counters_verb(counters, COUNTERS_FILTER, 200, 30000);
+    counters_verb(counters, COUNTERS_FILTER, 200, 60000);
+    counters_verb(counters, COUNTERS_FILTER, 503, 1000);
+    counters_verb(counters, COUNTERS_PRIORITIZE, 400, 2000000);
+    counters_verb(counters, COUNTERS_PREEMPT, 418, 3000000);
+    counters_verb(counters, COUNTERS_BIND, 421, INT64_C(20000000000));
+    counters_filter(counters, refused, true);
+    counters_filter(counters, refused, false);
+    counters_filter(counters, refused, false);
+    counters_bind(counters, ERR_NONE);
+    counters_bind(counters, ERR_CONFLICT);
+    counters_bind_forwarded(counters);
+    counters_api_call(counters, COUNTERS_API_LIST, ERR_NONE);
+    counters_api_call(counters, COUNTERS_API_WATCH, ERR_GONE);
+    counters_api_call(counters, COUNTERS_API_EVENT, ERR_FORBIDDEN);
+}
+
+static void begin(void)
+{
+    struct ledger_settings ledger = {.unit_mib = 1024, .external_tolerance_mib = 1024};
+    struct event_recorder_settings settings = {.post = post, .instance = "i"};
+    json_error_t error;
+    json_t *objects = json_load_file("test/golden/metrics/objects.json", 0, &error);
+    ck_assert_msg(objects != NULL, "%s", error.text);
+    log_set_level(LOG_ERROR);
+    rig_start(&rig, &ledger, false);
+    rig_deliver(&rig, objects);
+    json_decref(objects);
+    counters = counters_new();
+    recorder = event_recorder_start(&settings);
+    count();
+}
+
+static void end(void)
+{
+    event_recorder_stop(recorder);
+    event_recorder_free(recorder);
+    counters_free(counters);
+    rig_stop(&rig);
+}
+
+/* Replaces times, which a test cannot predict, with *. */
+static void hide_times(struct buf *text)
+{
+    static const char name[] = "\ngpushare_watch_age_seconds{";
+    cleanup_buf struct buf out = {0};
+    const char *from = text->p, *at;
+    while ((at = strstr(from, name))) {
+        at = strstr(at, "} ") + 2;
+        buf_add(&out, from, (size_t)(at - from));
+        buf_addc(&out, '*');
+        from = strchr(at, '\n');
+    }
+    buf_adds(&out, from);
+    buf_clear(text);
+    buf_add_span(text, buf_span(&out));
+}
+
+/* Reports only the first different line. */
+static void same_lines(const char *path, const char *got, const char *want)
+{
+    for (int line = 1; *got || *want; line++) {
+        int g = (int)strcspn(got, "\n"), w = (int)strcspn(want, "\n");
+        ck_assert_msg(g == w && memcmp(got, want, (size_t)g) == 0,
+                      "%s, line %d: it says\n%.*s\ninstead of\n%.*s", path, line, g, got,
+                      w, want);
+        got += g + (got[g] == '\n');
+        want += w + (want[w] == '\n');
+    }
+}
+
+static void compare(enum view_metrics_detail detail, const char *path)
+{
+    cleanup_buf struct buf want = {0}, got = {0};
+    struct err err;
+    begin();
+    struct view_metrics_source source = {rig.store, counters, recorder, detail};
+    view_metrics_write(&source, &got);
+    promtool_check_metrics(buf_span(&got));
+    hide_times(&got);
+    ck_assert_done(file_read(path, 1 << 20, &want, &err), err);
+    same_lines(path, got.p, want.p ? want.p : "");
+    end();
+}
+
+START_TEST(sums_over_the_cluster)
+{
+    compare(VIEW_METRICS_CLUSTER, "test/golden/metrics/cluster.txt");
+}
+END_TEST
+
+START_TEST(sums_per_node)
+{
+    compare(VIEW_METRICS_NODE, "test/golden/metrics/node.txt");
+}
+END_TEST
+
+START_TEST(values_per_card)
+{
+    compare(VIEW_METRICS_CARD, "test/golden/metrics/card.txt");
+}
+END_TEST
+
+/* Objects can claim any size; sums do not overflow. */
+START_TEST(absurd_sizes_do_not_overflow)
+{
+    struct ledger_settings ledger = {.unit_mib = 1};
+    struct view_metrics_source source = {0};
+    cleanup_buf struct buf got = {0};
+    log_set_level(LOG_ERROR);
+    rig_start(&rig, &ledger, false);
+    json_t *objects = json_array();
+    for (int i = 0; i < 40; i++) {
+        cleanup_free char *name = xasprintf("n%d}", i);
+        json_array_append_new(
+            objects,
+            json_pack("{s:s,s:{s:s},s:{s:[{s:i,s:s,s:I,s:I},{s:i,s:s,s:I}]}}", "kind",
+                      "Scv", "metadata", "name", name, "status", "cardList", "id", 0,
+                      "health", "Healthy", "totalMemory", (json_int_t)1 << 40,
+                      "freeMemory", (json_int_t)1 << 40, "id", 1, "health", "Healthy",
+                      "totalMemory", (json_int_t)1 << 40));
+    }
+    rig_deliver(&rig, objects);
+    json_decref(objects);
+    source.store = rig.store;
+    source.detail = VIEW_METRICS_CARD;
+    view_metrics_write(&source, &got);
+    ck_assert_ptr_null(strstr(got.p, "} -"));
+    promtool_check_metrics(buf_span(&got));
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(metrics_before_the_first_list)
+{
+    struct ledger_settings ledger = {.unit_mib = 1};
+    struct view_metrics_source source = {.detail = VIEW_METRICS_CARD};
+    cleanup_buf struct buf got = {0};
+    rig_start(&rig, &ledger, false);
+    source.store = rig.store;
+    view_metrics_write(&source, &got);
+    promtool_check_metrics(buf_span(&got));
+    ck_assert_ptr_nonnull(strstr(got.p, "\ngpushare_ready 0\n"));
+    ck_assert_ptr_nonnull(
+        strstr(got.p, "\ngpushare_watch_synced{resource=\"pods\"} 0\n"));
+    ck_assert_ptr_null(strstr(got.p, "gpushare_watch_age_seconds{"));
+    rig_stop(&rig);
+}
+END_TEST
+
+START_TEST(detail_names_are_parsed)
+{
+    enum view_metrics_detail detail;
+    struct err err;
+    ck_assert_int_eq(view_metrics_detail_parse(SPAN("card"), &detail, &err), 0);
+    ck_assert_int_eq(detail, VIEW_METRICS_CARD);
+    ck_assert_int_eq(view_metrics_detail_parse(SPAN("cards"), &detail, &err), -1);
+    ck_assert_str_eq(err.msg, "\"cards\" is not one of cluster, node, card");
+}
+END_TEST
+
+UNIT_MAIN("metrics", sums_over_the_cluster, sums_per_node, values_per_card,
+          absurd_sizes_do_not_overflow, metrics_before_the_first_list,
+          detail_names_are_parsed)

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/generate.h"
+
+#include "kube-sim/pure.h"
+
+static const int64_t now_ms = 1763715600000;
+
+static struct api *generate(const char *parameters)
+{
+    struct api_config config = {.seed = 1};
+    struct api *api = api_new(&config);
+    struct generate g = generate_defaults;
+    struct err err = {0};
+    ck_assert_done(generate_parse(span_of(parameters), &g, &err), err);
+    ck_assert_done(generate_run(&g, api, now_ms, &err), err);
+    return api;
+}
+
+static json_t *items(struct api *api, const char *path)
+{
+    char line[128];
+    json_t *j;
+    snprintf(line, sizeof line, "GET %s", path);
+    ck_assert_uint_eq(pure_call(api, now_ms, line, NULL, NULL, &j), 200);
+    json_t *list = json_incref(json_object_get(j, "items"));
+    json_decref(j);
+    return list;
+}
+
+static size_t size_of(const json_t *j)
+{
+    char *text = json_dumps(j, JSON_COMPACT);
+    size_t n = strlen(text);
+    free(text);
+    return n;
+}
+
+START_TEST(objects_have_the_requested_size)
+{
+    struct api *api = generate("nodes=20,cards=8,pods=8,node-bytes=10240,pod-bytes=3400");
+    json_t *nodes = items(api, "/api/v1/nodes"), *pods = items(api, "/api/v1/pods"), *o;
+    size_t i;
+    ck_assert_uint_eq(json_array_size(nodes), 20);
+    ck_assert_uint_eq(json_array_size(pods), 160);
+    json_array_foreach(nodes, i, o)
+    {
+        ck_assert_uint_gt(size_of(o), 9900);
+        ck_assert_uint_lt(size_of(o), 10500);
+    }
+    json_array_foreach(pods, i, o)
+    {
+        ck_assert_uint_gt(size_of(o), 3250);
+        ck_assert_uint_lt(size_of(o), 3550);
+    }
+    json_decref(nodes);
+    json_decref(pods);
+    api_free(api);
+}
+
+static int number(const char *text)
+{
+    return (int)strtol(text, NULL, 10);
+}
+
+/* Adds the promises on each card, from the allocation annotations. */
+static int64_t used[64][16];
+
+static void add_pods(const json_t *pods, int64_t of_card)
+{
+    size_t i;
+    json_t *pod;
+    memset(used, 0, sizeof used);
+    json_array_foreach(pods, i, pod)
+    {
+        json_t *meta = json_object_get(pod, "metadata");
+        json_t *notes = json_object_get(meta, "annotations");
+        const char *text = json_string_value(
+            json_object_get(notes, "scheduler.framework.gpushare.allocation"));
+        json_t *all = json_loads(text, 0, NULL), *v;
+        int node = number(pure_str(pod, "spec", "nodeName") + strlen("node-"));
+        int64_t sum = 0;
+        const char *card;
+        json_object_foreach(json_object_get(all, "0"), card, v)
+        {
+            int64_t units = json_integer_value(v);
+            ck_assert_int_gt(units, 0);
+            used[node][number(card)] += units;
+            sum += units;
+        }
+        char want[24];
+        snprintf(want, sizeof want, "%lld", (long long)sum);
+        ck_assert_str_eq(
+            json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_POD")), want);
+        ck_assert_int_eq(
+            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_DEV"))),
+            of_card);
+        json_t *c = json_array_get(
+            json_object_get(json_object_get(pod, "spec"), "containers"), 0);
+        json_t *limits = json_object_get(json_object_get(c, "resources"), "limits");
+        ck_assert_str_eq(json_string_value(json_object_get(limits, "aliyun.com/gpu-mem")),
+                         want);
+        json_decref(all);
+    }
+}
+
+static void check_cluster(const char *parameters, int nodes, int cards, int64_t units,
+                          int full_wanted)
+{
+    struct api *api = generate(parameters);
+    json_t *pods = items(api, "/api/v1/pods");
+    int full = 0;
+    add_pods(pods, units);
+    for (int n = 0; n < nodes; n++) {
+        bool all = true;
+        for (int c = 0; c < cards; c++) {
+            ck_assert_int_le(used[n][c], units);
+            all &= used[n][c] == units;
+        }
+        full += all;
+    }
+    ck_assert_int_eq(full, full_wanted);
+    json_decref(pods);
+    api_free(api);
+}
+
+START_TEST(no_card_is_overcommitted_and_full_nodes_are_full)
+{
+    check_cluster("nodes=50,cards=8,pods=8,mib=81920,full=30", 50, 8, 80, 15);
+    check_cluster("nodes=50,cards=8,pods=20,mib=81920,full=10", 50, 8, 80, 5);
+    check_cluster("nodes=20,cards=8,pods=3,mib=16384,full=50", 20, 8, 16, 10);
+    check_cluster("nodes=20,cards=3,pods=2,mib=16384,full=100", 20, 3, 16, 20);
+    check_cluster("nodes=20,cards=2,pods=4,mib=16384,full=0", 20, 2, 16, 0);
+    check_cluster("nodes=10,cards=1,pods=5,mib=3072,full=100", 10, 1, 3, 10);
+}
+
+START_TEST(uuids_are_the_same_in_scv_and_pod)
+{
+    struct api *api = generate("nodes=5,cards=4,pods=2,uuid=1,full=100");
+    json_t *pods = items(api, "/api/v1/pods"), *pod;
+    json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
+    size_t i;
+    json_array_foreach(pods, i, pod)
+    {
+        json_t *notes = json_object_get(json_object_get(pod, "metadata"), "annotations");
+        int card =
+            number(json_string_value(json_object_get(notes, "ALIYUN_COM_GPU_MEM_IDX")));
+        const char *uuids =
+            json_string_value(json_object_get(notes, "gpushare/card-uuid"));
+        json_t *scv = json_array_get(
+            scvs, (size_t)number(pure_str(pod, "spec", "nodeName") + strlen("node-")));
+        json_t *list = json_object_get(json_object_get(scv, "status"), "cardList");
+        const char *uuid = json_string_value(
+            json_object_get(json_array_get(list, (size_t)card), "uuid"));
+        ck_assert_int_eq(strncmp(uuids, uuid, strlen(uuid)), 0);
+    }
+    json_decref(pods);
+    json_decref(scvs);
+    api_free(api);
+}
+
+START_TEST(scvs_have_the_members_of_yodas_scv)
+{
+    struct api *api = generate("nodes=1,cards=1,pods=0,mib=12194,leases=1");
+    json_t *scvs = items(api, "/apis/core.run-linux.com/v1/scvs");
+    json_t *status = json_object_get(json_array_get(scvs, 0), "status");
+    json_t *card = json_array_get(json_object_get(status, "cardList"), 0);
+    static const char *const members[] = {"id",         "health",      "model",
+                                          "power",      "totalMemory", "clock",
+                                          "freeMemory", "core",        "bandwidth"};
+    ck_assert_uint_eq(json_object_size(card), ARRAY_LEN(members));
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        ck_assert_msg(json_object_get(card, members[i]) != NULL, "%s", members[i]);
+    ck_assert_int_eq(json_integer_value(json_object_get(status, "freeMemorySum")), 12194);
+    ck_assert_str_eq(json_string_value(json_object_get(card, "model")),
+                     "NVIDIA A100-SXM4-80GB");
+    json_decref(scvs);
+    json_t *leases = items(
+        api,
+        "/apis/coordination.k8s.io/v1/namespaces/nvidia-gpu-scheduler-node-lease/leases");
+    ck_assert_uint_eq(json_array_size(leases), 1);
+    /* Like a Lease of scv-agent, it is owned by its Node. */
+    json_t *meta = json_object_get(json_array_get(leases, 0), "metadata");
+    json_t *owner = json_array_get(json_object_get(meta, "ownerReferences"), 0);
+    json_t *nodes = items(api, "/api/v1/nodes");
+    json_t *node = json_object_get(json_array_get(nodes, 0), "metadata");
+    ck_assert_str_eq(json_string_value(json_object_get(owner, "kind")), "Node");
+    ck_assert_str_eq(json_string_value(json_object_get(owner, "uid")),
+                     json_string_value(json_object_get(node, "uid")));
+    json_decref(nodes);
+    json_decref(leases);
+    api_free(api);
+}
+
+START_TEST(the_same_parameters_give_the_same_objects)
+{
+    json_t *a = NULL;
+    for (int round = 0; round < 2; round++) {
+        struct api *api = generate("nodes=10,cards=4,pods=6,seed=9,uuid=1,leases=1");
+        json_t *b = items(api, "/api/v1/pods");
+        if (a)
+            ck_assert(json_equal(a, b));
+        json_decref(a);
+        a = b;
+        api_free(api);
+    }
+    struct api *api = generate("nodes=10,cards=4,pods=6,seed=10,uuid=1,leases=1");
+    json_t *b = items(api, "/api/v1/pods");
+    ck_assert(!json_equal(a, b));
+    json_decref(a);
+    json_decref(b);
+    api_free(api);
+}
+
+START_TEST(bad_parameters_are_refused)
+{
+    static const char *const bad[] = {"nodes",      "nodes=",    "nodes=x", "nodes=-1",
+                                      "color=red",  "full=101",  "uuid=2",  "model=x",
+                                      "cards=1000", "nodes=1,,", "=1"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct generate g = generate_defaults;
+        struct err err = {0};
+        ck_assert_msg(generate_parse(span_of(bad[i]), &g, &err) == -1, "%s", bad[i]);
+    }
+}
+
+UNIT_MAIN("generate", objects_have_the_requested_size,
+          no_card_is_overcommitted_and_full_nodes_are_full,
+          uuids_are_the_same_in_scv_and_pod, scvs_have_the_members_of_yodas_scv,
+          the_same_parameters_give_the_same_objects, bad_parameters_are_refused)

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kube/credential.h"
+#include "lib/temp.h"
+#include "lib/unit.h"
+
+/* Helpers of the credential tests. Time is an argument: `T` is some time after the start.
+ */
+
+enum { T = 1000000 };
+
+#define PEM(what) "-----BEGIN " what "-----\nAAAA\n-----END " what "-----\n"
+#define ANSWER(status)                                                                   \
+    "{\"kind\":\"ExecCredential\","                                                      \
+    "\"apiVersion\":\"client.authentication.k8s.io/v1\",\"status\":" status "}"
+
+struct fixture {
+    char *dir;
+    struct kube_config config;
+    struct kube_credential *c;
+    struct err err;
+};
+
+static inline struct fixture *fixture_new(void)
+{
+    struct fixture *w = xcalloc(1, sizeof *w);
+    w->dir = temp_dir();
+    return w;
+}
+
+static inline void fixture_free(struct fixture *w)
+{
+    kube_credential_free(w->c);
+    kube_config_fini(&w->config);
+    temp_dir_remove(w->dir);
+    free(w->dir);
+    free(w);
+}
+
+static inline void start(struct fixture *w)
+{
+    w->c = kube_credential_new(&w->config);
+}
+
+/* The authorization at this time, or the error message; new. */
+static inline char *get(struct fixture *w, int64_t now_ms)
+{
+    w->err = (struct err){0};
+    struct kube_identity *id = kube_credential_get(w->c, now_ms, &w->err);
+    if (!id)
+        return xstrdup(w->err.msg);
+    char *shown = xstrdup(id->authorization ? id->authorization : "(none)");
+    kube_identity_free(id);
+    return shown;
+}
+
+#define check_get(w, now_ms, want)                                                       \
+    do {                                                                                 \
+        cleanup_free char *shown_ = get((w), (now_ms));                                  \
+        ck_assert_str_eq(shown_, want);                                                  \
+    } while (0)
+
+/* Captures standard error until log_caught. */
+static inline int catch_log(const struct fixture *w)
+{
+    cleanup_free char *path = temp_path(w->dir, "log");
+    int old = dup(STDERR_FILENO), fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(fd, STDERR_FILENO);
+    close(fd);
+    return old;
+}
+
+static inline char *log_caught(const struct fixture *w, int old)
+{
+    dup2(old, STDERR_FILENO);
+    close(old);
+    return temp_read(w->dir, "log");
+}
+
+static inline unsigned count(const char *text, const char *word)
+{
+    unsigned n = 0;
+    for (text = strstr(text, word); text; text = strstr(text + 1, word))
+        n++;
+    return n;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/sim.h"
+
+/*
+ * scv-agent of the node n1, with kube-sim as API server. Its cards come from the file
+ * lib_dir/cards.json, or from the fake NVML with the script lib_dir/script.
+ */
+
+struct agent {
+    struct program program;
+    struct peer health;
+};
+
+/* Creates the Node and the namespace of the heartbeat Leases. */
+void agent_setup(const struct sim *s);
+/* Starts it with the options `more` (ends with NULL) and waits until it listens. */
+void agent_start(struct agent *a, const struct sim *s, const char *source,
+                 const char *const *more);
+char *agent_file(void); /* --source for the file; new */
+char *agent_nvml(void); /* --source for the fake NVML; new */
+void agent_stop(struct agent *a);
+
+/* Writes lib_dir/cards.json; ' replaces ". */
+void agent_cards(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* Writes the script of the fake NVML. */
+void agent_script(const char *text);
+
+/* The Scv, new; NULL: there is none. */
+json_t *agent_scv(const struct sim *s);
+/* The number at a path of the Scv; -1: absent. */
+json_int_t agent_number(const struct sim *s, const char *path);
+/* The annotation gpushare/message of the Scv; "" if absent. New. */
+char *agent_message(const struct sim *s);
+/* The health of the cards, such as "Healthy Unhealthy". New. */
+char *agent_health(const struct sim *s);
+/* Does the Scv have this health and this message? */
+bool agent_scv_is(const struct sim *s, const char *health, const char *message);
+/* The line of a check in the reply of a health endpoint. New. */
+char *agent_line(const struct peer *health, const char *path, const char *part);
+/* agent_line in /healthz. New. */
+char *agent_part(const struct agent *a, const char *part);
+bool agent_part_is(const struct agent *a, const char *part, const char *text);

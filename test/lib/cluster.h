@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/extender.h"
+#include "lib/lib.h"
+#include "lib/oracle.h"
+#include "lib/peer.h"
+
+/*
+ * The cluster of a suite: the real control plane with our extender, which scripts/cluster
+ * starts once for all tests of the suite. It ends with the suite's process, also when that
+ * is killed. When a test fails, the logs stay in e2e-logs/SUITE of the build folder, and
+ * the output names the folder. An error fails the test.
+ */
+
+struct cluster {
+    const char *dir;          /* keys, kubeconfigs, logs: see scripts/cluster */
+    struct peer api;          /* kube-apiserver, as admin */
+    struct extender extender; /* its ports; scripts/cluster started the program */
+};
+extern struct cluster cluster;
+
+/* Runs the tests; E2E_TEST selects those whose name contains it. `up`: further options of
+ * `scripts/cluster up` (ends with NULL). Before each test every program runs, and there are
+ * no pods, nodes or Scvs. */
+int cluster_run(const char *name, const TTest *const *tests, size_t n, double seconds,
+                const char *const *up);
+#define CLUSTER_MAIN(name, seconds, up, ...)                                             \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return cluster_run(name, tests, sizeof tests / sizeof *tests, seconds, up);      \
+    }
+
+/* Call before cluster_run to keep Nodes and Scvs between tests. */
+void cluster_keep_nodes(void);
+/* Call before cluster_run with `up` --empty or --bare: do not wait for an extender. */
+void cluster_no_extender(void);
+/* After cluster_no_extender, in a test: sets the port of cluster.extender, for verbs and
+ * observers. */
+void cluster_extender_at(unsigned port);
+
+/* Ends a program of scripts/cluster with a signal ("TERM", "KILL"), or starts it again with
+ * the same options. Does not wait until it answers. */
+void cluster_stop(const char *program, const char *signal);
+void cluster_start(const char *program);
+
+/* Restarts it with further options (ends with NULL) for the rest of this test. */
+void cluster_start_with(const char *program, const char *const *options);
+/* With `up` --extenders N: sets the ports of gpushare-extender, gpushare-extender-2, ...
+ * Release `verbs` and `observers` with peer_fini. */
+void cluster_extender(const char *program, struct extender *e);
+/* Adds a program to the cluster, after ending a running one of this name. cluster_stop and
+ * cluster_start work on it, and its log is log/NAME.log. */
+void cluster_add_program(const char *name, const char *const *command);
+/* Creates a client certificate with this subject, and DIR/NAME.kubeconfig. */
+void cluster_add_user(const char *name, const char *subject);
+bool cluster_runs(const char *program);
+
+pid_t cluster_pid(const char *program);
+/* How often the extender has logged the text since cluster_listen. */
+void cluster_listen(void);
+size_t cluster_logged(const char *text);
+
+/* The path of a Kubernetes program, new. */
+char *cluster_program(const char *name);
+
+/* Runs kubectl as admin; the arguments end with NULL, and the exit status must be 0. Returns
+ * its output, new. */
+char *cluster_kubectl(const char *const *args);
+
+/* A token of the pod of a DaemonSet on the node. `component`: its label, and the name of its
+ * service account. Waits for the pod. New. */
+char *cluster_token_of(const char *component, const char *node);
+
+/* Does the newest pod of this component (its label, in kube-system) answer GET `path` with
+ * 200? Uses the API server's proxy. The body replaces *reply. */
+bool cluster_pod_answers(const char *component, unsigned port, const char *path,
+                         struct buf *reply);
+
+/* The items of a list, new. */
+json_t *cluster_items(const char *path);
+/* Adds a Node, which kwok runs, and its Scv with cards of these sizes in MiB (ends with 0)
+ * and UUIDs "GPU-<name>-<i>"; `label`: of the Node, or NULL. Waits until the Node is Ready
+ * and the extender knows its cards. */
+void cluster_add_node(const char *name, const char *label, const char *value,
+                      const int *mib);
+#define CARDS(...) ((const int[]){__VA_ARGS__, 0})
+
+/* The steps of cluster_add_node: the Scv, the Node, both, and the wait. */
+void cluster_create_scv(const char *name, const int *mib);
+void cluster_create_bare_node(const char *name, const char *label, const char *value,
+                              const int *mib);
+void cluster_create_node(const char *name, const char *label, const char *value,
+                         const int *mib);
+void cluster_await_node(const char *name);
+
+/* Creates a Node, which kwok runs, with 30 aliyun.com/gpu-mem on two cards and the label
+ * gpushare=true, for a test that runs scv-agent or the device plugin for it. `label`: one
+ * more label, with the value "true", or NULL. */
+void cluster_create_gpu_node(const char *name, const char *label);
+/* Creates an object from JSON. */
+void cluster_create(const char *path, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+/* Deletes the object with grace period 0. */
+void cluster_delete(const char *path);
+/* Creates a pod with one container that requests `units`. `metadata` and `spec`: further
+ * members, each preceded by a comma, or "". */
+void cluster_create_pod(const char *name, int units, const char *metadata,
+                        const char *spec);
+#define CLUSTER_PODS    "/api/v1/namespaces/default/pods"
+#define SCHEDULER(name) ",\"schedulerName\":\"" name "\""
+#define ON(node)        ",\"nodeSelector\":{\"kubernetes.io/hostname\":\"" node "\"}"
+/* A pod of namespace default, new. */
+json_t *cluster_pod(const char *name);
+bool cluster_bound(const char *name); /* does it have a node? */
+/* Waits until the pod is Running. */
+void cluster_wait_running(const char *name);
+/* Waits until kube-scheduler has written the text to the pod's condition and to an event. */
+void cluster_wait_refused(const char *name, const char *text);
+/* Deletes all pods and waits until they are removed. */
+void cluster_delete_pods(void);
+/* Prints a measured time, which scripts/run-tests shows. */
+void cluster_report(const char *what, int64_t ms);
+/* Fails unless annotations and inspect match within a second. */
+void cluster_agrees(void);
+/* Does the extender know exactly the pending pods? */
+bool cluster_knows_pending(void);
+/* Fails unless exactly `units` are free on one card of the node. Asks the extender directly,
+ * because kube-scheduler also counts node resources. */
+void cluster_check_free(const char *node, int units);
+/* Checks that the cluster settles: one more pod gets the expected card, and no promise
+ * remains after all pods are deleted. */
+void cluster_settle(void);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/extender.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+char *lib_kubeconfig(const char *name, const char *scheme, unsigned port,
+                     const char *cluster, const char *user)
+{
+    cleanup_free char *text =
+        xasprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+                  "contexts:\n- {name: c, context: {cluster: c, user: u}}\n"
+                  "clusters:\n- {name: c, cluster: {server: \"%s://127.0.0.1:%u\"%s}}\n"
+                  "users:\n- {name: u, user: {%s}}\n",
+                  scheme, port, cluster, user);
+    temp_write(lib_dir, name, text);
+    return temp_path(lib_dir, name);
+}
+
+void extender_start_at(struct extender *e, const char *kubeconfig,
+                       const char *const *more)
+{
+    lib_program(&e->program, "gpushare-extender",
+                ARGV("--listen", "127.0.0.1", "--port", "0", "--observe-port", "0",
+                     "--kubeconfig", kubeconfig),
+                more);
+    peer_init(&e->verbs, program_port(&e->program, "listening on "));
+    peer_init(&e->observers, program_port(&e->program, "observing on "));
+}
+
+static void let_go(struct extender *e)
+{
+    peer_fini(&e->verbs);
+    peer_fini(&e->observers);
+}
+
+void extender_stop(struct extender *e)
+{
+    let_go(e);
+    program_stop(&e->program);
+}
+
+void extender_kill(struct extender *e)
+{
+    let_go(e);
+    program_kill(&e->program);
+}
+
+bool extender_ready(const struct extender *e)
+{
+    return peer_status(&e->observers, "/readyz") == 200;
+}
+
+static bool is_ready(void *ctx)
+{
+    struct extender *e = ctx;
+    return extender_ready(e) || !program_runs(&e->program);
+}
+
+void extender_wait_ready(const struct extender *e)
+{
+    struct extender *mine = (struct extender *)e;
+    program_until(is_ready, mine);
+    ck_assert_msg(extender_ready(e), "not ready: %s", program_output(&mine->program));
+}
+
+void extender_wait_answers(const struct extender *e)
+{
+    lib_wait(extender_ready(e));
+}
+
+void lib_pod(struct buf *out, const char *name, int units, const char *node,
+             const char *annotations)
+{
+    buf_printf(out,
+               "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+               "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":%s},"
+               "\"spec\":{%s%s%s\"containers\":[{\"name\":\"c\",\"image\":\"i\","
+               "\"resources\":{\"limits\":{\"aliyun.com/gpu-mem\":\"%d\"}}}]},"
+               "\"status\":{\"phase\":\"Pending\"}}",
+               name, name, annotations, node ? "\"nodeName\":\"" : "", node ? node : "",
+               node ? "\"," : "", units);
+}
+
+void lib_filter_body(struct buf *out, const char *pod, int units,
+                     const char *const *nodes)
+{
+    buf_adds(out, "{\"Pod\":");
+    lib_pod(out, pod, units, NULL, "{}");
+    buf_adds(out, ",\"Nodes\":null,\"NodeNames\":[");
+    for (size_t i = 0; nodes[i]; i++)
+        buf_printf(out, "%s\"%s\"", i ? "," : "", nodes[i]);
+    buf_adds(out, "]}");
+}
+
+void lib_bind_body(struct buf *out, const char *pod, const char *node)
+{
+    buf_printf(out,
+               "{\"PodName\":\"%s\",\"PodNamespace\":\"default\","
+               "\"PodUID\":\"uid-%s\",\"Node\":\"%s\"}",
+               pod, pod, node);
+}
+
+bool extender_bind(const struct extender *e, const char *pod, const char *node,
+                   struct buf *why)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    lib_bind_body(&body, pod, node);
+    unsigned status =
+        peer_call(&e->verbs, "POST", "/gpushare-scheduler/bind", body.p, &reply);
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    const char *error = lib_str(j, "Error");
+    if (why) {
+        buf_clear(why);
+        buf_printf(why, "%u: %s", status, j ? error : reply.p);
+    }
+    return status == 200 && j && !*error;
+}
+
+enum fit extender_filter(const struct extender *e, int units, const char *node,
+                         struct buf *why)
+{
+    cleanup_buf struct buf body = {0}, reply = {0};
+    lib_filter_body(&body, "somebody", units, ARGV(node));
+    unsigned status =
+        peer_call(&e->verbs, "POST", "/gpushare-scheduler/filter", body.p, &reply);
+    cleanup_json json_t *j = json_loadb(reply.p, reply.n, 0, NULL);
+    json_t *failed = json_object_get(lib_at(j, "FailedNodes"), node);
+    json_t *never = json_object_get(lib_at(j, "FailedAndUnresolvableNodes"), node);
+    bool fits = json_array_size(lib_at(j, "NodeNames")) == 1;
+    if (why) {
+        const char *reason = json_string_value(failed ? failed : never);
+        buf_clear(why);
+        buf_adds(why, status != 200 ? reply.p : reason ? reason : "");
+    }
+    if (status != 200 || fits + !!failed + !!never != 1)
+        return UNANSWERED;
+    return fits ? FITS : failed ? NOT_NOW : NEVER;
+}
+
+json_t *extender_inspect(const struct extender *e, const char *node)
+{
+    cleanup_free char *path = xasprintf("/inspect/%s", node);
+    cleanup_json json_t *j = peer_json(&e->observers, "GET", path, NULL);
+    return json_incref(json_array_get(lib_at(j, "nodes"), 0));
+}

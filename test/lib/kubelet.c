@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/kubelet.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "kube/deviceplugin.h"
+#include "kube/podresources.h"
+
+static const char *const resources[] = {"aliyun.com/gpu-mem", "aliyun.com/gpu-count",
+                                        "nvidia.com/gpu"};
+
+static struct span text(const json_t *j)
+{
+    return span_of(json_string_value(j));
+}
+
+/* Podresources */
+
+static size_t count_ids(const struct kubelet_container *c)
+{
+    size_t n = 0;
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        n += json_array_size(c->ids[r]);
+    return n;
+}
+
+/* Like a kubelet: an entry for each id, in no fixed order. `turned`: the reverse order. */
+static void show_container(const struct kubelet_container *c, bool turned,
+                           struct arena *a, struct podres_container *out)
+{
+    size_t n = count_ids(c), at = 0, k;
+    struct podres_devices *ds = arena_zalloc(a, (n + 1) * sizeof *ds);
+    struct span *ids = arena_alloc(a, (n + 1) * sizeof *ids);
+    json_t *id;
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        json_array_foreach(c->ids[r], k, id)
+        {
+            ids[at] = text(id);
+            ds[turned ? n - 1 - at : at] = (struct podres_devices){
+                .resource = span_of(resources[r]), .ids = &ids[at], .n_ids = 1};
+            at++;
+        }
+    *out = (struct podres_container){
+        .name = span_of(c->name), .devices = ds, .n_devices = n};
+}
+
+static void show(const struct kubelet_pod *p, bool turned, struct arena *a,
+                 struct podres_pod *out)
+{
+    struct podres_container *cs = arena_zalloc(a, KUBELET_CONTAINERS * sizeof *cs);
+    for (int i = 0; i < p->n; i++)
+        show_container(&p->containers[i], turned, a, &cs[i]);
+    *out = (struct podres_pod){span_of(p->name), SPAN("default"), cs, (size_t)p->n};
+}
+
+static void on_list(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf out = {0};
+    struct err err;
+    (void)request;
+    pthread_mutex_lock(&k->lock);
+    struct podres_pod *pods = arena_zalloc(&a, KUBELET_PODS * sizeof *pods);
+    bool turned = k->lists % 2;
+    for (int i = 0; i < k->n_pods; i++)
+        show(&k->pods[i], turned, &a, &pods[turned ? k->n_pods - 1 - i : i]);
+    struct podres_list list = {pods, (size_t)k->n_pods};
+    int rc = podres_list_encode(&list, &out, &err);
+    k->lists++;
+    pthread_mutex_unlock(&k->lock);
+    if (rc)
+        grpcd_fail(call, &err);
+    else
+        grpcd_reply(call, &out);
+}
+
+static struct kubelet_pod *find(struct kubelet *k, struct span name)
+{
+    for (int i = 0; i < k->n_pods; i++)
+        if (span_eq(span_of(k->pods[i].name), name))
+            return &k->pods[i];
+    return NULL;
+}
+
+/* The error texts are those of a kubelet. */
+static void on_get(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    cleanup_buf struct buf out = {0};
+    struct podres_pod pod = {0};
+    struct span ns, name;
+    struct err err = {0};
+    bool there = false;
+    int rc = podres_get_request_decode(request, &a, &ns, &name, &err);
+    pthread_mutex_lock(&k->lock);
+    k->gets++;
+    struct kubelet_pod *p = rc == 0 ? find(k, name) : NULL;
+    if (p) {
+        there = true;
+        show(p, false, &a, &pod);
+        rc = podres_get_encode(&pod, &out, &err);
+    }
+    bool no_get = k->no_get;
+    pthread_mutex_unlock(&k->lock);
+    if (no_get)
+        grpcd_end(call, GRPC_UNKNOWN, "PodResources API Get method disabled");
+    else if (rc)
+        grpcd_fail(call, &err);
+    else if (!there)
+        grpcd_end(call, GRPC_UNKNOWN, "pod %.*s in namespace %.*s not found",
+                  SPAN_ARG(name), SPAN_ARG(ns));
+    else
+        grpcd_reply(call, &out);
+}
+
+static const struct grpcd_method podresources_methods[] = {
+    {PODRES_LIST, false, on_list, NULL}, {PODRES_GET, false, on_get, NULL}, {0}};
+
+/* Registration */
+
+static void on_register(void *ctx, struct grpcd_call *call, struct span request)
+{
+    struct kubelet *k = ctx;
+    cleanup_arena struct arena a = {0};
+    struct dp_register r;
+    struct err err;
+    if (dp_register_decode(request, &a, &r, &err)) {
+        grpcd_fail(call, &err);
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    bool refused = k->refuse > 0 || k->n_asked == 8 ||
+                   !span_eq(r.version, SPAN(DP_VERSION)) ||
+                   !r.options.preferred_allocation;
+    k->refuse -= k->refuse > 0;
+    if (!refused) {
+        snprintf(k->endpoints[k->n_asked], sizeof k->endpoints[0], "%.*s",
+                 SPAN_ARG(r.endpoint));
+        snprintf(k->resources[k->n_asked], sizeof k->resources[0], "%.*s",
+                 SPAN_ARG(r.resource));
+        k->asked[k->n_asked++] = call;
+    }
+    pthread_mutex_unlock(&k->lock);
+    if (refused)
+        grpcd_end(call, GRPC_UNKNOWN, "not now");
+}
+
+static const struct grpcd_method registration_methods[] = {
+    {DP_REGISTER, false, on_register, NULL}, {0}};
+
+static void close_plugin(struct kubelet_endpoint *e)
+{
+    grpcc_close(e->stream);
+    free(e->socket);
+    json_decref(e->devices);
+    *e = (struct kubelet_endpoint){0};
+}
+
+static int unary(const char *socket, const char *method, struct span message,
+                 struct buf *reply, struct kubelet_answer *a)
+{
+    struct grpcc_request req = {
+        .socket = socket, .method = method, .message = message, .timeout_ms = 30000};
+    struct err err = {0};
+    int rc = grpcc_call(&req, reply, &a->status, &err);
+    snprintf(a->words, sizeof a->words, "%s", err.msg);
+    return rc;
+}
+
+/* Like the kubelet: calls GetDevicePluginOptions, answers Register, then ListAndWatch. */
+static void connect_plugin(struct kubelet *k, struct grpcd_call *call,
+                           const char *endpoint, const char *resource)
+{
+    int r = strcmp(resource, resources[COUNT]) == 0;
+    cleanup_buf struct buf reply = {0}, none = {0};
+    struct kubelet_answer a = {0};
+    struct dp_options options = {0};
+    struct err err = {0};
+    char *socket = xasprintf("%s/plugins/%s", lib_dir, endpoint);
+    ck_assert_msg(unary(socket, DP_OPTIONS, (struct span){0}, &reply, &a) == 0, "%s",
+                  a.words);
+    ck_assert_done(dp_options_decode(buf_span(&reply), &options, &err), err);
+    ck_assert(options.preferred_allocation && !options.pre_start_required);
+    close_plugin(&k->plugins[r]);
+    grpcd_reply(call, &none);
+    struct grpcc_request req = {.socket = socket, .method = DP_WATCH};
+    k->plugins[r].socket = socket;
+    k->plugins[r].stream = grpcc_open(&req, NULL, &err);
+    ck_assert_msg(k->plugins[r].stream != NULL, "%s", err.msg);
+    k->registrations++;
+}
+
+static bool read_list(struct kubelet_endpoint *e)
+{
+    cleanup_buf struct buf message = {0};
+    cleanup_arena struct arena a = {0};
+    struct dp_devices list;
+    struct err err = {0};
+    enum grpc_status status;
+    if (!e->stream)
+        return false;
+    enum grpcc_next next = grpcc_next(e->stream, 0, &message, &status, &err);
+    if (next == GRPCC_TIMEOUT)
+        return false;
+    if (next != GRPCC_MESSAGE) {
+        grpcc_close(e->stream);
+        e->stream = NULL;
+        return true;
+    }
+    ck_assert_done(dp_devices_decode(buf_span(&message), &a, &list, &err), err);
+    json_t *fresh = json_object();
+    for (size_t i = 0; i < list.n; i++) {
+        ck_assert_uint_eq(list.items[i].n_numa, 0);
+        ck_assert_ptr_null(
+            json_object_getn(fresh, list.items[i].id.p, list.items[i].id.n));
+        json_object_setn_new(fresh, list.items[i].id.p, list.items[i].id.n,
+                             json_boolean(list.items[i].is_healthy));
+    }
+    /* Stays in the list until the process ends. */
+    const char *id;
+    json_t *v;
+    json_object_foreach(e->devices, id, v)
+        ck_assert_msg(json_object_get(fresh, id) != NULL, "id %s is not listed", id);
+    json_decref(e->devices);
+    e->devices = fresh;
+    return true;
+}
+
+bool kubelet_serve(struct kubelet *k)
+{
+    bool something = false;
+    for (;;) {
+        struct grpcd_call *call = NULL;
+        char endpoint[80], resource[40];
+        pthread_mutex_lock(&k->lock);
+        if (k->n_asked > 0) {
+            call = k->asked[--k->n_asked];
+            memcpy(endpoint, k->endpoints[k->n_asked], sizeof endpoint);
+            memcpy(resource, k->resources[k->n_asked], sizeof resource);
+        }
+        pthread_mutex_unlock(&k->lock);
+        if (!call)
+            break;
+        connect_plugin(k, call, endpoint, resource);
+        something = true;
+    }
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        something |= read_list(&k->plugins[r]);
+    return something;
+}
+
+void kubelet_wait_registered(struct kubelet *k, int resource)
+{
+    lib_wait((kubelet_serve(k), (resource == COUNT ||
+                                 (k->plugins[MEM].stream && k->plugins[MEM].devices)) &&
+                                    (resource == MEM || (k->plugins[COUNT].stream &&
+                                                         k->plugins[COUNT].devices))));
+}
+
+bool kubelet_lost(struct kubelet *k, int resource)
+{
+    kubelet_serve(k);
+    return k->plugins[resource].stream == NULL;
+}
+
+size_t kubelet_devices(struct kubelet *k, int resource, bool healthy)
+{
+    const char *id;
+    json_t *v;
+    size_t n = 0;
+    kubelet_serve(k);
+    json_object_foreach(k->plugins[resource].devices, id, v) n +=
+        json_is_true(v) == healthy;
+    return n;
+}
+
+int kubelet_listed(struct kubelet *k)
+{
+    pthread_mutex_lock(&k->lock);
+    int lists = k->lists;
+    pthread_mutex_unlock(&k->lock);
+    return lists;
+}
+
+static struct grpcd *serve(const char *path, const struct grpcd_method *methods,
+                           struct kubelet *k)
+{
+    struct grpcd_config config = {.path = path, .methods = methods, .ctx = k};
+    struct err err = {0};
+    struct grpcd *d = grpcd_start(&config, &err);
+    ck_assert_msg(d != NULL, "%s", err.msg);
+    return d;
+}
+
+void kubelet_start(struct kubelet *k)
+{
+    cleanup_free char *dir = temp_path(lib_dir, "plugins");
+    cleanup_free char *own = xasprintf("%s/kubelet.sock", dir);
+    cleanup_free char *podresources = temp_path(lib_dir, "podresources.sock");
+    struct dirent *entry;
+    mkdir(dir, 0750);
+    DIR *all = opendir(dir);
+    while ((entry = readdir(all)) != NULL)
+        if (strstr(entry->d_name, ".sock"))
+            unlinkat(dirfd(all), entry->d_name, 0);
+    closedir(all);
+    pthread_mutex_init(&k->lock, NULL);
+    k->podresources = serve(podresources, podresources_methods, k);
+    k->registration = serve(own, registration_methods, k);
+}
+
+void kubelet_stop(struct kubelet *k)
+{
+    for (int r = 0; r < KUBELET_RESOURCES; r++)
+        close_plugin(&k->plugins[r]);
+    for (int i = 0; i < k->n_asked; i++)
+        grpcd_end(k->asked[i], GRPC_UNAVAILABLE, "stopping");
+    k->n_asked = 0;
+    grpcd_free(k->registration);
+    grpcd_free(k->podresources);
+    k->registration = k->podresources = NULL;
+    pthread_mutex_destroy(&k->lock);
+}
+
+static void free_pod(struct kubelet_pod *p)
+{
+    for (int i = 0; i < p->n; i++)
+        for (int r = 0; r < KUBELET_RESOURCES; r++)
+            json_decref(p->containers[i].ids[r]);
+}
+
+void kubelet_fini(struct kubelet *k)
+{
+    if (k->registration)
+        kubelet_stop(k);
+    for (int i = 0; i < k->n_pods; i++)
+        free_pod(&k->pods[i]);
+    k->n_pods = 0;
+}
+
+struct kubelet_pod *kubelet_add(struct kubelet *k, const char *name,
+                                const char *const *containers)
+{
+    pthread_mutex_lock(&k->lock);
+    ck_assert_int_lt(k->n_pods, KUBELET_PODS);
+    struct kubelet_pod *p = &k->pods[k->n_pods++];
+    *p = (struct kubelet_pod){0};
+    snprintf(p->name, sizeof p->name, "%s", name);
+    for (; *containers; containers++)
+        snprintf(p->containers[p->n++].name, sizeof p->containers[0].name, "%s",
+                 *containers);
+    pthread_mutex_unlock(&k->lock);
+    return p;
+}
+
+void kubelet_remove(struct kubelet *k, const char *name)
+{
+    pthread_mutex_lock(&k->lock);
+    struct kubelet_pod *p = find(k, span_of(name));
+    ck_assert_ptr_nonnull(p);
+    free_pod(p);
+    *p = k->pods[--k->n_pods];
+    pthread_mutex_unlock(&k->lock);
+}
+
+bool kubelet_knows(struct kubelet *k, const char *name)
+{
+    pthread_mutex_lock(&k->lock);
+    bool knows = find(k, span_of(name));
+    pthread_mutex_unlock(&k->lock);
+    return knows;
+}
+
+void kubelet_give(struct kubelet *k, const char *pod, const char *container, int resource,
+                  json_t *ids)
+{
+    pthread_mutex_lock(&k->lock);
+    struct kubelet_pod *p = find(k, span_of(pod));
+    for (int i = 0; i < p->n; i++)
+        if (strcmp(p->containers[i].name, container) == 0)
+            p->containers[i].ids[resource] = json_incref(ids);
+    pthread_mutex_unlock(&k->lock);
+}
+
+void kubelet_answer_fini(struct kubelet_answer *a)
+{
+    json_decref(a->env);
+    json_decref(a->ids);
+    *a = (struct kubelet_answer){0};
+}
+
+static bool is_held(struct kubelet *k, const char *id)
+{
+    for (int i = 0; i < k->n_pods; i++)
+        for (int c = 0; c < k->pods[i].n; c++)
+            for (int r = 0; r < KUBELET_RESOURCES; r++) {
+                json_t *one;
+                size_t n;
+                json_array_foreach(k->pods[i].containers[c].ids[r], n,
+                                   one) if (strcmp(json_string_value(one), id) ==
+                                            0) return true;
+            }
+    return false;
+}
+
+/* Free and healthy. */
+static json_t *available(struct kubelet *k, int resource)
+{
+    json_t *all = json_array(), *healthy;
+    const char *id;
+    json_object_foreach(k->plugins[resource].devices, id, healthy)
+    {
+        if (json_is_true(healthy) && !is_held(k, id))
+            json_array_append_new(all, json_string(id));
+    }
+    return all;
+}
+
+static struct dp_ids spans_of(json_t *ids, struct arena *a)
+{
+    struct span *spans = arena_alloc(a, (json_array_size(ids) + 1) * sizeof *spans);
+    json_t *id;
+    size_t i;
+    json_array_foreach(ids, i, id) spans[i] = text(id);
+    return (struct dp_ids){spans, json_array_size(ids)};
+}
+
+void kubelet_prefer(struct kubelet *k, int resource, int amount, struct kubelet_answer *a)
+{
+    cleanup_arena struct arena arena = {0};
+    cleanup_buf struct buf message = {0}, reply = {0};
+    cleanup_json json_t *free_ids = available(k, resource);
+    struct dp_preference one = {.available = spans_of(free_ids, &arena), .size = amount};
+    struct dp_preferences all = {&one, 1};
+    struct dp_groups groups;
+    struct err err = {0};
+    ck_assert_done(dp_preferences_encode(&all, &message, &err), err);
+    if (unary(k->plugins[resource].socket, DP_PREFERRED, buf_span(&message), &reply, a))
+        return;
+    ck_assert_done(dp_groups_decode(buf_span(&reply), &arena, &groups, &err), err);
+    a->ids = json_array();
+    for (size_t i = 0; groups.n && i < groups.items->n; i++)
+        json_array_append_new(
+            a->ids, json_stringn(groups.items->items[i].p, groups.items->items[i].n));
+}
+
+void kubelet_allocate(struct kubelet *k, int resource, json_t *ids,
+                      struct kubelet_answer *a)
+{
+    cleanup_arena struct arena arena = {0};
+    cleanup_buf struct buf message = {0}, reply = {0};
+    struct dp_ids one = spans_of(ids, &arena);
+    struct dp_groups all = {&one, 1};
+    struct dp_allocations out;
+    struct err err = {0};
+    ck_assert_done(dp_groups_encode(&all, &message, &err), err);
+    if (unary(k->plugins[resource].socket, DP_ALLOCATE, buf_span(&message), &reply, a))
+        return;
+    ck_assert_done(dp_allocations_decode(buf_span(&reply), &arena, &out, &err), err);
+    ck_assert_uint_eq(out.n, 1);
+    a->env = json_object();
+    for (size_t i = 0; i < out.items->n_envs; i++)
+        json_object_set_new(
+            a->env, out.items->envs[i].key.p,
+            json_stringn(out.items->envs[i].value.p, out.items->envs[i].value.n));
+}
+
+void kubelet_admit(struct kubelet *k, const char *pod, const char *container,
+                   int resource, int amount, struct kubelet_answer *a)
+{
+    kubelet_prefer(k, resource, amount, a);
+    if (a->status != GRPC_OK)
+        return;
+    kubelet_allocate(k, resource, a->ids, a);
+    if (a->status != GRPC_OK)
+        return;
+    kubelet_give(k, pod, container, resource, a->ids);
+}
+
+json_t *kubelet_pick(struct kubelet *k, int resource, int n, json_t *like, bool same)
+{
+    cleanup_json json_t *all = available(k, resource);
+    const char *model = json_string_value(json_array_get(like, 0));
+    json_t *picked = json_array(), *id;
+    size_t i;
+    json_array_foreach(all, i, id)
+    {
+        bool is = strncmp(json_string_value(id), model, strcspn(model, "-")) == 0;
+        if (is == same && (int)json_array_size(picked) < n)
+            json_array_append(picked, id);
+    }
+    ck_assert_int_eq((int)json_array_size(picked), n);
+    return picked;
+}

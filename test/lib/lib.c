@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/lib.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "lib/raw.h"
+
+enum { ARGS = 24 };
+
+const char *lib_dir;
+
+static char
+    *base; /* parent of the tests' directories, removed also after a failed test */
+static const struct unit_fixtures *inner;
+
+static void call(void (*fn)(void))
+{
+    if (fn)
+        fn();
+}
+
+static void begin_all(void)
+{
+    json_object_seed(1); /* not thread-safe, so before the first thread */
+    base = temp_dir();
+    setenv("TMPDIR", base, 1);
+    call(inner->begin_all);
+}
+
+static void end_all(void)
+{
+    call(inner->end_all);
+    temp_dir_remove(base);
+    free(base);
+    base = NULL;
+}
+
+static void begin(void)
+{
+    lib_dir = temp_dir();
+    call(inner->begin);
+}
+
+static void end(void)
+{
+    call(inner->end);
+    temp_dir_remove(lib_dir);
+    free((char *)lib_dir);
+    lib_dir = NULL;
+}
+
+int lib_run(const char *name, const TTest *const *tests, size_t n, double seconds)
+{
+    return lib_run_with(name, tests, n, seconds, &(struct unit_fixtures){0});
+}
+
+int lib_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
+                 const struct unit_fixtures *more)
+{
+    static const struct unit_fixtures around = {begin_all, end_all, begin, end};
+    inner = more;
+    return unit_run_with(name, tests, n, seconds * LIB_SLOWER, &around);
+}
+
+struct thread {
+    void (*fn)(void *ctx, size_t i);
+    void *ctx;
+    size_t i;
+    pthread_t id;
+};
+
+static void *thread_run(void *arg)
+{
+    struct thread *t = arg;
+    t->fn(t->ctx, t->i);
+    return NULL;
+}
+
+void lib_threads(size_t n, void (*fn)(void *ctx, size_t i), void *ctx)
+{
+    cleanup_free struct thread *threads = xcalloc(n, sizeof *threads);
+    for (size_t i = 0; i < n; i++) {
+        threads[i] = (struct thread){fn, ctx, i, 0};
+        ck_assert_int_eq(pthread_create(&threads[i].id, NULL, thread_run, &threads[i]),
+                         0);
+    }
+    for (size_t i = 0; i < n; i++)
+        pthread_join(threads[i].id, NULL);
+}
+
+int64_t lib_now_ms(void)
+{
+    return raw_now_ms();
+}
+
+double lib_now_exact_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return *x < *y ? -1 : *x > *y;
+}
+
+void lib_sort(double *values, size_t n)
+{
+    qsort(values, n, sizeof *values, by_size);
+}
+
+void lib_pause(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL);
+}
+
+void lib_program(struct program *p, const char *name, const char *const *first,
+                 const char *const *more)
+{
+    const char *argv[ARGS];
+    size_t n = 0;
+    cleanup_free char *path = program_path(name);
+    argv[n++] = path;
+    while (*first)
+        argv[n++] = *first++;
+    for (; *more; more++) {
+        ck_assert_uint_lt(n, ARGS - 1);
+        argv[n++] = *more;
+    }
+    argv[n] = NULL;
+    program_start(p, lib_dir, argv);
+}
+
+json_t *lib_at(const json_t *j, const char *path)
+{
+    struct span rest = span_of(path);
+    while (j && rest.n) {
+        struct span key = span_cut(&rest, '.');
+        j = json_object_getn(j, key.p, key.n);
+    }
+    return (json_t *)j;
+}
+
+const char *lib_str(const json_t *j, const char *path)
+{
+    const char *s = json_string_value(lib_at(j, path));
+    return s ? s : "";
+}

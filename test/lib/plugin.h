@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/kubelet.h"
+#include "lib/sim.h"
+
+/*
+ * gpushare-device-plugin on the node n1, between kube-sim and a simulated kubelet. Its
+ * cards are those of agent_cards (integration/agent.h).
+ */
+
+struct plugin {
+    struct program program;
+    struct peer health;
+};
+void plugin_start(struct plugin *p, const struct sim *s, const char *const *more);
+void plugin_stop(struct plugin *p);
+/* Does the health check fail, according to /healthz (with this text) and the metric? */
+bool plugin_check_fails(const struct plugin *p, const char *part, const char *words);
+bool plugin_is_healthy(const struct plugin *p); /* no health check fails */
+/* The value of gpushare_plugin_<name> in /metrics; -1: there is no such metric. */
+double plugin_metric(const struct plugin *p, const char *name);
+/* A pod bound to n1, promised units of the card "GPU-<card>". */
+void plugin_pod(const struct sim *s, const char *name, int units, int card);

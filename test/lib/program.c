@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "lib/raw.h"
+#include "lib/unit.h"
+
+/* The environment without the variables that our programs read as options. */
+static char **make_env(const char *home)
+{
+    static const char *const drop[] = {"HOME=",      "KUBECONFIG=",
+                                       "PORT=",      "KUBERNETES_SERVICE_HOST=",
+                                       "LOG_LEVEL=", "KUBERNETES_SERVICE_PORT="};
+    size_t n = 0, kept = 0;
+    while (environ[n])
+        n++;
+    char **env = xcalloc(n + 3, sizeof *env);
+    for (size_t i = 0; i < n; i++) {
+        bool dropped = false;
+        for (size_t k = 0; k < ARRAY_LEN(drop); k++)
+            dropped |= strncmp(environ[i], drop[k], strlen(drop[k])) == 0;
+        if (!dropped)
+            env[kept++] = xstrdup(environ[i]);
+    }
+    env[kept++] = xasprintf("HOME=%s", home);
+    env[kept++] = xstrdup("KUBECONFIG=/dev/null");
+    return env;
+}
+
+void program_start(struct program *p, const char *home, const char *const *argv)
+{
+    char **env = make_env(home);
+    *p = (struct program){.out = memfd_create("said", MFD_CLOEXEC)};
+    ck_assert_int_ge(p->out, 0);
+    p->pid = fork();
+    if (p->pid == 0) {
+        /* After fork in a process with threads: nothing here may take a lock. */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(p->out, STDOUT_FILENO);
+        dup2(p->out, STDERR_FILENO);
+        execvpe(argv[0], (char *const *)argv, env);
+        _exit(127);
+    }
+    ck_assert_int_gt(p->pid, 0);
+    for (char **e = env; *e; e++)
+        free(*e);
+    free(env);
+}
+
+const char *program_output(struct program *p)
+{
+    enum { PIECE = 4096 };
+    ssize_t n;
+    buf_adds(&p->said, "");
+    do {
+        buf_reserve(&p->said, PIECE);
+        n = pread(p->out, p->said.p + p->said.n, PIECE, (off_t)p->said.n);
+        p->said.n += n > 0 ? (size_t)n : 0;
+        p->said.p[p->said.n] = '\0';
+    } while (n > 0);
+    return p->said.p;
+}
+
+bool program_runs(struct program *p)
+{
+    int status = 0;
+    if (p->pid && waitpid(p->pid, &status, WNOHANG) == p->pid) {
+        p->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        p->pid = 0;
+    }
+    return p->pid != 0;
+}
+
+bool program_until(bool (*is_true)(void *ctx), void *ctx)
+{
+    const struct timespec pause = {.tv_nsec = 2000000};
+    for (int64_t end = raw_now_ms() + PROGRAM_WAIT_MS; raw_now_ms() < end;) {
+        if (is_true(ctx))
+            return true;
+        nanosleep(&pause, NULL);
+    }
+    return is_true(ctx);
+}
+
+struct saying {
+    struct program *p;
+    const char *text;
+    bool said;
+};
+
+static bool said_or_ended(void *ctx)
+{
+    struct saying *s = ctx;
+    bool runs = program_runs(s->p);
+    s->said = strstr(program_output(s->p), s->text);
+    return s->said || !runs;
+}
+
+bool program_wait_output(struct program *p, const char *text)
+{
+    struct saying s = {p, text, false};
+    ck_assert_msg(program_until(said_or_ended, &s), "output lacks \"%s\": %s", text,
+                  p->said.p);
+    return s.said;
+}
+
+void program_signal(const struct program *p, int number)
+{
+    if (p->pid)
+        kill(p->pid, number);
+}
+
+static bool has_ended(void *ctx)
+{
+    return !program_runs(ctx);
+}
+
+int program_wait(struct program *p)
+{
+    if (!program_until(has_ended, p)) {
+        program_signal(p, SIGKILL);
+        ck_abort_msg("still running after %d s: %s", PROGRAM_WAIT_MS / 1000,
+                     program_output(p));
+    }
+    program_output(p);
+    return p->status;
+}
+
+void program_fini(struct program *p)
+{
+    if (p->out > 0)
+        close(p->out);
+    buf_fini(&p->said);
+    *p = (struct program){0};
+}
+
+void program_stop(struct program *p)
+{
+    program_signal(p, SIGTERM);
+    int status = program_wait(p);
+    ck_assert_msg(status == 0, "exit status %d: %s", status, p->said.p);
+    program_fini(p);
+}
+
+void program_kill(struct program *p)
+{
+    program_signal(p, SIGKILL);
+    if (p->pid)
+        program_wait(p);
+    program_fini(p);
+}
+
+char *program_path(const char *name)
+{
+    const char *build = getenv("GPUSHARE_BUILD");
+    return xasprintf("%s/%s", build ? build : "build", name);
+}
+
+struct line {
+    struct program *p;
+    const char *mark;
+    unsigned port;
+};
+
+/* Is the line complete? */
+static bool has_port(void *ctx)
+{
+    struct line *l = ctx;
+    bool runs = program_runs(l->p);
+    const char *at = strstr(program_output(l->p), l->mark);
+    size_t n = at ? strcspn(at, "\n") : 0;
+    if (!at || at[n] != '\n')
+        return !runs;
+    cleanup_free char *text = xmemdup0(at, n);
+    const char *colon = strrchr(text, ':');
+    l->port = colon ? (unsigned)strtoul(colon + 1, NULL, 10) : 0;
+    return true;
+}
+
+unsigned program_port(struct program *p, const char *mark)
+{
+    struct line l = {p, mark, 0};
+    program_until(has_port, &l);
+    ck_assert_msg(l.port > 0, "no port after \"%s\": %s", mark, p->said.p);
+    return l.port;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/str.h"
+
+/*
+ * Programs that a test starts, with their output and exit status. A program gets SIGKILL
+ * when the thread that started it ends.
+ */
+
+enum { PROGRAM_WAIT_MS = 60 * 1000 }; /* limit of every wait */
+
+struct program {
+    pid_t pid;       /* 0: the program has ended and was reaped */
+    int out;         /* memfd with its standard output and standard error */
+    int status;      /* after the end: exit status, or 128 + signal */
+    struct buf said; /* output read so far */
+};
+
+/* Finds argv[0] in PATH; argv ends with NULL. HOME is `home`; environment variables that our
+ * programs read as options are removed. */
+void program_start(struct program *p, const char *home, const char *const *argv);
+/* Waits until the output contains the text. False: the program ended without it. */
+bool program_wait_output(struct program *p, const char *text);
+/* The output so far. */
+const char *program_output(struct program *p);
+void program_signal(const struct program *p, int number);
+bool program_runs(struct program *p);
+/* Waits until the program has ended. Returns p->status. */
+int program_wait(struct program *p);
+/* Sends SIGTERM; fails the test unless the exit status is 0. Releases p. */
+void program_stop(struct program *p);
+/* Sends SIGKILL if the program runs. Releases p. */
+void program_kill(struct program *p);
+/* Releases a program that has ended. */
+void program_fini(struct program *p);
+
+/* A program of this project, in the folder that GPUSHARE_BUILD names. New. */
+char *program_path(const char *name);
+/* Waits for the line "MARK ADDRESS:PORT" and returns the port. Fails the test if the program
+ * ends without this line. */
+unsigned program_port(struct program *p, const char *mark);
+
+/* Calls is_true until it returns true. False after PROGRAM_WAIT_MS. */
+bool program_until(bool (*is_true)(void *ctx), void *ctx);
+
+#define ARGV(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+#define ck_assert_contains(text, part)                                                   \
+    do {                                                                                 \
+        const char *ck_text_ = (text);                                                   \
+        const char *ck_part_ = (part);                                                   \
+        ck_assert_msg(strstr(ck_text_, ck_part_) != NULL, "no \"%s\" in: %s", ck_part_,  \
+                      ck_text_);                                                         \
+    } while (0)

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <jansson.h>
+
+/*
+ * Compares the RBAC rules of the manifests with the requests that kube-sim received: every
+ * request must be granted, and every rule must be used.
+ */
+
+struct right {
+    const char *verb, *group, *resource; /* pods/binding: with the subresource */
+    const char *ns, *name;               /* NULL: all */
+};
+
+enum { RIGHTS = 64 };
+struct rights {
+    struct right r[RIGHTS];
+    json_int_t covered[RIGHTS]; /* number of requests so far */
+    size_t n, roles;
+    json_t *all; /* owns the strings */
+};
+
+/* Reads the roles of the manifests `files` (ends with NULL). Each must be bound to the
+ * service account of the only workload of that kind. */
+void rights_read(struct rights *rights, const char *const *files, const char *workload);
+void rights_fini(struct rights *rights);
+
+/* Makes the kube-sim at that port count the requests of each rule. Call first. */
+void rights_count(unsigned port, const struct rights *rights);
+/* Fails unless every request is covered. Adds the counts of each rule. Call last. */
+void rights_check(unsigned port, struct rights *rights);
+/* Fails unless every rule has covered a request. */
+void rights_used(const struct rights *rights);

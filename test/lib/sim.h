@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "lib/extender.h"
+#include "lib/lib.h"
+#include "lib/oracle.h"
+#include "lib/peer.h"
+
+/*
+ * kube-sim as a process, requests that change its objects, and extenders in front of it.
+ */
+
+struct sim {
+    struct program program;
+    struct peer api;
+    char *authorization; /* or NULL */
+};
+
+/* Starts kube-sim with the options `more` (ends with NULL). It contains only the extender's
+ * Lease, without a holder. */
+void sim_start(struct sim *s, const char *const *more);
+/* sim_start with TLS and a token. tls_make_cert has made the certificate `cert`, signed by
+ * `ca`, in lib_dir. `port` 0 selects a free port. */
+struct sim_security {
+    const char *ca, *cert, *token;
+    unsigned port;
+};
+void sim_start_secure(struct sim *s, const struct sim_security *how,
+                      const char *const *more);
+void sim_stop(struct sim *s);
+
+/* Creates or replaces a JSON object, or an array of objects. */
+void sim_load(const struct sim *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_add_lease(const struct sim *s); /* the extender's Lease, without a holder */
+/* Adds a Node and its Scv: `cards` cards of `units` GiB, with UUIDs "GPU-<name>-<i>". */
+void sim_add_node(const struct sim *s, const char *name, int cards, int units);
+/* Adds only the Scv. `unhealthy`: the index of an unhealthy card, -1: none. */
+void sim_add_scv(const struct sim *s, const char *name, int cards, int units,
+                 int unhealthy);
+/* Adds a pending pod in namespace default that requests `units`, with UID "uid-<name>". */
+void sim_add_pod(const struct sim *s, const char *name, int units);
+/* Adds a bound pod; `annotations` is a JSON object. */
+void sim_add_bound_pod(const struct sim *s, const char *name, int units, const char *node,
+                       const char *annotations);
+void sim_delete_pod(const struct sim *s, const char *name); /* with grace period 0 */
+
+/* Fault rules (docs/kube-sim.md). */
+void sim_fault(const struct sim *s, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+void sim_no_faults(const struct sim *s);
+int sim_fired(const struct sim *s); /* how often all rules together have fired */
+/* Applies "cut", "end", "stall" or "release" to the watches of a resource, NULL for all. */
+void sim_watches(const struct sim *s, const char *action, const char *resource);
+/* Number of requests with this verb and resource so far. `sub`: subresource, or "". */
+int sim_count(const struct sim *s, const char *verb, const char *resource,
+              const char *sub);
+int sim_watching(const struct sim *s, const char *resource); /* number of open watches */
+int sim_bound(const struct sim *s);                          /* number of bound pods */
+
+/* Starts an extender for a kube-sim without token and TLS, and waits until it is ready. */
+void extender_start(struct extender *e, const struct sim *s, const char *const *more);

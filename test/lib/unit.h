@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/*
+ * The main function of a test program: a list of START_TEST tests. Each test runs in a
+ * process of its own with a time limit, unless CK_FORK=no.
+ */
+int unit_run(const char *name, const TTest *const *tests, size_t n, double seconds);
+
+/* Functions around the tests; each may be NULL. */
+struct unit_fixtures {
+    void (*begin_all)(void), (*end_all)(void); /* once, in the process of main */
+    void (*begin)(void), (*end)(void);         /* in the process of each test */
+};
+/* unit_run with fixtures. end_all runs also after failed tests. */
+int unit_run_with(const char *name, const TTest *const *tests, size_t n, double seconds,
+                  const struct unit_fixtures *around);
+
+/* A test that runs `loops` times, with _i = 0 ... loops - 1. */
+struct unit_loop {
+    const TTest *test;
+    int loops;
+};
+/* unit_run of loop tests. */
+int unit_run_loops(const char *name, const struct unit_loop *tests, size_t n,
+                   double seconds);
+
+#define UNIT_MAIN_SECONDS(name, seconds, ...)                                            \
+    int main(void)                                                                       \
+    {                                                                                    \
+        const TTest *const tests[] = {__VA_ARGS__};                                      \
+        return unit_run(name, tests, sizeof tests / sizeof *tests, seconds);             \
+    }
+#define UNIT_MAIN(name, ...) UNIT_MAIN_SECONDS(name, 60, __VA_ARGS__)
+
+/* Is the span equal to the C string? */
+#define ck_assert_span_eq(s, str)                                                        \
+    do {                                                                                 \
+        struct span ck_s_ = (s);                                                         \
+        const char *ck_want_ = (str);                                                    \
+        ck_assert_msg(span_eq(ck_s_, span_of(ck_want_)), "%s is \"%.*s\", not \"%s\"",   \
+                      #s, SPAN_ARG(ck_s_), ck_want_);                                    \
+    } while (0)
+
+/* Fails with err.msg unless the call returns 0. `err`: the struct err passed to it. */
+#define ck_assert_done(call, err)                                                        \
+    do {                                                                                 \
+        int ck_rc_ = (call);                                                             \
+        ck_assert_msg(ck_rc_ == 0, "%s: %s", #call, (err).msg);                          \
+    } while (0)

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pod_allocation.h"
+
+#include "domain/objects.h"
+
+static struct arena arena;
+
+/* A pod of node n1 with these annotations, init containers and containers. */
+static struct pod_allocation *planned(const char *annotations, const char *inits,
+                                      const char *apps)
+{
+    struct span json = quoted(&arena,
+                              "{'metadata':{'name':'p','namespace':'ns','uid':'u1',"
+                              "'annotations':{%s}},'spec':{'nodeName':'n1',"
+                              "'initContainers':[%s],'containers':[%s]},"
+                              "'status':{'phase':'Pending'}}",
+                              annotations, inits, apps);
+    struct pod pod = object_pod(&arena, json);
+    return pod_allocation_new(&pod, 1024);
+}
+
+#define MEM(name, n)                                                                     \
+    "{'name':'" name "','resources':{'limits':{'" KEY_GPU_MEM "':'" #n "'}}}"
+#define CARDS(name, n)                                                                   \
+    "{'name':'" name "','resources':{'limits':{'" KEY_GPU_COUNT "':'" #n "'}}}"
+#define SIDECAR(name, n)                                                                 \
+    "{'name':'" name "','restartPolicy':'Always','resources':{'limits':{'" KEY_GPU_MEM   \
+    "':'" #n "'}}}"
+#define IDX(i) "'" KEY_MEM_IDX "':'" i "'"
+
+/* "name:resource amount=card*units,... ..." */
+static const char *text(struct pod_allocation *alloc)
+{
+    cleanup_buf struct buf b = {0};
+    for (size_t i = 0; i < alloc->n_containers; i++) {
+        const struct pod_allocation_container *c = &alloc->containers[i];
+        buf_printf(&b, "%s%.*s:%s%lld", i ? " " : "", SPAN_ARG(c->name),
+                   c->resource == IDS_MEM ? "mem" : "cards", (long long)c->amount);
+        for (size_t k = 0; k < c->n_shares; k++)
+            buf_printf(&b, "%c%d*%lld", k ? ',' : '=', c->shares[k].index,
+                       (long long)c->shares[k].units);
+    }
+    if (alloc->why_not.n)
+        buf_printf(&b, " [%.*s]", SPAN_ARG(alloc->why_not));
+    pod_allocation_free(alloc);
+    return arena_copy(&arena, buf_span(&b)).p;
+}
+
+START_TEST(containers_are_in_admission_order)
+{
+    const char *is = text(
+        planned(IDX("2"), MEM("i", 4) "," SIDECAR("s", 1), MEM("a", 3) "," MEM("b", 2)));
+    ck_assert_str_eq(is, "i:mem4=2*4 s:mem1=2*1 a:mem3=2*3 b:mem2=2*2");
+}
+END_TEST
+
+START_TEST(the_pod_is_identified)
+{
+    struct pod_allocation *alloc =
+        planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
+                         "':'x','" KEY_CARD_UUID "':'GPU-c'",
+                "", MEM("a", 3));
+    ck_assert_span_eq(alloc->uid, "u1");
+    ck_assert_span_eq(alloc->ns, "ns");
+    ck_assert_span_eq(alloc->name, "p");
+    ck_assert(alloc->assigned && alloc->mirror && !alloc->terminal && !alloc->started);
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_PROMISED);
+    ck_assert_int_eq(alloc->request.units, 3);
+    ck_assert_span_eq(alloc->containers[0].shares[0].uuid, "GPU-c");
+    pod_allocation_free(alloc);
+    pod_allocation_free(NULL);
+}
+END_TEST
+
+START_TEST(each_container_gets_its_annotated_share)
+{
+    ck_assert_str_eq(
+        text(planned(IDX("0,3") ",'" KEY_ALLOCATION
+                                "':'{\\'0\\':{\\'3\\':1},\\'1\\':{\\'0\\':1}}'",
+                     "", CARDS("a", 1) "," CARDS("b", 1))),
+        "a:cards1=3*1 b:cards1=0*1");
+    ck_assert_str_eq(text(planned("'" KEY_GPU_COUNT
+                                  "':'2'," IDX("0,3") ",'" KEY_ALLOCATION
+                                                      "':'{\\'0\\':{\\'0\\':2,\\'3\\':2},"
+                                                      "\\'1\\':{\\'0\\':1,\\'3\\':1}}'",
+                                  "", MEM("a", 4) "," MEM("b", 2))),
+                     "a:mem4=0*2,3*2 b:mem2=0*1,3*1");
+}
+END_TEST
+
+START_TEST(a_sidecar_is_indexed_after_the_app_containers)
+{
+    ck_assert_str_eq(
+        text(planned(IDX("1") ",'" KEY_ALLOCATION
+                              "':'{\\'0\\':{\\'1\\':3},\\'1\\':{\\'1\\':2}}'",
+                     SIDECAR("s", 2), MEM("a", 3))),
+        "s:mem2=1*2 a:mem3=1*3");
+}
+END_TEST
+
+START_TEST(a_partial_allocation_annotation_is_ignored)
+{
+    /* It covers one of two containers: the cards are shared out, none twice. */
+    ck_assert_str_eq(
+        text(planned(IDX("0,3") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'3\\':1}}'", "",
+                     CARDS("a", 1) "," CARDS("b", 1))),
+        "a:cards1=3*1 b:cards1=0*1");
+    /* It covers less than the limit. */
+    ck_assert_str_eq(
+        text(planned(IDX("1") ",'" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':3}}'", "",
+                     MEM("a", 4))),
+        "a:mem4=1*4");
+}
+END_TEST
+
+START_TEST(whole_cards_are_shared_out_in_order)
+{
+    ck_assert_str_eq(text(planned(IDX("1,4,6"), "", CARDS("a", 2) "," CARDS("b", 1))),
+                     "a:cards2=1*1,4*1 b:cards1=6*1");
+    /* An init container runs alone and gets all cards. */
+    ck_assert_str_eq(
+        text(planned(IDX("1,4"), CARDS("i", 2), CARDS("a", 1) "," CARDS("b", 1))),
+        "i:cards2=1*1,4*1 a:cards1=1*1 b:cards1=4*1");
+}
+END_TEST
+
+START_TEST(contradictions_are_reported)
+{
+    ck_assert_str_eq(text(planned(IDX("1"), "", CARDS("a", 2))),
+                     "a:cards2 [the promise has 1 cards, fewer than the containers "
+                     "request]");
+    ck_assert_str_eq(text(planned(IDX("1,2"), "", MEM("a", 3))),
+                     "a:mem3 [the promise has 2 cards, and the 3 units of container a "
+                     "are not divisible by it]");
+    ck_assert_str_eq(
+        text(planned(IDX("1"), "", MEM("a", 3) "," CARDS("b", 1))),
+        "a:mem3 b:cards1 [limits of both aliyun.com/gpu-mem and aliyun.com/gpu-count in "
+        "one pod]");
+}
+END_TEST
+
+START_TEST(an_unpromised_pod_has_no_shares)
+{
+    struct pod_allocation *alloc = planned("", "", MEM("a", 3));
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_UNPROMISED);
+    ck_assert_str_eq(text(alloc), "a:mem3");
+    ck_assert_str_eq(text(planned(IDX("1"), "", MEM("a", 0) ",{'name':'b'}")), "");
+}
+END_TEST
+
+START_TEST(cards_can_be_assigned)
+{
+    struct pod_allocation *alloc = planned("", MEM("i", 2), MEM("a", 3));
+    struct pod_allocation_share card = {SPAN("GPU-x"), 5, 3};
+    pod_allocation_assign(alloc, &card, 1);
+    ck_assert_int_eq(alloc->promise, POD_ALLOCATION_PROMISED);
+    ck_assert_span_eq(alloc->containers[1].shares[0].uuid, "GPU-x");
+    ck_assert_str_eq(text(alloc), "i:mem2=5*2 a:mem3=5*3");
+}
+END_TEST
+
+UNIT_MAIN("pod_allocation", containers_are_in_admission_order, the_pod_is_identified,
+          each_container_gets_its_annotated_share,
+          a_sidecar_is_indexed_after_the_app_containers,
+          a_partial_allocation_annotation_is_ignored, whole_cards_are_shared_out_in_order,
+          contradictions_are_reported, an_unpromised_pod_has_no_shares,
+          cards_can_be_assigned)

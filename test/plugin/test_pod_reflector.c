@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plugin/pod_reflector.h"
+
+#include "domain/objects.h"
+
+static struct pod_reflector feed;
+static struct buf received;
+
+static void on_seen(void *ctx, struct pod_allocation *pod)
+{
+    (void)ctx;
+    buf_printf(&received, "seen %.*s %zu%s\n", SPAN_ARG(pod->uid), pod->n_containers,
+               pod->terminal ? " terminal" : "");
+    pod_allocation_free(pod);
+}
+
+static void on_deleted(void *ctx, struct span uid)
+{
+    (void)ctx;
+    buf_printf(&received, "deleted %.*s\n", SPAN_ARG(uid));
+}
+
+static void on_list(void *ctx, bool ended)
+{
+    (void)ctx;
+    buf_adds(&received, ended ? "listed\n" : "list\n");
+}
+
+static void on_invalid(void *ctx, const struct err *err)
+{
+    (void)ctx;
+    buf_printf(&received, "fault %s\n", err->msg);
+}
+
+static const struct pod_reflector_sink sink = {on_seen, on_deleted, on_list, on_invalid};
+
+static void start(void)
+{
+    buf_clear(&received);
+    buf_adds(&received, "");
+    pod_reflector_init(&feed, "n 1", 1024, &sink, NULL);
+}
+
+/* One request and its answer, delivered in pieces of `piece` bytes. Returns the delay of
+ * the next request. The request's path must contain `path_has`. */
+static int64_t turn(const char *path_has, unsigned status, const char *json, size_t piece,
+                    const struct err *why, struct err *err)
+{
+    cleanup_arena struct arena a = {0};
+    struct kube_request request;
+    struct span body = quoted(&a, "%s", json);
+    pod_reflector_request(&feed, &a, &request);
+    ck_assert_msg(strstr(request.path, path_has) != NULL, "%s", request.path);
+    ck_assert_ptr_nonnull(strstr(request.path, "fieldSelector=spec.nodeName%3Dn%201"));
+    if (status)
+        pod_reflector_begin(&feed, status, -1);
+    for (size_t i = 0; i < body.n && status; i += piece)
+        if (!pod_reflector_data(&feed, body.p + i,
+                                body.n - i < piece ? body.n - i : piece))
+            break;
+    return pod_reflector_end(&feed, why, err);
+}
+
+#define POD(uid, rest)                                                                   \
+    "{'metadata':{'name':'p-" uid "','namespace':'d','uid':'" uid                        \
+    "','resourceVersion':'7'}," rest "}"
+#define SPEC                                                                             \
+    "'spec':{'containers':[{'name':'a','resources':{'limits':{'" KEY_GPU_MEM "':'1'}}}]" \
+    "}"
+#define LIST(version, next, items)                                                       \
+    "{'kind':'PodList','metadata':{'resourceVersion':'" version "','continue':'" next    \
+    "'},'items':[" items "]}"
+
+START_TEST(a_paged_list_is_followed_by_a_watch)
+{
+    struct err err;
+    for (size_t piece = 1; piece < 200; piece += 33) {
+        start();
+        ck_assert_int_eq(
+            turn("limit=500", 200, LIST("5", "more", POD("u1", SPEC)), piece, NULL, &err),
+            0);
+        ck_assert_int_eq(turn("continue=more", 200,
+                              LIST("5", "", POD("u2", "'status':{'phase':'Failed'}")),
+                              piece, NULL, &err),
+                         0);
+        ck_assert_int_gt(
+            turn("watch=1&allowWatchBookmarks=true", 200,
+                 "{'type':'ADDED','object':" POD(
+                     "u3", SPEC) "}"
+                                 "{'type':'BOOKMARK','object':{'metadata':{'"
+                                 "resourceVersion':'99'}}}"
+                                 "{'type':'DELETED','object':" POD("u1", SPEC) "}",
+                 piece, NULL, &err),
+            0);
+        ck_assert_int_eq(err.code, ERR_NONE);
+        turn("resourceVersion=7", 200, "", piece, NULL,
+             &err); /* version of the last event */
+        ck_assert_str_eq(received.p,
+                         "list\nseen u1 1\nseen u2 0 terminal\nlisted\nseen u3 1\n"
+                         "deleted u1\n");
+        pod_reflector_fini(&feed);
+    }
+}
+END_TEST
+
+START_TEST(an_expired_version_is_relisted)
+{
+    struct err err;
+    start();
+    turn("limit=", 200, LIST("5", "", ""), 100, NULL, &err);
+    ck_assert_int_gt(turn("resourceVersion=5", 200,
+                          "{'type':'ERROR','object':{'kind':'Status','code':410,"
+                          "'message':'too old'}}",
+                          100, NULL, &err),
+                     0);
+    ck_assert_int_eq(err.code, ERR_GONE);
+    turn("limit=", 200, LIST("9", "", POD("u1", SPEC)), 100, NULL, &err);
+    ck_assert_str_eq(received.p, "list\nlisted\nlist\nseen u1 1\nlisted\n");
+    pod_reflector_fini(&feed);
+}
+END_TEST
+
+START_TEST(a_broken_watch_resumes_at_its_version)
+{
+    struct err err, broke;
+    err_set(&broke, ERR_UNAVAILABLE, "reset");
+    start();
+    turn("limit=", 200, LIST("5", "", ""), 100, NULL, &err);
+    ck_assert_int_gt(turn("watch=1", 200, "{'type':'ADDED','obj", 100, &broke, &err), 0);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    turn("resourceVersion=5", 200, "{'type':'ADDED','object':" POD("u1", SPEC) "}", 100,
+         NULL, &err);
+    pod_reflector_relist(&feed); /* a request needs a fresh list */
+    turn("limit=", 200, LIST("9", "", ""), 100, NULL, &err);
+    ck_assert_str_eq(received.p, "list\nlisted\nseen u1 1\nlist\nlisted\n");
+    pod_reflector_fini(&feed);
+}
+END_TEST
+
+START_TEST(errors_are_retried_with_backoff)
+{
+    struct err err;
+    int64_t last = 0;
+    start();
+    for (int i = 0; i < 12; i++) {
+        int64_t wait =
+            turn("limit=", 403, "{'kind':'Status','message':'not you'}", 100, NULL, &err);
+        ck_assert_int_eq(err.code, ERR_FORBIDDEN);
+        ck_assert_msg(strstr(err.msg, "not you") != NULL, "%s", err.msg);
+        ck_assert_int_ge(wait, last);
+        last = wait;
+    }
+    ck_assert_int_eq(last, 10000);
+    ck_assert_int_gt(turn("limit=", 0, "", 1, NULL, &err), 0);
+    ck_assert_int_eq(err.code, ERR_UNAVAILABLE);
+    ck_assert_int_gt(turn("limit=", 200, "{'items':[{'metadata'", 5, NULL, &err), 0);
+    ck_assert_int_ne(err.code, ERR_NONE);
+    ck_assert_ptr_null(strstr(received.p, "listed"));
+    pod_reflector_fini(&feed);
+}
+END_TEST
+
+START_TEST(an_invalid_pod_is_passed_on_without_containers)
+{
+    struct err err;
+    start();
+    turn("limit=", 200,
+         LIST("5", "", POD("u1", "'spec':{'containers':7}") "," POD("u2", SPEC)), 100,
+         NULL, &err);
+    ck_assert_int_eq(err.code, ERR_NONE);
+    ck_assert_ptr_nonnull(strstr(received.p,
+                                 "fault pod d/p-u1: spec.containers: expected an "
+                                 "array"));
+    ck_assert_ptr_nonnull(strstr(received.p, "seen u1 0\nseen u2 1\nlisted\n"));
+    pod_reflector_fini(&feed);
+}
+END_TEST
+
+UNIT_MAIN("pod_reflector", a_paged_list_is_followed_by_a_watch,
+          an_expired_version_is_relisted, a_broken_watch_resumes_at_its_version,
+          errors_are_retried_with_backoff, an_invalid_pod_is_passed_on_without_containers)

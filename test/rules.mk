@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# The test programs. The Makefile includes this file and runs them.
+
+CHECK_LIBS = $$(pkg-config --libs check)
+# The files of a folder that its test programs share.
+shared     = $(call objects,$(filter-out test/$(1)/test_%,$(wildcard test/$(1)/*.c)))
+programs   = $(patsubst test/%.c,$(B)/test/%,$(wildcard test/$(1)/test_*.c))
+
+# test/lib: what suites share. The linker takes what a test uses, so that a test of base/ needs
+# nothing of the folders above.
+LIB := $(B)/test/lib.a
+$(LIB): $(call objects,$(wildcard test/lib/*.c))
+	$(archive)
+
+# -- Unit tests: test/FOLDER/ links FOLDER and the folders that FOLDER uses --
+
+UNITS := $(foreach f,$(FOLDERS),$(call programs,$(f)))
+define unit_rules
+$(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(LIB) $(call archives,$(1))
+	$$(link)
+$(B)/test/$(1)/%: private LIBS = $$(call libs,$(1)) $$(CHECK_LIBS)
+endef
+$(foreach f,$(FOLDERS),$(eval $(call unit_rules,$(f))))
+
+# test_allocations counts the calls of COUNTED; test/walk/heap.c replaces those of WRAPS.
+COUNTED := malloc calloc realloc reallocarray aligned_alloc strdup
+WRAPS   := $(COUNTED) free
+$(B)/test/extender/test_allocations: LDFLAGS += $(COUNTED:%=-Wl,--wrap=%)
+
+# The conformance cases: on the API of kube-sim, and in test/e2e on the real API server.
+CASES := $(call shared,kube-sim)
+$(B)/test/kube-sim/test_conformance: $(CASES)
+
+# NVML without a driver: the current interface, and the one before version 2.
+FAKE_NVML := $(B)/fake-nvml/libnvidia-ml.so.1 $(B)/fake-nvml/old/libnvidia-ml.so.1
+$(B)/fake-nvml/%: test/gpu/fake_nvml.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -fvisibility=hidden \
+		$(if $(findstring old/,$@),-DFAKE_NVML_OLD) -shared -o $@ $<
+$(call programs,gpu): | $(FAKE_NVML)
+$(B)/test/gpu/test_smi: $(B)/test/gpu/smi.o | $(B)/test-gpu $(B)/scv-agent
+$(B)/test-gpu: $(B)/test/gpu/real.o $(B)/test/gpu/smi.o $(call archives,gpu)
+	$(link)
+$(B)/test-gpu: private LIBS = $(call libs,gpu)
+
+# -- Suites that start the built programs: they link test/lib and, of the product, kube --
+
+# The suites with a real kubelet.
+NODE_DIR := test/e2e-node
+
+define suite_rules
+$(B)/test/$(1)/%: $(B)/test/$(1)/%.o $(call shared,$(1)) $(LIB) $(call archives,kube)
+	$$(link)
+$(B)/test/$(1)/%: private LIBS = $$(call libs,kube) $$(CHECK_LIBS)
+endef
+$(foreach f,integration e2e $(notdir $(NODE_DIR)) peers,$(eval $(call suite_rules,$(f))))
+
+SUITES := $(call programs,integration)
+PEERS  := $(call programs,peers)
+$(B)/test/integration/test_agent $(B)/test/integration/test_plugin \
+    $(B)/test/integration/test_images: | $(FAKE_NVML)
+
+# E2E=short: the suites that CI runs.
+E2E_SHORT  := requests agent plugin conformance burst faults choice replicas tls apiservice inspect \
+              chart helm takeover install docs
+E2E_SUITES := $(or $(filter-out short,$(E2E)),$(if $(filter short,$(E2E)),$(E2E_SHORT)),\
+                $(patsubst test/e2e/test_%.c,%,$(wildcard test/e2e/test_*.c)))
+# The conformance cases are those of the release that kube-sim plays.
+ifneq ($(or $(K8S),1.35),1.35)
+E2E_SUITES := $(filter-out conformance,$(E2E_SUITES))
+endif
+E2E_PROGRAMS := $(E2E_SUITES:%=$(B)/test/e2e/test_%)
+# What the suites run besides the control plane.
+E2E_TOOLS := $(if $(filter chart helm docs,$(E2E_SUITES)),helm kubeconform)
+$(B)/test/e2e/test_conformance: $(B)/test/e2e/test_conformance.o $(CASES) $(LIB) \
+                                $(B)/lib/kube-sim.a $(call archives,kube)
+	$(link)
+$(B)/test/e2e/test_conformance: private LIBS = $(call libs,kube-sim) $(call libs,kube) $(CHECK_LIBS)
+# Forwards the address of a Service, where there is no kube-proxy.
+$(B)/e2e-service: $(B)/test/e2e/service/service.o $(call archives,wire)
+	$(link)
+$(B)/e2e-service: private LIBS = $(call libs,wire)
+
+# NODE="plugins" selects among them.
+NODE_SUITES := $(if $(NODE),$(NODE:%=$(B)/$(NODE_DIR)/test_%),$(call programs,$(notdir $(NODE_DIR))))
+NODE_IMAGES := $(B)/$(NODE_DIR)/images.tar
+$(NODE_SUITES): | $(FAKE_NVML)
+$(B)/$(NODE_DIR)/guest: $(NODE_DIR)/guest/guest.c
+	$(call say,CC,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)gcc -O2 $(WARN) -D_GNU_SOURCE -static -o $@ $<
+$(NODE_IMAGES): $(NODE_DIR)/images scripts/oci.sh $(B)/$(NODE_DIR)/guest
+	$(call say,TAR,$@)
+	$(Q)$(NODE_DIR)/images $(B)/$(NODE_DIR)/guest $@
+
+# -- Simulator, walk, fuzz targets: they link what they test --
+
+$(B)/simulate: $(call objects,$(wildcard test/simulator/*.c)) $(B)/lib/kube-sim.a $(call archives,extender)
+	$(link)
+$(B)/simulate: private LIBS = $(call libs,extender) $(call libs,kube-sim)
+$(B)/walk: $(call objects,$(wildcard test/walk/*.c)) $(call archives,core)
+	$(link)
+$(B)/walk: private LIBS = $(call libs,core)
+$(B)/walk: private LDFLAGS += $(WRAPS:%=-Wl,--wrap=%)
+
+FUZZERS     := $(patsubst test/%.c,$(B)/test/%,$(wildcard test/fuzz/fuzz_*.c))
+FUZZ_DRIVER := $(if $(filter fuzzer,$(SANITIZE)),libfuzzer,driver)
+$(B)/test/fuzz/%: $(B)/test/fuzz/%.o $(B)/test/fuzz/$(FUZZ_DRIVER).o \
+                  $(foreach f,kube-sim agent plugin node gpu replay setup,$(B)/lib/$(f).a) \
+                  $(call archives,extender)
+	$(link)
+$(B)/test/fuzz/%: private LIBS = $(if $(filter fuzzer,$(SANITIZE)),-fsanitize=fuzzer) \
+                                 $(call libs,extender) $(call libs,kube-sim)
+$(B)/test/fuzz/fuzz_jread: $(B)/test/fuzz/jsongen.o
+$(B)/test/fuzz/fuzz_verbs $(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/verbs_store.o
+$(B)/test/fuzz/fuzz_http: $(B)/test/fuzz/replies.o
+$(B)/test/fuzz/fuzz_http: LDFLAGS += -Wl,--wrap=accept4
+
+# What `make check` runs. The programs of one thread are left out under TSan.
+ONE_THREAD := $(filter-out %/fuzz_http,$(FUZZERS)) $(B)/walk $(B)/simulate
+TESTS      := $(UNITS) $(SUITES) $(filter %/fuzz_http,$(FUZZERS)) \
+              $(if $(filter thread,$(SANITIZE)),,$(ONE_THREAD))
+
+# -- Benchmarks --
+
+bench_objects = $(patsubst %,$(B)/test/bench/%.o,$(1))
+BENCH_LIBS    = $$(pkg-config --libs libcurl jansson) -pthread
+$(B)/bench: $(call bench_objects,main result load server bodies ask counts) $(B)/lib/base.a
+	$(link)
+$(B)/soak: $(call bench_objects,soak churn testbed vitals ask load server) $(B)/lib/base.a
+	$(link)
+$(B)/bench-watchers: $(call bench_objects,watchers load server bodies ask) $(B)/lib/base.a
+	$(link)
+$(B)/bench $(B)/soak $(B)/bench-watchers: private LIBS = $(BENCH_LIBS)
+$(B)/bench-floor: $(call bench_objects,floor)
+	$(link)
+$(B)/bench-echo: $(call bench_objects,echo)
+	$(link)
+$(B)/bench-floor $(B)/bench-echo: private LIBS = $$(pkg-config --libs libmicrohttpd jansson libcurl)
+$(B)/bench-cluster: $(call bench_objects,cluster) $(LIB) $(call archives,kube)
+	$(link)
+$(B)/bench-cluster: private LIBS = $(call libs,kube) $(CHECK_LIBS)
+$(B)/bench-count.so: test/bench/count.c test/bench/count.h test/bench/load.h
+	$(call say,LD,$@)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) -Itest $(CFLAGS) -fPIC -shared -o $@ $<

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib.h"
+#include "lib/mutate.h"
+#include "setup/change_plan.h"
+
+/* The changes for each form that a node's files can have. */
+
+#define MANIFEST_AT "/etc/kubernetes/manifests/kube-scheduler.yaml"
+
+static struct change_plan plan;
+static struct err err;
+static const char
+    *on_disk; /* content of a file that the manifest does not name; NULL: no such file */
+
+static int read_disk(void *ctx, const char *path, struct buf *out, struct err *e)
+{
+    (void)ctx;
+    if (!on_disk)
+        return err_set(e, ERR_NOT_FOUND, "%s: not there", path);
+    buf_adds(out, on_disk);
+    return 0;
+}
+
+/* Takes both texts; config NULL: no such file. */
+static int make(char *manifest, char *config, const char *address)
+{
+    cleanup_free char *yaml = lib_read(CONFIG), *json = lib_read(POLICY);
+    struct facts f = {.n_files = 1, .files = xcalloc(1, sizeof *f.files)};
+    struct scheduler_pod pod;
+    cleanup_buf struct buf path = {0};
+    bool policy;
+    change_plan_fini(&plan);
+    f.files[0] = lib_file(MANIFEST_AT, manifest);
+    if (config)
+        f.config = lib_file(CONFIG_AT, config);
+    else
+        err_set(&f.config.why, ERR_NOT_FOUND, "not there");
+    if (facts_manifest(&f, &pod))
+        f.config_mounted = scheduler_pod_host_path(
+            &pod, scheduler_pod_config_option(&pod, &policy), &path);
+    const struct change_plan_input in = {
+        &f, "", address, span_of(yaml), span_of(json), read_disk, NULL};
+    err = (struct err){0};
+    int rc = change_plan_make(&in, &plan, &err);
+    facts_fini(&f);
+    return rc;
+}
+
+static char *kubeadm(const char *version)
+{
+    cleanup_free char *path = xasprintf(KUBEADM "%s.yaml", version);
+    return lib_read(path);
+}
+
+static const char *bytes(enum change_plan_kind kind)
+{
+    return plan.changes[kind].path ? plan.changes[kind].bytes.p : "";
+}
+
+/* Checks that `now` has all lines of `old` in order; returns how many it has besides. */
+static size_t count_added(const char *old, const char *now)
+{
+    struct span a = span_of(old), b = span_of(now);
+    size_t more = 0;
+    while (a.n) {
+        struct span line = span_cut(&a, '\n');
+        for (;; more++) {
+            ck_assert_msg(b.n > 0, "\"%.*s\" is gone", SPAN_ARG(line));
+            if (span_eq(span_cut(&b, '\n'), line))
+                break;
+        }
+    }
+    for (; b.n; more++)
+        span_cut(&b, '\n');
+    return more;
+}
+
+START_TEST(the_files_of_kubeadm)
+{
+    static const struct {
+        const char *version, *option, *at, *api;
+    } cases[] = {{"1.22", "--policy-config-file=", POLICY_AT, "\"apiVersion\": \"v1\""},
+                 {"1.25", "--config=", CONFIG_AT, "kubescheduler.config.k8s.io/v1\n"},
+                 {"1.31", "--config=", CONFIG_AT, "kubescheduler.config.k8s.io/v1\n"},
+                 {"1.35", "--config=", CONFIG_AT, "kubescheduler.config.k8s.io/v1\n"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_free char *before = kubeadm(cases[i].version);
+        ck_assert_done(make(kubeadm(cases[i].version), NULL, NULL), err);
+        ck_assert_str_eq(plan.changes[CHANGE_PLAN_MANIFEST].path, MANIFEST_AT);
+        ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, cases[i].at);
+        ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 8);
+        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_MANIFEST), cases[i].option));
+        ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), cases[i].api));
+        /* A second plan, for the new files, is empty. */
+        char *manifest = xstrdup(bytes(CHANGE_PLAN_MANIFEST)),
+             *config = xstrdup(bytes(CHANGE_PLAN_CONFIG));
+        ck_assert_done(make(manifest, config, NULL), err);
+        ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
+        ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+    }
+}
+END_TEST
+
+START_TEST(the_file_has_the_nodes_values)
+{
+    char *manifest = lib_swap(kubeadm("1.25"), "v1.25.16", "v1.23.17");
+    manifest = lib_swap(manifest, "--kubeconfig=/etc/kubernetes/scheduler.conf",
+                        "--kubeconfig=/etc/k/s.conf");
+    ck_assert_done(make(manifest, NULL, "[fd00::1]:32766"), err);
+    cleanup_free char *want =
+        lib_swap(lib_read(CONFIG), "config.k8s.io/v1\n", "config.k8s.io/v1beta3\n");
+    want = lib_swap(want, ": /etc/kubernetes/scheduler.conf", ": /etc/k/s.conf");
+    want = lib_swap(want, ": http://127.0.0.1:", ": http://[fd00::1]:");
+    ck_assert_str_eq(bytes(CHANGE_PLAN_CONFIG), want);
+    ck_assert_done(make(kubeadm("1.22"), NULL, "10.0.0.1:1234"), err);
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_CONFIG), "\"http://10.0.0.1:1234/gpushare-scheduler\""));
+}
+END_TEST
+
+START_TEST(an_existing_file_that_no_option_names)
+{
+    cleanup_free char *same = lib_read(CONFIG);
+    on_disk = same;
+    ck_assert_done(make(kubeadm("1.35"), NULL, NULL), err);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+    ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_MANIFEST].path);
+    on_disk = "old";
+    ck_assert_done(make(kubeadm("1.35"), NULL, NULL), err);
+    ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_CONFIG].path);
+    on_disk = NULL;
+}
+END_TEST
+
+#define USER                                                                             \
+    "# mine\napiVersion: kubescheduler.config.k8s.io/v1\nkind: "                         \
+    "KubeSchedulerConfiguration\nclientConnection: {kubeconfig: /k}\nprofiles:\n"        \
+    "  - schedulerName: default-scheduler\n    plugins: {score: {disabled: []}}\n"
+
+START_TEST(an_entry_is_added_to_the_users_file)
+{
+    static const char other[] =
+        "extenders:\n  - urlPrefix: http://x/y\n    filterVerb: f\n"
+        "    # of x\n";
+    ck_assert_done(make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup(USER), NULL),
+                   err);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_MANIFEST].path);
+    ck_assert_int_eq(strncmp(bytes(CHANGE_PLAN_CONFIG),
+                             USER "extenders:\n- urlPrefix: ", strlen(USER) + 12),
+                     0);
+    cleanup_free char *text = xasprintf("%s%s", USER, other);
+    ck_assert_done(make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup(text), NULL),
+                   err);
+    ck_assert_uint_gt(count_added(text, bytes(CHANGE_PLAN_CONFIG)), 20);
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_CONFIG), "\n  - urlPrefix: http://127.0.0.1"));
+    ck_assert_ptr_nonnull(strstr(bytes(CHANGE_PLAN_CONFIG), "\n    ignorable: false\n"));
+}
+END_TEST
+
+START_TEST(an_existing_entry_stays)
+{
+    char *config = lib_swap(lib_read(CONFIG), "httpTimeout: 30s", "httpTimeout: 5s");
+    cleanup_free char *before = xstrdup(config);
+    ck_assert_done(make(lib_manifest("1.35", "config", CONFIG_AT), config, NULL), err);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+    ck_assert_done(
+        make(lib_manifest("1.35", "config", CONFIG_AT), xstrdup(before), "h:1"), err);
+    before = lib_swap(before, "//127.0.0.1:32766/", "//h:1/");
+    ck_assert_str_eq(bytes(CHANGE_PLAN_CONFIG), before);
+    ck_assert_done(
+        make(lib_manifest("1.35", "config", CONFIG_AT), xstrdup(before), "h:1"), err);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+}
+END_TEST
+
+START_TEST(a_mount_is_added_to_an_option_without_one)
+{
+    char *manifest = lib_swap(kubeadm("1.31"), "    - --leader-elect=true\n",
+                              "    - --leader-elect=true\n    - --config=/x/c.yaml\n");
+    cleanup_free char *before = xstrdup(manifest);
+    ck_assert_done(make(manifest, NULL, NULL), err);
+    ck_assert_uint_eq(count_added(before, bytes(CHANGE_PLAN_MANIFEST)), 7);
+    ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path, "/x/c.yaml");
+    /* An existing file is the user's. */
+    on_disk = "kind: KubeSchedulerConfiguration\n";
+    ck_assert_done(make(xstrdup(before), NULL, NULL), err);
+    ck_assert_ptr_nonnull(plan.changes[CHANGE_PLAN_MANIFEST].path);
+    ck_assert_ptr_null(plan.changes[CHANGE_PLAN_CONFIG].path);
+    on_disk = NULL;
+    /* A mounted folder suffices. */
+    manifest = lib_swap(kubeadm("1.31"), "mountPath: /etc/kubernetes/scheduler.conf",
+                        "mountPath: /etc/kubernetes");
+    manifest = lib_swap(manifest, "      path: /etc/kubernetes/scheduler.conf",
+                        "      path: /srv/k");
+    ck_assert_done(make(manifest, NULL, NULL), err);
+    ck_assert_str_eq(plan.changes[CHANGE_PLAN_CONFIG].path,
+                     "/srv/k/kube-scheduler-config.yaml");
+    ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "gpushare-scheduler-config"));
+    /* Without volumeMounts and volumes. */
+    manifest =
+        xstrdup("apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n  containers:\n"
+                "  - image: x/kube-scheduler:v1.31.0\n    command:\n"
+                "    - kube-scheduler\n  hostNetwork: true\n");
+    ck_assert_done(make(manifest, NULL, NULL), err);
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "    volumeMounts:\n    - mountPath: "));
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "\n  volumes:\n  - hostPath:\n"));
+}
+END_TEST
+
+START_TEST(unsafe_changes_are_described)
+{
+    static const struct {
+        const char *from, *to, *why, *by_hand;
+    } manifests[] = {
+        {"v1.35.4", "latest", "unknown version of Kubernetes", NULL},
+        {"    - --leader-elect=true\n",
+         "    - --leader-elect=true\n    - --policy-config-file=/p\n", "remove it first",
+         NULL},
+        {"    - --leader-elect=true\n",
+         "    - --config=/c\n    - --policy-config-file=/p\n", "remove one of them first",
+         NULL},
+        {"    - --leader-elect=true\n", "    - --config=c\n", "not an absolute path",
+         NULL},
+        {"name: kube-scheduler\n  names", "name: &n x\n  names", "anchors", NULL},
+        {"  - command:\n", "  -\n    command:\n", NULL, NULL}, /* safe */
+        {"    volumeMounts:\n    - mountPath: /etc/kubernetes/scheduler.conf\n      "
+         "name: "
+         "kubeconfig\n      readOnly: true\n",
+         "    volumeMounts: [{mountPath: /k, name: kubeconfig}]\n", "edited safely",
+         "to volumeMounts:     - mountPath: " CONFIG_AT},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(manifests); i++) {
+        int rc = make(lib_swap(kubeadm("1.35"), manifests[i].from, manifests[i].to), NULL,
+                      NULL);
+        ck_assert_msg((rc == 0) == !manifests[i].why, "%zu: %s", i, err.msg);
+        ck_assert_msg(rc == 0 || strstr(err.msg, manifests[i].why), "%s", err.msg);
+        const char *said = plan.by_hand.n ? plan.by_hand.p : "";
+        ck_assert_msg(!manifests[i].by_hand || strstr(said, manifests[i].by_hand), "%s",
+                      said);
+    }
+    ck_assert_int_eq(make(lib_manifest("1.31", "config", CONFIG_AT),
+                          xstrdup(USER "extenders: []\n"), NULL),
+                     -1);
+    ck_assert_ptr_nonnull(strstr(plan.by_hand.p, "extenders:\n- urlPrefix: http://127"));
+    ck_assert_int_eq(
+        make(lib_manifest("1.31", "config", CONFIG_AT),
+             xstrdup(USER "extenders:\n- {urlPrefix: 'http://x', bindVerb: b}\n"), NULL),
+        -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "another extender has a bindVerb"));
+    ck_assert_int_eq(
+        make(lib_manifest("1.31", "config", CONFIG_AT), xstrdup("kind: Policy\n"), NULL),
+        -1);
+    ck_assert_ptr_nonnull(strstr(err.msg, "is not a KubeSchedulerConfiguration"));
+    ck_assert_int_eq(make(lib_manifest("1.22", "policy-config-file", CONFIG_AT),
+                          xstrdup("{\"kind\": \"Policy\", \"extenders\": []}"), NULL),
+                     -1);
+    ck_assert_ptr_nonnull(strstr(plan.by_hand.p, "\"bindVerb\": \"bind\""));
+}
+END_TEST
+
+START_TEST(the_option_is_added_to_the_existing_list)
+{
+    static const char spec[] = "apiVersion: v1\nkind: Pod\nmetadata: {name: s}\nspec:\n"
+                               "  hostNetwork: true\n  containers:\n"
+                               "  - image: x/kube-scheduler:v1.31.0\n";
+    cleanup_free char *args =
+        xasprintf("%s    command: [kube-scheduler]\n    args:\n    - --v=2\n", spec);
+    ck_assert_done(make(xstrdup(args), NULL, NULL), err);
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "    - --v=2\n    - --config="));
+    /* The image's entrypoint stays. */
+    ck_assert_done(make(xstrdup(spec), NULL, NULL), err);
+    ck_assert_ptr_nonnull(
+        strstr(bytes(CHANGE_PLAN_MANIFEST), "    args:\n    - --config="));
+    ck_assert_ptr_null(strstr(bytes(CHANGE_PLAN_MANIFEST), "command"));
+}
+END_TEST
+
+/* No content of the files leads to a crash or to an unverified change. */
+START_TEST(hostile_files)
+{
+    cleanup_free char *manifest = lib_manifest("1.35", "config", CONFIG_AT);
+    cleanup_free char *config = lib_read(CONFIG);
+    static const char *const words[] = {
+        "- ", "[",     "{",          "|",  "\n", "  ",   "&a ",
+        "*a", "---\n", "extenders:", "\"", "'",  "\r\n", NULL};
+    cleanup_buf struct buf deep = {0};
+    for (int i = 0; i < 100; i++)
+        buf_adds(&deep, "- [");
+    ck_assert_int_eq(make(xstrdup(deep.p), NULL, NULL), -1);
+    ck_assert_int_eq(make(xstrdup("a: &a [x]\nb: [*a, *a]\n"), NULL, NULL), -1);
+    ck_assert_int_eq(make(xstrdup("\x7f"
+                                  "ELF\x01\x02"),
+                          NULL, NULL),
+                     -1);
+    ck_assert_int_eq(make(xstrdup(""), NULL, NULL), -1);
+    ck_assert_int_eq(make(xstrdup("[]"), NULL, NULL), -1);
+    for (uint64_t seed = 1; seed <= 3000; seed++) {
+        struct rng rng;
+        struct buf a = {0}, b = {0};
+        buf_adds(&a, manifest);
+        buf_adds(&b, config);
+        rng_init(&rng, seed);
+        mutate(&rng, words, seed & 1 ? &a : &b);
+        make(buf_take(&a), buf_take(&b), seed & 2 ? "h:1" : NULL);
+    }
+}
+END_TEST
+
+UNIT_MAIN("setup/change_plan", the_files_of_kubeadm, the_file_has_the_nodes_values,
+          an_existing_file_that_no_option_names, an_entry_is_added_to_the_users_file,
+          an_existing_entry_stays, a_mount_is_added_to_an_option_without_one,
+          unsafe_changes_are_described, the_option_is_added_to_the_existing_list,
+          hostile_files)

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Those who create and delete, and what breaks: pods of every form come and go, kubelets
+ * run them, Scv objects vanish and return, cards fall ill, operators take them out, the
+ * history is compacted, replicas crash and stall, the lease is deleted by hand.
+ */
+
+enum {
+    PODS_MAX = 30, /* waiting at a time */
+};
+
+/* Who has cards through nvidia.com/gpu. */
+static void add_held(struct world *w, struct buf *body, int node)
+{
+    oracle_list(w->oracle, node);
+    bool first = true;
+    for (const struct oracle_pod *p = oracle_first(w); p; p = p->next) {
+        if (oracle_node(p) != node || p->over || !p->held)
+            continue;
+        buf_printf(body,
+                   "%s{\"namespace\":\"default\",\"name\":\"%s\",\"container\":\"c\","
+                   "\"resource\":\"nvidia.com/gpu\",\"units\":%d,\"cards\":[",
+                   first ? "" : ",", p->name, p->devices);
+        first = true;
+        for (int card = 0; card < oracle_cards(node); card++)
+            if (p->held & 1u << card) {
+                buf_printf(body, "%s\"GPU-%d-%d\"", first ? "" : ",", node, card);
+                first = false;
+            }
+        buf_adds(body, "]}");
+        first = false;
+    }
+}
+
+static void put_scv(struct world *w, int node, bool create)
+{
+    cleanup_buf struct buf body = {0};
+    char path[64];
+    buf_printf(&body,
+               "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+               "\"name\":\"n%d\"},\"spec\":{\"updateInterval\":1000},\"status\":{"
+               "\"cardList\":[",
+               node);
+    for (int card = 0; card < oracle_cards(node); card++)
+        buf_printf(&body,
+                   "%s{\"id\":%d,\"health\":\"%s\",\"model\":\"%s\",\"clock\":%d,"
+                   "\"uuid\":\"GPU-%d-%d\",\"totalMemory\":%lld,\"freeMemory\":%lld}",
+                   card ? "," : "", card,
+                   oracle_health(w->oracle, node, card) ? "Healthy" : "Unhealthy",
+                   oracle_model(node, card), oracle_clock(node, card), node, card,
+                   (long long)oracle_card_mib(w->oracle, node, card),
+                   (long long)oracle_card_mib(w->oracle, node, card));
+    buf_printf(&body, "],\"cardNumber\":%d,\"podList\":[", oracle_cards(node));
+    add_held(w, &body, node);
+    buf_adds(&body, "]}}");
+    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs%s%s",
+             create ? "" : "/n", create ? "" : (const char[]){(char)('0' + node), 0});
+    unsigned status = api_call(
+        w, create ? "POST" : "PATCH", path,
+        create ? "application/json" : "application/merge-patch+json", body.p, NULL);
+    if (!create && status == 404)
+        put_scv(w, node, true);
+    else if (status >= 300)
+        violated(w, "the Scv of n%d could not be written: %u", node, status);
+}
+
+static void add_container(struct buf *b, const char *name, bool first, bool sidecar,
+                          const char *resource, int64_t n)
+{
+    buf_printf(b, "%s{\"name\":\"%s%d\",\"image\":\"i\"", first ? "" : ",", name,
+               (int)b->n);
+    if (sidecar)
+        buf_adds(b, ",\"restartPolicy\":\"Always\"");
+    if (n)
+        buf_printf(b, ",\"resources\":{\"limits\":{\"%s\":\"%lld\"}}", resource,
+                   (long long)n);
+    buf_addc(b, '}');
+}
+
+static bool dice(struct world *w, uint64_t sides)
+{
+    return rng_below(&w->rng, sides) == 0;
+}
+
+static void add_annotations(struct world *w, struct buf *body)
+{
+    static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
+                                         "Tesla V100, A100", "A100"};
+    /* Made from the manifest of a pod that ran: its annotations promise nothing. */
+    static const char stale[] =
+        ",\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":\"15\","
+        "\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":\"false\","
+        "\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"";
+    buf_adds(body, ",\"annotations\":{\"a\":\"b\"");
+    if (dice(w, 4))
+        buf_adds(body, ",\"gpushare/placement\":\"spread\"");
+    if (dice(w, 8))
+        buf_adds(body, stale);
+    if (dice(w, 4))
+        buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"",
+                   models[rng_below(&w->rng, ARRAY_LEN(models))]);
+    buf_addc(body, '}');
+}
+
+/* `yoda`: they say all that the pod asks for. */
+static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda)
+{
+    static const int clocks[] = {877, 3003, 5001, 9000};
+    uint64_t form = rng_below(&w->rng, 3);
+    buf_adds(body, ",\"labels\":{\"a\":\"b\"");
+    if (k > 1)
+        buf_printf(body, ",\"aliyun.com/gpu-count\":\"%lld\"", (long long)k);
+    if (yoda && form < 2)
+        buf_printf(body, ",\"scv/memory\":\"%lld\"", (long long)between(w, 1, 12000));
+    if (yoda && form > 0)
+        buf_printf(body, ",\"scv/number\":\"%lld\"", (long long)between(w, 1, 2));
+    if (dice(w, 8))
+        buf_printf(body, ",\"scv/clock\":\"%d\"",
+                   clocks[rng_below(&w->rng, ARRAY_LEN(clocks))]);
+    buf_addc(body, '}');
+}
+
+static void create_pod(struct world *w)
+{
+    cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
+    bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
+    bool labels = !whole && !devices && dice(w, 8);
+    int64_t k = !whole && !devices && !labels && dice(w, 5) ? between(w, 2, 3) : 1;
+    const char *resource = whole     ? "aliyun.com/gpu-count"
+                           : devices ? "nvidia.com/gpu"
+                                     : "aliyun.com/gpu-mem";
+    int64_t most = labels ? 0 : whole || devices ? 2 : 10;
+    int containers = (int)between(w, 1, 3);
+    for (int i = 0; i < containers; i++)
+        add_container(&apps, "c", i == 0, false, resource,
+                      labels   ? 0
+                      : i == 0 ? k * between(w, 1, most / k)
+                               : (rng_below(&w->rng, 3) ? 0 : k * between(w, 1, 2)));
+    if (k == 1 && !labels && rng_below(&w->rng, 4) == 0)
+        add_container(&inits, "i", true, rng_below(&w->rng, 2), resource,
+                      between(w, 1, most));
+    buf_printf(&body,
+               "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p%llu\"",
+               (unsigned long long)++w->stats.pods);
+    add_annotations(w, &body);
+    add_labels(w, &body, k, labels);
+    buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
+               inits.n ? inits.p : "");
+    unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
+                               "application/json", body.p, NULL);
+    if (status != 201)
+        violated(w, "the pod could not be created: %u %s", status, body.p);
+}
+
+static void delete_pod(struct world *w)
+{
+    struct oracle_pod *p = oracle_pick(w, rng_below(&w->rng, 4) != 0);
+    char path[128];
+    if (!p)
+        return;
+    bool at_once = rng_below(&w->rng, 2);
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
+    trace(w, "users: delete %s%s", p->uid, at_once ? " at once" : "");
+    api_call(w, "DELETE", path, "application/json",
+             at_once ? "{\"gracePeriodSeconds\":0}" : "{\"gracePeriodSeconds\":2}", NULL);
+    w->stats.deleted++;
+}
+
+/* A kubelet moves a pod on. */
+static void move_pod(struct world *w, const char *phase)
+{
+    struct oracle_pod *p = oracle_pick(w, true);
+    char path[128], body[128];
+    if (!p)
+        return;
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s/status", p->name);
+    snprintf(body, sizeof body, "{\"status\":{\"phase\":\"%s\"}}", phase);
+    bool gives = p->devices && !p->held && !strcmp(phase, "Running") && oracle_give(w, p);
+    int node = oracle_node(p);
+    trace(w, "kubelet: %s is %s", p->uid, phase);
+    api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+    if (gives)
+        put_scv(w, node, false);
+}
+
+static void flip_health(struct world *w)
+{
+    int node = (int)rng_below(&w->rng, NODES);
+    int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
+    oracle_set_health(w->oracle, node, card, !oracle_health(w->oracle, node, card));
+    put_scv(w, node, false);
+}
+
+/* A driver that gives less memory out, such as after MIG was turned on, and back. */
+static void shrink_card(struct world *w)
+{
+    int node = (int)rng_below(&w->rng, NODES);
+    int card = (int)rng_below(&w->rng, (uint64_t)oracle_cards(node));
+    oracle_shrink(w->oracle, node, card, !oracle_is_shrunk(w->oracle, node, card));
+    trace(w, "users: n%d GPU%d has %lld MiB now", node, card,
+          (long long)oracle_card_mib(w->oracle, node, card));
+    put_scv(w, node, false);
+}
+
+static void delete_scv(struct world *w)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/apis/core.run-linux.com/v1/scvs/n%d",
+             (int)rng_below(&w->rng, NODES));
+    api_call(w, "DELETE", path, "application/json", "", NULL);
+}
+
+static void put_unhealthy(struct world *w, bool clear)
+{
+    char path[96], body[160];
+    int node = (int)rng_below(&w->rng, NODES);
+    snprintf(path, sizeof path,
+             "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-n%d", node);
+    if (clear) {
+        api_call(w, "DELETE", path, "application/json", "", NULL);
+        return;
+    }
+    snprintf(body, sizeof body,
+             "{\"metadata\":{\"name\":\"unhealthy-gpu-n%d\"},\"data\":{\"gpus\":\"%d\"}}",
+             node, (int)rng_below(&w->rng, 4));
+    if (api_call(w, "PUT", path, "application/json", body, NULL) == 404)
+        api_call(w, "POST", "/api/v1/namespaces/kube-system/configmaps",
+                 "application/json", body, NULL);
+}
+
+/* The one that binds is the one whose trouble matters. */
+static struct replica *a_replica(struct world *w)
+{
+    for (int i = 0; i < w->n_replicas && rng_below(&w->rng, 2); i++)
+        if (replica_up(w, w->replicas[i]) && core_is_leader(replica_core(w->replicas[i])))
+            return w->replicas[i];
+    return w->replicas[rng_below(&w->rng, (uint64_t)w->n_replicas)];
+}
+
+/* Between this replica and one other no bind gets through, one way or both. */
+static void part(struct world *w, const struct replica *r)
+{
+    int a = replica_id(r), b = (int)rng_below(&w->rng, (uint64_t)w->n_replicas);
+    int64_t until = w->now_ms + between(w, 1000, 20000);
+    trace(w, "r%d and r%d do not reach each other", a, b);
+    w->apart_until[a][b] = until;
+    if (rng_below(&w->rng, 2))
+        w->apart_until[b][a] = until;
+}
+
+/* From one replica nothing gets to the API server; or from none, nor from the nodes. */
+static void cut_off(struct world *w, struct replica *r)
+{
+    int64_t ms = between(w, 500, 20000);
+    if (rng_below(&w->rng, 2)) {
+        replica_cut_off(w, r, ms);
+        return;
+    }
+    if (w->agents_cut_until < w->now_ms + ms)
+        w->agents_cut_until = w->now_ms + ms;
+    for (int i = 0; i < w->n_replicas; i++)
+        replica_cut_off(w, w->replicas[i], ms);
+}
+
+static void break_replica(struct world *w)
+{
+    struct replica *r = a_replica(w);
+    if (!replica_alive(r)) {
+        replica_boot(w, r);
+        return;
+    }
+    if (!replica_up(w, r))
+        return;
+    switch (rng_below(&w->rng, 10)) {
+    case 0:
+        replica_crash(w, r);
+        break;
+    case 1:
+        replica_pause(w, r, between(w, 10, 12000));
+        break;
+    case 2:
+        replica_restart(w, r);
+        break;
+    case 3:
+        replica_trouble_lease(w, r, between(w, 1000, 12000));
+        break;
+    case 4:
+        replica_freeze(w, r, between(w, 10, 12000));
+        break;
+    case 5:
+        replica_set_clock(w, r);
+        break;
+    case 6:
+        part(w, r);
+        break;
+    case 7:
+        cut_off(w, r);
+        break;
+    default:
+        replica_stall_watches(w, r, between(w, 1000, 20000));
+        break;
+    }
+}
+
+static void delete_lease(struct world *w)
+{
+    trace(w, "users: delete the lease");
+    api_call(
+        w, "DELETE",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/gpushare-extender",
+        "application/json", "", NULL);
+}
+
+static void act(struct world *w, void *arg);
+
+static void one_thing(struct world *w)
+{
+    uint64_t dice = rng_below(&w->rng, 1000);
+    if (dice < 400) {
+        if (oracle_waiting(w) < PODS_MAX)
+            create_pod(w);
+    } else if (dice < 600) {
+        delete_pod(w);
+    } else if (dice < 700) {
+        move_pod(w, "Running");
+    } else if (dice < 780) {
+        move_pod(w, rng_below(&w->rng, 2) ? "Succeeded" : "Failed");
+    } else if (dice < 830) {
+        flip_health(w);
+    } else if (dice < 850) {
+        delete_scv(w);
+    } else if (dice < 900) {
+        put_scv(w, (int)rng_below(&w->rng, NODES), false);
+    } else if (dice < 920) {
+        put_unhealthy(w, rng_below(&w->rng, 2));
+    } else if (dice < 940) {
+        api_compact(w->api);
+        w->stats.compactions++;
+        /* An API server that starts anew forgets its history, and cuts its clients off.
+         */
+        for (int i = 0; i < w->n_replicas && rng_below(&w->rng, 2) == 0; i++)
+            if (replica_alive(w->replicas[i]))
+                replica_cut_watches(w, w->replicas[i]);
+    } else if (dice < 965) {
+        break_replica(w);
+    } else if (dice < 976) {
+        struct replica *r = a_replica(w);
+        if (replica_alive(r))
+            replica_cut_watches(w, r);
+    } else if (dice < 980) {
+        delete_lease(w);
+    } else if (dice < 990) {
+        shrink_card(w);
+    } else if (w->outsiders) {
+        outsiders_act(w);
+    }
+}
+
+/* Before rest: what was taken away is given back, so that what fits can be told. */
+static void tidy(struct world *w)
+{
+    for (int node = 0; node < NODES; node++) {
+        char path[96];
+        for (int card = 0; card < oracle_cards(node); card++)
+            oracle_shrink(w->oracle, node, card, false);
+        put_scv(w, node, false);
+        snprintf(path, sizeof path,
+                 "/api/v1/namespaces/kube-system/configmaps/unhealthy-gpu-n%d", node);
+        api_call(w, "DELETE", path, "application/json", "", NULL);
+    }
+}
+
+static void act(struct world *w, void *arg)
+{
+    (void)arg;
+    if (w->quiet) {
+        tidy(w);
+        return;
+    }
+    one_thing(w);
+    at(w, w->now_ms + between(w, 1, 100), act, NULL, NULL);
+}
+
+void users_start(struct world *w)
+{
+    if (w->stats.pods == 0) {
+        for (int node = 0; node < NODES; node++)
+            put_scv(w, node, true);
+        api_call(w, "POST", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+                 "application/json",
+                 "{\"apiVersion\":\"coordination.k8s.io/v1\",\"kind\":\"Lease\","
+                 "\"metadata\":{\"name\":\"gpushare-extender\"},\"spec\":{}}",
+                 NULL);
+    }
+    act(w, NULL);
+}

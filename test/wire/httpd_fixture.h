@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/mem.h"
+#include "lib/raw.h"
+#include "lib/unit.h"
+#include "wire/httpd.h"
+
+/*
+ * A server with routes that echo what the handler received, and a stream that a test
+ * feeds. Each test program of the server includes this.
+ */
+
+/* Both modes, for tests that run in each. */
+#define FOR_BOTH_MODES(mode)                                                             \
+    for (enum httpd_mode mode = HTTPD_THREADS; mode <= HTTPD_EVENTS; mode++)
+
+/* State that the handlers and streams of a test share. */
+struct fixture {
+    struct httpd *d;
+    unsigned port;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int waiting;   /* waiting handlers of /block */
+    bool released; /* releases them */
+    struct feed *feeds;
+    int n_feeds; /* open streams */
+    atomic_int opened, closed, fills;
+};
+
+/* One open stream. */
+struct feed {
+    struct fixture *kit;
+    struct feed *next;
+    struct httpd_waker *waker; /* once open */
+    struct buf pending;
+    enum httpd_stream_result then; /* when nothing is pending */
+};
+
+static void fixture_feed_open(void *ctx, struct httpd_waker *waker)
+{
+    struct feed *f = ctx;
+    pthread_mutex_lock(&f->kit->lock);
+    f->waker = waker;
+    pthread_mutex_unlock(&f->kit->lock);
+    atomic_fetch_add(&f->kit->opened, 1);
+}
+
+static enum httpd_stream_result fixture_feed_fill(void *ctx, struct buf *out)
+{
+    struct feed *f = ctx;
+    atomic_fetch_add(&f->kit->fills, 1);
+    pthread_mutex_lock(&f->kit->lock);
+    bool some = f->pending.n;
+    buf_add_span(out, buf_span(&f->pending));
+    buf_clear(&f->pending);
+    enum httpd_stream_result then = f->then;
+    pthread_mutex_unlock(&f->kit->lock);
+    return some && then == HTTPD_STREAM_WAIT ? HTTPD_STREAM_MORE : then;
+}
+
+static void fixture_feed_close(void *ctx)
+{
+    struct feed *f = ctx;
+    struct fixture *kit = f->kit;
+    pthread_mutex_lock(&kit->lock);
+    struct feed **at = &kit->feeds;
+    while (*at && *at != f)
+        at = &(*at)->next;
+    ck_assert_msg(*at == f, "a stream was closed twice");
+    *at = f->next;
+    kit->n_feeds--;
+    pthread_mutex_unlock(&kit->lock);
+    buf_fini(&f->pending);
+    free(f);
+    atomic_fetch_add(&kit->closed, 1);
+}
+
+static const struct httpd_stream fixture_feed = {fixture_feed_open, fixture_feed_fill,
+                                                 fixture_feed_close};
+
+static void fixture_on_stream(void *ctx, const struct httpd_request *req,
+                              struct httpd_reply *reply)
+{
+    struct fixture *kit = ctx;
+    struct feed *f = xcalloc(1, sizeof *f);
+    f->kit = kit;
+    f->then = HTTPD_STREAM_WAIT;
+    const char *first = httpd_param(req, "first");
+    if (first)
+        buf_adds(&reply->body, first);
+    pthread_mutex_lock(&kit->lock);
+    f->next = kit->feeds;
+    kit->feeds = f;
+    kit->n_feeds++;
+    pthread_mutex_unlock(&kit->lock);
+    reply->content_type = "text/plain";
+    reply->stream = &fixture_feed;
+    reply->stream_ctx = f;
+}
+
+/* Sends `text` on every stream with this result; wakes the streams if `wake`.
+ */
+static inline void fixture_say(struct fixture *kit, const char *text,
+                               enum httpd_stream_result then, bool wake)
+{
+    pthread_mutex_lock(&kit->lock);
+    for (struct feed *f = kit->feeds; f; f = f->next) {
+        buf_adds(&f->pending, text);
+        f->then = then;
+        if (f->waker && wake)
+            httpd_wake(f->waker);
+    }
+    pthread_mutex_unlock(&kit->lock);
+}
+
+static void fixture_on_hello(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
+{
+    (void)ctx, (void)req;
+    reply->content_type = "text/plain";
+    buf_adds(&reply->body, "hello\n");
+}
+
+static void fixture_on_echo(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)ctx;
+    buf_add_span(&reply->body, req->body);
+}
+
+static void fixture_on_size(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)ctx;
+    buf_add_i64(&reply->body, (int64_t)req->body.n);
+}
+
+/* Replies "METHOD path query a-parameter x-header". */
+static void fixture_on_show(void *ctx, const struct httpd_request *req,
+                            struct httpd_reply *reply)
+{
+    (void)ctx;
+    const char *a = httpd_param(req, "a"), *x = httpd_header(req, "x-test");
+    buf_printf(&reply->body, "%s [%s] [%s] [%s] [%s]", req->method, req->path, req->query,
+               a ? a : "(none)", x ? x : "(none)");
+}
+
+static void fixture_on_block(void *ctx, const struct httpd_request *req,
+                             struct httpd_reply *reply)
+{
+    (void)req;
+    struct fixture *kit = ctx;
+    pthread_mutex_lock(&kit->lock);
+    kit->waiting++;
+    pthread_cond_broadcast(&kit->changed);
+    while (!kit->released)
+        pthread_cond_wait(&kit->changed, &kit->lock);
+    kit->waiting--;
+    pthread_mutex_unlock(&kit->lock);
+    buf_adds(&reply->body, "unblocked");
+}
+
+static void fixture_on_cut(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
+{
+    (void)ctx, (void)req;
+    buf_adds(&reply->body, "never seen");
+    reply->abort = true;
+}
+
+static void fixture_on_teapot(void *ctx, const struct httpd_request *req,
+                              struct httpd_reply *reply)
+{
+    (void)ctx, (void)req;
+    httpd_fail(reply, 418, "short and \"%s\"", "stout");
+    reply->header[0][0] = "X-One";
+    reply->header[0][1] = "1";
+    reply->header[1][0] = "X-Two";
+    reply->header[1][1] = "2";
+}
+
+static void fixture_on_big(void *ctx, const struct httpd_request *req,
+                           struct httpd_reply *reply)
+{
+    (void)ctx;
+    const char *mib = httpd_param(req, "a");
+    size_t n = (size_t)strtoul(mib ? mib : "1", NULL, 10) << 20;
+    buf_reserve(&reply->body, n);
+    memset(reply->body.p, 'x', n);
+    reply->body.n = n;
+}
+
+static const struct httpd_route fixture_routes[] = {
+    {"GET", "/hello", fixture_on_hello},
+    {"POST", "/echo", fixture_on_echo},
+    {"POST", "/size", fixture_on_size},
+    {"GET", "/show", fixture_on_show},
+    {"PUT", "/show", fixture_on_show},
+    {"GET", "/pre/*", fixture_on_show},
+    {NULL, "/any", fixture_on_show},
+    {"GET", "/block", fixture_on_block},
+    {"GET", "/stream", fixture_on_stream},
+    {"GET", "/cut", fixture_on_cut},
+    {"GET", "/teapot", fixture_on_teapot},
+    {"GET", "/big", fixture_on_big},
+    {0},
+};
+
+/* The default listener; tests change fields. */
+static inline struct httpd_listener_config fixture_listener(struct fixture *kit,
+                                                            enum httpd_mode mode)
+{
+    return (struct httpd_listener_config){.name = mode == HTTPD_THREADS ? "threads"
+                                                                        : "events",
+                                          .address = "127.0.0.1",
+                                          .mode = mode,
+                                          .threads = 2,
+                                          .connections = 2000,
+                                          .max_body = 8 << 20,
+                                          .routes = fixture_routes,
+                                          .ctx = kit};
+}
+
+static inline void fixture_init(struct fixture *kit, const struct httpd_limits *limits)
+{
+    *kit = (struct fixture){.d = httpd_new(limits)};
+    pthread_mutex_init(&kit->lock, NULL);
+    pthread_cond_init(&kit->changed, NULL);
+}
+
+static inline void fixture_listen(struct fixture *kit,
+                                  const struct httpd_listener_config *listener)
+{
+    struct err err = {0};
+    ck_assert_done(httpd_listen(kit->d, listener, &kit->port, &err), err);
+    ck_assert_uint_ne(kit->port, 0);
+}
+
+static inline void fixture_start(struct fixture *kit, enum httpd_mode mode,
+                                 const struct httpd_limits *limits)
+{
+    fixture_init(kit, limits);
+    struct httpd_listener_config listener = fixture_listener(kit, mode);
+    fixture_listen(kit, &listener);
+}
+
+/* Releases the handlers of /block. */
+static inline void fixture_release(struct fixture *kit)
+{
+    pthread_mutex_lock(&kit->lock);
+    kit->released = true;
+    pthread_cond_broadcast(&kit->changed);
+    pthread_mutex_unlock(&kit->lock);
+}
+
+static inline void fixture_wait_blocked(struct fixture *kit, int n)
+{
+    pthread_mutex_lock(&kit->lock);
+    while (kit->waiting < n)
+        pthread_cond_wait(&kit->changed, &kit->lock);
+    pthread_mutex_unlock(&kit->lock);
+}
+
+static inline void fixture_fini(struct fixture *kit)
+{
+    httpd_free(kit->d);
+    ck_assert_int_eq(kit->n_feeds, 0);
+    pthread_cond_destroy(&kit->changed);
+    pthread_mutex_destroy(&kit->lock);
+}
+
+/* For raw_until. */
+static inline bool kit_is_empty(void *ctx)
+{
+    struct fixture *kit = ctx;
+    struct httpd_stats stats;
+    httpd_stats(kit->d, &stats);
+    return stats.connections == 0 && stats.in_flight == 0 && stats.body_bytes == 0;
+}
+
+#define ck_assert_body(r, text) ck_assert_span_eq(buf_span(&(r).body), text)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/proto_priv.h"
+#include "kube-sim/shape_priv.h"
+#include "kube-sim/write_priv.h"
+
+bool sim_body_is(const struct call *c, const char *type)
+{
+    struct span rest = span_of(c->req->content_type);
+    struct span given = span_trim(span_cut(&rest, ';'));
+    if (!given.n)
+        given = SPAN("application/json");
+    return span_eq_nocase(given, span_of(type));
+}
+
+/* A custom resource: the error of the schema validation. */
+static int refuse_by_schema(struct call *c, const json_t *object)
+{
+    cleanup_faultlist struct faultlist f = {0};
+    struct shape_fault wrong = {0};
+    if (sim_shape_find(sim_shape_meta, (json_t *)object, &wrong) ||
+        sim_shape_find(c->route.kind->shape, (json_t *)object, &wrong))
+        sim_fault_type(&f, wrong.where.p, wrong.given, wrong.wanted);
+    buf_fini(&wrong.where);
+    return sim_refuse_invalid(c, sim_jsonx_span(object, "metadata.name"), &f);
+}
+
+static int check_shape(struct call *c, json_t *object, struct err *err)
+{
+    return sim_shape_check(sim_shape_meta, object, err) ||
+                   sim_shape_check(c->route.kind->shape, object, err)
+               ? -1
+               : 0;
+}
+
+int sim_body_check(struct call *c, json_t *object)
+{
+    struct err err;
+    const struct kind *kind = c->route.kind;
+    if (check_shape(c, object, &err) == 0)
+        return 0;
+    if (kind->custom)
+        return refuse_by_schema(c, object);
+    return sim_refuse(c, 400, "%s in version \"%s\" cannot be handled as a %s: %s",
+                      kind->kind, kind->version, kind->kind, err.msg);
+}
+
+int sim_body_check_patched(struct call *c, json_t *object)
+{
+    struct err err;
+    if (check_shape(c, object, &err) == 0)
+        return 0;
+    return c->route.kind->custom ? refuse_by_schema(c, object)
+                                 : sim_refuse_patch(c, object, err.msg);
+}
+
+static int check_type(struct call *c, const json_t *object)
+{
+    const struct kind *kind = c->route.kind;
+    cleanup_buf struct buf version = {0};
+    sim_kind_add_group_version(kind, &version);
+    struct span given = sim_jsonx_span(object, "apiVersion"),
+                type = sim_jsonx_span(object, "kind");
+    if (kind->custom && !type.n) /* a custom resource must name its apiVersion and kind */
+        return sim_refuse(c, 400,
+                          "the object provided is unrecognized (must be of type %s): "
+                          "Object 'Kind' is missing in '%.*s'",
+                          kind->kind, SPAN_ARG(c->req->body));
+    if (given.n && !span_eq(given, buf_span(&version)))
+        return sim_refuse(
+            c, 400,
+            "the API version in the data (%.*s) does not match the expected API "
+            "version (%s)",
+            SPAN_ARG(given), version.p);
+    if (type.n && !span_eq(type, span_of(kind->kind)))
+        return sim_refuse(
+            c, 400, "the kind in the data (%.*s) does not match the expected kind (%s)",
+            SPAN_ARG(type), kind->kind);
+    return 0;
+}
+
+/* The body as a tree of any JSON type. New; NULL: the request has been refused. */
+static json_t *read_body(struct call *c)
+{
+    struct err err;
+    json_t *object = NULL;
+    const struct proto_field *message = c->route.kind->message;
+    if (sim_body_is(c, "application/json")) {
+        object = sim_jsonx_parse(c->req->body, &err);
+    } else if (message && sim_body_is(c, "application/vnd.kubernetes.protobuf")) {
+        object = sim_proto_parse(message, c->req->body, &err);
+    } else {
+        sim_refuse(
+            c, 415,
+            "the body of the request was in an unknown format - accepted media types "
+            "include: application/json");
+        return NULL;
+    }
+    if (!object)
+        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s): %s",
+                   c->route.kind->kind, err.msg);
+    return object;
+}
+
+json_t *sim_body_object(struct call *c)
+{
+    cleanup_json json_t *object = read_body(c);
+    if (!object)
+        return NULL;
+    if (!json_is_object(object)) {
+        sim_refuse(c, 400, "the object provided is unrecognized (must be of type %s)",
+                   c->route.kind->kind);
+        return NULL;
+    }
+    sim_jsonx_strip_nulls(object);
+    if (!json_object_get(object, "metadata"))
+        json_object_set_new(object, "metadata", json_object());
+    if (check_type(c, object) || sim_body_check(c, object))
+        return NULL;
+    return json_incref(object);
+}

@@ -1,0 +1,8 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "kube-sim/front_priv.h"
+
+/* The requests under /kube-sim/: fault rules, counters, history (docs/kube-sim.md). */
+void sim_control_handle(struct sim_server *s, const struct httpd_request *req,
+                        struct httpd_reply *reply);

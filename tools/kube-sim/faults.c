@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/faults.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "kube-sim/jsonx_priv.h"
+#include "kube-sim/status_priv.h"
+
+enum { RULES_MAX = 1000, COUNTERS_MAX = 1000 };
+
+struct rule {
+    json_t *json; /* the rule; the spans below point into it */
+    struct span method, verb, resource, sub, ns, name;
+    int64_t nth, times; /* times 0: unlimited */
+    struct fault fault;
+    int64_t matched, fired;
+};
+
+struct counter {
+    char *method, *sub;
+    const char *verb, *resource, *group; /* static */
+    int64_t count;
+};
+
+struct faults {
+    struct rule *rules;
+    size_t n, cap;
+    struct counter *counters;
+    size_t n_counters, cap_counters;
+};
+
+struct faults *faults_new(void)
+{
+    return xcalloc(1, sizeof(struct faults));
+}
+
+void faults_clear(struct faults *f)
+{
+    while (f->n)
+        json_decref(f->rules[--f->n].json);
+}
+
+static void free_counters(struct faults *f)
+{
+    while (f->n_counters) {
+        struct counter *c = &f->counters[--f->n_counters];
+        free(c->method);
+        free(c->sub);
+    }
+}
+
+void faults_free(struct faults *f)
+{
+    if (!f)
+        return;
+    faults_clear(f);
+    free_counters(f);
+    free(f->rules);
+    free(f->counters);
+    free(f);
+}
+
+/* -- rules -- */
+
+static const char *const actions[] = {
+    [FAULT_ANSWER] = "answer", [FAULT_APPLY_ANSWER] = "apply-answer",
+    [FAULT_CUT] = "cut",       [FAULT_APPLY_CUT] = "apply-cut",
+    [FAULT_HANG] = "hang",     [FAULT_HANG_CUT] = "hang-cut",
+};
+
+static int read_action(struct rule *r, struct err *err)
+{
+    struct span name = sim_jsonx_span(r->json, "action");
+    for (int i = FAULT_ANSWER; i <= FAULT_HANG_CUT; i++) {
+        if (span_eq(name, span_of(actions[i]))) {
+            r->fault.action = (enum fault_action)i;
+            return 0;
+        }
+    }
+    return err_set(err, ERR_INVALID, "unknown action \"%.*s\"", SPAN_ARG(name));
+}
+
+struct member {
+    const char *name;
+    int64_t min, max; /* both 0: a string */
+};
+
+static const struct member members[] = {
+    {"method", 0, 0},     {"verb", 0, 0},        {"resource", 0, 0},
+    {"namespace", 0, 0},  {"subresource", 0, 0}, {"name", 0, 0},
+    {"action", 0, 0},     {"nth", 1, INT32_MAX}, {"times", 1, INT32_MAX},
+    {"status", 200, 599}, {"retryAfter", 1, 60}, {"hangMs", 0, 24 * 3600 * 1000},
+};
+
+static int check_member(const char *key, const json_t *v, struct err *err)
+{
+    const struct member *m = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        if (strcmp(members[i].name, key) == 0)
+            m = &members[i];
+    if (!m)
+        return err_set(err, ERR_INVALID, "unknown member \"%.60s\"", key);
+    if (!m->max)
+        return json_is_string(v)
+                   ? 0
+                   : err_set(err, ERR_INVALID, "%s: expected a string", key);
+    json_int_t n = json_integer_value(v);
+    if (!json_is_integer(v) || n < m->min || n > m->max)
+        return err_set(err, ERR_INVALID, "%s: expected a number from %lld to %lld", key,
+                       (long long)m->min, (long long)m->max);
+    return 0;
+}
+
+/* Takes json. */
+static int read_rule(struct rule *r, json_t *json, struct err *err)
+{
+    const char *key;
+    json_t *v;
+    *r = (struct rule){.json = json};
+    if (!json_is_object(json))
+        return err_set(err, ERR_INVALID, "a rule must be a JSON object");
+    json_object_foreach(json, key, v) if (check_member(key, v, err)) return -1;
+    r->method = sim_jsonx_span(json, "method");
+    r->verb = sim_jsonx_span(json, "verb");
+    r->resource = sim_jsonx_span(json, "resource");
+    r->sub = sim_jsonx_span(json, "subresource");
+    r->ns = sim_jsonx_span(json, "namespace");
+    r->name = sim_jsonx_span(json, "name");
+    r->nth = sim_jsonx_int(json, "nth", 1);
+    r->times = sim_jsonx_int(json, "times", json_object_get(json, "nth") ? 1 : 0);
+    r->fault.status = (unsigned)sim_jsonx_int(json, "status", 500);
+    r->fault.retry_after_s = sim_jsonx_int(json, "retryAfter", 0);
+    r->fault.hang_ms = sim_jsonx_int(json, "hangMs", INT64_MAX);
+    return read_action(r, err);
+}
+
+static int add_rule(struct faults *f, json_t *json, struct err *err)
+{
+    struct rule r;
+    if (f->n == RULES_MAX)
+        return err_set(err, ERR_TOO_LARGE, "limit of %d rules reached", RULES_MAX);
+    if (read_rule(&r, json_incref(json), err)) {
+        json_decref(r.json);
+        return -1;
+    }
+    MEM_GROW(f->rules, f->cap, f->n + 1);
+    f->rules[f->n++] = r;
+    return 0;
+}
+
+int faults_add(struct faults *f, struct span text, struct err *err)
+{
+    cleanup_json json_t *j = sim_jsonx_parse(text, err);
+    if (!j)
+        return -1;
+    if (!json_is_array(j))
+        return add_rule(f, j, err);
+    size_t before = f->n, i;
+    json_t *item;
+    json_array_foreach(j, i, item)
+    {
+        if (add_rule(f, item, err) == 0)
+            continue;
+        while (f->n > before)
+            json_decref(f->rules[--f->n].json);
+        return -1;
+    }
+    return 0;
+}
+
+static bool agrees(struct span wanted, struct span have)
+{
+    return !wanted.p || span_eq(wanted, have);
+}
+
+static bool matches(const struct rule *r, const char *method, const struct api_target *t)
+{
+    return agrees(r->method, span_of(method)) && agrees(r->verb, span_of(t->verb)) &&
+           agrees(r->resource, span_of(t->resource)) && agrees(r->sub, t->sub) &&
+           agrees(r->ns, t->ns) &&
+           (!r->name.p || (t->name.p && span_starts(t->name, r->name)));
+}
+
+static bool is_due(const struct rule *r)
+{
+    return r->matched >= r->nth && (!r->times || r->matched < r->nth + r->times);
+}
+
+static void count(struct faults *f, const char *method, const struct api_target *t)
+{
+    size_t i = 0;
+    for (; i < f->n_counters; i++) {
+        struct counter *c = &f->counters[i];
+        if (strcmp(c->method, method) == 0 && c->resource == t->resource &&
+            c->group == t->group && strcmp(c->verb, t->verb) == 0 &&
+            span_eq(span_of(c->sub), t->sub))
+            break;
+    }
+    if (i == COUNTERS_MAX)
+        return; /* bounds the memory for unknown methods and subresources */
+    if (i == f->n_counters) {
+        MEM_GROW(f->counters, f->cap_counters, i + 1);
+        f->counters[f->n_counters++] =
+            (struct counter){xstrdup(method), xmemdup0(t->sub.p, t->sub.n),
+                             t->verb,         t->resource,
+                             t->group,        0};
+    }
+    f->counters[i].count++;
+}
+
+struct fault faults_check(struct faults *f, const char *method,
+                          const struct api_target *target)
+{
+    struct fault decided = {0};
+    count(f, method, target);
+    for (size_t i = 0; i < f->n; i++) {
+        struct rule *r = &f->rules[i];
+        if (!matches(r, method, target))
+            continue;
+        r->matched++;
+        if (!decided.action && is_due(r)) {
+            r->fired++;
+            decided = r->fault;
+        }
+    }
+    return decided;
+}
+
+/* -- output -- */
+
+void faults_write(const struct faults *f, struct buf *out)
+{
+    buf_adds(out, "{\"rules\":[");
+    for (size_t i = 0; i < f->n; i++) {
+        cleanup_json json_t *j = json_copy(f->rules[i].json);
+        sim_jsonx_set_int(j, "matched", f->rules[i].matched);
+        sim_jsonx_set_int(j, "fired", f->rules[i].fired);
+        if (i)
+            buf_addc(out, ',');
+        sim_jsonx_dump(out, j);
+    }
+    buf_adds(out, "]}\n");
+}
+
+static void add_member(struct buf *out, const char *key, const char *value)
+{
+    buf_printf(out, "\"%s\":", key);
+    buf_add_json(out, span_of(value));
+    buf_addc(out, ',');
+}
+
+void faults_write_counters(const struct faults *f, struct buf *out)
+{
+    buf_adds(out, "{\"requests\":[");
+    for (size_t i = 0; i < f->n_counters; i++) {
+        const struct counter *c = &f->counters[i];
+        buf_adds(out, i ? ",{" : "{");
+        add_member(out, "method", c->method);
+        add_member(out, "verb", c->verb);
+        add_member(out, "resource", c->resource);
+        add_member(out, "group", c->group);
+        add_member(out, "subresource", c->sub);
+        buf_printf(out, "\"count\":%lld}", (long long)c->count);
+    }
+    buf_adds(out, "]}\n");
+}
+
+void faults_status(const struct fault *fault, struct buf *out)
+{
+    struct status_about about = {.retry_s = fault->retry_after_s};
+    sim_status_write(out, fault->status, sim_status_reason(fault->status),
+                     "a fault that was asked for", &about);
+}

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/kinds_priv.h"
+
+#include "base/mem.h"
+#include "kube-sim/checks_priv.h"
+#include "kube-sim/columns_priv.h"
+#include "kube-sim/pod_priv.h"
+#include "kube-sim/proto_priv.h"
+#include "kube-sim/shape_priv.h"
+
+#define NAME_FIELD                                                                       \
+    {                                                                                    \
+        "metadata.name", NULL, NULL                                                      \
+    }
+#define NS_FIELD                                                                         \
+    {                                                                                    \
+        "metadata.namespace", NULL, NULL                                                 \
+    }
+
+static const struct field named[] = {NAME_FIELD, {0}};
+static const struct field namespaced[] = {NAME_FIELD, NS_FIELD, {0}};
+static const struct field namespace_fields[] = {
+    NAME_FIELD, {"status.phase", NULL, NULL}, {"name", "metadata.name", NULL}, {0}};
+static const struct field node_fields[] = {
+    NAME_FIELD, {"spec.unschedulable", NULL, "false"}, {0}};
+static const struct field pod_fields[] = {NAME_FIELD,
+                                          NS_FIELD,
+                                          {"spec.nodeName", NULL, NULL},
+                                          {"spec.restartPolicy", NULL, NULL},
+                                          {"spec.schedulerName", NULL, NULL},
+                                          {"spec.serviceAccountName", NULL, NULL},
+                                          {"spec.hostNetwork", NULL, "false"},
+                                          {"status.phase", NULL, NULL},
+                                          {"status.podIP", NULL, NULL},
+                                          {"status.nominatedNodeName", NULL, NULL},
+                                          {0}};
+static const struct field event_fields[] = {
+    NAME_FIELD,
+    NS_FIELD,
+    {"involvedObject.kind", NULL, NULL},
+    {"involvedObject.namespace", NULL, NULL},
+    {"involvedObject.name", NULL, NULL},
+    {"involvedObject.uid", NULL, NULL},
+    {"involvedObject.apiVersion", NULL, NULL},
+    {"involvedObject.resourceVersion", NULL, NULL},
+    {"involvedObject.fieldPath", NULL, NULL},
+    {"reason", NULL, NULL},
+    {"reportingComponent", NULL, NULL},
+    {"source", "source.component", NULL},
+    {"type", NULL, NULL},
+    {0}};
+static const struct field event_v1_fields[] = {NAME_FIELD,
+                                               NS_FIELD,
+                                               {"regarding.kind", NULL, NULL},
+                                               {"regarding.namespace", NULL, NULL},
+                                               {"regarding.name", NULL, NULL},
+                                               {"regarding.uid", NULL, NULL},
+                                               {"reason", NULL, NULL},
+                                               {"reportingController", NULL, NULL},
+                                               {"type", NULL, NULL},
+                                               {0}};
+
+const struct kind sim_kinds[KINDS_N] = {
+    {.group = "",
+     .version = "v1",
+     .plural = "namespaces",
+     .singular = "namespace",
+     .kind = "Namespace",
+     .short_names = "ns",
+     .status = true,
+     .unconditional = true,
+     .fields = namespace_fields,
+     .shape = sim_shape_namespace,
+     .columns = sim_columns_namespace,
+     .message = sim_proto_namespace,
+     .fill = sim_fill_namespace,
+     .check = sim_check_namespace},
+    {.group = "",
+     .version = "v1",
+     .plural = "nodes",
+     .singular = "node",
+     .kind = "Node",
+     .short_names = "no",
+     .status = true,
+     .unconditional = true,
+     .fields = node_fields,
+     .shape = sim_shape_node,
+     .columns = sim_columns_node,
+     .fill = sim_fill_node,
+     .check = sim_check_node},
+    {.group = "",
+     .version = "v1",
+     .plural = "pods",
+     .singular = "pod",
+     .kind = "Pod",
+     .short_names = "po",
+     .namespaced = true,
+     .status = true,
+     .binding = true,
+     .graceful = true,
+     .unconditional = true,
+     .generation = true,
+     .fields = pod_fields,
+     .shape = sim_shape_pod,
+     .columns = sim_columns_pod,
+     .fill = sim_pod_fill,
+     .check = sim_pod_check},
+    {.group = "",
+     .version = "v1",
+     .plural = "events",
+     .singular = "event",
+     .kind = "Event",
+     .short_names = "ev",
+     .namespaced = true,
+     .unconditional = true,
+     .create_on_put = true,
+     .passing = true,
+     .fields = event_fields,
+     .shape = sim_shape_event,
+     .columns = sim_columns_event,
+     .fill = sim_fill_event,
+     .check = sim_check_event},
+    {.group = "",
+     .version = "v1",
+     .plural = "configmaps",
+     .singular = "configmap",
+     .kind = "ConfigMap",
+     .short_names = "cm",
+     .namespaced = true,
+     .unconditional = true,
+     .fields = namespaced,
+     .shape = sim_shape_configmap,
+     .columns = sim_columns_configmap,
+     .message = sim_proto_configmap,
+     .check = sim_check_configmap},
+    {.group = "coordination.k8s.io",
+     .version = "v1",
+     .plural = "leases",
+     .singular = "lease",
+     .kind = "Lease",
+     .short_names = "",
+     .namespaced = true,
+     .create_on_put = true,
+     .fields = namespaced,
+     .shape = sim_shape_lease,
+     .columns = sim_columns_lease,
+     .fill = sim_fill_lease,
+     .check = sim_check_lease},
+    {.group = "events.k8s.io",
+     .version = "v1",
+     .plural = "events",
+     .singular = "event",
+     .kind = "Event",
+     .short_names = "ev",
+     .namespaced = true,
+     .unconditional = true,
+     .create_on_put = true,
+     .passing = true,
+     .fields = event_v1_fields,
+     .shape = sim_shape_event_v1,
+     .columns = sim_columns_event_v1,
+     .core_faults = true,
+     .fill = sim_fill_event_v1,
+     .check = sim_check_event_v1},
+    {.group = "core.run-linux.com",
+     .version = "v1",
+     .plural = "scvs",
+     .singular = "scv",
+     .kind = "Scv",
+     .short_names = "",
+     .custom = true,
+     .generation = true,
+     .fields = named,
+     .shape = sim_shape_scv,
+     .columns = sim_columns_scv,
+     .check = sim_check_scv},
+};
+
+size_t sim_kind_index(const struct kind *k)
+{
+    return (size_t)(k - sim_kinds);
+}
+
+const struct kind *sim_kind_by_plural(struct span group, struct span version,
+                                      struct span plural)
+{
+    for (size_t i = 0; i < KINDS_N; i++)
+        if (span_eq(plural, span_of(sim_kinds[i].plural)) &&
+            span_eq(group, span_of(sim_kinds[i].group)) &&
+            span_eq(version, span_of(sim_kinds[i].version)))
+            return &sim_kinds[i];
+    return NULL;
+}
+
+const struct kind *sim_kind_by_type(struct span group_version, struct span kind)
+{
+    for (size_t i = 0; i < KINDS_N; i++) {
+        struct buf version = {0};
+        sim_kind_add_group_version(&sim_kinds[i], &version);
+        bool same = span_eq(buf_span(&version), group_version) &&
+                    span_eq(kind, span_of(sim_kinds[i].kind));
+        buf_fini(&version);
+        if (same)
+            return &sim_kinds[i];
+    }
+    return NULL;
+}
+
+const struct kind *sim_kind_by_resource(struct span plural)
+{
+    for (size_t i = 0; i < KINDS_N; i++)
+        if (span_eq(plural, span_of(sim_kinds[i].plural)))
+            return &sim_kinds[i];
+    return NULL;
+}
+
+void sim_kind_add_group_version(const struct kind *k, struct buf *out)
+{
+    buf_adds(out, k->group);
+    if (k->group[0])
+        buf_addc(out, '/');
+    buf_adds(out, k->version);
+}
+
+bool sim_kind_knows_path(struct span path)
+{
+    for (size_t i = 0; i < KINDS_N; i++) {
+        cleanup_buf struct buf root = {0};
+        buf_adds(&root, sim_kinds[i].group[0] ? "/apis/" : "/api/");
+        sim_kind_add_group_version(&sim_kinds[i], &root);
+        buf_addc(&root, '/');
+        if (span_starts(path, buf_span(&root)))
+            return true;
+    }
+    return false;
+}
+
+void sim_kind_add_resource(const struct kind *k, struct buf *out)
+{
+    buf_adds(out, k->plural);
+    if (k->group[0])
+        buf_addc(out, '.');
+    buf_adds(out, k->group);
+}
+
+int sim_kind_field(const struct kind *k, struct span path)
+{
+    for (int i = 0; k->fields[i].name; i++)
+        if (span_eq(path, span_of(k->fields[i].name)))
+            return i;
+    return -1;
+}
+
+struct span sim_kind_key(const struct kind *k, struct span ns, struct span name,
+                         struct buf *out)
+{
+    buf_clear(out);
+    if (k->namespaced) {
+        buf_add_span(out, ns);
+        buf_addc(out, '/');
+    }
+    buf_add_span(out, name);
+    return buf_span(out);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "kube-sim/generate.h"
+#include "kube-sim/manifest.h"
+#include "kube-sim/server.h"
+#include "wire/yaml.h"
+
+/* kube-sim: a Kubernetes API server in memory (docs/kube-sim.md). */
+
+struct config {
+    char *listen, *token, *cert, *key, *generate;
+    int64_t port, tick_ms, history, history_bytes, version, connections, seed;
+    struct opt_list loads;
+    int64_t renew_ms;
+    bool run_pods;
+    enum log_level level;
+};
+
+static int parse_level(struct span text, void *field, struct err *err)
+{
+    return log_level_parse(text, field, err);
+}
+
+#define AT(f) offsetof(struct config, f)
+static const struct opt table[] = {
+    {"listen", NULL, "ADDRESS", "127.0.0.1", "Address to listen on.", OPT_STRING,
+     AT(listen), 0, 0, NULL, 0},
+    {"port", "PORT", "N", "8001", "Port to listen on; 0 selects a free port.", OPT_INT,
+     AT(port), 0, 65535, NULL, 0},
+    {"load", NULL, "FILE", NULL, "YAML or JSON file with initial objects; repeatable.",
+     OPT_LIST, AT(loads), 0, 0, NULL, 0},
+    {"generate", NULL, "PARAMETERS", NULL,
+     "Generate a cluster from NAME=VALUE,... such as nodes=10,cards=8,pods=4 "
+     "(kube-sim(1)).",
+     OPT_STRING, AT(generate), 0, 0, NULL, 0},
+    {"run-pods", NULL, NULL, NULL,
+     "Play the kubelet: run bound pods, and remove deleted pods within one second.",
+     OPT_BOOL, AT(run_pods), 0, 0, NULL, 0},
+    {"renew-leases", NULL, "TIME", "0s",
+     "Play scv-agent: interval at which each heartbeat Lease is renewed; 0s disables it.",
+     OPT_DURATION, AT(renew_ms), 0, 0, NULL, 0},
+    {"token", NULL, "TOKEN", NULL, "Bearer token that every request must carry.",
+     OPT_STRING, AT(token), 0, 0, NULL, 0},
+    {"cert", NULL, "FILE", NULL,
+     "PEM file with the TLS certificate of the server; requires --key.", OPT_STRING,
+     AT(cert), 0, 0, NULL, 0},
+    {"key", NULL, "FILE", NULL, "PEM file with the private key of the TLS certificate.",
+     OPT_STRING, AT(key), 0, 0, NULL, 0},
+    {"history", NULL, "N", "100000", "Number of events kept per resource for watches.",
+     OPT_INT, AT(history), 1, 10000000, NULL, 0},
+    {"history-bytes", NULL, "SIZE", "64Mi",
+     "Bytes of old object states kept per resource for watches.", OPT_SIZE,
+     AT(history_bytes), 1, 0x1000000000, NULL, 0},
+    {"resource-version", NULL, "N", "0",
+     "Resource version to continue from; watches of older versions get 410.", OPT_INT,
+     AT(version), 0, INT64_MAX / 2, NULL, 0},
+    {"connections", NULL, "N", "1024", "Maximum number of concurrent connections.",
+     OPT_INT, AT(connections), 1, 100000, NULL, 0},
+    {"seed", NULL, "N", "1", "Seed of UIDs and generated names.", OPT_INT, AT(seed), 0, 0,
+     NULL, 0},
+    {"tick", NULL, "TIME", "100ms",
+     "Interval at which due deletions, pod starts and renewals are executed.",
+     OPT_DURATION, AT(tick_ms), 1, 60000, NULL, 0},
+    {"log-level", "LOG_LEVEL", "LEVEL", "info", "Log level: error, warn, info or debug.",
+     OPT_CUSTOM, AT(level), 0, 0, parse_level, 0},
+    {0},
+};
+static const struct opt_program program = {
+    .name = "kube-sim",
+    .summary = "a Kubernetes API server in memory",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
+
+static int fill(const struct config *c, struct api *api, struct err *err)
+{
+    int64_t now_ms = clock_wall_ns() / 1000000;
+    for (size_t i = 0; i < c->loads.n; i++)
+        if (manifest_load(api, now_ms, c->loads.items[i], err))
+            return -1;
+    if (!c->generate)
+        return 0;
+    struct generate g = generate_defaults;
+    if (generate_parse(span_of(c->generate), &g, err))
+        return err_wrap(err, "generate");
+    return generate_run(&g, api, now_ms, err);
+}
+
+static struct sim_server *start(const struct config *c, struct api *api, unsigned *port,
+                                struct err *err)
+{
+    enum { PEM_MAX = 1 << 20 };
+    cleanup_buf struct buf cert = {0}, key = {0};
+    if (!c->cert != !c->key) {
+        err_set(err, ERR_INVALID, "--cert and --key must be given together");
+        return NULL;
+    }
+    if (c->cert && (file_read(c->cert, PEM_MAX, &cert, err) ||
+                    file_read(c->key, PEM_MAX, &key, err)))
+        return NULL;
+    struct sim_server_config sc = {.address = c->listen,
+                                   .port = (unsigned)c->port,
+                                   .token = c->token,
+                                   .cert_pem = cert.p,
+                                   .key_pem = key.p,
+                                   .connections = (unsigned)c->connections};
+    return sim_server_start(api, &sc, port, err);
+}
+
+/* Runs until one of the blocked signals in `set` arrives. */
+static void serve(struct sim_server *server, const sigset_t *set, int64_t tick_ms)
+{
+    struct timespec tick = {tick_ms / 1000, tick_ms % 1000 * 1000000};
+    while (sigtimedwait(set, NULL, &tick) < 0)
+        sim_server_tick(server, clock_wall_ns() / 1000000);
+}
+
+static int run(const struct config *c, const sigset_t *set, struct err *err)
+{
+    unsigned port;
+    struct api_config ac = {.seed = (uint64_t)c->seed,
+                            .history = (size_t)c->history,
+                            .history_bytes = (size_t)c->history_bytes,
+                            .version = (uint64_t)c->version,
+                            .now_ms = clock_wall_ns() / 1000000,
+                            .run_pods = c->run_pods,
+                            .renew_leases_ms = c->renew_ms};
+    struct api *api = api_new(&ac);
+    struct sim_server *server = NULL;
+    if (fill(c, api, err) == 0)
+        server = start(c, api, &port, err);
+    if (server) {
+        cleanup_buf struct buf line = {0};
+        bool v6 = strchr(c->listen, ':');
+        buf_printf(&line, "listening on %s%s%s:%u\n", v6 ? "[" : "", c->listen,
+                   v6 ? "]" : "", port);
+        ssize_t n = write(STDERR_FILENO, line.p, line.n);
+        (void)n;
+        serve(server, set, c->tick_ms);
+    }
+    sim_server_stop(server);
+    api_free(api);
+    return server ? 0 : -1;
+}
+
+int main(int argc, char **argv)
+{
+    struct config c = {0};
+    struct err err;
+    sigset_t set;
+    enum opt_result r =
+        opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
+    int rc = r == OPT_FAILED ? -1 : 0;
+    if (r == OPT_RUN) {
+        sigemptyset(&set);
+        sigaddset(&set, SIGTERM);
+        sigaddset(&set, SIGINT);
+        sigprocmask(SIG_BLOCK, &set, NULL);
+        signal(SIGPIPE, SIG_IGN);
+        json_object_seed(0);
+        log_set_level(c.level);
+        rc = run(&c, &set, &err);
+    }
+    if (rc)
+        fprintf(stderr, "kube-sim: %s\n", err.msg);
+    opt_free(&program, &c);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kube-sim/change_priv.h"
+#include "kube-sim/meta_priv.h"
+#include "kube-sim/patch_priv.h"
+#include "kube-sim/write_priv.h"
+
+/* PUT and PATCH: both build a new tree from the old one, validate it and store it. */
+
+static struct object *find(struct call *c)
+{
+    cleanup_buf struct buf key = {0};
+    return sim_store_find(c->store,
+                          sim_kind_key(c->route.kind, c->route.ns, c->route.name, &key));
+}
+
+static bool is_status(const struct call *c)
+{
+    return c->route.sub.p;
+}
+
+/* The names in the body must match the URL. */
+static int check_names(struct call *c, const json_t *object)
+{
+    struct span name = sim_jsonx_span(object, "metadata.name");
+    struct span ns = sim_jsonx_span(object, "metadata.namespace");
+    if (!name.n)
+        return sim_refuse(
+            c, 400,
+            "the name of the object (%.*s based on URL) was undeterminable: name "
+            "must be provided",
+            SPAN_ARG(c->route.name));
+    if (!span_eq(name, c->route.name))
+        return sim_refuse(
+            c, 400,
+            "the name of the object (%.*s) does not match the name on the URL "
+            "(%.*s)",
+            SPAN_ARG(name), SPAN_ARG(c->route.name));
+    if (ns.n && !span_eq(ns, c->route.ns))
+        return sim_refuse(
+            c, 400,
+            "the namespace of the provided object does not match the namespace "
+            "sent on the request");
+    return 0;
+}
+
+static void keep_member(json_t *object, const json_t *old, const char *key)
+{
+    json_t *v = json_object_get(old, key);
+    if (v)
+        json_object_set(object, key, v);
+    else
+        json_object_del(object, key);
+}
+
+/* An update of the status subresource changes status and metadata; any other update keeps
+ * the status. */
+static void keep_other_half(struct call *c, json_t *object, const json_t *old)
+{
+    if (!c->route.kind->status)
+        return;
+    if (!is_status(c)) {
+        keep_member(object, old, "status");
+        return;
+    }
+    const char *key;
+    void *next;
+    json_t *v;
+    json_object_foreach_safe(object, next, key, v) if (strcmp(key, "status") != 0 &&
+                                                       strcmp(key, "metadata") != 0)
+        json_object_del(object, key);
+    json_object_foreach((json_t *)old, key,
+                        v) if (strcmp(key, "status") != 0 && strcmp(key, "metadata") != 0)
+        json_object_set(object, key, v);
+    keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
+                "ownerReferences");
+}
+
+static int check_version(struct call *c, const json_t *object, const struct object *o)
+{
+    struct span wanted = sim_jsonx_span(object, "metadata.resourceVersion");
+    int64_t rv;
+    if (!wanted.n)
+        return 0;
+    if (!span_i64(wanted, &rv))
+        return sim_refuse_unknown(
+            c, "strconv.ParseUint: parsing \"%.*s\": invalid syntax", SPAN_ARG(wanted));
+    return (uint64_t)rv == o->rv ? 0 : sim_refuse_modified(c);
+}
+
+/* Validates the new tree against the old one, and stores it if it has changed. */
+static void replace(struct call *c, json_t *object, const json_t *old, struct object *o)
+{
+    const struct kind *kind = c->route.kind;
+    if (check_version(c, object, o))
+        return;
+    cleanup_faultlist struct faultlist f = {0};
+    keep_member(object, old, "kind");
+    keep_member(object, old, "apiVersion");
+    if (kind->fill && !is_status(c))
+        kind->fill(object);
+    keep_other_half(c, object, old);
+    sim_meta_carry_over(object, old, &f);
+    sim_meta_check(kind, object, &f);
+    if (kind->check)
+        kind->check(object, old, &f);
+    if (f.n) {
+        sim_refuse_invalid(c, c->route.name, &f);
+        return;
+    }
+    if (kind->generation)
+        sim_meta_count_change(object, old, kind->status);
+    keep_member(json_object_get(object, "metadata"), json_object_get(old, "metadata"),
+                "resourceVersion");
+    if (json_equal(object, (json_t *)old)) {
+        sim_answer_object(c, 200, o);
+    } else if (c->dry_run) {
+        struct object *made = sim_object_new(kind, object, o->rv);
+        sim_answer_object(c, 200, made);
+        sim_object_unref(made);
+    } else {
+        const struct object *now = sim_change_put(c->api, kind, object);
+        sim_answer_object(c, 200, now);
+        bool over = now->deleting && !sim_meta_has_finalizers(object) &&
+                    sim_jsonx_int(object, "metadata.deletionGracePeriodSeconds", 0) == 0;
+        if (over)
+            sim_change_remove(c->api, now);
+    }
+}
+
+/* -- PUT -- */
+
+static int put_absent(struct call *c, json_t *object)
+{
+    if (!c->route.kind->create_on_put || is_status(c))
+        return sim_refuse_not_found(c, c->route.kind, c->route.name);
+    if (sim_create_prepare(c, object, false))
+        return -1;
+    sim_create_store(c, object);
+    return -1;
+}
+
+static int check_put(struct call *c, const json_t *object, const struct object *o)
+{
+    struct span uid = sim_jsonx_span(object, "metadata.uid");
+    if (uid.n && !span_eq(uid, o->uid))
+        return sim_refuse_precondition(c, "UID", uid.p, o->uid);
+    if (sim_jsonx_span(object, "metadata.resourceVersion").n ||
+        c->route.kind->unconditional)
+        return 0;
+    return sim_refuse_no_version(c);
+}
+
+static void put(struct call *c)
+{
+    cleanup_json json_t *object = sim_body_object(c);
+    if (!object || check_names(c, object))
+        return;
+    struct object *o = find(c);
+    if (!o ? put_absent(c, object) : check_put(c, object, o))
+        return;
+    cleanup_json json_t *old = sim_object_parse(o);
+    replace(c, object, old, o);
+}
+
+/* -- PATCH -- */
+
+static const char merge_type[] = "application/merge-patch+json";
+static const char strategic_type[] = "application/strategic-merge-patch+json";
+
+static int check_patch_type(struct call *c)
+{
+    bool strategic = !c->route.kind->custom;
+    if (sim_body_is(c, merge_type) || (strategic && sim_body_is(c, strategic_type)))
+        return 0;
+    return sim_refuse(
+        c, 415,
+        "the body of the request was in an unknown format - accepted media types "
+        "include: %s%s%s",
+        merge_type, strategic ? ", " : "", strategic ? strategic_type : "");
+}
+
+/* The old tree with the patch applied. New; NULL: the request has been refused. */
+static json_t *patched(struct call *c, const json_t *old)
+{
+    struct err err;
+    cleanup_json json_t *patch = sim_jsonx_parse(c->req->body, &err);
+    if (!json_is_object(patch)) {
+        sim_refuse(c, 400, "error decoding patch: %s",
+                   patch ? "no JSON object" : err.msg);
+        return NULL;
+    }
+    cleanup_json json_t *object = json_deep_copy(old);
+    if (sim_body_is(c, merge_type)) {
+        sim_patch_merge(object, patch);
+    } else if (sim_patch_strategic(object, patch, &err)) {
+        sim_refuse(c, 415, "%s", err.msg);
+        return NULL;
+    }
+    if (!json_is_string(json_object_get(object, "kind")))
+        json_object_del(object,
+                        "metadata"); /* without kind, a real server drops the metadata */
+    sim_jsonx_strip_nulls(object);
+    if (!json_is_object(json_object_get(object, "metadata")))
+        json_object_set_new(object, "metadata", json_object());
+    if (sim_body_check_patched(c, object))
+        return NULL;
+    return json_incref(object);
+}
+
+static void patch(struct call *c)
+{
+    if (check_patch_type(c))
+        return;
+    struct object *o = find(c);
+    if (!o) {
+        sim_refuse_not_found(c, c->route.kind, c->route.name);
+        return;
+    }
+    cleanup_json json_t *old = sim_object_parse(o);
+    cleanup_json json_t *object = patched(c, old);
+    if (!object || check_names(c, object))
+        return;
+    replace(c, object, old, o);
+}
+
+void sim_update_handle(struct call *c)
+{
+    if (strcmp(c->req->method, "PUT") == 0)
+        put(c);
+    else
+        patch(c);
+}

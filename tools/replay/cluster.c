@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "replay/cluster.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "placement/placement.h"
+
+enum { PODS_OF_A_NODE = 1001 }; /* the maximum of openb's own simulator */
+
+struct room {
+    const struct trace_node *is;
+    const struct ledger_node *node;
+    int64_t cpu, memory; /* free */
+    uint32_t pods;
+};
+
+struct tenant {
+    const struct trace_pod *is;
+    struct ledger_pod *pod; /* owned by the ledger */
+    uint32_t room;
+};
+
+struct cluster {
+    const struct trace *trace;
+    enum score_policy policy;
+    bool sees_cpu;
+    struct ledger *ledger;
+    struct mix mix; /* with CPU, which the ledger's mix lacks */
+    struct room *rooms;
+    struct tenant *tenants;
+    size_t n_tenants, tenants_cap;
+    int64_t allocated, cpu; /* of all running pods */
+    uint64_t last_uid;
+    /* The nodes that fit the current pod, and their scores. */
+    struct score_node *candidates;
+    uint32_t *candidate_rooms;
+    int *points;
+    struct score_room scratch;
+};
+
+static const struct ledger_node *add_node(struct ledger *l, const struct trace_node *n)
+{
+    struct scv_card cards[TRACE_MAX_CARDS];
+    struct scv scv = {.meta = {.name = n->name}, .cards = cards, .n_cards = n->cards};
+    for (uint32_t i = 0; i < n->cards; i++)
+        cards[i] = (struct scv_card){.id = (int32_t)i,
+                                     .healthy = true,
+                                     .total_mib = TRACE_CARD,
+                                     .free_mib = TRACE_CARD,
+                                     .model = n->model};
+    ledger_scv_seen(l, &scv, 0);
+    return ledger_node_find(l, n->name);
+}
+_Static_assert((int)TRACE_MAX_CARDS <= (int)SCV_MAX_CARDS,
+               "an Scv holds the cards of any node");
+
+struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
+                            bool sees_cpu)
+{
+    static const struct ledger_settings settings = {.unit_mib = 1};
+    struct cluster *c = xcalloc(1, sizeof *c);
+    c->trace = trace;
+    c->policy = policy;
+    c->sees_cpu = sees_cpu;
+    c->ledger = ledger_new(&settings, 1);
+    c->rooms = xcalloc(trace->n_nodes, sizeof *c->rooms);
+    c->candidates = xcalloc(trace->n_nodes, sizeof *c->candidates);
+    c->candidate_rooms = xcalloc(trace->n_nodes, sizeof *c->candidate_rooms);
+    c->points = xcalloc(trace->n_nodes, sizeof *c->points);
+    for (size_t i = 0; i < trace->n_nodes; i++) {
+        const struct trace_node *n = &trace->nodes[i];
+        c->rooms[i] = (struct room){.is = n,
+                                    .node = add_node(c->ledger, n),
+                                    .cpu = n->cpu_milli,
+                                    .memory = n->memory_mib};
+    }
+    return c;
+}
+
+void cluster_free(struct cluster *c)
+{
+    if (!c)
+        return;
+    ledger_free(c->ledger);
+    score_room_fini(&c->scratch);
+    free(c->rooms);
+    free(c->tenants);
+    free(c->candidates);
+    free(c->candidate_rooms);
+    free(c->points);
+    free(c);
+}
+
+static struct request request_of_trace(const struct trace_pod *pod)
+{
+    struct request r = {.kind = REQUEST_NONE, .cards = pod->cards};
+    if (pod->cards == 1 && pod->gpu_milli < TRACE_CARD) {
+        r.kind = REQUEST_MEMORY;
+        r.units = r.mib_per_card = pod->gpu_milli;
+    } else if (pod->cards > 0) {
+        r.kind = REQUEST_CARDS;
+    }
+    return r;
+}
+
+static bool has_room(const struct room *room, const struct trace_pod *pod,
+                     const struct request *r)
+{
+    return room->cpu >= pod->cpu_milli && room->memory >= pod->memory_mib &&
+           room->pods < PODS_OF_A_NODE && trace_model_is_allowed(pod, room->is->model) &&
+           (r->kind == REQUEST_NONE || placement_fit(room->node, r) == FIT_YES);
+}
+
+static size_t find_candidates(struct cluster *c, const struct trace_pod *pod,
+                              const struct request *r)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < c->trace->n_nodes; i++) {
+        const struct room *room = &c->rooms[i];
+        if (!has_room(room, pod, r))
+            continue;
+        c->candidates[n] = (struct score_node){.node = room->node};
+        if (c->sees_cpu) {
+            c->candidates[n].cpu_milli = room->is->cpu_milli;
+            c->candidates[n].cpu_free = room->cpu;
+        }
+        c->candidate_rooms[n++] = i;
+    }
+    return n;
+}
+
+/* A random node of those with the highest score, as in kube-scheduler. */
+static size_t pick(const int *points, size_t n, struct rng *rng)
+{
+    size_t best = 0, equals = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (equals && points[i] < points[best])
+            continue;
+        if (!equals || points[i] > points[best])
+            equals = 0;
+        equals++;
+        if (rng_below(rng, equals) == 0)
+            best = i;
+    }
+    return best;
+}
+
+static void move_in(struct cluster *c, uint32_t at, const struct trace_pod *is,
+                    struct ledger_pod *pod, const struct request *r)
+{
+    struct room *room = &c->rooms[at];
+    struct ledger_share shares[REQUEST_MAX_CARDS] = {0};
+    uint32_t picks[REQUEST_MAX_CARDS], n = 0;
+    if (r->kind != REQUEST_NONE && placement_choose(room->node, r, picks))
+        for (; n < r->cards; n++) {
+            shares[n].card = room->node->cards[picks[n]].index;
+            shares[n].mib = is->gpu_milli;
+        }
+    ledger_pod_place(c->ledger, pod, room->is->name, shares, n);
+    room->cpu -= is->cpu_milli;
+    room->memory -= is->memory_mib;
+    room->pods++;
+    c->allocated += is->gpu_milli * is->cards;
+    c->cpu += is->cpu_milli;
+    MEM_GROW(c->tenants, c->tenants_cap, c->n_tenants + 1);
+    c->tenants[c->n_tenants++] = (struct tenant){is, pod, at};
+}
+
+bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *rng)
+{
+    char uid[32];
+    int uid_n = snprintf(uid, sizeof uid, "%llu", (unsigned long long)++c->last_uid);
+    struct pod pod = {.meta = {.uid = {uid, (size_t)uid_n}, .name = is->name}};
+    struct request r = request_of_trace(is);
+    struct ledger_pod *waiting = ledger_pod_add(c->ledger, &pod, &r, NULL);
+    int64_t cpu = c->sees_cpu ? is->cpu_milli : 0;
+    struct score_pod asks = {.request = &r, .cpu_milli = cpu};
+    mix_add(&c->mix, &r, cpu);
+
+    size_t n = find_candidates(c, is, &r);
+    if (n == 0) {
+        ledger_pod_remove(c->ledger, waiting, 0);
+        return false;
+    }
+    score_nodes(c->policy, &asks, &c->mix, c->candidates, n, &c->scratch, c->points);
+    move_in(c, c->candidate_rooms[pick(c->points, n, rng)], is, waiting, &r);
+    return true;
+}
+
+void cluster_leave(struct cluster *c, struct rng *rng)
+{
+    struct tenant *t = &c->tenants[rng_below(rng, c->n_tenants)];
+    struct room *room = &c->rooms[t->room];
+    room->cpu += t->is->cpu_milli;
+    room->memory += t->is->memory_mib;
+    room->pods--;
+    c->allocated -= t->is->gpu_milli * t->is->cards;
+    c->cpu -= t->is->cpu_milli;
+    ledger_pod_remove(c->ledger, t->pod, 0);
+    *t = c->tenants[--c->n_tenants];
+}
+
+size_t cluster_pods(const struct cluster *c)
+{
+    return c->n_tenants;
+}
+
+int64_t cluster_allocated(const struct cluster *c)
+{
+    return c->allocated;
+}
+
+bool cluster_would_exceed(const struct cluster *c, const struct trace_pod *pod,
+                          int64_t percent)
+{
+    return c->allocated + pod->gpu_milli * pod->cards >
+               c->trace->capacity / 100 * percent ||
+           c->cpu + pod->cpu_milli > c->trace->cpu_milli / 100 * percent;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/rng.h"
+#include "placement/score.h"
+#include "replay/trace.h"
+
+/*
+ * The cluster of a trace. Cards and promises are in a real ledger, whose nodes have Scv
+ * objects with cards of TRACE_CARD MiB. Filter, node score and card choice are those of
+ * the extender (placement). CPU, memory and card models, which kube-scheduler checks in a
+ * real cluster, are tracked beside the ledger.
+ */
+
+struct cluster;
+
+/* New. `sees_cpu`: the policy sees the CPU of nodes and pods, like a plugin of
+ * kube-scheduler; an extender does not. The trace is borrowed. */
+struct cluster *cluster_new(const struct trace *trace, enum score_policy policy,
+                            bool sees_cpu);
+void cluster_free(struct cluster *c);
+
+/* Schedules a pod to the node with the highest score; ties are broken at random. False: no
+ * node fits, and the pod is dropped. */
+bool cluster_arrive(struct cluster *c, const struct trace_pod *pod, struct rng *rng);
+/* Removes a random running pod. There must be one. */
+void cluster_leave(struct cluster *c, struct rng *rng);
+
+size_t cluster_pods(const struct cluster *c); /* running */
+int64_t
+cluster_allocated(const struct cluster *c); /* thousandths of a card, over all cards */
+/* Would more than `percent` of the cards or of the CPU be allocated with this pod? */
+bool cluster_would_exceed(const struct cluster *c, const struct trace_pod *pod,
+                          int64_t percent);

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/opt.h"
+#include "replay/replay.h"
+#include "wire/yaml.h"
+
+/* gpushare-replay: replays a trace of pods through the placement code and prints the
+ * allocation that each policy reaches. */
+
+struct policies {
+    bool wanted[SCORE_POLICIES];
+};
+
+struct config {
+    char *nodes, *pods;
+    struct opt_list policies;
+    int64_t seeds, first_seed, churn;
+    bool cpu, json;
+};
+
+static int parse_output(struct span text, void *field, struct err *err)
+{
+    bool *json = field;
+    *json = span_eq(text, SPAN("json"));
+    if (*json || span_eq(text, SPAN("table")))
+        return 0;
+    return err_set(err, ERR_INVALID, "\"%.*s\": expected table or json", SPAN_ARG(text));
+}
+
+#define AT(f) offsetof(struct config, f)
+static const struct opt table[] = {
+    {.name = "nodes",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(nodes),
+     .help = "CSV file with the nodes: sn,cpu_milli,memory_mib,gpu,model."},
+    {.name = "pods",
+     .arg = "FILE",
+     .type = OPT_STRING,
+     .offset = AT(pods),
+     .help = "CSV file with the pods: "
+             "name,cpu_milli,memory_mib,num_gpu,gpu_milli[,gpu_spec]."},
+    {.name = "policy",
+     .arg = "NAME",
+     .type = OPT_LIST,
+     .offset = AT(policies),
+     .help =
+         "Node policy to replay: binpack, spread, scv or fgd; repeatable. Default: all."},
+    {.name = "seeds",
+     .arg = "N",
+     .init = "10",
+     .type = OPT_INT,
+     .min = 1,
+     .max = 10000,
+     .offset = AT(seeds),
+     .help = "Number of runs with different pod orders; the results are means over the "
+             "runs."},
+    {.name = "first-seed",
+     .arg = "N",
+     .init = "42",
+     .type = OPT_INT,
+     .offset = AT(first_seed),
+     .help = "Seed of the first run; each further run adds 1."},
+    {.name = "cpu",
+     .init = "on",
+     .type = OPT_BOOL,
+     .offset = AT(cpu),
+     .help =
+         "Show policies the CPU of nodes and pods; off replays what the extender sees."},
+    {.name = "churn",
+     .arg = "PERCENT",
+     .init = "0",
+     .type = OPT_INT,
+     .max = 100,
+     .offset = AT(churn),
+     .help = "Percent of allocation to hold in a second run in which pods leave; 0 skips "
+             "that run."},
+    {.name = "output",
+     .arg = "table|json",
+     .init = "table",
+     .type = OPT_CUSTOM,
+     .parse = parse_output,
+     .offset = AT(json),
+     .help = "Output format: table or json; also -o."},
+    {0},
+};
+static const struct opt_program program = {
+    .name = "gpushare-replay",
+    .summary = "replay a trace of pods through the placement code",
+    .version = GPUSHARE_VERSION,
+    .table = table,
+};
+
+/* The selected policies, in the order of the policy table. */
+static int read_policies(const struct opt_list *names, struct policies *p,
+                         struct err *err)
+{
+    for (int i = 0; i < SCORE_POLICIES; i++)
+        p->wanted[i] = names->n == 0;
+    for (size_t i = 0; i < names->n; i++) {
+        enum score_policy policy;
+        if (score_policy_read(span_of(names->items[i]), &policy, err))
+            return err_wrap(err, "--policy");
+        p->wanted[policy] = true;
+    }
+    return 0;
+}
+
+static int read_trace(const struct config *c, struct trace *trace, struct buf texts[2],
+                      struct err *err)
+{
+    if (!c->nodes || !c->pods)
+        return err_set(err, ERR_INVALID, "--nodes and --pods are required (try --help)");
+    if (file_read(c->nodes, TRACE_MAX_BYTES, &texts[0], err) ||
+        file_read(c->pods, TRACE_MAX_BYTES, &texts[1], err))
+        return -1;
+    return trace_nodes(trace, c->nodes, buf_span(&texts[0]), err) ||
+                   trace_pods(trace, c->pods, buf_span(&texts[1]), err)
+               ? -1
+               : 0;
+}
+
+static int run(const struct config *c, struct err *err)
+{
+    cleanup_buf struct buf out = {0};
+    struct buf texts[2] = {{0}, {0}};
+    struct trace trace = {0};
+    struct policies policies;
+    struct replay_line lines[SCORE_POLICIES];
+    size_t n = 0;
+    int rc = read_policies(&c->policies, &policies, err);
+    if (rc == 0)
+        rc = read_trace(c, &trace, texts, err);
+    for (int i = 0; i < SCORE_POLICIES && rc == 0; i++) {
+        struct replay_settings settings = {.policy = (enum score_policy)i,
+                                           .sees_cpu = c->cpu,
+                                           .first_seed = (uint64_t)c->first_seed,
+                                           .seeds = (uint64_t)c->seeds,
+                                           .churn = c->churn};
+        if (!policies.wanted[i])
+            continue;
+        lines[n].policy = settings.policy;
+        replay_run(&trace, &settings, &lines[n++].result);
+    }
+    if (rc == 0) {
+        (c->json ? replay_json : replay_table)(&out, lines, n, c->churn > 0);
+        fwrite(out.p, 1, out.n, stdout);
+        if (fflush(stdout))
+            rc = err_set(err, ERR_UNAVAILABLE, "cannot write to standard output");
+    }
+    trace_fini(&trace);
+    buf_fini(&texts[0]);
+    buf_fini(&texts[1]);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    static char output[] = "--output";
+    struct config c = {0};
+    struct err err = {0};
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "-o"))
+            argv[i] = output;
+    enum opt_result r =
+        opt_load(&program, &c, argc, argv, environ, yaml_read_options, stdout, &err);
+    int rc = r == OPT_FAILED ? -1 : 0;
+    if (r == OPT_RUN)
+        rc = run(&c, &err);
+    if (rc)
+        fprintf(stderr, "gpushare-replay: %s\n", err.msg);
+    opt_free(&program, &c);
+    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "replay/replay.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "replay/cluster.h"
+
+enum {
+    WIDE = 8, /* cards */
+    CHURN_FROM = 100,
+    CHURN_TO = 500, /* load in percent */
+};
+
+/* The pods of a trace in a random order: first each one once, then drawn at random. */
+struct stream {
+    const struct trace *trace;
+    struct rng *rng;
+    uint32_t *order;
+    size_t next;
+};
+
+static void stream_start(struct stream *s, const struct trace *trace, struct rng *rng)
+{
+    size_t n = trace->n_pods;
+    *s = (struct stream){.trace = trace, .rng = rng};
+    s->order = xcalloc(n, sizeof *s->order);
+    for (size_t i = 0; i < n; i++) {
+        size_t k = rng_below(rng, i + 1);
+        s->order[i] = s->order[k];
+        s->order[k] = (uint32_t)i;
+    }
+}
+
+static const struct trace_pod *stream_next(struct stream *s)
+{
+    size_t n = s->trace->n_pods;
+    size_t i = s->next < n ? s->order[s->next++] : rng_below(s->rng, n);
+    return &s->trace->pods[i];
+}
+
+static int64_t demand(const struct trace_pod *pod)
+{
+    return pod->gpu_milli * pod->cards;
+}
+
+/* The mean of the samples at a load; without one, the first sample beyond. */
+struct at_load {
+    int64_t load;
+    double sum;
+    uint64_t n;
+    bool over;
+};
+
+static void sample(struct at_load *at, double load, double allocated)
+{
+    int64_t rounded = (int64_t)(load + 0.5);
+    if (at->over || rounded < at->load)
+        return;
+    at->over = rounded > at->load;
+    if (at->over && at->n)
+        return;
+    at->sum += allocated;
+    at->n++;
+}
+
+static int64_t mono_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Sums over the seeds. */
+struct sums {
+    double alloc90, alloc100, first_reject, wide, churn;
+    uint64_t rejecting, decisions;
+    int64_t ns;
+};
+
+static void fill(const struct trace *trace, const struct replay_settings *settings,
+                 uint64_t seed, struct sums *sums)
+{
+    struct rng rng;
+    struct stream stream;
+    struct at_load at90 = {.load = 90}, at100 = {.load = 100};
+    double capacity = (double)trace->capacity / 100, load = 0, first = -1;
+    int64_t arrived = 0;
+    rng_init(&rng, seed);
+    stream_start(&stream, trace, &rng);
+    struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
+    int64_t start = mono_ns();
+    while (!at100.over) {
+        const struct trace_pod *pod = stream_next(&stream);
+        bool taken = cluster_arrive(c, pod, &rng);
+        arrived += demand(pod);
+        load = (double)arrived / capacity;
+        if (!taken && first < 0)
+            first = load;
+        if (!taken && pod->cards >= WIDE && load <= 100)
+            sums->wide++;
+        sample(&at90, load, (double)cluster_allocated(c) / capacity);
+        sample(&at100, load, (double)cluster_allocated(c) / capacity);
+        sums->decisions++;
+    }
+    sums->ns += mono_ns() - start;
+    sums->alloc90 += at90.sum / (double)at90.n;
+    sums->alloc100 += at100.sum / (double)at100.n;
+    sums->rejecting += first >= 0;
+    sums->first_reject += first >= 0 ? first : 0;
+    cluster_free(c);
+    free(stream.order);
+}
+
+static void churn(const struct trace *trace, const struct replay_settings *settings,
+                  uint64_t seed, struct sums *sums)
+{
+    struct rng rng;
+    struct stream stream;
+    int64_t arrived = 0, counted = 0, rejected = 0;
+    rng_init(&rng, seed);
+    stream_start(&stream, trace, &rng);
+    struct cluster *c = cluster_new(trace, settings->policy, settings->sees_cpu);
+    while (arrived < trace->capacity / 100 * CHURN_TO) {
+        const struct trace_pod *pod = stream_next(&stream);
+        while (cluster_pods(c) && cluster_would_exceed(c, pod, settings->churn))
+            cluster_leave(c, &rng);
+        bool taken = cluster_arrive(c, pod, &rng);
+        bool counts = arrived >= trace->capacity / 100 * CHURN_FROM;
+        arrived += demand(pod);
+        counted += counts ? demand(pod) : 0;
+        rejected += counts && !taken ? demand(pod) : 0;
+    }
+    sums->churn += counted ? 100.0 * (double)rejected / (double)counted : 0;
+    cluster_free(c);
+    free(stream.order);
+}
+
+void replay_run(const struct trace *trace, const struct replay_settings *settings,
+                struct replay_result *result)
+{
+    struct sums sums = {0};
+    for (uint64_t i = 0; i < settings->seeds; i++) {
+        fill(trace, settings, settings->first_seed + i, &sums);
+        if (settings->churn)
+            churn(trace, settings, settings->first_seed + i, &sums);
+    }
+    double n = (double)settings->seeds;
+    *result = (struct replay_result){
+        .alloc90 = sums.alloc90 / n,
+        .alloc100 = sums.alloc100 / n,
+        .first_reject = sums.rejecting ? sums.first_reject / (double)sums.rejecting : 0,
+        .rejecting = sums.rejecting,
+        .rejected_wide = sums.wide / n,
+        .decisions_per_s = sums.ns ? (double)sums.decisions * 1e9 / (double)sums.ns : 0,
+        .churn_rejected = sums.churn / n,
+    };
+}

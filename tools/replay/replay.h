@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/str.h"
+#include "placement/score.h"
+#include "replay/trace.h"
+
+/*
+ * Replays a trace: pods arrive one after the other in a random order and stay; a pod that
+ * fits nowhere is dropped. The first pass has each pod of the trace once; later pods are
+ * drawn at random. The times of the trace are ignored, because its load is far below the
+ * cluster's size.
+ *
+ * The load is the arrived demand in percent of all cards. "At 90 %" is the mean over the
+ * arrivals at which the rounded load is 90 %, or the first arrival beyond 90 %.
+ */
+
+struct replay_settings {
+    enum score_policy policy;
+    bool sees_cpu; /* see cluster_new */
+    uint64_t first_seed, seeds;
+    int64_t churn; /* percent; see replay_run; 0: no second run */
+};
+
+/* Means over the seeds. */
+struct replay_result {
+    double alloc90, alloc100; /* percent allocated at a load of 90 and 100 percent */
+    double first_reject;      /* load in percent, over the seeds with a rejection */
+    uint64_t rejecting;       /* seeds with a rejection at a load of up to 100 % */
+    double rejected_wide; /* rejected pods of 8 cards or more, at a load of up to 100 % */
+    double decisions_per_s;
+    double churn_rejected; /* percent of the demand; see replay_run */
+};
+
+/*
+ * `churn` adds a second run: before a pod arrives, random pods leave until at most `churn`
+ * percent of the cards and of the CPU would be allocated with it. churn_rejected counts the
+ * rejected demand at loads from 100 to 500 percent.
+ */
+void replay_run(const struct trace *trace, const struct replay_settings *settings,
+                struct replay_result *result);
+
+/* Results as a table, or as a JSON array of objects with the keys policy, alloc90,
+ * alloc100, first_reject (null: no rejection), decisions_per_s. */
+struct replay_line {
+    enum score_policy policy;
+    struct replay_result result;
+};
+void replay_table(struct buf *out, const struct replay_line *lines, size_t n, bool churn);
+void replay_json(struct buf *out, const struct replay_line *lines, size_t n, bool churn);

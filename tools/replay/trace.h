@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+#include "base/err.h"
+#include "base/str.h"
+
+/*
+ * A trace in the format of openb (Alibaba's GPU trace of 2023): the nodes and the pods of a
+ * cluster.
+ *
+ *   nodes  sn, cpu_milli, memory_mib, gpu, model
+ *   pods   name, cpu_milli, memory_mib, num_gpu, gpu_milli and optionally gpu_spec
+ *
+ * Columns may be in any order; other columns are ignored. gpu_milli is in thousandths of a
+ * card, per card: 0 for a pod without cards, 1000 for a pod with several cards. gpu_spec
+ * lists the allowed models, separated by |; empty allows any model.
+ */
+
+enum {
+    TRACE_MAX_BYTES = 256 << 20, /* maximum size of a file */
+    TRACE_MAX_CARDS = 64,        /* maximum cards of a node */
+    TRACE_CARD = 1000,           /* the size of every card */
+};
+
+struct trace_node {
+    struct span name, model;
+    int64_t cpu_milli, memory_mib;
+    uint32_t cards;
+};
+
+struct trace_pod {
+    struct span name, models;
+    int64_t cpu_milli, memory_mib, gpu_milli; /* gpu_milli: per card */
+    uint32_t cards;
+};
+
+struct trace {
+    struct trace_node *nodes;
+    struct trace_pod *pods;
+    size_t n_nodes, nodes_cap, n_pods, pods_cap;
+    int64_t capacity, cpu_milli; /* of all nodes; capacity: in thousandths of a card */
+};
+
+/* Adds the nodes or pods of the text; spans borrow from it. `name` is the file name for
+ * errors, which name file, line and column. */
+int trace_nodes(struct trace *t, const char *name, struct span text, struct err *err);
+int trace_pods(struct trace *t, const char *name, struct span text, struct err *err);
+void trace_fini(struct trace *t);
+
+/* May the pod run on a node with this model? */
+bool trace_model_is_allowed(const struct trace_pod *pod, struct span model);
