@@ -141,10 +141,12 @@ struct ledger_pod {
     struct span uid, ns, name;
     int64_t created_s; /* since 1970; 0: not said */
     int64_t priority;
-    struct request request;  /* kind NONE and `why_not` set when it cannot be meant */
-    struct span why_not;     /* NUL-terminated */
-    bool running;            /* has left Pending: may be using its memory */
-    int64_t running_since_s; /* when that was seen, seconds since 1970; 0: at start */
+    struct request request; /* bound: what it counts for, see domain/bound.h */
+    struct span why_not;    /* why the request is invalid; NUL-terminated. A pending pod
+                               then has a request of kind NONE */
+    struct ledger_newer *newer; /* edits of a pod whose Binding is in flight; or NULL */
+    bool running;               /* has left Pending: may be using its memory */
+    int64_t running_since_s;    /* when that was seen, seconds since 1970; 0: at start */
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: waiting */
     struct ledger_share *shares;
@@ -238,7 +240,8 @@ void ledger_node_drift(const struct ledger *l, const struct ledger_node *node,
 uint64_t ledger_generation(const struct ledger *l);
 
 /* Pods. Adding finds the pod of that UID or makes a waiting one, and takes over what can
- * change on a waiting pod: request, priority, nomination. */
+ * change on a waiting pod: request, priority, nomination. While cards are reserved for
+ * the pod, a change is kept aside: ledger_pod_unplace applies it. */
 struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
                                   const struct request *request, const char *why_not);
 struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
@@ -247,7 +250,8 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node
                       const struct ledger_share *shares, uint32_t n);
 /* The containers have started, as seen at wall_s. */
 void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
-/* A reservation that came to nothing: the pod waits again. It never used the memory. */
+/* The bind has failed and the reservation ends: the pod is pending again, with the
+ * request that was seen last. It never used the memory. */
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
 /* The pod is over, as seen at wall_s. Frees it. */
 void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);

@@ -20,6 +20,13 @@ struct promise {
     struct promise_share *shares;
     size_t n;
     size_t n_indexes; /* cards that the index annotation names */
+    /* gpushare/card-memory, which a Binding has when labels made the request: labels can
+     * be edited later, and the units of the other annotations are rounded up. It means
+     * nothing in a pod with limits, where it may be a copy from another pod's manifest.
+     */
+    bool whole;       /* the cards are promised whole */
+    int64_t card_mib; /* MiB of each card; -1: unknown */
+    bool fills; /* each share has all units of its card, by ALIYUN_COM_GPU_MEM_DEV */
 };
 
 /* Reads the annotations. False when they name no card: there are none, or they are

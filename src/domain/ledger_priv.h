@@ -44,6 +44,14 @@ struct ledger_node_facts {
     size_t n_departures, departures_cap;
 };
 
+/* What was seen of a pod, still unbound, while cards were reserved for it. */
+struct ledger_newer {
+    struct request request; /* owned, like that of the pod */
+    struct span why_not;    /* owned */
+    struct span nominated;  /* owned: name of a node, or empty */
+    int64_t priority;
+};
+
 /* Nodes lie close together, or reading thousands of them would take a page table walk
  * for each. They never move. */
 enum { LEDGER_CHUNK = 64 };

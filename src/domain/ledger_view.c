@@ -218,9 +218,8 @@ static void claim_cards(struct ledger_node *node)
     int64_t claimed = 0;
     uint32_t left = 0;
     for (const struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
-        if (pod->request.kind != REQUEST_DEVICES)
-            continue;
-        int64_t more = pod->request.cards - facts_devices_of(node->facts, pod);
+        int64_t asked = request_devices(&pod->request);
+        int64_t more = asked - (asked ? facts_devices_of(node->facts, pod) : 0);
         claimed += more > 0 ? more : 0;
     }
     node->claimed = claimed < UINT32_MAX ? (uint32_t)claimed : UINT32_MAX;

@@ -7,6 +7,7 @@
 enum {
     INDEX_MAX = 65535,
     UNITS_MAX = 1 << 30,
+    CARD_MIB_MAX = 1 << 30,
 };
 
 static struct promise_share *share_of(struct promise *p, int64_t card)
@@ -83,9 +84,34 @@ static void read_uuids(struct span idx, struct span uuids, struct promise *p)
     }
 }
 
+/* The sizes of the cards stand in the order of the index annotation. */
+static bool fills_cards(struct span idx, struct span card_units, const struct promise *p)
+{
+    size_t full = 0;
+    while (idx.p && card_units.p) {
+        int64_t index, units;
+        if (!span_i64(span_trim(span_cut(&idx, ',')), &index) ||
+            !span_i64(span_trim(span_cut(&card_units, ',')), &units))
+            return false;
+        for (size_t i = 0; i < p->n; i++)
+            full += p->shares[i].card == index && p->shares[i].units >= units;
+    }
+    return p->n > 0 && full >= p->n;
+}
+
+/* "whole", or MiB. */
+static void read_card_memory(struct span text, struct promise *p)
+{
+    int64_t mib;
+    text = span_trim(text);
+    p->whole = span_eq(text, SPAN("whole"));
+    if (span_i64(text, &mib) && mib >= 0 && mib <= CARD_MIB_MAX)
+        p->card_mib = mib;
+}
+
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
-    *promise = (struct promise){0};
+    *promise = (struct promise){.card_mib = -1};
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
@@ -95,13 +121,16 @@ bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
     if (!pod->idx.p || !read_indexes(pod->idx, promise))
         promise->n = sure;
     read_uuids(pod->idx, pod->card_uuid, promise);
+    if (pod->card_memory.p)
+        read_card_memory(pod->card_memory, promise);
+    promise->fills = fills_cards(pod->idx, pod->card_units, promise);
     return promise->n > 0;
 }
 
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise)
 {
-    *promise = (struct promise){0};
+    *promise = (struct promise){.card_mib = -1};
     if (!pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
@@ -196,6 +225,14 @@ void promise_write(struct buf *out, const struct promise *p,
     buf_add_i64(out, time_ns);
     buf_adds(out, "\",");
     add_allocation(out, p, request);
+    if (request->by_label) {
+        buf_adds(out, ",\"" KEY_CARD_MEMORY "\":\"");
+        if (request->kind == REQUEST_CARDS)
+            buf_adds(out, "whole");
+        else
+            buf_add_i64(out, request->mib_per_card);
+        buf_addc(out, '"');
+    }
     if (uuids) {
         cleanup_buf struct buf list = {0};
         for (size_t i = 0; i < p->n; i++) {
