@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+
+/*
+ * Which card a promise counts on, when objects are odd: UUIDs that were copied, that
+ * appear later or that two cards share, nodes whose clock is wrong, and Nodes that are
+ * gone. Each case promised a card twice before it had a rule.
+ */
+
+enum { TOTAL_MIB = 16384 };
+
+/* An Scv of cards of 16 GiB; `cards` is a list of JSON objects, without the sizes. */
+static void load_scv(const struct sim *s, const char *node, const char *time,
+                     const char *cards)
+{
+    cleanup_json json_t *list = json_loads(cards, 0, NULL);
+    size_t i;
+    json_t *card;
+    ck_assert_ptr_nonnull(list);
+    json_array_foreach(list, i, card)
+    {
+        json_object_set_new(card, "health", json_string("Healthy"));
+        json_object_set_new(card, "totalMemory", json_integer(TOTAL_MIB));
+        if (!json_object_get(card, "freeMemory"))
+            json_object_set_new(card, "freeMemory", json_integer(TOTAL_MIB));
+    }
+    cleanup_free char *text = json_dumps(list, JSON_COMPACT);
+    sim_load(s,
+             "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
+             "\"name\":\"%s\"},\"status\":{\"cardList\":%s,\"updateTime\":\"%s\"}}",
+             node, text, time);
+}
+
+static void load_node(const struct sim *s, const char *name)
+{
+    sim_load(s,
+             "{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"}}",
+             name);
+}
+
+struct world {
+    struct sim sim;
+    struct extender extender;
+};
+
+static void restart(struct world *w)
+{
+    extender_stop(&w->extender);
+    extender_start(&w->extender, &w->sim, ARGV(NULL));
+}
+
+static void world_end(struct world *w)
+{
+    extender_stop(&w->extender);
+    sim_stop(&w->sim);
+}
+
+static void bind_now(struct world *w, const char *pod, const char *node)
+{
+    cleanup_buf struct buf why = {0};
+    ck_assert_msg(extender_bind(&w->extender, pod, node, &why), "%s: %s", pod, why.p);
+}
+
+static void refuse_bind(struct world *w, const char *pod, const char *node,
+                        const char *reason)
+{
+    cleanup_buf struct buf why = {0};
+    ck_assert_msg(!extender_bind(&w->extender, pod, node, &why), "%s was bound", pod);
+    ck_assert_says(why.p, reason);
+}
+
+#define TIME "2026-11-21T09:00:00Z"
+
+/* The pod's manifest was copied from a bound pod. */
+START_TEST(a_copied_uuid_does_not_survive_the_bind)
+{
+    struct world w;
+    sim_start(&w.sim, ARGV(NULL));
+    load_node(&w.sim, "n1");
+    load_scv(&w.sim, "n1", TIME, "[{\"id\":0}]");
+    sim_add_bound_pod(&w.sim, "first", 12, NULL,
+                      "{\"gpushare/card-uuid\":\"GPU-copied\"}");
+    sim_add_pod(&w.sim, "second", 12);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    bind_now(&w, "first", "n1");
+    load_scv(&w.sim, "n1", TIME, "[{\"id\":0,\"uuid\":\"GPU-a\"}]");
+    restart(&w);
+    refuse_bind(&w, "second", "n1", "most free: 4096 of 16384 MiB on GPU0");
+    world_end(&w);
+}
+
+/* The Go extender writes no UUID: one beside its annotations was copied. */
+START_TEST(a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count)
+{
+    struct world w;
+    sim_start(&w.sim, ARGV(NULL));
+    load_node(&w.sim, "n1");
+    load_scv(&w.sim, "n1", TIME, "[{\"id\":0,\"uuid\":\"GPU-a\"}]");
+    sim_add_bound_pod(
+        &w.sim, "first", 12, "n1",
+        "{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"12\","
+        "\"gpushare/card-uuid\":\"GPU-copied\"}");
+    sim_add_pod(&w.sim, "second", 12);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    refuse_bind(&w, "second", "n1", "most free: 4096 of 16384 MiB on GPU0");
+    world_end(&w);
+}
+
+KIT_MAIN("cards", 60, a_copied_uuid_does_not_survive_the_bind,
+         a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count)
