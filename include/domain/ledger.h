@@ -53,6 +53,8 @@ enum card_out {
     CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
     CARD_HELD, /* its Scv's podList: a container has it through nvidia.com/...; or pods
                   that the podList does not show yet must be about to get it */
+    CARD_DUPLICATE, /* its Scv gives another card the same UUID: which of them a promise
+                       or a container means cannot be known */
 };
 
 struct card {
@@ -215,6 +217,8 @@ struct ledger_news ledger_node_news(const struct ledger_node *node);
 /* MiB of the card that are withheld because of something that nobody knows of: what a
  * container uses that has the card through nvidia.com/gpu is none of that. */
 int64_t card_outside_mib(const struct card *card);
+/* Does the node's Scv give the UUID of cards[i] to another card, too? */
+bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
 /* Is that capacity what the node's cards make, or what they make without those that are
  * ill? (scv-agent lists a card that is gone for another day, and the device plugin lists
  * what it has seen since it was started.) `mem` in units, 0 or less: not known. */
@@ -229,6 +233,7 @@ enum ledger_drift {
     DRIFT_WRONG_CARD, /* cards that the kubelet gave to containers of another promise */
     DRIFT_CAPACITY,   /* amounts of the Node's capacity that its cards do not make */
     DRIFT_LISTED,     /* ConfigMaps that name a card that is not there */
+    DRIFT_DUPLICATE,  /* cards that have the UUID of another card of their Scv */
     DRIFTS,
 };
 /* Adds how many there are of each. */

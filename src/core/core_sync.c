@@ -141,6 +141,40 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
+/* The first card of the node that has the UUID of another one; -1: there is none. */
+static int32_t first_duplicate(const struct ledger *l, struct span name)
+{
+    const struct ledger_node *node = ledger_node_find(l, name);
+    for (uint32_t i = 0; node && i < node->n_cards; i++)
+        if (card_is_duplicate(node, i))
+            return (int32_t)i;
+    return -1;
+}
+
+static void note_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
+{
+    const struct card *a = &node->cards[first], *b = a + 1;
+    while (!span_eq(a->uuid, b->uuid))
+        b++;
+    out_note(
+        s, ERR_CONFLICT,
+        "node %.*s: its Scv gives UUID %.*s to GPU%d and GPU%d; neither gets new pods "
+        "until each card has its own",
+        SPAN_ARG(node->name), SPAN_ARG(a->uuid), a->index, b->index);
+}
+
+static void scv_seen(struct step *s, const struct core_input *in)
+{
+    struct ledger *l = s->core->ledger;
+    struct span name = in->scv->meta.name;
+    int32_t before = first_duplicate(l, name);
+    ledger_scv_seen(l, in->scv, in->run);
+    int32_t now = first_duplicate(l, name);
+    if (now >= 0 && before < 0)
+        note_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
+    alive_scv_seen(s, in->scv);
+}
+
 static void apply(struct step *s, const struct core_input *in)
 {
     struct ledger *l = s->core->ledger;
@@ -156,9 +190,7 @@ static void apply(struct step *s, const struct core_input *in)
         if (in->gone)
             ledger_scv_gone(l, name);
         else
-            ledger_scv_seen(l, in->scv, in->run);
-        if (!in->gone)
-            alive_scv_seen(s, in->scv);
+            scv_seen(s, in);
         break;
     case CORE_LEASES:
         if (in->gone)

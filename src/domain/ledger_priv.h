@@ -29,6 +29,7 @@ struct ledger_node_facts {
     struct scv_given *given;   /* owned: of the podList, what is ours */
     size_t n_given;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
+    uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
     int64_t sample_s; /* when the Scv's values were read */

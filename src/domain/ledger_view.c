@@ -80,12 +80,13 @@ static void cards_from_scv(struct ledger_node *node)
     resize_cards(node, f->n_scv_cards);
     for (uint32_t i = 0; i < node->n_cards; i++) {
         const struct scv_card *from = &f->scv_cards[i];
-        bool held = f->held >> i & 1;
+        bool held = f->held >> i & 1, duplicate = f->duplicates >> i & 1;
         node->cards[i] = (struct card){
             .index = from->id,
-            .out = !from->healthy ? CARD_UNHEALTHY
-                   : held         ? CARD_HELD
-                                  : CARD_IN,
+            .out = duplicate        ? CARD_DUPLICATE
+                   : !from->healthy ? CARD_UNHEALTHY
+                   : held           ? CARD_HELD
+                                    : CARD_IN,
             .total_mib = from->total_mib,
             .used_mib = f->has_sample ? scv_card_used(from) : -1,
             .model = from->model,
@@ -111,17 +112,21 @@ static void cards_from_capacity(const struct ledger *l, struct ledger_node *node
 }
 
 /* The card that a promise is on. A UUID decides where both sides have one; an index that
- * now belongs to another card does not. */
+ * now belongs to another card does not. Of cards that share the UUID the index decides.
+ */
 static struct card *find_card(struct ledger_node *node, int32_t index, struct span uuid)
 {
-    struct card *by_index = NULL;
+    struct card *by_index = NULL, *by_uuid = NULL;
     for (uint32_t i = 0; i < node->n_cards; i++) {
         struct card *card = &node->cards[i];
-        if (uuid.n && span_eq(card->uuid, uuid))
-            return card;
+        bool same = uuid.n && span_eq(card->uuid, uuid);
         if (card->index == index)
             by_index = card;
+        if (same && (!by_uuid || card->index == index))
+            by_uuid = card;
     }
+    if (by_uuid)
+        return by_uuid;
     if (by_index && uuid.n && by_index->uuid.n)
         return NULL;
     return by_index;

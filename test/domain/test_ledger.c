@@ -96,6 +96,69 @@ START_TEST(promises_are_taken_from_the_card)
 }
 END_TEST
 
+/* Cards of 100 MiB with these UUIDs; "": it has none. */
+static void see_uuids(const char *first, const char *second, const char *third)
+{
+    const char *uuids[] = {first, second, third};
+    cleanup_buf struct buf list = {0};
+    for (int i = 0; i < 3; i++)
+        buf_printf(&list,
+                   "%s{'id':%d,'health':'Healthy','totalMemory':100,'freeMemory':100,"
+                   "'uuid':'%s'}",
+                   i ? "," : "", i, uuids[i]);
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "{'metadata':{'name':'n1'},'status':{'cardList':[%s]}}", list.p);
+    see_scv(text.p);
+}
+
+static int64_t drift(enum ledger_drift kind)
+{
+    int64_t counts[DRIFTS] = {0};
+    ledger_node_drift(ledger, node("n1"), counts);
+    return counts[kind];
+}
+
+START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
+{
+    start(1, false);
+    see_uuids("GPU-a", "GPU-b", "GPU-c");
+    place("a", 60, "n1", 0, "GPU-a");
+    place("b", 70, "n1", 1, "GPU-b");
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    see_uuids("GPU-a", "GPU-a", "GPU-c"); /* under promises */
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(node("n1")->cards[i].out, CARD_DUPLICATE);
+        ck_assert_int_eq(node("n1")->cards[i].free_mib, 0);
+    }
+    ck_assert_int_eq(node("n1")->cards[2].free_mib, 100);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    place("c", 30, "n1", 1,
+          "GPU-a"); /* of those that share the UUID, the index decides */
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 30);
+    place("d", 5, "n1", 2, "GPU-a"); /* neither has the index */
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 65);
+    see_uuids("GPU-a", "GPU-b", "GPU-c");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 95);
+    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 70);
+    ck_assert_int_eq(node("n1")->cards[0].out, CARD_IN);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(many_cards_without_a_uuid_are_no_duplicates)
+{
+    start(1, false);
+    see_uuids("", "", "GPU-c");
+    place("a", 60, "n1", 1, "");
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 100);
+    ck_assert_int_eq(node("n1")->cards[1].free_mib, 40);
+    ledger_free(ledger);
+}
+END_TEST
+
 /* Three cards, of which the podList says what holds them. */
 static void see_held(const char *held)
 {
@@ -475,14 +538,6 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
 }
 END_TEST
 
-/* How many there are of a kind. */
-static int64_t drift(enum ledger_drift kind)
-{
-    int64_t counts[DRIFTS] = {0};
-    ledger_node_drift(ledger, node("n1"), counts);
-    return counts[kind];
-}
-
 #define SAMPLED "'status':{'updateTime':'2026-11-21T09:00:00Z','cardList':["
 #define ONE_OF_TWO                                                                       \
     "{'id':0,'health':'Healthy','totalMemory':15360,'freeMemory':15360,'uuid':'GPU-0'},"
@@ -733,7 +788,8 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
 }
 END_TEST
 
-UNIT_MAIN("ledger", promises_are_taken_from_the_card,
+UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
+          many_cards_without_a_uuid_are_no_duplicates, promises_are_taken_from_the_card,
           what_others_hand_out_is_not_ours_to_give,
           what_the_scv_says_besides_is_kept_for_those_who_show_it,
           the_order_in_which_objects_come_does_not_matter,

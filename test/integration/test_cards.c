@@ -109,5 +109,36 @@ START_TEST(a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count)
     world_end(&w);
 }
 
+START_TEST(cards_with_one_uuid_get_no_pods)
+{
+    struct world w;
+    char name[] = "p0";
+    sim_start(&w.sim, ARGV(NULL));
+    load_node(&w.sim, "n1");
+    load_scv(&w.sim, "n1", TIME,
+             "[{\"id\":0,\"uuid\":\"GPU-a\"},{\"id\":1,\"uuid\":\"GPU-a\"}]");
+    for (; name[1] < '6'; name[1]++)
+        sim_add_pod(&w.sim, name, 10);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    for (name[1] = '0'; name[1] < '6'; name[1]++)
+        refuse_bind(&w, name, "n1", "cards with the same UUID: GPU0,GPU1");
+    kit_wait(strstr(program_said(&w.extender.program),
+                    "node n1: its Scv gives UUID GPU-a to GPU0 and GPU1") != NULL);
+    /* Corrected, both cards are used again. */
+    load_scv(&w.sim, "n1", TIME,
+             "[{\"id\":0,\"uuid\":\"GPU-a\"},{\"id\":1,\"uuid\":\"GPU-b\"}]");
+    kit_wait(extender_filter(&w.extender, 10, "n1", NULL) == FITS);
+    bind_now(&w, "p0", "n1");
+    bind_now(&w, "p1", "n1");
+    refuse_bind(&w, "p2", "n1", "most free: 6144 of 16384 MiB on GPU0");
+    /* The UUID becomes a duplicate under a promise. */
+    load_scv(&w.sim, "n1", TIME,
+             "[{\"id\":0,\"uuid\":\"GPU-a\"},{\"id\":1,\"uuid\":\"GPU-a\"}]");
+    restart(&w);
+    refuse_bind(&w, "p2", "n1", "cards with the same UUID: GPU0,GPU1");
+    world_end(&w);
+}
+
 KIT_MAIN("cards", 60, a_copied_uuid_does_not_survive_the_bind,
-         a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count)
+         a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count,
+         cards_with_one_uuid_get_no_pods)
