@@ -32,6 +32,12 @@
  * ran when it was measured, less the promises of pods that left after it, is withheld as
  * far as it exceeds a tolerance. A pod that does not run yet uses nothing of what was
  * measured, so its promise is not subtracted.
+ *
+ * Which came first is decided by the order in which this process saw them, because the
+ * node's clock (updateTime) and that of this machine may differ by any amount. A new
+ * updateTime of the node is a new sample. A pod counts in the samples that arrive after
+ * it was seen running (in all, if it ran at the start of this process); a pod that left
+ * counts until the next sample arrives.
  */
 
 struct ledger_settings {
@@ -143,10 +149,10 @@ struct ledger_pod {
     struct span uid, ns, name;
     int64_t created_s; /* since 1970; 0: not said */
     int64_t priority;
-    struct request request;  /* kind NONE and `why_not` set when it cannot be meant */
-    struct span why_not;     /* NUL-terminated */
-    bool running;            /* has left Pending: may be using its memory */
-    int64_t running_since_s; /* when that was seen, seconds since 1970; 0: at start */
+    struct request request; /* kind NONE and `why_not` set when it cannot be meant */
+    struct span why_not;    /* NUL-terminated */
+    bool running;           /* has left Pending: may be using its memory */
+    uint64_t first_sample;  /* of its node, counted from 1: the first that may show it */
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: waiting */
     struct ledger_share *shares;
@@ -250,12 +256,13 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
 /* Puts the pod on a node with these shares (copied), or moves it there. */
 void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
                       const struct ledger_share *shares, uint32_t n);
-/* The containers have started, as seen at wall_s. */
-void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+/* The containers of the placed pod have started. `before`: before this process did, so
+ * that the newest sample shows them, too. */
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before);
 /* A reservation that came to nothing: the pod waits again. It never used the memory. */
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
-/* The pod is over, as seen at wall_s. Frees it. */
-void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+/* The pod has ended or was deleted. Frees it. */
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
 /* Reading. */
 /* Is there an object of that kind for the node? */

@@ -132,9 +132,9 @@ static struct card *find_card(struct ledger_node *node, int32_t index, struct sp
     return by_index;
 }
 
-static bool in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
+bool pod_in_sample(const struct ledger_node_facts *f, const struct ledger_pod *pod)
 {
-    return pod->running && pod->running_since_s < f->sample_s;
+    return pod->running && f->has_sample && pod->first_sample <= f->samples;
 }
 
 /* Foreign annotations can claim anything; the sum stays far from the end of its type. */
@@ -190,7 +190,7 @@ static void charge_pods(struct ledger_node *node, int64_t *own)
 {
     for (struct ledger_pod *pod = node->pods; pod; pod = pod->next) {
         bool whole = pod->request.kind == REQUEST_CARDS;
-        bool sampled = in_sample(node->facts, pod);
+        bool sampled = pod_in_sample(node->facts, pod);
         for (uint32_t i = 0; i < pod->n_shares; i++) {
             struct ledger_share *share = &pod->shares[i];
             struct card *card = find_card(node, share->card, share->uuid);

@@ -88,7 +88,7 @@ START_TEST(promises_are_taken_from_the_card)
     ck_assert_uint_eq(node("n1")->free_cards, 0);
 
     uint64_t generation = node("n1")->generation;
-    ledger_pod_remove(ledger, a, 0);
+    ledger_pod_remove(ledger, a);
     ck_assert_uint_ne(node("n1")->generation, generation);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
     ck_assert_ptr_null(ledger_pod_find(ledger, SPAN("a")));
@@ -518,16 +518,16 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
     struct ledger_pod *a = place("a", 8000, "n1", 0, NULL);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
     /* It runs: a sample from before says nothing of it, one from after does. */
-    ledger_pod_running(ledger, a, 110);
+    ledger_pod_running(ledger, a, false);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
     see_sample(16276, 13024, 111);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
 
     /* It leaves: the sample still shows its memory, which is not taken for others'. */
-    ledger_pod_remove(ledger, a, 120);
+    ledger_pod_remove(ledger, a);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
-    see_sample(16276, 13024, 120); /* the same second: may be from before */
+    see_sample(16276, 13024, 111); /* the same sample again: a card's health, say */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     see_sample(16276, 5024, 121);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
@@ -535,6 +535,36 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
     see_sample(16276, 13024, 130);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 12000);
     ledger_free(ledger);
+}
+END_TEST
+
+/* The clock of the node is compared with nothing but itself; `from` is what it says. */
+static void samples_and_departures(int64_t from)
+{
+    start(1, false);
+    see_sample(16276, 8024, from);
+    struct ledger_pod *a = place("a", 7000, "n1", 0, NULL);
+    ledger_pod_running(ledger, a, true); /* before this process started */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    ledger_pod_remove(ledger, a);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    see_sample(16276, 8024, from + 10); /* what is in use now is not the pod's */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    struct ledger_pod *b = place("b", 7000, "n1", 0, NULL);
+    ledger_pod_running(ledger, b, false); /* the sample was taken before */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    see_sample(16276, 15024, from + 5); /* the clock of the node was set back */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 2276);
+    ledger_free(ledger);
+}
+
+START_TEST(no_clock_of_a_node_is_compared_with_that_of_this_machine)
+{
+    int64_t now = clock_wall_ns() / 1000000000;
+    samples_and_departures(now - 600);
+    samples_and_departures(now);
+    samples_and_departures(now + 600);
 }
 END_TEST
 
@@ -605,8 +635,8 @@ START_TEST(many_departures_are_bounded)
         char uid[16];
         snprintf(uid, sizeof uid, "p%d", i);
         struct ledger_pod *pod = place(uid, 10, "n1", 0, NULL);
-        ledger_pod_running(ledger, pod, 10);
-        ledger_pod_remove(ledger, pod, 2000);
+        ledger_pod_running(ledger, pod, true);
+        ledger_pod_remove(ledger, pod);
     }
     see_sample(16276, 5024, 3000);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
@@ -626,7 +656,7 @@ START_TEST(what_a_list_did_not_show_is_swept_away)
     ck_assert_int_eq(node("n1")->state, NODE_UNKNOWN); /* kept: a pod is there */
     ck_assert_uint_eq(node("n1")->n_cards, 0);
     ck_assert_ptr_nonnull(node("n2"));
-    ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")), 0);
+    ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")));
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -668,7 +698,7 @@ START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
             ck_assert_int_eq(n->listed_nowhere, -1);
             place("p", 4, names[i], 0, NULL);
             ck_assert_int_eq(node(names[i])->best_free_mib, 12 * 1024);
-            ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")), 0);
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")));
         }
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             ledger_node_gone(ledger, span_of(names[i]));
@@ -715,7 +745,7 @@ START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
     ledger_pod_place(ledger, a, SPAN("n1"), &share, 1);
     ck_assert_ptr_null(node("n1")->nominated);
     ck_assert_ptr_eq(node("n1")->pods, a);
-    ledger_pod_remove(ledger, a, 0);
+    ledger_pod_remove(ledger, a);
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -746,7 +776,7 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
             else
                 ledger_scv_gone(ledger, span_of(name));
         } else if (where[i] >= 0) {
-            ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)), 0);
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)));
             where[i] = -1;
         } else {
             where[i] = n;
@@ -805,8 +835,10 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           memory_used_from_outside_is_withheld_beyond_the_tolerance,
           what_a_container_of_another_resource_uses_is_no_drift,
           a_capacity_may_leave_out_cards_that_are_ill,
-          the_drivers_own_memory_is_not_used_from_outside, many_departures_are_bounded,
-          what_a_list_did_not_show_is_swept_away, slots_of_forgotten_nodes_are_used_again,
+          the_drivers_own_memory_is_not_used_from_outside,
+          no_clock_of_a_node_is_compared_with_that_of_this_machine,
+          many_departures_are_bounded, what_a_list_did_not_show_is_swept_away,
+          slots_of_forgotten_nodes_are_used_again,
           a_used_slot_remembers_nothing_and_names_may_be_long,
           a_waiting_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,

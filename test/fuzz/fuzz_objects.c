@@ -50,7 +50,7 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
         }
         ledger_pod_place(l, p, pod->node, shares, (uint32_t)promise.n);
     }
-    ledger_pod_running(l, p, 5);
+    ledger_pod_running(l, p, true);
 }
 
 /* Alone, a node has all points there are, or none because it cannot take the request. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "integration/kit.h"
 
@@ -139,6 +140,72 @@ START_TEST(cards_with_one_uuid_get_no_pods)
     world_end(&w);
 }
 
+/* A pod of 8 units on card 0 of n1, that was bound by the Go extender. */
+static void load_running(const struct sim *s, const char *name)
+{
+    sim_load(
+        s,
+        "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"%s\","
+        "\"namespace\":\"default\",\"uid\":\"uid-%s\",\"annotations\":{"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_POD\":\"8\"}},\"spec\":{"
+        "\"nodeName\":\"n1\",\"containers\":[{\"name\":\"main\",\"image\":\"i\","
+        "\"resources\":{"
+        "\"limits\":{\"aliyun.com/gpu-mem\":\"8\"}}}]},\"status\":{\"phase\":"
+        "\"Running\"}}",
+        name, name);
+}
+
+enum { SKEW_S = 600, USED_MIB = 8192 };
+
+static void load_sample(const struct sim *s, int64_t at_s)
+{
+    cleanup_buf struct buf time = {0};
+    clock_format_s(&time, at_s);
+    load_scv(s, "n1", time.p, "[{\"id\":0,\"freeMemory\":8192}]");
+}
+
+static int64_t outside_mib(const struct extender *e)
+{
+    cleanup_json json_t *node = extender_inspect(e, "n1");
+    const json_t *card = json_array_get(json_object_get(node, "devs"), 0);
+    return json_integer_value(json_object_get(card, "withheldMiB"));
+}
+
+/* A stranger takes the memory of a pod that left, on a node whose clock is off. */
+static void skewed(int64_t skew_s)
+{
+    struct world w;
+    int64_t now_s = clock_wall_ns() / 1000000000 + skew_s;
+    sim_start(&w.sim, ARGV(NULL));
+    load_node(&w.sim, "n1");
+    load_sample(&w.sim, now_s);
+    load_running(&w.sim, "leaves");
+    sim_add_pod(&w.sim, "new", 12);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    ck_assert_int_eq(outside_mib(&w.extender), 0);
+    sim_delete_pod(&w.sim, "leaves");
+    kit_wait(extender_filter(&w.extender, 12, "n1", NULL) == FITS);
+    load_sample(&w.sim, now_s + 10);
+    kit_wait(outside_mib(&w.extender) == USED_MIB - 1024);
+    refuse_bind(&w, "new", "n1", "in use from outside Kubernetes: 7168 MiB of GPU0");
+    /* A pod that starts after the sample uses nothing of what it shows. */
+    load_running(&w.sim, "starts");
+    kit_wait(extender_filter(&w.extender, 2, "n1", NULL) == NOT_NOW);
+    ck_assert_int_eq(outside_mib(&w.extender), USED_MIB - 1024);
+    world_end(&w);
+}
+
+START_TEST(a_node_whose_clock_is_behind_hides_nothing)
+{
+    skewed(-SKEW_S);
+}
+
+START_TEST(a_node_whose_clock_is_ahead_hides_nothing)
+{
+    skewed(SKEW_S);
+}
+
 KIT_MAIN("cards", 60, a_copied_uuid_does_not_survive_the_bind,
          a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count,
-         cards_with_one_uuid_get_no_pods)
+         a_node_whose_clock_is_behind_hides_nothing,
+         a_node_whose_clock_is_ahead_hides_nothing, cards_with_one_uuid_get_no_pods)
