@@ -44,6 +44,8 @@ struct ledger_settings {
     int64_t unit_mib;               /* of aliyun.com/gpu-mem */
     int64_t external_tolerance_mib; /* per card */
     bool require_scv;
+    bool require_node; /* an Scv without a Node object is of a deleted node; false: no
+                          Nodes are read */
     bool clock_exact, number_shares; /* of struct request_rules */
 };
 
@@ -91,6 +93,7 @@ enum node_state {
                            */
     NODE_SILENT,          /* scv-agent's heartbeat has stopped; the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be read */
+    NODE_MISSING,         /* an Scv, but no Node object: deleted, or not created yet */
 };
 
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };

@@ -6,7 +6,7 @@
 #include "extender/walk.h"
 #include "placement/frag.h"
 
-enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_DUPLICATE + 1, DIGITS = 12 };
+enum { STATES = NODE_MISSING + 1, OUTS = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -40,6 +40,7 @@ static const char *const states[STATES] = {
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "no-count",       [NODE_ALLOCATABLE_LOW] = "allocatable-low",
     [NODE_SILENT] = "silent",           [NODE_LIST_DAMAGED] = "list-damaged",
+    [NODE_MISSING] = "node-missing",
 };
 
 static const char *const outs[OUTS] = {[CARD_IN] = "healthy",

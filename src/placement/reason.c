@@ -368,6 +368,11 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_add_span(out, node->name);
         buf_adds(out, " is not a comma list of card indexes");
         return true;
+    case NODE_MISSING:
+        buf_adds(out,
+                 "the API server has no Node object of this name; only its Scv object "
+                 "is left");
+        return true;
     case NODE_USABLE:
         break;
     }

@@ -334,6 +334,23 @@ START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
 }
 END_TEST
 
+START_TEST(an_scv_without_a_node_gives_nothing_out_where_nodes_are_read)
+{
+    struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
+    ledger = ledger_new(&settings, 1);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 100);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->state, NODE_MISSING);
+    see_capacity("n1", 100, 1, 100);
+    ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    place("a", 60, "n1", 0, NULL);
+    ledger_node_gone(ledger, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->state, NODE_MISSING);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    ledger_free(ledger);
+}
+END_TEST
+
 START_TEST(a_node_without_scv_and_lease_has_its_capacity)
 {
     start(1024, false);
@@ -825,6 +842,7 @@ UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
           the_order_in_which_objects_come_does_not_matter,
           a_cordoned_node_has_what_it_has, whose_a_lease_is_that_is_not_ours,
           losing_the_scv_gives_nothing_out_and_forgets_nothing,
+          an_scv_without_a_node_gives_nothing_out_where_nodes_are_read,
           a_node_without_scv_and_lease_has_its_capacity,
           capacity_that_cannot_be_used_says_why,
           health_takes_a_card_out_and_keeps_its_promises,

@@ -205,7 +205,38 @@ START_TEST(a_node_whose_clock_is_ahead_hides_nothing)
     skewed(SKEW_S);
 }
 
+#define NO_NODE "the API server has no Node object of this name"
+
+/* A Node that is deleted leaves its Scv behind when nothing owns it. */
+START_TEST(a_node_without_a_node_object_gets_no_pods)
+{
+    struct world w;
+    cleanup_buf struct buf why = {0};
+    sim_start(&w.sim, ARGV(NULL));
+    load_scv(&w.sim, "n1", TIME, "[{\"id\":0,\"uuid\":\"GPU-a\"}]");
+    sim_add_pod(&w.sim, "p", 8);
+    sim_add_pod(&w.sim, "q", 8);
+    extender_start(&w.extender, &w.sim, ARGV(NULL));
+    ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
+    ck_assert_says(why.p, NO_NODE);
+    refuse_bind(&w, "p", "n1", NO_NODE);
+    load_node(&w.sim, "n1");
+    kit_wait(extender_filter(&w.extender, 8, "n1", NULL) == FITS);
+    bind_now(&w, "p", "n1");
+    /* Deleted between filter and bind. */
+    ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", NULL), FITS);
+    json_decref(peer_json(&w.sim.api, "DELETE", "/api/v1/nodes/n1", NULL));
+    kit_wait(extender_filter(&w.extender, 8, "n1", NULL) == NOT_NOW);
+    refuse_bind(&w, "q", "n1", NO_NODE);
+    /* The promise stays. */
+    load_node(&w.sim, "n1");
+    kit_wait(extender_filter(&w.extender, 8, "n1", NULL) == FITS);
+    ck_assert_int_eq(extender_filter(&w.extender, 9, "n1", NULL), NOT_NOW);
+    world_end(&w);
+}
+
 KIT_MAIN("cards", 60, a_copied_uuid_does_not_survive_the_bind,
          a_copied_uuid_beside_a_promise_of_the_go_extender_does_not_count,
          a_node_whose_clock_is_behind_hides_nothing,
-         a_node_whose_clock_is_ahead_hides_nothing, cards_with_one_uuid_get_no_pods)
+         a_node_whose_clock_is_ahead_hides_nothing,
+         a_node_without_a_node_object_gets_no_pods, cards_with_one_uuid_get_no_pods)
