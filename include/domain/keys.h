@@ -28,6 +28,7 @@
 #define KEY_MEM_ASSUME_TIME "ALIYUN_COM_GPU_MEM_ASSUME_TIME"
 #define KEY_ALLOCATION      "scheduler.framework.gpushare.allocation"
 #define KEY_CARD_UUID       "gpushare/card-uuid"
+#define KEY_CARD_MEMORY     "gpushare/card-memory" /* of a pod that asked by labels */
 
 /* Annotation of a pod: its placement policy. Label of a node: what it may be used for.
  * Annotation of a node: changed when room was made on it while pods wait. */

@@ -42,7 +42,8 @@ struct pod {
     struct span count_label, count_annotation, placement; /* what it asks besides */
     struct span models;                                   /* annotation gpu.model */
     struct span scv_number, scv_memory, scv_clock;        /* Yoda's labels */
-    struct span idx, allocation, card_uuid;               /* what it was promised */
+    struct span idx, allocation, card_uuid, card_memory;  /* what it was promised */
+    struct span card_units; /* annotation ALIYUN_COM_GPU_MEM_DEV */
     struct span assigned; /* annotation that says whether it got it, "true" or "false" */
     bool mirror;          /* it stands for a static pod of its node */
 };

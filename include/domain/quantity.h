@@ -15,6 +15,9 @@
 /* The whole number that the quantity stands for. A fraction, a negative number and one
  * that does not fit into 63 bits are errors. */
 int quantity_read(struct span text, int64_t *value, struct err *err);
+/* The same number with a fraction rounded up, as Quantity.Value() does. INT64_MAX when it
+ * does not fit into 63 bits, is negative, or is no quantity at all. */
+int64_t quantity_ceil(struct span text);
 
 /* "GiB", "MiB" or "<n>MiB": how many MiB one unit of aliyun.com/gpu-mem is. */
 int unit_read(struct span text, int64_t *mib, struct err *err);

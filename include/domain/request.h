@@ -4,6 +4,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "domain/limits.h"
 #include "domain/pod.h"
 
 /*
@@ -18,9 +19,7 @@
  * Beside any of these, the annotation gpu.model and the label scv/clock say which cards
  * will do. Labels beside a limit must not ask for more than it.
  *
- * Containers are added up as Kubernetes does: app containers and sidecars together, a
- * plain init container for itself with the sidecars that started before it; the larger
- * counts.
+ * Limits of several containers add up as in Kubernetes (domain/limits.h).
  */
 
 enum request_kind {
@@ -60,6 +59,8 @@ struct request {
     int64_t mib_per_card; /* MEMORY; CARDS, DEVICES: the least size of a card, or 0 */
     bool by_label;        /* it comes from labels: the MiB are no multiple of the unit,
                              and `units` are rounded up */
+    uint32_t devices; /* of nvidia.com/gpu beside another kind: only in a bound pod whose
+                         request is invalid */
     bool clock_exact;
     int64_t clock_mhz;          /* of the card's memory, at least; 0: any */
     struct span models;         /* any of this comma list; empty: any model */
@@ -71,6 +72,17 @@ struct request {
  * message is for the pod's owner. `parts` and `models` are in the arena. */
 int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
                struct request *request, struct err *err);
+
+/* What limits alone ask for, with no check of the rest of the pod: one card, unless they
+ * ask for whole cards. This is what a bound pod with an invalid request counts for. */
+void request_of_limits(const struct limits *limits, const struct request_rules *rules,
+                       struct request *request);
+
+/* How many devices of nvidia.com/gpu, of any kind of request. */
+static inline uint32_t request_devices(const struct request *r)
+{
+    return r->kind == REQUEST_DEVICES ? r->cards : r->devices;
+}
 
 /* Will only some cards do, by their model or clock? */
 static inline bool request_is_choosy(const struct request *r)

@@ -83,6 +83,7 @@ void publisher_scv_on_object(struct step *s)
         return;
     p->open = true;
     p->alive_ms = s->now.mono_ms;
+    p->watch_failures = 0; /* an event proves that the watch works */
     p->broken_since_ms = -1;
     set(&p->watch_version, o->meta.version);
     if (is_older(o->meta.version, &p->observed.version))

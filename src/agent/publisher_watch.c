@@ -3,13 +3,20 @@
 
 #include "base/mem.h"
 
+enum {
+    HEALTHY_MS =
+        30 *
+        1000, /* a watch that lasted this long resets the back-off, and so does an event */
+    WATCH_APART_MS = 1000, /* a server may end each watch at once */
+};
+
 /* A watch starts at the resourceVersion of a list, or where the previous watch ended. */
 void publisher_watch_restart(struct step *s)
 {
     struct publisher *p = s->p;
     p->watching = true;
     p->open = false;
-    p->alive_ms = s->now.mono_ms;
+    p->alive_ms = p->watch_ms = s->now.mono_ms;
     const char *version = arena_copy(&s->out->arena, buf_span(&p->watch_version)).p;
     MEM_GROW(s->out->items, s->out->cap, s->out->n + 1);
     s->out->items[s->out->n++] = (struct publisher_output){
@@ -24,7 +31,6 @@ void publisher_watch_on_alive(struct step *s)
     p->open = true;
     p->alive_ms = s->now.mono_ms;
     p->broken_since_ms = -1;
-    p->watch_failures = 0;
     if (s->in->version.n) {
         buf_clear(&p->watch_version);
         buf_add_span(&p->watch_version, s->in->version);
@@ -37,8 +43,10 @@ void publisher_watch_on_end(struct step *s)
     if (!p->watching || s->in->run != p->run)
         return;
     p->watching = p->open = false;
+    if (s->now.mono_ms - p->watch_ms >= HEALTHY_MS)
+        p->watch_failures = 0;
     if (publisher_error_code(s->in) == ERR_NONE) {
-        p->watch_due_ms = s->now.mono_ms; /* the requested timeout */
+        p->watch_due_ms = p->watch_ms + WATCH_APART_MS; /* the requested timeout */
         return;
     }
     if (p->broken_since_ms < 0)

@@ -305,6 +305,7 @@ static void try_card(struct search *s, const struct ledger_node *node, uint32_t 
         [CARD_UNHEALTHY] = " becomes healthy",
         [CARD_LISTED] = " is removed from the ConfigMap",
         [CARD_HELD] = " is released by the pod that has nvidia.com/gpu",
+        [CARD_DUPLICATE] = " gets a UUID of its own in the Scv",
     };
     struct trial g;
     const struct card *card = &node->cards[i];

@@ -100,6 +100,8 @@ static void add_card_reason(struct explain_page *p, struct buf *out,
         buf_adds(out, "excluded by the ConfigMap");
     else if (card->out == CARD_HELD)
         buf_adds(out, "allocated through nvidia.com/gpu");
+    else if (card->out == CARD_DUPLICATE)
+        buf_adds(out, "has the same UUID as another card");
     else if (card->whole)
         buf_adds(out, "promised as a whole card");
     else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {

@@ -41,6 +41,7 @@ static int load_cluster(struct session *s, int64_t unit_mib, struct err *err)
         .ledger = {.unit_mib = unit_mib,
                    .external_tolerance_mib = c->external_tolerance_mib,
                    .require_scv = c->require_scv,
+                   .require_node = true,
                    .clock_exact = c->scv_clock == CLI_CLOCK_EXACT,
                    .number_shares = c->scv_number == CLI_NUMBER_SHARE},
         .node_grace_ms = c->node_grace_ms,

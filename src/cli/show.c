@@ -80,7 +80,8 @@ const char *show_health(enum card_out out)
     static const char *const names[] = {[CARD_IN] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "Excluded",
-                                        [CARD_HELD] = "OtherPlugin"};
+                                        [CARD_HELD] = "OtherPlugin",
+                                        [CARD_DUPLICATE] = "DuplicateUUID"};
     return names[out];
 }
 

@@ -2,6 +2,7 @@
 #include "core/core_priv.h"
 
 #include "base/mem.h"
+#include "domain/bound.h"
 
 /*
  * What news of a pod means. News may be old: a list or an event can be overtaken by the
@@ -11,15 +12,10 @@
  * may be, bound.
  */
 
-static int64_t wall_s(const struct step *s)
-{
-    return s->now.wall_ns / 1000000000;
-}
-
 static void forget(struct step *s, struct ledger_pod *pod)
 {
     struct room before = room_before(s, pod->node ? pod->node->name : (struct span){0});
-    ledger_pod_remove(s->core->ledger, pod, wall_s(s));
+    ledger_pod_remove(s->core->ledger, pod);
     room_after(s, &before);
 }
 
@@ -33,38 +29,29 @@ void pod_gone(struct step *s, struct span uid)
         bind_gone(s, op);
 }
 
-static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod)
+static void place(struct step *s, struct ledger_pod *entry, const struct pod *pod,
+                  const struct promise *promise)
 {
     struct core *core = s->core;
     int64_t unit = core->settings.ledger.unit_mib;
-    struct promise promise = {0};
-    if (entry->request.kind != REQUEST_DEVICES) /* whose cards the kubelet chooses */
-        promise_of(pod, &core->scratch, &promise);
-    struct ledger_share *shares =
-        arena_zalloc(&core->scratch, promise.n * sizeof *shares);
-    for (size_t i = 0; i < promise.n; i++)
+    /* The kubelet chooses the cards of nvidia.com/gpu. */
+    size_t n = entry->request.kind == REQUEST_DEVICES ? 0 : promise->n;
+    struct ledger_share *shares = arena_zalloc(&core->scratch, n * sizeof *shares);
+    for (size_t i = 0; i < n; i++)
         shares[i] = (struct ledger_share){
-            .card = promise.shares[i].card,
-            .mib = promise_share_mib(&promise, i, &entry->request, unit),
-            .uuid = promise.shares[i].uuid,
+            .card = promise->shares[i].card,
+            .mib = promise_share_mib(promise, i, &entry->request, unit),
+            .uuid = promise->shares[i].uuid,
         };
     struct room before = room_before(s, entry->node ? entry->node->name : pod->node);
     /* A promise is not taken back because somebody edits the annotations. */
     bool known = entry->fixed && entry->node && span_eq(entry->node->name, pod->node);
     if (!known)
-        ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)promise.n);
+        ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)n);
     entry->fixed = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
-        ledger_pod_running(core->ledger, entry,
-                           core->cursors[CORE_PODS].synced ? wall_s(s) : 0);
+        ledger_pod_running(core->ledger, entry, !core->cursors[CORE_PODS].synced);
     room_after(s, &before);
-}
-
-/* Labels can be taken off a pod that is bound; its annotations still say what it has. */
-static bool was_promised(struct step *s, const struct pod *pod)
-{
-    struct promise promise;
-    return pod->node.n && promise_of(pod, &s->core->scratch, &promise);
 }
 
 void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news from)
@@ -79,11 +66,19 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
         return;
     }
     struct request_rules rules = ledger_rules(&core->settings.ledger);
-    int bad = request_of(pod, &rules, &core->scratch, &request, &err);
-    bool asks = bad || request.kind != REQUEST_NONE || was_promised(s, pod);
+    struct promise promise = {0}; /* annotations of an unbound pod promise nothing */
+    bool bound = pod->node.n > 0;
+    int bad;
+    if (bound) {
+        promise_of(pod, &core->scratch, &promise);
+        bad = bound_request(pod, &promise, &rules, &core->scratch, &request, &err);
+    } else {
+        bad = request_of(pod, &rules, &core->scratch, &request, &err);
+    }
+    bool asks = bad || request.kind != REQUEST_NONE || promise.n > 0;
     struct op *op = op_find(core, uid);
-    /* Labels can be taken off. A pod that waits asks for nothing then; what one was
-     * promised stays. */
+    /* A pending pod whose labels are removed asks for nothing. A bound pod keeps what it
+     * was promised. */
     struct ledger_pod *known = ledger_pod_find(core->ledger, uid);
     if (known && !known->node && !asks)
         forget(s, known);
@@ -95,10 +90,10 @@ void pod_news(struct step *s, const struct pod *pod, bool gone, enum pod_news fr
             entry->seen = s->in->run;
         else
             entry->sure_ms = s->now.mono_ms;
-        if (pod->node.n)
-            place(s, entry, pod);
+        if (bound)
+            place(s, entry, pod, &promise);
     }
-    if (op && pod->node.n)
+    if (op && bound)
         bind_seen(s, op, pod->node);
 }
 

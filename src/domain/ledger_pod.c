@@ -11,9 +11,20 @@ static void request_free(struct request *r)
     free((char *)r->models.p);
 }
 
+static void newer_free(struct ledger_newer *newer)
+{
+    if (!newer)
+        return;
+    request_free(&newer->request);
+    free((char *)newer->why_not.p);
+    free((char *)newer->nominated.p);
+    free(newer);
+}
+
 static void pod_free(struct ledger_pod *pod)
 {
     free(pod->strings);
+    newer_free(pod->newer);
     free((char *)pod->why_not.p);
     request_free(&pod->request);
     free(pod->shares);
@@ -176,17 +187,42 @@ static struct request_part *parts_copy(const struct request_part *parts, size_t 
     return copy;
 }
 
-static void set_request(struct ledger_pod *pod, const struct request *request,
-                        const char *why_not)
+/* Replaces both with copies. */
+static void set_request(struct request *old, struct span *old_why_not,
+                        const struct request *request, const char *why_not)
 {
-    request_free(&pod->request);
-    free((char *)pod->why_not.p);
-    pod->request = *request;
-    own(&pod->request.models);
-    pod->request.parts = parts_copy(request->parts, request->n_parts);
-    pod->why_not = (struct span){0};
+    request_free(old);
+    free((char *)old_why_not->p);
+    *old = *request;
+    own(&old->models);
+    old->parts = parts_copy(request->parts, request->n_parts);
+    *old_why_not = (struct span){0};
     if (why_not)
-        pod->why_not = (struct span){xstrdup(why_not), strlen(why_not)};
+        *old_why_not = (struct span){xstrdup(why_not), strlen(why_not)};
+}
+
+static void keep_newer(struct ledger_pod *p, const struct pod *pod,
+                       const struct request *request, const char *why_not)
+{
+    newer_free(p->newer);
+    p->newer = xcalloc(1, sizeof *p->newer);
+    p->newer->priority = pod->priority;
+    p->newer->nominated = pod->nominated_node;
+    own(&p->newer->nominated);
+    set_request(&p->newer->request, &p->newer->why_not, request, why_not);
+}
+
+/* The pod is pending, and not yet counted in a class. */
+static void apply_newer(struct ledger *l, struct ledger_pod *pod)
+{
+    struct ledger_newer *newer = pod->newer;
+    if (!newer)
+        return;
+    pod->newer = NULL;
+    pod->priority = newer->priority;
+    set_request(&pod->request, &pod->why_not, &newer->request, newer->why_not.p);
+    nominate(l, pod, newer->nominated);
+    newer_free(newer);
 }
 
 static void start_waiting(struct ledger *l, struct ledger_pod *pod)
@@ -227,14 +263,16 @@ struct ledger_pod *ledger_pod_add(struct ledger *l, const struct pod *pod,
     bool known = p != NULL;
     if (!p)
         p = pod_new(l, &pod->meta);
+    if (p->node && !pod->node.n)
+        keep_newer(p, pod, request, why_not);
     if (p->node)
         return p;
     p->priority = pod->priority;
     if (!known || !request_same(&p->request, request) || p->why_not.p || why_not) {
-        if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE)
+        if (p->request.kind == REQUEST_NONE && request->kind != REQUEST_NONE && !why_not)
             mix_add(&l->mix, request, 0);
         class_remove(l, p);
-        set_request(p, request, why_not);
+        set_request(&p->request, &p->why_not, request, why_not);
         class_add(l, p);
     }
     nominate(l, p, pod->nominated_node);
@@ -312,12 +350,12 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     ledger_view(l, node);
 }
 
-void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before)
 {
     if (pod->running)
         return;
     pod->running = true;
-    pod->running_since_s = wall_s;
+    pod->first_sample = before || !pod->node ? 0 : pod->node->facts->samples + 1;
     if (pod->node)
         ledger_view(l, pod->node);
 }
@@ -330,18 +368,18 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     free(pod->shares);
     pod->shares = NULL;
     pod->n_shares = 0;
+    apply_newer(l, pod);
     start_waiting(l, pod);
     left(l, node);
 }
 
-void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    const struct ledger_node_facts *f = node ? node->facts : NULL;
     /* Only what the sample shows can be mistaken for memory used from outside. */
-    if (f && f->has_sample && pod->running && pod->running_since_s < f->sample_s)
+    if (node && pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
-            departures_add(node->facts, &pod->shares[i], wall_s);
+            departures_add(node->facts, &pod->shares[i]);
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)

@@ -7,6 +7,7 @@
 enum {
     INDEX_MAX = 65535,
     UNITS_MAX = 1 << 30,
+    CARD_MIB_MAX = 1 << 30,
 };
 
 static struct promise_share *share_of(struct promise *p, int64_t card)
@@ -69,7 +70,7 @@ static bool read_indexes(struct span text, struct promise *p)
     return true;
 }
 
-/* The UUIDs stand in the order of the index annotation. */
+/* The UUIDs stand in the order of the index annotation. An empty one is not known. */
 static void read_uuids(struct span idx, struct span uuids, struct promise *p)
 {
     while (idx.p && uuids.p) {
@@ -83,31 +84,73 @@ static void read_uuids(struct span idx, struct span uuids, struct promise *p)
     }
 }
 
+/* The sizes of the cards stand in the order of the index annotation. */
+static bool fills_cards(struct span idx, struct span card_units, const struct promise *p)
+{
+    size_t full = 0;
+    while (idx.p && card_units.p) {
+        int64_t index, units;
+        if (!span_i64(span_trim(span_cut(&idx, ',')), &index) ||
+            !span_i64(span_trim(span_cut(&card_units, ',')), &units))
+            return false;
+        for (size_t i = 0; i < p->n; i++)
+            full += p->shares[i].card == index && p->shares[i].units >= units;
+    }
+    return p->n > 0 && full >= p->n;
+}
+
+/* "whole", or MiB. */
+static void read_card_memory(struct span text, struct promise *p)
+{
+    int64_t mib;
+    text = span_trim(text);
+    p->whole = span_eq(text, SPAN("whole"));
+    if (span_i64(text, &mib) && mib >= 0 && mib <= CARD_MIB_MAX)
+        p->card_mib = mib;
+}
+
+/* Reads allocation and index. True: the UUIDs belong to this promise. Who writes UUIDs
+ * also writes an allocation, on cards of the index. The Go extender writes neither:
+ * beside its index, a UUID was copied from another pod's manifest and says nothing. */
+static bool read_cards(const struct pod *pod, struct promise *p)
+{
+    bool readable =
+        pod->allocation.p && read_allocation(pod->allocation, ALL_CONTAINERS, p);
+    if (!readable)
+        p->n = 0;
+    size_t sure = p->n;
+    if (!pod->idx.p || !read_indexes(pod->idx, p))
+        p->n = sure;
+    return readable && p->n == p->n_indexes;
+}
+
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
-    *promise = (struct promise){0};
+    *promise = (struct promise){.card_mib = -1};
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
-    if (!pod->allocation.p || !read_allocation(pod->allocation, ALL_CONTAINERS, promise))
-        promise->n = 0;
-    size_t sure = promise->n;
-    if (!pod->idx.p || !read_indexes(pod->idx, promise))
-        promise->n = sure;
-    read_uuids(pod->idx, pod->card_uuid, promise);
+    if (read_cards(pod, promise))
+        read_uuids(pod->idx, pod->card_uuid, promise);
+    if (pod->card_memory.p)
+        read_card_memory(pod->card_memory, promise);
+    promise->fills = fills_cards(pod->idx, pod->card_units, promise);
     return promise->n > 0;
 }
 
 bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a,
                           struct promise *promise)
 {
-    *promise = (struct promise){0};
+    *promise = (struct promise){.card_mib = -1};
     if (!pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
+    bool with_uuids = read_cards(pod, promise);
+    *promise = (struct promise){.shares = promise->shares};
     if (!read_allocation(pod->allocation, index, promise))
         promise->n = 0;
-    read_uuids(pod->idx, pod->card_uuid, promise);
+    if (with_uuids)
+        read_uuids(pod->idx, pod->card_uuid, promise);
     return promise->n > 0;
 }
 
@@ -178,15 +221,28 @@ static void add_allocation(struct buf *out, const struct promise *p,
     buf_adds(out, "}\"");
 }
 
+/* Written also when no UUID is known: the Binding's annotations replace those of the pod,
+ * and a UUID copied from another pod's manifest must not survive the bind. */
+static void add_uuids(struct buf *out, const struct promise *p)
+{
+    cleanup_buf struct buf list = {0};
+    bool known = false;
+    for (size_t i = 0; i < p->n; i++) {
+        if (i)
+            buf_addc(&list, ',');
+        buf_add_span(&list, p->shares[i].uuid);
+        known |= p->shares[i].uuid.n > 0;
+    }
+    buf_adds(out, "\"" KEY_CARD_UUID "\":");
+    buf_add_json(out, known ? buf_span(&list) : SPAN(""));
+}
+
 void promise_write(struct buf *out, const struct promise *p,
                    const struct request *request, int64_t time_ns)
 {
     int64_t units = request->units;
-    bool uuids = p->n > 0;
-    for (size_t i = 0; i < p->n; i++) {
-        uuids = uuids && p->shares[i].uuid.n > 0;
+    for (size_t i = 0; i < p->n; i++)
         units += request->kind == REQUEST_CARDS ? p->shares[i].card_units : 0;
-    }
     buf_addc(out, '{');
     add_list(out, KEY_MEM_IDX, p, false);
     add_list(out, KEY_MEM_DEV, p, true);
@@ -196,15 +252,15 @@ void promise_write(struct buf *out, const struct promise *p,
     buf_add_i64(out, time_ns);
     buf_adds(out, "\",");
     add_allocation(out, p, request);
-    if (uuids) {
-        cleanup_buf struct buf list = {0};
-        for (size_t i = 0; i < p->n; i++) {
-            if (i)
-                buf_addc(&list, ',');
-            buf_add_span(&list, p->shares[i].uuid);
-        }
-        buf_adds(out, ",\"" KEY_CARD_UUID "\":");
-        buf_add_json(out, buf_span(&list));
+    if (request->by_label) {
+        buf_adds(out, ",\"" KEY_CARD_MEMORY "\":\"");
+        if (request->kind == REQUEST_CARDS)
+            buf_adds(out, "whole");
+        else
+            buf_add_i64(out, request->mib_per_card);
+        buf_addc(out, '"');
     }
+    buf_addc(out, ',');
+    add_uuids(out, p);
     buf_addc(out, '}');
 }

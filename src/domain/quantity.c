@@ -70,7 +70,8 @@ static bool read_digits(struct span *s, int64_t *value, int *behind)
     return any;
 }
 
-static bool scale_up(int64_t *value, struct scale scale)
+/* Rounds up; *fraction: it had to. False when the result does not fit. */
+static bool scale_up(int64_t *value, struct scale scale, bool *fraction)
 {
     for (; scale.ten > 0 && *value; scale.ten--)
         if (__builtin_mul_overflow(*value, 10, value))
@@ -78,34 +79,46 @@ static bool scale_up(int64_t *value, struct scale scale)
     for (; scale.two > 0 && *value; scale.two--)
         if (__builtin_mul_overflow(*value, 2, value))
             return false;
+    *fraction = false;
     for (; scale.ten < 0 && *value; scale.ten++) {
-        if (*value % 10)
-            return false;
-        *value /= 10;
+        bool rest = *value % 10 != 0;
+        *fraction |= rest;
+        *value = *value / 10 + rest;
     }
     return true;
 }
 
+/* The value, rounded up. False when the text is no quantity or does not fit. */
+static bool read_value(struct span text, int64_t *value, bool *fraction)
+{
+    struct scale scale;
+    int behind;
+    if (text.n && text.p[0] == '+') {
+        text.p++;
+        text.n--;
+    }
+    if (!read_digits(&text, value, &behind) || !read_suffix(text, &scale))
+        return false;
+    scale.ten -= behind;
+    return scale_up(value, scale, fraction);
+}
+
 int quantity_read(struct span text, int64_t *value, struct err *err)
 {
-    struct span rest = text;
-    struct scale scale;
+    bool fraction;
     int64_t v;
-    int behind;
-    if (rest.n && rest.p[0] == '+') {
-        rest.p++;
-        rest.n--;
-    }
-    if (!read_digits(&rest, &v, &behind) || !read_suffix(rest, &scale))
-        goto bad;
-    scale.ten -= behind;
-    if (!scale_up(&v, scale))
-        goto bad;
+    if (!read_value(text, &v, &fraction) || fraction)
+        return err_set(err, ERR_INVALID, "\"%.*s\" is not a whole number",
+                       text.n < 64 ? (int)text.n : 64, text.p);
     *value = v;
     return 0;
-bad:
-    return err_set(err, ERR_INVALID, "\"%.*s\" is not a whole number",
-                   text.n < 64 ? (int)text.n : 64, text.p);
+}
+
+int64_t quantity_ceil(struct span text)
+{
+    bool fraction;
+    int64_t v;
+    return read_value(text, &v, &fraction) ? v : INT64_MAX;
 }
 
 int unit_read(struct span text, int64_t *mib, struct err *err)

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "domain/keys.h"
+#include "domain/limits.h"
 #include "domain/quantity.h"
 
 enum {
@@ -10,14 +11,6 @@ enum {
     SHOWN_MAX = 64,      /* bytes of a wrong value in a message */
 };
 static const int64_t mib_max = (int64_t)1 << 40;
-
-/* One resource, added up over the containers of a pod. */
-struct sum {
-    int64_t running; /* app containers and sidecars */
-    int64_t peak;    /* what the init phase needs at most */
-    int64_t sidecars;
-    bool in_init; /* a plain init container asks for it */
-};
 
 static int shown(struct span text)
 {
@@ -42,33 +35,6 @@ static int read_limit(const struct pod_container *c, struct span text, const cha
                        "%s %u: limit %s: %lld is more than any node has",
                        role_name(c->role), c->order, key, (long long)*value);
     return 0;
-}
-
-/* Containers come in the order in which they start: sidecars and init containers in
- * theirs, then all app containers. Kubernetes: pkg/api/v1/resource, PodRequests. */
-static void sum_add(struct sum *sum, enum container_role role, int64_t amount)
-{
-    switch (role) {
-    case CONTAINER_APP:
-        sum->running += amount;
-        break;
-    case CONTAINER_SIDECAR:
-        sum->running += amount;
-        sum->sidecars += amount;
-        if (sum->sidecars > sum->peak)
-            sum->peak = sum->sidecars;
-        break;
-    case CONTAINER_INIT:
-        if (sum->sidecars + amount > sum->peak)
-            sum->peak = sum->sidecars + amount;
-        sum->in_init |= amount > 0;
-        break;
-    }
-}
-
-static int64_t sum_total(const struct sum *sum)
-{
-    return sum->running > sum->peak ? sum->running : sum->peak;
 }
 
 /* The number of cards that a label or annotation asks for; 1 without one. */
@@ -110,9 +76,9 @@ static int read_placement(const struct pod *pod, enum request_placement *placeme
 }
 
 static int check_split(const struct pod *pod, const struct request *r,
-                       const struct sum *mem, struct err *err)
+                       const struct limits *limits, struct err *err)
 {
-    if (r->cards > 1 && mem->in_init)
+    if (r->cards > 1 && limits->mem_in_init)
         return err_set(
             err, ERR_INVALID,
             "an init container asks for %s, which cannot be split over %u cards",
@@ -131,20 +97,19 @@ static int check_split(const struct pod *pod, const struct request *r,
     return 0;
 }
 
-static int memory_request(const struct pod *pod, const struct sum *mem, int64_t unit_mib,
-                          struct request *r, struct err *err)
+static int memory_request(const struct pod *pod, const struct limits *limits,
+                          int64_t unit_mib, struct request *r, struct err *err)
 {
     r->kind = REQUEST_MEMORY;
-    r->units = sum_total(mem);
-    if (read_count(pod, &r->cards, err) || check_split(pod, r, mem, err))
+    r->units = limits->mem;
+    if (read_count(pod, &r->cards, err) || check_split(pod, r, limits, err))
         return -1;
     r->mib_per_card = r->units / r->cards * unit_mib;
     return 0;
 }
 
-static int card_request(const struct sum *cards, struct request *r, struct err *err)
+static int card_request(int64_t n, struct request *r, struct err *err)
 {
-    int64_t n = sum_total(cards);
     r->kind = REQUEST_CARDS;
     if (n > REQUEST_MAX_CARDS)
         return err_set(err, ERR_INVALID,
@@ -240,13 +205,8 @@ static int read_models(const struct pod *pod, struct arena *a, struct span *mode
     return 0;
 }
 
-/* All that the containers' limits ask for. */
-struct sums {
-    struct sum mem, cards, devices;
-};
-
-static int add_up(const struct pod *pod, struct sums *sums, struct request *r,
-                  struct err *err)
+/* Reads the limit of each container, and notes the containers that run side by side. */
+static int read_limits(const struct pod *pod, struct request *r, struct err *err)
 {
     for (size_t i = 0; i < pod->n_containers; i++) {
         const struct pod_container *c = &pod->containers[i];
@@ -255,9 +215,6 @@ static int add_up(const struct pod *pod, struct sums *sums, struct request *r,
             read_limit(c, c->cards, KEY_GPU_COUNT, &cards, err) ||
             read_limit(c, c->devices, KEY_NVIDIA_GPU, &devices, err))
             return -1;
-        sum_add(&sums->mem, c->role, units);
-        sum_add(&sums->cards, c->role, cards);
-        sum_add(&sums->devices, c->role, devices);
         if (c->role != CONTAINER_INIT && units + cards > 0)
             r->parts[r->n_parts++] =
                 (struct request_part){c->index, units + cards, c->name};
@@ -265,14 +222,13 @@ static int add_up(const struct pod *pod, struct sums *sums, struct request *r,
     return 0;
 }
 
-static int check_kinds(const struct sums *s, struct err *err)
+static int check_kinds(const struct limits *l, struct err *err)
 {
     const struct {
         const char *key;
         int64_t n;
-    } kinds[] = {{KEY_GPU_MEM, sum_total(&s->mem)},
-                 {KEY_GPU_COUNT, sum_total(&s->cards)},
-                 {KEY_NVIDIA_GPU, sum_total(&s->devices)}};
+    } kinds[] = {
+        {KEY_GPU_MEM, l->mem}, {KEY_GPU_COUNT, l->cards}, {KEY_NVIDIA_GPU, l->devices}};
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         for (size_t k = i + 1; k < ARRAY_LEN(kinds); k++)
             if (kinds[i].n && kinds[k].n)
@@ -281,27 +237,49 @@ static int check_kinds(const struct sums *s, struct err *err)
     return 0;
 }
 
+/* With time-slicing a node can have more devices than cards. */
+static uint32_t device_count(const struct limits *l)
+{
+    return l->devices < UNITS_MAX ? (uint32_t)l->devices : UNITS_MAX;
+}
+
 /* What the limits alone ask for. */
-static int limit_request(const struct pod *pod, const struct sums *s,
+static int limit_request(const struct pod *pod, const struct limits *l,
                          const struct request_rules *rules, struct request *r,
                          struct err *err)
 {
-    if (sum_total(&s->mem))
-        return memory_request(pod, &s->mem, rules->unit_mib, r, err);
-    if (sum_total(&s->cards))
-        return card_request(&s->cards, r, err);
-    int64_t devices = sum_total(&s->devices);
-    if (devices) { /* with time-slicing there can be more of them than cards */
+    if (l->mem)
+        return memory_request(pod, l, rules->unit_mib, r, err);
+    if (l->cards)
+        return card_request(l->cards, r, err);
+    if (l->devices) {
         r->kind = REQUEST_DEVICES;
-        r->cards = devices < UNITS_MAX ? (uint32_t)devices : UNITS_MAX;
+        r->cards = device_count(l);
     }
     return 0;
+}
+
+void request_of_limits(const struct limits *l, const struct request_rules *rules,
+                       struct request *r)
+{
+    *r = (struct request){.devices = device_count(l), .units = l->mem};
+    if (l->cards) {
+        r->kind = REQUEST_CARDS;
+        r->cards = l->cards < REQUEST_MAX_CARDS ? (uint32_t)l->cards : REQUEST_MAX_CARDS;
+    } else if (l->mem) {
+        r->kind = REQUEST_MEMORY;
+        r->cards = 1;
+        r->mib_per_card = l->mem * rules->unit_mib;
+    } else if (l->devices) {
+        r->kind = REQUEST_DEVICES;
+        r->cards = r->devices;
+    }
 }
 
 int request_of(const struct pod *pod, const struct request_rules *rules, struct arena *a,
                struct request *request, struct err *err)
 {
-    struct sums sums = {0};
+    struct limits limits = limits_of(pod);
     struct labels labels;
     struct request r = {.parts =
                             arena_alloc(a, (pod->n_containers + 1) * sizeof *r.parts),
@@ -311,8 +289,8 @@ int request_of(const struct pod *pod, const struct request_rules *rules, struct 
     if (pod->n_containers > UINT16_MAX)
         return err_set(err, ERR_INVALID, "%zu containers ask for GPU memory",
                        pod->n_containers);
-    if (add_up(pod, &sums, &r, err) || check_kinds(&sums, err) ||
-        limit_request(pod, &sums, rules, &r, err))
+    if (read_limits(pod, &r, err) || check_kinds(&limits, err) ||
+        limit_request(pod, &limits, rules, &r, err))
         return -1;
     bool labelled = pod->scv_number.p || pod->scv_memory.p || pod->scv_clock.p;
     if (r.kind == REQUEST_NONE && !labelled)

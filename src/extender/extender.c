@@ -139,6 +139,7 @@ static struct core_settings core_settings_of(const struct extender_config *confi
         .ledger = {.unit_mib = config->unit_mib,
                    .external_tolerance_mib = config->external_tolerance_mib,
                    .require_scv = config->require_scv,
+                   .require_node = true,
                    .clock_exact = config->clock_exact,
                    .number_shares = config->number_shares},
         .identity = identity,

@@ -5,7 +5,7 @@
 #include "extender/view_metrics_priv.h"
 #include "placement/frag.h"
 
-enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };
+enum { STATES = NODE_MISSING + 1, OUTS = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -39,18 +39,20 @@ static const char *const states[STATES] = {
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "count-missing",  [NODE_ALLOCATABLE_LOW] = "allocatable-low",
     [NODE_SILENT] = "heartbeat-lost",   [NODE_LIST_DAMAGED] = "configmap-invalid",
+    [NODE_MISSING] = "node-missing",
 };
 
 static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
                                        [CARD_UNHEALTHY] = "unhealthy",
                                        [CARD_LISTED] = "excluded",
-                                       [CARD_HELD] = "other-plugin"};
+                                       [CARD_HELD] = "other-plugin",
+                                       [CARD_DUPLICATE] = "duplicate-uuid"};
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted",   [DRIFT_OUTSIDE] = "external-use",
     [DRIFT_UNPLACED] = "card-missing",         [DRIFT_CARDLESS] = "no-card",
     [DRIFT_WRONG_CARD] = "wrong-card",         [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "configmap-unknown-card",
+    [DRIFT_LISTED] = "configmap-unknown-card", [DRIFT_DUPLICATE] = "duplicate-uuid",
 };
 
 /* The values of a node or a card. */

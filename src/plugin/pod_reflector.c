@@ -85,8 +85,10 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
         f->sink->invalid(f->ctx, &err);
         pod = (struct pod){.meta = pod.meta};
     }
-    if (f->watching && pod.meta.version.n)
+    if (f->watching && pod.meta.version.n) {
         listwatch_set_version(&f->in, pod.meta.version);
+        f->failures = 0;
+    }
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (deleted)
@@ -98,8 +100,10 @@ static void on_object(void *ctx, struct jread *j, bool deleted)
 static void on_bookmark(void *ctx, struct span version)
 {
     struct pod_reflector *f = ctx;
-    if (version.n)
-        listwatch_set_version(&f->in, version);
+    if (!version.n)
+        return;
+    listwatch_set_version(&f->in, version);
+    f->failures = 0;
 }
 
 static void on_invalid(void *ctx, const struct err *err)
@@ -119,10 +123,15 @@ bool pod_reflector_data(struct pod_reflector *f, const char *p, size_t n)
     return listwatch_data(&f->in, p, n);
 }
 
+/* Half to the whole of the back-off, which doubles. Nodes differ in the random part. */
 static int64_t retry(struct pod_reflector *f)
 {
-    int64_t wait = RETRY_MS << (f->failures < 6 ? f->failures : 6);
+    int64_t most = (int64_t)RETRY_MS << (f->failures < 7 ? f->failures : 7);
+    if (most > RETRY_MAX_MS)
+        most = RETRY_MAX_MS;
     f->failures++;
+    uint64_t seed = hash_bytes((uint64_t)f->failures, f->node, strlen(f->node));
+    int64_t wait = most / 2 + (int64_t)(seed % (uint64_t)(most / 2 + 1));
     if (wait < f->in.retry_after_ms)
         wait = f->in.retry_after_ms;
     return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
@@ -140,9 +149,12 @@ int64_t pod_reflector_end(struct pod_reflector *f, const struct err *why, struct
         f->paging = false;
         return retry(f);
     }
-    f->failures = 0;
-    if (f->watching)
+    /* A list that succeeds does not reset the back-off: the watch after it may be
+     * answered 410 each time. */
+    if (f->watching) {
+        f->failures = 0;
         return PAUSE_MS;
+    }
     f->paging = f->in.next.n > 0;
     if (!f->paging) {
         f->sink->list(f->ctx, true);

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "base/mem.h"
+#include "domain/bound.h"
 #include "domain/configmap.h"
 #include "domain/lease.h"
 #include "domain/ledger.h"
@@ -22,7 +23,7 @@
 static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
 {
     struct request request;
-    struct promise promise;
+    struct promise promise = {0};
     struct err err = {0};
     const struct request_rules rules = {.unit_mib = 1024};
     cleanup_buf struct buf text = {0};
@@ -38,8 +39,13 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
     request_write(&text, &request, 1024);
     if (!pod->meta.uid.n)
         return;
+    if (pod->node.n) {
+        promise_of(pod, a, &promise);
+        bad = bound_request(pod, &promise, &rules, a, &request, &err);
+    }
     struct ledger_pod *p = ledger_pod_add(l, pod, &request, bad ? err.msg : NULL);
-    if (promise_of(pod, a, &promise) && pod->node.n) {
+    if (promise.n) {
+        int64_t sum = 0;
         struct ledger_share *shares = arena_zalloc(a, promise.n * sizeof *shares);
         for (size_t i = 0; i < promise.n; i++) {
             shares[i].card = promise.shares[i].card;
@@ -47,10 +53,13 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
             shares[i].mib = promise_share_mib(&promise, i, &request, 1024);
             if (shares[i].mib < 0)
                 fuzz_fail("a negative share");
+            sum += shares[i].mib;
         }
+        if (sum < limits_of(pod).mem * rules.unit_mib)
+            fuzz_fail("a bound pod counts for less than its limits");
         ledger_pod_place(l, p, pod->node, shares, (uint32_t)promise.n);
     }
-    ledger_pod_running(l, p, 5);
+    ledger_pod_running(l, p, true);
 }
 
 /* Alone, a node has all points there are, or none because it cannot take the request. */

@@ -57,7 +57,8 @@ void plugin_pod(const struct sim *s, const char *name, int units, int card)
 {
     cleanup_free char *notes =
         xasprintf("{\"ALIYUN_COM_GPU_MEM_IDX\":\"%d\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
-                  "\"false\",\"gpushare/card-uuid\":\"GPU-%d\"}",
+                  "\"false\",\"scheduler.framework.gpushare.allocation\":\"{}\","
+                  "\"gpushare/card-uuid\":\"GPU-%d\"}",
                   card, card);
     sim_add_bound_pod(s, name, units, "n1", notes);
 }

@@ -58,7 +58,7 @@ START_TEST(the_pod_is_identified)
 {
     struct pod_allocation *alloc =
         planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
-                         "':'x','" KEY_CARD_UUID "':'GPU-c'",
+                         "':'x','" KEY_ALLOCATION "':'{}','" KEY_CARD_UUID "':'GPU-c'",
                 "", MEM("a", 3));
     ck_assert_span_eq(alloc->uid, "u1");
     ck_assert_span_eq(alloc->ns, "ns");

@@ -87,6 +87,7 @@ static void print(const struct stats *s)
            "crashes %llu, clean stops %llu, pauses %llu, take-overs %llu, lists %llu, "
            "compactions %llu, "
            "marks %llu, times at rest %llu\n"
+           "edits %llu, bound with an invalid request %llu\n"
            "bound by outsiders %llu, machines frozen %llu, clocks set %llu\n"
            "handed on %llu (to the wrong one %llu), steps with a silent node %llu, "
            "cut off %llu\n",
@@ -98,7 +99,8 @@ static void print(const struct stats *s)
            (unsigned long long)s->restarts, (unsigned long long)s->pauses,
            (unsigned long long)s->takeovers, (unsigned long long)s->relists,
            (unsigned long long)s->compactions, (unsigned long long)s->marks,
-           (unsigned long long)s->quiets, (unsigned long long)s->foreign,
+           (unsigned long long)s->quiets, (unsigned long long)s->edits,
+           (unsigned long long)s->invalid, (unsigned long long)s->foreign,
            (unsigned long long)s->freezes, (unsigned long long)s->clocks_set,
            (unsigned long long)s->handed_on, (unsigned long long)s->misdirected,
            (unsigned long long)s->silent, (unsigned long long)s->cut_off);
@@ -134,6 +136,8 @@ int main(int argc, char **argv)
         printf("nothing was ever bound: the simulation tests nothing\n");
     if (!c.seed && c.steps >= 1000000 && !stats.silent && ++failed)
         printf("no node was ever silent: heartbeats are not tested\n");
+    if (!c.seed && c.steps >= 1000000 && (!stats.edits || !stats.invalid) && ++failed)
+        printf("no pod with an invalid request was ever bound, or none was edited\n");
     if (!c.seed && c.steps >= 1000000 && !stats.cut_off && ++failed)
         printf("no replica was ever cut off: partitions are not tested\n");
     printf("%d passed, %d failed\n", passed, failed);

@@ -62,7 +62,7 @@ static bool suits(const struct oracle_pod *p, int node, int card)
             model[n - 1] = '\0';
         any |= strcasecmp(model, oracle_model(node, card)) == 0;
     }
-    return any && oracle_clock(node, card) >= p->clock;
+    return any && oracle_clock(node, card) >= p->clock && sizes[node][card] >= p->least;
 }
 
 int64_t oracle_card_mib(const struct oracle *o, int node, int card)
@@ -115,10 +115,10 @@ struct oracle *oracle_new(struct world *w)
 
 static void pod_free(struct oracle_pod *p)
 {
+    ask_fini(p);
     free(p->uid);
     free(p->name);
     free(p->node);
-    free(p->models);
     free(p);
 }
 
@@ -132,59 +132,23 @@ void oracle_free(struct oracle *o)
     free(o);
 }
 
-static const char *text_at(json_t *object, const char *a, const char *b)
+static void read_cards(struct oracle_pod *p, json_t *meta)
 {
-    return json_string_value(json_object_get(json_object_get(object, a), b));
-}
-
-static int64_t limit(json_t *container, const char *resource)
-{
-    json_t *resources = json_object_get(container, "resources");
-    const char *text = text_at(resources, "limits", resource);
-    return text ? strtoll(text, NULL, 10) : 0;
-}
-
-/* App containers and sidecars side by side; each init container with the sidecars before.
- */
-static int64_t total(json_t *spec, const char *resource)
-{
-    int64_t sidecars = 0, peak = 0, apps = 0;
-    size_t i;
-    json_t *c;
-    json_array_foreach(json_object_get(spec, "initContainers"), i, c)
-    {
-        const char *policy = json_string_value(json_object_get(c, "restartPolicy"));
-        int64_t n = limit(c, resource);
-        if (policy && !strcmp(policy, "Always"))
-            sidecars += n;
-        if (sidecars + (policy ? 0 : n) > peak)
-            peak = sidecars + (policy ? 0 : n);
-    }
-    json_array_foreach(json_object_get(spec, "containers"), i, c) apps +=
-        limit(c, resource);
-    return apps + sidecars > peak ? apps + sidecars : peak;
-}
-
-static void read_cards(struct world *w, struct oracle_pod *p, json_t *meta)
-{
-    const char *idx = text_at(meta, "annotations", "ALIYUN_COM_GPU_MEM_IDX");
+    const char *idx = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_IDX");
     p->n_cards = 0;
     while (idx && *idx && p->n_cards < 8) {
         char *end;
         p->card[p->n_cards++] = (int)strtol(idx, &end, 10);
         idx = *end == ',' ? end + 1 : end;
     }
-    if (!p->foreign && p->n_cards != p->cards)
-        violated(w, "pod %s is bound with %d cards instead of %d", p->uid, p->n_cards,
-                 p->cards);
 }
 
 /* What was written at the bind must say what the pod asked for. */
 static void check_amount(struct world *w, const struct oracle_pod *p, json_t *meta)
 {
-    const char *pod = text_at(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
+    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
     const char *text =
-        text_at(meta, "annotations", "scheduler.framework.gpushare.allocation");
+        ask_text(meta, "annotations", "scheduler.framework.gpushare.allocation");
     if (!pod || !text) {
         violated(w, "pod %s is bound without amounts", p->uid);
         return;
@@ -250,17 +214,28 @@ static int64_t held_mib(const struct oracle_pod *p)
 {
     if (!p->foreign)
         return p->mib;
+    if (p->raw_mem)
+        return (p->raw_mem + (p->n_cards ? p->n_cards : 1) - 1) /
+               (p->n_cards ? p->n_cards : 1) * 1024;
     if (!p->n_cards)
         return p->mib * p->cards;
     int64_t units = (p->units * p->cards + p->n_cards - 1) / p->n_cards;
     return units == p->units ? p->mib : units * 1024;
 }
 
+/* Labels that were edited after others bound the pod: nobody wrote down what they said.
+ */
+static bool is_vague(const struct oracle_pod *p)
+{
+    return p->node && p->foreign && p->labeled && (p->edited || p->invalid || p->nothing);
+}
+
 /* Nobody named a card; on a node with one there is no doubt. */
 int64_t oracle_holds(const struct oracle_pod *p, int node, int card)
 {
-    bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1 && !p->devices;
-    if (oracle_index(p->node) != node || p->over)
+    bool asks = oracle_limited(p) || !p->devices;
+    bool here = p->foreign && p->n_cards == 0 && oracle_cards(node) == 1 && asks;
+    if (oracle_index(p->node) != node || p->over || is_vague(p))
         return -1;
     for (int i = 0; i < p->n_cards; i++)
         here |= p->card[i] == card;
@@ -302,15 +277,19 @@ static void check_cards(struct world *w, int node)
     }
 }
 
-void oracle_promised(struct world *w, int replica, const char *uid, int node, int card,
-                     int64_t mib)
+void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
+                     int card, int64_t mib)
 {
-    struct oracle_sum sum = {0};
+    /* Of the pod itself the replica may know an older version. When the Binding is
+     * applied, check_promise sees whether that is what the pod asked for. */
+    bool whole = pod->request.kind == REQUEST_CARDS;
+    struct oracle_sum sum = {
+        .mib = whole ? 0 : pod->request.mib_per_card, .whole = whole, .shared = !whole};
     for (struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
         int64_t holds = oracle_holds(p, node, card);
-        if (strcmp(p->uid, uid) == 0)
-            add(&sum, p, p->mib);
-        else if (holds >= 0 && (!p->foreign || p->told & 1u << replica))
+        if (span_eq(pod->uid, span_of(p->uid)))
+            continue;
+        if (holds >= 0 && (!p->foreign || p->told & 1u << replica))
             add(&sum, p, holds);
     }
     check_sum(w, &sum, mib, node, card);
@@ -405,63 +384,61 @@ void oracle_sent(struct world *w, int replica, const char *uid, const char *node
 {
     const struct oracle_pod *p = oracle_find(w, uid);
     int at = oracle_index(node);
-    if (p && (p->models || p->clock) &&
+    /* Of a pod that was edited the replica may know an older version. */
+    if (p && !p->edited && !p->invalid && (p->models || p->clock || p->least) &&
         devices_left(w->oracle, p, at, &replica) < p->devices)
         violated(w, "pod %s is sent to %s, which has too few cards that will do", uid,
                  node);
 }
 
-static int64_t label(json_t *meta, const char *key)
-{
-    const char *text = text_at(meta, "labels", key);
-    return text ? strtoll(text, NULL, 10) : 0;
-}
-
-/* What the pod asks for. Labels can stand for limits. */
-static void read_ask(struct oracle_pod *p, json_t *meta, json_t *spec)
-{
-    int64_t mem = total(spec, "aliyun.com/gpu-mem");
-    int64_t cards = total(spec, "aliyun.com/gpu-count");
-    int64_t k = label(meta, "aliyun.com/gpu-count");
-    const char *models = text_at(meta, "annotations", "nvidia-gpu-scheduler/gpu.model");
-    p->devices = (int)total(spec, "nvidia.com/gpu");
-    p->clock = (int)label(meta, "scv/clock");
-    free(p->models);
-    p->models = models ? xstrdup(models) : NULL;
-    p->cards = p->devices ? 0 : cards ? (int)cards : k ? (int)k : 1;
-    p->whole = cards > 0;
-    p->mib = mem / (k ? k : 1) * 1024;
-    if (!mem && !cards && !p->devices) {
-        p->cards = label(meta, "scv/number") ? (int)label(meta, "scv/number") : 1;
-        p->mib = label(meta, "scv/memory");
-        p->whole = p->mib == 0;
-    }
-    p->units = (p->mib + 1023) / 1024;
-}
-
-static void check_promise(struct world *w, const struct oracle_pod *p, json_t *meta)
+/* Is what was written at the bind what the pod asks for? */
+static bool is_answer(const struct oracle_pod *p, json_t *meta)
 {
     int node = oracle_index(p->node);
+    const char *pod = ask_text(meta, "annotations", "ALIYUN_COM_GPU_MEM_POD");
+    const char *exact = ask_text(meta, "annotations", "gpushare/card-memory");
+    char mib[32];
+    snprintf(mib, sizeof mib, "%lld", (long long)p->mib);
+    bool good = !p->invalid && !p->nothing && p->n_cards == p->cards && pod;
+    good = good && (p->whole || strtoll(pod, NULL, 10) == p->units * p->cards);
+    if (p->labeled && exact)
+        good = good && !strcmp(exact, p->whole ? "whole" : mib);
+    for (int i = 0; good && i < p->n_cards; i++)
+        good = p->card[i] >= 0 && p->card[i] < oracle_cards(node) &&
+               suits(p, node, p->card[i]);
+    return good;
+}
+
+/* The pod may have been edited while its Binding was on the way: then the version that
+ * the replica has answered is the one that counts. */
+static void check_promise(struct world *w, struct oracle_pod *p, json_t *meta)
+{
+    bool good = is_answer(p, meta);
+    for (const struct oracle_ask *a = p->asks; a && !good; a = a->next) {
+        free(p->models);
+        ask_take(p, a);
+        good = is_answer(p, meta);
+    }
+    if (!good)
+        violated(w,
+                 "pod %s is bound to %s with %d cards, and never asked for that (now: %d "
+                 "cards, %lld MiB on each, %s, %d MHz%s)",
+                 p->uid, p->node, p->n_cards, p->cards, (long long)p->mib,
+                 p->models ? p->models : "any", p->clock, p->invalid ? ", invalid" : "");
     check_amount(w, p, meta);
-    for (int i = 0; i < p->n_cards; i++)
-        if (node < 0 || p->card[i] < 0 || p->card[i] >= oracle_cards(node))
-            violated(w, "pod %s has card %d of %s, which there is not", p->uid,
-                     p->card[i], p->node);
-        else if (!suits(p, node, p->card[i]))
-            violated(
-                w, "pod %s has card %d of %s, a %s with %d MHz, and wants %s with %d",
-                p->uid, p->card[i], p->node, oracle_model(node, p->card[i]),
-                oracle_clock(node, p->card[i]), p->models ? p->models : "any", p->clock);
 }
 
 static void see(struct world *w, json_t *object)
 {
     json_t *meta = json_object_get(object, "metadata");
     json_t *spec = json_object_get(object, "spec");
-    struct oracle_pod *p = pod_of(w->oracle, meta);
+    struct oracle_pod *p =
+        oracle_find(w, json_string_value(json_object_get(meta, "uid")));
+    bool known = p != NULL;
     const char *node = json_string_value(json_object_get(spec, "nodeName"));
-    const char *phase = text_at(object, "status", "phase");
-    read_ask(p, meta, spec);
+    const char *phase = ask_text(object, "status", "phase");
+    p = pod_of(w->oracle, meta);
+    ask_update(p, known, meta, spec);
     p->over = phase && (!strcmp(phase, "Succeeded") || !strcmp(phase, "Failed"));
     p->deleting = json_object_get(meta, "deletionTimestamp") != NULL;
     if (p->node && (!node || strcmp(p->node, node) != 0))
@@ -472,8 +449,9 @@ static void see(struct world *w, json_t *object)
         p->foreign = !w->binding || strcmp(w->binding, p->uid) != 0;
         w->stats.bound += !p->foreign;
         w->stats.foreign += p->foreign;
-        if (!p->devices)
-            read_cards(w, p, meta);
+        w->stats.invalid += p->invalid;
+        if (!p->devices || oracle_limited(p))
+            read_cards(p, meta);
         if (!p->devices && !p->foreign)
             check_promise(w, p, meta);
         if (!w->failed)
@@ -489,7 +467,7 @@ void oracle_look(struct world *w)
         const char *type = json_string_value(json_object_get(event, "type"));
         json_t *object = json_object_get(event, "object");
         if (type && !strcmp(type, "DELETED"))
-            remove_pod(w->oracle, text_at(object, "metadata", "uid"));
+            remove_pod(w->oracle, ask_text(object, "metadata", "uid"));
         else if (type && (!strcmp(type, "ADDED") || !strcmp(type, "MODIFIED")))
             see(w, object);
         else if (type && strcmp(type, "BOOKMARK") != 0)
@@ -562,8 +540,14 @@ static unsigned away(const struct oracle *o, int node)
 static bool fits(const struct oracle *o, const struct oracle_pod *p, int node)
 {
     int n = 0;
-    if (p->devices && !p->models && !p->clock)
+    if (p->invalid || p->nothing)
+        return false;
+    if (p->devices && !p->models && !p->clock && !p->least)
         return true;
+    for (const struct oracle_pod *q = o->pods; q; q = q->next)
+        if (!q->over && oracle_index(q->node) == node && q->labeled &&
+            (is_vague(q) || q->edited))
+            return false; /* how much a replica counts depends on when it has seen it */
     if (p->devices)
         return devices_left(o, p, node, NULL) >= p->devices;
     for (int card = 0; card < oracle_cards(node); card++) {
@@ -590,6 +574,12 @@ static void compare_cards(struct world *w, const struct replica *r, int node)
     }
 }
 
+/* Without limits and without labels it is nobody's business, unless we have bound it. */
+static bool is_optional(const struct oracle_pod *p)
+{
+    return p->node ? is_vague(p) : p->nothing;
+}
+
 static void compare_pod(struct world *w, const struct replica *r,
                         const struct oracle_pod *p)
 {
@@ -600,6 +590,8 @@ static void compare_pod(struct world *w, const struct replica *r,
             violated(w, "r%d still has pod %s, which is over", replica_id(r), p->uid);
         return;
     }
+    if (!mine && is_optional(p))
+        return;
     if (!mine) {
         violated(w, "r%d does not know pod %s", replica_id(r), p->uid);
         return;
@@ -616,11 +608,13 @@ static void compare_pod(struct world *w, const struct replica *r,
         violated(w, "r%d has %u shares of pod %s, it has %d cards", replica_id(r),
                  mine->n_shares, p->uid, p->n_cards);
     int64_t mib = held_mib(p);
-    for (uint32_t i = 0; bound && i < mine->n_shares; i++) {
+    bool more = p->labeled && p->edited; /* labels may ask for more now */
+    for (uint32_t i = 0; bound && !is_vague(p) && i < mine->n_shares; i++) {
         bool same = false;
+        int64_t has = mine->shares[i].mib;
         for (int k = 0; k < p->n_cards; k++)
             same |= mine->shares[i].card == p->card[k] &&
-                    (p->whole || mine->shares[i].mib == mib);
+                    (p->whole || has == mib || (more && has > mib));
         if (!same)
             violated(w, "r%d has another share of pod %s", replica_id(r), p->uid);
     }
@@ -639,11 +633,13 @@ static void compare(struct world *w, const struct replica *r)
         compare_cards(w, r, node);
     for (const struct oracle_pod *p = w->oracle->pods; p; p = p->next) {
         compare_pod(w, r, p);
-        there += !p->over;
+        there += !p->over && !is_optional(p);
     }
     for (const struct ledger_pod *p = ledger_first_pod(core_ledger(core)); p;
-         p = p->next_all)
-        here++;
+         p = p->next_all) {
+        const struct oracle_pod *q = oracle_find(w, p->uid.p);
+        here += !q || !is_optional(q);
+    }
     if (here != there)
         violated(w, "r%d knows %zu pods, there are %zu", replica_id(r), here, there);
 }

@@ -42,26 +42,49 @@ static void another_scheduler(struct world *w)
         bind(w, name, (int)rng_below(&w->rng, NODES), NULL));
 }
 
+/* The one with number 1 is the last of its list. */
+static void add_container(struct buf *b, const char *name, int number,
+                          const char *restart_policy, const char *resource, int64_t n)
+{
+    buf_printf(b,
+               "{\"name\":\"%s%d\",\"image\":\"i\",\"resources\":{\"limits\":{\"%s\":"
+               "\"%lld\"}}",
+               name, number, resource, (long long)n);
+    if (restart_policy)
+        buf_printf(b, ",\"restartPolicy\":\"%s\"", restart_policy);
+    buf_adds(b, number > 1 ? "}," : "}");
+}
+
 static void by_hand(struct world *w)
 {
     static const char old[] =
-        ",\"annotations\":{\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
+        "\"ALIYUN_COM_GPU_MEM_IDX\":\"0\",\"ALIYUN_COM_GPU_MEM_DEV\":"
         "\"15\",\"ALIYUN_COM_GPU_MEM_POD\":\"3\",\"ALIYUN_COM_GPU_MEM_ASSIGNED\":"
-        "\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"}";
-    char body[512], name[32];
-    bool whole = rng_below(&w->rng, 4) == 0;
+        "\"false\",\"ALIYUN_COM_GPU_MEM_ASSUME_TIME\":\"1\"";
+    cleanup_buf struct buf body = {0};
+    char name[32];
+    bool whole = rng_below(&w->rng, 4) == 0, in_labels = false;
+    bool stale = rng_below(&w->rng, 2);
+    const char *flaw = rng_below(&w->rng, 2) ? flaw_pick(w, &in_labels) : NULL;
+    const char *resource = whole ? "aliyun.com/gpu-count" : "aliyun.com/gpu-mem";
     snprintf(name, sizeof name, "h%llu", (unsigned long long)++w->stats.pods);
-    snprintf(body, sizeof body,
-             "{\"metadata\":{\"name\":\"%s\"%s},\"spec\":{\"nodeName\":\"n%d\","
-             "\"containers\":[{\"name\":\"c\",\"image\":\"i\",\"resources\":{\"limits\":{"
-             "\"aliyun.com/gpu-%s\":\"%d\"}}}]}}",
-             name, rng_below(&w->rng, 2) ? old : "", (int)rng_below(&w->rng, NODES),
-             whole ? "count" : "mem", (int)between(w, 1, whole ? 2 : 8));
+    buf_printf(&body,
+               "{\"metadata\":{\"name\":\"%s\",\"labels\":{%s},\"annotations\":{%s%s%s}},"
+               "\"spec\":{\"nodeName\":\"n%d\",\"initContainers\":[",
+               name, in_labels ? flaw : "", stale ? old : "",
+               stale && flaw && !in_labels ? "," : "", flaw && !in_labels ? flaw : "",
+               (int)rng_below(&w->rng, NODES));
+    for (int i = (int)rng_below(&w->rng, 3); i > 0; i--)
+        add_container(&body, "i", i, rng_below(&w->rng, 2) ? "Always" : NULL, resource,
+                      between(w, 1, whole ? 2 : 8));
+    buf_adds(&body, "],\"containers\":[");
+    add_container(&body, "c", 1, NULL, resource, between(w, 1, whole ? 2 : 8));
+    buf_adds(&body, "]}}");
     unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
-                               "application/json", body, NULL);
+                               "application/json", body.p, NULL);
     say(w, "by hand on a node", name, status);
     if (status != 201)
-        violated(w, "the pod could not be created: %u %s", status, body);
+        violated(w, "the pod could not be created: %u %s", status, body.p);
 }
 
 /* The older extender, between what it saw and what it writes. */

@@ -88,8 +88,8 @@ static int filter(struct world *w, struct replica *r, const struct pod *pod,
     cleanup_arena struct arena a = {0};
     int n = 0;
     if (core_ready(core, replica_time(w, r), NULL) ||
-        request_of(pod, &rules, &a, &request, NULL))
-        return 0;
+        request_of(pod, &rules, &a, &request, NULL) || request.kind == REQUEST_NONE)
+        return 0; /* kube-scheduler asks no extender about a pod that asks for nothing */
     for (int i = 0; i < NODES; i++) {
         char name[8];
         snprintf(name, sizeof name, "n%d", i);

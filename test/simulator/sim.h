@@ -32,6 +32,7 @@ enum {
 
 struct world;
 struct replica;
+struct oracle_pod;
 
 /* Chances are in 1/1000. */
 struct weather {
@@ -45,6 +46,7 @@ typedef void (*event_fn)(struct world *w, void *arg);
 
 struct stats {
     uint64_t must_be_silent; /* nodes, by our own count */
+    uint64_t edits, invalid; /* of users; pods with an invalid request that are bound */
     uint64_t binds, bound, lost, refused, duplicates, crashes, pauses, takeovers, relists,
         compactions, quiets, pods, deleted, joined, marks, applied, restarts, freezes,
         clocks_set, foreign, silent, handed_on, misdirected, cut_off;
@@ -144,6 +146,13 @@ void scheduler_forget_backoff(struct world *w);
 /* users.c: those who create and delete, and what breaks */
 void users_start(struct world *w);
 
+/* flaws.c: what is wrong with specs, labels and annotations */
+/* A member of `labels` or `annotations` that makes most requests invalid; *in_labels says
+ * of which. */
+const char *flaw_pick(struct world *w, bool *in_labels);
+/* A user edits the labels or annotations of a pod, pending or bound. */
+void flaws_edit(struct world *w);
+
 /* agents.c: heartbeats of nodes */
 void agents_start(struct world *w);
 /* After each step of a replica; and at rest. */
@@ -180,6 +189,24 @@ void witness_bind(struct world *w, const struct replica *r, const struct core_ou
 /* After each step: is its ledger what it was told last? */
 void witness_look(struct world *w, const struct replica *r);
 
+/* ask.c: what a pod asks for */
+/* What a pod asked for, before its labels or annotations were edited. */
+struct oracle_ask {
+    int64_t units, mib, least;
+    int cards, clock;
+    char *models;
+    bool whole, invalid, nothing;
+    struct oracle_ask *next;
+};
+
+const char *ask_text(json_t *object, const char *a, const char *b); /* object.a.b */
+/* Reads what the pod asks for now. What it asked for before is kept as long as it is not
+ * bound, because a replica may bind it by that; what we promised to it stays. */
+void ask_update(struct oracle_pod *p, bool known, json_t *meta, json_t *spec);
+/* Makes an older version what the pod asks for. */
+void ask_take(struct oracle_pod *p, const struct oracle_ask *a);
+void ask_fini(struct oracle_pod *p);
+
 /* oracle.c */
 struct oracle_card {
     int64_t mib;
@@ -210,13 +237,26 @@ struct oracle_pod {
     unsigned held; /* bits of the cards that the kubelet gave it through that */
     char *models;  /* any of these; NULL: any at all */
     int clock;     /* at least */
+    int64_t least; /* MiB that each whole card has to have at least */
     int card[8];
     int n_cards;   /* promised */
     bool foreign;  /* bound by somebody else: on cards of any number, or on none */
     unsigned told; /* bits of the replicas that have heard that it is bound */
     bool whole, over, deleting;
+    /* The raw limits, by the judge's own arithmetic; they never change. */
+    int64_t raw_mem, raw_cards;
+    bool invalid; /* only others may bind it now; what it asks for is its raw limits */
+    bool labeled; /* no limits: labels ask, or asked */
+    bool nothing; /* it asks for nothing */
+    bool edited;  /* its labels or annotations have changed since it was created */
+    struct oracle_ask *asks; /* what it asked for before, newest first */
     struct oracle_pod *next;
 };
+/* Does the pod ask for memory or cards of ours, by its limits? */
+static inline bool oracle_limited(const struct oracle_pod *p)
+{
+    return p->raw_mem || p->raw_cards;
+}
 struct oracle_pod *oracle_pick(struct world *w, bool bound);
 struct oracle_pod *oracle_first(const struct world *w);
 /* What the pod holds of the card in MiB, 0 for a whole one; -1: nothing. */
@@ -229,8 +269,8 @@ void oracle_told(struct world *w, int replica, const struct pod *pod);
 void oracle_untold(struct world *w, int replica);
 /* A replica promises the pod a card of so many MiB: with all that it had to know of, does
  * it fit? */
-void oracle_promised(struct world *w, int replica, const char *uid, int node, int card,
-                     int64_t mib);
+void oracle_promised(struct world *w, int replica, const struct ledger_pod *pod, int node,
+                     int card, int64_t mib);
 /* What pods of which the replica has heard that they are bound hold of the card. */
 struct oracle_sum {
     int64_t mib;

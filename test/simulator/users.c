@@ -88,7 +88,7 @@ static bool dice(struct world *w, uint64_t sides)
     return rng_below(&w->rng, sides) == 0;
 }
 
-static void add_annotations(struct world *w, struct buf *body)
+static void add_annotations(struct world *w, struct buf *body, const char *flaw)
 {
     static const char *const models[] = {"Tesla T4", " tesla v100 ", "Tesla P4,Tesla T4",
                                          "Tesla V100, A100", "A100"};
@@ -105,11 +105,14 @@ static void add_annotations(struct world *w, struct buf *body)
     if (dice(w, 4))
         buf_printf(body, ",\"nvidia-gpu-scheduler/gpu.model\":\"%s\"",
                    models[rng_below(&w->rng, ARRAY_LEN(models))]);
+    if (flaw) /* of a key that comes twice, the last value counts */
+        buf_printf(body, ",%s", flaw);
     buf_addc(body, '}');
 }
 
 /* `yoda`: they say all that the pod asks for. */
-static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda)
+static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda,
+                       const char *flaw)
 {
     static const int clocks[] = {877, 3003, 5001, 9000};
     uint64_t form = rng_below(&w->rng, 3);
@@ -123,6 +126,8 @@ static void add_labels(struct world *w, struct buf *body, int64_t k, bool yoda)
     if (dice(w, 8))
         buf_printf(body, ",\"scv/clock\":\"%d\"",
                    clocks[rng_below(&w->rng, ARRAY_LEN(clocks))]);
+    if (flaw)
+        buf_printf(body, ",%s", flaw);
     buf_addc(body, '}');
 }
 
@@ -130,7 +135,7 @@ static void create_pod(struct world *w)
 {
     cleanup_buf struct buf body = {0}, apps = {0}, inits = {0};
     bool whole = rng_below(&w->rng, 6) == 0, devices = !whole && dice(w, 10);
-    bool labels = !whole && !devices && dice(w, 8);
+    bool labels = !whole && !devices && dice(w, 6);
     int64_t k = !whole && !devices && !labels && dice(w, 5) ? between(w, 2, 3) : 1;
     const char *resource = whole     ? "aliyun.com/gpu-count"
                            : devices ? "nvidia.com/gpu"
@@ -145,11 +150,16 @@ static void create_pod(struct world *w)
     if (k == 1 && !labels && rng_below(&w->rng, 4) == 0)
         add_container(&inits, "i", true, rng_below(&w->rng, 2), resource,
                       between(w, 1, most));
+    if (!labels && dice(w, 30)) /* two resources in one pod */
+        add_container(&apps, "x", false, false,
+                      devices || whole ? "aliyun.com/gpu-mem" : "nvidia.com/gpu", 1);
+    bool in_labels = false;
+    const char *flaw = dice(w, 15) ? flaw_pick(w, &in_labels) : NULL;
     buf_printf(&body,
                "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"p%llu\"",
                (unsigned long long)++w->stats.pods);
-    add_annotations(w, &body);
-    add_labels(w, &body, k, labels);
+    add_annotations(w, &body, in_labels ? NULL : flaw);
+    add_labels(w, &body, k, labels, in_labels ? flaw : NULL);
     buf_printf(&body, "},\"spec\":{\"containers\":[%s],\"initContainers\":[%s]}}", apps.p,
                inits.n ? inits.p : "");
     unsigned status = api_call(w, "POST", "/api/v1/namespaces/default/pods",
@@ -321,7 +331,7 @@ static void act(struct world *w, void *arg);
 
 static void one_thing(struct world *w)
 {
-    uint64_t dice = rng_below(&w->rng, 1000);
+    uint64_t dice = rng_below(&w->rng, 1060);
     if (dice < 400) {
         if (oracle_waiting(w) < PODS_MAX)
             create_pod(w);
@@ -357,6 +367,8 @@ static void one_thing(struct world *w)
         delete_lease(w);
     } else if (dice < 990) {
         shrink_card(w);
+    } else if (dice < 1040) {
+        flaws_edit(w);
     } else if (w->outsiders) {
         outsiders_act(w);
     }

@@ -41,10 +41,8 @@ static struct view view_of(const struct replica *r, int index)
     int claimed = 0;
     v.in = delivered_in(v.delivered, index);
     for (const struct ledger_pod *p = v.node ? v.node->pods : NULL; p; p = p->next) {
-        int more =
-            p->request.kind == REQUEST_DEVICES
-                ? (int)p->request.cards - delivered_devices(v.delivered, index, p->name)
-                : 0;
+        int asked = (int)request_devices(&p->request);
+        int more = asked ? asked - delivered_devices(v.delivered, index, p->name) : 0;
         claimed += more > 0 ? more : 0;
     }
     if (claimed && claimed >= count(v.in))
@@ -130,7 +128,7 @@ static void look_at_promise(struct world *w, const struct replica *r,
             return;
         }
         look_at_card(w, v, pod, card);
-        oracle_promised(w, replica_id(r), o->uid, v->index, card->index,
+        oracle_promised(w, replica_id(r), pod, v->index, card->index,
                         delivered_mib(v->delivered, v->index, card->index));
         if (pod->request.kind == REQUEST_MEMORY && pod->request.cards == 1)
             look_at_choice(w, v, pod, card);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/rig.h"
+
+/*
+ * A bound pod never counts for less than its raw limits, nor for less than its Binding
+ * promised, whatever its labels and annotations say now. Each case is a restart: the core
+ * sees the pod for the first time when it is bound.
+ */
+
+enum { CARD = 16276 };
+
+static struct rig r;
+
+static void start(int cards)
+{
+    rig_new(&r, (struct core_settings){.ledger = {.unit_mib = 1024}});
+    rig_lead(&r);
+    rig_scv(&r, object_scv_even(&r.arena, "n1", cards, CARD));
+    core_outputs_reset(&r.out);
+}
+
+/* `meta`: more members of metadata; `spec`: more members of spec. */
+static struct pod pod_of(const char *uid, const char *meta, const char *spec)
+{
+    return object_pod(&r.arena, quoted(&r.arena,
+                                       "{'metadata':{'namespace':'default','name':"
+                                       "'pod-%s','uid':'%s'%s},'spec':{%s}}",
+                                       uid, uid, meta, spec));
+}
+
+static const struct card *card(int i)
+{
+    return &ledger_node_find(core_ledger(r.core), SPAN("n1"))->cards[i];
+}
+
+#define ON_NODE      "'nodeName':'n1',"
+#define LIMITS(text) "'containers':[{'name':'c','resources':{'limits':{" text "}}}]"
+#define MEM(n)       "'aliyun.com/gpu-mem':'" n "'"
+#define INITS(text)  ",'initContainers':[" text "]"
+#define INIT(n)      "{'name':'i','resources':{'limits':{" MEM(n) "}}}"
+#define SIDECAR(n)                                                                       \
+    "{'name':'s','restartPolicy':'Always','resources':{'limits':{" MEM(n) "}}}"
+/* The five annotations of the Go extender, and more. */
+#define GO(units, more)                                                                  \
+    ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'0','ALIYUN_COM_GPU_MEM_DEV':'15',"        \
+    "'ALIYUN_COM_GPU_MEM_POD':'" units "','ALIYUN_COM_GPU_MEM_ASSIGNED':'true',"         \
+    "'ALIYUN_COM_GPU_MEM_ASSUME_TIME':'1'" more "}"
+#define BAD_LABEL ",'labels':{'scv/memory':'8Gi'}"
+
+static const struct {
+    const char *what, *meta, *spec;
+    int64_t promised_mib; /* on card 0 */
+} cases[] = {
+    {"valid", GO("8", ""), LIMITS(MEM("8")), 8192},
+    {"units that cannot be split", ",'labels':{'aliyun.com/gpu-count':'3'}" GO("8", ""),
+     LIMITS(MEM("8")), 8192},
+    {"malformed scv/memory", BAD_LABEL GO("8", ""), LIMITS(MEM("8")), 8192},
+    {"unknown placement", GO("8", ",'gpushare/placement':'best'"), LIMITS(MEM("8")),
+     8192},
+    {"empty model list", GO("8", ",'nvidia-gpu-scheduler/gpu.model':' , '"),
+     LIMITS(MEM("8")), 8192},
+    {"nvidia.com/gpu beside", GO("8", ""), LIMITS(MEM("8") ",'nvidia.com/gpu':'1'"),
+     8192},
+    {"fractional gpu-count", GO("8", ",'aliyun.com/gpu-count':'1.5'"), LIMITS(MEM("8")),
+     8192},
+    {"annotations say less", BAD_LABEL GO("1", ""), LIMITS(MEM("8")), 8192},
+    {"gpu-count beside gpu-mem", GO("8", ""),
+     LIMITS(MEM("8") ",'aliyun.com/gpu-count':'1'"), CARD},
+    {"whole card", BAD_LABEL GO("15", ""), LIMITS("'aliyun.com/gpu-count':'1'"), CARD},
+    {"several containers", BAD_LABEL GO("8", ""),
+     "'containers':[{'resources':{'limits':{" MEM("2") "}}},{'resources':{'limits':{" MEM(
+         "3") "}}},{}]",
+     5120},
+    {"init container", BAD_LABEL GO("5", ""), LIMITS(MEM("5")) INITS(INIT("8")), 8192},
+    {"init container beside a sidecar", BAD_LABEL GO("5", ""),
+     LIMITS(MEM("5")) INITS(SIDECAR("3") "," INIT("8") "," SIDECAR("1")), 11264},
+    {"sidecars stay", BAD_LABEL GO("5", ""),
+     LIMITS(MEM("5")) INITS(SIDECAR("3") "," SIDECAR("1")), 9216},
+    {"a fraction is rounded up", GO("8", ""), LIMITS(MEM("7500m")), 8192},
+    {"pod-level resources do not count", BAD_LABEL GO("8", ""),
+     LIMITS(MEM("8")) ",'resources':{'limits':{'cpu':'64','memory':'64Gi'}}", 8192},
+};
+
+START_TEST(a_bound_pod_counts_for_its_raw_limits)
+{
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        start(1);
+        cleanup_free char *spec = xasprintf(ON_NODE "%s", cases[i].spec);
+        rig_pod(&r, pod_of("a", cases[i].meta, spec), false);
+        ck_assert_msg(card(0)->promised_mib == cases[i].promised_mib, "%s: %lld MiB",
+                      cases[i].what, (long long)card(0)->promised_mib);
+        /* The next pod asks for one unit more than is left. */
+        int64_t left = (CARD - cases[i].promised_mib) / 1024;
+        cleanup_free char *next =
+            xasprintf(LIMITS("'aliyun.com/gpu-mem':'%lld'"), (long long)left + 1);
+        rig_pod(&r, pod_of("b", "", next), false);
+        rig_bind(&r, 1, "b", "n1");
+        ck_assert_msg(rig_count(&r, CORE_CALL_BIND) == 0, "%s: bound", cases[i].what);
+        rig_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(raw_limits_saturate)
+{
+    static const char *const huge[] = {"9223372036854775807", "9E", "1e30", "-8", "x"};
+    for (size_t i = 0; i < ARRAY_LEN(huge); i++) {
+        start(2);
+        cleanup_free char *spec = xasprintf(
+            ON_NODE "'containers':[{'resources':{'limits':{" MEM(
+                "%s") "}}},"
+                      "{'resources':{'limits':{" MEM("8E") "}}}]" INITS(INIT("8E")),
+            huge[i]);
+        rig_pod(&r, pod_of("a", GO("8", ""), spec), false);
+        ck_assert_int_eq(card(0)->free_mib, 0);
+        ck_assert_int_gt(card(0)->promised_mib, CARD);
+        ck_assert(card(0)->over);
+        ck_assert_int_eq(card(1)->free_mib, CARD);
+        rig_free(&r);
+    }
+}
+END_TEST
+
+START_TEST(an_invalid_pod_without_a_card_counts_where_there_is_one_card)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS(MEM("8"))), false);
+    ck_assert_int_eq(card(0)->promised_mib, 8192);
+    rig_pod(&r,
+            pod_of("b", BAD_LABEL ",'annotations':{'ALIYUN_COM_GPU_MEM_IDX':'x'}",
+                   ON_NODE LIMITS(MEM("2"))),
+            false);
+    ck_assert_int_eq(card(0)->promised_mib, 10240);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_invalid_pod_of_nvidia_com_gpu_claims_its_devices)
+{
+    start(2);
+    rig_pod(&r, pod_of("a", BAD_LABEL, ON_NODE LIMITS("'nvidia.com/gpu':'2'")), false);
+    ck_assert_int_eq(card(0)->out, CARD_HELD);
+    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    rig_free(&r);
+    start(2);
+    rig_pod(&r,
+            pod_of("a", GO("8", ""), ON_NODE LIMITS(MEM("8") ",'nvidia.com/gpu':'2'")),
+            false);
+    ck_assert_int_eq(card(0)->promised_mib, 8192);
+    ck_assert_int_eq(card(1)->out, CARD_HELD);
+    rig_free(&r);
+}
+END_TEST
+
+/* Binds a pod that asks by `labels` alone, restarts with `then` in place of those, and
+ * gives what counts on card 0. */
+static int64_t after_an_edit(const char *labels, const char *then, bool old_version)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", labels, LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    cleanup_free char *notes = xstrdup(o.annotations);
+    char *key = strstr(notes, "gpushare/card-memory");
+    ck_assert_ptr_nonnull(key);
+    if (old_version) /* which did not write the key */
+        memcpy(key, "x", 1);
+    cleanup_free char *meta = xasprintf("%s,'annotations':%s", then, notes);
+    rig_free(&r);
+    start(1);
+    rig_pod(&r, pod_of("a", meta, ON_NODE LIMITS("")), false);
+    int64_t promised = card(0)->promised_mib;
+    rig_free(&r);
+    return promised;
+}
+
+#define NUMBER    ",'labels':{'scv/number':'1'}"
+#define MEMORY(n) ",'labels':{'scv/memory':'" n "'}"
+
+START_TEST(what_labels_reserved_outlives_the_labels)
+{
+    ck_assert_int_eq(after_an_edit(NUMBER, NUMBER, false), CARD);
+    ck_assert_int_eq(after_an_edit(NUMBER, "", false), CARD);
+    ck_assert_int_eq(after_an_edit(NUMBER, ",'labels':{'scv/number':'x'}", false), CARD);
+    ck_assert_int_eq(after_an_edit(NUMBER, MEMORY("100"), false), CARD);
+    ck_assert_int_eq(after_an_edit(NUMBER, MEMORY("15000"), false), CARD);
+    ck_assert_int_eq(after_an_edit(MEMORY("5033"), MEMORY("5033"), false), 5033);
+    ck_assert_int_eq(after_an_edit(MEMORY("5033"), "", false), 5033);
+    ck_assert_int_eq(after_an_edit(MEMORY("5033"), MEMORY("5000"), false), 5033);
+    ck_assert_int_eq(after_an_edit(MEMORY("5033"), NUMBER, false), CARD);
+    /* A Binding of a version that did not write gpushare/card-memory. */
+    ck_assert_int_eq(after_an_edit(NUMBER, "", true), CARD);
+    ck_assert_int_eq(after_an_edit(MEMORY("5033"), MEMORY("5033"), true), 5033);
+    ck_assert_int_eq(after_an_edit(MEMORY("15000"), MEMORY("15000"), true), 15000);
+    ck_assert_int_ge(after_an_edit(MEMORY("5033"), "", true), 5033);
+}
+END_TEST
+
+START_TEST(a_copied_card_memory_means_nothing_beside_limits)
+{
+    start(1);
+    rig_pod(
+        &r,
+        pod_of("a", GO("2", ",'gpushare/card-memory':'whole'"), ON_NODE LIMITS(MEM("2"))),
+        false);
+    ck_assert_int_eq(card(0)->promised_mib, 2048);
+    rig_free(&r);
+}
+END_TEST
+
+static void not_sent(uint64_t call)
+{
+    struct err err = {.code = ERR_UNAVAILABLE, .msg = "no connection"};
+    rig_step(&r, (struct core_input){
+                     .type = CORE_ANSWER, .call = call, .err = &err, .not_sent = true});
+    core_outputs_reset(&r.out);
+}
+
+START_TEST(an_edit_during_a_bind_that_fails_is_seen)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, pod_of("a", MEMORY("9000"), LIMITS("")), false);
+    ck_assert_int_eq(card(0)->promised_mib, 1000); /* the Binding may still arrive */
+    not_sent(o.call);
+    ck_assert_int_eq(card(0)->promised_mib, 0);
+    rig_bind(&r, 2, "a", "n1");
+    o = rig_take(&r, CORE_CALL_BIND);
+    ck_assert_int_eq(card(0)->promised_mib, 9000);
+
+    rig_pod(&r, pod_of("a", MEMORY("8Gi"), LIMITS("")), false);
+    not_sent(o.call);
+    rig_bind(&r, 3, "a", "n1");
+    o = rig_take(&r, CORE_REPLY);
+    ck_assert_ptr_nonnull(strstr(o.text, "scv/memory"));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(an_edit_that_is_reverted_during_a_bind_changes_nothing)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, pod_of("a", MEMORY("9000"), LIMITS("")), false);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    not_sent(o.call);
+    rig_bind(&r, 2, "a", "n1");
+    rig_take(&r, CORE_CALL_BIND);
+    ck_assert_int_eq(card(0)->promised_mib, 1000);
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_nothing)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    rig_pod(&r, pod_of("a", "", LIMITS("")), false);
+    not_sent(o.call);
+    ck_assert_uint_eq(ledger_waiting(core_ledger(r.core)), 0);
+    ck_assert_ptr_null(ledger_first_pod(core_ledger(r.core)));
+    rig_free(&r);
+}
+END_TEST
+
+START_TEST(a_nomination_during_a_bind_that_fails_is_seen)
+{
+    start(1);
+    rig_pod(&r, pod_of("a", MEMORY("1000"), LIMITS("")), false);
+    rig_bind(&r, 1, "a", "n1");
+    struct core_output o = rig_take(&r, CORE_CALL_BIND);
+    struct pod pod = pod_of("a", MEMORY("1000"), LIMITS(""));
+    pod.nominated_node = SPAN("n1");
+    rig_pod(&r, pod, false);
+    not_sent(o.call);
+    ck_assert(ledger_node_find(core_ledger(r.core), SPAN("n1"))->has_nominated);
+    rig_free(&r);
+}
+END_TEST
+
+UNIT_MAIN("bound", a_bound_pod_counts_for_its_raw_limits, raw_limits_saturate,
+          an_invalid_pod_without_a_card_counts_where_there_is_one_card,
+          an_invalid_pod_of_nvidia_com_gpu_claims_its_devices,
+          what_labels_reserved_outlives_the_labels,
+          a_copied_card_memory_means_nothing_beside_limits,
+          an_edit_during_a_bind_that_fails_is_seen,
+          an_edit_that_is_reverted_during_a_bind_changes_nothing,
+          a_pod_whose_labels_are_removed_during_a_bind_that_fails_asks_for_nothing,
+          a_nomination_during_a_bind_that_fails_is_seen)

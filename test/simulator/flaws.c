@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "simulator/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * What is wrong with specs, labels and annotations, of all that the API server accepts.
+ * We bind no such pod, but others do, and users edit pods that we have bound.
+ */
+
+static const struct {
+    const char *member; /* what it becomes; null: it is removed */
+    bool in_labels;
+} edits[] = {
+    /* The first ones make most requests invalid. */
+    {"\"aliyun.com/gpu-count\":\"3\"", true},
+    {"\"aliyun.com/gpu-count\":\"x\"", true},
+    {"\"scv/memory\":\"8Gi\"", true},
+    {"\"scv/number\":\"0\"", true},
+    {"\"gpushare/placement\":\"best\"", false},
+    {"\"nvidia-gpu-scheduler/gpu.model\":\" , \"", false},
+    {"\"aliyun.com/gpu-count\":\"1.5\"", false},
+    /* And these are other requests, or a repair. */
+    {"\"scv/memory\":\"500\"", true},
+    {"\"scv/memory\":\"8100\"", true}, /* in units as much as a whole P4 */
+    {"\"scv/memory\":\"9000\"", true},
+    {"\"scv/number\":\"1\"", true},
+    {"\"aliyun.com/gpu-count\":\"2\"", true},
+    {"\"aliyun.com/gpu-count\":null", true},
+    {"\"scv/memory\":null", true},
+    {"\"scv/number\":null,\"scv/memory\":null,\"scv/clock\":null", true},
+    {"\"gpushare/placement\":null", false},
+    {"\"nvidia-gpu-scheduler/gpu.model\":null", false},
+    {"\"aliyun.com/gpu-count\":null", false},
+};
+enum { FLAWS = 7 };
+
+const char *flaw_pick(struct world *w, bool *in_labels)
+{
+    size_t i = rng_below(&w->rng, FLAWS);
+    *in_labels = edits[i].in_labels;
+    return edits[i].member;
+}
+
+/* Pods that asked by labels are rare, and have the most to lose by an edit. */
+static const struct oracle_pod *pick_pod(struct world *w)
+{
+    bool bound = rng_below(&w->rng, 4) != 0;
+    const struct oracle_pod *p = oracle_pick(w, bound);
+    for (int i = 0; p && !p->labeled && i < 3; i++)
+        p = oracle_pick(w, bound);
+    return p;
+}
+
+void flaws_edit(struct world *w)
+{
+    const struct oracle_pod *p = pick_pod(w);
+    size_t i = rng_below(&w->rng, ARRAY_LEN(edits));
+    char path[128], body[256];
+    if (!p)
+        return;
+    snprintf(path, sizeof path, "/api/v1/namespaces/default/pods/%s", p->name);
+    snprintf(body, sizeof body, "{\"metadata\":{\"%s\":{%s}}}",
+             edits[i].in_labels ? "labels" : "annotations", edits[i].member);
+    trace(w, "users: edit %s: %s", p->uid, edits[i].member);
+    unsigned status =
+        api_call(w, "PATCH", path, "application/merge-patch+json", body, NULL);
+    if (status != 200)
+        violated(w, "the pod could not be edited: %u %s", status, body);
+    w->stats.edits++;
+}
