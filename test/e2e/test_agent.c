@@ -276,7 +276,7 @@ START_TEST(it_may_write_for_its_own_node_only)
     struct peer other = agent.api;
     other.authorization = bearer;
     refused(&other, "POST", SCVS, NEW("Scv", "core.run-linux.com/v1", "n3"),
-            "this token of scv-agent does not say which node it is for");
+            "this token of scv-agent has no node name");
     agent_stop(&agent);
 }
 

@@ -206,32 +206,32 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
         {"extender.extraEnv[0].name=A,extender.extraEnv[0].value=1",
          "at '/extender/extraEnv/0/value': got number, want string"},
         {"extender.extraArgs={--memory-unit=MiB}",
-         "extender.extraArgs: not --memory-unit, which is for memoryUnit"},
+         "extender.extraArgs: --memory-unit is not allowed: set memoryUnit"},
         {"devicePlugin.extraArgs={--memory-unit=MiB}",
-         "devicePlugin.extraArgs: not --memory-unit, which is for memoryUnit"},
+         "devicePlugin.extraArgs: --memory-unit is not allowed: set memoryUnit"},
         {"scvAgent.extraArgs={--port=1}",
-         "scvAgent.extraArgs: not --port, which is for the"},
+         "scvAgent.extraArgs: --port is not allowed: the probes"},
         {"extender.extraEnv[0].name=PORT",
-         "extender.extraEnv: not PORT: Service and probes"},
+         "extender.extraEnv: PORT is not allowed: the Service"},
         {"devicePlugin.podLabels.app=x",
-         "devicePlugin.podLabels: not app, by which its pods"},
-        {"extender.pdb.enabled=true", "it would only stand in the way of a drain"},
-        {"extender.tls.clientCA=true", "clientNames and serverName say nothing without"},
+         "devicePlugin.podLabels: app is not allowed: selectors"},
+        {"extender.pdb.enabled=true", "a PodDisruptionBudget blocks every drain"},
+        {"extender.tls.clientCA=true", "clientNames and serverName require"},
         {"extender.tls.secretName=a,extender.tls.clientNames={b}",
-         "names of clients are only looked at with extender.tls.clientCA"},
-        {"extender.tls.secretName=a,extender.replicas=2", "several replicas share one"},
+         "client names are checked only with extender.tls.clientCA"},
+        {"extender.tls.secretName=a,extender.replicas=2", "all replicas share one"},
         {"extender.tls.secretName=a,extender.replicas=2,extender.tls.serverName=x,"
          "extender.tls.clientCA=true,extender.tls.clientNames={b}",
-         "extender.tls.serverName has to be among the names"},
-        {"extender.apiService.enabled=true", "the API server speaks HTTPS alone"},
+         "add the name in extender.tls.serverName"},
+        {"extender.apiService.enabled=true", "the API server requires HTTPS"},
         {"extender.tls.secretName=a,extender.apiService.enabled=true",
-         "extender.apiService.caBundle: without it the API server believes only public"},
-        {"networkPolicy.enabled=true", "not even kube-scheduler could reach"},
+         "extender.apiService.caBundle: without it the API server trusts only public"},
+        {"networkPolicy.enabled=true", "the policy would block kube-scheduler"},
         {"extender.tls.secretName=a,monitoring.podMonitors.enabled=true",
          "Prometheus scrapes pods by their address"},
-        {"mps.enabled=true", "mps.enabled: nobody would use the daemon"},
+        {"mps.enabled=true", "mps.enabled: no container would use the MPS daemon"},
         {"mps.enabled=true,devicePlugin.isolation=mps",
-         "mps.image: there is no image of"},
+         "mps.image: it has no default"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         cleanup_free char *said =
@@ -245,7 +245,7 @@ START_TEST(values_that_are_wrong_are_refused_with_a_sentence)
     cleanup_free char *old = tools_run(
         "helm", 1,
         ARGV("template", "x", CHART, "-n", "kube-system", "--kube-version", "1.29"));
-    ck_assert_says(old, "they came with 1.30; set admissionPolicies to false");
+    ck_assert_says(old, "requires Kubernetes 1.30, and the cluster has v1.29.0");
 }
 END_TEST
 

@@ -176,14 +176,14 @@ START_TEST(it_may_annotate_the_pods_of_its_node_only)
             "the device plugin of node n1 may only annotate the pods of that node");
     refused(&plugin.api, "PATCH", PODS "/own",
             "{\"metadata\":{\"labels\":{\"app\":\"x\"}}}",
-            "may change nothing of a pod but its annotations");
+            "may change only the annotations of a pod");
     refused(&plugin.api, "PATCH", PODS "/own", "{\"spec\":{\"activeDeadlineSeconds\":5}}",
-            "may change nothing of a pod but its annotations");
+            "may change only the annotations of a pod");
     refused(
         &plugin.api, "PATCH", PODS "/own",
         "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\","
         "\"name\":\"n1\",\"uid\":\"x\"}]}}",
-        "may change nothing of a pod but its annotations");
+        "may change only the annotations of a pod");
     /* Neither may it delete, create or see what is none of its business. */
     refused(&plugin.api, "DELETE", PODS "/own", "", "forbidden");
     refused(&plugin.api, "GET", "/api/v1/nodes", "", "forbidden");
