@@ -7,9 +7,9 @@
 #include "kit/kubelet.h"
 
 /*
- * gpushare-device-plugin under the real API server, with the rights of
- * manifests/device-plugin.yaml and no others: its token is that of the pod which the
- * DaemonSet has on the node. The kubelet is played by the test.
+ * gpushare-device-plugin under the real API server, with the permissions of
+ * manifests/device-plugin.yaml and no others: it uses the token of the DaemonSet pod on
+ * the node. The test acts as the kubelet.
  */
 
 #define PODS "/api/v1/namespaces/default/pods"
@@ -64,7 +64,7 @@ static void plugin_start(struct plugin *p, const char *node)
 
 static void plugin_stop(struct plugin *p)
 {
-    /* It never asked for more than it may. */
+    /* The API server denied none of its requests. */
     ck_assert_msg(strstr(program_said(&p->program), "forbidden") == NULL, "%s",
                   program_said(&p->program));
     peer_fini(&p->api);
@@ -72,7 +72,7 @@ static void plugin_stop(struct plugin *p)
     program_stop(&p->program);
 }
 
-/* A pod that somebody has bound, and the kubelet has. */
+/* A pod that is bound and known to the kubelet. */
 static void add_pod(const char *name, const char *node)
 {
     cluster_create(
@@ -105,7 +105,7 @@ static bool event_says(const char *words)
     return false;
 }
 
-START_TEST(a_container_gets_its_card_and_the_pod_says_so)
+START_TEST(a_container_gets_its_card_and_the_pod_its_annotation)
 {
     struct plugin plugin;
     struct kubelet_answer a = {0}, b = {0};
@@ -124,7 +124,7 @@ START_TEST(a_container_gets_its_card_and_the_pod_says_so)
     kit_wait(is_assigned("p"));
     kubelet_answer_fini(&a);
     kubelet_answer_fini(&b);
-    /* And a refusal is an event of the pod. */
+    /* A rejection is an event of the pod. */
     kubelet_remove(&kubelet, "p");
     add_pod("q", "n1");
     kubelet_add(&kubelet, "q", ARGV("c"));
@@ -162,7 +162,7 @@ static void refused(const struct peer *as, const char *method, const char *path,
     httpc_reply_fini(&answer);
 }
 
-START_TEST(it_may_annotate_the_pods_of_its_node_only)
+START_TEST(it_may_annotate_only_the_pods_of_its_node)
 {
     struct plugin plugin;
     add_node("n1");
@@ -184,7 +184,7 @@ START_TEST(it_may_annotate_the_pods_of_its_node_only)
         "{\"metadata\":{\"ownerReferences\":[{\"apiVersion\":\"v1\",\"kind\":\"Node\","
         "\"name\":\"n1\",\"uid\":\"x\"}]}}",
         "may change only the annotations of a pod");
-    /* Neither may it delete, create or see what is none of its business. */
+    /* It may not delete or create, and may not read other resources. */
     refused(&plugin.api, "DELETE", PODS "/own", "", "forbidden");
     refused(&plugin.api, "GET", "/api/v1/nodes", "", "forbidden");
     refused(&plugin.api, "GET", "/api/v1/namespaces/kube-system/secrets", "",
@@ -196,5 +196,5 @@ START_TEST(it_may_annotate_the_pods_of_its_node_only)
 END_TEST
 
 CLUSTER_MAIN("plugin", 120, ARGV("--nodes", "0"),
-             a_container_gets_its_card_and_the_pod_says_so,
-             it_may_annotate_the_pods_of_its_node_only)
+             a_container_gets_its_card_and_the_pod_its_annotation,
+             it_may_annotate_only_the_pods_of_its_node)
