@@ -10,7 +10,7 @@
 enum { LOG_MAX = 1 << 30 };
 #define ACCOUNT "gpushare-schd-extender"
 
-/* Calls fn with each entry of the extender. */
+/* Calls fn with each entry about the extender. */
 static size_t each(void (*fn)(const json_t *entry, void *ctx), void *ctx)
 {
     cleanup_free char *path = temp_path(cluster.dir, "log/audit.log");

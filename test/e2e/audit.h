@@ -4,13 +4,13 @@
 #include <stddef.h>
 
 /*
- * The audit log of the cluster's kube-apiserver: the requests of the extender until now,
- * as its ServiceAccount. Fails the test unless there is at least one, a role of
- * manifests/rbac.yaml allowed each of them (and not a role that every account has), and
- * none was answered with 401 or 403. (A restarting API server answers 403 until it has
- * read the roles, so tests that restart it cannot use this.)
+ * The audit log of the cluster's kube-apiserver: what our extender has asked for until
+ * now, as its ServiceAccount. Fails the test unless there is something, all of it was
+ * allowed by a role of manifests/rbac.yaml (and not by one that everybody has), and
+ * nothing was answered with 401 or 403. (An API server that starts again answers 403
+ * until it has read the roles, so this is not for tests that restart it.)
  */
 void audit_check(void);
 
-/* The number of requests with this verb ("create") and resource ("pods/binding"). */
+/* How many requests of this verb ("create") and resource ("pods/binding") there were. */
 size_t audit_count(const char *verb, const char *resource);

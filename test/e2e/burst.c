@@ -15,17 +15,16 @@ enum { CREATORS = 8, WAIT_MS = 300 * 1000, LOOK_MS = 50 };
 #define SCVS  "/apis/core.run-linux.com/v1/scvs"
 
 /*
- * a, b, c: all pods of a class are alike, so a node of its cards fits the same number of
- * them in any order: two of 3 GiB on a card of 8; on four cards of 16 GiB four that take
- * 6 GiB of two cards each (the policy takes the fullest cards that fit, so cards 0 and 1
- * fill up together, and 2 and 3); two that take two cards of four.
+ * a, b, c: the pods of a class are all alike, and on a node of its cards exactly so many
+ * have room, whatever came before: two of 3 GiB on a card of 8; on four cards of 16 GiB
+ * four that take 6 GiB of two cards each (the fullest cards that fit are taken, so that
+ * cards 0 and 1 fill up together, and 2 and 3); two that take two cards of four.
  *
- * d: a pod of n GiB finds no card only if each card has less than n free, that is, if
- * all other pods have at least 480 - 30 (n - 1) of the 480 GiB of 30 cards. For n = 5
- * that is 360, and all pods together request 360. The count of kube-scheduler per node
- * rejects no pod earlier.
+ * d: a pod of n GiB finds no card only if each has less than n free, so if all the others
+ * have at least 480 - 30 (n - 1) of the 480 GiB of 30 cards. For n = 5 that is 360, and
+ * all pods together ask for 360. What kube-scheduler counts per node says no earlier.
  *
- * e: 40 pods, 40 cards. Each of the 39 other pods blocks at most one card.
+ * e: 40 pods, 40 cards. Each of the 39 others keeps at most one card from a pod.
  */
 static const struct class
 {
@@ -46,7 +45,7 @@ static const struct kind {
     int units; /* of memory; 0: 1, 2, ... 5 in turn */
     int cards;
     bool whole;
-    const char *why; /* reason of pods that do not fit */
+    const char *why; /* of those that do not fit */
 } kinds[] = {
     {"a-small", "a", 68, 60, 3, 1, false,
      "needs 3072 MiB on one card; most free: 2048 of 8192 MiB"},
@@ -104,7 +103,7 @@ static const struct class *class_of(const char *node)
     for (size_t k = 0; k < ARRAY_LEN(classes); k++)
         if (node[0] == classes[k].name[0])
             return &classes[k];
-    ck_abort_msg("node %s has no class", node);
+    ck_abort_msg("node %s is of no class", node);
     return NULL;
 }
 
@@ -114,7 +113,7 @@ static void delete_one(const char *collection, const char *name)
     cluster_delete(path);
 }
 
-/* The items that match the selector: new. */
+/* The items that the selector names: new. */
 static json_t *pods_where(const char *field_selector)
 {
     cleanup_free char *path = xasprintf(PODS "?fieldSelector=%s", field_selector);
@@ -156,7 +155,7 @@ struct creation {
     atomic_size_t next;
 };
 
-/* The API server may be unavailable for a while. */
+/* The API server may be away for a while. */
 static void create_pod(const struct wish *w)
 {
     const struct kind *k = w->kind;
@@ -190,7 +189,7 @@ static void create_some(void *ctx, size_t thread)
         create_pod(&c->wishes[i]);
 }
 
-/* The number of pods of a kind with this many units; only bound pods, if requested. */
+/* How many there are of a kind, with so many units; of those with a node, if wanted. */
 static size_t count(const json_t *pods, const struct kind *k, int units, bool bound)
 {
     size_t i, n = 0;
@@ -215,7 +214,7 @@ static void wish(struct creation *c, const struct kind *k, int units, size_t n)
     }
 }
 
-/* Alternates the kinds, so that their pods arrive together. */
+/* The kinds take turns, so that they come together. */
 static void shuffle(struct creation *c)
 {
     for (size_t i = c->n; i > 1; i--) {
@@ -273,7 +272,7 @@ size_t burst_delete_pods(size_t every)
     return n;
 }
 
-/* -- results -- */
+/* -- what came of it -- */
 
 static const char *condition(const json_t *pod)
 {
@@ -287,7 +286,7 @@ static const char *condition(const json_t *pod)
     return "";
 }
 
-/* The pod has the requested number of cards, and the memory. */
+/* It has as many cards as it asked for, and the memory. */
 static void check_bound(const json_t *pod, const struct kind *k)
 {
     const char *name = kit_str(pod, "metadata.name");
@@ -309,7 +308,7 @@ static const struct kind *kind_of(const json_t *pod)
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (strcmp(label(pod, "kind"), kinds[i].name) == 0)
             return &kinds[i];
-    ck_abort_msg("pod %s has no kind", kit_str(pod, "metadata.name"));
+    ck_abort_msg("pod %s is of no kind", kit_str(pod, "metadata.name"));
     return NULL;
 }
 
@@ -346,7 +345,7 @@ void burst_check(void)
     }
     cluster_agrees();
     for (int64_t end = kit_now_ms() + PROGRAM_WAIT_MS; !all_say_why(&other); look_again())
-        ck_assert_msg(kit_now_ms() < end, "%s is pending: %s",
-                      kit_str(other, "metadata.name"), condition(other));
+        ck_assert_msg(kit_now_ms() < end, "%s waits: %s", kit_str(other, "metadata.name"),
+                      condition(other));
     json_decref((json_t *)other);
 }

@@ -15,7 +15,7 @@ enum { ARGS = 64, TESTS = 64 };
 
 struct cluster cluster;
 
-/* State of the main process; the tests are its children. */
+/* Of the process of main; the tests are its children. */
 static struct {
     const char *name;
     const char *const *up;
@@ -23,7 +23,7 @@ static struct {
         unsigned begun, ended;
     } * tally;
     char *kubectl;
-    char *down;    /* shell command that stops the cluster and removes its folder */
+    char *down;    /* a line of shell that ends the cluster and removes its folder */
     pid_t running; /* scripts/cluster, or 0 */
     bool keeps_nodes, no_extender;
 } suite;
@@ -38,7 +38,7 @@ static void script(const char *const *args)
         ck_assert_uint_lt(n, ARGS - 1);
         argv[n] = *args;
     }
-    program_start(&p, home ? home : "/", argv); /* which has the cache of the programs */
+    program_start(&p, home ? home : "/", argv); /* the cache of the programs is there */
     suite.running = p.pid;
     ck_assert_msg(program_wait(&p) == 0, "scripts/cluster %s: %s", argv[1],
                   program_said(&p));
@@ -129,14 +129,14 @@ bool cluster_runs(const char *program)
     return access(file, F_OK) == 0 && kill(cluster_pid(program), 0) == 0;
 }
 
-/* The folder that keeps the logs of a failed test: new. */
+/* Where the logs stay when a test fails: new. */
 static char *logs(void)
 {
     cleanup_free char *dir = program_path("e2e-logs");
     return xasprintf("%s/%s", dir, suite.name);
 }
 
-/* The main process receives a signal. `up` cleans up by itself. */
+/* The process of main is being ended from outside. `up` cleans up by itself. */
 static void interrupted(int number)
 {
     if (suite.running > 0) {
@@ -191,7 +191,7 @@ static void begin_all(void)
     suite.kubectl = cluster_program("kubectl");
 }
 
-/* A failed test has not run its cleanup. */
+/* A test that failed did not come to its end. */
 static void end_all(void)
 {
     if (suite.tally->begun == suite.tally->ended) {

@@ -18,7 +18,7 @@ json_t *cluster_items(const char *path)
     return json_incref(kit_at(j, "items"));
 }
 
-/* The pod of the DaemonSet on that node, new; NULL: none yet. */
+/* The pod of the DaemonSet on that node, new; NULL: there is none yet. */
 static char *daemon_on(const char *component, const char *node)
 {
     cleanup_free char *path =
@@ -41,7 +41,7 @@ char *cluster_token_of(const char *component, const char *node)
     return token;
 }
 
-/* The newest pod of the component that is not terminating, new; NULL: none. */
+/* The newest of the component that stays, new; NULL: there is none. */
 static char *pod_of(const char *component)
 {
     cleanup_free char *path = xasprintf(
@@ -88,7 +88,7 @@ void cluster_delete(const char *path)
     json_decref(peer_json(&cluster.api, "DELETE", now, NULL));
 }
 
-/* Whether the node is Ready, so that pods can run there. */
+/* Is the node Ready, so that pods may go there? */
 static bool node_is_ready(const char *name)
 {
     cleanup_free char *path = xasprintf("/api/v1/nodes/%s", name);
@@ -104,7 +104,7 @@ static bool node_is_ready(const char *name)
     return ready && json_array_size(kit_at(node, "spec.taints")) == 0;
 }
 
-/* Whether the extender knows the node and its Scv. */
+/* Does the extender know it, and its Scv? */
 static bool node_is_known(const char *name)
 {
     cleanup_json json_t *all =
@@ -198,7 +198,7 @@ bool cluster_bound(const char *name)
     return *kit_str(pod, "spec.nodeName");
 }
 
-/* The message of kube-scheduler about the pod. */
+/* What kube-scheduler said of the pod. */
 static const char *condition(const json_t *pod)
 {
     size_t i;
@@ -250,7 +250,7 @@ void cluster_wait_refused(const char *name, const char *text)
         ck_assert_str_eq(kit_str(pod, "spec.nodeName"), "");
         if (strstr(condition(pod), text) && has_event(name, text))
             return;
-        ck_assert_msg(kit_now_ms() < end, "pod %s is not rejected with \"%s\": %s", name,
+        ck_assert_msg(kit_now_ms() < end, "pod %s is not refused with \"%s\": %s", name,
                       text, condition(pod));
         kit_pause();
     }

@@ -12,7 +12,7 @@ enum { MIB = 1024, CARDS_MAX = 16, NODES_MAX = 64 };
 struct card {
     long mib, promised;
     const char *uuid;
-    bool out, whole; /* unhealthy; promised as a whole card */
+    bool out, whole; /* unhealthy; taken whole by somebody */
 };
 
 struct node {
@@ -22,7 +22,7 @@ struct node {
 };
 
 struct world {
-    json_t *nodes, *scvs, *pods; /* owners of the strings */
+    json_t *nodes, *scvs, *pods; /* the strings are here */
     struct node node[NODES_MAX];
     size_t n;
 };
@@ -38,7 +38,7 @@ static const char *annotation(const json_t *pod, const char *key)
     return member(pod, "metadata.annotations", key);
 }
 
-/* -- the request of the pod -- */
+/* -- what the pod asks for -- */
 
 struct ask {
     long units; /* of all cards together */
@@ -89,7 +89,7 @@ static struct ask ask_of(const json_t *pod)
     return a;
 }
 
-/* -- the objects -- */
+/* -- what there is -- */
 
 static struct node *find(struct world *w, const char *name)
 {
@@ -135,7 +135,7 @@ static void add_pod(struct world *w, const json_t *pod)
     }
 }
 
-/* All objects except for one pod. */
+/* All that is there, but for one pod. */
 static void world_read(struct world *w, const char *but)
 {
     size_t i;
@@ -160,7 +160,7 @@ static void world_fini(struct world *w)
     json_decref(w->pods);
 }
 
-/* -- the expected result -- */
+/* -- what has to come of it -- */
 
 static bool suits(const struct card *c, const struct ask *a)
 {
@@ -170,7 +170,7 @@ static bool suits(const struct card *c, const struct ask *a)
                     : c->mib - c->promised >= a->units * MIB / a->cards;
 }
 
-/* Marks the cards that the pod must get. False: it does not fit here. */
+/* Marks the cards that the pod has to have. False: it cannot be here. */
 static bool choose(const struct node *n, const struct ask *a, bool *taken)
 {
     const char *mode = a->whole ? "card" : "memory";
@@ -194,9 +194,9 @@ static bool choose(const struct node *n, const struct ask *a, bool *taken)
     return true;
 }
 
-/* The allocation: for each container that runs beside others, its units on each card.
- * The total of a container is its request, the total of a card is the promise of the pod
- * there. */
+/* The allocation: for each container that runs beside others what it has on each card.
+ * For each container the sum is what it asks for, for each card what the pod has there.
+ */
 static void check_allocation(const json_t *pod, const struct node *n, const struct ask *a,
                              const bool *taken)
 {
@@ -283,7 +283,7 @@ void expect_placed(const char *name, int64_t begun_ns)
     world_read(&w, name);
     const struct node *n = find(&w, kit_str(pod, "spec.nodeName"));
     const struct ask a = ask_of(pod);
-    ck_assert_msg(choose(n, &a, taken), "%s does not fit on %s", name, n->name);
+    ck_assert_msg(choose(n, &a, taken), "%s cannot be on %s", name, n->name);
     check_annotations(pod, n, &a, taken, begun_ns);
     check_allocation(pod, n, &a, taken);
     world_fini(&w);

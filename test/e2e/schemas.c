@@ -8,9 +8,9 @@
 #include "kit/kit.h"
 
 /*
- * Uses jansson instead of jq, because the suites link it anyway, and because a property
- * named "properties" or "$ref" (as in CustomResourceDefinition) must not be mistaken for
- * the keyword: the walk has to know its position.
+ * jansson does it, and not jq, because the suites have it anyway, and because a member
+ * that is called "properties" or "$ref" (a CustomResourceDefinition has such) must not be
+ * taken for the keyword: who walks must know where he is.
  */
 
 #define REF "#/definitions/"
@@ -21,7 +21,7 @@ static bool ends(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* Calls fn for the schema and every nested schema. */
+/* Calls fn for the schema and all within. */
 static void walk(json_t *schema, void (*fn)(json_t *schema, void *ctx), void *ctx)
 {
     const char *key;
@@ -36,7 +36,7 @@ static void walk(json_t *schema, void (*fn)(json_t *schema, void *ctx), void *ct
     fn(schema, ctx);
 }
 
-/* -- gaps of OpenAPI -- */
+/* -- what OpenAPI leaves open -- */
 
 static void close_one(json_t *schema, void *ctx)
 {
@@ -50,7 +50,7 @@ static void close_one(json_t *schema, void *ctx)
         json_object_set_new(schema, "additionalProperties", json_false());
 }
 
-/* Types that OpenAPI 2 cannot express: it has no type for them, or only one of two. */
+/* Types that are more than OpenAPI 2 can say, which says nothing of them or one half. */
 static void close_named(const char *name, json_t *schema)
 {
     static const char *const either[] = {"JSONSchemaPropsOrBool",
@@ -67,7 +67,7 @@ static void close_named(const char *name, json_t *schema)
     }
     if (ends(name, ".resource.Quantity"))
         json_object_set_new(schema, "type", json_pack("[ss]", "number", "string"));
-    if (ends(name, ".meta.v1.Time")) /* Go writes null for an unset time */
+    if (ends(name, ".meta.v1.Time")) /* what Go writes for a time that is not set */
         json_object_set_new(schema, "type", json_pack("[ss]", "null", "string"));
 }
 
@@ -124,8 +124,7 @@ size_t schemas_write(const struct peer *api, const char *dir)
     json_object_foreach(all, name, v)
     {
         json_t *kinds = json_object_get(v, "x-kubernetes-group-version-kind");
-        if (json_array_size(kinds) !=
-            1) /* DeleteOptions and others belong to every group */
+        if (json_array_size(kinds) != 1) /* DeleteOptions and such are of every group */
             continue;
         json_array_foreach(kinds, i, kind) write_kind(dir, name, all, kind);
         n++;

@@ -22,7 +22,7 @@ struct static_pod {
     struct program program;
 };
 
-/* A command that may fail: the program then misses the files. */
+/* A command that may fail: what was not copied the program does not find. */
 static void does(const char *const *argv)
 {
     struct program p;
@@ -55,7 +55,7 @@ static void copy_mounts(struct static_pod *s, const struct yaml_node *spec,
     }
 }
 
-/* Runs the command of the manifest. */
+/* Does what the text says. */
 static void run(struct static_pod *s)
 {
     struct span command[WORDS];
@@ -71,7 +71,7 @@ static void run(struct static_pod *s)
     copy_mounts(s, spec, all->items[0]);
     for (size_t i = 0; i < words->n; i++) {
         command[i] = words->items[i]->text;
-        argv[n++] = command[i].p; /* terminated by NUL */
+        argv[n++] = command[i].p; /* with a NUL behind it */
     }
     argv[n] = NULL;
     program_start(&s->program, "/", argv + skip);
@@ -120,7 +120,7 @@ struct static_pod *static_pod_start(const char *root, const char *name,
     s->container = xasprintf("%s/container", root);
     cleanup_free char *bin = xasprintf("%s/usr/bin", s->container);
     does(ARGV("mkdir", "-p", bin));
-    does(ARGV("ln", program, bin)); /* which fails across file systems */
+    does(ARGV("ln", program, bin)); /* and if it is on another file system */
     does(ARGV("cp", "-n", program, bin));
     ck_assert_int_eq(pthread_create(&s->thread, NULL, play, s), 0);
     return s;

@@ -4,10 +4,11 @@
 #include "kit/kit.h"
 
 /*
- * Simulates the kubelet for one static pod: a thread runs the command of a manifest,
- * stops it when the manifest has changed and restarts it when it has ended. The
- * container is a chroot folder with its own binary and copies of the mounts of the
- * manifest, and no other file. Every error fails the test.
+ * Plays the kubelet for one static pod: in a thread, it runs the command of a manifest,
+ * ends it when the manifest has changed and starts it again when it has ended. The
+ * container is a folder that the program is rooted in (chroot): it sees its own binary,
+ * and copies of what the manifest mounts from the node, no other file. Whatever goes
+ * wrong here fails the test.
  */
 
 struct static_pod;

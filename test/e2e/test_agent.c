@@ -34,7 +34,7 @@ static void add_node(const char *name)
                    name, name);
 }
 
-/* Two cards of 15 GiB; `used` bytes of the first are in use. */
+/* Two cards of 15 GiB; so many bytes of the first are in use. */
 static void set_cards(const char *used)
 {
     static const char form[] = "{\"driverVersion\":\"535.1\",\"cards\":["
@@ -191,7 +191,7 @@ START_TEST(a_removed_node_leaves_no_objects)
     kit_wait(peer_status(&cluster.api, LEASES "/n1") == 404);
     ck_assert(program_says(&agent.program, "there is no Node n1"));
     ck_assert_uint_eq(peer_status(&cluster.api, SCVS "/n1"), 404);
-    agent_stop(&agent); /* its pod is gone, so its token is invalid */
+    agent_stop(&agent); /* its pod is gone, too, and the token with it */
     add_node("n1");
     agent_start(&agent, "n1");
     kit_wait(scv_has("n1", 30720));

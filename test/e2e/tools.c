@@ -49,7 +49,7 @@ json_t *tools_objects(const char *path)
     return all;
 }
 
-/* -- differences -- */
+/* -- what differs -- */
 
 static void tell(struct buf *out, const char *where, const json_t *wanted,
                  const json_t *got)
@@ -117,7 +117,7 @@ static json_t *find(const json_t *all, const char *name)
         cleanup_free char *its = title(j);
         if (strcmp(its, name) != 0)
             continue;
-        ck_assert_msg(!found, "%s appears twice", name);
+        ck_assert_msg(!found, "%s comes twice", name);
         found = j;
     }
     return found;

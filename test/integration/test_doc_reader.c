@@ -7,8 +7,8 @@
 #include "kit/session.h"
 
 /*
- * The code that reads documents (kit/doc), checks their commands (commands) and runs
- * them (kit/session): it misses nothing, and reports file and line.
+ * What reads documents (kit/doc), looks at their commands (commands) and runs them
+ * (kit/session): it misses nothing, and tells where it is.
  */
 
 enum { SESSION_MS = 60 * 1000 };
@@ -23,7 +23,7 @@ static void parse(struct doc *d, const char *text, const char *faults)
     ck_assert_str_eq(got.p, faults);
 }
 
-START_TEST(fences_are_read_as_rendered)
+START_TEST(fences_are_read_as_they_are_shown)
 {
     cleanup_doc struct doc d;
     parse(
@@ -50,7 +50,7 @@ START_TEST(fences_are_read_as_rendered)
 }
 END_TEST
 
-START_TEST(blocks_without_a_use_or_an_end_are_reported)
+START_TEST(blocks_without_a_use_or_an_end_are_told)
 {
     static const char *const bad[][2] = {
         {"```\na\n```\n", "x.md:1: \"\" is no use of a block"},
@@ -73,7 +73,7 @@ START_TEST(blocks_without_a_use_or_an_end_are_reported)
 }
 END_TEST
 
-START_TEST(links_and_code_are_found_outside_blocks)
+START_TEST(links_and_code_are_found_outside_of_blocks)
 {
     cleanup_doc struct doc d;
     parse(
@@ -90,7 +90,7 @@ START_TEST(links_and_code_are_found_outside_blocks)
 }
 END_TEST
 
-START_TEST(manual_pages_have_blocks)
+START_TEST(a_manual_has_blocks_too)
 {
     cleanup_doc struct doc d;
     cleanup_buf struct buf faults = {0};
@@ -109,7 +109,7 @@ END_TEST
 
 /* -- commands -- */
 
-START_TEST(stale_commands_are_reported)
+START_TEST(commands_that_went_stale_are_told)
 {
     static const char *const bad[][2] = {
         {"make tset", "no target tset"},
@@ -138,7 +138,7 @@ START_TEST(stale_commands_are_reported)
 }
 END_TEST
 
-START_TEST(stale_inline_code_is_reported)
+START_TEST(inline_code_that_went_stale_is_told)
 {
     static const char *const bad[][2] = {
         {"`make tset SEED=1`", "no target tset"},
@@ -164,7 +164,7 @@ START_TEST(stale_inline_code_is_reported)
 }
 END_TEST
 
-START_TEST(valid_commands_pass)
+START_TEST(commands_that_are_right_are_passed)
 {
     static const char *const good[] = {
         "make -j2 test SANITIZE=address && make demo KEEP=1",
@@ -192,7 +192,7 @@ END_TEST
 
 /* -- kit/session -- */
 
-/* The report about a document, which must have this prefix; new. */
+/* What is told of a document, which must begin like that; new. */
 static char *told(const char *text, const char *begin)
 {
     cleanup_doc struct doc d;
@@ -206,7 +206,7 @@ static char *told(const char *text, const char *begin)
     return buf_take(&faults);
 }
 
-START_TEST(a_failing_block_is_reported)
+START_TEST(a_block_that_fails_is_told)
 {
     cleanup_free char *good =
         told("```sh sim\na=1 && echo x >y\n```\n```sh\nfalse\n```\n"
@@ -228,8 +228,8 @@ START_TEST(a_failing_block_is_reported)
 }
 END_TEST
 
-KIT_MAIN("doc_reader", 60, fences_are_read_as_rendered,
-         blocks_without_a_use_or_an_end_are_reported,
-         links_and_code_are_found_outside_blocks, manual_pages_have_blocks,
-         stale_commands_are_reported, stale_inline_code_is_reported, valid_commands_pass,
-         a_failing_block_is_reported)
+KIT_MAIN("doc_reader", 60, fences_are_read_as_they_are_shown,
+         blocks_without_a_use_or_an_end_are_told,
+         links_and_code_are_found_outside_of_blocks, a_manual_has_blocks_too,
+         commands_that_went_stale_are_told, inline_code_that_went_stale_is_told,
+         commands_that_are_right_are_passed, a_block_that_fails_is_told)

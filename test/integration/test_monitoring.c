@@ -146,7 +146,7 @@ START_TEST(pods_and_nodes_get_their_events)
     kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 1);
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 1);
-    sim_add_scv(&sim, "n1", 2, 16, 1); /* the last state counts */
+    sim_add_scv(&sim, "n1", 2, 16, 1); /* what is said last is what is so */
     kit_wait(events("GPULost", "no new pods on GPU1 (unhealthy)") == 2);
     sim_add_scv(&sim, "n1", 2, 16, -1);
     kit_wait(events("GPUBack", "GPU1") == 2);
