@@ -156,7 +156,7 @@ static bool binds_are_over(void)
 }
 
 /* kube-scheduler also writes it into the events of the pod. */
-static void check_told(const struct right *r)
+static void check_reported(const struct right *r)
 {
     cleanup_free char *lack = lack_of(r, "\"");
     if (strcmp(r->verb_name, "list") == 0) {
@@ -201,7 +201,7 @@ static int64_t without(const struct right *r)
     provoke(r);
     if (!is(r, "get", "pods")) /* the client gets this error */
         kit_wait(cluster_heard(lack));
-    check_told(r);
+    check_reported(r);
     check_no_harm(pid);
     ck_assert_uint_le(cluster_heard(lack), 12); /* rate-limited */
     give_back(r, role);

@@ -103,14 +103,14 @@ START_TEST(only_kube_scheduler_with_its_certificate_is_accepted)
     cleanup_free char *dir = temp_path(cluster.dir, "pki");
     tls_make_cert(dir, "ca", "server", "IP:127.0.0.1,DNS:" SERVER_NAME);
     tls_make_cert(dir, "ca", "client", "DNS:client.test");
-    tls_make_cert(dir, "ca", "stranger", "DNS:stranger.test");
+    tls_make_cert(dir, "ca", "unknown", "DNS:unknown.test");
     cluster_create_node("n1", NULL, NULL, CARDS(16384));
     configure();
     start_extender();
     connect_as("client");
     extender_wait_answers(&cluster.extender);
     ck_assert_uint_eq(ask("client"), 200);
-    ck_assert_uint_eq(ask("stranger"), 403);
+    ck_assert_uint_eq(ask("unknown"), 403);
     ck_assert_uint_eq(ask(NULL), 0);
 
     /* The shipped configuration uses HTTP, which the extender rejects. */
