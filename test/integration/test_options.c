@@ -5,8 +5,8 @@
 #include "integration/kit.h"
 
 /*
- * Options, option files and kubeconfigs that cannot be meant: the extender ends with exit
- * status 1 and says what is wrong where.
+ * Invalid options, option files and kubeconfigs: the extender exits with status 1 and a
+ * message that says what is wrong and where.
  */
 
 static void check_start(const char *kubeconfig, const char *const *more, const char *text,
@@ -34,14 +34,14 @@ static void check_start(const char *kubeconfig, const char *const *more, const c
     program_fini(&p);
 }
 
-#define BOMB                                                                             \
+#define YAML_BOMB                                                                        \
     "a: &a [l,l,l,l,l,l,l,l,l]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"                    \
     "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"           \
     "e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n"
 
-START_TEST(bad_options_end_it_with_what_and_where)
+START_TEST(invalid_options_are_rejected_with_cause_and_position)
 {
-    static const char *const flags[][3] = {
+    static const char *const options[][3] = {
         {"--nope", NULL, "unknown option --nope"},
         {"--port", NULL, "--port needs a value"},
         {"--port", "99999", "--port: \"99999\" is not within 0..65535"},
@@ -71,12 +71,13 @@ START_TEST(bad_options_end_it_with_what_and_where)
         {"port: 1\n---\nport: 2\n", "more than one document"},
         {"require-scv: maybe\n", ":1: require-scv: \"maybe\" is neither true nor false"},
         {"\xff\xfe\n", "options.yaml: byte"},
-        {BOMB, ":1: anchors are not allowed"},
+        {YAML_BOMB, ":1: anchors are not allowed"},
     };
     cleanup_free char *kubeconfig = kit_kubeconfig("kubeconfig", "http", 1, "", "");
     cleanup_free char *path = temp_path(kit_dir, "options.yaml");
-    for (size_t i = 0; i < ARRAY_LEN(flags); i++)
-        check_start(kubeconfig, ARGV(flags[i][0], flags[i][1]), flags[i][2], flags[i][0]);
+    for (size_t i = 0; i < ARRAY_LEN(options); i++)
+        check_start(kubeconfig, ARGV(options[i][0], options[i][1]), options[i][2],
+                    options[i][0]);
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         temp_write(kit_dir, "options.yaml", files[i][0]);
         check_start(kubeconfig, ARGV("--config", path), files[i][1], files[i][0]);
@@ -89,7 +90,7 @@ START_TEST(bad_options_end_it_with_what_and_where)
 #define USER(more)    "users: [{name: u, user: {" more "}}]\n"
 #define SERVER        "server: \"https://x\""
 
-START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
+START_TEST(invalid_kubeconfigs_are_rejected_with_cause_and_position)
 {
     static const char *const files[][2] = {
         {"", "no current-context in "},
@@ -110,7 +111,7 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
          "certificate-authority-data: not base64"},
         {CONTEXT CLUSTER(SERVER) USER("username: a, password: b"),
          "kubeconfig:4: user \"u\": username: not supported"},
-        {BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
+        {YAML_BOMB CONTEXT, "kubeconfig:1: anchors are not allowed"},
     };
     cleanup_free char *path = temp_path(kit_dir, "kubeconfig");
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
@@ -122,5 +123,5 @@ START_TEST(bad_kubeconfigs_end_it_with_what_and_where)
     check_start(NULL, ARGV("--kubeconfig="), "there is no ", "none at all");
 }
 
-KIT_MAIN("options", 150, bad_options_end_it_with_what_and_where,
-         bad_kubeconfigs_end_it_with_what_and_where)
+KIT_MAIN("options", 150, invalid_options_are_rejected_with_cause_and_position,
+         invalid_kubeconfigs_are_rejected_with_cause_and_position)
