@@ -378,8 +378,7 @@ START_TEST(a_hanging_driver_is_reported)
     ck_assert(program_says(&agent.program, "the Lease is not renewed"));
     ck_assert_uint_eq(peer_status(&agent.health, "/livez"), 200);
     ck_assert_uint_eq(peer_status(&agent.health, "/healthz"), 503);
-    ck_assert_uint_eq(peer_status(&agent.health, "/readyz"),
-                      200); /* rollouts are not blocked */
+    ck_assert_uint_eq(peer_status(&agent.health, "/readyz"), 200); /* rollouts go on */
     /* The agent terminates although the driver hangs. */
     agent_stop(&agent);
     sim_stop(&sim);

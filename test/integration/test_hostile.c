@@ -309,7 +309,7 @@ START_TEST(bind_completes_when_its_client_disconnects)
 
 static const struct {
     const char *path, *body, *error;
-} malformed[] = {
+} bad[] = {
     {"/filter", "", "invalid JSON at byte 0: the input ends too early"},
     {"/prioritize", "", "invalid JSON at byte 0"},
     {"/bind", "", "invalid JSON at byte 0"},
@@ -350,8 +350,8 @@ static const struct {
      "the input ends too early"},
 };
 
-static void check_malformed(struct fixture *f, const char *path, const char *body,
-                            const char *error)
+static void check_bad(struct fixture *f, const char *path, const char *body,
+                      const char *error)
 {
     cleanup_buf struct buf reply = {0};
     unsigned status = peer_call(&f->extender.verbs, "POST", path, body, &reply);
@@ -365,15 +365,15 @@ START_TEST(invalid_json_is_rejected_with_cause_and_position)
 {
     struct fixture f;
     set_up(&f, ARGV(NULL));
-    for (size_t i = 0; i < ARRAY_LEN(malformed); i++)
-        check_malformed(&f, malformed[i].path, malformed[i].body, malformed[i].error);
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        check_bad(&f, bad[i].path, bad[i].body, bad[i].error);
     check_served(&f);
     /* A valid body, truncated at various bytes. */
     cleanup_buf struct buf whole = {0};
     kit_filter_body(&whole, "p", 4, ARGV("n1"));
     for (size_t n = 0; n < whole.n; n += 1 + n / 16) {
         cleanup_free char *part = xmemdup0(whole.p, n);
-        check_malformed(&f, "/filter", part, "invalid JSON at byte");
+        check_bad(&f, "/filter", part, "invalid JSON at byte");
     }
     tear_down(&f);
 }

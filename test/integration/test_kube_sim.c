@@ -9,11 +9,11 @@
 #include "support/tls.h"
 #include "support/unit.h"
 
-/* The program kube-sim as users start it, also with kubectl as its client. */
+/* The program kube-sim as people start it, and kubectl in front of it. */
 
 enum { ARGS = 16 };
 
-static char *dir; /* the test's temporary directory */
+static char *dir; /* of this test */
 
 /* -- kube-sim -- */
 
@@ -22,7 +22,7 @@ struct sim {
     unsigned port;
 };
 
-/* `more`: additional arguments; NULL at the end. */
+/* The further arguments end with a NULL. */
 static void sim_begin(struct program *p, const char *const *more)
 {
     const char *argv[ARGS];
@@ -48,14 +48,14 @@ static void sim_stop(struct sim *s)
     program_stop(&s->program);
 }
 
-/* Starts kube-sim with arguments that make it fail. Returns the exit status. */
+/* Starts it for failing; returns the exit status. */
 static int sim_fails(struct program *p, const char *const *more)
 {
     sim_begin(p, more);
     return program_wait(p);
 }
 
-static unsigned call(const struct sim *s, const char *request, struct raw_reply *reply)
+static unsigned ask(const struct sim *s, const char *request, struct raw_reply *reply)
 {
     struct raw c;
     raw_open(&c, s->port);
@@ -74,12 +74,12 @@ static bool have_kubectl(void)
     program_start(&p, dir, ARGV("kubectl", "version", "--client"));
     int rc = program_wait(&p);
     if (rc)
-        printf("skipped: kubectl cannot be run: %s\n", p.said.p);
+        printf("skipped, there is no kubectl that runs here: %s\n", p.said.p);
     program_fini(&p);
     return rc == 0;
 }
 
-/* Runs kubectl against the server. *said gets its output. Returns the exit status. */
+/* Runs kubectl against the server; what it says stays in *said. Returns its status. */
 static int kubectl(const struct sim *s, struct buf *said, const char *const *more)
 {
     char server[64];
@@ -113,18 +113,18 @@ static void end(void)
     free(dir);
 }
 
-START_TEST(kube_sim_listens_on_a_free_port_and_stops_cleanly)
+START_TEST(it_listens_on_a_free_port_and_ends_cleanly)
 {
     struct sim s;
     struct raw_reply reply = {0};
     sim_start(&s, ARGV("--port", "0"));
-    ck_assert_uint_eq(call(&s, GET("/healthz"), &reply), 200);
+    ck_assert_uint_eq(ask(&s, GET("/healthz"), &reply), 200);
     ck_assert_str_eq(reply.body.p, "ok");
     raw_reply_fini(&reply);
     sim_stop(&s);
 }
 
-START_TEST(help_and_invalid_options_end_kube_sim)
+START_TEST(help_and_bad_options_do_not_start_it)
 {
     struct program c;
     ck_assert_int_eq(sim_fails(&c, ARGV("--help")), 0);
@@ -168,17 +168,17 @@ static const char manifest[] = "apiVersion: v1\n"
                                "    containers:\n"
                                "    - {name: c, image: i}\n";
 
-START_TEST(manifests_are_loaded_and_unsupported_kinds_are_logged)
+START_TEST(manifests_are_loaded_and_what_is_not_served_is_named)
 {
     struct sim s;
     struct raw_reply reply = {0};
     temp_write(dir, "m.yaml", manifest);
     cleanup_free char *path = temp_path(dir, "m.yaml");
     sim_start(&s, ARGV("--port", "0", "--load", path));
-    ck_assert_uint_eq(call(&s, GET("/api/v1/nodes/n1"), &reply), 200);
+    ck_assert_uint_eq(ask(&s, GET("/api/v1/nodes/n1"), &reply), 200);
     ck_assert_says(reply.body.p, "\"aliyun.com/gpu-mem\":\"16\"");
     ck_assert_says(reply.body.p, "\"cpu\":\"500m\"");
-    ck_assert_uint_eq(call(&s, GET("/api/v1/namespaces/team/pods/p"), &reply), 200);
+    ck_assert_uint_eq(ask(&s, GET("/api/v1/namespaces/team/pods/p"), &reply), 200);
     ck_assert_says(program_said(&s.program), "Deployment");
     raw_reply_fini(&reply);
     sim_stop(&s);
@@ -191,7 +191,7 @@ START_TEST(manifests_are_loaded_and_unsupported_kinds_are_logged)
     program_fini(&c);
 }
 
-START_TEST(kubectl_get_and_describe_work)
+START_TEST(kubectl_shows_what_there_is)
 {
     struct sim s;
     struct buf said = {0};
@@ -233,7 +233,7 @@ START_TEST(kubectl_get_and_describe_work)
     sim_stop(&s);
 }
 
-START_TEST(kubectl_apply_label_and_delete_work)
+START_TEST(kubectl_makes_changes_and_deletes)
 {
     struct sim s;
     struct buf said = {0};
@@ -271,7 +271,7 @@ START_TEST(kubectl_apply_label_and_delete_work)
     sim_stop(&s);
 }
 
-START_TEST(kubectl_watch_works)
+START_TEST(kubectl_sees_changes_as_they_come)
 {
     struct sim s;
     struct program watch;
@@ -298,11 +298,11 @@ struct wait_running {
 static bool is_running(void *ctx)
 {
     struct wait_running *w = ctx;
-    call(w->s, GET("/api/v1/namespaces/default/pods/p"), &w->reply);
+    ask(w->s, GET("/api/v1/namespaces/default/pods/p"), &w->reply);
     return strstr(w->reply.body.p, "\"phase\":\"Running\"");
 }
 
-START_TEST(option_run_pods_makes_bound_pods_run)
+START_TEST(with_run_pods_a_bound_pod_runs)
 {
     static const char pod[] =
         "{\"metadata\":{\"name\":\"p\"},\"spec\":{\"nodeName\":\"n\","
@@ -315,13 +315,13 @@ START_TEST(option_run_pods_makes_bound_pods_run)
                "POST /api/v1/namespaces/default/pods HTTP/1.1\r\nHost: x\r\n"
                "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
                strlen(pod), pod);
-    ck_assert_uint_eq(call(&s, post.p, &w.reply), 201);
+    ck_assert_uint_eq(ask(&s, post.p, &w.reply), 201);
     ck_assert(raw_until(is_running, &w));
     raw_reply_fini(&w.reply);
     sim_stop(&s);
 }
 
-START_TEST(tls_and_token_authentication_work)
+START_TEST(it_asks_for_the_token_and_speaks_tls)
 {
     struct sim s;
     struct buf said = {0};
@@ -347,14 +347,14 @@ START_TEST(tls_and_token_authentication_work)
 
 int main(void)
 {
-    const TTest *const tests[] = {kube_sim_listens_on_a_free_port_and_stops_cleanly,
-                                  help_and_invalid_options_end_kube_sim,
-                                  manifests_are_loaded_and_unsupported_kinds_are_logged,
-                                  kubectl_get_and_describe_work,
-                                  kubectl_apply_label_and_delete_work,
-                                  kubectl_watch_works,
-                                  option_run_pods_makes_bound_pods_run,
-                                  tls_and_token_authentication_work};
+    const TTest *const tests[] = {it_listens_on_a_free_port_and_ends_cleanly,
+                                  help_and_bad_options_do_not_start_it,
+                                  manifests_are_loaded_and_what_is_not_served_is_named,
+                                  kubectl_shows_what_there_is,
+                                  kubectl_makes_changes_and_deletes,
+                                  kubectl_sees_changes_as_they_come,
+                                  with_run_pods_a_bound_pod_runs,
+                                  it_asks_for_the_token_and_speaks_tls};
     return unit_run_with("kube-sim", tests, ARRAY_LEN(tests), 180,
                          &(struct unit_fixtures){.begin = begin, .end = end});
 }

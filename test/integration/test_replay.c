@@ -5,11 +5,13 @@
 #include "base/mem.h"
 #include "kit/kit.h"
 
-/* The program gpushare-replay as users run it. */
+/*
+ * gpushare-replay as people run it.
+ */
 
 #define SMALL "--nodes=test/replay/nodes.csv", "--pods=test/replay/pods.csv"
 
-/* Runs gpushare-replay. Returns its output, new. */
+/* Runs it to its end; returns what it said, new. */
 static char *replay(int status, const char *const *options)
 {
     struct program p;
@@ -21,8 +23,8 @@ static char *replay(int status, const char *const *options)
     return said;
 }
 
-/* Removes the one value that differs between runs. */
-static void remove_speed(char *said)
+/* Blanks the one figure that is not the same in every run. */
+static void forget_speed(char *said)
 {
     static const char key[] = "\"decisions_per_s\": ";
     for (char *at = strstr(said, key); at; at = strstr(at, key)) {
@@ -32,14 +34,14 @@ static void remove_speed(char *said)
     }
 }
 
-START_TEST(results_are_reproducible)
+START_TEST(the_small_trace_gives_the_same_figures_everywhere)
 {
-    cleanup_buf struct buf expected = {0};
+    cleanup_buf struct buf want = {0};
     struct err err = {0};
     cleanup_free char *said = replay(0, ARGV(SMALL, "--seeds=3", "-o", "json"));
-    remove_speed(said);
-    ck_assert_done(file_read("test/replay/small.json", 1 << 20, &expected, &err), err);
-    ck_assert_str_eq(said, expected.p);
+    forget_speed(said);
+    ck_assert_done(file_read("test/replay/small.json", 1 << 20, &want, &err), err);
+    ck_assert_str_eq(said, want.p);
     json_error_t error;
     cleanup_json json_t *policies =
         json_loads("[\"binpack\",\"spread\",\"scv\",\"fgd\"]", 0, &error);
@@ -59,7 +61,7 @@ START_TEST(results_are_reproducible)
 }
 END_TEST
 
-START_TEST(policies_are_selected_by_name)
+START_TEST(policies_are_chosen_by_name)
 {
     cleanup_free char *said =
         replay(0, ARGV(SMALL, "--policy=fgd", "--policy=spread", "--seeds=1"));
@@ -85,7 +87,7 @@ START_TEST(help_names_every_option)
 }
 END_TEST
 
-START_TEST(invalid_options_and_traces_are_rejected)
+START_TEST(what_cannot_be_meant_is_said)
 {
     temp_write(kit_dir, "nodes.csv", "sn,cpu_milli,memory_mib,gpu,model\na,1,1,x,T4\n");
     cleanup_free char *bad = xasprintf("--nodes=%s/nodes.csv", kit_dir);
@@ -114,5 +116,6 @@ START_TEST(invalid_options_and_traces_are_rejected)
 }
 END_TEST
 
-KIT_MAIN("replay", 120, results_are_reproducible, policies_are_selected_by_name,
-         help_names_every_option, invalid_options_and_traces_are_rejected)
+KIT_MAIN("replay", 120, the_small_trace_gives_the_same_figures_everywhere,
+         policies_are_chosen_by_name, help_names_every_option,
+         what_cannot_be_meant_is_said)

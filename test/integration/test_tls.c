@@ -147,7 +147,7 @@ START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
     /* The connection that kube-scheduler already has is still valid. */
     ck_assert(extender_bind(&f.e, "p1", "n1", &said));
 
-    temp_write(kit_dir, "..data/tls.crt", "invalid\n");
+    temp_write(kit_dir, "..data/tls.crt", "rubbish\n");
     kit_wait(healthz_says(&f, "tls of verbs: certificate "));
     kit_wait(healthz_says(&f, "tls of observers: certificate "));
     ck_assert_says(program_said(&f.e.program), "the old ones stay in use");
@@ -155,15 +155,14 @@ START_TEST(replaced_files_are_used_and_invalid_ones_are_reported)
     ck_assert_uint_eq(peer_status(&f.e.observers, "/readyz"), 200);
 
     publish("server2", "other.crt");
-    kit_wait(filter_as(&f, f.trust, "foreign", &said) ==
-             403); /* trusted, but not in --client-name */
+    kit_wait(filter_as(&f, f.trust, "foreign", &said) == 403); /* not in --client-name */
     ck_assert_uint_eq(filter_as(&f, f.trust, "kube-scheduler", &said), 0);
     kit_wait(healthz_says(&f, NULL));
     tear_down(&f);
 }
 END_TEST
 
-static void check_rejected(const char *const *more, const char *text)
+static void check_refused(const char *const *more, const char *text)
 {
     struct program p;
     cleanup_free char *path =
@@ -183,26 +182,26 @@ START_TEST(missing_companion_options_are_reported)
     tls_make_cert(kit_dir, "ca", "server", "IP:127.0.0.1");
     cleanup_free char *crt = temp_path(kit_dir, "server.crt"),
                       *key = temp_path(kit_dir, "server.key");
-    check_rejected(ARGV("--tls-cert", crt), "--tls-cert and --tls-key need each other");
-    check_rejected(ARGV("--tls-key", key), "--tls-cert and --tls-key need each other");
-    check_rejected(ARGV("--client-ca", crt), "--client-ca needs --tls-cert");
-    check_rejected(ARGV("--replica-ca", crt), "--replica-ca needs --tls-cert");
-    check_rejected(ARGV("--tls-cert", crt, "--tls-key", key, "--client-name", "x"),
-                   "--client-name needs --client-ca");
-    check_rejected(ARGV("--requestheader-client-ca", crt),
-                   "--requestheader-client-ca needs --tls-cert");
-    check_rejected(
+    check_refused(ARGV("--tls-cert", crt), "--tls-cert and --tls-key need each other");
+    check_refused(ARGV("--tls-key", key), "--tls-cert and --tls-key need each other");
+    check_refused(ARGV("--client-ca", crt), "--client-ca needs --tls-cert");
+    check_refused(ARGV("--replica-ca", crt), "--replica-ca needs --tls-cert");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-name", "x"),
+                  "--client-name needs --client-ca");
+    check_refused(ARGV("--requestheader-client-ca", crt),
+                  "--requestheader-client-ca needs --tls-cert");
+    check_refused(
         ARGV("--tls-cert", crt, "--tls-key", key, "--requestheader-allowed-names", "x"),
         "--requestheader-allowed-names needs --requestheader-client-ca");
-    check_rejected(
+    check_refused(
         ARGV("--tls-cert", crt, "--tls-key", key, "--observe-client-ca", crt),
         "--observe-client-ca needs --client-ca, because the main port shows the same");
-    check_rejected(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
-                        "--observe-client-ca", key),
-                   "authorities ");
-    check_rejected(ARGV("--tls-cert", crt, "--tls-key", crt), "server.crt with key ");
-    check_rejected(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key),
-                   "/no/such.crt: No such file");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", key, "--client-ca", crt,
+                       "--observe-client-ca", key),
+                  "authorities ");
+    check_refused(ARGV("--tls-cert", crt, "--tls-key", crt), "server.crt with key ");
+    check_refused(ARGV("--tls-cert", "/no/such.crt", "--tls-key", key),
+                  "/no/such.crt: No such file");
 }
 END_TEST
 

@@ -226,8 +226,7 @@ START_TEST(the_number_of_streams_is_limited)
     }
     ck_assert_uint_eq(peer_call(&e.observers, "GET", WATCH, NULL, &said), 503);
     ck_assert_says(said.p, "64 others watch already");
-    ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"),
-                      200); /* not a watch */
+    ck_assert_uint_eq(peer_status(&e.observers, "/inspect?watch=1"), 200); /* a list */
     watch_close(&w[3]);
     kit_wait(({
         watch_open(&w[3], e.verbs.port, WATCH);
