@@ -15,7 +15,8 @@
  *
  * The level says who must act: error, an operator; warn, somebody soon; info, nobody (a
  * state has changed once); debug, nobody (each request). Tokens, keys and whole objects
- * are never logged. Safe from any thread; a line is written with one write.
+ * are never logged. Safe from any thread; a line is written with one write. In a program
+ * that serves, log_start makes logging independent of whoever reads standard error.
  *
  *     log_info("watch", "list complete", LOG_S("kind", name), LOG_I("n", n));
  */
@@ -48,6 +49,15 @@ void log_write(enum log_level level, const char *module, const char *msg,
 #define log_warn(module, msg, ...)  LOG_AT(LOG_WARN, module, msg, __VA_ARGS__)
 #define log_info(module, msg, ...)  LOG_AT(LOG_INFO, module, msg, __VA_ARGS__)
 #define log_debug(module, msg, ...) LOG_AT(LOG_DEBUG, module, msg, __VA_ARGS__)
+
+/* From here on a thread of its own writes the lines (base/log_queue.h), so that an unread
+ * pipe stops nobody else. Lines that find 256 KiB before them are dropped and counted. A
+ * crash loses the lines that the thread has not written. */
+void log_start(void);
+/* Waits for the thread, at most a second: before _exit. */
+void log_flush(void);
+/* The same, and ends the thread. No other thread may log any more. */
+void log_stop(void);
 
 /* The level is the one mutable setting of a running program. It starts at info. */
 void log_set_level(enum log_level level);

@@ -32,12 +32,20 @@
  * ran when it was measured, less the promises of pods that left after it, is withheld as
  * far as it exceeds a tolerance. A pod that does not run yet uses nothing of what was
  * measured, so its promise is not subtracted.
+ *
+ * Which came first is decided by the order in which this process saw them, because the
+ * node's clock (updateTime) and that of this machine may differ by any amount. A new
+ * updateTime of the node is a new sample. A pod counts in the samples that arrive after
+ * it was seen running (in all, if it ran at the start of this process); a pod that left
+ * counts until the next sample arrives.
  */
 
 struct ledger_settings {
     int64_t unit_mib;               /* of aliyun.com/gpu-mem */
     int64_t external_tolerance_mib; /* per card */
     bool require_scv;
+    bool require_node; /* an Scv without a Node object is of a deleted node; false: no
+                          Nodes are read */
     bool clock_exact, number_shares; /* of struct request_rules */
 };
 
@@ -53,6 +61,8 @@ enum card_out {
     CARD_LISTED,    /* the ConfigMap unhealthy-gpu-<node> names it */
     CARD_HELD, /* its Scv's podList: a container has it through nvidia.com/...; or pods
                   that the podList does not show yet must be about to get it */
+    CARD_DUPLICATE, /* its Scv gives another card the same UUID: which of them a promise
+                       or a container means cannot be known */
 };
 
 struct card {
@@ -83,6 +93,7 @@ enum node_state {
                            */
     NODE_SILENT,          /* scv-agent's heartbeat has stopped; the Scv may be old */
     NODE_LIST_DAMAGED,    /* the ConfigMap unhealthy-gpu-<node> cannot be read */
+    NODE_MISSING,         /* an Scv, but no Node object: deleted, or not created yet */
 };
 
 enum node_source { SOURCE_NONE, SOURCE_SCV, SOURCE_CAPACITY };
@@ -146,7 +157,7 @@ struct ledger_pod {
                                then has a request of kind NONE */
     struct ledger_newer *newer; /* edits of a pod whose Binding is in flight; or NULL */
     bool running;               /* has left Pending: may be using its memory */
-    int64_t running_since_s;    /* when that was seen, seconds since 1970; 0: at start */
+    uint64_t first_sample;      /* of its node, counted from 1: the first that may show it */
 
     struct ledger_node *node; /* where it is bound or reserved; NULL: waiting */
     struct ledger_share *shares;
@@ -217,6 +228,8 @@ struct ledger_news ledger_node_news(const struct ledger_node *node);
 /* MiB of the card that are withheld because of something that nobody knows of: what a
  * container uses that has the card through nvidia.com/gpu is none of that. */
 int64_t card_outside_mib(const struct card *card);
+/* Does the node's Scv give the UUID of cards[i] to another card, too? */
+bool card_is_duplicate(const struct ledger_node *node, uint32_t i);
 /* Is that capacity what the node's cards make, or what they make without those that are
  * ill? (scv-agent lists a card that is gone for another day, and the device plugin lists
  * what it has seen since it was started.) `mem` in units, 0 or less: not known. */
@@ -231,6 +244,7 @@ enum ledger_drift {
     DRIFT_WRONG_CARD, /* cards that the kubelet gave to containers of another promise */
     DRIFT_CAPACITY,   /* amounts of the Node's capacity that its cards do not make */
     DRIFT_LISTED,     /* ConfigMaps that name a card that is not there */
+    DRIFT_DUPLICATE,  /* cards that have the UUID of another card of their Scv */
     DRIFTS,
 };
 /* Adds how many there are of each. */
@@ -248,13 +262,14 @@ struct ledger_pod *ledger_pod_find(const struct ledger *l, struct span uid);
 /* Puts the pod on a node with these shares (copied), or moves it there. */
 void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span node,
                       const struct ledger_share *shares, uint32_t n);
-/* The containers have started, as seen at wall_s. */
-void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+/* The containers of the placed pod have started. `before`: before this process did, so
+ * that the newest sample shows them, too. */
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before);
 /* The bind has failed and the reservation ends: the pod is pending again, with the
  * request that was seen last. It never used the memory. */
 void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod);
-/* The pod is over, as seen at wall_s. Frees it. */
-void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s);
+/* The pod has ended or was deleted. Frees it. */
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod);
 
 /* Reading. */
 /* Is there an object of that kind for the node? */

@@ -6,7 +6,10 @@
 
 /*
  * The cards that were promised to a pod, as its annotations say it. Ours and those of the
- * Go extender (which writes the first five keys only) are read alike.
+ * Go extender (which writes the first five keys only) are read alike. A UUID counts only
+ * beside a readable allocation whose cards are all in the index: every writer of UUIDs
+ * writes such an allocation, and a UUID beside the Go extender's keys was copied from
+ * another pod's manifest.
  */
 
 struct promise_share {
@@ -45,6 +48,7 @@ int64_t promise_share_mib(const struct promise *promise, size_t i,
                           const struct request *request, int64_t unit_mib);
 
 /* Appends the annotations of a Binding as a JSON object. `shares` are in the order in
- * which they are to be listed; `time_ns` is nanoseconds since 1970. */
+ * which they are to be listed; `time_ns` is nanoseconds since 1970. Every key is written
+ * at every bind, since what is left out survives from the pod's manifest. */
 void promise_write(struct buf *out, const struct promise *promise,
                    const struct request *request, int64_t time_ns);

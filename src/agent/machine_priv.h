@@ -85,6 +85,7 @@ struct machine {
     bool watching, open;
     struct buf watch_version;
     int64_t alive_ms, broken_since_ms, watch_due_ms;
+    int64_t watch_ms; /* when the watch was started */
     unsigned watch_failures;
 
     /* the Node and the Lease */

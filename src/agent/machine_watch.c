@@ -3,13 +3,18 @@
 
 #include "base/mem.h"
 
+enum {
+    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the back-off */
+    WATCH_APART_MS = 1000,  /* a server may end each watch at once */
+};
+
 /* The watch begins where a list ended, and again where the watch before ended. */
 void watch_again(struct step *s)
 {
     struct machine *m = s->m;
     m->watching = true;
     m->open = false;
-    m->alive_ms = s->now.mono_ms;
+    m->alive_ms = m->watch_ms = s->now.mono_ms;
     const char *version = arena_copy(&s->out->arena, buf_span(&m->watch_version)).p;
     MEM_GROW(s->out->items, s->out->cap, s->out->n + 1);
     s->out->items[s->out->n++] = (struct machine_output){
@@ -24,7 +29,6 @@ void watch_alive(struct step *s)
     m->open = true;
     m->alive_ms = s->now.mono_ms;
     m->broken_since_ms = -1;
-    m->watch_failures = 0;
     if (s->in->version.n) {
         buf_clear(&m->watch_version);
         buf_add_span(&m->watch_version, s->in->version);
@@ -37,8 +41,10 @@ void watch_ended(struct step *s)
     if (!m->watching || s->in->run != m->run)
         return;
     m->watching = m->open = false;
+    if (s->now.mono_ms - m->watch_ms >= HEALTHY_MS)
+        m->watch_failures = 0;
     if (machine_code(s->in) == ERR_NONE) {
-        m->watch_due_ms = s->now.mono_ms; /* its time was over */
+        m->watch_due_ms = m->watch_ms + WATCH_APART_MS;
         return;
     }
     if (m->broken_since_ms < 0)

@@ -6,11 +6,16 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log_queue.h"
+
+enum { QUEUE_BYTES = 256 * 1024, STOP_MS = 1000 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 
 /* Process-wide on purpose: every module logs, and none should carry the level around. */
 static _Atomic int current_level = LOG_INFO;
+/* NULL: log_write writes by itself. */
+static _Atomic(struct log_queue *) queue;
 
 void log_set_level(enum log_level level)
 {
@@ -85,6 +90,30 @@ void log_write(enum log_level level, const char *module, const char *msg,
     cleanup_buf struct buf line = {0};
     log_format(&line, clock_wall_ns() / 1000000, level, module, msg, fields);
     buf_addc(&line, '\n');
+    struct log_queue *q = atomic_load(&queue);
+    if (q) {
+        log_queue_add(q, buf_span(&line));
+        return;
+    }
     ssize_t n = write(STDERR_FILENO, line.p, line.n);
     (void)n; /* there is nowhere left to complain */
+}
+
+void log_start(void)
+{
+    atomic_store(&queue, log_queue_start(STDERR_FILENO, QUEUE_BYTES));
+}
+
+void log_flush(void)
+{
+    struct log_queue *q = atomic_load(&queue);
+    if (q)
+        log_queue_flush(q, STOP_MS);
+}
+
+void log_stop(void)
+{
+    struct log_queue *q = atomic_exchange(&queue, NULL);
+    if (q)
+        log_queue_stop(q, STOP_MS);
 }

@@ -306,6 +306,7 @@ static void try_card(struct search *s, const struct ledger_node *node, uint32_t 
         [CARD_UNHEALTHY] = " were healthy",
         [CARD_LISTED] = " were not taken out by the ConfigMap",
         [CARD_HELD] = " were not held through nvidia.com/gpu",
+        [CARD_DUPLICATE] = " had a UUID of its own in the Scv",
     };
     struct guess g;
     const struct card *card = &node->cards[i];

@@ -61,6 +61,10 @@ static void check_card(struct check *c, const struct card *card)
     else if (card->over)
         differs(c, "GPU%" PRId32 " is promised whole, and to other pods besides",
                 card->index);
+    if (card_is_duplicate(c->node, (uint32_t)(card - c->node->cards)))
+        differs(c,
+                "GPU%" PRId32 " has UUID %.*s, which its Scv gives to another card, too",
+                card->index, SPAN_ARG(card->uuid));
     if (card_outside_mib(card))
         differs(c,
                 "GPU%" PRId32 ": %" PRId64

@@ -113,6 +113,8 @@ static void add_missing(struct page *p, struct buf *out, const struct ledger_nod
         buf_adds(out, "taken out by ConfigMap");
     else if (card->out == CARD_HELD)
         buf_adds(out, "held through nvidia.com/gpu");
+    else if (card->out == CARD_DUPLICATE)
+        buf_adds(out, "has the same UUID as another card");
     else if (card->whole)
         buf_adds(out, "taken whole");
     else if (r->kind == REQUEST_MEMORY && card->free_mib < r->mib_per_card) {

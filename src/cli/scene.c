@@ -41,6 +41,7 @@ static int look(struct scene *s, int64_t unit_mib, struct err *err)
         .ledger = {.unit_mib = unit_mib,
                    .external_tolerance_mib = c->external_tolerance_mib,
                    .require_scv = c->require_scv,
+                   .require_node = true,
                    .clock_exact = c->clock_exact,
                    .number_shares = c->number_shares},
         .node_grace_ms = c->node_grace_ms,

@@ -80,7 +80,8 @@ const char *show_health(enum card_out out)
     static const char *const names[] = {[CARD_IN] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "TakenOut",
-                                        [CARD_HELD] = "Held"};
+                                        [CARD_HELD] = "Held",
+                                        [CARD_DUPLICATE] = "DuplicateUUID"};
     return names[out];
 }
 

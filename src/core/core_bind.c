@@ -292,7 +292,7 @@ static void forget_doubtful(struct step *s, const struct op *op)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
     if (pod && pod->doubt && !pod->node)
-        ledger_pod_remove(s->core->ledger, pod, s->now.wall_ns / 1000000000);
+        ledger_pod_remove(s->core->ledger, pod);
 }
 
 /* The labels that made the request were removed while the Binding was in flight. */
@@ -300,7 +300,7 @@ static void forget_if_nothing_asked(struct step *s, const struct op *op)
 {
     struct ledger_pod *pod = ledger_pod_find(s->core->ledger, op->uid);
     if (pod && !pod->node && pod->request.kind == REQUEST_NONE && !pod->why_not.n)
-        ledger_pod_remove(s->core->ledger, pod, s->now.wall_ns / 1000000000);
+        ledger_pod_remove(s->core->ledger, pod);
 }
 
 /* The outcome is known: not bound, and no copy of the Binding is left. The pod waits. */

@@ -12,15 +12,10 @@
  * may be, bound.
  */
 
-static int64_t wall_s(const struct step *s)
-{
-    return s->now.wall_ns / 1000000000;
-}
-
 static void forget(struct step *s, struct ledger_pod *pod)
 {
     struct room before = room_before(s, pod->node ? pod->node->name : (struct span){0});
-    ledger_pod_remove(s->core->ledger, pod, wall_s(s));
+    ledger_pod_remove(s->core->ledger, pod);
     room_after(s, &before);
 }
 
@@ -55,8 +50,7 @@ static void place(struct step *s, struct ledger_pod *entry, const struct pod *po
         ledger_pod_place(core->ledger, entry, pod->node, shares, (uint32_t)n);
     entry->fixed = entry->n_shares > 0;
     if (pod->phase != POD_PENDING)
-        ledger_pod_running(core->ledger, entry,
-                           core->cursors[CORE_PODS].synced ? wall_s(s) : 0);
+        ledger_pod_running(core->ledger, entry, !core->cursors[CORE_PODS].synced);
     room_after(s, &before);
 }
 

@@ -13,7 +13,8 @@ struct cursor {
     uint64_t run;       /* of the list or watch that is under way */
     struct buf version; /* to watch from */
     int64_t due_ms;     /* LIST_DUE, WATCH_DUE: when to start */
-    int64_t backoff_ms;
+    int64_t backoff_ms; /* of failed lists and broken watches */
+    int64_t relist_ms;  /* back-off of lists that a watch made necessary */
     int64_t asked_ms;   /* when the list or watch that is under way was asked for */
     int64_t alive_ms;   /* last sign of life */
     int64_t listed_ms;  /* when the last complete list was asked for */

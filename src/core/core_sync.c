@@ -13,7 +13,8 @@
 enum {
     BACKOFF_MIN_MS = 800,
     BACKOFF_MAX_MS = 30 * 1000,
-    HURRY_MS = 1000, /* once another call shows that the API server is back */
+    HEALTHY_MS = 30 * 1000, /* a watch that lasted this long resets the relist back-off */
+    HURRY_MS = 1000,        /* once another call shows that the API server is back */
     ABSENT_RETRY_MS =
         30 * 1000,         /* the kind itself does not exist (no CRD, no namespace) */
     WATCH_APART_MS = 1000, /* of one kind: a server may end each at once */
@@ -21,14 +22,15 @@ enum {
         500, /* for the first word about the lease, to save listing pods twice */
 };
 
-/* Half to one and a half times the back-off, which doubles. client-go's reflector. */
-static int64_t back_off(struct core *core, struct cursor *c, int64_t retry_after_ms)
+/* Half to one and a half times *backoff_ms, which doubles with every call. The constants
+ * are those of client-go's reflector. */
+static int64_t back_off(struct core *core, int64_t *backoff_ms, int64_t retry_after_ms)
 {
-    c->backoff_ms = c->backoff_ms ? c->backoff_ms * 2 : BACKOFF_MIN_MS;
-    if (c->backoff_ms > BACKOFF_MAX_MS)
-        c->backoff_ms = BACKOFF_MAX_MS;
+    *backoff_ms = *backoff_ms ? *backoff_ms * 2 : BACKOFF_MIN_MS;
+    if (*backoff_ms > BACKOFF_MAX_MS)
+        *backoff_ms = BACKOFF_MAX_MS;
     int64_t wait =
-        c->backoff_ms / 2 + (int64_t)rng_below(&core->rng, (uint64_t)c->backoff_ms);
+        *backoff_ms / 2 + (int64_t)rng_below(&core->rng, (uint64_t)*backoff_ms);
     return wait > retry_after_ms ? wait : retry_after_ms;
 }
 
@@ -139,6 +141,40 @@ static struct span object_node(const struct core_input *in)
     }
 }
 
+/* The first card of the node that has the UUID of another one; -1: there is none. */
+static int32_t first_duplicate(const struct ledger *l, struct span name)
+{
+    const struct ledger_node *node = ledger_node_find(l, name);
+    for (uint32_t i = 0; node && i < node->n_cards; i++)
+        if (card_is_duplicate(node, i))
+            return (int32_t)i;
+    return -1;
+}
+
+static void note_duplicate(struct step *s, const struct ledger_node *node, uint32_t first)
+{
+    const struct card *a = &node->cards[first], *b = a + 1;
+    while (!span_eq(a->uuid, b->uuid))
+        b++;
+    out_note(
+        s, ERR_CONFLICT,
+        "node %.*s: its Scv gives UUID %.*s to GPU%d and GPU%d; neither gets new pods "
+        "until each card has its own",
+        SPAN_ARG(node->name), SPAN_ARG(a->uuid), a->index, b->index);
+}
+
+static void scv_seen(struct step *s, const struct core_input *in)
+{
+    struct ledger *l = s->core->ledger;
+    struct span name = in->scv->meta.name;
+    int32_t before = first_duplicate(l, name);
+    ledger_scv_seen(l, in->scv, in->run);
+    int32_t now = first_duplicate(l, name);
+    if (now >= 0 && before < 0)
+        note_duplicate(s, ledger_node_find(l, name), (uint32_t)now);
+    alive_scv_seen(s, in->scv);
+}
+
 static void apply(struct step *s, const struct core_input *in)
 {
     struct ledger *l = s->core->ledger;
@@ -154,9 +190,7 @@ static void apply(struct step *s, const struct core_input *in)
         if (in->gone)
             ledger_scv_gone(l, name);
         else
-            ledger_scv_seen(l, in->scv, in->run);
-        if (!in->gone)
-            alive_scv_seen(s, in->scv);
+            scv_seen(s, in);
         break;
     case CORE_LEASES:
         if (in->gone)
@@ -267,7 +301,7 @@ void sync_list_failed(struct step *s)
     if (in->kind == CORE_LEASES)
         alive_broken(s);
     keep_trouble(&c->trouble, in->err);
-    c->due_ms = s->now.mono_ms + back_off(s->core, c, in->retry_after_ms);
+    c->due_ms = s->now.mono_ms + back_off(s->core, &c->backoff_ms, in->retry_after_ms);
     out_note(s, in->err->code, "list of %s failed: %s", core_kind_name(in->kind),
              in->err->msg);
 }
@@ -286,6 +320,16 @@ void sync_watch_alive(struct step *s)
         alive_watch_spoke(s);
 }
 
+/* What happened since the watch's version can only be learned from a list. The first list
+ * after a healthy watch is immediate. A server that answers every watch with 410 gets
+ * lists at growing intervals; a successful list or an opened watch proves nothing. */
+static int64_t relist_delay(struct step *s, struct cursor *c)
+{
+    bool first = c->relist_ms == 0;
+    int64_t wait = back_off(s->core, &c->relist_ms, s->in->retry_after_ms);
+    return first && s->in->err->code == ERR_GONE ? 0 : wait;
+}
+
 void sync_watch_ended(struct step *s)
 {
     const struct core_input *in = s->in;
@@ -295,6 +339,8 @@ void sync_watch_ended(struct step *s)
     enum err_code code = in->err ? in->err->code : ERR_NONE;
     c->state = CURSOR_WATCH_DUE;
     c->due_ms = s->now.mono_ms;
+    if (s->now.mono_ms - c->asked_ms >= HEALTHY_MS)
+        c->relist_ms = 0;
     if (code == ERR_NONE) { /* watches end every minute or so */
         if (c->due_ms < c->asked_ms + WATCH_APART_MS)
             c->due_ms = c->asked_ms + WATCH_APART_MS;
@@ -303,12 +349,11 @@ void sync_watch_ended(struct step *s)
     if (in->kind == CORE_LEASES)
         alive_broken(s);
     keep_trouble(&c->trouble, in->err);
-    c->due_ms += back_off(s->core, c, in->retry_after_ms);
     if (code == ERR_GONE || code == ERR_NOT_FOUND || code == ERR_INVALID) {
-        /* What was missed since the last version can only be had from a list. */
         c->state = CURSOR_LIST_DUE;
-        if (code == ERR_GONE)
-            c->due_ms = s->now.mono_ms;
+        c->due_ms += relist_delay(s, c);
+    } else {
+        c->due_ms += back_off(s->core, &c->backoff_ms, in->retry_after_ms);
     }
     out_note(s, code, "watch of %s: %s", core_kind_name(in->kind), in->err->msg);
 }

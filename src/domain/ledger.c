@@ -21,7 +21,7 @@ struct ledger *ledger_new(const struct ledger_settings *settings, uint64_t seed)
     return l;
 }
 
-static void departures_clear(struct ledger_node_facts *f)
+void departures_clear(struct ledger_node_facts *f)
 {
     for (size_t i = 0; i < f->n_departures; i++)
         free((char *)f->departures[i].uuid.p);
@@ -184,9 +184,15 @@ void ledger_scv_seen(struct ledger *l, const struct scv *scv, uint64_t list)
 {
     struct ledger_node *node = object_seen(l, scv->meta.name, LEDGER_SCV, list);
     struct ledger_node_facts *f = node->facts;
+    bool had_sample = f->has_sample;
+    int64_t before_s = f->sample_s;
     facts_drop_scv(f);
     facts_take_scv(f, scv);
-    departures_expire(f);
+    /* Any other time, an earlier one too: the clock of the node may have been set. */
+    if (!f->has_sample || !had_sample || f->sample_s != before_s) {
+        f->samples += f->has_sample;
+        departures_clear(f);
+    }
     ledger_view(l, node);
 }
 
@@ -305,8 +311,7 @@ void ledger_sweep(struct ledger *l, enum ledger_kind kind, uint64_t list)
 
 /* Departures */
 
-void departures_add(struct ledger_node_facts *f, const struct ledger_share *share,
-                    int64_t at_s)
+void departures_add(struct ledger_node_facts *f, const struct ledger_share *share)
 {
     if (f->n_departures == DEPARTURES_MAX) {
         /* The oldest gives way: its memory may be taken for used from outside until the
@@ -321,18 +326,5 @@ void departures_add(struct ledger_node_facts *f, const struct ledger_share *shar
         .uuid = {xmemdup0(share->uuid.p, share->uuid.n), share->uuid.n},
         .card = share->card,
         .mib = share->mib,
-        .at_s = at_s,
     };
-}
-
-void departures_expire(struct ledger_node_facts *f)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < f->n_departures; i++) {
-        if (f->has_sample && f->departures[i].at_s >= f->sample_s)
-            f->departures[kept++] = f->departures[i];
-        else
-            free((char *)f->departures[i].uuid.p);
-    }
-    f->n_departures = kept;
 }

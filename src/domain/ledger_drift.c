@@ -11,6 +11,11 @@ int64_t card_outside_mib(const struct card *card)
     return card->out == CARD_HELD ? 0 : card->withheld_mib;
 }
 
+bool card_is_duplicate(const struct ledger_node *node, uint32_t i)
+{
+    return node->facts->has[LEDGER_SCV] && node->facts->duplicates >> i & 1;
+}
+
 bool ledger_makes_mem(const struct ledger_node *node, int64_t unit_mib, int64_t mem)
 {
     int64_t well = 0, all = 0;
@@ -36,6 +41,7 @@ static void count_cards(const struct ledger_node *node, int64_t counts[DRIFTS])
         const struct card *card = &node->cards[i];
         counts[DRIFT_OVERCOMMITTED] += card->over;
         counts[DRIFT_OUTSIDE] += card_outside_mib(card) > 0;
+        counts[DRIFT_DUPLICATE] += card_is_duplicate(node, i);
     }
 }
 

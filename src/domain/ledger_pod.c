@@ -350,12 +350,12 @@ void ledger_pod_place(struct ledger *l, struct ledger_pod *pod, struct span name
     ledger_view(l, node);
 }
 
-void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+void ledger_pod_running(struct ledger *l, struct ledger_pod *pod, bool before)
 {
     if (pod->running)
         return;
     pod->running = true;
-    pod->running_since_s = wall_s;
+    pod->first_sample = before || !pod->node ? 0 : pod->node->facts->samples + 1;
     if (pod->node)
         ledger_view(l, pod->node);
 }
@@ -373,14 +373,13 @@ void ledger_pod_unplace(struct ledger *l, struct ledger_pod *pod)
     left(l, node);
 }
 
-void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod, int64_t wall_s)
+void ledger_pod_remove(struct ledger *l, struct ledger_pod *pod)
 {
     struct ledger_node *node = pod->node;
-    const struct ledger_node_facts *f = node ? node->facts : NULL;
     /* Only what the sample shows can be mistaken for memory used from outside. */
-    if (f && f->has_sample && pod->running && pod->running_since_s < f->sample_s)
+    if (node && pod_in_sample(node->facts, pod))
         for (uint32_t i = 0; i < pod->n_shares; i++)
-            departures_add(node->facts, &pod->shares[i], wall_s);
+            departures_add(node->facts, &pod->shares[i]);
     nominate(l, pod, (struct span){0});
     unlist(l, pod);
     if (pod->prev_all)

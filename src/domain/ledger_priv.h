@@ -3,13 +3,12 @@
 
 #include "domain/ledger.h"
 
-/* What a pod that was seen running has left behind on a card: memory that a sample taken
- * before may still show as used. */
+/* What a pod that ran has left behind on a card: memory that the newest sample, which
+ * arrived before the pod left, shows as used. */
 struct departure {
     struct span uuid; /* owned */
     int32_t card;
     int64_t mib;
-    int64_t at_s;
 };
 
 /* What the objects said about a node, as they said it. */
@@ -29,9 +28,11 @@ struct ledger_node_facts {
     struct scv_given *given;   /* owned: of the podList, what is ours */
     size_t n_given;
     uint64_t held; /* bit i: scv_cards[i] is held through a resource that is not ours */
+    uint64_t duplicates; /* bit i: another card has the UUID of scv_cards[i] */
     int64_t scv_created_s;
     bool scv_damaged, has_sample;
-    int64_t sample_s; /* when the Scv's values were read */
+    int64_t sample_s; /* when the Scv's values were read, by the clock of the node */
+    uint64_t samples; /* how many different ones have arrived */
 
     bool cordoned;
     struct ledger_foreign *foreign; /* owned, with its strings; NULL: no such Lease */
@@ -89,7 +90,7 @@ struct ledger_node *ledger_node_need(struct ledger *l, struct span name);
 void ledger_node_drop_if_unused(struct ledger *l, struct ledger_node *node);
 void ledger_pods_free(struct ledger *l);
 void classes_free(struct ledger *l);
-void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share,
-                    int64_t at_s);
-/* Forgets the departures that the newest sample no longer shows. */
-void departures_expire(struct ledger_node_facts *facts);
+void departures_add(struct ledger_node_facts *facts, const struct ledger_share *share);
+void departures_clear(struct ledger_node_facts *facts);
+/* Does the newest sample of its node show what the pod uses? */
+bool pod_in_sample(const struct ledger_node_facts *facts, const struct ledger_pod *pod);

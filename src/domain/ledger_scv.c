@@ -24,7 +24,7 @@ void facts_drop_scv(struct ledger_node_facts *f)
     f->given = NULL;
     f->scv_strings = NULL;
     f->n_scv_cards = f->n_holders = f->n_given = 0;
-    f->held = 0;
+    f->held = f->duplicates = 0;
     f->scv_damaged = f->has_sample = false;
     f->sample_s = f->scv_created_s = 0;
 }
@@ -69,6 +69,14 @@ static void take_cards(struct ledger_node_facts *f, const struct scv *scv,
         move_in(&card->uuid, at);
         move_in(&card->bus_id, at);
     }
+}
+
+static void find_duplicates(struct ledger_node_facts *f)
+{
+    for (size_t i = 0; i < f->n_scv_cards; i++)
+        for (size_t k = 0; k < i && f->scv_cards[i].uuid.n; k++)
+            if (span_eq(f->scv_cards[i].uuid, f->scv_cards[k].uuid))
+                f->duplicates |= UINT64_C(1) << i | UINT64_C(1) << k;
 }
 
 /* The bits of the cards with these UUIDs. */
@@ -130,6 +138,7 @@ void facts_take_scv(struct ledger_node_facts *f, const struct scv *scv)
         return;
     const char *at = f->scv_strings = copy_strings(scv);
     take_cards(f, scv, &at);
+    find_duplicates(f);
     take_holders(f, scv, &at);
     take_given(f, scv);
 }

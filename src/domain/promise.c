@@ -70,7 +70,7 @@ static bool read_indexes(struct span text, struct promise *p)
     return true;
 }
 
-/* The UUIDs stand in the order of the index annotation. */
+/* The UUIDs stand in the order of the index annotation. An empty one is not known. */
 static void read_uuids(struct span idx, struct span uuids, struct promise *p)
 {
     while (idx.p && uuids.p) {
@@ -109,18 +109,29 @@ static void read_card_memory(struct span text, struct promise *p)
         p->card_mib = mib;
 }
 
+/* Reads allocation and index. True: the UUIDs belong to this promise. Who writes UUIDs
+ * also writes an allocation, on cards of the index. The Go extender writes neither:
+ * beside its index, a UUID was copied from another pod's manifest and says nothing. */
+static bool read_cards(const struct pod *pod, struct promise *p)
+{
+    bool readable =
+        pod->allocation.p && read_allocation(pod->allocation, ALL_CONTAINERS, p);
+    if (!readable)
+        p->n = 0;
+    size_t sure = p->n;
+    if (!pod->idx.p || !read_indexes(pod->idx, p))
+        p->n = sure;
+    return readable && p->n == p->n_indexes;
+}
+
 bool promise_of(const struct pod *pod, struct arena *a, struct promise *promise)
 {
     *promise = (struct promise){.card_mib = -1};
     if (!pod->idx.p && !pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
-    if (!pod->allocation.p || !read_allocation(pod->allocation, ALL_CONTAINERS, promise))
-        promise->n = 0;
-    size_t sure = promise->n;
-    if (!pod->idx.p || !read_indexes(pod->idx, promise))
-        promise->n = sure;
-    read_uuids(pod->idx, pod->card_uuid, promise);
+    if (read_cards(pod, promise))
+        read_uuids(pod->idx, pod->card_uuid, promise);
     if (pod->card_memory.p)
         read_card_memory(pod->card_memory, promise);
     promise->fills = fills_cards(pod->idx, pod->card_units, promise);
@@ -134,9 +145,12 @@ bool promise_of_container(const struct pod *pod, uint32_t index, struct arena *a
     if (!pod->allocation.p)
         return false;
     promise->shares = arena_alloc(a, REQUEST_MAX_CARDS * sizeof *promise->shares);
+    bool with_uuids = read_cards(pod, promise);
+    *promise = (struct promise){.shares = promise->shares};
     if (!read_allocation(pod->allocation, index, promise))
         promise->n = 0;
-    read_uuids(pod->idx, pod->card_uuid, promise);
+    if (with_uuids)
+        read_uuids(pod->idx, pod->card_uuid, promise);
     return promise->n > 0;
 }
 
@@ -207,15 +221,28 @@ static void add_allocation(struct buf *out, const struct promise *p,
     buf_adds(out, "}\"");
 }
 
+/* Written also when no UUID is known: the Binding's annotations replace those of the pod,
+ * and a UUID copied from another pod's manifest must not survive the bind. */
+static void add_uuids(struct buf *out, const struct promise *p)
+{
+    cleanup_buf struct buf list = {0};
+    bool known = false;
+    for (size_t i = 0; i < p->n; i++) {
+        if (i)
+            buf_addc(&list, ',');
+        buf_add_span(&list, p->shares[i].uuid);
+        known |= p->shares[i].uuid.n > 0;
+    }
+    buf_adds(out, "\"" KEY_CARD_UUID "\":");
+    buf_add_json(out, known ? buf_span(&list) : SPAN(""));
+}
+
 void promise_write(struct buf *out, const struct promise *p,
                    const struct request *request, int64_t time_ns)
 {
     int64_t units = request->units;
-    bool uuids = p->n > 0;
-    for (size_t i = 0; i < p->n; i++) {
-        uuids = uuids && p->shares[i].uuid.n > 0;
+    for (size_t i = 0; i < p->n; i++)
         units += request->kind == REQUEST_CARDS ? p->shares[i].card_units : 0;
-    }
     buf_addc(out, '{');
     add_list(out, KEY_MEM_IDX, p, false);
     add_list(out, KEY_MEM_DEV, p, true);
@@ -233,15 +260,7 @@ void promise_write(struct buf *out, const struct promise *p,
             buf_add_i64(out, request->mib_per_card);
         buf_addc(out, '"');
     }
-    if (uuids) {
-        cleanup_buf struct buf list = {0};
-        for (size_t i = 0; i < p->n; i++) {
-            if (i)
-                buf_addc(&list, ',');
-            buf_add_span(&list, p->shares[i].uuid);
-        }
-        buf_adds(out, ",\"" KEY_CARD_UUID "\":");
-        buf_add_json(out, buf_span(&list));
-    }
+    buf_addc(out, ',');
+    add_uuids(out, p);
     buf_addc(out, '}');
 }

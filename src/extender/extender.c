@@ -241,6 +241,7 @@ struct extender *extender_start(const struct extender_config *config, struct err
         .ledger = {.unit_mib = config->unit_mib,
                    .external_tolerance_mib = config->external_tolerance_mib,
                    .require_scv = config->require_scv,
+                   .require_node = true,
                    .clock_exact = config->clock_exact,
                    .number_shares = config->number_shares},
         .identity = identity,

@@ -89,7 +89,8 @@ static const char *health(enum card_out out)
     static const char *const names[] = {[CARD_IN] = "Healthy",
                                         [CARD_UNHEALTHY] = "Unhealthy",
                                         [CARD_LISTED] = "TakenOut",
-                                        [CARD_HELD] = "Held"};
+                                        [CARD_HELD] = "Held",
+                                        [CARD_DUPLICATE] = "DuplicateUUID"};
     return names[out];
 }
 

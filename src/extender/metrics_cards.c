@@ -6,7 +6,7 @@
 #include "extender/walk.h"
 #include "placement/frag.h"
 
-enum { STATES = NODE_LIST_DAMAGED + 1, OUTS = CARD_HELD + 1, DIGITS = 12 };
+enum { STATES = NODE_MISSING + 1, OUTS = CARD_DUPLICATE + 1, DIGITS = 12 };
 
 /* Memory, in MiB. */
 enum amount { CAPACITY, PROMISED, USED, WITHHELD, FREE, CORDONED, STRANDED, AMOUNTS };
@@ -40,18 +40,20 @@ static const char *const states[STATES] = {
     [NODE_SCV_EMPTY] = "scv-empty",     [NODE_NO_GPU] = "no-gpu",
     [NODE_NO_COUNT] = "no-count",       [NODE_ALLOCATABLE_LOW] = "allocatable-low",
     [NODE_SILENT] = "silent",           [NODE_LIST_DAMAGED] = "list-damaged",
+    [NODE_MISSING] = "node-missing",
 };
 
 static const char *const outs[OUTS] = {[CARD_IN] = "healthy",
                                        [CARD_UNHEALTHY] = "unhealthy",
                                        [CARD_LISTED] = "taken-out",
-                                       [CARD_HELD] = "held"};
+                                       [CARD_HELD] = "held",
+                                       [CARD_DUPLICATE] = "duplicate-uuid"};
 
 static const char *const drifts[DRIFTS] = {
     [DRIFT_OVERCOMMITTED] = "overcommitted", [DRIFT_OUTSIDE] = "outside",
     [DRIFT_UNPLACED] = "unplaced",           [DRIFT_CARDLESS] = "cardless",
     [DRIFT_WRONG_CARD] = "wrong-card",       [DRIFT_CAPACITY] = "capacity",
-    [DRIFT_LISTED] = "listed-nowhere",
+    [DRIFT_LISTED] = "listed-nowhere",       [DRIFT_DUPLICATE] = "duplicate-uuid",
 };
 
 /* What is told of a node, or of a card. */

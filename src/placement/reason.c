@@ -37,6 +37,11 @@ static bool is_held(const struct card *card)
     return card->out == CARD_HELD;
 }
 
+static bool is_duplicate(const struct card *card)
+{
+    return card->out == CARD_DUPLICATE;
+}
+
 static bool is_promised(const struct card *card)
 {
     return card->out == CARD_IN && card->pods > 0;
@@ -88,6 +93,7 @@ static void add_out(struct buf *out, const struct ledger_node *node)
     add_cards(out, node, "; unhealthy: ", is_unhealthy);
     add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
     add_cards(out, node, "; held through nvidia.com/gpu: ", is_held);
+    add_cards(out, node, "; cards with the same UUID: ", is_duplicate);
     add_cards(out, node, "; taken whole: ", is_whole);
     add_withheld(out, node);
 }
@@ -361,6 +367,11 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_adds(out, "its ConfigMap unhealthy-gpu-");
         buf_add_span(out, node->name);
         buf_adds(out, " is not a comma list of card indexes");
+        return true;
+    case NODE_MISSING:
+        buf_adds(out,
+                 "the API server has no Node object of this name; only its Scv object "
+                 "is left");
         return true;
     case NODE_USABLE:
         break;

@@ -83,8 +83,10 @@ static void on_object(void *ctx, struct jread *j, bool gone)
         f->sink->fault(f->ctx, &err);
         pod = (struct pod){.meta = pod.meta};
     }
-    if (f->watching && pod.meta.version.n)
+    if (f->watching && pod.meta.version.n) {
         watchfeed_set_version(&f->in, pod.meta.version);
+        f->failures = 0;
+    }
     if (!pod.meta.uid.n || !pod.meta.name.n)
         return;
     if (gone)
@@ -96,8 +98,10 @@ static void on_object(void *ctx, struct jread *j, bool gone)
 static void on_bookmark(void *ctx, struct span version)
 {
     struct podfeed *f = ctx;
-    if (version.n)
-        watchfeed_set_version(&f->in, version);
+    if (!version.n)
+        return;
+    watchfeed_set_version(&f->in, version);
+    f->failures = 0;
 }
 
 static void on_fault(void *ctx, const struct err *err)
@@ -117,10 +121,15 @@ bool podfeed_data(struct podfeed *f, const char *p, size_t n)
     return watchfeed_data(&f->in, p, n);
 }
 
+/* Half to the whole of the back-off, which doubles. Nodes differ in the random part. */
 static int64_t retry(struct podfeed *f)
 {
-    int64_t wait = RETRY_MS << (f->failures < 6 ? f->failures : 6);
+    int64_t most = (int64_t)RETRY_MS << (f->failures < 7 ? f->failures : 7);
+    if (most > RETRY_MAX_MS)
+        most = RETRY_MAX_MS;
     f->failures++;
+    uint64_t seed = hash_bytes((uint64_t)f->failures, f->node, strlen(f->node));
+    int64_t wait = most / 2 + (int64_t)(seed % (uint64_t)(most / 2 + 1));
     if (wait < f->in.retry_after_ms)
         wait = f->in.retry_after_ms;
     return wait < RETRY_MAX_MS ? wait : RETRY_MAX_MS;
@@ -138,9 +147,12 @@ int64_t podfeed_end(struct podfeed *f, const struct err *why, struct err *err)
         f->paging = false;
         return retry(f);
     }
-    f->failures = 0;
-    if (f->watching)
+    /* A list that succeeds does not reset the back-off: the watch after it may be
+     * answered 410 each time. */
+    if (f->watching) {
+        f->failures = 0;
         return PAUSE_MS;
+    }
     f->paging = f->in.next.n > 0;
     if (!f->paging) {
         f->sink->list(f->ctx, true);

@@ -180,7 +180,7 @@ bool cluster_arrive(struct cluster *c, const struct trace_pod *is, struct rng *r
 
     size_t n = find_candidates(c, is, &r);
     if (n == 0) {
-        ledger_pod_remove(c->ledger, waiting, 0);
+        ledger_pod_remove(c->ledger, waiting);
         return false;
     }
     score_nodes(c->policy, &asks, &c->mix, c->candidates, n, &c->scratch, c->points);
@@ -197,7 +197,7 @@ void cluster_leave(struct cluster *c, struct rng *rng)
     room->pods--;
     c->allocated -= t->is->gpu_milli * t->is->cards;
     c->cpu -= t->is->cpu_milli;
-    ledger_pod_remove(c->ledger, t->pod, 0);
+    ledger_pod_remove(c->ledger, t->pod);
     *t = c->tenants[--c->n_tenants];
 }
 

@@ -32,8 +32,10 @@ static int serve(const struct entry *e, const void *config, const sigset_t *sign
         return -1;
     sigwait(signals, &number);
     log_info("main", "stopping");
-    if (!e->stop(started))
+    if (!e->stop(started)) {
+        log_flush();
         _exit(EXIT_SUCCESS);
+    }
     return 0;
 }
 
@@ -44,7 +46,12 @@ static int run(const struct entry *e, const void *config, const sigset_t *signal
         (const void *)((const char *)config + e->program->shared_at);
     log_set_level((enum log_level)options->log_level);
     int rc = e->once ? e->once(config, err) : 0;
-    return rc ? rc : serve(e, config, signals, err);
+    if (rc)
+        return rc;
+    log_start();
+    rc = serve(e, config, signals, err);
+    log_stop();
+    return rc;
 }
 
 int entry_main(const struct entry *e, void *config, int argc, char **argv)

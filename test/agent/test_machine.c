@@ -444,6 +444,7 @@ START_TEST(a_watch_ends_and_goes_on)
 {
     set_up();
     uint64_t old = watch_run;
+    now_ms += 1000;
     step((struct machine_input){.type = MACHINE_WATCH_ENDED, .run = watch_run});
     watching(); /* at once, from where it was */
     ck_assert_str_eq(out(MACHINE_WATCH)->version, "11");
@@ -462,6 +463,32 @@ START_TEST(a_watch_ends_and_goes_on)
     called(MACHINE_CREATE);
     step((struct machine_input){.type = MACHINE_WATCH_ENDED, .run = old, .err = &err});
     ck_assert_uint_eq(outputs.n, 0);
+}
+END_TEST
+
+START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
+{
+    struct err err;
+    err_set(&err, ERR_GONE, "too old");
+    set_up();
+    int64_t from = now_ms, longest = 0;
+    for (int lists = 0; lists < 7; lists++) {
+        int64_t last = now_ms;
+        alive(); /* the watch was opened, and the 410 came as an event */
+        step((struct machine_input){
+            .type = MACHINE_WATCH_ENDED, .run = watch_run, .err = &err});
+        while (!out(MACHINE_LIST)) {
+            now_ms += 100;
+            sampled(CARD(0));
+        }
+        called(MACHINE_LIST);
+        answer_list(call_id, "11",
+                    SCV("11", ",'spec':{'updateInterval':1000},'status':{'a':1}"));
+        watching();
+        longest = now_ms - last > longest ? now_ms - last : longest;
+    }
+    ck_assert_int_ge(now_ms - from, 15 * 500);
+    ck_assert_int_ge(longest, 8 * 500);
 }
 END_TEST
 
@@ -558,6 +585,7 @@ int main(void)
         writes_that_succeed_one_after_the_other_are_no_delay,
         a_silent_watch_is_seen,
         a_watch_ends_and_goes_on,
+        a_watch_that_always_gets_410_lists_at_growing_intervals,
         without_nvml_the_object_says_so,
         pods_are_published_and_forgotten,
         it_is_never_due_in_the_past,

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/log.h"
+#include "base/log_queue.h"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
 #include "support/unit.h"
 
 START_TEST(a_line_is_logfmt_with_quotes_where_needed)
@@ -45,5 +51,101 @@ START_TEST(errors_are_wrapped_and_cut)
 }
 END_TEST
 
+enum { PIPE_BYTES = 4096, QUEUE_BYTES = 65536, LINES = 10000 };
+
+static void add_line(struct log_queue *q, int i)
+{
+    char line[32];
+    int n = snprintf(line, sizeof line, "line %06d of many\n", i);
+    log_queue_add(q, (struct span){line, (size_t)n});
+}
+
+static struct log_queue *start_queue(int fds[2])
+{
+    ck_assert_int_eq(pipe(fds), 0);
+    ck_assert_int_eq(fcntl(fds[1], F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
+    return log_queue_start(fds[1], QUEUE_BYTES);
+}
+
+/* What can be read until the writer has closed the pipe. */
+static void read_all(int fd, struct buf *out)
+{
+    char piece[4096];
+    for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;)
+        buf_add(out, piece, (size_t)n);
+}
+
+struct late_reader {
+    int fd;
+    struct buf text;
+};
+
+static void *read_late(void *arg)
+{
+    struct late_reader *r = arg;
+    read_all(r->fd, &r->text);
+    return NULL;
+}
+
+START_TEST(an_unread_pipe_stops_no_one_and_what_was_dropped_is_counted)
+{
+    int fds[2], kept = 0;
+    struct log_queue *q = start_queue(fds);
+    int64_t from = clock_mono_ms();
+    for (int i = 0; i < LINES; i++)
+        add_line(q, i);
+    ck_assert(!log_queue_flush(q, 50));
+    ck_assert_int_lt(clock_mono_ms() - from, 2000);
+    struct late_reader reader = {.fd = fds[0]};
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, read_late, &reader), 0);
+    ck_assert(log_queue_flush(q, 10 * 1000));
+    add_line(q, kept);
+    log_queue_stop(q, 10 * 1000);
+    close(fds[1]);
+    pthread_join(thread, NULL);
+    buf_addc(&reader.text, '\0');
+    const char *at = reader.text.p, *report;
+    char want[32];
+    for (; kept < LINES; kept++, at = strchr(at, '\n') + 1) {
+        snprintf(want, sizeof want, "line %06d of many\n", kept);
+        if (strncmp(at, want, strlen(want)))
+            break;
+    }
+    ck_assert_int_gt(kept, QUEUE_BYTES / 32);
+    ck_assert_int_lt(kept, LINES);
+    snprintf(want, sizeof want, "msg=\"%d log lines dropped\"", LINES - kept);
+    report = strstr(at, want);
+    ck_assert_msg(report != NULL, "no %s in %s", want, at);
+    ck_assert_str_eq(strchr(report, '\n') + 1, "line 000000 of many\n");
+    buf_fini(&reader.text);
+    close(fds[0]);
+}
+END_TEST
+
+START_TEST(lines_before_the_end_come_out_and_the_end_does_not_wait_for_a_reader)
+{
+    int fds[2];
+    cleanup_buf struct buf text = {0};
+    struct log_queue *q = start_queue(fds);
+    for (int i = 0; i < 100; i++)
+        add_line(q, i);
+    log_queue_stop(q, 10 * 1000);
+    close(fds[1]);
+    read_all(fds[0], &text);
+    ck_assert_uint_eq(text.n, 100 * strlen("line 000000 of many\n"));
+    close(fds[0]);
+
+    q = start_queue(fds);
+    for (int i = 0; i < 1000; i++)
+        add_line(q, i);
+    int64_t from = clock_mono_ms();
+    log_queue_stop(q, 100);
+    ck_assert_int_lt(clock_mono_ms() - from, 2000);
+}
+END_TEST
+
 UNIT_MAIN("log", a_line_is_logfmt_with_quotes_where_needed, levels_are_named_and_filtered,
-          errors_are_wrapped_and_cut)
+          errors_are_wrapped_and_cut,
+          an_unread_pipe_stops_no_one_and_what_was_dropped_is_counted,
+          lines_before_the_end_come_out_and_the_end_does_not_wait_for_a_reader)

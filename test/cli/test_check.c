@@ -41,9 +41,13 @@ START_TEST(agreement_has_no_line)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "15",
                                           IDX("0")) "," POD_OF("w", "", "20", "")},
-           "0000000", "");
+           "00000000", "");
 }
 END_TEST
+
+#define SAME_UUID(id)                                                                    \
+    "{\"id\":" id ",\"health\":\"Healthy\",\"totalMemory\":7680,\"freeMemory\":7680,"    \
+    "\"uuid\":\"GPU-x\"}"
 
 START_TEST(each_difference_has_one)
 {
@@ -51,19 +55,19 @@ START_TEST(each_difference_has_one)
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "10",
                                           IDX("0")) "," POD_OF("b", "n1", "6", IDX("0"))},
-           "1000000", "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
+           "10000000", "node n1: GPU0 has 15360 MiB, and 16384 are promised\n");
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
                            .scvs = SCV_OF("n1", CARDS),
                            .pods = POD_OF("a", "n1", "1", "") "," POD_OF(
                                "b", "n1", "1", IDX("7")) "," POD_OF("c", "n1", "1",
                                                                     IDX("x"))},
-           "0012000",
+           "00120000",
            "node n1: pod ns/a is bound here without a card\n"
            "node n1: pod ns/b has a promise of 1024 MiB on GPU7 , which is not there\n"
            "node n1: pod ns/c is bound here without a card\n"
            "pod ns/c: its annotations name no card: ALIYUN_COM_GPU_MEM_IDX \"x\"\n");
     expect(&(struct lists){.nodes = NODE("n1", "28", "1"), .scvs = SCV_OF("n1", CARDS)},
-           "0000020",
+           "00000200",
            "node n1: its capacity is 28 of aliyun.com/gpu-mem, and its cards make 30 (is "
            "--memory-unit the same here, in the extender and in the device plugin?)\n"
            "node n1: its capacity is 1 of aliyun.com/gpu-count, and its Scv lists 2 "
@@ -71,7 +75,7 @@ START_TEST(each_difference_has_one)
     expect(&(struct lists){.nodes = NODE("n1", "15", "1"),
                            .scvs = SCV_OF(
                                "n1", CARD_OF("0", "Healthy", "T4", "15360", "3072"))},
-           "0100000",
+           "01000000",
            "node n1: GPU0: 2048 MiB are in use from outside Kubernetes, beyond the "
            "tolerance\n");
     expect(&(struct lists){.nodes = NODE("n1", "30", "2"),
@@ -80,8 +84,15 @@ START_TEST(each_difference_has_one)
                                "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\","
                                "\"namespace\":\"kube-system\"},\"data\":{\"gpus\":"
                                "\"7\"}}"},
-           "0000001",
+           "00000010",
            "node n1: ConfigMap unhealthy-gpu-n1 takes out GPU7, which is not there\n");
+    expect(&(struct lists){.nodes = NODE("n1", "14", "2"),
+                           .scvs =
+                               "{\"metadata\":{\"name\":\"n1\"},\"status\":{"
+                               "\"cardList\":[" SAME_UUID("0") "," SAME_UUID("1") "]}}"},
+           "00000002",
+           "node n1: GPU0 has UUID GPU-x, which its Scv gives to another card, too\n"
+           "node n1: GPU1 has UUID GPU-x, which its Scv gives to another card, too\n");
 }
 END_TEST
 
@@ -102,7 +113,7 @@ START_TEST(the_kubelets_cards)
         .pods = POD_OF("a", "n1", "2", IDX("0")) "," POD_OF("b", "n1", "2", IDX("1"))});
     cleanup_buf struct buf out = {0};
     ck_assert_uint_eq(check_world(&out, w, (struct span){0}), 1);
-    ck_drift(w, "0000100");
+    ck_drift(w, "00001000");
     ck_assert_says(out.p, "node n1: container c of pod ns/a has card GPU-1, which its "
                           "annotations do not name\n");
     ck_assert_says(out.p, "note: node n1: container c of pod ns/gone holds 2 of "

@@ -309,6 +309,8 @@ static void list_of_pods_ends_with(struct pod *pod)
                                      .kind = CORE_PODS,
                                      .run = r.runs[CORE_PODS],
                                      .err = &gone});
+    while (!rig_count(&r, CORE_LIST)) /* a second list in a row is put off */
+        rig_pass(&r, 100);
     rig_take(&r, CORE_LIST);
     if (pod)
         rig_pod(&r, *pod, false);

@@ -123,6 +123,37 @@ START_TEST(a_version_that_is_too_old_means_a_new_list)
 }
 END_TEST
 
+/* The list after it works each time: a successful list proves nothing about the watch. */
+START_TEST(a_watch_that_always_gets_410_lists_at_growing_intervals)
+{
+    rig_new(&r, (struct core_settings){0});
+    rig_lead(&r);
+    int64_t from = r.now.mono_ms, last = from, longest = 0;
+    for (int lists = 0; lists < 14; lists++) {
+        uint64_t old = r.runs[CORE_NODES];
+        if (lists % 2) /* the 410 may also come as an event of a watch that was opened */
+            rig_step(&r, (struct core_input){
+                             .type = CORE_WATCH_ALIVE, .kind = CORE_NODES, .run = old});
+        ended(CORE_NODES, ERR_GONE, -1);
+        while (r.runs[CORE_NODES] == old)
+            rig_tick(&r, 100);
+        rig_list_end(&r, CORE_NODES);
+        if (lists > 0 && r.now.mono_ms - last > longest)
+            longest = r.now.mono_ms - last;
+        last = r.now.mono_ms;
+    }
+    ck_assert_int_ge(r.now.mono_ms - from, 60 * 1000);
+    ck_assert_int_ge(longest, 15 * 1000);
+    ck_assert_int_le(longest, 45 * 1000 + 100);
+    /* A watch that lasts resets the back-off: the next list is immediate. */
+    rig_tick(&r, 30 * 1000);
+    core_outputs_reset(&r.out);
+    ended(CORE_NODES, ERR_GONE, -1);
+    ck_assert_int_eq(rig_take(&r, CORE_LIST).kind, CORE_NODES);
+    rig_free(&r);
+}
+END_TEST
+
 START_TEST(failures_back_off_and_honour_what_the_server_says)
 {
     rig_new(&r, (struct core_settings){0});
@@ -349,6 +380,7 @@ UNIT_MAIN("sync", a_promise_outlives_the_label_it_was_made_for,
           who_is_not_ready_says_what_went_wrong, a_watch_goes_on_from_the_last_version,
           watches_that_end_at_once_are_asked_for_once_a_second,
           a_version_that_is_too_old_means_a_new_list,
+          a_watch_that_always_gets_410_lists_at_growing_intervals,
           failures_back_off_and_honour_what_the_server_says,
           a_kind_that_the_server_does_not_know_is_an_empty_list,
           nodes_that_must_exist_are_not_taken_for_absent, news_of_an_old_run_is_ignored,

@@ -88,10 +88,73 @@ START_TEST(promises_are_taken_from_the_card)
     ck_assert_uint_eq(node("n1")->free_cards, 0);
 
     uint64_t generation = node("n1")->generation;
-    ledger_pod_remove(ledger, a, 0);
+    ledger_pod_remove(ledger, a);
     ck_assert_uint_ne(node("n1")->generation, generation);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276);
     ck_assert_ptr_null(ledger_pod_find(ledger, SPAN("a")));
+    ledger_free(ledger);
+}
+END_TEST
+
+/* Cards of 100 MiB with these UUIDs; "": it has none. */
+static void see_uuids(const char *first, const char *second, const char *third)
+{
+    const char *uuids[] = {first, second, third};
+    cleanup_buf struct buf list = {0};
+    for (int i = 0; i < 3; i++)
+        buf_printf(&list,
+                   "%s{'id':%d,'health':'Healthy','totalMemory':100,'freeMemory':100,"
+                   "'uuid':'%s'}",
+                   i ? "," : "", i, uuids[i]);
+    cleanup_buf struct buf text = {0};
+    buf_printf(&text, "{'metadata':{'name':'n1'},'status':{'cardList':[%s]}}", list.p);
+    see_scv(text.p);
+}
+
+static int64_t drift(enum ledger_drift kind)
+{
+    int64_t counts[DRIFTS] = {0};
+    ledger_node_drift(ledger, node("n1"), counts);
+    return counts[kind];
+}
+
+START_TEST(cards_with_one_uuid_get_no_pods_and_keep_their_promises)
+{
+    start(1, false);
+    see_uuids("GPU-a", "GPU-b", "GPU-c");
+    place("a", 60, "n1", 0, "GPU-a");
+    place("b", 70, "n1", 1, "GPU-b");
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    see_uuids("GPU-a", "GPU-a", "GPU-c"); /* under promises */
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 2);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(node("n1")->cards[i].out, CARD_DUPLICATE);
+        ck_assert_int_eq(node("n1")->cards[i].free_mib, 0);
+    }
+    ck_assert_int_eq(node("n1")->cards[2].free_mib, 100);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    place("c", 30, "n1", 1,
+          "GPU-a"); /* of those that share the UUID, the index decides */
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
+    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 30);
+    place("d", 5, "n1", 2, "GPU-a"); /* neither has the index */
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 65);
+    see_uuids("GPU-a", "GPU-b", "GPU-c");
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 95);
+    ck_assert_int_eq(node("n1")->cards[1].promised_mib, 70);
+    ck_assert_int_eq(node("n1")->cards[0].out, CARD_IN);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(many_cards_without_a_uuid_are_no_duplicates)
+{
+    start(1, false);
+    see_uuids("", "", "GPU-c");
+    place("a", 60, "n1", 1, "");
+    ck_assert_int_eq(drift(DRIFT_DUPLICATE), 0);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 100);
+    ck_assert_int_eq(node("n1")->cards[1].free_mib, 40);
     ledger_free(ledger);
 }
 END_TEST
@@ -267,6 +330,23 @@ START_TEST(losing_the_scv_gives_nothing_out_and_forgets_nothing)
     ck_assert_int_eq(node("n1")->best_free_mib, 0);
     ledger_scv_seen(ledger, &scv, 0);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 16276 - 8192);
+    ledger_free(ledger);
+}
+END_TEST
+
+START_TEST(an_scv_without_a_node_gives_nothing_out_where_nodes_are_read)
+{
+    struct ledger_settings settings = {.unit_mib = 1, .require_node = true};
+    ledger = ledger_new(&settings, 1);
+    struct scv scv = object_scv_even(&arena, "n1", 1, 100);
+    ledger_scv_seen(ledger, &scv, 0);
+    ck_assert_int_eq(node("n1")->state, NODE_MISSING);
+    see_capacity("n1", 100, 1, 100);
+    ck_assert_int_eq(node("n1")->state, NODE_USABLE);
+    place("a", 60, "n1", 0, NULL);
+    ledger_node_gone(ledger, SPAN("n1"));
+    ck_assert_int_eq(node("n1")->state, NODE_MISSING);
+    ck_assert_int_eq(node("n1")->cards[0].promised_mib, 60);
     ledger_free(ledger);
 }
 END_TEST
@@ -455,16 +535,16 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
     struct ledger_pod *a = place("a", 8000, "n1", 0, NULL);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
     /* It runs: a sample from before says nothing of it, one from after does. */
-    ledger_pod_running(ledger, a, 110);
+    ledger_pod_running(ledger, a, false);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
     see_sample(16276, 13024, 111);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 4276);
 
     /* It leaves: the sample still shows its memory, which is not taken for others'. */
-    ledger_pod_remove(ledger, a, 120);
+    ledger_pod_remove(ledger, a);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     ck_assert_int_eq(node("n1")->cards[0].free_mib, 12276);
-    see_sample(16276, 13024, 120); /* the same second: may be from before */
+    see_sample(16276, 13024, 111); /* the same sample again: a card's health, say */
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
     see_sample(16276, 5024, 121);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
@@ -475,13 +555,35 @@ START_TEST(memory_used_from_outside_is_withheld_beyond_the_tolerance)
 }
 END_TEST
 
-/* How many there are of a kind. */
-static int64_t drift(enum ledger_drift kind)
+/* The clock of the node is compared with nothing but itself; `from` is what it says. */
+static void samples_and_departures(int64_t from)
 {
-    int64_t counts[DRIFTS] = {0};
-    ledger_node_drift(ledger, node("n1"), counts);
-    return counts[kind];
+    start(1, false);
+    see_sample(16276, 8024, from);
+    struct ledger_pod *a = place("a", 7000, "n1", 0, NULL);
+    ledger_pod_running(ledger, a, true); /* before this process started */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    ledger_pod_remove(ledger, a);
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 0);
+    see_sample(16276, 8024, from + 10); /* what is in use now is not the pod's */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    struct ledger_pod *b = place("b", 7000, "n1", 0, NULL);
+    ledger_pod_running(ledger, b, false); /* the sample was taken before */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    see_sample(16276, 15024, from + 5); /* the clock of the node was set back */
+    ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 7000);
+    ck_assert_int_eq(node("n1")->cards[0].free_mib, 2276);
+    ledger_free(ledger);
 }
+
+START_TEST(no_clock_of_a_node_is_compared_with_that_of_this_machine)
+{
+    int64_t now = clock_wall_ns() / 1000000000;
+    samples_and_departures(now - 600);
+    samples_and_departures(now);
+    samples_and_departures(now + 600);
+}
+END_TEST
 
 #define SAMPLED "'status':{'updateTime':'2026-11-21T09:00:00Z','cardList':["
 #define ONE_OF_TWO                                                                       \
@@ -550,8 +652,8 @@ START_TEST(many_departures_are_bounded)
         char uid[16];
         snprintf(uid, sizeof uid, "p%d", i);
         struct ledger_pod *pod = place(uid, 10, "n1", 0, NULL);
-        ledger_pod_running(ledger, pod, 10);
-        ledger_pod_remove(ledger, pod, 2000);
+        ledger_pod_running(ledger, pod, true);
+        ledger_pod_remove(ledger, pod);
     }
     see_sample(16276, 5024, 3000);
     ck_assert_int_eq(node("n1")->cards[0].withheld_mib, 4000);
@@ -571,7 +673,7 @@ START_TEST(what_a_list_did_not_show_is_swept_away)
     ck_assert_int_eq(node("n1")->state, NODE_UNKNOWN); /* kept: a pod is there */
     ck_assert_uint_eq(node("n1")->n_cards, 0);
     ck_assert_ptr_nonnull(node("n2"));
-    ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")), 0);
+    ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("a")));
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -613,7 +715,7 @@ START_TEST(a_used_slot_remembers_nothing_and_names_may_be_long)
             ck_assert_int_eq(n->listed_nowhere, -1);
             place("p", 4, names[i], 0, NULL);
             ck_assert_int_eq(node(names[i])->best_free_mib, 12 * 1024);
-            ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")), 0);
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, SPAN("p")));
         }
         for (size_t i = 0; i < ARRAY_LEN(names); i++) {
             ledger_node_gone(ledger, span_of(names[i]));
@@ -660,7 +762,7 @@ START_TEST(a_pod_nominated_to_the_node_it_is_placed_on)
     ledger_pod_place(ledger, a, SPAN("n1"), &share, 1);
     ck_assert_ptr_null(node("n1")->nominated);
     ck_assert_ptr_eq(node("n1")->pods, a);
-    ledger_pod_remove(ledger, a, 0);
+    ledger_pod_remove(ledger, a);
     ck_assert_ptr_null(node("n1"));
     ledger_free(ledger);
 }
@@ -691,7 +793,7 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
             else
                 ledger_scv_gone(ledger, span_of(name));
         } else if (where[i] >= 0) {
-            ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)), 0);
+            ledger_pod_remove(ledger, ledger_pod_find(ledger, span_of(uid)));
             where[i] = -1;
         } else {
             where[i] = n;
@@ -733,12 +835,14 @@ START_TEST(derived_values_depend_on_the_state_and_not_on_the_way_there)
 }
 END_TEST
 
-UNIT_MAIN("ledger", promises_are_taken_from_the_card,
+UNIT_MAIN("ledger", cards_with_one_uuid_get_no_pods_and_keep_their_promises,
+          many_cards_without_a_uuid_are_no_duplicates, promises_are_taken_from_the_card,
           what_others_hand_out_is_not_ours_to_give,
           what_the_scv_says_besides_is_kept_for_those_who_show_it,
           the_order_in_which_objects_come_does_not_matter,
           a_cordoned_node_has_what_it_has, whose_a_lease_is_that_is_not_ours,
           losing_the_scv_gives_nothing_out_and_forgets_nothing,
+          an_scv_without_a_node_gives_nothing_out_where_nodes_are_read,
           a_node_without_scv_and_lease_has_its_capacity,
           capacity_that_cannot_be_used_says_why,
           health_takes_a_card_out_and_keeps_its_promises,
@@ -749,8 +853,10 @@ UNIT_MAIN("ledger", promises_are_taken_from_the_card,
           memory_used_from_outside_is_withheld_beyond_the_tolerance,
           what_a_container_of_another_resource_uses_is_no_drift,
           a_capacity_may_leave_out_cards_that_are_ill,
-          the_drivers_own_memory_is_not_used_from_outside, many_departures_are_bounded,
-          what_a_list_did_not_show_is_swept_away, slots_of_forgotten_nodes_are_used_again,
+          the_drivers_own_memory_is_not_used_from_outside,
+          no_clock_of_a_node_is_compared_with_that_of_this_machine,
+          many_departures_are_bounded, what_a_list_did_not_show_is_swept_away,
+          slots_of_forgotten_nodes_are_used_again,
           a_used_slot_remembers_nothing_and_names_may_be_long,
           a_waiting_pod_changes_and_a_bound_one_keeps_its_request,
           a_pod_nominated_to_the_node_it_is_placed_on,

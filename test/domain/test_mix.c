@@ -103,7 +103,7 @@ START_TEST(the_ledger_counts_each_pod_once)
     ledger_pod_place(l, a, SPAN("n"), NULL, 0);
     ledger_pod_unplace(l, a);
     ck_assert_int_eq(weight_of(ledger_mix(l), 100), two);
-    ledger_pod_remove(l, a, 0); /* one that left was asked for all the same */
+    ledger_pod_remove(l, a); /* one that left was asked for all the same */
     ck_assert_int_eq(weight_of(ledger_mix(l), 100), two);
     ledger_free(l);
     arena_fini(&arena);

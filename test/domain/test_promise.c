@@ -185,7 +185,7 @@ START_TEST(whole_cards_go_to_the_containers_in_turn)
     ck_assert_ptr_nonnull(strstr(text, "MEM_POD\":\"52\""));
     ck_assert_ptr_nonnull(
         strstr(text, "{\\\"0\\\":{\\\"0\\\":15},\\\"1\\\":{\\\"2\\\":15,\\\"3\\\":22}}"));
-    ck_assert_ptr_null(strstr(text, "card-uuid"));
+    ck_assert_ptr_nonnull(strstr(text, ",\"gpushare/card-uuid\":\"\"}"));
 }
 END_TEST
 
@@ -215,6 +215,44 @@ START_TEST(what_is_written_is_read_back_the_same)
 }
 END_TEST
 
+/* Its user copied the manifest of one of our pods. */
+START_TEST(a_uuid_beside_a_promise_of_the_go_extender_was_copied)
+{
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'1','" KEY_CARD_UUID "':'GPU-c'"),
+                     "1:6144");
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'0','" KEY_CARD_UUID
+                               "':'GPU-c','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'"),
+                     "1:6144 0:6144"); /* the allocation, too: both cards count */
+    struct pod pod = annotated("'" KEY_MEM_IDX "':'0','" KEY_CARD_UUID
+                               "':'GPU-c','" KEY_ALLOCATION "':'{\\'0\\':{\\'1\\':6}}'");
+    struct promise p;
+    ck_assert(promise_of_container(&pod, 0, &arena, &p));
+    ck_assert_uint_eq(p.shares[0].uuid.n, 0);
+}
+END_TEST
+
+START_TEST(unknown_uuids_are_written_as_empty)
+{
+    struct request_part part = {.index = 0, .amount = 6};
+    struct request r = {
+        .kind = REQUEST_MEMORY, .cards = 2, .units = 6, .parts = &part, .n_parts = 1};
+    struct promise_share shares[] = {{0, 3, 15, {0}}, {3, 3, 22, SPAN("GPU-d")}};
+    ck_assert_ptr_nonnull(
+        strstr(written(&r, shares, 2), ",\"gpushare/card-uuid\":\",GPU-d\"}"));
+    shares[1].uuid = (struct span){0};
+    ck_assert_ptr_nonnull(
+        strstr(written(&r, shares, 2), ",\"gpushare/card-uuid\":\"\"}"));
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'0,3','" KEY_CARD_UUID
+                               "':',GPU-d','" KEY_ALLOCATION
+                               "':'{\\'0\\':{\\'0\\':3,\\'3\\':3}}'"),
+                     "0:3072 3:3072@GPU-d");
+    ck_assert_str_eq(read_back("'" KEY_MEM_IDX "':'0,3','" KEY_CARD_UUID
+                               "':'','" KEY_ALLOCATION
+                               "':'{\\'0\\':{\\'0\\':3,\\'3\\':3}}'"),
+                     "0:3072 3:3072");
+}
+END_TEST
+
 UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           the_allocation_says_what_each_card_gives,
           less_than_the_pod_asks_for_is_not_believed,
@@ -224,4 +262,6 @@ UNIT_MAIN("promise", promises_of_the_go_extender_are_read,
           uuids_stand_in_the_order_of_the_index, each_container_has_its_part,
           a_shared_promise_is_written_as_the_contract_says,
           a_promise_over_several_cards_is_written_as_lists,
-          whole_cards_go_to_the_containers_in_turn, what_is_written_is_read_back_the_same)
+          whole_cards_go_to_the_containers_in_turn, what_is_written_is_read_back_the_same,
+          a_uuid_beside_a_promise_of_the_go_extender_was_copied,
+          unknown_uuids_are_written_as_empty)

@@ -204,6 +204,8 @@ START_TEST(containers_have_their_cards_by_the_rule_of_the_promise)
                                     "y", "gpu-mem",
                                     "4")) "," POD("whole", "",
                                                   "\"ALIYUN_COM_GPU_MEM_IDX\":\"2,3,9\","
+                                                  "\"scheduler.framework.gpushare."
+                                                  "allocation\":\"{}\","
                                                   "\"gpushare/"
                                                   "card-uuid\":\"GPU-2,GPU-3,GPU-9\"",
                                                   WANTS("x", "gpu-count", "1") "," WANTS(

@@ -59,7 +59,7 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
             fuzz_fail("a bound pod counts for less than its limits");
         ledger_pod_place(l, p, pod->node, shares, (uint32_t)promise.n);
     }
-    ledger_pod_running(l, p, 5);
+    ledger_pod_running(l, p, true);
 }
 
 /* Alone, a node has all points there are, or none because it cannot take the request. */

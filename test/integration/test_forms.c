@@ -32,19 +32,20 @@ static void add_pod(const struct sim *s, const char *name, const char *meta,
     sim_load(s, "%s", text);
 }
 
-/* Two cards of that model; `held`: of the podList. */
+/* A Node and its Scv: two cards of that model; `held`: of the podList. */
 static void put_scv(const struct sim *s, const char *name, const char *model, int clock,
                     const char *held)
 {
     sim_load(s,
+             "[{\"apiVersion\":\"v1\",\"kind\":\"Node\",\"metadata\":{\"name\":\"%s\"}},"
              "{\"apiVersion\":\"core.run-linux.com/v1\",\"kind\":\"Scv\",\"metadata\":{"
              "\"name\":\"%s\"},\"status\":{\"cardList\":["
              "{\"id\":0,\"health\":\"Healthy\",\"model\":\"%s\",\"clock\":%d,"
              "\"totalMemory\":16276,\"freeMemory\":16276,\"uuid\":\"GPU-%s-0\"},"
              "{\"id\":1,\"health\":\"Healthy\",\"model\":\"%s\",\"clock\":%d,"
              "\"totalMemory\":16276,\"freeMemory\":16276,\"uuid\":\"GPU-%s-1\"}],"
-             "\"podList\":[%s]}}",
-             name, model, clock, name, model, clock, name, held);
+             "\"podList\":[%s]}}]",
+             name, name, model, clock, name, model, clock, name, held);
 }
 
 struct world {

@@ -339,5 +339,29 @@ START_TEST(binds_go_on_while_watches_break)
     sim_stop(&c.sim);
 }
 
+enum { REFUSED_FOR_MS = 5000 };
+
+/* Every list works and every watch is answered 410. */
+START_TEST(watches_answered_410_do_not_list_at_full_speed)
+{
+    struct sim sim;
+    struct extender extender;
+    static const char *const kinds[] = {"nodes", "pods", "scvs", "leases", "configmaps"};
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 1, 16);
+    extender_start(&extender, &sim, ARGV(NULL));
+    sim_fault(&sim, "{\"verb\":\"watch\",\"action\":\"answer\",\"status\":410}");
+    sim_watches(&sim, "cut", NULL);
+    int64_t end = kit_now_ms() + REFUSED_FOR_MS;
+    while (kit_now_ms() < end)
+        kit_pause();
+    for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+        int lists = sim_count(&sim, "list", kinds[i], "");
+        ck_assert_msg(lists >= 2 && lists <= 8, "%d lists of %s", lists, kinds[i]);
+    }
+    extender_stop(&extender);
+    sim_stop(&sim);
+}
+
 KIT_MAIN("watches", 150, what_was_missed_is_known_afterwards,
-         binds_go_on_while_watches_break)
+         binds_go_on_while_watches_break, watches_answered_410_do_not_list_at_full_speed)

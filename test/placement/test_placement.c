@@ -497,7 +497,7 @@ START_TEST(what_nvidias_plugin_can_give_is_counted)
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
                      "free: 1 of 2; promised to pods: GPU0");
-    ledger_pod_remove(ledger, p, 0);
+    ledger_pod_remove(ledger, p);
     /* What a container holds does, too, and is not ours to give. */
     mixed(HELD("x", "1", "'u2'"));
     ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
@@ -532,7 +532,7 @@ START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
     /* Gone from the API, and still in the podList: the card is held until that is news.
      */
-    ledger_pod_remove(ledger, b, 0);
+    ledger_pod_remove(ledger, b);
     ck_assert_int_eq(n->cards[1].out, CARD_HELD);
     /* As many as are left: whatever the kubelet takes, none is ours to give. */
     put("c", devices(1), -1, 0);

@@ -64,7 +64,7 @@ static void promise(const char *node, int card, int64_t mib)
     struct ledger_share share = {.card = card, .mib = mib};
     struct ledger_pod *p = ledger_pod_add(ledger, &pod, &r, NULL);
     ledger_pod_place(ledger, p, span_of(node), &share, 1);
-    ledger_pod_running(ledger, p, 1);
+    ledger_pod_running(ledger, p, true);
 }
 
 /* A node with cards of 16000 MiB of which so much is free; -1 ends the list. */

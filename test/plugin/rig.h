@@ -114,7 +114,9 @@ static inline void rig_api_gone(struct rig *r, const char *name)
     "{'name':'" name "','resources':{'limits':{'" KEY_GPU_MEM "':'" #n "'}}}"
 #define CARDS(name, n)                                                                   \
     "{'name':'" name "','resources':{'limits':{'" KEY_GPU_COUNT "':'" #n "'}}}"
-#define ON(i, uuid) "'" KEY_MEM_IDX "':'" i "','" KEY_CARD_UUID "':'" uuid "'"
+/* A UUID counts only beside an allocation; this one leaves the amounts to the index. */
+#define ON(i, uuid)                                                                      \
+    "'" KEY_MEM_IDX "':'" i "','" KEY_ALLOCATION "':'{}','" KEY_CARD_UUID "':'" uuid "'"
 
 /* The kubelet's set of pods. */
 static inline struct rig_pod *rig_find(struct rig *r, const char *name)

@@ -20,8 +20,9 @@ static void start_with(struct alloc_settings s)
 /* A pod that waits, promised card 1, and that the kubelet is admitting. */
 static void waiting(const char *name, const char *card, const char *app)
 {
-    cleanup_free char *notes =
-        xasprintf("'" KEY_MEM_IDX "':'%s','" KEY_CARD_UUID "':'GPU-%s'", card, card);
+    cleanup_free char *notes = xasprintf("'" KEY_MEM_IDX "':'%s','" KEY_ALLOCATION
+                                         "':'{}','" KEY_CARD_UUID "':'GPU-%s'",
+                                         card, card);
     rig_api(&rig, name, "Pending", notes, "", app);
     rig_kubelet(&rig, name, RIG_NAMES("a"));
 }

@@ -55,9 +55,10 @@ END_TEST
 
 START_TEST(the_pod_is_known)
 {
-    struct plan *plan = planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
-                                         "':'x','" KEY_CARD_UUID "':'GPU-c'",
-                                "", MEM("a", 3));
+    struct plan *plan =
+        planned(IDX("2") ",'" KEY_MEM_ASSIGNED "':'true','" KEY_MIRROR
+                         "':'x','" KEY_ALLOCATION "':'{}','" KEY_CARD_UUID "':'GPU-c'",
+                "", MEM("a", 3));
     ck_assert_span_eq(plan->uid, "u1");
     ck_assert_span_eq(plan->ns, "ns");
     ck_assert_span_eq(plan->name, "p");

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log_queue.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { TICK_NS = 2000000, AGAIN_MS = 1000 };
+
+struct log_queue {
+    int fd;
+    size_t cap;
+    pthread_t thread;
+    pthread_mutex_t lock; /* protects what follows */
+    pthread_cond_t added;
+    struct buf waiting; /* lines that the thread has not taken */
+    uint64_t dropped;   /* since the last report */
+    bool writing;       /* the thread has taken lines and not written all of them */
+    bool stop, stopped;
+};
+
+/* False: the descriptor takes nothing any more. */
+static bool write_line(int fd, struct span line)
+{
+    while (line.n) {
+        ssize_t n = write(fd, line.p, line.n);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno == EAGAIN) { /* somebody else made it non-blocking */
+            struct pollfd p = {.fd = fd, .events = POLLOUT};
+            poll(&p, 1, AGAIN_MS);
+            continue;
+        }
+        if (n <= 0)
+            return false;
+        line.p += n;
+        line.n -= (size_t)n;
+    }
+    return true;
+}
+
+/* Each line in a write of its own, so that those of several processes do not mix. */
+static void write_lines(int fd, struct span lines)
+{
+    while (lines.n) {
+        const char *end = memchr(lines.p, '\n', lines.n);
+        size_t n = end ? (size_t)(end - lines.p) + 1 : lines.n;
+        if (!write_line(fd, (struct span){lines.p, n}))
+            return;
+        lines.p += n;
+        lines.n -= n;
+    }
+}
+
+static void add_report(struct buf *out, uint64_t dropped)
+{
+    cleanup_buf struct buf msg = {0};
+    buf_printf(&msg, "%llu log lines dropped", (unsigned long long)dropped);
+    log_format(out, clock_wall_ns() / 1000000, LOG_WARN, "log", msg.p,
+               (const struct log_field[]){
+                   LOG_S("why", "the reader of standard error is too slow"), {0}});
+    buf_addc(out, '\n');
+}
+
+/* Waits for lines, or for a report to make, and takes them. False: it is time to stop. */
+static bool take(struct log_queue *q, struct buf *lines)
+{
+    pthread_mutex_lock(&q->lock);
+    q->writing = false;
+    while (!q->waiting.n && !q->dropped && !q->stop)
+        pthread_cond_wait(&q->added, &q->lock);
+    struct buf taken = q->waiting;
+    q->waiting = *lines;
+    *lines = taken;
+    if (!lines->n && q->dropped) {
+        add_report(lines, q->dropped);
+        q->dropped = 0;
+    }
+    q->writing = lines->n > 0;
+    q->stopped = !q->writing;
+    pthread_mutex_unlock(&q->lock);
+    return lines->n > 0;
+}
+
+static void *run(void *arg)
+{
+    struct log_queue *q = arg;
+    cleanup_buf struct buf lines = {0};
+    while (take(q, &lines)) {
+        write_lines(q->fd, buf_span(&lines));
+        buf_clear(&lines);
+    }
+    return NULL;
+}
+
+struct log_queue *log_queue_start(int fd, size_t bytes)
+{
+    struct log_queue *q = xcalloc(1, sizeof *q);
+    q->fd = fd;
+    q->cap = bytes;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->added, NULL);
+    if (pthread_create(&q->thread, NULL, run, q))
+        abort();
+    pthread_setname_np(q->thread, "log");
+    return q;
+}
+
+void log_queue_add(struct log_queue *q, struct span line)
+{
+    pthread_mutex_lock(&q->lock);
+    if (q->waiting.n + line.n > q->cap)
+        q->dropped++;
+    else
+        buf_add_span(&q->waiting, line);
+    pthread_cond_signal(&q->added);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static bool is_done(struct log_queue *q, bool stopped)
+{
+    pthread_mutex_lock(&q->lock);
+    bool done = stopped ? q->stopped : !q->waiting.n && !q->dropped && !q->writing;
+    pthread_mutex_unlock(&q->lock);
+    return done;
+}
+
+/* Polls, so that adding a line wakes nobody but the thread. */
+static bool wait_for(struct log_queue *q, bool stopped, int64_t wait_ms)
+{
+    const struct timespec tick = {.tv_nsec = TICK_NS};
+    int64_t end = clock_mono_ms() + wait_ms;
+    bool done;
+    while (!(done = is_done(q, stopped)) && clock_mono_ms() < end)
+        nanosleep(&tick, NULL);
+    return done;
+}
+
+bool log_queue_flush(struct log_queue *q, int64_t wait_ms)
+{
+    return wait_for(q, false, wait_ms);
+}
+
+void log_queue_stop(struct log_queue *q, int64_t wait_ms)
+{
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->added);
+    pthread_mutex_unlock(&q->lock);
+    if (!wait_for(q, true, wait_ms)) {
+        pthread_detach(q->thread);
+        return;
+    }
+    pthread_join(q->thread, NULL);
+    buf_fini(&q->waiting);
+    pthread_mutex_destroy(&q->lock);
+    pthread_cond_destroy(&q->added);
+    free(q);
+}

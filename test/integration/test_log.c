@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "integration/kit.h"
+#include "support/temp.h"
+
+/* An extender whose standard error is a pipe that nobody reads. */
+
+enum { PIPE_BYTES = 4096, PODS = 200 };
+
+/* Reads the pipe up to the line that says the port, and no further than needed. */
+static unsigned port_of(int fd, const char *mark)
+{
+    cleanup_buf struct buf said = {0};
+    int64_t end = kit_now_ms() + PROGRAM_WAIT_MS;
+    for (;;) {
+        char c;
+        ck_assert_msg(kit_now_ms() < end, "no %s in %s", mark, said.p);
+        if (read(fd, &c, 1) != 1) {
+            kit_pause();
+            continue;
+        }
+        buf_addc(&said, c);
+        const char *at = c == '\n' ? strstr(said.p, mark) : NULL;
+        if (at)
+            return (unsigned)strtoul(strrchr(at, ':') + 1, NULL, 10);
+    }
+}
+
+START_TEST(binds_go_on_when_standard_error_is_not_read)
+{
+    struct sim sim;
+    struct extender e = {0};
+    cleanup_free char *fifo = temp_path(kit_dir, "stderr"), *unread;
+    cleanup_free char *program = program_path("gpushare-extender");
+    sim_start(&sim, ARGV(NULL));
+    sim_add_node(&sim, "n1", 1, PODS);
+    cleanup_free char *config = kit_kubeconfig("config", "http", sim.api.port, "", "");
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    int fd = open(fifo, O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    ck_assert_int_eq(fcntl(fd, F_SETPIPE_SZ, PIPE_BYTES), PIPE_BYTES);
+    unread = xasprintf("exec \"$@\" 2>'%s'", fifo);
+    program_start(&e.program, kit_dir,
+                  ARGV("sh", "-c", unread, "sh", program, "--listen", "127.0.0.1",
+                       "--port", "0", "--observe-port", "0", "--log-level", "debug",
+                       "--kubeconfig", config));
+    peer_init(&e.observers, port_of(fd, "observing on "));
+    peer_init(&e.verbs, port_of(fd, "listening on "));
+    extender_wait_ready(&e);
+    int64_t from = kit_now_ms();
+    for (int i = 0; i < PODS; i++) {
+        char name[16];
+        cleanup_buf struct buf why = {0};
+        snprintf(name, sizeof name, "p%03d", i);
+        sim_add_pod(&sim, name, 1);
+        ck_assert_msg(extender_bind(&e, name, "n1", &why), "%s: %s", name, why.p);
+    }
+    ck_assert_int_lt(kit_now_ms() - from, PROGRAM_WAIT_MS / 2);
+    extender_stop(&e);
+    close(fd);
+    sim_stop(&sim);
+}
+
+KIT_MAIN("log", 120, binds_go_on_when_standard_error_is_not_read)
