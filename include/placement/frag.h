@@ -39,14 +39,14 @@ struct frag {
 };
 
 /* What is free on the node's cards now. Amounts that no card has are cut down
- * (frag_tame), so that sums and products of them stay within their type. */
-void frag_look(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now);
-int64_t frag_tame(int64_t amount);
+ * (frag_clamp), so that sums and products of them stay within their type. */
+void frag_read_node(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now);
+int64_t frag_clamp(int64_t amount);
 
 void frag_prepare(struct frag *f, const struct mix *mix);
 void frag_fini(struct frag *f);
-int64_t frag_of(const struct frag *f, const struct frag_node *node);
+int64_t frag_measure(const struct frag *f, const struct frag_node *node);
 /* Takes so much of each of these cards, or all that is free if that is less, and CPU (no
- * more than there is). Returns what frag_of was less what it is then. */
+ * more than there is). Returns what frag_measure was less what it is then. */
 int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *cards,
                   uint32_t n, int64_t mib, int64_t cpu);

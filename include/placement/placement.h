@@ -29,7 +29,7 @@ enum fit placement_fit(const struct ledger_node *node, const struct request *req
 /* The same for a pod that waits in line: pods nominated to the node with no lower
  * priority count as promised there (kube-scheduler does the same with what it counts).
  * `uid` is the asking pod's own. */
-enum fit placement_fit_in_line(const struct ledger_node *node,
+enum fit placement_fit_nominated(const struct ledger_node *node,
                                const struct request *request, int64_t priority,
                                struct span uid);
 
@@ -39,51 +39,51 @@ bool placement_choose(const struct ledger_node *node, const struct request *requ
                       uint32_t picks[REQUEST_MAX_CARDS]);
 
 /* A node whose heartbeat has stopped: the reason begins so, then comes "N s". */
-#define PLACEMENT_SILENT "scv-agent on this node has not been heard of for "
+#define REASON_NO_HEARTBEAT "no heartbeat from scv-agent on this node for "
 
 /* Why requests do not fit, in terms of cards: what was asked, what is free on the best
  * card, which cards are out. What it says of the request is put together once for all
  * nodes. */
-struct reasons {
+struct prepared_reason {
     const struct request *request; /* borrowed */
     char need[512];
     size_t need_n;
 };
 
-void reasons_init(struct reasons *r, const struct request *request);
+void reason_prepare(struct prepared_reason *r, const struct request *request);
 /* Appends the reason for a node. `alone` is what placement_fit has answered; FIT_YES: it
  * would fit but for nominated pods. */
-void reasons_add(struct buf *out, const struct reasons *r, const struct ledger_node *node,
+void reason_add_prepared(struct buf *out, const struct prepared_reason *r, const struct ledger_node *node,
                  enum fit alone);
 /* The same for a single node. */
-void placement_reason(struct buf *out, const struct ledger_node *node,
+void reason_add(struct buf *out, const struct ledger_node *node,
                       const struct request *request, enum fit alone);
 
 /* For those who ask about nodes that kube-scheduler may not offer: it leaves a cordoned
- * one out before filter. As placement_fit_in_line, but a cordoned node fits later at the
+ * one out before filter. As placement_fit_nominated, but a cordoned node fits later at the
  * earliest; and why it does not fit, with what else is in the way. */
-enum fit placement_fit_offered(const struct ledger_node *node,
+enum fit placement_fit_schedulable(const struct ledger_node *node,
                                const struct request *request, int64_t priority,
                                struct span uid);
-void placement_reason_offered(struct buf *out, const struct ledger_node *node,
+void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
                               const struct request *request, int64_t priority,
                               struct span uid);
 
 /* Whose the Lease of the node is, if it is not scv-agent's, and what to do about it; ""
  * otherwise. Follows on what was said before. */
-void placement_foreign_lease(struct buf *out, const struct ledger_node *node);
+void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node);
 
 /* Why, in one word: for counting. */
 enum reason_class {
     REASON_MEMORY,    /* cards would do, but what is free on them is too little */
     REASON_NOMINATED, /* it is enough, but kept for pods nominated to the node */
-    REASON_HEALTH,    /* no card that would do is in */
+    REASON_UNHEALTHY,    /* no card that would do is in */
     REASON_SIZE,      /* never here: too few cards, or too small ones */
     REASON_MODEL,     /* ... or of other models and clocks, or nobody knows of which */
     REASON_MODE,      /* the label gpushare/mode does not let such pods in */
     REASON_NODE,      /* the node gives nothing out: see enum node_state */
     REASON_PROMISED,  /* the pod is promised to another node, and that is not settled */
-    REASON_REQUEST,   /* the pod asks for what cannot be meant */
+    REASON_INVALID_REQUEST,   /* the pod asks for what cannot be meant */
     REASON_CLASSES
 };
 const char *reason_class_name(enum reason_class reason);

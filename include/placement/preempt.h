@@ -29,19 +29,19 @@
  * priority, then to the smaller UID.
  */
 
-struct preempt_ask {
+struct preemptor {
     const struct request *request;
     int64_t priority;
     struct span uid; /* the asking pod's own */
 };
 
-struct preempt_set {
+struct preempt_victims {
     const struct ledger_pod **pods; /* by falling priority; in the arena */
     size_t n;                       /* 0: nobody else has to leave */
 };
 
 /* Finds the set for a node, given the UIDs of pods that leave in any case (others than
  * the node's are passed over). False: nothing helps here. */
-bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *node,
+bool preempt_select(const struct preemptor *ask, const struct ledger_node *node,
                     const struct span *leaving, size_t n_leaving, struct arena *a,
-                    struct preempt_set *set);
+                    struct preempt_victims *set);

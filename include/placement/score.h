@@ -25,7 +25,7 @@ enum { SCORE_POLICIES = SCORE_FGD + 1, SCORE_MAX = 10 };
 
 const char *score_policy_name(enum score_policy policy);
 /* The policy of that name. -1: there is none; err lists them. */
-int score_policy_read(struct span text, enum score_policy *policy, struct err *err);
+int score_policy_parse(struct span text, enum score_policy *policy, struct err *err);
 
 /* A node that may take the pod. */
 struct score_node {
@@ -41,16 +41,16 @@ struct score_pod {
 
 /* Room to work in, kept for the next call, so that a steady load allocates nothing. {0}
  * is valid. */
-struct score_room {
+struct score_scratch {
     int64_t *values;
     size_t cap;
     struct frag frag;
 };
-void score_room_fini(struct score_room *room);
+void score_scratch_fini(struct score_scratch *room);
 
 /* Gives each node its points. A node that is not known or cannot take the pod has 0, and
  * so has every node if the pod asks for nothing of ours (fgd: unless CPU is known). Under
  * scv and fgd the best of those that can take it have SCORE_MAX, and nobody else. */
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_room *room, int *points);
+                 struct score_scratch *room, int *points);

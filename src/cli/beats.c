@@ -38,10 +38,10 @@ static int64_t silence_in(const json_t *node)
     int64_t seconds;
     if (!reason.n)
         return 0;
-    if (!span_starts(reason, SPAN(PLACEMENT_SILENT)))
+    if (!span_starts(reason, SPAN(REASON_NO_HEARTBEAT)))
         return -1;
-    reason.p += sizeof PLACEMENT_SILENT - 1;
-    reason.n -= sizeof PLACEMENT_SILENT - 1;
+    reason.p += sizeof REASON_NO_HEARTBEAT - 1;
+    reason.n -= sizeof REASON_NO_HEARTBEAT - 1;
     number = span_cut(&reason, ' ');
     return span_i64(number, &seconds) && seconds > 0 ? seconds : -1;
 }

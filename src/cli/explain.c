@@ -139,9 +139,9 @@ static void add_node_row(struct page *p, struct table *t, const struct ledger_no
     uint32_t picks[REQUEST_MAX_CARDS];
     const struct request *r = &p->pod->request;
     if (fit != FIT_YES && p->tolerates)
-        placement_reason(&why, node, r, placement_fit(node, r));
+        reason_add(&why, node, r, placement_fit(node, r));
     else if (fit != FIT_YES)
-        placement_reason_offered(&why, node, r, p->pod->priority, p->pod->uid);
+        reason_add_schedulable(&why, node, r, p->pod->priority, p->pod->uid);
     else if (placement_choose(node, r, picks)) {
         buf_adds(&why, "fits:");
         for (uint32_t i = 0; i < r->cards; i++)
@@ -182,9 +182,9 @@ static enum fit fit_on(const struct page *p, const struct ledger_node *node,
 {
     const struct ledger_pod *pod = p->pod;
     enum fit in_line =
-        placement_fit_in_line(node, &pod->request, pod->priority, pod->uid);
+        placement_fit_nominated(node, &pod->request, pod->priority, pod->uid);
     enum fit fit = p->tolerates ? in_line
-                                : placement_fit_offered(node, &pod->request,
+                                : placement_fit_schedulable(node, &pod->request,
                                                         pod->priority, pod->uid);
     fits->open += fit == FIT_YES;
     fits->cordoned += fit != FIT_YES && in_line == FIT_YES;

@@ -103,7 +103,7 @@ static int read_policies(const struct opt_list *names, struct policies *p,
         p->wanted[i] = names->n == 0;
     for (size_t i = 0; i < names->n; i++) {
         enum score_policy policy;
-        if (score_policy_read(span_of(names->items[i]), &policy, err))
+        if (score_policy_parse(span_of(names->items[i]), &policy, err))
             return err_wrap(err, "--policy");
         p->wanted[policy] = true;
     }

@@ -33,7 +33,7 @@ static int parse_number(struct span text, void *field, struct err *err)
 
 static int parse_score(struct span text, void *field, struct err *err)
 {
-    return score_policy_read(text, field, err);
+    return score_policy_parse(text, field, err);
 }
 
 static int parse_detail(struct span text, void *field, struct err *err)

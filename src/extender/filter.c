@@ -13,7 +13,7 @@ struct filter {
     const struct extender_args *args;
     const struct ledger *ledger;
     const struct ledger_node *promised; /* the pod has a promise on that node already */
-    struct reasons reasons;
+    struct prepared_reason reasons;
     uint32_t *refused; /* how many nodes, by reason */
     struct buf *passed, *failed, *never;
 };
@@ -79,7 +79,7 @@ static void judge(const struct filter *f, const struct candidate *c,
     }
     enum fit fit = alone;
     if (alone == FIT_YES && node->has_nominated)
-        fit = placement_fit_in_line(node, r, args->pod.priority, args->pod.meta.uid);
+        fit = placement_fit_nominated(node, r, args->pod.priority, args->pod.meta.uid);
     if (fit == FIT_YES) {
         pass(f, c);
         return;
@@ -88,7 +88,7 @@ static void judge(const struct filter *f, const struct candidate *c,
     f->refused[reason_class_of(node, r, alone)]++;
     begin_reason(f, out, c);
     buf_addc(out, '"');
-    reasons_add(out, &f->reasons, node, alone);
+    reason_add_prepared(out, &f->reasons, node, alone);
     buf_addc(out, '"');
 }
 
@@ -120,7 +120,7 @@ static void judge_all(const struct filter *f)
     }
     for (size_t i = 0; i < args->n; i++) {
         if (args->bad.code != ERR_NONE)
-            refuse_text(f, f->never, &args->nodes[i], REASON_REQUEST, args->bad.msg);
+            refuse_text(f, f->never, &args->nodes[i], REASON_INVALID_REQUEST, args->bad.msg);
         else if (asks && f->promised)
             judge_promised(f, &args->nodes[i]);
         else
@@ -142,7 +142,7 @@ static bool answer(struct verbs *v, struct work *w, const struct core *core,
                        .passed = reply,
                        .failed = &w->failed,
                        .never = &w->never};
-    reasons_init(&f.reasons, &w->args.request);
+    reason_prepare(&f.reasons, &w->args.request);
     buf_adds(reply, w->args.full ? "{\"Nodes\":{\"metadata\":{},\"items\":["
                                  : "{\"Nodes\":null,\"NodeNames\":[");
     size_t before = reply->n;

@@ -205,7 +205,7 @@ void inspect_object(const struct ledger *l, const struct ledger_node *node,
     if (node->state != NODE_USABLE || node->mode == NODE_MODE_WRONG) {
         cleanup_buf struct buf why = {0};
         struct request any = {.kind = REQUEST_MEMORY, .cards = 1};
-        placement_reason(&why, node, &any, placement_fit(node, &any));
+        reason_add(&why, node, &any, placement_fit(node, &any));
         inspect_text(out, "reason", buf_span(&why));
     }
     if (node->state == NODE_NO_GPU)

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "extender/inspect_priv.h"
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 /*
  * What a pod waits for: the node where least is missing, in the words of filter. Many
@@ -70,7 +70,7 @@ static void take_all(struct line *line, struct store *store)
 
 /* From *slot on. What is nearest until now is kept by name, because the lock is given
  * back in between and the node may go. False: that was the end. */
-static bool look(struct store *store, struct arena *a, uint32_t *slot, struct nearest *n,
+static bool look(struct store *store, struct arena *a, uint32_t *slot, struct closest *n,
                  struct answer *answer)
 {
     const struct ledger *l = core_ledger(store_read(store));
@@ -81,7 +81,7 @@ static bool look(struct store *store, struct arena *a, uint32_t *slot, struct ne
     const struct ledger_node *before = n->node;
     for (; *slot < end; ++*slot)
         if (ledger_node_at(l, *slot))
-            nearest_look(n, ledger_node_at(l, *slot));
+            closest_visit(n, ledger_node_at(l, *slot));
     if (n->node && n->node != before)
         answer->node = arena_copy(a, n->node->name);
     else if (!n->node)
@@ -89,7 +89,7 @@ static bool look(struct store *store, struct arena *a, uint32_t *slot, struct ne
     bool more = *slot < slots;
     if (!more && n->node && n->fit != FIT_YES) {
         cleanup_buf struct buf why = {0};
-        placement_reason_offered(&why, n->node, n->request, n->priority, n->uid);
+        reason_add_schedulable(&why, n->node, n->request, n->priority, n->uid);
         answer->reason = arena_copy(a, buf_span(&why));
     }
     store_read_end(store);
@@ -99,9 +99,9 @@ static bool look(struct store *store, struct arena *a, uint32_t *slot, struct ne
 static void find_out(struct line *line, struct store *store, struct answer *answer)
 {
     const struct waiting *pod = answer->pod;
-    struct nearest n;
+    struct closest n;
     uint32_t slot = 0;
-    nearest_init(&n, &pod->request, pod->priority, pod->uid);
+    closest_init(&n, &pod->request, pod->priority, pod->uid);
     while (look(store, &line->arena, &slot, &n, answer))
         ;
     answer->seen = n.seen;

@@ -190,7 +190,7 @@ static bool is_lower(const struct preempt *p, const struct victim *v, int64_t pr
  * of pods that only it knows (they use no GPU) it sends no priority, and they keep their
  * place. */
 static void write_target(const struct preempt *p, const struct target *t,
-                         const struct preempt_set *more)
+                         const struct preempt_victims *more)
 {
     struct buf *out = p->reply;
     size_t k = 0;
@@ -211,11 +211,11 @@ static void write_target(const struct preempt *p, const struct target *t,
 
 /* Who has to leave besides. False: nothing helps on that node. */
 static bool choose(const struct preempt *p, const struct target *t,
-                   struct preempt_set *more)
+                   struct preempt_victims *more)
 {
     const struct args *args = p->args;
     const struct ledger_node *node = ledger_node_find(p->ledger, t->name);
-    struct preempt_ask ask = {.request = &args->request,
+    struct preemptor ask = {.request = &args->request,
                               .priority = args->pod.priority,
                               .uid = args->pod.meta.uid};
     if (!node)
@@ -223,14 +223,14 @@ static bool choose(const struct preempt *p, const struct target *t,
     struct span *leaving = arena_alloc(p->arena, t->n * sizeof *leaving);
     for (size_t i = 0; i < t->n; i++)
         leaving[i] = t->victims[i].uid;
-    return preempt_choose(&ask, node, leaving, t->n, p->arena, more);
+    return preempt_select(&ask, node, leaving, t->n, p->arena, more);
 }
 
 static void answer(const struct preempt *p, const struct target *t)
 {
     const struct args *args = p->args;
     const struct ledger_pod *known = ledger_pod_find(p->ledger, args->pod.meta.uid);
-    struct preempt_set more = {0};
+    struct preempt_victims more = {0};
     /* Who is promised a place, or asks for what cannot be meant, is helped by nobody. */
     if ((known && known->node) || args->bad.code != ERR_NONE)
         return;

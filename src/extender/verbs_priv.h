@@ -14,7 +14,7 @@ struct work {
     struct score_node *nodes; /* prioritize: what the candidates are ... */
     int *points;              /* ... and what they get */
     size_t nodes_cap, points_cap;
-    struct score_room room;
+    struct score_scratch room;
     struct work *next;
 };
 

@@ -14,18 +14,18 @@
  */
 
 /* Objects can claim any size. */
-int64_t frag_tame(int64_t amount)
+int64_t frag_clamp(int64_t amount)
 {
     static const int64_t most = (int64_t)1 << 40;
     return amount < most ? amount : most;
 }
 
-void frag_look(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now)
+void frag_read_node(const struct ledger_node *node, int64_t cpu_free, struct frag_node *now)
 {
     now->n = node->n_cards;
-    now->cpu_free = frag_tame(cpu_free);
+    now->cpu_free = frag_clamp(cpu_free);
     for (uint32_t i = 0; i < node->n_cards; i++) {
-        now->free_mib[i] = frag_tame(node->cards[i].free_mib);
+        now->free_mib[i] = frag_clamp(node->cards[i].free_mib);
         now->whole[i] = card_is_free(&node->cards[i]);
     }
 }
@@ -172,7 +172,7 @@ static int64_t of_several(const struct frag *f, const struct frag_node *node)
     return sum;
 }
 
-int64_t frag_of(const struct frag *f, const struct frag_node *node)
+int64_t frag_measure(const struct frag *f, const struct frag_node *node)
 {
     uint32_t level = level_of(f, node->cpu_free);
     int64_t sum = of_several(f, node);
@@ -194,11 +194,11 @@ int64_t frag_take(const struct frag *f, struct frag_node *node, const uint32_t *
 {
     uint32_t level = level_of(f, node->cpu_free);
     if (level_of(f, node->cpu_free - cpu) != level) {
-        int64_t before = frag_of(f, node);
+        int64_t before = frag_measure(f, node);
         for (uint32_t k = 0; k < n; k++)
             take_from(node, cards[k], mib);
         node->cpu_free -= cpu;
-        return before - frag_of(f, node);
+        return before - frag_measure(f, node);
     }
     int64_t drop = of_several(f, node);
     for (uint32_t k = 0; k < n; k++) { /* the other cards stay as they are */

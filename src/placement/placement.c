@@ -246,7 +246,7 @@ uint64_t placement_line_takes(const struct ledger_node *node, struct card *cards
     return claimed;
 }
 
-enum fit placement_fit_in_line(const struct ledger_node *node, const struct request *r,
+enum fit placement_fit_nominated(const struct ledger_node *node, const struct request *r,
                                int64_t priority, struct span uid)
 {
     enum fit fit = placement_fit(node, r);

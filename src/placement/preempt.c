@@ -108,7 +108,7 @@ static void empty_cards(struct look *look)
     }
 }
 
-static void look_at(struct look *look, const struct preempt_ask *ask,
+static void look_at(struct look *look, const struct preemptor *ask,
                     const struct ledger_node *node, const struct span *leaving,
                     size_t n_leaving, struct arena *a)
 {
@@ -352,13 +352,13 @@ static void choose(struct look *look, int64_t limit)
         put_back(look);
 }
 
-bool preempt_choose(const struct preempt_ask *ask, const struct ledger_node *node,
+bool preempt_select(const struct preemptor *ask, const struct ledger_node *node,
                     const struct span *leaving, size_t n_leaving, struct arena *a,
-                    struct preempt_set *set)
+                    struct preempt_victims *set)
 {
     struct look look;
     int64_t limit = 0;
-    *set = (struct preempt_set){0};
+    *set = (struct preempt_victims){0};
     if (placement_fit(node, ask->request) == FIT_NEVER)
         return false;
     look_at(&look, ask, node, leaving, n_leaving, a);

@@ -17,7 +17,7 @@ struct tenant {
 
 /* A node as it would be without those that are gone. */
 struct look {
-    const struct preempt_ask *ask;
+    const struct preemptor *ask;
     const struct ledger_node *node;
     struct arena *arena;
     struct tenant *tenants;

@@ -80,7 +80,7 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
         const struct card *card = &node->cards[i];
         if (card->out != CARD_IN || card->withheld_mib == 0)
             continue;
-        buf_adds(out, any ? ", " : "; in use from outside Kubernetes: ");
+        buf_adds(out, any ? ", " : "; used outside Kubernetes: ");
         add_mib(out, card->withheld_mib);
         buf_adds(out, " of ");
         add_card_name(out, card->index);
@@ -91,10 +91,10 @@ static void add_withheld(struct buf *out, const struct ledger_node *node)
 static void add_out(struct buf *out, const struct ledger_node *node)
 {
     add_cards(out, node, "; unhealthy: ", is_unhealthy);
-    add_cards(out, node, "; taken out by ConfigMap: ", is_listed);
-    add_cards(out, node, "; held through nvidia.com/gpu: ", is_held);
-    add_cards(out, node, "; cards with the same UUID: ", is_duplicate);
-    add_cards(out, node, "; taken whole: ", is_whole);
+    add_cards(out, node, "; excluded by ConfigMap: ", is_listed);
+    add_cards(out, node, "; allocated through nvidia.com/gpu: ", is_held);
+    add_cards(out, node, "; duplicate UUID: ", is_duplicate);
+    add_cards(out, node, "; promised as whole cards: ", is_whole);
     add_withheld(out, node);
 }
 
@@ -151,9 +151,9 @@ static void add_need(struct buf *out, const struct request *r)
     }
 }
 
-void reasons_init(struct reasons *r, const struct request *request)
+void reason_prepare(struct prepared_reason *r, const struct request *request)
 {
-    *r = (struct reasons){.request = request};
+    *r = (struct prepared_reason){.request = request};
     /* In place, because a filter call allocates nothing: the longest text fits. */
     struct buf need = {.p = r->need, .cap = sizeof r->need};
     add_need(&need, request);
@@ -239,11 +239,11 @@ static void add_never(struct buf *out, const struct ledger_node *node,
     }
     /* Each in a call of its own: a choice between two texts is copied slowly. */
     if (request_is_choosy(r))
-        buf_adds(out, "; the largest of those has ");
+        buf_adds(out, "; the largest such card has ");
     else if (r->cards == 1)
         buf_adds(out, "; the largest card has ");
     else
-        buf_adds(out, "; too few cards are as large as that, the largest has ");
+        buf_adds(out, "; too few cards of that size; the largest has ");
     add_mib(out, largest_of(node, r));
 }
 
@@ -272,9 +272,9 @@ static void add_free(struct buf *out, const struct ledger_node *node,
                      const struct request *r)
 {
     if (r->kind == REQUEST_CARDS)
-        buf_adds(out, "; wholly free: ");
+        buf_adds(out, "; free cards: ");
     else
-        buf_adds(out, "; free: ");
+        buf_adds(out, "; free cards: ");
     buf_add_i64(out, count_on(node, r, card_fits));
     buf_adds(out, " of ");
     buf_add_i64(out, count_on(node, r, card_could_fit));
@@ -282,7 +282,7 @@ static void add_free(struct buf *out, const struct ledger_node *node,
         return;
     add_cards(out, node, "; promised to pods: ", is_promised);
     if (node->claimed) {
-        buf_adds(out, "; asked for by pods whose cards are not known yet: ");
+        buf_adds(out, "; requested by pods whose cards are not known yet: ");
         buf_add_i64(out, node->claimed);
     }
 }
@@ -292,14 +292,14 @@ static void add_later(struct buf *out, const struct ledger_node *node,
 {
     struct best best = best_of(node, r);
     if (best.index < 0) {
-        buf_adds(out, any_card(node, is_held) ? "; no card is left"
-                      : request_is_choosy(r)  ? "; none of those is healthy"
+        buf_adds(out, any_card(node, is_held) ? "; no card is available"
+                      : request_is_choosy(r)  ? "; no such card is healthy"
                                               : "; no card is healthy");
     } else if (r->kind != REQUEST_MEMORY) {
         add_free(out, node, r);
     } else {
         if (r->cards > 1) {
-            buf_adds(out, "; cards with that much free: ");
+            buf_adds(out, "; cards with enough free memory: ");
             buf_add_i64(out, count_on(node, r, card_fits));
         }
         buf_adds(out, "; most free: ");
@@ -313,7 +313,7 @@ static void add_later(struct buf *out, const struct ledger_node *node,
         add_out(out, node);
 }
 
-void placement_foreign_lease(struct buf *out, const struct ledger_node *node)
+void reason_add_foreign_lease(struct buf *out, const struct ledger_node *node)
 {
     const struct ledger_foreign *foreign = ledger_node_news(node).foreign;
     if (!foreign)
@@ -324,7 +324,7 @@ void placement_foreign_lease(struct buf *out, const struct ledger_node *node)
     add_plain(out, foreign->holder.n ? foreign->holder : SPAN("none"));
     buf_adds(out, "; last renewed: ");
     add_plain(out, foreign->renewed.n ? foreign->renewed : SPAN("never"));
-    buf_adds(out, "): delete it if another system has left it behind");
+    buf_adds(out, "): delete it if another system left it behind");
 }
 
 /* Why the node gives nothing out at all. False when it does. */
@@ -335,20 +335,20 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_adds(out, "nothing is known of this node's GPUs yet");
         return true;
     case NODE_SCV_MISSING:
-        buf_adds(out, "its Scv object is missing, so nothing is known of its cards");
-        placement_foreign_lease(out, node);
+        buf_adds(out, "the node's Scv object is missing, so its cards are unknown");
+        reason_add_foreign_lease(out, node);
         return true;
     case NODE_SCV_DAMAGED:
-        buf_adds(out, "its Scv object is damaged; the extender's log says where");
+        buf_adds(out, "the node's Scv object is invalid; see the extender's log");
         return true;
     case NODE_SCV_EMPTY:
-        buf_adds(out, "its Scv object lists no card");
+        buf_adds(out, "the node's Scv object lists no cards");
         return true;
     case NODE_SILENT:
-        buf_adds(out, PLACEMENT_SILENT);
+        buf_adds(out, REASON_NO_HEARTBEAT);
         buf_add_i64(out, node->silent_s);
         buf_adds(out, " s");
-        placement_foreign_lease(out, node);
+        reason_add_foreign_lease(out, node);
         return true;
     case NODE_NO_GPU:
         buf_adds(out, "the node has no GPU memory (no Scv object, no capacity)");
@@ -361,16 +361,16 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
         buf_adds(out, "allocatable GPU memory is below capacity, and no ConfigMap "
                       "unhealthy-gpu-");
         buf_add_span(out, node->name);
-        buf_adds(out, " says which card is out");
+        buf_adds(out, " names the unhealthy card");
         return true;
     case NODE_LIST_DAMAGED:
-        buf_adds(out, "its ConfigMap unhealthy-gpu-");
+        buf_adds(out, "ConfigMap unhealthy-gpu-");
         buf_add_span(out, node->name);
-        buf_adds(out, " is not a comma list of card indexes");
+        buf_adds(out, " is not a comma-separated list of card indexes");
         return true;
     case NODE_MISSING:
         buf_adds(out,
-                 "the API server has no Node object of this name; only its Scv object "
+                 "no Node object of this name exists; only its Scv object "
                  "is left");
         return true;
     case NODE_USABLE:
@@ -379,7 +379,7 @@ static bool add_state(struct buf *out, const struct ledger_node *node)
     return false;
 }
 
-void reasons_add(struct buf *out, const struct reasons *reasons,
+void reason_add_prepared(struct buf *out, const struct prepared_reason *reasons,
                  const struct ledger_node *node, enum fit alone)
 {
     const struct request *r = reasons->request;
@@ -406,17 +406,17 @@ void reasons_add(struct buf *out, const struct reasons *reasons,
         return;
     }
     if (alone == FIT_YES)
-        buf_adds(out, "; free, but kept for pods nominated to this node");
+        buf_adds(out, "; free, but reserved for pods nominated to this node");
     else if (alone == FIT_NEVER)
         add_never(out, node, r);
     else
         add_later(out, node, r);
 }
 
-void placement_reason(struct buf *out, const struct ledger_node *node,
+void reason_add(struct buf *out, const struct ledger_node *node,
                       const struct request *request, enum fit alone)
 {
-    struct reasons reasons;
-    reasons_init(&reasons, request);
-    reasons_add(out, &reasons, node, alone);
+    struct prepared_reason reasons;
+    reason_prepare(&reasons, request);
+    reason_add_prepared(out, &reasons, node, alone);
 }

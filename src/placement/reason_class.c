@@ -5,10 +5,10 @@ const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
         [REASON_MEMORY] = "memory",   [REASON_NOMINATED] = "nominated",
-        [REASON_HEALTH] = "health",   [REASON_SIZE] = "size",
+        [REASON_UNHEALTHY] = "health",   [REASON_SIZE] = "size",
         [REASON_MODEL] = "model",     [REASON_MODE] = "mode",
         [REASON_NODE] = "node",       [REASON_PROMISED] = "promised",
-        [REASON_REQUEST] = "request",
+        [REASON_INVALID_REQUEST] = "request",
     };
     return names[reason];
 }
@@ -28,5 +28,5 @@ enum reason_class reason_class_of(const struct ledger_node *node, const struct r
         return request_is_choosy(r) ? REASON_MODEL : REASON_SIZE;
     if (request_is_choosy(r) && node->source != SOURCE_SCV)
         return REASON_MODEL;
-    return node->best_index < 0 ? REASON_HEALTH : REASON_MEMORY;
+    return node->best_index < 0 ? REASON_UNHEALTHY : REASON_MEMORY;
 }

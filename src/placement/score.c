@@ -53,7 +53,7 @@ const char *score_policy_name(enum score_policy policy)
     return policies[policy].name;
 }
 
-int score_policy_read(struct span text, enum score_policy *policy, struct err *err)
+int score_policy_parse(struct span text, enum score_policy *policy, struct err *err)
 {
     for (int i = 0; i < SCORE_POLICIES; i++) {
         if (!span_eq(text, span_of(policies[i].name)))
@@ -65,11 +65,11 @@ int score_policy_read(struct span text, enum score_policy *policy, struct err *e
                    SPAN_ARG(text));
 }
 
-void score_room_fini(struct score_room *room)
+void score_scratch_fini(struct score_scratch *room)
 {
     free(room->values);
     frag_fini(&room->frag);
-    *room = (struct score_room){0};
+    *room = (struct score_scratch){0};
 }
 
 /* The best of those that fit has SCORE_MAX, and nobody but the best: who is below is
@@ -98,7 +98,7 @@ static void stretch(const int64_t *values, size_t n, int64_t least, int *points)
 
 void score_nodes(enum score_policy policy, const struct score_pod *pod,
                  const struct mix *mix, const struct score_node *nodes, size_t n,
-                 struct score_room *room, int *points)
+                 struct score_scratch *room, int *points)
 {
     const struct score_call call = {pod, mix, nodes, n, &room->frag};
     if (policies[policy].may_spread && pod->request->placement == PLACE_SPREAD)

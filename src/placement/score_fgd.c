@@ -32,7 +32,7 @@ static int64_t usual_card(const struct score_call *call)
         const struct ledger_node *node = call->nodes[i].node;
         if (!node || node->largest_mib <= 0)
             continue;
-        sum += frag_tame(node->largest_mib);
+        sum += frag_clamp(node->largest_mib);
         n++;
     }
     return n ? sum / n : 0;
@@ -42,7 +42,7 @@ static int64_t size_of(const struct ledger_node *node)
 {
     int64_t size = 0;
     for (uint32_t i = 0; i < node->n_cards; i++)
-        size += node->cards[i].out == CARD_IN ? frag_tame(node->cards[i].total_mib) : 0;
+        size += node->cards[i].out == CARD_IN ? frag_clamp(node->cards[i].total_mib) : 0;
     return size;
 }
 
@@ -56,7 +56,7 @@ static int64_t shape_of(const struct score_node *at, const struct frag_node *the
     int64_t memory = share(free, size);
     if (!at->cpu_milli)
         return -(card * memory / FULLNESS);
-    int64_t cpu = share(then->cpu_free, frag_tame(at->cpu_milli));
+    int64_t cpu = share(then->cpu_free, frag_clamp(at->cpu_milli));
     int64_t apart = size > 0 ? cpu - memory : 0;
     return -(card * (cpu + memory) / 2 / FULLNESS) -
            card * (apart * apart >> FRAG_SHIFT) / BALANCE;
@@ -72,9 +72,9 @@ static int64_t value_of(const struct score_call *call, const struct score_node *
     uint32_t n = r->kind == REQUEST_NONE ? 0 : r->cards;
     if (!at->node || (n ? !score_picks(at->node, r, picks) : !at->cpu_milli))
         return SCORE_UNFIT;
-    frag_look(at->node, at->cpu_free, &node);
+    frag_read_node(at->node, at->cpu_free, &node);
     int64_t drop =
-        frag_take(call->frag, &node, picks, n, mib, frag_tame(call->pod->cpu_milli));
+        frag_take(call->frag, &node, picks, n, mib, frag_clamp(call->pod->cpu_milli));
     return drop + shape_of(at, &node, size_of(at->node), card);
 }
 

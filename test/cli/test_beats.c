@@ -69,7 +69,7 @@ START_TEST(an_old_heartbeat_is_a_dead_agent)
     ck_assert_uint_ne(world_generation(w), before);
     cleanup_free char *table = table_of(w);
     ck_assert_says(table, "0/15                 0     0     0\n");
-    ck_assert_says(table, "! n1: scv-agent on this node has not been heard of for 172800 "
+    ck_assert_says(table, "! n1: no heartbeat from scv-agent on this node for 172800 "
                           "s\n");
     ck_assert_says(table, "! n1: its Lease is of 2025-12-30T00:00:00.000000Z, 172800 s "
                           "ago by the API server's clock\n");
@@ -79,7 +79,7 @@ START_TEST(an_old_heartbeat_is_a_dead_agent)
     ck_assert_ptr_null(strstr(why.p, "It fits"));
     ck_assert_says(why.p, "  - it would fit on node n1, but scv-agent on this node");
     ck_assert_uint_eq(check_world(&found, w, (struct span){0}), 1);
-    ck_assert_says(found.p, "node n1: scv-agent on this node has not been heard of for");
+    ck_assert_says(found.p, "node n1: no heartbeat from scv-agent on this node for");
     json_t *j = show_json(w, &(struct show){.now_s = NOW}),
            *node = json_array_get(json_object_get(j, "nodes"), 0);
     ck_assert_str_eq(json_string_value(json_object_get(node, "heartbeat")),
@@ -200,7 +200,7 @@ END_TEST
 
 #define VIEW(node) "{\"nodes\":[{\"name\":\"n1\",\"devs\":[]" node "}],\"unit\":\"GiB\"}"
 #define SILENT_40                                                                        \
-    ",\"reason\":\"scv-agent on this node has not been heard of for 40 s; its Lease\""
+    ",\"reason\":\"no heartbeat from scv-agent on this node for 40 s; its Lease\""
 
 /* It watches, and knows better, whatever the clocks say. */
 START_TEST(what_the_extender_says_counts)

@@ -184,7 +184,7 @@ START_TEST(nodes_that_could_be_put_right)
                        "\"kube-system\"},\"data\":{\"gpus\":\"zero\"}}";
     cleanup_free char *damaged = explained(&items, "w", NULL);
     ck_assert_says(damaged, "  - it would fit on node n1, but its ConfigMap "
-                            "unhealthy-gpu-n1 is not a comma list of card indexes\n");
+                            "unhealthy-gpu-n1 is not a comma-separated list of card indexes\n");
 }
 END_TEST
 
@@ -202,7 +202,7 @@ START_TEST(room_that_is_kept_for_another)
                 "\"status\":{\"phase\":\"Pending\",\"nominatedNodeName\":\"n2\"}}",
     };
     cleanup_free char *text = explained(&items, "w", NULL);
-    ck_assert_says(text, "free, but kept for pods nominated to this node");
+    ck_assert_says(text, "free, but reserved for pods nominated to this node");
     ck_assert_says(text, "  - node n2 has the room, but keeps it for pod ns/v, nominated "
                          "to it\n");
     ck_assert_says(text, "  - it asks for 8 GiB, and would fit with 3 on node n2\n");
@@ -211,7 +211,7 @@ END_TEST
 
 #define CORDONED(name)                                                                   \
     "{\"metadata\":{\"name\":\"" name "\"},\"spec\":{\"unschedulable\":true}}"
-#define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate that"
+#define OFFERED "cordoned: kube-scheduler offers it only to pods that tolerate the taint"
 
 START_TEST(room_on_cordoned_nodes_alone)
 {

@@ -164,7 +164,7 @@ static const char *last_note(void)
 }
 
 #define LEFT_BEHIND                                                                      \
-    "; its Lease nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; "    \
+    "; Lease nvidia-gpu-scheduler-node-lease/n3 does not belong to scv-agent (holder: n3; "    \
     "last renewed: 2026-11-20T09:00:00Z): delete it if another system has left it "      \
     "behind"
 

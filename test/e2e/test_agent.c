@@ -223,7 +223,7 @@ START_TEST(a_node_whose_agent_has_died_gets_no_new_pods)
     free(agent.authorization);
     kit_wait(extender_filter(&cluster.extender, 4, "n1", NULL) == NOT_NOW);
     cluster_create_pod("after", 4, "", "");
-    cluster_wait_refused("after", "scv-agent on this node has not been heard of for");
+    cluster_wait_refused("after", "no heartbeat from scv-agent on this node for");
     cluster_agrees(); /* what was promised stays so */
 
     int64_t begun = kit_now_ms();

@@ -167,7 +167,7 @@ START_TEST(an_scv_that_is_deleted_by_hand)
     json_decref(peer_json(&cluster.api, "DELETE", SCVS "/n1", NULL));
     kit_wait(knows_from("n1", "none"));
     cluster_create_pod("waits", 6, "", "");
-    cluster_wait_refused("waits", "its Scv object is missing");
+    cluster_wait_refused("waits", "the node's Scv object is missing");
     int64_t begun_ns = expect_now_ns(), begun = kit_now_ms();
     cluster_create_scv("n1", CARDS(16384, 16384));
     check_soon("waits", begun, "from an Scv's return to a pod that runs");

@@ -66,7 +66,7 @@ static void use_pod(struct ledger *l, const struct pod *pod, struct arena *a)
 static void check_points(const struct ledger *l, const struct ledger_node *node,
                          const struct request *ask)
 {
-    static struct score_room room;
+    static struct score_scratch room;
     const struct score_node nodes[] = {{.node = node}, {.node = NULL}};
     const struct score_pod pod = {.request = ask};
     bool fits = placement_fit(node, ask) == FIT_YES;
@@ -115,7 +115,7 @@ static void check_node(const struct ledger *l, struct span name)
                                card->scv ? card->scv->spec.clock_mhz : 0))
                 fuzz_fail("a card that will not do is chosen");
         }
-        placement_reason(&why, node, &asks[i], fit);
+        reason_add(&why, node, &asks[i], fit);
         for (size_t k = 0; k < why.n; k++)
             if (why.p[k] == '"' || why.p[k] == '\\' || (unsigned char)why.p[k] < 0x20)
                 fuzz_fail("a reason that cannot stand in a JSON string");

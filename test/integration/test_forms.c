@@ -186,7 +186,7 @@ START_TEST(a_burst_for_nvidias_plugin_takes_no_more_cards_than_there_are)
     cleanup_json json_t *j =
         filter(&w, MODEL("Tesla T4"), "\"aliyun.com/gpu-mem\":\"1\"");
     ck_assert_says(kit_str(j, "FailedNodes.t4"),
-                   "held through nvidia.com/gpu: GPU0,GPU1");
+                   "allocated through nvidia.com/gpu: GPU0,GPU1");
     passes_only(&w, "\"x\":\"\"", "\"aliyun.com/gpu-count\":\"2\"", "v100");
     end(&w);
 }

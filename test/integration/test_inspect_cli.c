@@ -159,7 +159,7 @@ START_TEST(a_cordoned_node_is_shown_as_one)
     cordon(&s, "n1", "true");
     kit_wait(is_marked(&e, "n1"));
     ck_assert_int_eq(extender_filter(&e, 8, "n1", NULL), FITS);
-    waits(&e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate that");
+    waits(&e, 0, "cordoned: kube-scheduler offers it only to pods that tolerate the taint");
     struct buf metrics = {0};
     ck_assert_uint_eq(peer_call(&e.observers, "GET", "/metrics", NULL, &metrics), 200);
     ck_assert_says(metrics.p, "\ngpushare_nodes_cordoned 1\n");
@@ -298,7 +298,7 @@ static void begin_with_a_dead_agent(struct sim *s)
     add_beat(s, "n2", now.p);
 }
 
-#define SILENT "scv-agent on this node has not been heard of for "
+#define SILENT "no heartbeat from scv-agent on this node for "
 
 /* No extender, and no time to watch: the API server's clock tells. */
 START_TEST(a_dead_agent_is_seen_at_once)

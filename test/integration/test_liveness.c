@@ -108,10 +108,10 @@ START_TEST(a_node_whose_agent_dies_gets_no_new_pods_until_it_is_back)
            (long long)(kit_now_ms() - frozen), GRACE_MS);
     ck_assert_int_ge(kit_now_ms() - frozen, GRACE_MS - 1000);
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n1", &why), NOT_NOW);
-    ck_assert_str_eq(why.p, "scv-agent on this node has not been heard of for 3 s");
+    ck_assert_str_eq(why.p, "no heartbeat from scv-agent on this node for 3 s");
     sim_add_pod(&w.sim, "new", 8);
     kit_wait(!extender_bind(&w.extender, "new", "n1", &why));
-    ck_assert_says(why.p, "scv-agent on this node has not been heard of for 3 s");
+    ck_assert_says(why.p, "no heartbeat from scv-agent on this node for 3 s");
     cleanup_json json_t *node = extender_inspect(&w.extender, "n1");
     ck_assert_says(kit_str(node, "reason"), "has not been heard of");
     ck_assert_int_eq(json_integer_value(kit_at(node, "usedGPU")), 4);
@@ -160,7 +160,7 @@ START_TEST(a_lease_that_another_system_left_behind_is_named)
     kit_wait(!fits(&w, "n3"));
     ck_assert_int_eq(extender_filter(&w.extender, 8, "n3", &why), NOT_NOW);
     ck_assert_str_eq(
-        why.p, "scv-agent on this node has not been heard of for 3 s; its Lease "
+        why.p, "no heartbeat from scv-agent on this node for 3 s; its Lease "
                "nvidia-gpu-scheduler-node-lease/n3 is not scv-agent's (holder: n3; last "
                "renewed: 2026-11-20T09:00:00.000000Z): delete it if another system has "
                "left it behind");

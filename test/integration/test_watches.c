@@ -34,7 +34,7 @@ static const struct {
     {"pod-ended", 2, NOT_NOW, FITS, ""},
     {"removed", 1, FITS, NOT_NOW, "nothing is known"},
     {"scv-deleted", 2, FITS, FITS, ""},
-    {"scv-deleted-with-agent", 1, FITS, NOT_NOW, "its Scv object is missing"},
+    {"scv-deleted-with-agent", 1, FITS, NOT_NOW, "the node's Scv object is missing"},
     {"shrunk", 1, FITS, NEVER, "the largest card has 8192 MiB"},
     {"unhealthy", 1, FITS, NOT_NOW, "unhealthy: GPU0"},
 };

@@ -66,7 +66,7 @@ START_TEST(it_is_what_the_definition_says)
         frag_prepare(&frag, &mix);
         for (int i = 0; i < 50; i++) {
             struct frag_node node = random_node(&rng);
-            int64_t sum = frag_of(&frag, &node);
+            int64_t sum = frag_measure(&frag, &node);
             ck_assert_int_eq(sum, by_definition(&mix, &node));
             largest = sum > largest ? sum : largest;
             uint32_t first = (uint32_t)rng_below(&rng, 4), n = 0, cards[8];
@@ -94,17 +94,17 @@ START_TEST(an_example)
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
     node.whole[2] = true;
     frag_prepare(&frag, &mix);
-    ck_assert_int_eq(frag_of(&frag, &node), 0); /* nobody asks for anything */
+    ck_assert_int_eq(frag_measure(&frag, &node), 0); /* nobody asks for anything */
     mix_add(&mix, &small, 0);
     frag_prepare(&frag, &mix);
-    ck_assert_int_eq(frag_of(&frag, &node), 200 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
     mix_add(&mix, &large, 0);
     frag_prepare(&frag, &mix); /* (200 + 700) / 2 */
-    ck_assert_int_eq(frag_of(&frag, &node), 450 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
     mix_add(&mix, &whole, 0);
     mix_add(&mix, &whole, 0);
     frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: two are not there */
-    ck_assert_int_eq(frag_of(&frag, &node), 1075 << FRAG_SHIFT);
+    ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
     frag_fini(&frag);
 }
 END_TEST

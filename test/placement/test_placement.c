@@ -51,7 +51,7 @@ static struct request whole(uint32_t cards)
 static const char *reason(const struct ledger_node *node, struct request r)
 {
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, node, &r, placement_fit(node, &r));
+    reason_add(&b, node, &r, placement_fit(node, &r));
     return arena_copy(&arena, buf_span(&b)).p;
 }
 
@@ -133,7 +133,7 @@ START_TEST(whole_cards_want_cards_that_nobody_uses)
     ck_assert(picks[0] == 1 && picks[1] == 2);
     r = whole(3);
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
-    ck_assert_str_eq(reason(n, r), "needs 3 whole cards; wholly free: 2 of 3");
+    ck_assert_str_eq(reason(n, r), "needs 3 whole cards; free cards: 2 of 3");
     r = whole(4);
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 4 whole cards; the node has 3 cards");
@@ -210,7 +210,7 @@ START_TEST(the_reason_names_cards_that_are_out)
                      FIT_LATER);
     ck_assert_str_eq(reason(n, memory(4000, 1)),
                      "needs 4000 MiB on one card; most free: 3024 of 9000 MiB on GPU4; "
-                     "unhealthy: GPU1,GPU2; taken out by ConfigMap: GPU3; in use from "
+                     "unhealthy: GPU1,GPU2; excluded by ConfigMap: GPU3; in use from "
                      "outside Kubernetes: 5976 MiB of GPU4");
     ledger_free(ledger);
 }
@@ -226,13 +226,13 @@ START_TEST(a_node_that_gives_nothing_says_why)
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_LATER);
     ck_assert_str_eq(reason(n, r),
-                     "its Scv object is missing, so nothing is known of its cards");
+                     "the node's Scv object is missing, so its cards are unknown");
     lease.node = (struct span){0}; /* foreign text stands in JSON as it is */
     lease.holder = SPAN("a\"\n\\b");
     lease.renew_time = SPAN("t1");
     ledger_lease_seen(ledger, &lease, 0);
     ck_assert_str_eq(reason(n, r),
-                     "its Scv object is missing, so nothing is known of its cards; its "
+                     "the node's Scv object is missing, so its cards are unknown; its "
                      "Lease nvidia-gpu-scheduler-node-lease/n1 is not scv-agent's "
                      "(holder: a???b; last renewed: t1): delete it if another system has "
                      "left it behind");
@@ -240,7 +240,7 @@ START_TEST(a_node_that_gives_nothing_says_why)
     damaged.damaged = true;
     ledger_scv_seen(ledger, &damaged, 0);
     ck_assert_str_eq(reason(ledger_node_find(ledger, SPAN("n5")), r),
-                     "its Scv object is damaged; the extender's log says where");
+                     "the node's Scv object is invalid; see the extender's log");
     see("n2", "memory");
     n = ledger_node_find(ledger, SPAN("n2"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
@@ -274,16 +274,16 @@ START_TEST(nominated_pods_of_no_lower_priority_come_first)
     struct request r = memory(6000, 1);
     nominate("x", 5000, 5, "n1");
     /* binpack puts it on the smaller card: room is left on the other */
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_YES);
     nominate("y", 5000, 5, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 6, SPAN("me")), FIT_YES);
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 5, SPAN("y")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 5, SPAN("y")), FIT_YES);
     ck_assert_int_eq(placement_fit(n, &r), FIT_YES);
     cleanup_buf struct buf b = {0};
-    placement_reason(&b, n, &r, FIT_YES);
+    reason_add(&b, n, &r, FIT_YES);
     ck_assert_str_eq(b.p,
-                     "needs 6000 MiB on one card; free, but kept for pods nominated to "
+                     "needs 6000 MiB on one card; free, but reserved for pods nominated to "
                      "this node");
     ledger_free(ledger);
 }
@@ -325,9 +325,9 @@ START_TEST(a_nominated_pod_that_does_not_fit_blocks_nobody)
     const struct ledger_node *n = WITH_FREE("n1", 5000);
     struct request r = memory(5000, 1);
     nominate("big", 9000, 9, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_YES);
     nominate("whole", 1, 9, "n1");
-    ck_assert_int_eq(placement_fit_in_line(n, &r, 0, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &r, 0, SPAN("me")), FIT_LATER);
     ledger_free(ledger);
 }
 END_TEST
@@ -432,7 +432,7 @@ START_TEST(memory_and_clock_are_asked_of_the_same_card)
     r.clock_mhz = 5001;                  /* ... and the T4 the clock */
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r), "needs 20000 MiB on one card, memory clock at least "
-                                   "5001 MHz; the largest of those has 16000 MiB");
+                                   "5001 MHz; the largest such card has 16000 MiB");
     r.clock_mhz = 5002;
     ck_assert_str_eq(reason(n, r),
                      "needs 20000 MiB on one card, memory clock at least 5002 MHz; the "
@@ -503,9 +503,9 @@ START_TEST(what_nvidias_plugin_can_give_is_counted)
     ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
-                     "free: 1 of 2; held through nvidia.com/gpu: GPU2");
+                     "free cards: 1 of 2; allocated through nvidia.com/gpu: GPU2");
     ck_assert_str_eq(reason(n, whole(3)),
-                     "needs 3 whole cards; wholly free: 2 of 3; held "
+                     "needs 3 whole cards; free cards: 2 of 3; held "
                      "through nvidia.com/gpu: GPU2");
     ledger_free(ledger);
 }
@@ -524,7 +524,7 @@ START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
     ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
     ck_assert_str_eq(reason(n, one),
                      "needs 1 card through nvidia.com/gpu, model Tesla T4; "
-                     "free: 2 of 2; asked for by pods whose cards are not "
+                     "free cards: 2 of 2; asked for by pods whose cards are not "
                      "known yet: 2");
     /* The kubelet gave b the V100. */
     mixed(HELD("b", "1", "'u1'"));
@@ -539,7 +539,7 @@ START_TEST(a_burst_for_nvidias_plugin_is_counted_before_the_kubelet_reports)
     ck_assert_uint_eq(n->claimed, 2);
     struct request mem = memory(1, 1);
     ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
-    ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is left; held "
+    ck_assert_str_eq(reason(n, mem), "needs 1 MiB on one card; no card is available; held "
                                      "through nvidia.com/gpu: GPU0,GPU1,GPU2");
     ledger_free(ledger);
 }
@@ -554,10 +554,10 @@ START_TEST(a_nominated_pod_of_nvidias_plugin_is_in_line)
         .meta = {.uid = SPAN("first")}, .priority = 5, .nominated_node = SPAN("n1")};
     ledger_pod_add(ledger, &pod, &one, NULL);
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    ck_assert_int_eq(placement_fit_in_line(n, &one, 5, SPAN("me")), FIT_LATER);
-    ck_assert_int_eq(placement_fit_in_line(n, &one, 6, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &one, 5, SPAN("me")), FIT_LATER);
+    ck_assert_int_eq(placement_fit_nominated(n, &one, 6, SPAN("me")), FIT_YES);
     struct request any = devices(9);
-    ck_assert_int_eq(placement_fit_in_line(n, &any, 0, SPAN("me")), FIT_YES);
+    ck_assert_int_eq(placement_fit_nominated(n, &any, 0, SPAN("me")), FIT_YES);
     ledger_free(ledger);
 }
 END_TEST

@@ -77,11 +77,11 @@ static struct request ask_whole(int cards)
 /* The UIDs chosen, with a space behind each; "never" when nothing helps. */
 static const char *chosen(struct request r, int priority, const char *leaving)
 {
-    struct preempt_ask ask = {&r, priority, SPAN("me")};
-    struct preempt_set set;
+    struct preemptor ask = {&r, priority, SPAN("me")};
+    struct preempt_victims set;
     struct span uid = span_of(leaving);
     cleanup_buf struct buf out = {0};
-    if (!preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), &uid,
+    if (!preempt_select(&ask, ledger_node_find(ledger, SPAN("n1")), &uid,
                         *leaving ? 1 : 0, &arena, &set))
         return "never";
     for (size_t i = 0; i < set.n; i++)
@@ -521,11 +521,11 @@ static void fill_world(struct world *w, struct rng *rng, bool spanning, bool nvi
 
 static unsigned chosen_set(const struct world *w, bool *found)
 {
-    struct preempt_ask ask = {&w->ask, w->priority, SPAN("me")};
-    struct preempt_set set;
+    struct preemptor ask = {&w->ask, w->priority, SPAN("me")};
+    struct preempt_victims set;
     unsigned gone = 0;
     *found =
-        preempt_choose(&ask, ledger_node_find(ledger, SPAN("n1")), NULL, 0, &arena, &set);
+        preempt_select(&ask, ledger_node_find(ledger, SPAN("n1")), NULL, 0, &arena, &set);
     for (size_t i = 0; i < set.n; i++) {
         gone |= 1U << (set.pods[i]->uid.p[1] - '0');
         ck_assert(i == 0 || set.pods[i]->priority <= set.pods[i - 1]->priority);

@@ -103,13 +103,13 @@ static int points[MOST];
 static void judge_with(enum score_policy policy, const struct mix *mix, struct request r,
                        const struct ledger_node *const *nodes, size_t n)
 {
-    struct score_room room = {0};
+    struct score_scratch room = {0};
     struct score_node candidates[MOST] = {{0}};
     struct score_pod pod = {.request = &r};
     for (size_t i = 0; i < n; i++)
         candidates[i] = (struct score_node){.node = nodes[i]};
     score_nodes(policy, &pod, mix, candidates, n, &room, points);
-    score_room_fini(&room);
+    score_scratch_fini(&room);
     for (size_t i = 0; i < n; i++)
         ck_assert(points[i] >= 0 && points[i] <= SCORE_MAX);
 }
@@ -123,10 +123,10 @@ START_TEST(names_are_read_and_others_refused)
     struct err err = {0};
     for (int i = 0; i < SCORE_POLICIES; i++) {
         const char *name = score_policy_name((enum score_policy)i);
-        ck_assert_done(score_policy_read(span_of(name), &policy, &err), err);
+        ck_assert_done(score_policy_parse(span_of(name), &policy, &err), err);
         ck_assert_int_eq(policy, i);
     }
-    ck_assert_int_eq(score_policy_read(SPAN("best"), &policy, &err), -1);
+    ck_assert_int_eq(score_policy_parse(SPAN("best"), &policy, &err), -1);
     ck_assert_str_eq(err.msg, "\"best\" is neither binpack, spread, scv nor fgd");
 }
 END_TEST
@@ -258,7 +258,7 @@ END_TEST
 START_TEST(fgd_keeps_cpu_and_memory_together)
 {
     begin();
-    struct score_room room = {0};
+    struct score_scratch room = {0};
     struct mix mix = {0};
     struct request r = whole(1), none = {0};
     struct score_node nodes[] = {{WITH_FREE("a", 16000, 16000), 100000, 60000},
@@ -272,7 +272,7 @@ START_TEST(fgd_keeps_cpu_and_memory_together)
     nodes[1].cpu_free = 55000;
     score_nodes(SCORE_FGD, &other, &mix, nodes, 2, &room, points);
     ck_assert(points[0] == 0 && points[1] == 10);
-    score_room_fini(&room);
+    score_scratch_fini(&room);
     end();
 }
 END_TEST

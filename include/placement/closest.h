@@ -9,11 +9,11 @@
  * does not fit, whatever is free there, unless kube-scheduler offered the node.
  */
 
-struct nearest {
+struct closest {
     const struct request *request; /* borrowed */
     int64_t priority;
     struct span uid; /* of the pod; borrowed */
-    bool offered;    /* by kube-scheduler, every node; false after nearest_init */
+    bool offered;    /* by kube-scheduler, every node; false after closest_init */
 
     uint32_t seen, fits;            /* nodes */
     const struct ledger_node *node; /* the nearest; one that fits before all others;
@@ -22,10 +22,10 @@ struct nearest {
     int64_t missing;                /* there */
 };
 
-void nearest_init(struct nearest *n, const struct request *request, int64_t priority,
+void closest_init(struct closest *n, const struct request *request, int64_t priority,
                   struct span uid);
-void nearest_look(struct nearest *n, const struct ledger_node *node);
+void closest_visit(struct closest *n, const struct ledger_node *node);
 
 /* What is missing on the node: MiB over the cards that have most, or whole cards. 0: it
  * fits. INT64_MAX: the node gives nothing out to such a request, whatever is free. */
-int64_t placement_missing(const struct ledger_node *node, const struct request *request);
+int64_t closest_shortfall(const struct ledger_node *node, const struct request *request);

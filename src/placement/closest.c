@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ static int64_t memory_missing(const struct ledger_node *node, const struct reque
     return missing;
 }
 
-int64_t placement_missing(const struct ledger_node *node, const struct request *r)
+int64_t closest_shortfall(const struct ledger_node *node, const struct request *r)
 {
     if (placement_fit(node, r) == FIT_YES)
         return 0;
@@ -44,7 +44,7 @@ int64_t placement_missing(const struct ledger_node *node, const struct request *
 }
 
 /* Is what was found there nearer than what is known? */
-static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
+static bool is_nearer(const struct closest *n, const struct ledger_node *node,
                       enum fit fit, int64_t missing)
 {
     if (!n->node)
@@ -58,19 +58,19 @@ static bool is_nearer(const struct nearest *n, const struct ledger_node *node,
     return span_cmp(node->name, n->node->name) < 0;
 }
 
-void nearest_init(struct nearest *n, const struct request *request, int64_t priority,
+void closest_init(struct closest *n, const struct request *request, int64_t priority,
                   struct span uid)
 {
-    *n = (struct nearest){.request = request, .priority = priority, .uid = uid};
+    *n = (struct closest){.request = request, .priority = priority, .uid = uid};
 }
 
-void nearest_look(struct nearest *n, const struct ledger_node *node)
+void closest_visit(struct closest *n, const struct ledger_node *node)
 {
-    enum fit fit = (n->offered ? placement_fit_in_line : placement_fit_offered)(
+    enum fit fit = (n->offered ? placement_fit_nominated : placement_fit_schedulable)(
         node, n->request, n->priority, n->uid);
     n->seen++;
     n->fits += fit == FIT_YES;
-    int64_t missing = placement_missing(node, n->request);
+    int64_t missing = closest_shortfall(node, n->request);
     if (!is_nearer(n, node, fit, missing))
         return;
     n->node = node;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "placement/nearest.h"
+#include "placement/closest.h"
 
 #include "domain/objects.h"
 
@@ -32,15 +32,15 @@ static void start(void)
     SEE("n3", 1, 16000);
 }
 
-static struct nearest look(struct request r)
+static struct closest look(struct request r)
 {
     static struct request kept;
-    struct nearest n;
+    struct closest n;
     kept = r;
-    nearest_init(&n, &kept, 0, SPAN("me"));
+    closest_init(&n, &kept, 0, SPAN("me"));
     for (uint32_t i = 0; i < ledger_node_slots(ledger); i++)
         if (ledger_node_at(ledger, i))
-            nearest_look(&n, ledger_node_at(ledger, i));
+            closest_visit(&n, ledger_node_at(ledger, i));
     return n;
 }
 
@@ -60,7 +60,7 @@ static struct request whole(uint32_t cards)
 static void assert_nearest(struct request r, const char *node, uint32_t fits,
                            int64_t missing)
 {
-    struct nearest n = look(r);
+    struct closest n = look(r);
     ck_assert_uint_eq(n.seen, ledger_node_slots(ledger));
     ck_assert_span_eq(n.node->name, node);
     ck_assert_uint_eq(n.fits, fits);
@@ -111,10 +111,10 @@ START_TEST(a_node_that_gives_nothing_out_is_last)
     ledger_node_seen(ledger, &mode, 0);
     ledger_node_seen(ledger, &bare, 0);
     struct request r = memory(8000, 1), two = whole(2);
-    ck_assert_int_eq(placement_missing(ledger_node_find(ledger, SPAN("a")), &r),
+    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("a")), &r),
                      INT64_MAX);
-    ck_assert_int_eq(placement_missing(ledger_node_find(ledger, SPAN("a")), &two), 0);
-    ck_assert_int_eq(placement_missing(ledger_node_find(ledger, SPAN("b")), &two),
+    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("a")), &two), 0);
+    ck_assert_int_eq(closest_shortfall(ledger_node_find(ledger, SPAN("b")), &two),
                      INT64_MAX);
     assert_nearest(r, "n1", 0, 1000);
     ledger_free(ledger);
@@ -131,9 +131,9 @@ START_TEST(what_is_kept_for_others_does_not_fit)
     ledger_pod_add(ledger, &pod, &r, NULL);
     assert_nearest(memory(7000, 1), "n1", 0, 0);
     ck_assert_int_eq(look(memory(7000, 1)).fit, FIT_LATER);
-    struct nearest own;
-    nearest_init(&own, &r, 5, SPAN("first"));
-    nearest_look(&own, ledger_node_find(ledger, SPAN("n1")));
+    struct closest own;
+    closest_init(&own, &r, 5, SPAN("first"));
+    closest_visit(&own, ledger_node_find(ledger, SPAN("n1")));
     ck_assert_uint_eq(own.fits, 1);
     ledger_free(ledger);
 }
@@ -150,7 +150,7 @@ static void cordon(const char *name, bool cordoned)
 static void assert_offered(const char *name, struct request r, const char *why)
 {
     cleanup_buf struct buf out = {0};
-    placement_reason_offered(&out, ledger_node_find(ledger, span_of(name)), &r, 0,
+    reason_add_schedulable(&out, ledger_node_find(ledger, span_of(name)), &r, 0,
                              SPAN("me"));
     ck_assert_str_eq(out.p ? out.p : "", why);
 }
@@ -167,9 +167,9 @@ START_TEST(a_cordoned_node_is_not_offered)
     struct request large = memory(15000, 1);
     assert_nearest(large, "n2", 0, 9000);
     assert_offered("n1", memory(6500, 1),
-                   "cordoned: kube-scheduler offers it only to pods that tolerate that");
+                   "cordoned: kube-scheduler offers it only to pods that tolerate the taint");
     assert_offered("n1", large,
-                   "cordoned: kube-scheduler offers it only to pods that tolerate that; "
+                   "cordoned: kube-scheduler offers it only to pods that tolerate the taint; "
                    "needs 15000 MiB on one card; most free: 7000 of 16000 MiB on GPU1");
     assert_offered("n2", memory(6000, 1), "");
     /* Only cordoned ones: the one where least is missing. */
