@@ -4,28 +4,30 @@
 #include "placement/placement.h"
 
 /*
- * For a pod that waits: on how many nodes its request fits, and where least is missing.
- * Nodes are looked at one after the other, each in constant memory. On a cordoned node it
- * does not fit, whatever is free there, unless kube-scheduler offered the node.
+ * For a pending pod: on how many nodes its request fits, and which node is closest to
+ * fitting. Nodes are visited one after the other, each in constant memory. On a cordoned
+ * node the request does not fit, whatever is free there, unless kube-scheduler offered
+ * the node.
  */
 
 struct closest {
     const struct request *request; /* borrowed */
     int64_t priority;
     struct span uid; /* of the pod; borrowed */
-    bool offered;    /* by kube-scheduler, every node; false after closest_init */
+    bool offered; /* kube-scheduler offered every visited node; closest_init clears it */
 
-    uint32_t seen, fits;            /* nodes */
-    const struct ledger_node *node; /* the nearest; one that fits before all others;
-                                       of equals the one whose name is lowest */
-    enum fit fit;                   /* whether it fits there */
-    int64_t missing;                /* there */
+    uint32_t seen, fits;            /* numbers of nodes */
+    const struct ledger_node *node; /* the closest. A node that fits precedes all others;
+                                       ties go to the lowest name. NULL: none visited */
+    enum fit fit;                   /* on that node */
+    int64_t missing;                /* on that node, as of closest_shortfall */
 };
 
 void closest_init(struct closest *n, const struct request *request, int64_t priority,
                   struct span uid);
 void closest_visit(struct closest *n, const struct ledger_node *node);
 
-/* What is missing on the node: MiB over the cards that have most, or whole cards. 0: it
- * fits. INT64_MAX: the node gives nothing out to such a request, whatever is free. */
+/* What the request lacks on the node: MiB, summed over the cards with most free memory,
+ * or a number of whole cards. 0: it fits. INT64_MAX: the node takes no such request,
+ * whatever is free there. */
 int64_t closest_shortfall(const struct ledger_node *node, const struct request *request);

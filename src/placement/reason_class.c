@@ -4,16 +4,20 @@
 const char *reason_class_name(enum reason_class reason)
 {
     static const char *const names[REASON_CLASSES] = {
-        [REASON_MEMORY] = "memory",   [REASON_NOMINATED] = "nominated",
-        [REASON_UNHEALTHY] = "health",   [REASON_SIZE] = "size",
-        [REASON_MODEL] = "model",     [REASON_MODE] = "mode",
-        [REASON_NODE] = "node",       [REASON_PROMISED] = "promised",
+        [REASON_MEMORY] = "memory",
+        [REASON_NOMINATED] = "nominated",
+        [REASON_UNHEALTHY] = "health",
+        [REASON_SIZE] = "size",
+        [REASON_MODEL] = "model",
+        [REASON_MODE] = "mode",
+        [REASON_NODE] = "node",
+        [REASON_PROMISED] = "promised",
         [REASON_INVALID_REQUEST] = "request",
     };
     return names[reason];
 }
 
-/* By what the first cache lines of a node say; filter asks for every node it refuses. */
+/* Called for every node that filter rejects: reads only the node's first cache lines. */
 enum reason_class reason_class_of(const struct ledger_node *node, const struct request *r,
                                   enum fit alone)
 {

@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "placement/placement.h"
 
-/* What filter does not decide: nodes that kube-scheduler leaves out by itself. */
-
-enum fit placement_fit_schedulable(const struct ledger_node *node, const struct request *r,
-                               int64_t priority, struct span uid)
-{
-    enum fit fit = placement_fit_nominated(node, r, priority, uid);
-    return node->cordoned && fit == FIT_YES ? FIT_LATER : fit;
-}
-
 void reason_add_schedulable(struct buf *out, const struct ledger_node *node,
-                              const struct request *request, int64_t priority,
-                              struct span uid)
+                            const struct request *request, int64_t priority,
+                            struct span uid)
 {
     bool fits = placement_fit_nominated(node, request, priority, uid) == FIT_YES;
     if (node->cordoned)
         buf_adds(out, "cordoned: kube-scheduler offers it only to pods that tolerate "
-                      "that");
+                      "the taint");
     if (node->cordoned && !fits)
         buf_adds(out, "; ");
     if (!fits)

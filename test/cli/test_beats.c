@@ -75,9 +75,10 @@ START_TEST(an_old_heartbeat_is_a_dead_agent)
                           "ago by the API server's clock\n");
     ck_assert_says(table, " 0 free");
     ck_assert_done(explain_pod(&why, w, SPAN("ns"), SPAN("w"), NULL, false, &err), err);
-    ck_assert_says(why.p, "not been heard of for 172800 s\n");
+    ck_assert_says(why.p, "no heartbeat from scv-agent on this node for 172800 s\n");
     ck_assert_ptr_null(strstr(why.p, "It fits"));
-    ck_assert_says(why.p, "  - it would fit on node n1, but scv-agent on this node");
+    ck_assert_says(why.p, "  - it would fit on node n1, but no heartbeat from scv-agent on this "
+                          "node");
     ck_assert_uint_eq(check_world(&found, w, (struct span){0}), 1);
     ck_assert_says(found.p, "node n1: no heartbeat from scv-agent on this node for");
     json_t *j = show_json(w, &(struct show){.now_s = NOW}),
@@ -133,8 +134,8 @@ START_TEST(a_lease_that_another_system_left_behind)
                                "\"holderIdentity\":\"n1\"" TWO_DAYS_AGO "}}");
     world_judge(w, NOW, 1);
     cleanup_free char *table = table_of(w);
-    ck_assert_says(table, " s; its Lease nvidia-gpu-scheduler-node-lease/n1 is not "
-                          "scv-agent's (holder: n1; ");
+    ck_assert_says(table, " s; Lease nvidia-gpu-scheduler-node-lease/n1 does not "
+                          "belong to scv-agent (holder: n1; ");
     ck_assert_ptr_null(strstr(table, "API server's clock"));
     world_free(w);
 }

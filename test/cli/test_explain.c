@@ -183,8 +183,8 @@ START_TEST(nodes_that_could_be_put_right)
     items.configmaps = "{\"metadata\":{\"name\":\"unhealthy-gpu-n1\",\"namespace\":"
                        "\"kube-system\"},\"data\":{\"gpus\":\"zero\"}}";
     cleanup_free char *damaged = explained(&items, "w", NULL);
-    ck_assert_says(damaged, "  - it would fit on node n1, but its ConfigMap "
-                            "unhealthy-gpu-n1 is not a comma-separated list of card indexes\n");
+    ck_assert_says(damaged, "  - it would fit on node n1, but ConfigMap unhealthy-gpu-n1 "
+                            "is not a comma-separated list of card indexes\n");
 }
 END_TEST
 

@@ -4,7 +4,7 @@
 #include "base/rng.h"
 #include "support/unit.h"
 
-/* The measure as it is defined, shape by shape. */
+/* The measure by its definition, shape by shape. */
 static int64_t unused_by(const struct mix_shape *s, const struct frag_node *node)
 {
     int64_t free = 0, too_small = 0;
@@ -55,7 +55,7 @@ static struct frag_node random_node(struct rng *rng)
     return node;
 }
 
-START_TEST(it_is_what_the_definition_says)
+START_TEST(measure_matches_its_definition)
 {
     struct rng rng;
     struct frag frag = {0};
@@ -79,12 +79,12 @@ START_TEST(it_is_what_the_definition_says)
             ck_assert_int_eq(drop, sum - by_definition(&mix, &node));
         }
     }
-    ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* it was not all zero */
+    ck_assert_int_gt(largest, 1000 << FRAG_SHIFT); /* not all measures were 0 */
     frag_fini(&frag);
 }
 END_TEST
 
-START_TEST(an_example)
+START_TEST(measure_of_a_worked_example)
 {
     struct mix mix = {0};
     struct frag frag = {0};
@@ -94,7 +94,7 @@ START_TEST(an_example)
     struct frag_node node = {.free_mib = {200, 500, 1000}, .n = 3};
     node.whole[2] = true;
     frag_prepare(&frag, &mix);
-    ck_assert_int_eq(frag_measure(&frag, &node), 0); /* nobody asks for anything */
+    ck_assert_int_eq(frag_measure(&frag, &node), 0); /* an empty mix */
     mix_add(&mix, &small, 0);
     frag_prepare(&frag, &mix);
     ck_assert_int_eq(frag_measure(&frag, &node), 200 << FRAG_SHIFT);
@@ -103,10 +103,10 @@ START_TEST(an_example)
     ck_assert_int_eq(frag_measure(&frag, &node), 450 << FRAG_SHIFT);
     mix_add(&mix, &whole, 0);
     mix_add(&mix, &whole, 0);
-    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: two are not there */
+    frag_prepare(&frag, &mix); /* (200 + 700 + 2 * 1700) / 4: no two whole cards */
     ck_assert_int_eq(frag_measure(&frag, &node), 1075 << FRAG_SHIFT);
     frag_fini(&frag);
 }
 END_TEST
 
-UNIT_MAIN("frag", it_is_what_the_definition_says, an_example)
+UNIT_MAIN("frag", measure_matches_its_definition, measure_of_a_worked_example)
