@@ -28,7 +28,7 @@
  * priority, then to the smaller UID.
  */
 
-/* The pending pod that needs room. */
+/* The pending pod. */
 struct preemptor {
     const struct request *request;
     int64_t priority;

@@ -46,7 +46,7 @@ static void assign_cards(struct preempt_state *state, struct preempt_pod *p,
 void preempt_held_cards_read(struct preempt_state *state, bool unknown)
 {
     struct ledger_news news = ledger_node_news(state->node);
-    uint64_t unlisted = 0;
+    uint64_t unmatched = 0;
     for (size_t i = 0; i < state->n; i++) {
         const struct request *r = &state->pods[i].pod->request;
         state->pods[i].claims = r->kind == REQUEST_DEVICES ? r->cards : 0;
@@ -61,10 +61,10 @@ void preempt_held_cards_read(struct preempt_state *state, bool unknown)
         if (p)
             assign_cards(state, p, held, bits);
         else
-            unlisted |= bits;
+            unmatched |= bits;
     }
     for (uint32_t c = 0; c < state->node->n_cards; c++)
-        if (state->empty[c].out == CARD_HELD && (unknown || !(unlisted >> c & 1)))
+        if (state->empty[c].out == CARD_HELD && (unknown || !(unmatched >> c & 1)))
             state->empty[c].out = CARD_IN;
 }
 

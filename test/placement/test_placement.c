@@ -157,7 +157,7 @@ START_TEST(too_large_requests_never_fit)
 }
 END_TEST
 
-static void see(const char *name, const char *mode)
+static void set_mode(const char *name, const char *mode)
 {
     struct node node = object_node(
         &arena,
@@ -171,14 +171,14 @@ START_TEST(mode_label_restricts_a_node)
     start();
     const struct ledger_node *n = NODE_WITH_FREE("n1", 16276);
     struct request mem = memory(1, 1), card = whole(1);
-    see("n1", "memory");
+    set_mode("n1", "memory");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_YES);
     ck_assert_int_eq(placement_fit(n, &card), FIT_NEVER);
     ck_assert_str_eq(reason(n, card), "node label gpushare/mode=memory: no whole cards");
-    see("n1", "card");
+    set_mode("n1", "card");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_NEVER);
     ck_assert_int_eq(placement_fit(n, &card), FIT_YES);
-    see("n1", "both");
+    set_mode("n1", "both");
     ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
     ck_assert_str_eq(reason(n, mem),
                      "node label gpushare/mode is neither memory nor card");
@@ -241,7 +241,7 @@ START_TEST(unusable_node_has_a_reason)
     ledger_scv_seen(ledger, &damaged, 0);
     ck_assert_str_eq(reason(ledger_node_find(ledger, SPAN("n5")), r),
                      "the node's Scv object is invalid; see the extender's log");
-    see("n2", "memory");
+    set_mode("n2", "memory");
     n = ledger_node_find(ledger, SPAN("n2"));
     ck_assert_int_eq(placement_fit(n, &r), FIT_NEVER);
     ck_assert_str_eq(reason(n, r),
@@ -350,7 +350,8 @@ static const struct ledger_node *mixed_node(const char *more)
     return ledger_node_find(ledger, SPAN("n1"));
 }
 
-static struct ledger_pod *put(const char *uid, struct request r, int card, int64_t mib)
+static struct ledger_pod *add_pod(const char *uid, struct request r, int card,
+                                  int64_t mib)
 {
     struct pod pod = {.meta = {.uid = span_of(uid), .name = span_of(uid)}};
     struct ledger_share share = {.card = card, .mib = mib};
@@ -381,8 +382,8 @@ START_TEST(card_of_another_model_does_not_fit)
                      FIT_NEVER); /* the V100 would be large enough */
     ck_assert_str_eq(reason(n, t4), "needs 20000 MiB on one card, model tesla t4; the "
                                     "largest such card has 16000 MiB");
-    put("a", memory(10000, 1), 0, 10000);
-    put("b", memory(10000, 1), 2, 10000);
+    add_pod("a", memory(10000, 1), 0, 10000);
+    add_pod("b", memory(10000, 1), 2, 10000);
     t4 = of_model(memory(8000, 1), "tesla t4");
     ck_assert_int_eq(placement_fit(n, &t4), FIT_LATER);
     ck_assert_str_eq(reason(n, t4), "needs 8000 MiB on one card, model tesla t4; most "
@@ -492,7 +493,7 @@ START_TEST(free_cards_of_nvidias_plugin_are_counted)
                      "needs 3 cards through nvidia.com/gpu, model Tesla "
                      "T4; the node has 2 x Tesla T4, 1 x Tesla V100");
     /* A card with a promise is not free. */
-    struct ledger_pod *p = put("a", memory(1, 1), 0, 1);
+    struct ledger_pod *p = add_pod("a", memory(1, 1), 0, 1);
     ck_assert_int_eq(placement_fit(n, &two), FIT_LATER);
     ck_assert_str_eq(reason(n, two),
                      "needs 2 cards through nvidia.com/gpu, model Tesla T4; "
@@ -515,10 +516,10 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     start();
     struct request one = of_model(devices(1), "Tesla T4");
     const struct ledger_node *n = mixed_node("");
-    put("a", one, -1, 0);
+    add_pod("a", one, -1, 0);
     ck_assert_uint_eq(n->claimed, 1);
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
-    struct ledger_pod *b = put("b", devices(1), -1, 0); /* it may get a T4 as well */
+    struct ledger_pod *b = add_pod("b", devices(1), -1, 0); /* it may get a T4 as well */
     ck_assert_uint_eq(n->claimed, 2);
     ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
     ck_assert_str_eq(reason(n, one),
@@ -533,7 +534,7 @@ START_TEST(claims_of_nvidias_plugin_count_before_the_pod_list_shows_them)
     ledger_pod_remove(ledger, b);
     ck_assert_int_eq(n->cards[1].out, CARD_HELD);
     /* Pods claim all cards that are left, so none can be promised. */
-    put("c", devices(1), -1, 0);
+    add_pod("c", devices(1), -1, 0);
     ck_assert_uint_eq(n->claimed, 2);
     struct request mem = memory(1, 1);
     ck_assert_int_eq(placement_fit(n, &mem), FIT_LATER);
@@ -563,7 +564,7 @@ END_TEST
 START_TEST(models_are_unknown_without_an_scv)
 {
     start();
-    see("n2", "card");
+    set_mode("n2", "card");
     const struct ledger_node *n = ledger_node_find(ledger, SPAN("n2"));
     struct request one = of_model(devices(1), "Tesla V100");
     ck_assert_int_eq(placement_fit(n, &one), FIT_LATER);
@@ -572,7 +573,7 @@ START_TEST(models_are_unknown_without_an_scv)
                                      "the node has no Scv object");
     /* The mode label does not concern nvidia.com/gpu. */
     mixed_node("");
-    see("n1", "memory");
+    set_mode("n1", "memory");
     n = ledger_node_find(ledger, SPAN("n1"));
     ck_assert_int_eq(placement_fit(n, &one), FIT_YES);
     ledger_free(ledger);

@@ -414,8 +414,8 @@ START_TEST(only_cards_that_fit_count)
     begin();
     struct card_facts cards[] = {titan, titan};
     cards[1] = (struct card_facts){99999, 99999, 99999, 99999, 99999, 0, true};
-    const struct ledger_node *sick = node_with_cards("sick", cards, 2);
-    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(sick), 0), 1200);
+    const struct ledger_node *unhealthy = node_with_cards("unhealthy", cards, 2);
+    ck_assert_int_eq(yoda_points(memory(1000, 1), NODES(unhealthy), 0), 1200);
     cards[1].unhealthy = false;
     cards[1].total = 500;
     const struct ledger_node *small = node_with_cards("small", cards, 2);
